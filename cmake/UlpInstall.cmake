@@ -1,0 +1,1 @@
+# Installation and the package configuration found by find_package(ulp).

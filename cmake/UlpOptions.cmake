@@ -1,0 +1,43 @@
+# Build options, common compile flags and the compiler cache.
+set(ULP_TOP_LEVEL ${PROJECT_IS_TOP_LEVEL})
+option(ULP_WITH_TORCH "Build training and compression (needs LibTorch); OFF builds the runtime alone" ON)
+option(ULP_BUILD_TOOL "Build the ulp command-line tool" ${ULP_TOP_LEVEL})
+option(ULP_BUILD_TESTS "Build the tests" ${ULP_TOP_LEVEL})
+option(ULP_BUILD_BENCHMARKS "Build the benchmarks" ${ULP_TOP_LEVEL})
+option(ULP_BUILD_EXAMPLES "Build the examples" ${ULP_TOP_LEVEL})
+option(ULP_WERROR "Treat warnings as errors" ${ULP_TOP_LEVEL})
+set(ULP_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize= (address,undefined or thread)")
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
+  message(FATAL_ERROR "ulp needs GCC 11 or later, found ${CMAKE_CXX_COMPILER_VERSION}. Install g++-12 and pass -DCMAKE_CXX_COMPILER=g++-12.")
+endif()
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(ULP_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+endif()
+
+# One interface target carries the flags of every translation unit of ours. NDEBUG is always
+# defined: at::RecordFunction has another layout without it and capture would break at run time.
+add_library(ulp_flags INTERFACE)
+target_compile_definitions(ulp_flags INTERFACE NDEBUG)
+target_compile_options(ulp_flags INTERFACE -Wall -Wextra $<$<BOOL:${ULP_WERROR}>:-Werror>)
+if(ULP_SANITIZE)
+  target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
+endif()
+
+find_program(ULP_CCACHE ccache)
+if(ULP_CCACHE AND ULP_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ULP_CCACHE})
+  target_compile_options(ulp_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()

@@ -1,0 +1,1 @@
+// Holds the precompiled torch/torch.h that every target on LibTorch reuses.

@@ -1,0 +1,27 @@
+// Which instruction set the kernels use: detected once, forced by ULP_ISA for tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+
+namespace ulp::kernels {
+
+/// Kernel families from the plainest to the best. amx_emulated runs the AMX kernels with the tile instructions done
+/// in software, so that their logic is tested on machines without AMX; it is never chosen by itself.
+enum class Isa : uint8_t { portable, avx2, avx512, avx512_vnni, amx, amx_emulated };
+
+/// "portable", "avx2", ...
+ULP_API const char* to_string(Isa isa);
+/// Throws ulp::Error naming the accepted words.
+ULP_API Isa isa_from_string(const std::string& name);
+/// The best family this machine can run (asks the kernel for AMX permission once).
+ULP_API Isa best_isa();
+/// Every family this machine can run, best first, portable last; amx_emulated where AVX-512 is present.
+ULP_API std::vector<Isa> available_isas();
+/// ULP_ISA if set (an error if this machine cannot run it), else best_isa(). Read once per process.
+ULP_API Isa selected_isa();
+
+}  // namespace ulp::kernels
