@@ -1,0 +1,108 @@
+// A plan: the static list of steps that an engine runs, with its constants; what an engine file holds.
+//
+// A plan names no instruction set: constants are in logical order (conv weights [O][I/groups][kh][kw], linear
+// weights [O][I]); packing for the machine found happens when an Engine is made.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ulp/base/export.h"
+
+namespace ulp::runtime {
+
+enum class DataType : uint8_t { f32, bf16, u8, i8, i32, i64 };
+ULP_API const char* to_string(DataType type);
+ULP_API size_t element_size(DataType type);
+
+/// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
+/// tensors.
+enum class Layout : uint8_t { plain, nhwc };
+
+/// The batch dimension: the first one, free until run().
+inline constexpr int64_t kBatch = -1;
+
+/// One value of the plan: an input, an output or an intermediate.
+struct TensorInfo {
+  std::string name;
+  DataType type = DataType::f32;
+  std::vector<int64_t> shape;  ///< dimension 0 may be kBatch
+  Layout layout = Layout::plain;
+  float scale = 1.0F;  ///< u8: real = (q - zero_point) * scale
+  int32_t zero_point = 0;
+};
+
+/// A tensor stored with the plan.
+struct Constant {
+  DataType type = DataType::f32;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+enum class Op : uint8_t {
+  conv,             // inputs: x[, residual]; constants: weight, [bias], [weight_scale]
+  linear,           // the same over [rows, features]
+  add,              // x, y
+  relu,             // relu or relu6, by activation
+  max_pool,         // x
+  avg_pool,         // x
+  global_avg_pool,  // x -> [N, C, 1, 1]
+  flatten,          // x -> [N, rest] in logical (NCHW) order
+  softmax,          // over the last axis
+  convert           // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32
+};
+ULP_API const char* to_string(Op op);
+
+enum class Activation : uint8_t { none, relu, relu6 };
+
+/// Window of a convolution or a pooling.
+struct Window {
+  int64_t kernel_h = 1, kernel_w = 1;
+  int64_t stride_h = 1, stride_w = 1;
+  int64_t pad_h = 0, pad_w = 0;
+  int64_t dilation_h = 1, dilation_w = 1;
+  bool ceil_mode = false;         ///< pooling: round the output size up
+  bool count_include_pad = true;  ///< average pooling
+};
+
+/// One step. Fields that an op does not use keep their defaults and are not written to the file.
+struct Step {
+  Op op = Op::relu;
+  std::string name;             ///< the node or module it came from, for messages and profiles
+  std::vector<int32_t> inputs;  ///< indices into Plan::tensors
+  int32_t output = -1;
+  std::map<std::string, std::string>
+      constants;  ///< role ("weight", "bias", "weight_scale") -> name in Plan::constants
+  Window window;
+  int64_t groups = 1;
+  Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
+};
+
+/// Tensors, steps in order of execution, constants, and which tensors the caller sees.
+///
+/// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an
+/// i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
+/// residual has the output's shape, layout and type.
+struct ULP_API Plan {
+  std::vector<TensorInfo> tensors;
+  std::vector<Step> steps;
+  std::map<std::string, Constant> constants;
+  std::vector<int32_t> inputs, outputs;
+  std::map<std::string, std::string> metadata;  ///< free text: source model, recipe, versions
+
+  /// Throws ulp::Error naming the step when a type, shape, index or constant is not as the ops above require.
+  void verify() const;
+  /// Writes an engine file (safetensors container, plan as JSON in its metadata), atomically.
+  void save(const std::filesystem::path& path) const;
+  /// Reads and verifies an engine file. Throws FileError for a damaged, foreign, hostile or newer file.
+  static Plan load(const std::filesystem::path& path);
+};
+
+/// The version written into engine files; a file with a larger one is refused.
+inline constexpr int kEngineFileVersion = 1;
+
+}  // namespace ulp::runtime
