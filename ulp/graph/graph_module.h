@@ -1,0 +1,44 @@
+// A torch::nn::Module that runs a Graph: optimizers, autograd, autocast and state_dict names keep working.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::graph {
+
+/// Registers the graph's parameters, buffers and submodules under their own dotted names (as nested modules,
+/// in the model's order) and runs the nodes through the dispatcher. Tensors are shared with the captured
+/// model.
+class ULP_API GraphModule : public torch::nn::Module {
+ public:
+  explicit GraphModule(std::shared_ptr<Graph> graph);
+  ~GraphModule() override;
+
+  const Graph& graph() const { return *graph_; }
+  /// For passes; call recompile() after editing.
+  Graph& graph() { return *graph_; }
+  /// Checks the graph and rebuilds the executable form and the registrations.
+  void recompile();
+
+  /// The model's result as it returned it: a tensor, a list or a tuple. Inputs in the captured order. Throws
+  /// ulp::Error on a wrong count, dtype kind or rank, on batch sizes that disagree, or on sizes other than
+  /// the captured ones.
+  c10::IValue run(const std::vector<at::Tensor>& inputs);
+  /// The result when it is one tensor; throws ulp::Error when it is not.
+  at::Tensor forward(const std::vector<at::Tensor>& inputs);
+  at::Tensor forward(const at::Tensor& input) { return forward(std::vector<at::Tensor>{input}); }
+  /// All result tensors, flattened in order.
+  std::vector<at::Tensor> forward_all(const std::vector<at::Tensor>& inputs);
+
+ private:
+  struct Program;
+  std::shared_ptr<Graph> graph_;
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace ulp::graph

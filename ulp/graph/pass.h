@@ -1,0 +1,35 @@
+// What a pass over a graph is and what it reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::graph {
+
+/// What a pass did, and for each near miss, why not.
+struct PassReport {
+  std::string pass;
+  std::vector<std::string> changes;      ///< "conv1 -> bn1 folded"
+  std::vector<std::string> near_misses;  ///< "conv1 -> bn1 not folded: conv1's output is also used by add_3"
+  bool changed() const { return !changes.empty(); }
+};
+
+/// Brings the C++ frontend's spellings to one form so that later passes match one form: t + addmm, matmul +
+/// add_ -> aten::linear; aten::_convolution -> aten::conv2d; softmax(q k^T) v ->
+/// aten::scaled_dot_product_attention; adaptive average pooling to 1x1 and mean over H and W ->
+/// aten::adaptive_avg_pool2d; dropout in eval is left as it is.
+ULP_API PassReport canonicalize(Graph& graph);
+
+/// Folds batch norm into the convolution (1d, 2d, 3d, transposed) or linear layer before it, for inference:
+/// W' = gamma / sqrt(var + eps) W, b' = beta + gamma / sqrt(var + eps) (b - mu). New parameters take the
+/// layer's names.
+ULP_API PassReport fold_batch_norm(Graph& graph);
+
+/// Removes what does nothing in eval mode: dropout, identity, contiguous on dense values, train-only nodes;
+/// for graphs that will only ever infer.
+ULP_API PassReport strip_training(Graph& graph);
+
+}  // namespace ulp::graph
