@@ -1,10 +1,11 @@
 // The safetensors container: named tensors and string metadata in one file, read by memory mapping.
 //
-// Layout: 8 bytes little-endian header length N, N bytes of JSON, then the tensors' bytes. The JSON maps a name to
-// {"dtype", "shape", "data_offsets": [begin, end]} relative to the end of the header; "__metadata__" maps strings to
-// strings. Contract of the format (https://github.com/huggingface/safetensors): header at most 100,000,000 bytes and
-// starts with '{', names unique, offsets in bounds, without holes or overlaps, equal to the shape's bytes, and the
-// data section has no bytes that belong to no tensor.
+// Layout: 8 bytes little-endian header length N, N bytes of JSON, then the tensors' bytes. The JSON maps a
+// name to
+// {"dtype", "shape", "data_offsets": [begin, end]} relative to the end of the header; "__metadata__" maps
+// strings to strings. Contract of the format (https://github.com/huggingface/safetensors): header at most
+// 100,000,000 bytes and starts with '{', names unique, offsets in bounds, without holes or overlaps, equal to
+// the shape's bytes, and the data section has no bytes that belong to no tensor.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,10 @@
 
 namespace ulp {
 
-/// One tensor's entry: dtype is the format's own word ("F32", "BF16", "F16", "F64", "I8", "U8", "I16", "I32", "I64",
-/// "BOOL", "F8_E4M3", "F8_E5M2").
+/// One tensor's entry: dtype is the format's own word ("F32", "BF16", "F16", "F64", "I8", "U8", "I16", "U16",
+/// "I32", "U32", "I64", "U64", "BOOL", "C64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4").
+/// The bytes are little-endian, in row-major order, and not always aligned for the dtype: the format has no
+/// padding between tensors.
 struct TensorEntry {
   std::string name;
   std::string dtype;
@@ -28,13 +31,15 @@ struct TensorEntry {
   std::span<const std::byte> bytes;
 };
 
-/// Bytes of one element of a safetensors dtype; 0 for an unknown word.
+/// Bytes of one element of a safetensors dtype; 0 for an unknown word and for the dtypes below a byte.
 ULP_API size_t safetensors_element_size(const std::string& dtype);
 
-/// A file opened for reading. The spans of the entries point into the mapping and live as long as this object.
+/// A file opened for reading. The spans of the entries point into the mapping and live as long as this
+/// object.
 class ULP_API SafetensorsFile {
  public:
-  /// Maps and checks the whole header. Throws FileError for a file that is missing, unreadable, truncated or hostile.
+  /// Maps and checks the whole header. Throws FileError for a file that is missing, unreadable, truncated or
+  /// hostile.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -51,9 +56,11 @@ class ULP_API SafetensorsFile {
   std::unique_ptr<State> state_;
 };
 
-/// Writes the tensors (in the given order, each 64-byte aligned through padding of the header only where the format
-/// allows; the format has no holes) and the metadata, atomically. Throws Error on a duplicate name, an unknown
-/// dtype, a size that does not match the shape, or an I/O failure.
+/// Writes the tensors in the given order, without holes, and the metadata, atomically. The header is padded
+/// with spaces so that the data starts at a multiple of 64 bytes of the file, hence of a mapping; a tensor
+/// after it is aligned only as far as the sizes before it allow, so write the widest dtypes first. Throws
+/// Error on a duplicate or reserved name, an unknown dtype, a size that does not match the shape, text that
+/// is not UTF-8, or an I/O failure.
 ULP_API void write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
                                const std::map<std::string, std::string>& metadata);
 
