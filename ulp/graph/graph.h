@@ -20,9 +20,6 @@
 namespace c10 {
 struct FunctionSchema;
 }
-namespace torch::nn {
-class Module;
-}
 
 namespace ulp::graph {
 
@@ -131,8 +128,8 @@ struct Attribute {
   at::Tensor tensor;
 };
 
-/// A submodule with one tensor in and one out that a node may call: observers, fake-quantizers.
-using TensorModule = torch::nn::Module;
+/// A submodule with one tensor in and one out that a node may call (ulp/graph/tensor_module.h).
+class TensorModule;
 
 class ULP_API Graph {
  public:
