@@ -1,0 +1,37 @@
+// The dispatcher operators of quantization, registered under the namespace `ulp`:
+//
+//   ulp::quantize(Tensor x, Tensor scale, Tensor zero_point, int axis, int qmin, int qmax, ScalarType dtype)
+//   -> Tensor ulp::dequantize(Tensor q, Tensor scale, Tensor zero_point, int axis) -> Tensor
+//   ulp::fake_quantize(Tensor x, Tensor scale, Tensor zero_point, int axis, int qmin, int qmax) -> Tensor
+//
+// q = clamp(round(x * (1 / s)) + z, qmin, qmax) in float32, round half to even, NaN to qmin; x' = (q - z) *
+// s. The zero point is added after rounding, for one scale and for many (PyTorch does so in its
+// fake-quantize; adding before rounding would move ties when z is odd). axis -1: scale and zero_point have
+// one element; axis
+// >= 0: one element for each index of that dimension. Memory formats are kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ulp/base/export.h"
+#include "ulp/quant/scheme.h"
+
+namespace ulp::quant {
+
+/// Codes of a floating-point tensor, as plain uint8 or int8. Not differentiable.
+ULP_API at::Tensor quantize(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
+                            int64_t axis, int64_t qmin, int64_t qmax, at::ScalarType dtype);
+ULP_API at::Tensor quantize(const at::Tensor& x, const QParams& qparams);
+
+/// float32 values of uint8, int8 or int32 codes. Not differentiable.
+ULP_API at::Tensor dequantize(const at::Tensor& q, const at::Tensor& scale, const at::Tensor& zero_point,
+                              int64_t axis);
+ULP_API at::Tensor dequantize(const at::Tensor& q, const QParams& qparams);
+
+/// quantize then dequantize in float32. Gradient to x: straight through where the code lies inside
+/// [qmin, qmax] before clamping, 0 outside.
+ULP_API at::Tensor fake_quantize(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
+                                 int64_t axis, int64_t qmin, int64_t qmax);
+ULP_API at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
+
+}  // namespace ulp::quant
