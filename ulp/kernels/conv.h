@@ -8,15 +8,10 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/kernels/element.h"
 #include "ulp/kernels/isa.h"
 
 namespace ulp::kernels {
-
-/// Element type of a buffer that a kernel reads or writes.
-enum class Element : uint8_t { f32, bf16, u8, i8, i32 };
-
-/// What follows the accumulation, in this order: bias, residual, activation.
-enum class Activation : uint8_t { none, relu, relu6 };
 
 /// Shape of one convolution; a linear layer is a 1x1 convolution over a 1x1 image with `batch` rows.
 struct ConvShape {
@@ -30,12 +25,6 @@ struct ConvShape {
 
   int64_t out_h() const { return (in_h + 2 * pad_h - dilation_h * (kernel_h - 1) - 1) / stride_h + 1; }
   int64_t out_w() const { return (in_w + 2 * pad_w - dilation_w * (kernel_w - 1) - 1) / stride_w + 1; }
-};
-
-/// An affine 8-bit quantizer: real = (q - zero_point) * scale.
-struct Affine {
-  float scale = 1.0F;
-  int32_t zero_point = 0;
 };
 
 /// All that stays the same from run to run. Combinations that exist:
@@ -63,22 +52,24 @@ struct ConvWeights {
 
 /// A layer ready to run. The 8-bit contract: acc = bias_i32[c] + sum (x - zx) * w, exact in int32;
 /// y = float(acc) * (sx * sw[c]) as multiplier m[c] = sx * sw[c] / sy (float32) [+ (r - zr) * (sr / sy)],
-/// activation, round half to even, + zy, clamp to [0, 255]. Every instruction set gives the same bits.
+/// activation, round half to even, + zy, clamp to [0, 255]. Every instruction set gives the same bits; the
+/// product and the sum of the residual are rounded one after the other (no fused multiply-add).
 class ULP_API Conv {
  public:
   virtual ~Conv() = default;
   /// Bytes of scratch that run() needs for this batch and this many workers; 64-byte aligned by the caller.
   virtual size_t workspace_bytes(int64_t batch, int workers) const = 0;
-  /// x: [batch, in_h, in_w, in_channels], y: [batch, out_h, out_w, out_channels], both dense NHWC. No allocation.
+  /// x: [batch, in_h, in_w, in_channels], y: [batch, out_h, out_w, out_channels], both dense NHWC. No
+  /// allocation.
   virtual void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
                    const Parallel& parallel) const = 0;
   /// The implementation chosen, e.g. "conv_u8_avx512_vnni".
   virtual std::string name() const = 0;
 };
 
-/// Packs the weights for `isa` and returns the first implementation in that instruction set's order that takes
-/// the configuration; the plain C++ reference is last and takes all. Throws ulp::Error on a shape that has no output
-/// or on a combination of element types not listed above.
+/// Packs the weights for `isa` and returns the first implementation in that instruction set's order that
+/// takes the configuration; the plain C++ reference is last and takes all. Throws ulp::Error on a shape that
+/// has no output or on a combination of element types not listed above.
 ULP_API std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa);
 
 }  // namespace ulp::kernels

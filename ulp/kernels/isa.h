@@ -9,8 +9,9 @@
 
 namespace ulp::kernels {
 
-/// Kernel families from the plainest to the best. amx_emulated runs the AMX kernels with the tile instructions done
-/// in software, so that their logic is tested on machines without AMX; it is never chosen by itself.
+/// Kernel families from the plainest to the best. amx_emulated runs the AMX kernels with the tile
+/// instructions done in software, so that their logic is tested on machines without AMX; it is never chosen
+/// by itself.
 enum class Isa : uint8_t { portable, avx2, avx512, avx512_vnni, amx, amx_emulated };
 
 /// "portable", "avx2", ...
@@ -21,6 +22,8 @@ ULP_API Isa isa_from_string(const std::string& name);
 ULP_API Isa best_isa();
 /// Every family this machine can run, best first, portable last; amx_emulated where AVX-512 is present.
 ULP_API std::vector<Isa> available_isas();
+/// What selected_isa() does with the value of ULP_ISA (null or empty: not set).
+ULP_API Isa choose_isa(const char* forced);
 /// ULP_ISA if set (an error if this machine cannot run it), else best_isa(). Read once per process.
 ULP_API Isa selected_isa();
 

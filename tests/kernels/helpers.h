@@ -1,0 +1,88 @@
+// Shared by the kernel tests: random data, a thread pool, and the command that repeats the running test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa.h"
+
+namespace ulp::kernels::test {
+
+inline std::string repeat_command() {
+  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+  return std::string("repeat with: bin/test_kernels --gtest_filter='") + info->test_suite_name() + "." +
+         info->name() + "'";
+}
+
+/// Starts its threads anew for every run: slow, but what is tested is only that any split gives the same
+/// bits.
+class ThreadParallel final : public Parallel {
+ public:
+  explicit ThreadParallel(int workers) : workers_(workers) {}
+  int workers() const override { return workers_; }
+  void run(int64_t tasks, FunctionRef<void(int64_t, int)> task) const override {
+    std::atomic<int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < workers_; ++worker) {
+      threads.emplace_back([&, worker] {
+        for (int64_t i = next++; i < tasks; i = next++) task(i, worker);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  int workers_;
+};
+
+inline std::vector<float> random_floats(int64_t n, uint32_t seed, float low = -1, float high = 1) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> draw(low, high);
+  std::vector<float> out(static_cast<size_t>(n));
+  for (float& v : out) v = draw(engine);
+  return out;
+}
+
+template <typename T>
+std::vector<T> random_ints(int64_t n, uint32_t seed, int low, int high) {
+  std::mt19937 engine(seed);
+  std::uniform_int_distribution<int> draw(low, high);
+  std::vector<T> out(static_cast<size_t>(n));
+  for (T& v : out) v = static_cast<T>(draw(engine));
+  return out;
+}
+
+/// Ends of a page-sized guard are not available everywhere; a canary behind the buffer shows a write past its
+/// end.
+template <typename T>
+class Guarded {
+ public:
+  explicit Guarded(int64_t n) : n_(static_cast<size_t>(n)), data_(n_ * sizeof(T) + 2 * kGuard, kCanary) {}
+  T* data() { return reinterpret_cast<T*>(data_.data() + kGuard); }
+  std::vector<T> values() { return {data(), data() + n_}; }
+  bool intact() const {
+    for (size_t i = 0; i < kGuard; ++i) {
+      if (data_[i] != kCanary || data_[data_.size() - 1 - i] != kCanary) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kGuard = 256;
+  static constexpr uint8_t kCanary = 0xa5;
+  size_t n_;
+  std::vector<uint8_t> data_;
+};
+
+inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {
+  return to_string(info.param);
+}
+
+}  // namespace ulp::kernels::test

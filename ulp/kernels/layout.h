@@ -1,0 +1,23 @@
+// Moving channels: NCHW to NHWC and back, and writing one part of a channel concatenation.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
+
+namespace ulp::kernels {
+
+/// x: [batch, channels, pixels] -> y: [batch, pixels, channels], elements of 1, 2 or 4 bytes; not in place.
+ULP_API void nchw_to_nhwc(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
+                          int64_t pixels, const Parallel& parallel);
+
+/// x: [batch, pixels, channels] -> y: [batch, channels, pixels], elements of 1, 2 or 4 bytes; not in place.
+ULP_API void nhwc_to_nchw(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
+                          int64_t pixels, const Parallel& parallel);
+
+/// Copies x: [rows, channels] into columns [offset, offset + channels) of y: [rows, total_channels].
+ULP_API void copy_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
+                           int64_t total_channels, int64_t offset, const Parallel& parallel);
+
+}  // namespace ulp::kernels
