@@ -42,7 +42,7 @@ struct TensorMeta {
   bool channels_last = false;  ///< 4-d and dense in NHWC order
 };
 
-/// One tensor (or one list of tensors) that a node produces.
+/// One tensor that a node produces.
 struct Value {
   Node* producer = nullptr;
   int32_t index = 0;  ///< which output of the producer
@@ -101,13 +101,21 @@ class ULP_API Node {
   std::string scope;
   /// Runs in train mode only (updates of buffers such as num_batches_tracked).
   bool train_only = false;
+  /// Was an in-place op in the model: the result keeps the dtype of the first argument, and autocast leaves
+  /// the arguments as they are, as it does for in-place ops.
+  bool in_place = false;
+  /// Ran under torch::NoGradGuard in the model, and so it does here.
+  bool no_grad = false;
 
   std::vector<Argument> args;  ///< as many as the schema has, in its order
+  /// One value for each result of the schema; a result that is a list of tensors gives one value an element.
   const std::vector<std::unique_ptr<Value>>& outputs() const { return outputs_; }
   Value* output(size_t i = 0) const { return outputs_.at(i).get(); }
 
   /// The operator's schema. Calls only.
   const c10::FunctionSchema& schema() const;
+  /// True if it changes a tensor or a module besides producing its outputs: such nodes are never dead.
+  bool has_effect() const;
   /// The argument with this schema name; throws ulp::Error when there is none.
   const Argument& arg(std::string_view name) const;
   Argument& arg(std::string_view name);
@@ -118,6 +126,7 @@ class ULP_API Node {
   friend class Graph;
   Kind kind_ = Kind::call;
   std::string target_, name_;
+  const c10::FunctionSchema* schema_ = nullptr;
   std::vector<std::unique_ptr<Value>> outputs_;
 };
 
@@ -160,6 +169,9 @@ class ULP_API Graph {
   Node* call_module(const std::string& target, Value* input, Node* before = nullptr,
                     const std::string& name = "");
   void set_output(Argument result);
+  /// Says how many tensors a call returns whose schema returns a list of them (chunk, split, unbind): call()
+  /// assumes one.
+  void set_output_count(Node* node, size_t count);
   /// Turns an existing call into another operator with other arguments, keeping its name, outputs and place.
   void retarget(Node* node, const std::string& target, std::vector<Argument> args);
   /// Removes a node whose outputs nobody reads; throws ulp::Error naming a reader otherwise.

@@ -1,0 +1,218 @@
+// The readable listing of a graph and its drawing for Graphviz.
+#include <ATen/core/function_schema.h>
+
+#include <ostream>
+#include <sstream>
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::graph {
+
+namespace {
+
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "f32";
+    case at::kDouble:
+      return "f64";
+    case at::kHalf:
+      return "f16";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kChar:
+      return "i8";
+    case at::kByte:
+      return "u8";
+    case at::kShort:
+      return "i16";
+    case at::kInt:
+      return "i32";
+    case at::kLong:
+      return "i64";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+/// 2N+1, 3 and, where it is not whole for every N, N/2.
+void print(std::ostream& out, const BatchExpr& expr) {
+  if (expr.constant()) {
+    out << expr.offset;
+    return;
+  }
+  if (expr.numerator == -1) out << '-';
+  if (expr.numerator != 1 && expr.numerator != -1) out << expr.numerator;
+  out << 'N';
+  if (expr.denominator != 1) out << '/' << expr.denominator;
+  if (expr.offset > 0) out << '+';
+  if (expr.offset != 0) out << expr.offset;
+}
+
+void print(std::ostream& out, const TensorMeta& meta) {
+  out << dtype_name(meta.dtype) << '[';
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (i) out << ", ";
+    print(out, meta.sizes[i]);
+  }
+  out << ']' << (meta.channels_last ? " nhwc" : "");
+}
+
+void print(std::ostream& out, const Argument& arg) {
+  auto items = [&](const char* open, const char* close) {
+    out << open;
+    for (size_t i = 0; i < arg.items.size(); ++i) {
+      if (i) out << ", ";
+      print(out, arg.items[i]);
+    }
+    out << close;
+  };
+  switch (arg.kind) {
+    case Argument::Kind::literal:
+      if (arg.literal.isTensor()) {
+        out << "undefined";
+      } else {
+        out << arg.literal;
+      }
+      return;
+    case Argument::Kind::value:
+      out << '%' << (arg.value ? arg.value->name : "null");
+      return;
+    case Argument::Kind::batch:
+      return print(out, arg.batch);
+    case Argument::Kind::training:
+      out << (arg.inverted ? "!training" : "training");
+      return;
+    case Argument::Kind::list:
+      return items("[", "]");
+    case Argument::Kind::tuple:
+      return items("(", ")");
+  }
+}
+
+bool is_default(const Argument& arg, const c10::Argument& wanted) {
+  if (arg.kind != Argument::Kind::literal || !wanted.default_value()) return false;
+  const c10::IValue& preset = *wanted.default_value();
+  if (arg.literal.isNone() || preset.isNone()) return arg.literal.isNone() && preset.isNone();
+  return arg.literal.type()->kind() == preset.type()->kind() && arg.literal == preset;
+}
+
+/// The arguments: tensors by position, the rest by name where it is not the default.
+void print_call(std::ostream& out, const Node& node) {
+  out << node.target() << '(';
+  const auto& wanted = node.schema().arguments();
+  bool first = true, positional = true;
+  for (size_t i = 0; i < node.args.size(); ++i) {
+    if (is_default(node.args[i], wanted[i])) {
+      positional = false;
+      continue;
+    }
+    if (!first) out << ", ";
+    first = false;
+    positional = positional && (node.args[i].is_value() || node.args[i].kind == Argument::Kind::list);
+    if (!positional) out << wanted[i].name() << '=';
+    print(out, node.args[i]);
+  }
+  out << ')';
+}
+
+void print_operation(std::ostream& out, const Node& node, const Graph& graph) {
+  switch (node.kind()) {
+    case Node::Kind::input:
+      out << "input";
+      break;
+    case Node::Kind::attribute: {
+      static const char* const kNames[] = {"parameter", "buffer", "constant"};
+      const Attribute* found = graph.find_attribute(node.target());
+      out << (found ? kNames[static_cast<int>(found->kind)] : "missing attribute");
+      break;
+    }
+    case Node::Kind::call:
+      print_call(out, node);
+      break;
+    case Node::Kind::module:
+      out << "module " << node.target() << '(';
+      for (size_t i = 0; i < node.args.size(); ++i) print(out, node.args[i]);
+      out << ')';
+      break;
+    case Node::Kind::output:
+      out << "return ";
+      if (!node.args.empty()) print(out, node.args[0]);
+  }
+}
+
+/// Remarks behind the call: where it came from and how it differs from a plain call.
+std::string remarks(const Node& node) {
+  std::string text = node.scope;
+  auto add = [&](bool on, const char* word) {
+    if (on) text += std::string(text.empty() ? "" : ", ") + word;
+  };
+  add(node.train_only, "train only");
+  add(node.in_place, "in place");
+  add(node.no_grad, "no grad");
+  return text;
+}
+
+void print_node(std::ostream& out, const Node& node, const Graph& graph) {
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    const Value& value = *node.output(i);
+    out << (i ? ", %" : "%") << value.name;
+    if (value.meta) {
+      out << " : ";
+      print(out, *value.meta);
+    }
+  }
+  if (!node.outputs().empty()) out << " = ";
+  print_operation(out, node, graph);
+  std::string text = remarks(node);
+  if (!text.empty()) out << "  # " << text;
+  out << '\n';
+}
+
+std::string in_quotes(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + '"';
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Graph& graph) {
+  for (const auto& node : graph.nodes()) print_node(out, *node, graph);
+  return out;
+}
+
+std::string to_dot(const Graph& graph) {
+  std::ostringstream out;
+  out << "digraph {\n  node [shape=box, fontname=\"monospace\"];\n";
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::attribute) continue;  // they would bury the shape of the network
+    std::string label = node->name();
+    if (node->kind() == Node::Kind::call || node->kind() == Node::Kind::module)
+      label += "\n" + node->target();
+    if (!node->scope.empty()) label += "\n" + node->scope;
+    std::string text = in_quotes(label);
+    for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
+    bool round = node->kind() == Node::Kind::input || node->kind() == Node::Kind::output;
+    out << "  " << in_quotes(node->name()) << " [label=" << text << (round ? ", style=rounded" : "") << "];\n";
+    for (const Value* value : node->reads()) {
+      if (value->producer->kind() == Node::Kind::attribute) continue;
+      out << "  " << in_quotes(value->producer->name()) << " -> " << in_quotes(node->name());
+      if (value->meta) {
+        std::ostringstream meta;
+        print(meta, *value->meta);
+        out << " [label=" << in_quotes(meta.str()) << ']';
+      }
+      out << ";\n";
+    }
+  }
+  out << "}\n";
+  return out.str();
+}
+
+}  // namespace ulp::graph
