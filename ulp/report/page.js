@@ -1,0 +1,251 @@
+// Draws the charts of the report whose JSON is in #report-data with Chart.js.
+(() => {
+  "use strict";
+  const report = JSON.parse(document.getElementById("report-data").textContent);
+  const root = document.documentElement;
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const number = (v) => (typeof v === "number" ? v : NaN); // {"number": "nan"} and the like leave a gap
+  const points = (s) => s.y.map((y, i) => ({ x: number(s.x[i]), y: number(y), label: s.labels[i] || "" }));
+
+  // A name keeps its colour, dash and symbol in all charts of the page.
+  const order = [...new Set(report.charts.flatMap((c) => c.series.map((s) => s.name)))];
+  const dashes = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+  const symbols = ["circle", "rectRot", "triangle", "rect", "rectRounded", "star", "cross", "crossRot"];
+  const look = (name) => {
+    const i = order.indexOf(name);
+    return { color: css(`--series-${i % 8}`), dash: dashes[i % 4], symbol: symbols[i % 8] };
+  };
+
+  const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻");
+  const plain = (v) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(v);
+  const direction = { none: "", higher: " – higher is better", lower: " – lower is better" };
+  const axisTitle = (a) => a.title + (a.unit ? ` (${a.unit})` : "") + direction[a.better];
+
+  // Range and ticks of a logarithmic axis; Chart.js alone would write unevenly many and start at odd values.
+  function logAxis(axis, values) {
+    const base = axis.scale === "log2" ? 2 : 10;
+    const positive = values.filter((v) => v > 0 && Number.isFinite(v));
+    if (positive.length === 0) return { type: "logarithmic" };
+    const lg = (v) => Math.log(v) / Math.log(base);
+    let low = lg(axis.minimum ?? Math.min(...positive)), high = lg(axis.maximum ?? Math.max(...positive));
+    const pad = Math.max((high - low) * 0.12, base === 2 ? 0.4 : 0.12);
+    low = axis.minimum == null ? low - pad : low;
+    high = axis.maximum == null ? high + pad : high;
+    const ticks = [];
+    const step = Math.max(1, Math.ceil((high - low) / 9));
+    const mantissas = base === 10 && high - low < 1.6 ? [1, 1.5, 2, 3, 5, 7] : base === 10 && high - low < 4 ? [1, 2, 5] : [1];
+    for (let e = Math.floor(low / step) * step; e <= high; e += step) {
+      for (const m of mantissas) {
+        const t = lg(m * base ** e);
+        if (t >= low && t <= high) ticks.push({ value: m * base ** e, e });
+      }
+    }
+    const text = (t) => (base === 2 && (t.e > 9 || t.e < -3) ? `2${superscript(t.e)}` : plain(t.value));
+    return {
+      type: "logarithmic", min: base ** low, max: base ** high,
+      afterBuildTicks: (scale) => { scale.ticks = ticks.map((t) => ({ value: t.value })); },
+      ticks: { callback: (v, i) => text(ticks[i]), autoSkip: true, maxRotation: 0 },
+    };
+  }
+
+  function linearAxis(axis, values, pad) {
+    const finite = values.filter(Number.isFinite);
+    const out = { type: "linear", ticks: { maxRotation: 0, maxTicksLimit: 8 } };
+    if (axis.minimum != null) out.min = axis.minimum;
+    if (axis.maximum != null) out.max = axis.maximum;
+    if (pad && finite.length > 0) {
+      const low = Math.min(...finite), high = Math.max(...finite);
+      const room = (high - low || Math.abs(high) * 0.1 || 1) * pad;
+      // Padding must not invent negative sizes or times.
+      out.suggestedMin = low >= 0 ? Math.max(0, low - room) : low - room;
+      out.suggestedMax = high + room;
+    }
+    return out;
+  }
+
+  function scaleOf(axis, values, pad) {
+    const own = axis.scale === "linear" ? linearAxis(axis, values, pad) : logAxis(axis, values);
+    return {
+      ...own,
+      title: { display: axis.title !== "", text: axisTitle(axis), color: css("--muted"), font: { size: 13 } },
+      grid: { color: css("--grid"), borderColor: css("--line"), tickColor: css("--line") },
+      ticks: { ...own.ticks, color: css("--muted"), font: { size: 12 } },
+    };
+  }
+
+  // Moving average corrected for its start (as Adam does it).
+  function smooth(data, keep) {
+    let sum = 0, weight = 0;
+    return data.map((p) => {
+      if (Number.isFinite(p.y)) { sum = keep * sum + (1 - keep) * p.y; weight = keep * weight + (1 - keep); }
+      return { x: p.x, y: weight > 0 ? sum / weight : NaN };
+    });
+  }
+
+  function lineDatasets(chart) {
+    const line = (s, data, extra) => ({
+      label: s.name, data, borderColor: look(s.name).color, backgroundColor: look(s.name).color, borderWidth: 2.2,
+      borderDash: look(s.name).dash, pointRadius: data.length > 40 ? 0 : 2.5, pointHitRadius: 8, pointStyle: "circle",
+      stepped: chart.kind === "step" ? "before" : false, borderJoinStyle: "round", ...extra,
+    });
+    if (!(chart.smoothing > 0)) return chart.series.map((s) => line(s, points(s), {}));
+    const faint = (s) => line(s, points(s), {
+      borderColor: look(s.name).color + "38", borderWidth: 1, borderDash: [], pointRadius: 0, pointHitRadius: 0, order: 1, faint: true,
+    });
+    return [
+      ...chart.series.map((s) => line(s, smooth(points(s), chart.smoothing), { pointRadius: 0, order: 0 })),
+      ...chart.series.map(faint),
+    ];
+  }
+
+  const scatterDatasets = (chart) => chart.series.map((s) => ({
+    label: s.name, data: points(s), backgroundColor: look(s.name).color, borderColor: look(s.name).color,
+    pointStyle: look(s.name).symbol, pointRadius: 6.5, pointHoverRadius: 8, borderWidth: 2, showLine: false,
+  }));
+
+  const barDatasets = (chart) => chart.series.map((s) => ({
+    label: s.name, data: s.y.map(number), backgroundColor: look(s.name).color, borderRadius: 3, maxBarThickness: 64,
+    categoryPercentage: 0.72, barPercentage: 0.9,
+  }));
+
+  function write(ctx, text, x, y, align) {
+    ctx.textAlign = align;
+    ctx.strokeStyle = css("--surface");
+    ctx.lineWidth = 4;
+    ctx.lineJoin = "round";
+    ctx.strokeText(text, x, y);
+    ctx.fillStyle = css("--text");
+    ctx.fillText(text, x, y);
+  }
+
+  const overlap = (a, b) =>
+    Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) *
+    Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
+
+  // Where a label of width w and height h may stand around its point: near first, then further out with a leader.
+  function candidates(p, w, h) {
+    const out = [];
+    for (const gap of [11, 26, 44, 64]) {
+      for (const [dx, dy] of [[1, 0], [0, -1], [-1, 0], [0, 1], [1, -1], [1, 1], [-1, -1], [-1, 1]]) {
+        const d = dx && dy ? gap * 0.75 : gap;
+        const cx = p.x + dx * (d + w / 2), cy = p.y + dy * (d + h / 2);
+        out.push({ left: cx - w / 2, right: cx + w / 2, top: cy - h / 2, bottom: cy + h / 2, cx, cy, far: gap > 11, cost: out.length });
+      }
+    }
+    return out;
+  }
+
+  // Chooses for every label the place that overlaps least, then looks again a few times knowing the others.
+  function placeLabels(area, labels, marks) {
+    const outside = (b) => Math.max(0, area.left - b.left) + Math.max(0, b.right - area.right) +
+      Math.max(0, area.top - b.top) + Math.max(0, b.bottom - area.bottom);
+    for (let round = 0; round < 4; ++round) {
+      for (const label of labels) {
+        let least = Infinity, best = null;
+        for (const box of label.candidates) {
+          let cost = box.cost + outside(box) * 1000;
+          for (const mark of marks) cost += overlap(box, mark) * 10;
+          for (const other of labels) if (other !== label && other.box) cost += overlap(box, other.box) * 20;
+          if (cost < least) { least = cost; best = box; }
+        }
+        label.box = best;
+      }
+    }
+  }
+
+  const pointLabels = {
+    id: "pointLabels",
+    afterDatasetsDraw(chart) {
+      const ctx = chart.ctx, labels = [], marks = [];
+      ctx.save();
+      ctx.font = `600 13px ${Chart.defaults.font.family}`;
+      ctx.textBaseline = "middle";
+      chart.data.datasets.forEach((set, d) => chart.getDatasetMeta(d).data.forEach((p, i) => {
+        if (!chart.isDatasetVisible(d)) return;
+        marks.push({ left: p.x - 8, right: p.x + 8, top: p.y - 8, bottom: p.y + 8 });
+        const text = set.data[i].label;
+        if (text) labels.push({ text, p, candidates: candidates(p, ctx.measureText(text).width + 2, 16) });
+      }));
+      placeLabels(chart.chartArea, labels, marks);
+      for (const { text, p, box } of labels) {
+        if (box.far) {
+          const x = Math.min(Math.max(p.x, box.left), box.right), y = Math.min(Math.max(p.y, box.top), box.bottom);
+          ctx.strokeStyle = css("--muted");
+          ctx.lineWidth = 1;
+          ctx.beginPath();
+          ctx.moveTo(p.x, p.y);
+          ctx.lineTo(x, y);
+          ctx.stroke();
+        }
+        write(ctx, text, box.cx, box.cy, "center");
+      }
+      ctx.restore();
+    },
+  };
+
+  const barValues = {
+    id: "barValues",
+    afterDatasetsDraw(chart) {
+      const ctx = chart.ctx;
+      ctx.save();
+      ctx.font = `600 12px ${Chart.defaults.font.family}`;
+      ctx.textBaseline = "bottom";
+      chart.data.datasets.forEach((set, d) => chart.getDatasetMeta(d).data.forEach((bar, i) => {
+        const fits = ctx.measureText(plain(set.data[i])).width <= bar.width + 14;
+        if (chart.isDatasetVisible(d) && Number.isFinite(set.data[i]) && fits) write(ctx, plain(set.data[i]), bar.x, bar.y - 4, "center");
+      }));
+      ctx.restore();
+    },
+  };
+
+  function configuration(chart) {
+    const scatter = chart.kind === "scatter", bars = chart.kind === "bars", line = !scatter && !bars;
+    const datasets = scatter ? scatterDatasets(chart) : bars ? barDatasets(chart) : lineDatasets(chart);
+    const values = (key) => chart.series.flatMap((s) => s[key].map(number));
+    // Labels beside the points already say what a legend would.
+    const named = scatter && chart.series.every((s) => s.labels.length > 0);
+    const x = scaleOf(chart.x, values("x"), scatter ? 0.22 : 0);
+    const y = scaleOf(chart.y, values("y"), scatter ? 0.3 : 0);
+    if (bars) Object.assign(x, { type: "category", grid: { ...x.grid, display: false } });
+    if (bars && chart.y.scale === "linear") Object.assign(y, { beginAtZero: true, grace: "8%" });
+    if (line && chart.x.scale === "linear") Object.assign(x, { min: chart.x.minimum ?? Math.min(...values("x")), max: chart.x.maximum ?? Math.max(...values("x")) });
+    return {
+      type: bars ? "bar" : scatter ? "scatter" : "line",
+      data: { datasets, labels: bars ? chart.series[0]?.labels : undefined },
+      plugins: scatter ? [pointLabels] : bars ? [barValues] : [],
+      options: {
+        animation: false, parsing: line ? false : undefined, responsive: true, maintainAspectRatio: false, scales: { x, y }, layout: { padding: { right: 10 } },
+        interaction: line ? { mode: "nearest", axis: "x", intersect: false } : { mode: "nearest", intersect: true },
+        plugins: {
+          decimation: { enabled: line && chart.kind !== "step", algorithm: "lttb", samples: 600, threshold: 1200 },
+          legend: {
+            display: chart.series.length > 1 && !named, align: "start",
+            labels: {
+              color: css("--text"), usePointStyle: true, pointStyle: line ? "line" : undefined, pointStyleWidth: line ? 34 : 12,
+              padding: 16, font: { size: 13 }, filter: (item, data) => !data.datasets[item.datasetIndex].faint,
+            },
+          },
+          tooltip: {
+            filter: (item) => !item.dataset.faint,
+            callbacks: {
+              title: (items) => (bars ? items[0]?.label : items[0] && `${chart.x.title} ${plain(items[0].parsed.x)}`),
+              label: (item) => ` ${item.raw.label || item.dataset.label}: ${plain(item.parsed.y)} ${chart.y.unit}`,
+            },
+          },
+        },
+      },
+    };
+  }
+
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  let drawn = [];
+  function draw() {
+    drawn.forEach((c) => c.destroy());
+    drawn = report.charts.map((c, i) => new Chart(document.getElementById(`chart-${i}`), configuration(c)));
+  }
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  // Paper is white whatever the screen is.
+  addEventListener("beforeprint", () => { root.classList.add("printing"); draw(); });
+  addEventListener("afterprint", () => { root.classList.remove("printing"); draw(); });
+})();

@@ -1,0 +1,61 @@
+// A table of measurements: columns with units, cells that are numbers or text; printed as plain text or
+// Markdown.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ulp/base/export.h"
+
+namespace ulp::report {
+
+/// Which direction of a measurement is good; the best value of such a column is marked.
+enum class Better { none, higher, lower };
+
+struct Column {
+  std::string name = {};
+  std::string unit = {};         ///< shown in the header, never in the cells
+  Better better = Better::none;  ///< direction that is good
+  int decimals = -1;  ///< digits after the point; -1 chooses so that the smallest value keeps three digits
+
+  bool operator==(const Column&) const = default;
+};
+
+/// monostate is a value that was not measured; it shows as a dash.
+using Cell = std::variant<std::monostate, double, std::string>;
+
+struct Table {
+  std::string title = {};
+  std::string caption = {};  ///< one sentence saying what to see
+  std::vector<Column> columns = {};
+  std::vector<std::vector<Cell>> rows = {};
+
+  /// Appends a row. Throws ulp::Error unless it has one cell per column.
+  ULP_API void add_row(std::vector<Cell> cells);
+
+  bool operator==(const Table&) const = default;
+};
+
+/// What to_text may use of the terminal.
+struct TextOptions {
+  bool unicode = true;  ///< lines and dashes outside ASCII
+};
+
+/// Aligned columns, text left and numbers right, units under the names, the best value of a column marked
+/// with '*'.
+ULP_API std::string to_text(const Table& table, const TextOptions& options = {});
+
+/// A Markdown (GitHub) table; the best value of a column is bold.
+ULP_API std::string to_markdown(const Table& table);
+
+/// Cells as shown and what they are; shared by the text, Markdown and HTML forms.
+struct ShownTable {
+  std::vector<std::vector<std::string>> cells;  ///< [row][column]; empty for a missing value
+  std::vector<std::vector<bool>> best;          ///< [row][column]
+  std::vector<bool> numeric;                    ///< [column] holds numbers, and only numbers
+};
+/// Throws ulp::Error when a row is not as long as the header.
+ULP_API ShownTable show(const Table& table);
+
+}  // namespace ulp::report
