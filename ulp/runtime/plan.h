@@ -22,19 +22,24 @@ ULP_API size_t element_size(DataType type);
 /// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
 /// tensors.
 enum class Layout : uint8_t { plain, nhwc };
+ULP_API const char* to_string(Layout layout);
 
 /// The batch dimension: the first one, free until run().
 inline constexpr int64_t kBatch = -1;
 
 /// One value of the plan: an input, an output or an intermediate.
 struct TensorInfo {
-  std::string name;
+  std::string name{};
   DataType type = DataType::f32;
-  std::vector<int64_t> shape;  ///< dimension 0 may be kBatch
+  std::vector<int64_t> shape{};  ///< dimension 0 may be kBatch
   Layout layout = Layout::plain;
   float scale = 1.0F;  ///< u8: real = (q - zero_point) * scale
   int32_t zero_point = 0;
 };
+
+/// Elements and dense bytes of a tensor when the batch dimension is `batch`.
+ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
+ULP_API size_t byte_count(const TensorInfo& tensor, int64_t batch);
 
 /// A tensor stored with the plan.
 struct Constant {
@@ -53,11 +58,12 @@ enum class Op : uint8_t {
   global_avg_pool,  // x -> [N, C, 1, 1]
   flatten,          // x -> [N, rest] in logical (NCHW) order
   softmax,          // over the last axis
-  convert           // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32
+  convert  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 -> u8
 };
 ULP_API const char* to_string(Op op);
 
 enum class Activation : uint8_t { none, relu, relu6 };
+ULP_API const char* to_string(Activation activation);
 
 /// Window of a convolution or a pooling.
 struct Window {
@@ -67,17 +73,19 @@ struct Window {
   int64_t dilation_h = 1, dilation_w = 1;
   bool ceil_mode = false;         ///< pooling: round the output size up
   bool count_include_pad = true;  ///< average pooling
+
+  bool operator==(const Window&) const = default;
 };
 
 /// One step. Fields that an op does not use keep their defaults and are not written to the file.
 struct Step {
   Op op = Op::relu;
-  std::string name;             ///< the node or module it came from, for messages and profiles
-  std::vector<int32_t> inputs;  ///< indices into Plan::tensors
+  std::string name{};             ///< the node or module it came from, for messages and profiles
+  std::vector<int32_t> inputs{};  ///< indices into Plan::tensors
   int32_t output = -1;
   std::map<std::string, std::string>
-      constants;  ///< role ("weight", "bias", "weight_scale") -> name in Plan::constants
-  Window window;
+      constants{};  ///< role ("weight", "bias", "weight_scale") -> name in Plan::constants
+  Window window{};
   int64_t groups = 1;
   Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
 };
@@ -86,7 +94,11 @@ struct Step {
 ///
 /// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an
 /// i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
-/// residual has the output's shape, layout and type.
+/// residual has the output's shape, layout and type. Images (4-d) are nhwc inside; linear takes any rank >= 2
+/// and works on the last dimension. relu, max_pool and flatten keep type, scale and zero point; average
+/// pooling keeps the type; add takes two tensors of the output's type, each u8 with its own scale; softmax
+/// takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer to another, and may
+/// change the layout.
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;
@@ -96,6 +108,9 @@ struct ULP_API Plan {
 
   /// Throws ulp::Error naming the step when a type, shape, index or constant is not as the ops above require.
   void verify() const;
+  /// The shape `step` gives from its inputs and constants; its output field is not read. Throws as verify()
+  /// does.
+  std::vector<int64_t> output_shape(const Step& step) const;
   /// Writes an engine file (safetensors container, plan as JSON in its metadata), atomically.
   void save(const std::filesystem::path& path) const;
   /// Reads and verifies an engine file. Throws FileError for a damaged, foreign, hostile or newer file.

@@ -1,0 +1,68 @@
+// Flatten to [N, rest] in logical order: nothing to do unless the bytes lie in another order.
+#include <cstring>
+
+#include "ulp/kernels/layout.h"
+#include "ulp/runtime/kernel_args.h"
+#include "ulp/runtime/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+bool keeps_order(const TensorInfo& x) {
+  return x.layout == Layout::plain || same_order(x, Layout::plain);
+}
+
+std::vector<int64_t> infer(const StepView& view) {
+  const TensorInfo& x = view.input();
+  if (x.shape.size() < 2) view.fail("expected an input of at least 2 dimensions, got ", shape_text(x.shape));
+  int64_t rest = 1;
+  for (size_t d = 1; d < x.shape.size(); ++d) rest *= x.shape[d];
+  return {x.shape[0], rest};
+}
+
+void check_output(const StepView& view) {
+  view.expect_activation_type(view.input());
+  view.expect_same_numbers(view.input());
+}
+
+Sharing sharing(const StepView& view) {
+  return keeps_order(view.input()) ? Sharing::alias : Sharing::none;
+}
+
+class FlattenRunner final : public Runner {
+ public:
+  explicit FlattenRunner(const StepView& view) : x_(view.input()), copy_(keeps_order(x_)) {}
+  void run(const RunArgs& args) const override {
+    if (copy_) {
+      std::memcpy(args.output, args.inputs[0], byte_count(x_, args.batch));
+      return;
+    }
+    kernels::nhwc_to_nchw(static_cast<int64_t>(element_size(x_.type)), args.inputs[0], args.output,
+                          first_size(x_, args.batch), x_.shape[1], x_.shape[2] * x_.shape[3], args.parallel);
+  }
+  std::string kernel() const override { return copy_ ? "copy" : "nhwc_to_nchw"; }
+
+ private:
+  TensorInfo x_;
+  bool copy_;
+};
+
+std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa) {
+  return std::make_unique<FlattenRunner>(view);
+}
+
+}  // namespace
+
+extern const OpDef kFlattenOp;
+const OpDef kFlattenOp = {.op = Op::flatten,
+                          .name = "flatten",
+                          .min_inputs = 1,
+                          .max_inputs = 1,
+                          .uses = {},
+                          .roles = {},
+                          .infer = infer,
+                          .check_output = check_output,
+                          .sharing = sharing,
+                          .prepare = prepare};
+
+}  // namespace ulp::runtime

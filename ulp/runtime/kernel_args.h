@@ -1,0 +1,51 @@
+// Words of a plan in the words of the kernels.
+#pragma once
+
+#include "ulp/kernels/element.h"
+#include "ulp/runtime/plan.h"
+
+namespace ulp::runtime {
+
+/// The plan is verified: only types that kernels compute on arrive here.
+inline kernels::Element element_of(const TensorInfo& tensor) {
+  switch (tensor.type) {
+    case DataType::bf16:
+      return kernels::Element::bf16;
+    case DataType::u8:
+      return kernels::Element::u8;
+    default:
+      return kernels::Element::f32;
+  }
+}
+
+inline kernels::Affine affine_of(const TensorInfo& tensor) {
+  return {tensor.scale, tensor.zero_point};
+}
+
+inline kernels::Activation kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+      return kernels::Activation::relu;
+    case Activation::relu6:
+      return kernels::Activation::relu6;
+    default:
+      return kernels::Activation::none;
+  }
+}
+
+/// Size of the first dimension in a run.
+inline int64_t first_size(const TensorInfo& tensor, int64_t batch) {
+  return tensor.shape[0] == kBatch ? batch : tensor.shape[0];
+}
+
+/// Elements below the first dimension.
+inline int64_t item_elements(const TensorInfo& tensor) {
+  return element_count(tensor, 1) / first_size(tensor, 1);
+}
+
+/// NCHW and NHWC are the same bytes without channels to move: one channel or one pixel.
+inline bool same_order(const TensorInfo& x, Layout layout) {
+  return x.layout == layout || x.shape[1] == 1 || x.shape[2] * x.shape[3] == 1;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,31 @@
+#include <array>
+
+#include "ulp/runtime/op.h"
+
+namespace ulp::runtime {
+
+extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
+    kSoftmaxOp, kConvertOp;
+
+namespace {
+// In the order of the enumerators.
+constexpr std::array kOps = {&kConvOp,    &kLinearOp,        &kAddOp,     &kReluOp,    &kMaxPoolOp,
+                             &kAvgPoolOp, &kGlobalAvgPoolOp, &kFlattenOp, &kSoftmaxOp, &kConvertOp};
+}  // namespace
+
+const OpDef& op_def(Op op) {
+  return *kOps[static_cast<size_t>(op)];
+}
+
+const OpDef* find_op(const std::string& name) {
+  for (const OpDef* def : kOps) {
+    if (name == def->name) return def;
+  }
+  return nullptr;
+}
+
+const char* to_string(Op op) {
+  return static_cast<size_t>(op) < kOps.size() ? op_def(op).name : "unknown";
+}
+
+}  // namespace ulp::runtime

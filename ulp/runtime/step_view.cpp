@@ -1,0 +1,63 @@
+#include "ulp/runtime/step_view.h"
+
+#include <algorithm>
+
+namespace ulp::runtime {
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += shape[i] == kBatch ? "batch" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+const Constant* StepView::constant(const char* role) const {
+  const auto named = step_.constants.find(role);
+  if (named == step_.constants.end()) return nullptr;
+  return &plan_.constants.at(named->second);
+}
+
+void StepView::expect_type(const char* what, DataType got, DataType expected) const {
+  if (got != expected) fail("expected ", what, " of type ", to_string(expected), ", got ", to_string(got));
+}
+
+void StepView::expect_activation_type(const TensorInfo& tensor) const {
+  if (tensor.type != DataType::f32 && tensor.type != DataType::bf16 && tensor.type != DataType::u8) {
+    fail("expected tensors of type f32, bf16 or u8, got ", to_string(tensor.type));
+  }
+}
+
+void StepView::expect_image(const char* what, const TensorInfo& tensor) const {
+  if (tensor.shape.size() != 4 || tensor.layout != Layout::nhwc) {
+    fail("expected ", what, " of 4 dimensions and layout nhwc, got ", shape_text(tensor.shape), " ",
+         to_string(tensor.layout));
+  }
+}
+
+void StepView::expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const {
+  const Constant* found = constant(role);
+  if (found == nullptr) fail("expected a constant '", role, "', got none");
+  if (found->type != type || !std::ranges::equal(found->shape, shape)) {
+    fail("expected constant '", role, "' to be ", to_string(type), " ", shape_text(shape), ", got ",
+         to_string(found->type), " ", shape_text(found->shape));
+  }
+}
+
+void StepView::expect_same_numbers(const TensorInfo& input) const {
+  const TensorInfo& out = output();
+  expect_type("an output", out.type, input.type);
+  if (out.scale != input.scale || out.zero_point != input.zero_point) {
+    fail("expected the output to keep the input's scale ", input.scale, " and zero point ", input.zero_point,
+         ", got ", out.scale, " and ", out.zero_point);
+  }
+}
+
+void StepView::expect_same_layout(const TensorInfo& input) const {
+  if (output().layout != input.layout) {
+    fail("expected an output of layout ", to_string(input.layout), ", got ", to_string(output().layout));
+  }
+}
+
+}  // namespace ulp::runtime
