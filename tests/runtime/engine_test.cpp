@@ -1,0 +1,276 @@
+#include "ulp/runtime/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support.h"
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa.h"
+
+namespace ulp::runtime {
+namespace {
+
+using namespace ulp::runtime::testing;
+
+const Window kSame{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+
+std::string name_of(Numbers numbers) {
+  return to_string(type_of(numbers));
+}
+
+/// Engine and plain loops on the same inputs; the last step's values may differ by `steps`.
+void check(const Plan& plan, int64_t batch, const EngineOptions& options = {}, int steps = 0) {
+  Engine engine(plan, options);
+  const std::vector<Bytes> inputs = make_inputs(plan, batch, 7);
+  const std::vector<Bytes> expected = run_plainly(plan, batch, inputs);
+  const std::vector<Bytes> got = run_engine(engine, batch, inputs);
+  for (size_t i = 0; i < expected.size(); ++i) expect_same(engine.outputs()[i], expected[i], got[i], steps);
+}
+
+class EngineOps : public ::testing::TestWithParam<Numbers> {};
+
+TEST_P(EngineOps, ConvWithStridePaddingDilationAndGroups) {
+  for (const int64_t groups : {1, 2, 6}) {
+    Builder b(GetParam(), static_cast<uint64_t>(groups));
+    const Window w{.kernel_h = 3,
+                   .kernel_w = 2,
+                   .stride_h = 2,
+                   .stride_w = 1,
+                   .pad_h = 2,
+                   .pad_w = 1,
+                   .dilation_h = 2,
+                   .dilation_w = 1};
+    b.output(b.leave(b.conv(b.enter(b.input({kBatch, 6, 9, 7})), 12, w, Activation::relu, groups)));
+    check(b.plan, 3);
+  }
+}
+
+TEST_P(EngineOps, ConvAddsItsResidualBeforeTheActivation) {
+  Builder b(GetParam());
+  const int32_t x = b.enter(b.input({kBatch, 4, 5, 5}));
+  const int32_t y = b.conv(x, 4, kSame);
+  b.output(b.leave(b.conv(x, 4, kSame, Activation::relu6, 1, y)));
+  check(b.plan, 2);
+}
+
+TEST_P(EngineOps, LinearOnRowsOfAnyRank) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{kBatch, 37}, {kBatch, 5, 17}, {4, 9}}) {
+    Builder b(GetParam());
+    b.output(b.leave(b.linear(b.enter(b.input(shape)), 11, Activation::relu)));
+    check(b.plan, 5);
+  }
+}
+
+TEST_P(EngineOps, PoolsInEveryMode) {
+  for (const bool ceil : {false, true}) {
+    for (const bool include : {false, true}) {
+      Builder b(GetParam());
+      const int32_t x = b.enter(b.input({kBatch, 5, 7, 8}));
+      Window w{.kernel_h = 3,
+               .kernel_w = 2,
+               .stride_h = 2,
+               .stride_w = 3,
+               .pad_h = 1,
+               .pad_w = 1,
+               .ceil_mode = ceil};
+      b.output(b.leave(b.op(Op::max_pool, {x}, w)));
+      w.count_include_pad = include;
+      b.output(b.leave(b.op(Op::avg_pool, {x}, w)));
+      b.output(b.leave(b.op(Op::global_avg_pool, {x})));
+      // Means are the only sums that a kernel may divide instead of multiply: one rounding apart, also when
+      // narrowed.
+      check(b.plan, 2, {}, 2);
+    }
+  }
+}
+
+TEST_P(EngineOps, FlattenGivesLogicalOrder) {
+  Builder b(GetParam());
+  b.output(b.leave(b.op(Op::flatten, {b.enter(b.input({kBatch, 3, 4, 5}))})));
+  check(b.plan, 3);
+}
+
+TEST_P(EngineOps, AddAndRelu) {
+  Builder b(GetParam());
+  const int32_t x = b.enter(b.input({kBatch, 3, 4, 4}));
+  const int32_t y = b.enter(b.input({kBatch, 3, 4, 4}));
+  const int32_t sum = b.op(Op::add, {x, y}, {}, Activation::relu);
+  b.output(b.leave(sum));
+  b.output(b.leave(b.op(Op::relu, {sum}, {}, Activation::relu6)));
+  check(b.plan, 3);
+}
+
+TEST_P(EngineOps, SmallNetworkOnEveryInstructionSetAndThreadCount) {
+  const Plan plan = small_network(GetParam());
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const int threads : {1, 2, 3}) {
+      SCOPED_TRACE(std::string(kernels::to_string(isa)) + ", " + std::to_string(threads) + " threads");
+      // Softmax ends the network: exp and a sum of 10 terms, each a few roundings.
+      check(plan, 5, {.threads = threads, .isa = kernels::to_string(isa)}, 32);
+    }
+  }
+}
+
+TEST_P(EngineOps, BatchesInAnyOrderGiveTheSameResult) {
+  const Plan plan = small_network(GetParam());
+  Engine engine(plan, {.threads = 2});
+  const std::vector<Bytes> all = make_inputs(plan, 64, 3);
+  const std::vector<Bytes> expected = run_engine(engine, 64, all);
+  for (const int64_t batch : {1, 7, 64, 1, 3}) {
+    std::vector<Bytes> part;
+    for (size_t i = 0; i < all.size(); ++i) {
+      part.emplace_back(all[i].begin(),
+                        all[i].begin() + static_cast<int64_t>(byte_count(engine.inputs()[i], batch)));
+    }
+    const std::vector<Bytes> got = run_engine(engine, batch, part);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(std::equal(got[i].begin(), got[i].end(), expected[i].begin())) << "batch " << batch;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runtime, EngineOps, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST(Engine, QuantizedChainEqualsIntegerArithmeticDoneByHand) {
+  // One pixel, one channel: 2.0 -> q = round(2 / 0.5) + 10 = 14; acc = (14 - 10) * 3 + 5 = 17; y = round(17 *
+  // m) + 20 with m = 0.5 * 0.25 / 0.125 = 1; relu6 clamps at 6 / 0.125 = 48 steps.
+  for (const auto& [bias, steps] : {std::pair{5, 17}, {-40, 0}, {100, 48}}) {
+    Plan plan;
+    plan.tensors = {{"x", DataType::f32, {kBatch, 1, 1, 1}, Layout::plain, 1.0F, 0},
+                    {"q", DataType::u8, {kBatch, 1, 1, 1}, Layout::nhwc, 0.5F, 10},
+                    {"y", DataType::u8, {kBatch, 1, 1, 1}, Layout::nhwc, 0.125F, 20}};
+    plan.constants["w"] = constant_of<int8_t>(DataType::i8, {1, 1, 1, 1}, {3});
+    plan.constants["b"] = constant_of<int32_t>(DataType::i32, {1}, {bias});
+    plan.constants["s"] = constant_of<float>(DataType::f32, {1}, {0.25F});
+    plan.steps = {{.op = Op::convert, .name = "quantize", .inputs = {0}, .output = 1},
+                  {.op = Op::conv,
+                   .name = "conv",
+                   .inputs = {1},
+                   .output = 2,
+                   .constants = {{"weight", "w"}, {"bias", "b"}, {"weight_scale", "s"}},
+                   .activation = Activation::relu6}};
+    plan.inputs = {0};
+    plan.outputs = {2};
+    Engine engine(plan);
+    const float x = 2.0F;
+    uint8_t y = 0;
+    const void* in[] = {&x};
+    void* out[] = {&y};
+    engine.run(1, in, out);
+    EXPECT_EQ(int{y}, 20 + steps);
+  }
+}
+
+TEST(Engine, WritesNothingOutsideTheOutputs) {
+  const Plan plan = small_network(Numbers::u8);
+  Engine engine(plan);
+  const std::vector<Bytes> inputs = make_inputs(plan, 3, 1);
+  std::vector<Bytes> buffers;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const Bytes& bytes : inputs) in.push_back(bytes.data());
+  for (const TensorInfo& info : engine.outputs())
+    buffers.emplace_back(byte_count(info, 3) + 128, std::byte{0xA5});
+  for (Bytes& bytes : buffers) out.push_back(bytes.data() + 64);
+  const std::vector<Bytes> kept = inputs;
+  engine.run(3, in, out);
+  EXPECT_EQ(inputs, kept);
+  for (const Bytes& bytes : buffers) {
+    for (size_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(bytes[i], std::byte{0xA5});
+      EXPECT_EQ(bytes[bytes.size() - 1 - i], std::byte{0xA5});
+    }
+  }
+}
+
+TEST(Engine, RefusesWrongCalls) {
+  const Plan plan = small_network(Numbers::f32);
+  Engine engine(plan);
+  std::vector<Bytes> inputs = make_inputs(plan, 1, 1);
+  std::vector<float> a(10), b(8);
+  const void* in[] = {inputs[0].data()};
+  void* out[] = {a.data(), b.data()};
+  const void* no_in[] = {nullptr};
+  void* half_out[] = {a.data(), nullptr};
+  EXPECT_THROW(engine.run(0, in, out), Error);
+  EXPECT_THROW(engine.run(-3, in, out), Error);
+  EXPECT_THROW(engine.run(1, {}, out), Error);
+  EXPECT_THROW(engine.run(1, in, std::span(out, 1)), Error);
+  EXPECT_THROW(engine.run(1, no_in, out), Error);
+  EXPECT_THROW(engine.run(1, in, half_out), Error);
+  EXPECT_THROW(engine.run(int64_t{1} << 60, in, out), Error);
+  EXPECT_THROW(engine.reserve(0), Error);
+  EXPECT_THROW(Engine(plan, {.threads = -1}), Error);
+  EXPECT_THROW(Engine(plan, {.isa = "z80"}), Error);
+  EXPECT_NO_THROW(engine.run(1, in, out)) << "an error must leave the engine usable";
+  try {
+    engine.run(1, in, half_out);
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("output 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Engine, ReserveSizesTheArenaOnce) {
+  Engine engine(small_network(Numbers::f32));
+  engine.reserve(16);
+  const size_t bytes = engine.arena_bytes();
+  EXPECT_GT(bytes, 0U);
+  run_engine(engine, 4, make_inputs(small_network(Numbers::f32), 4, 1));
+  EXPECT_EQ(engine.arena_bytes(), bytes);
+  EXPECT_GT(engine.constant_bytes(), 0U);
+}
+
+TEST(Engine, UsesAGivenParallel) {
+  class Counting final : public Parallel {
+   public:
+    int workers() const override { return 1; }
+    void run(int64_t tasks, FunctionRef<void(int64_t, int)> task) const override {
+      ++calls;
+      for (int64_t i = 0; i < tasks; ++i) task(i, 0);
+    }
+    mutable int calls = 0;
+  } counting;
+  const Plan plan = small_network(Numbers::f32);
+  Engine engine(plan, {.threads = 9, .isa = {}, .parallel = &counting});
+  run_engine(engine, 2, make_inputs(plan, 2, 1));
+  EXPECT_EQ(engine.threads(), 1);
+  EXPECT_GT(counting.calls, 0);
+}
+
+TEST(Engine, ProfileNamesEveryStep) {
+  const Plan plan = small_network(Numbers::u8);
+  Engine engine(plan);
+  const std::vector<Bytes> inputs = make_inputs(plan, 2, 1);
+  std::vector<Bytes> outputs;
+  std::vector<void*> out;
+  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, 2));
+  for (Bytes& bytes : outputs) out.push_back(bytes.data());
+  const void* in[] = {inputs[0].data()};
+  const std::vector<StepProfile> profile = engine.profile(2, in, out);
+  ASSERT_EQ(profile.size(), plan.steps.size());
+  EXPECT_EQ(profile[1].op, "conv");
+  EXPECT_EQ(profile[1].step, plan.steps[1].name);
+  EXPECT_EQ(profile[1].output_shape, "u8 [batch, 8, 8, 8]");
+  EXPECT_FALSE(profile[1].kernel.empty());
+  EXPECT_EQ(outputs, run_engine(engine, 2, inputs));
+}
+
+TEST(Engine, TwoEnginesRunInTwoThreadsAtOnce) {
+  const Plan plan = small_network(Numbers::u8);
+  const std::vector<Bytes> inputs = make_inputs(plan, 8, 5);
+  Engine first(plan, {.threads = 2}), second(plan, {.threads = 2});
+  const std::vector<Bytes> expected = run_engine(first, 8, inputs);
+  const auto repeat = [&](Engine& engine, int* wrong) {
+    for (int i = 0; i < 50; ++i) *wrong += run_engine(engine, 8, inputs) != expected;
+  };
+  int wrong_first = 0, wrong_second = 0;
+  std::thread other(repeat, std::ref(second), &wrong_second);
+  repeat(first, &wrong_first);
+  other.join();
+  EXPECT_EQ(wrong_first + wrong_second, 0);
+}
+
+}  // namespace
+}  // namespace ulp::runtime

@@ -1,0 +1,230 @@
+#include "plain_loops.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ulp::runtime::plain {
+namespace {
+
+float widen(uint16_t half) {
+  const uint32_t bits = uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+/// `value` counts steps of the output's scale, which is 1 unless the output is u8.
+float activate(float value, Activation activation, const View& y) {
+  if (activation == Activation::none) return value;
+  value = std::max(value, 0.0F);
+  return activation == Activation::relu6 ? std::min(value, 6.0F / y.info.scale) : value;
+}
+
+template <typename T>
+T constant_at(const Plan& plan, const Step& step, const char* role, int64_t i) {
+  T value;
+  std::memcpy(&value,
+              plan.constants.at(step.constants.at(role)).bytes.data() + static_cast<size_t>(i) * sizeof(T),
+              sizeof(T));
+  return value;
+}
+
+/// One output of a convolution from its accumulator; y = activation(acc * m + residual).
+void finish(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t at,
+            int64_t channel, double sum, int64_t sum_u8) {
+  const bool bias = step.constants.contains("bias");
+  float value;
+  if (x[0].info.type == DataType::u8) {
+    if (bias) sum_u8 += constant_at<int32_t>(plan, step, "bias", channel);
+    const float multiplier =
+        x[0].info.scale * constant_at<float>(plan, step, "weight_scale", channel) / y.info.scale;
+    value = static_cast<float>(sum_u8) * multiplier;
+  } else {
+    value = static_cast<float>(sum + (bias ? constant_at<float>(plan, step, "bias", channel) : 0.0F));
+  }
+  if (x.size() == 2) value += x[1].steps(at) * (x[1].info.scale / y.info.scale);
+  y.set_steps(at, activate(value, step.activation, y));
+}
+
+float weight_at(const Plan& plan, const Step& step, int64_t i) {
+  switch (plan.constants.at(step.constants.at("weight")).type) {
+    case DataType::i8:
+      return constant_at<int8_t>(plan, step, "weight", i);
+    case DataType::bf16:
+      return widen(constant_at<uint16_t>(plan, step, "weight", i));
+    default:
+      return constant_at<float>(plan, step, "weight", i);
+  }
+}
+
+void conv_pixel(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t n,
+                int64_t c, int64_t oh, int64_t ow) {
+  const Window& w = step.window;
+  const TensorInfo& in = x[0].info;
+  const int64_t per_group = in.shape[1] / step.groups;
+  const int64_t first = c / (y.info.shape[1] / step.groups) * per_group;
+  double sum = 0;
+  for (int64_t k = 0; k < per_group; ++k) {
+    for (int64_t i = 0; i < w.kernel_h; ++i) {
+      for (int64_t j = 0; j < w.kernel_w; ++j) {
+        const int64_t ih = oh * w.stride_h - w.pad_h + i * w.dilation_h;
+        const int64_t iw = ow * w.stride_w - w.pad_w + j * w.dilation_w;
+        if (ih < 0 || iw < 0 || ih >= in.shape[2] || iw >= in.shape[3]) continue;
+        sum += double{x[0].steps(x[0].at(n, first + k, ih, iw))} *
+               weight_at(plan, step, ((c * per_group + k) * w.kernel_h + i) * w.kernel_w + j);
+      }
+    }
+  }
+  finish(plan, step, x, y, y.at(n, c, oh, ow), c, sum, static_cast<int64_t>(sum));
+}
+
+void linear(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
+  const int64_t in = x[0].info.shape.back(), out = y.info.shape.back();
+  const int64_t rows = element_count(x[0].info, batch) / in;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < out; ++c) {
+      double sum = 0;
+      for (int64_t k = 0; k < in; ++k)
+        sum += double{x[0].steps(r * in + k)} * weight_at(plan, step, c * in + k);
+      finish(plan, step, x, y, r * out + c, c, sum, static_cast<int64_t>(sum));
+    }
+  }
+}
+
+void softmax(const View& x, const View& y, int64_t rows, int64_t size) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float top = -std::numeric_limits<float>::infinity();
+    double sum = 0;
+    for (int64_t i = 0; i < size; ++i) top = std::max(top, x.get(r * size + i));
+    for (int64_t i = 0; i < size; ++i) sum += std::exp(double{x.get(r * size + i)} - top);
+    for (int64_t i = 0; i < size; ++i) {
+      y.set(r * size + i, static_cast<float>(std::exp(double{x.get(r * size + i)} - top) / sum));
+    }
+  }
+}
+
+void pool_pixel(const Step& step, const View& x, const View& y, int64_t n, int64_t c, int64_t oh,
+                int64_t ow) {
+  Window w = step.window;
+  const int64_t height = x.info.shape[2], width = x.info.shape[3];
+  if (step.op == Op::global_avg_pool) {
+    w.kernel_h = height;
+    w.kernel_w = width;
+  }
+  const int64_t h0 = oh * w.stride_h - w.pad_h, w0 = ow * w.stride_w - w.pad_w;
+  float top = -std::numeric_limits<float>::infinity(), sum = 0;
+  int64_t seen = 0;
+  for (int64_t i = 0; i < w.kernel_h; ++i) {
+    for (int64_t j = 0; j < w.kernel_w; ++j) {
+      const int64_t ih = h0 + i * w.dilation_h, iw = w0 + j * w.dilation_w;
+      if (ih < 0 || iw < 0 || ih >= height || iw >= width) continue;
+      const float value = x.steps(x.at(n, c, ih, iw));
+      top = std::max(top, value);
+      sum += value;
+      ++seen;
+    }
+  }
+  const int64_t at = y.at(n, c, oh, ow);
+  if (step.op == Op::max_pool) return y.set_steps(at, top);
+  // PyTorch counts padding, but not what ceil_mode adds beyond it.
+  const int64_t padded =
+      (std::min(h0 + w.kernel_h, height + w.pad_h) - h0) * (std::min(w0 + w.kernel_w, width + w.pad_w) - w0);
+  const auto count = static_cast<float>(w.count_include_pad ? padded : seen);
+  y.set_steps(at, sum * (x.info.scale / y.info.scale / count));
+}
+
+/// Calls f(n, c, h, w) for each element of an image tensor.
+template <typename F>
+void each_pixel(const View& y, int64_t batch, F f) {
+  for (int64_t n = 0; n < (y.info.shape[0] == kBatch ? batch : y.info.shape[0]); ++n) {
+    for (int64_t c = 0; c < y.info.shape[1]; ++c) {
+      for (int64_t h = 0; h < y.info.shape[2]; ++h) {
+        for (int64_t w = 0; w < y.info.shape[3]; ++w) f(n, c, h, w);
+      }
+    }
+  }
+}
+
+void convert(const View& x, const View& y, int64_t batch) {
+  const auto one = [&](int64_t from, int64_t to) {
+    if (x.info.type == DataType::u8 && y.info.type == DataType::u8) {
+      y.set_steps(to, x.steps(from) * (x.info.scale / y.info.scale));
+    } else {
+      y.set(to, x.get(from));
+    }
+  };
+  if (x.info.shape.size() == 4) {
+    each_pixel(y, batch,
+               [&](int64_t n, int64_t c, int64_t h, int64_t w) { one(x.at(n, c, h, w), y.at(n, c, h, w)); });
+    return;
+  }
+  for (int64_t i = 0; i < element_count(x.info, batch); ++i) one(i, i);
+}
+
+void flatten(const View& x, const View& y, int64_t batch) {
+  View plain = y;
+  plain.info.shape = x.info.shape;
+  convert(x, plain, batch);
+}
+
+}  // namespace
+
+float View::steps(int64_t i) const {
+  switch (info.type) {
+    case DataType::u8:
+      return static_cast<float>(static_cast<const uint8_t*>(data)[i] - info.zero_point);
+    case DataType::bf16:
+      return widen(static_cast<const uint16_t*>(data)[i]);
+    default:
+      return static_cast<const float*>(data)[i];
+  }
+}
+
+void View::set_steps(int64_t i, float value) const {
+  if (info.type == DataType::u8) {
+    const float q = std::nearbyint(value) + static_cast<float>(info.zero_point);
+    static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(std::clamp(q, 0.0F, 255.0F));
+  } else if (info.type == DataType::bf16) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+  } else {
+    static_cast<float*>(data)[i] = value;
+  }
+}
+
+void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
+  const int64_t count = element_count(y.info, batch);
+  switch (step.op) {
+    case Op::conv:
+      return each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
+        conv_pixel(plan, step, x, y, n, c, h, w);
+      });
+    case Op::linear:
+      return linear(plan, step, x, y, batch);
+    case Op::add:
+      for (int64_t i = 0; i < count; ++i) {
+        const float sum = x[0].steps(i) * (x[0].info.scale / y.info.scale) +
+                          x[1].steps(i) * (x[1].info.scale / y.info.scale);
+        y.set_steps(i, activate(sum, step.activation, y));
+      }
+      return;
+    case Op::relu:
+      for (int64_t i = 0; i < count; ++i) y.set_steps(i, activate(x[0].steps(i), step.activation, y));
+      return;
+    case Op::max_pool:
+    case Op::avg_pool:
+    case Op::global_avg_pool:
+      return each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
+        pool_pixel(step, x[0], y, n, c, h, w);
+      });
+    case Op::flatten:
+      return flatten(x[0], y, batch);
+    case Op::softmax:
+      return softmax(x[0], y, count / y.info.shape.back(), y.info.shape.back());
+    case Op::convert:
+      return convert(x[0], y, batch);
+  }
+}
+
+}  // namespace ulp::runtime::plain

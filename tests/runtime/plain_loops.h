@@ -1,0 +1,37 @@
+// Every op of a plan in its plainest form, element by element; what engines are checked against.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "ulp/runtime/plan.h"
+
+namespace ulp::runtime::plain {
+
+/// A dense buffer of any element type, read and written as real numbers.
+struct View {
+  void* data = nullptr;
+  TensorInfo info;
+
+  /// Index of an element of a 4-d tensor.
+  int64_t at(int64_t n, int64_t c, int64_t h, int64_t w) const {
+    const int64_t channels = info.shape[1], height = info.shape[2], width = info.shape[3];
+    return info.layout == Layout::nhwc ? ((n * height + h) * width + w) * channels + c
+                                       : ((n * channels + c) * height + h) * width + w;
+  }
+  /// u8: how many steps of the scale above zero; otherwise the number itself.
+  float steps(int64_t i) const;
+  float get(int64_t i) const { return steps(i) * info.scale; }
+  /// u8: from steps of the scale, rounded half to even and clamped.
+  void set_steps(int64_t i, float value) const;
+  void set(int64_t i, float value) const {
+    set_steps(i, info.type == DataType::u8 ? value * (1.0F / info.scale) : value);
+  }
+};
+
+/// Runs one step of a verified plan.
+void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
+
+}  // namespace ulp::runtime::plain

@@ -1,0 +1,194 @@
+#include "support.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "plain_loops.h"
+
+namespace ulp::runtime::testing {
+
+DataType type_of(Numbers numbers) {
+  return numbers == Numbers::f32 ? DataType::f32 : numbers == Numbers::bf16 ? DataType::bf16 : DataType::u8;
+}
+
+int32_t Builder::input(std::vector<int64_t> shape, DataType type, Layout layout) {
+  const auto index = static_cast<int32_t>(plan.tensors.size());
+  plan.tensors.push_back({"input" + std::to_string(index), type, std::move(shape), layout, 1.0F, 0});
+  plan.inputs.push_back(index);
+  return index;
+}
+
+int32_t Builder::append(Step step, DataType type, Layout layout) {
+  step.name = std::string(to_string(step.op)) + std::to_string(plan.steps.size());
+  step.output = static_cast<int32_t>(plan.tensors.size());
+  TensorInfo info{step.name, type, plan.output_shape(step), layout, 1.0F, 0};
+  if (type == DataType::u8) {
+    info.scale = 0.0625F * static_cast<float>(random_.integer(1, 4));
+    info.zero_point = static_cast<int32_t>(random_.integer(0, 128));
+    if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten) {
+      info.scale = this->info(step.inputs[0]).scale;
+      info.zero_point = this->info(step.inputs[0]).zero_point;
+    }
+  }
+  plan.tensors.push_back(std::move(info));
+  plan.steps.push_back(std::move(step));
+  return plan.steps.back().output;
+}
+
+int32_t Builder::enter(int32_t x) {
+  return append({.op = Op::convert, .inputs = {x}}, type_of(numbers_),
+                info(x).shape.size() == 4 ? Layout::nhwc : Layout::plain);
+}
+
+int32_t Builder::leave(int32_t x) {
+  return append({.op = Op::convert, .inputs = {x}}, DataType::f32, Layout::plain);
+}
+
+void Builder::weights(Step& step, const std::vector<int64_t>& shape) {
+  const std::string name = std::string(to_string(step.op)) + std::to_string(plan.steps.size());
+  size_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<size_t>(size);
+  const auto channels = static_cast<size_t>(shape[0]);
+  step.constants = {{"weight", name + ".weight"}, {"bias", name + ".bias"}};
+  if (numbers_ == Numbers::u8) {
+    std::vector<int8_t> weight(count);
+    for (int8_t& w : weight) w = static_cast<int8_t>(random_.integer(-127, 127));
+    std::vector<int32_t> bias(channels);
+    for (int32_t& b : bias) b = static_cast<int32_t>(random_.integer(-3000, 3000));
+    std::vector<float> scale(channels);
+    for (float& s : scale) s = 0.0001F * static_cast<float>(random_.integer(1, 100));
+    step.constants["weight_scale"] = name + ".weight_scale";
+    plan.constants[name + ".weight"] = constant_of(DataType::i8, shape, weight);
+    plan.constants[name + ".bias"] = constant_of(DataType::i32, {shape[0]}, bias);
+    plan.constants[name + ".weight_scale"] = constant_of(DataType::f32, {shape[0]}, scale);
+    return;
+  }
+  std::vector<float> weight(count), bias(channels);
+  for (float& w : weight) w = static_cast<float>(random_.integer(-1, 1));
+  for (float& b : bias) b = static_cast<float>(random_.integer(-3, 3));
+  plan.constants[name + ".bias"] = constant_of(DataType::f32, {shape[0]}, bias);
+  if (numbers_ == Numbers::f32) {
+    plan.constants[name + ".weight"] = constant_of(DataType::f32, shape, weight);
+    return;
+  }
+  std::vector<uint16_t> narrow(count);
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &weight[i], 4);
+    narrow[i] = static_cast<uint16_t>(bits >> 16);
+  }
+  plan.constants[name + ".weight"] = constant_of(DataType::bf16, shape, narrow);
+}
+
+int32_t Builder::conv(int32_t x, int64_t channels, Window window, Activation activation, int64_t groups,
+                      int32_t residual) {
+  Step step{.op = Op::conv, .inputs = {x}, .window = window, .groups = groups, .activation = activation};
+  if (residual >= 0) step.inputs.push_back(residual);
+  weights(step, {channels, info(x).shape[1] / groups, window.kernel_h, window.kernel_w});
+  return append(std::move(step), type_of(numbers_), Layout::nhwc);
+}
+
+int32_t Builder::linear(int32_t x, int64_t features, Activation activation) {
+  Step step{.op = Op::linear, .inputs = {x}, .activation = activation};
+  weights(step, {features, info(x).shape.back()});
+  return append(std::move(step), type_of(numbers_), Layout::plain);
+}
+
+int32_t Builder::op(Op op, std::vector<int32_t> inputs, Window window, Activation activation) {
+  const TensorInfo& x = info(inputs[0]);
+  const DataType type = x.type;
+  const Layout layout = op == Op::flatten ? Layout::plain : x.layout;
+  return append({.op = op, .inputs = std::move(inputs), .window = window, .activation = activation}, type,
+                layout);
+}
+
+Plan small_network(Numbers numbers) {
+  Builder b(numbers);
+  const Window same{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+  const Window half{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+  const int32_t x = b.enter(b.input({kBatch, 3, 8, 8}));
+  const int32_t stem = b.conv(x, 8, same, Activation::relu6);
+  const int32_t inner = b.conv(stem, 8, same, Activation::relu6, 8);
+  const int32_t block = b.conv(inner, 8, same, Activation::relu6, 1, stem);
+  const int32_t small = b.op(Op::avg_pool, {b.op(Op::max_pool, {block}, half)}, half);
+  const int32_t sum =
+      b.op(Op::add, {small, b.op(Op::relu, {small}, {}, Activation::relu6)}, {}, Activation::relu6);
+  const int32_t wide = b.linear(b.op(Op::flatten, {sum}), 10, Activation::relu6);
+  b.output(b.op(Op::softmax, {b.leave(wide)}));
+  b.output(b.leave(b.op(Op::flatten, {b.op(Op::global_avg_pool, {sum})})));
+  b.plan.metadata["model"] = "small network";
+  return b.plan;
+}
+
+std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed) {
+  Random random(seed);
+  std::vector<Bytes> inputs;
+  for (const int32_t index : plan.inputs) {
+    const TensorInfo& info = plan.tensors[static_cast<size_t>(index)];
+    Bytes bytes(byte_count(info, batch));
+    const plain::View view{bytes.data(), info};
+    for (int64_t i = 0; i < element_count(info, batch); ++i) {
+      view.set(i, static_cast<float>(random.integer(-4, 4)));
+    }
+    inputs.push_back(std::move(bytes));
+  }
+  return inputs;
+}
+
+std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vector<Bytes>& inputs) {
+  std::vector<Bytes> values(plan.tensors.size());
+  for (size_t i = 0; i < inputs.size(); ++i) values[static_cast<size_t>(plan.inputs[i])] = inputs[i];
+  for (const Step& step : plan.steps) {
+    std::vector<plain::View> x;
+    for (const int32_t t : step.inputs) {
+      x.push_back({values[static_cast<size_t>(t)].data(), plan.tensors[static_cast<size_t>(t)]});
+    }
+    const TensorInfo& out = plan.tensors[static_cast<size_t>(step.output)];
+    Bytes& bytes = values[static_cast<size_t>(step.output)];
+    bytes.resize(byte_count(out, batch));
+    plain::run_step(plan, step, x, {bytes.data(), out}, batch);
+  }
+  std::vector<Bytes> outputs;
+  for (const int32_t t : plan.outputs) outputs.push_back(values[static_cast<size_t>(t)]);
+  return outputs;
+}
+
+std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs) {
+  std::vector<Bytes> outputs;
+  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, batch));
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const Bytes& bytes : inputs) in.push_back(bytes.data());
+  for (Bytes& bytes : outputs) out.push_back(bytes.data());
+  engine.run(batch, in, out);
+  return outputs;
+}
+
+void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got, int steps) {
+  ASSERT_EQ(expected.size(), got.size());
+  if (steps == 0 && expected == got) return;
+  const plain::View a{const_cast<std::byte*>(expected.data()), info};
+  const plain::View b{const_cast<std::byte*>(got.data()), info};
+  const auto count = static_cast<int64_t>(expected.size() / element_size(info.type));
+  const float epsilon = info.type == DataType::bf16 ? 0x1p-8F : 0x1p-23F;
+  for (int64_t i = 0; i < count; ++i) {
+    const float bound = info.type == DataType::u8 ? static_cast<float>(steps) * info.scale
+                                                  : static_cast<float>(steps) * epsilon * std::abs(a.get(i));
+    ASSERT_LE(std::abs(a.get(i) - b.get(i)), bound)
+        << info.name << " element " << i << ": expected " << a.get(i) << ", got " << b.get(i);
+  }
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "ulp_runtime_XXXXXX").string();
+  path_ = ::mkdtemp(pattern.data());
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace ulp::runtime::testing

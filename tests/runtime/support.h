@@ -1,0 +1,107 @@
+// Hand-made plans, deterministic data, and an interpreter of plans in plain loops to compare engines with.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ulp/runtime/engine.h"
+#include "ulp/runtime/plan.h"
+
+namespace ulp::runtime::testing {
+
+using Bytes = std::vector<std::byte>;
+
+/// A small generator whose numbers are the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 2654435761U + 88172645463325252ULL) {}
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    return state_ ^= state_ << 17;
+  }
+  /// In [low, high].
+  int64_t integer(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return integer(1, 100) <= percent; }
+  template <typename T>
+  const T& pick(const std::vector<T>& from) {
+    return from[static_cast<size_t>(integer(0, static_cast<int64_t>(from.size()) - 1))];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+template <typename T>
+Constant constant_of(DataType type, std::vector<int64_t> shape, const std::vector<T>& values) {
+  Constant constant{type, std::move(shape), Bytes(values.size() * sizeof(T))};
+  std::memcpy(constant.bytes.data(), values.data(), constant.bytes.size());
+  return constant;
+}
+
+/// What kind of numbers a plan computes with.
+enum class Numbers { f32, bf16, u8 };
+DataType type_of(Numbers numbers);
+
+/// Adds layers to a plan; each call returns the index of the new tensor, its shape inferred. Weights and
+/// biases are small integers, so that sums are exact in every order of summation.
+class Builder {
+ public:
+  explicit Builder(Numbers numbers, uint64_t seed = 1) : numbers_(numbers), random_(seed) {}
+
+  int32_t input(std::vector<int64_t> shape, DataType type = DataType::f32, Layout layout = Layout::plain);
+  /// To the plan's number type and nhwc.
+  int32_t enter(int32_t x);
+  /// To f32 and plain.
+  int32_t leave(int32_t x);
+  int32_t conv(int32_t x, int64_t channels, Window window, Activation activation = Activation::none,
+               int64_t groups = 1, int32_t residual = -1);
+  int32_t linear(int32_t x, int64_t features, Activation activation = Activation::none);
+  int32_t op(Op op, std::vector<int32_t> inputs, Window window = {},
+             Activation activation = Activation::none);
+  void output(int32_t x) { plan.outputs.push_back(x); }
+
+  const TensorInfo& info(int32_t x) const { return plan.tensors[static_cast<size_t>(x)]; }
+  Random& random() { return random_; }
+  Plan plan;
+
+ private:
+  int32_t append(Step step, DataType type, Layout layout);
+  void weights(Step& step, const std::vector<int64_t>& shape);
+
+  Numbers numbers_;
+  Random random_;
+};
+
+/// conv + relu, a residual block, pooling, a linear layer: every op once.
+Plan small_network(Numbers numbers);
+
+/// Inputs for a plan: whole numbers in [-4, 4], as raw bytes.
+std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed);
+/// Runs the plan in plain loops.
+std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vector<Bytes>& inputs);
+/// Runs an engine on buffers of exactly the right size.
+std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs);
+
+/// Every element bit-equal, or for f32 and bf16 within `steps` representable numbers; prints the first that
+/// is not.
+void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got, int steps = 0);
+
+/// A folder that is removed with all it holds.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  std::filesystem::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace ulp::runtime::testing
