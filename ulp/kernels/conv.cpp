@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/conv_impl.h"
+#include "ulp/kernels/conv_variants.h"
+#include "ulp/kernels/cpu.h"
 
 namespace ulp::kernels {
 namespace {
@@ -17,6 +20,16 @@ void check_range(const char* what, int64_t value, int64_t low) {
   constexpr int64_t kLargest = int64_t{1} << 28;  // keeps every product of three sizes inside int64
   if (value < low || value > kLargest) {
     fail(kWhere, "expected ", what, " in [", low, ", ", kLargest, "], got ", value);
+  }
+}
+
+void check_product(const char* what, std::initializer_list<int64_t> factors) {
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  int64_t product = 1;
+  for (int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product) || product > kLargest) {
+      fail(kWhere, "expected at most 2^40 ", what);
+    }
   }
 }
 
@@ -43,11 +56,9 @@ void check_shape(const ConvShape& s) {
     fail(kWhere, "expected the kernel to fit into the padded image, got a kernel of ", span_h, "x", span_w,
          " over an image of ", s.in_h + 2 * s.pad_h, "x", s.in_w + 2 * s.pad_w);
   }
-  int64_t elements = s.kernel_h * s.kernel_w;
-  if (__builtin_mul_overflow(elements, s.in_channels / s.groups, &elements) ||
-      __builtin_mul_overflow(elements, s.out_channels, &elements) || elements > int64_t{1} << 40) {
-    fail(kWhere, "expected at most 2^40 weights");
-  }
+  check_product("weights", {s.kernel_h, s.kernel_w, s.in_channels / s.groups, s.out_channels});
+  check_product("padded input elements", {s.in_h + 2 * s.pad_h, s.in_w + 2 * s.pad_w, s.in_channels});
+  check_product("output elements", {s.out_h(), s.out_w(), s.out_channels});
 }
 
 void check_affine(const char* what, const Affine& q) {
@@ -112,6 +123,32 @@ void fold_input_zero_point(const ConvConfig& config, const ConvWeights& weights,
   }
 }
 
+std::unique_ptr<Conv> make_avx2(const ConvConfig& config, const ConvWeights& weights) {
+  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx2)) return conv;
+  switch (config.input) {
+    case Element::f32:
+      return make_tiled_conv(config, weights, kTilesF32Avx2);
+    case Element::bf16:
+      return make_tiled_conv(config, weights, kTilesBf16Avx2);
+    default:
+      return make_tiled_conv(config, weights, kTilesU8Avx2);
+  }
+}
+
+/// `extensions`: VNNI, and vdpbf16ps where it is the faster way.
+std::unique_ptr<Conv> make_avx512(const ConvConfig& config, const ConvWeights& weights, bool extensions) {
+  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512)) return conv;
+  if (config.input == Element::f32) return make_tiled_conv(config, weights, kTilesF32Avx512);
+  if (config.input == Element::u8) {
+    const bool vnni = extensions && cpu_features().avx512_vnni;
+    return make_tiled_conv(config, weights, vnni ? kTilesU8Avx512Vnni : kTilesU8Avx512);
+  }
+  if (extensions && cpu_features().avx512_bf16 && !cpu_features().intel) {
+    if (auto conv = make_tiled_conv(config, weights, kTilesBf16Avx512Bf16)) return conv;
+  }
+  return make_tiled_conv(config, weights, kTilesBf16Avx512);
+}
+
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(int64_t bytes) {
@@ -153,8 +190,21 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
 std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
   check_shape(config.shape);
   check_types(config, weights);
-  (void)isa;
-  return make_reference_conv(config, weights);
+  std::unique_ptr<Conv> conv;
+  switch (isa) {
+    case Isa::amx:
+    case Isa::amx_emulated:
+    case Isa::avx512_vnni:
+    case Isa::avx512:
+      conv = make_avx512(config, weights, isa != Isa::avx512);
+      break;
+    case Isa::avx2:
+      conv = make_avx2(config, weights);
+      break;
+    case Isa::portable:
+      break;
+  }
+  return conv ? std::move(conv) : make_reference_conv(config, weights);
 }
 
 }  // namespace ulp::kernels

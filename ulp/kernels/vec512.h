@@ -1,0 +1,82 @@
+// 16 lanes of AVX-512 for the tile kernels; only for files compiled with it. Everything has internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include "ulp/kernels/tile_kernel.h"
+
+namespace ulp::kernels {
+namespace {
+
+struct Vec512 {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kLanes = 16;
+
+  static F loadf(const float* p) { return _mm512_loadu_ps(p); }
+  static I loadi(const void* p) { return _mm512_loadu_si512(p); }
+  static void storef(float* p, F v) { _mm512_store_ps(p, v); }
+  static void storei(int32_t* p, I v) { _mm512_store_si512(p, v); }
+  static F set1(float v) { return _mm512_set1_ps(v); }
+  static I seti(int32_t v) { return _mm512_set1_epi32(v); }
+  static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static I addi(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I madd16(I a, I b) { return _mm512_madd_epi16(a, b); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static I broadcast(const uint8_t* p) {
+    int32_t unit;
+    __builtin_memcpy(&unit, p, 4);
+    return _mm512_set1_epi32(unit);
+  }
+
+  static __mmask16 mask(int64_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1U << n) - 1U); }
+
+  static F widen_bf16(__m256i v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+  }
+  static F load_bf16(const void* p) { return widen_bf16(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+  static I load_u8(const void* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+
+  /// The first n elements as floats; nothing behind them is read.
+  static F load_as_float(Element type, const void* data, int64_t i, int64_t n) {
+    const __mmask16 m = mask(n);
+    if (type == Element::f32) return _mm512_maskz_loadu_ps(m, static_cast<const float*>(data) + i);
+    if (type == Element::bf16)
+      return widen_bf16(_mm256_maskz_loadu_epi16(m, static_cast<const uint16_t*>(data) + i));
+    const __m128i bytes = _mm_maskz_loadu_epi8(m, static_cast<const uint8_t*>(data) + i);
+    return to_float(_mm512_cvtepu8_epi32(bytes));
+  }
+  static void store_f32(void* data, int64_t i, int64_t n, F v) {
+    _mm512_mask_storeu_ps(static_cast<float*>(data) + i, mask(n), v);
+  }
+  static void store_bf16(void* data, int64_t i, int64_t n, F v) {
+    const I bits = _mm512_castps_si512(v);
+    const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), seti(1));
+    const I rounded = addi(addi(bits, seti(0x7fff)), odd);
+    const I quiet = _mm512_or_si512(bits, seti(0x400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const I chosen = _mm512_mask_blend_epi32(nan, rounded, quiet);
+    _mm256_mask_storeu_epi16(static_cast<uint16_t*>(data) + i, mask(n),
+                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+  }
+  /// v is inside [-zero, 255 - zero]; rounds half to even.
+  static void store_u8(void* data, int64_t i, int64_t n, F v, I zero) {
+    const __m128i bytes = _mm512_cvtepi32_epi8(addi(_mm512_cvtps_epi32(v), zero));
+    uint8_t* to = static_cast<uint8_t*>(data) + i;
+    if (n >= 16) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+    } else {
+      _mm_mask_storeu_epi8(to, mask(n), bytes);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace ulp::kernels
