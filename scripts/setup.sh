@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Prepares a Debian 12 (or newer, or Ubuntu) machine for building ulp: Debian packages, LibTorch, the data set of the
+# demo. Does only what is missing; says what it does, and what to do when it cannot.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+TORCH_VERSION=2.13.0
+BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libhwy-dev libgtest-dev
+  libbenchmark-dev zlib1g-dev libjs-chart.js clang-format)
+DATA_PACKAGE=dataset-fashion-mnist
+DATA_FOLDER=usr/share/datasets/fashion-mnist
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+installed() { dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo "$@"
+  else return 77
+  fi
+}
+
+install_packages() {
+  say "installing Debian packages: $*"
+  local log status=0
+  log=$(mktemp)
+  { as_root apt-get update -q && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"; } \
+    >"$log" 2>&1 || status=$?
+  if [ $status -ne 0 ]; then
+    tail -n 5 "$log" >&2
+    rm -f "$log"
+    if [ $status -eq 77 ]; then
+      say "these packages need root. Ask an administrator to run:  apt-get install $*" >&2
+    else
+      say "apt-get failed. Is the network up? Try:  apt-get update && apt-get install $*" >&2
+    fi
+    return 1
+  fi
+  rm -f "$log"
+}
+
+setup_packages() {
+  command -v dpkg-query >/dev/null || die "this script knows Debian and Ubuntu only. Elsewhere install the like of: ${BUILD_PACKAGES[*]}"
+  local missing=() package
+  for package in "${BUILD_PACKAGES[@]}"; do
+    case $package in  # a newer tool on PATH serves as well as Debian's
+      cmake | make | ccache | clang-format | g++) command -v "$package" >/dev/null && continue ;;
+      ninja-build) command -v ninja >/dev/null && continue ;;
+    esac
+    installed "$package" || missing+=("$package")
+  done
+  if ! python3 -m pip --version >/dev/null 2>&1 && [ ! -e "$TORCH_STAMP" ] && [ "$OWN_TORCH" = no ]; then
+    missing+=(python3 python3-pip)
+  fi
+  [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" || exit 1
+}
+
+check_tools() {
+  local version
+  version=$("${CXX:-g++}" -dumpfullversion 2>/dev/null || true)
+  case "$version" in
+    "") ;;  # not GCC: CMake will judge
+    [0-9].* | 10.*) die "GCC $version is too old: ulp needs GCC 11 or later. Install g++-12 and set CXX=g++-12" ;;
+  esac
+  version=$(cmake --version | sed -n '1s/.* //p')
+  if [ "$(printf '%s\n3.25\n' "$version" | sort -V | head -n 1)" != 3.25 ]; then
+    die "CMake $version is too old: ulp needs 3.25 or later (pip install cmake)"
+  fi
+}
+
+setup_torch() {
+  if [ "$OWN_TORCH" = yes ]; then
+    say "using the LibTorch given by Torch_DIR or CMAKE_PREFIX_PATH"
+    return
+  fi
+  [ ! -e "$TORCH_STAMP" ] || return 0
+  say "installing LibTorch from the pip wheel torch==$TORCH_VERSION into .deps/libtorch (about 200 MB to download)"
+  local staging=.deps/libtorch.new log index=()
+  # PyTorch's own index has the CPU build; where it cannot be reached the default index serves.
+  if python3 - <<'PY' 2>/dev/null
+import urllib.request
+urllib.request.urlopen("https://download.pytorch.org/whl/cpu/torch/", timeout=5)
+PY
+  then index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+  fi
+  rm -rf "$staging"
+  mkdir -p .deps
+  log=$(mktemp)
+  if ! python3 -m pip install --disable-pip-version-check --no-input --no-deps --no-compile \
+    "${index[@]}" --target "$staging" "torch==$TORCH_VERSION" >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    rm -rf "$log" "$staging"
+    die "pip could not install torch==$TORCH_VERSION. Check the network, or point CMAKE_PREFIX_PATH at a LibTorch (2.11 or later)"
+  fi
+  rm -f "$log"
+  [ -e "$staging/torch/share/cmake/Torch/TorchConfig.cmake" ] || die "the wheel holds no LibTorch for C++ (no TorchConfig.cmake)"
+  rm -rf .deps/libtorch
+  mv "$staging" .deps/libtorch
+  touch "$TORCH_STAMP"
+}
+
+setup_data() {
+  [ ! -e "/$DATA_FOLDER/train-images-idx3-ubyte.gz" ] || return 0
+  [ ! -e ".cache/$DATA_FOLDER/train-images-idx3-ubyte.gz" ] || return 0
+  if [ "$(id -u)" = 0 ]; then
+    install_packages "$DATA_PACKAGE" && return 0
+  fi
+  say "downloading the data set package $DATA_PACKAGE and unpacking it into .cache (no root needed)"
+  local folder
+  folder=$(mktemp -d)
+  if (cd "$folder" && apt-get download -q "$DATA_PACKAGE" >/dev/null 2>&1) && mkdir -p .cache && dpkg -x "$folder"/*.deb .cache; then
+    rm -rf "$folder"
+  else
+    rm -rf "$folder"
+    say "warning: the data set could not be fetched; build and tests work, the demo will not. Later:  apt-get install $DATA_PACKAGE" >&2
+  fi
+}
+
+TORCH_STAMP=.deps/libtorch/.torch-$TORCH_VERSION
+OWN_TORCH=no
+if [ -n "${Torch_DIR:-}" ] || [ -n "${CMAKE_PREFIX_PATH:-}" ]; then OWN_TORCH=yes; fi
+
+setup_packages
+check_tools
+setup_torch
+setup_data
+say "ready"
