@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "ulp/base/export.h"
 #include "ulp/runtime/plan.h"
 
 namespace ulp::runtime {
@@ -27,6 +28,6 @@ struct StoragePlan {
 
 /// Inputs and outputs live in the caller's buffers. A step's output takes over an input's memory where the op
 /// allows it and nobody reads that input later; what remains goes to the arena. The plan must be verified.
-StoragePlan assign_storage(const Plan& plan);
+ULP_API StoragePlan assign_storage(const Plan& plan);
 
 }  // namespace ulp::runtime
