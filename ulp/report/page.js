@@ -9,7 +9,7 @@
 
   // A name keeps its colour, dash and symbol in all charts of the page.
   const order = [...new Set(report.charts.flatMap((c) => c.series.map((s) => s.name)))];
-  const dashes = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+  const dashes = [[], [8, 5], [3, 3], [10, 3, 3, 3]];
   const symbols = ["circle", "rectRot", "triangle", "rect", "rectRounded", "star", "cross", "crossRot"];
   const look = (name) => {
     const i = order.indexOf(name);
@@ -18,8 +18,12 @@
 
   const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻");
   const plain = (v) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(v);
-  const direction = { none: "", higher: " – higher is better", lower: " – lower is better" };
-  const axisTitle = (a) => a.title + (a.unit ? ` (${a.unit})` : "") + direction[a.better];
+  const compact = (v) => new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" }).format(v);
+  // The title of a vertical axis reads upwards, so that the arrows point the right way there too.
+  function axisTitle(axis) {
+    const title = axis.title + (axis.unit ? ` (${axis.unit})` : "");
+    return axis.better === "higher" ? `${title}  better →` : axis.better === "lower" ? `← better  ${title}` : title;
+  }
 
   // Range and ticks of a logarithmic axis; Chart.js alone would write unevenly many and start at odd values.
   function logAxis(axis, values) {
@@ -31,26 +35,37 @@
     const pad = Math.max((high - low) * 0.12, base === 2 ? 0.4 : 0.12);
     low = axis.minimum == null ? low - pad : low;
     high = axis.maximum == null ? high + pad : high;
-    const ticks = [];
-    const step = Math.max(1, Math.ceil((high - low) / 9));
-    const mantissas = base === 10 && high - low < 1.6 ? [1, 1.5, 2, 3, 5, 7] : base === 10 && high - low < 4 ? [1, 2, 5] : [1];
-    for (let e = Math.floor(low / step) * step; e <= high; e += step) {
-      for (const m of mantissas) {
-        const t = lg(m * base ** e);
-        if (t >= low && t <= high) ticks.push({ value: m * base ** e, e });
+    const between = (mantissas, step) => {
+      const ticks = [];
+      for (let e = Math.floor(low / step) * step; e <= high; e += step) {
+        for (const m of mantissas) {
+          const value = m * base ** e;
+          if (lg(value) >= low && lg(value) <= high) ticks.push({ value, e });
+        }
       }
-    }
+      return ticks;
+    };
+    // As many ticks as there is room for, each a round number.
+    let ticks = [];
+    const choose = (room) => {
+      const sets = base === 10 ? [[1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1, 3]] : [];
+      ticks = sets.map((set) => between(set, 1)).find((t) => t.length <= room) ??
+        between([1], Math.max(1, Math.ceil((high - low) / room)));
+    };
     const text = (t) => (base === 2 && (t.e > 9 || t.e < -3) ? `2${superscript(t.e)}` : plain(t.value));
     return {
       type: "logarithmic", min: base ** low, max: base ** high,
-      afterBuildTicks: (scale) => { scale.ticks = ticks.map((t) => ({ value: t.value })); },
-      ticks: { callback: (v, i) => text(ticks[i]), autoSkip: true, maxRotation: 0 },
+      afterBuildTicks: (scale) => {
+        choose(scale.isHorizontal() ? Math.min(9, scale.chart.width / 75) : 9);
+        scale.ticks = ticks.map((t) => ({ value: t.value }));
+      },
+      ticks: { callback: (v, i) => text(ticks[i]), autoSkip: false, maxRotation: 0 },
     };
   }
 
   function linearAxis(axis, values, pad) {
     const finite = values.filter(Number.isFinite);
-    const out = { type: "linear", ticks: { maxRotation: 0, maxTicksLimit: 8 } };
+    const out = { type: "linear", ticks: { maxRotation: 0, maxTicksLimit: 8, includeBounds: false } };
     if (axis.minimum != null) out.min = axis.minimum;
     if (axis.maximum != null) out.max = axis.maximum;
     if (pad && finite.length > 0) {
@@ -73,27 +88,34 @@
     };
   }
 
-  // Moving average corrected for its start (as Adam does it).
-  function smooth(data, keep) {
-    let sum = 0, weight = 0;
-    return data.map((p) => {
-      if (Number.isFinite(p.y)) { sum = keep * sum + (1 - keep) * p.y; weight = keep * weight + (1 - keep); }
-      return { x: p.x, y: weight > 0 ? sum / weight : NaN };
+  // Centred moving average: it neither lags behind nor, as its window narrows at the ends, bends there.
+  function smooth(data, weight) {
+    const sums = [0], counts = [0];
+    for (const { y } of data) {
+      sums.push(sums.at(-1) + (Number.isFinite(y) ? y : 0));
+      counts.push(counts.at(-1) + (Number.isFinite(y) ? 1 : 0));
+    }
+    const full = Math.round(1 / (1 - Math.min(weight, 0.9999)));
+    return data.map(({ x }, i) => {
+      const half = Math.max(Math.ceil(full / 8), Math.min(full, i, data.length - 1 - i));
+      const first = Math.max(0, i - half), end = Math.min(data.length, i + half + 1);
+      return { x, y: (sums[end] - sums[first]) / (counts[end] - counts[first]) };
     });
   }
 
   function lineDatasets(chart) {
+    const several = chart.series.length > 1;
     const line = (s, data, extra) => ({
       label: s.name, data, borderColor: look(s.name).color, backgroundColor: look(s.name).color, borderWidth: 2.2,
-      borderDash: look(s.name).dash, pointRadius: data.length > 40 ? 0 : 2.5, pointHitRadius: 8, pointStyle: "circle",
+      borderDash: several ? look(s.name).dash : [], pointRadius: data.length > 40 ? 0 : 2.5, pointHitRadius: 8, pointStyle: "circle",
       stepped: chart.kind === "step" ? "before" : false, borderJoinStyle: "round", ...extra,
     });
-    if (!(chart.smoothing > 0)) return chart.series.map((s) => line(s, points(s), {}));
+    if (!(chart.smoothing > 0)) return chart.series.map((s, i) => line(s, points(s), { order: -i }));
     const faint = (s) => line(s, points(s), {
       borderColor: look(s.name).color + "38", borderWidth: 1, borderDash: [], pointRadius: 0, pointHitRadius: 0, order: 1, faint: true,
     });
     return [
-      ...chart.series.map((s) => line(s, smooth(points(s), chart.smoothing), { pointRadius: 0, order: 0 })),
+      ...chart.series.map((s, i) => line(s, smooth(points(s), chart.smoothing), { pointRadius: 0, order: -i })),
       ...chart.series.map(faint),
     ];
   }
@@ -105,7 +127,7 @@
 
   const barDatasets = (chart) => chart.series.map((s) => ({
     label: s.name, data: s.y.map(number), backgroundColor: look(s.name).color, borderRadius: 3, maxBarThickness: 64,
-    categoryPercentage: 0.72, barPercentage: 0.9,
+    categoryPercentage: 0.84, barPercentage: 0.9,
   }));
 
   function write(ctx, text, x, y, align) {
@@ -188,15 +210,29 @@
     afterDatasetsDraw(chart) {
       const ctx = chart.ctx;
       ctx.save();
-      ctx.font = `600 12px ${Chart.defaults.font.family}`;
+      ctx.font = `600 11px ${Chart.defaults.font.family}`;
       ctx.textBaseline = "bottom";
-      chart.data.datasets.forEach((set, d) => chart.getDatasetMeta(d).data.forEach((bar, i) => {
-        const fits = ctx.measureText(plain(set.data[i])).width <= bar.width + 14;
-        if (chart.isDatasetVisible(d) && Number.isFinite(set.data[i]) && fits) write(ctx, plain(set.data[i]), bar.x, bar.y - 4, "center");
-      }));
+      const shown = chart.data.datasets.flatMap((set, d) => chart.isDatasetVisible(d)
+        ? chart.getDatasetMeta(d).data.map((bar, i) => ({ bar, value: set.data[i] })) : []).filter((b) => Number.isFinite(b.value));
+      // All values or none, in the longest form that fits over every bar.
+      const form = [plain, compact].find((f) => shown.every((b) => ctx.measureText(f(b.value)).width <= b.bar.width / 0.9 + 2));
+      if (form) shown.forEach((b) => write(ctx, form(b.value), b.bar.x, b.bar.y - 4, "center"));
       ctx.restore();
     },
   };
+
+  // What Chart.js offers forgets dashes and follows the drawing order.
+  function legendItems(chart, line, bars) {
+    const sets = chart.data.datasets;
+    return Chart.defaults.plugins.legend.labels.generateLabels(chart)
+      .filter((item) => !sets[item.datasetIndex].faint)
+      .sort((a, b) => a.datasetIndex - b.datasetIndex)
+      .map((item) => ({
+        ...item,
+        ...(line && { pointStyle: "line", lineWidth: 2.2, lineDash: sets[item.datasetIndex].borderDash }),
+        ...(bars && { pointStyle: "rect" }),
+      }));
+  }
 
   function configuration(chart) {
     const scatter = chart.kind === "scatter", bars = chart.kind === "bars", line = !scatter && !bars;
@@ -204,6 +240,7 @@
     const values = (key) => chart.series.flatMap((s) => s[key].map(number));
     // Labels beside the points already say what a legend would.
     const named = scatter && chart.series.every((s) => s.labels.length > 0);
+    const legend = chart.series.length > 1 && !named;
     const x = scaleOf(chart.x, values("x"), scatter ? 0.22 : 0);
     const y = scaleOf(chart.y, values("y"), scatter ? 0.3 : 0);
     if (bars) Object.assign(x, { type: "category", grid: { ...x.grid, display: false } });
@@ -219,12 +256,13 @@
         plugins: {
           decimation: { enabled: line && chart.kind !== "step", algorithm: "lttb", samples: 600, threshold: 1200 },
           legend: {
-            display: chart.series.length > 1 && !named, align: "start",
+            display: legend, align: "start",
             labels: {
-              color: css("--text"), usePointStyle: true, pointStyle: line ? "line" : undefined, pointStyleWidth: line ? 34 : 12,
-              padding: 16, font: { size: 13 }, filter: (item, data) => !data.datasets[item.datasetIndex].faint,
+              color: css("--text"), usePointStyle: true, pointStyleWidth: line ? 34 : 12, boxHeight: 9, padding: 16, font: { size: 13 },
+              generateLabels: (c) => legendItems(c, line, bars),
             },
           },
+          subtitle: { display: legend, text: "", weight: 500, padding: 3, font: { size: 4 } }, // room below the legend
           tooltip: {
             filter: (item) => !item.dataset.faint,
             callbacks: {
@@ -244,6 +282,7 @@
     drawn = report.charts.map((c, i) => new Chart(document.getElementById(`chart-${i}`), configuration(c)));
   }
   draw();
+  addEventListener("resize", () => drawn.forEach((c) => c.resize())); // at once: Chart.js alone waits a frame or two
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   // Paper is white whatever the screen is.
   addEventListener("beforeprint", () => { root.classList.add("printing"); draw(); });

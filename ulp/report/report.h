@@ -48,7 +48,9 @@ struct Chart {
   std::string caption = {};  ///< one sentence saying what to see
   Axis x = {}, y = {};
   std::vector<Series> series = {};
-  double smoothing = 0;  ///< 0..1: weight of the past in a moving average drawn over the faint raw line
+  /// Lines: above 0 the bold line is a centred average over 2 / (1 - smoothing) points, the raw one faint
+  /// behind it.
+  double smoothing = 0;
 
   bool operator==(const Chart&) const = default;
 };

@@ -90,8 +90,8 @@ std::string table_html(const Table& table) {
   }
   std::string caption = escape(table.caption);
   if (any_best)
-    caption +=
-        std::string(caption.empty() ? "" : " ") + "<span class=\"key\">Marked</span>: best of the column.";
+    caption += std::string(caption.empty() ? "" : " ") +
+               "<span class=\"key\">Marked</span> is the best of its column.";
   return "<section>\n" + tag("h2", "", escape(table.title)) +
          "<div class=\"scroll\" tabindex=\"0\"><table>\n" + table_head(table, shown) + "<tbody>\n" + body +
          "</tbody>\n</table></div>\n" + tag("p", "class=\"caption\"", caption) + "</section>\n";
