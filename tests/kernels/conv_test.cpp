@@ -370,6 +370,34 @@ INSTANTIATE_TEST_SUITE_P(All, ConvTest,
                                   kCases[std::get<1>(info.param)].name;
                          });
 
+// A fast implementation that silently refused everything would pass every other test.
+TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
+  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
+  const std::vector<int8_t> w8(64 * 64 * 9);
+  ConvWeights weights;
+  weights.f32 = w.data();
+  weights.i8 = w8.data();
+  weights.scale = scale.data();
+  for (Isa isa : available_isas()) {
+    const std::string word = to_string(isa);
+    const auto name = [&](Element type, int64_t groups) {
+      ConvConfig config;
+      config.shape = conv(14, 64, 64, 3, 1, 1, 1, groups);
+      config.input = config.output = type;
+      return make_conv(config, weights, isa)->name();
+    };
+    EXPECT_EQ(name(Element::u8, 1), "conv_u8_" + word);
+    if (isa == Isa::amx || isa == Isa::amx_emulated) EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
+    if (isa == Isa::avx2 || isa == Isa::avx512) {
+      EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
+      EXPECT_EQ(name(Element::f32, 1), "conv_f32_" + word);
+    }
+    const bool plain = isa == Isa::portable;
+    EXPECT_EQ(name(Element::u8, 64).find("depthwise") == std::string::npos, plain);
+    EXPECT_EQ(name(Element::f32, 1).find("portable") != std::string::npos, plain);
+  }
+}
+
 ConvConfig good_config() {
   ConvConfig config;
   config.shape = conv(8, 4, 4, 3, 1, 1);

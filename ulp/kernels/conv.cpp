@@ -149,6 +149,13 @@ std::unique_ptr<Conv> make_avx512(const ConvConfig& config, const ConvWeights& w
   return make_tiled_conv(config, weights, kTilesBf16Avx512);
 }
 
+std::unique_ptr<Conv> make_amx(const ConvConfig& config, const ConvWeights& weights,
+                               const AmxKernels& kernels) {
+  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512)) return conv;
+  if (auto conv = make_amx_conv(config, weights, kernels)) return conv;
+  return make_avx512(config, weights, true);
+}
+
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(int64_t bytes) {
@@ -193,7 +200,11 @@ std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& wei
   std::unique_ptr<Conv> conv;
   switch (isa) {
     case Isa::amx:
+      conv = make_amx(config, weights, kAmxKernels);
+      break;
     case Isa::amx_emulated:
+      conv = make_amx(config, weights, kAmxEmulatedKernels);
+      break;
     case Isa::avx512_vnni:
     case Isa::avx512:
       conv = make_avx512(config, weights, isa != Isa::avx512);

@@ -1,6 +1,7 @@
 // The fast implementations of Conv and the packing they share; internal to the room.
 #pragma once
 
+#include "ulp/kernels/amx_kernel.h"
 #include "ulp/kernels/conv_impl.h"
 #include "ulp/kernels/tile_kernel.h"
 
@@ -32,5 +33,7 @@ std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeight
                                       const TileKernels& kernels);
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
                                           const DepthwiseKernels& kernels);
+std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
+                                    const AmxKernels& kernels);
 
 }  // namespace ulp::kernels
