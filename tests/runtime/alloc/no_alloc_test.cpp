@@ -1,0 +1,103 @@
+// Counts every allocation of the process, in all threads, by standing in for malloc and its relatives.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#include "../support.h"
+#include "ulp/kernels/isa.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+
+void count() {
+  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// glibc's own entry points under the names it keeps for this purpose.
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* old, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+#define ULP_SHOWN __attribute__((visibility("default")))
+ULP_SHOWN void* malloc(size_t bytes) {
+  count();
+  return __libc_malloc(bytes);
+}
+ULP_SHOWN void* calloc(size_t number, size_t bytes) {
+  count();
+  return __libc_calloc(number, bytes);
+}
+ULP_SHOWN void* realloc(void* old, size_t bytes) {
+  count();
+  return __libc_realloc(old, bytes);
+}
+ULP_SHOWN void* memalign(size_t alignment, size_t bytes) {
+  count();
+  return __libc_memalign(alignment, bytes);
+}
+ULP_SHOWN void* aligned_alloc(size_t alignment, size_t bytes) {
+  count();
+  return __libc_memalign(alignment, bytes);
+}
+ULP_SHOWN int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  count();
+  *out = __libc_memalign(alignment, bytes);
+  return *out == nullptr ? ENOMEM : 0;
+}
+}
+
+namespace ulp::runtime {
+namespace {
+
+using namespace ulp::runtime::testing;
+
+class NoAllocation : public ::testing::TestWithParam<Numbers> {};
+
+TEST_P(NoAllocation, RunAllocatesNothingAfterTheLargestBatch) {
+  const Plan plan = small_network(GetParam());
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const int threads : {1, 3}) {
+      counting = true;
+      allocations = 0;
+      Engine engine(plan, {.threads = threads, .isa = kernels::to_string(isa)});
+      EXPECT_GT(allocations, 10) << "the library's allocations must be seen";
+      counting = false;
+      // Buffers for the largest batch serve the smaller ones.
+      const std::vector<Bytes> inputs = make_inputs(plan, 64, 1);
+      std::vector<Bytes> outputs;
+      std::vector<const void*> in;
+      std::vector<void*> out;
+      for (const Bytes& bytes : inputs) in.push_back(bytes.data());
+      for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, 64));
+      for (Bytes& bytes : outputs) out.push_back(bytes.data());
+
+      for (const bool reserved : {true, false}) {
+        if (reserved) {
+          engine.reserve(64);
+        } else {
+          engine.run(64, in, out);
+        }
+        allocations = 0;
+        counting = true;
+        for (const int64_t batch : {1, 64, 1, 7, 64}) engine.run(batch, in, out);
+        counting = false;
+        EXPECT_EQ(allocations, 0) << kernels::to_string(isa) << ", " << threads << " threads, reserved "
+                                  << reserved;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runtime, NoAllocation, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),
+                         [](const auto& info) { return std::string(to_string(type_of(info.param))); });
+
+}  // namespace
+}  // namespace ulp::runtime

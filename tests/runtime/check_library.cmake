@@ -1,0 +1,23 @@
+# Checks what the runtime library drags along and how large it is:
+#   cmake -DLIBRARY=... -DREADELF=... -DSTRIP=... -DCOPY=... -P check_library.cmake
+execute_process(COMMAND ${READELF} -d ${LIBRARY} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*\\[[^]]+\\]" needed "${dynamic}")
+if(NOT needed)
+  message(FATAL_ERROR "readelf listed no needed library of ${LIBRARY}")
+endif()
+foreach(entry ${needed})
+  string(REGEX REPLACE ".*\\[([^]]+)\\].*" "\\1" name "${entry}")
+  if(NOT name MATCHES "^(libstdc\\+\\+|libm|libgcc_s|libc|ld-linux[-a-z0-9_]*)\\.so")
+    message(FATAL_ERROR "libulp_runtime needs ${name}; allowed are the C and C++ runtime libraries")
+  endif()
+  message(STATUS "needs ${name}")
+endforeach()
+
+file(COPY_FILE ${LIBRARY} ${COPY})
+execute_process(COMMAND ${STRIP} ${COPY} COMMAND_ERROR_IS_FATAL ANY)
+file(SIZE ${COPY} bytes)
+file(REMOVE ${COPY})
+message(STATUS "${bytes} bytes stripped")
+if(bytes GREATER_EQUAL 3145728)
+  message(FATAL_ERROR "libulp_runtime has ${bytes} bytes stripped, expected less than 3 MB")
+endif()
