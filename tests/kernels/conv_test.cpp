@@ -387,7 +387,9 @@ TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
       return make_conv(config, weights, isa)->name();
     };
     EXPECT_EQ(name(Element::u8, 1), "conv_u8_" + word);
-    if (isa == Isa::amx || isa == Isa::amx_emulated) EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
+    if (isa == Isa::amx || isa == Isa::amx_emulated) {
+      EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
+    }
     if (isa == Isa::avx2 || isa == Isa::avx512) {
       EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
       EXPECT_EQ(name(Element::f32, 1), "conv_f32_" + word);
