@@ -28,8 +28,8 @@ ULP_API at::Tensor dequantize(const at::Tensor& q, const at::Tensor& scale, cons
                               int64_t axis);
 ULP_API at::Tensor dequantize(const at::Tensor& q, const QParams& qparams);
 
-/// quantize then dequantize in float32. Gradient to x: straight through where the code lies inside
-/// [qmin, qmax] before clamping, 0 outside.
+/// quantize then dequantize, computed in float32, in the dtype of x. Gradient to x: straight through where
+/// the rounded code lies inside [qmin, qmax], 0 outside.
 ULP_API at::Tensor fake_quantize(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
                                  int64_t axis, int64_t qmin, int64_t qmax);
 ULP_API at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);

@@ -45,6 +45,9 @@ struct ULP_API Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
+/// True if the pattern matches the module's path or that of a parent; '*' matches any run of characters.
+ULP_API bool matches_module(const std::string& pattern, const std::string& module);
+
 inline constexpr int kRecipeVersion = 1;
 
 }  // namespace ulp::quant

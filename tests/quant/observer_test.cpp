@@ -1,0 +1,228 @@
+#include "ulp/quant/observer.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/histogram_observer.h"
+
+namespace ulp::quant {
+namespace {
+
+using nlohmann::json;
+
+const Scheme kU8{};
+const Scheme kS8{.is_signed = true, .mapping = Mapping::symmetric};
+const Scheme kS8Channel{.is_signed = true, .mapping = Mapping::symmetric, .granularity = PerChannel{0}};
+
+// The generator of tests/golden/make_observers.py, bit for bit.
+std::vector<float> uniform(uint64_t seed, int64_t count) {
+  std::vector<float> out(static_cast<size_t>(count));
+  for (auto& value : out) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    value = static_cast<float>(seed >> 40) * 0x1p-24F;
+  }
+  return out;
+}
+
+at::Tensor make(const std::string& kind, uint64_t seed, int64_t count) {
+  const at::Tensor u = torch::tensor(uniform(seed, count));
+  const at::Tensor v = 2 * u - 1;
+  if (kind == "uniform") return u;
+  if (kind == "normal") {
+    at::Tensor total = u - 0.5;
+    for (uint64_t k = 1; k < 4; ++k) total = total + (torch::tensor(uniform(seed + k, count)) - 0.5);
+    return total;
+  }
+  if (kind == "heavy") return v * v * v * v * v * v * v * 10;
+  if (kind == "one_sided") return at::clamp_min(v, 0) * 3;
+  if (kind == "negative") return -(u * u) - 1;
+  if (kind == "huge") return v * 1e30;
+  if (kind == "tiny") return v * 1e-12;
+  if (kind == "constant") return at::full({count}, 0.75);
+  if (kind == "zero") return at::zeros({count});
+  fail("test", "expected a known distribution, got ", kind);
+}
+
+std::shared_ptr<Observer> make_golden_observer(const std::string& name) {
+  const auto channel = [](Scheme scheme) {
+    scheme.granularity = PerChannel{0};
+    return scheme;
+  };
+  if (name == "min_max_u8_affine") return std::make_shared<MinMaxObserver>(name, kU8);
+  if (name == "min_max_s8_symmetric") return std::make_shared<MinMaxObserver>(name, kS8);
+  if (name == "min_max_s8_restricted") {
+    return std::make_shared<MinMaxObserver>(
+        name, Scheme{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted});
+  }
+  if (name == "min_max_u8_symmetric") {
+    return std::make_shared<MinMaxObserver>(name, Scheme{.mapping = Mapping::symmetric});
+  }
+  if (name == "min_max_u4_affine") return std::make_shared<MinMaxObserver>(name, Scheme{.bits = 4});
+  if (name == "moving_u8_affine") return std::make_shared<MovingAverageObserver>(name, kU8);
+  if (name == "channel_s8_symmetric") return std::make_shared<MinMaxObserver>(name, channel(kS8));
+  if (name == "channel_u8_affine") return std::make_shared<MinMaxObserver>(name, channel(kU8));
+  if (name == "histogram_u8_affine") return std::make_shared<HistogramObserver>(name, kU8);
+  if (name == "histogram_s8_symmetric") return std::make_shared<HistogramObserver>(name, kS8);
+  fail("test", "expected a known observer, got ", name);
+}
+
+TEST(Observer, EqualsPyTorchBitForBit) {
+  std::ifstream file(ULP_SOURCE_DIR "/tests/golden/observers.json");
+  const json golden = json::parse(file);
+  ASSERT_GE(golden["cases"].size(), 10U);
+  for (const auto& [name, one] : golden["cases"].items()) {
+    for (const auto& [kind, expected] : one["results"].items()) {
+      const auto observer = make_golden_observer(kind);
+      for (const auto& batch : one["batches"]) {
+        const at::Tensor values = make(batch[0], batch[1], batch[2]) * batch[3].get<double>();
+        observer->forward(values.reshape({golden["channels"].get<int64_t>(), -1}));
+      }
+      const QParams params = observer->qparams();
+      for (size_t c = 0; c < expected["scale"].size(); ++c) {
+        const auto index = static_cast<int64_t>(c);
+        EXPECT_EQ(params.scale[index].item<float>(), expected["scale"][c].get<float>())
+            << name << ' ' << kind;
+        EXPECT_EQ(params.zero_point[index].item<int>(), expected["zero_point"][c].get<int>())
+            << name << ' ' << kind;
+      }
+      EXPECT_EQ(params.scale.numel(), static_cast<int64_t>(expected["scale"].size())) << name << ' ' << kind;
+      if (const auto* histogram = dynamic_cast<HistogramObserver*>(observer.get())) {
+        const at::Tensor bins = histogram->histogram().to(at::kDouble);
+        EXPECT_EQ((bins * at::arange(2048, at::kDouble)).sum().item<double>(), expected["moment"])
+            << name << ' ' << kind;
+      }
+    }
+  }
+}
+
+TEST(Observer, ReturnsItsInputUnchangedAndKeepsItsGradient) {
+  MinMaxObserver observer("x", kU8);
+  const at::Tensor x = torch::randn({4}).requires_grad_();
+  EXPECT_TRUE(observer.forward(x).is_same(x));
+}
+
+TEST(Observer, NeverCalledWarnsByName) {
+  struct Keep : c10::WarningHandler {
+    std::string text;
+    void process(const c10::Warning& warning) override { text += warning.msg(); }
+  } keep;
+  const c10::WarningUtils::WarningHandlerGuard guard(&keep);
+  const HistogramObserver observer("output of 'layer1.0.conv1'", kU8);
+  const QParams params = observer.qparams();
+  EXPECT_EQ(params.scale.item<float>(), 1.0F);
+  EXPECT_EQ(params.zero_point.item<int>(), 0);
+  EXPECT_NE(keep.text.find("layer1.0.conv1"), std::string::npos) << keep.text;
+  EXPECT_THROW(observer.bounds(), Error);
+}
+
+TEST(Observer, NonFiniteValuesAreLeftOutAndCounted) {
+  const at::Tensor clean = torch::tensor({{-1.0F, 2.0F, 0.5F}, {0.25F, 3.0F, -4.0F}});
+  const at::Tensor dirty = torch::tensor({{NAN, -1.0F, 2.0F, 0.5F}, {0.25F, 3.0F, INFINITY, -4.0F}});
+  for (const ObserverKind kind :
+       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram}) {
+    const auto a = make_observer({kU8, kind}, "a"), b = make_observer({kU8, kind}, "b");
+    a->forward(clean);
+    b->forward(dirty);
+    EXPECT_EQ(b->nan_count(), 1);
+    EXPECT_EQ(b->inf_count(), 1);
+    EXPECT_TRUE(a->qparams().scale.equal(b->qparams().scale)) << static_cast<int>(kind);
+    EXPECT_TRUE(a->qparams().zero_point.equal(b->qparams().zero_point));
+  }
+  MinMaxObserver nothing("x", kU8);
+  nothing.forward(torch::full({3}, NAN));
+  EXPECT_FALSE(nothing.seen());
+  EXPECT_EQ(nothing.nan_count(), 3);
+}
+
+TEST(Observer, ChannelWithoutFiniteValuesRepresentsZero) {
+  MinMaxObserver observer("x", kS8Channel);
+  observer.forward(torch::tensor({{NAN, NAN}, {1.0F, -2.0F}}));
+  EXPECT_EQ(observer.qparams().scale[0].item<float>(), 0x1p-23F);
+  EXPECT_FLOAT_EQ(observer.qparams().scale[1].item<float>(), 2.0F / 127.5F);
+}
+
+TEST(Observer, ChannelCountMustNotChange) {
+  MinMaxObserver observer("weights of 'fc'", kS8Channel);
+  observer.forward(torch::ones({3, 2}));
+  EXPECT_THROW(observer.forward(torch::ones({4, 2})), Error);
+  EXPECT_THROW((MinMaxObserver("x", Scheme{.granularity = PerChannel{2}}).forward(torch::ones({3, 2}))),
+               Error);
+}
+
+TEST(Observer, MergeOfHalvesIsTheWhole) {
+  torch::manual_seed(1);
+  at::Tensor first = torch::randn({5000}), second = torch::randn({5000});
+  first[0] = second[0] = -6.0;  // the same range, where the histograms' bins agree
+  first[1] = second[1] = 6.0;
+  for (const ObserverKind kind : {ObserverKind::min_max, ObserverKind::histogram}) {
+    const auto whole = make_observer({kU8, kind}, "w"), a = make_observer({kU8, kind}, "a"),
+               b = make_observer({kU8, kind}, "b");
+    whole->forward(first);
+    whole->forward(second);
+    a->forward(first);
+    b->forward(second);
+    a->merge(*b);
+    EXPECT_TRUE(a->qparams().scale.equal(whole->qparams().scale));
+    EXPECT_TRUE(a->bounds().max.equal(whole->bounds().max));
+  }
+  HistogramObserver empty("e", kU8), full("f", kU8);
+  full.forward(first);
+  empty.merge(full);
+  EXPECT_TRUE(empty.qparams().scale.equal(full.qparams().scale));
+}
+
+TEST(Observer, MergeOfDifferentRangesKeepsBoundsAndTotal) {
+  torch::manual_seed(2);
+  HistogramObserver a("a", kU8), b("b", kU8);
+  a.forward(torch::rand({1000}));
+  b.forward(torch::rand({3000}) * 4 - 2);
+  a.merge(b);
+  EXPECT_NEAR(a.histogram().sum().item<float>(), 4000, 0.01);
+  EXPECT_THROW(a.merge(MinMaxObserver("m", kU8)), Error);
+  EXPECT_THROW(a.merge(HistogramObserver("s", kS8)), Error);
+}
+
+TEST(Observer, ThreadCountDoesNotMatter) {
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({400000}) * torch::rand({400000});
+  const int threads = at::get_num_threads();
+  std::vector<at::Tensor> scales;
+  for (const int count : {1, 2, 3}) {
+    at::set_num_threads(count);
+    HistogramObserver observer("x", kU8);
+    observer.forward(x);
+    observer.forward(x * 1.7);
+    scales.push_back(observer.qparams().scale);
+  }
+  at::set_num_threads(threads);
+  EXPECT_TRUE(scales[0].equal(scales[1]) && scales[0].equal(scales[2]));
+}
+
+TEST(HistogramObserver, ClipsAnOutlierAndSurvivesExtremes) {
+  torch::manual_seed(4);
+  HistogramObserver observer("x", Scheme{.bits = 4});
+  observer.forward(torch::cat({torch::randn({100000}), torch::tensor({100.0F})}));
+  EXPECT_LT(observer.bounds().max.item<float>(), 20.0F);
+  HistogramObserver wide("x", kU8);
+  wide.forward(torch::tensor({3e38F, -3e38F, 1.0F, 0.5F}));
+  EXPECT_EQ(wide.inf_count(), 2);
+  EXPECT_LE(wide.bounds().max.item<float>(), 1.001F);
+  HistogramObserver small("x", kU8);
+  small.forward(torch::tensor({1e-44F, 0.0F, -1e-45F}));
+  EXPECT_EQ(small.qparams().scale.item<float>(), 0x1p-23F);
+}
+
+TEST(Observer, DisabledAndEmptyRecordNothing) {
+  MinMaxObserver observer("x", kU8);
+  observer.forward(torch::zeros({0, 3}));
+  observer.set_enabled(false);
+  observer.forward(torch::ones({3}));
+  EXPECT_FALSE(observer.seen());
+}
+
+}  // namespace
+}  // namespace ulp::quant

@@ -1,0 +1,113 @@
+#include "ulp/quant/scheme.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/ops.h"
+
+namespace ulp::quant {
+namespace {
+
+const Scheme kU8{};
+const Scheme kS8Full{.is_signed = true, .mapping = Mapping::symmetric};
+const Scheme kS8Restricted{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};
+
+QParams from_data(const at::Tensor& x, const Scheme& scheme) {
+  return choose_qparams(x.min(), x.max(), scheme);
+}
+
+std::vector<int64_t> codes(const at::Tensor& x, const QParams& params) {
+  const at::Tensor q = quantize(x, params).to(at::kLong).reshape(-1);
+  return {q.const_data_ptr<int64_t>(), q.const_data_ptr<int64_t>() + q.numel()};
+}
+
+TEST(Scheme, RangesOfCodes) {
+  EXPECT_EQ(kU8.qmin(), 0);
+  EXPECT_EQ(kU8.qmax(), 255);
+  EXPECT_EQ(kS8Full.qmin(), -128);
+  EXPECT_EQ(kS8Restricted.qmin(), -127);
+  EXPECT_EQ(kS8Restricted.qmax(), 127);
+  EXPECT_EQ((Scheme{.bits = 2, .is_signed = true}.qmin()), -2);
+  EXPECT_EQ((Scheme{.bits = 4}.qmax()), 15);
+  EXPECT_EQ(kS8Restricted.to_string(), "s8 symmetric restricted per tensor");
+}
+
+TEST(Scheme, RefusesWhatCannotBe) {
+  EXPECT_THROW(Scheme{.bits = 9}.validate(), Error);
+  EXPECT_THROW(Scheme{.bits = 1}.validate(), Error);
+  EXPECT_THROW(Scheme{.range = Range::restricted}.validate(), Error);
+  EXPECT_THROW(Scheme{.granularity = PerChannel{-1}}.validate(), Error);
+}
+
+TEST(ChooseQParams, RangeAlwaysHoldsZero) {
+  const QParams above = choose_qparams(torch::tensor(1.0F), torch::tensor(2.55F), kU8);
+  EXPECT_FLOAT_EQ(above.scale.item<float>(), 2.55F / 255);
+  EXPECT_EQ(above.zero_point.item<int>(), 0);
+  const QParams below = choose_qparams(torch::tensor(-2.55F), torch::tensor(-1.0F), kU8);
+  EXPECT_EQ(below.zero_point.item<int>(), 255);
+}
+
+TEST(ChooseQParams, ScaleHasAFloor) {
+  const QParams zero = choose_qparams(torch::tensor(0.0F), torch::tensor(0.0F), kU8);
+  EXPECT_EQ(zero.scale.item<float>(), 0x1p-23F);
+  EXPECT_EQ(zero.zero_point.item<int>(), 0);
+}
+
+TEST(ChooseQParams, RefusesBadBounds) {
+  EXPECT_THROW(choose_qparams(torch::tensor(NAN), torch::tensor(1.0F), kU8), Error);
+  EXPECT_THROW(choose_qparams(torch::tensor(0.0F), torch::tensor(INFINITY), kU8), Error);
+  EXPECT_THROW(choose_qparams(torch::tensor(2.0F), torch::tensor(1.0F), kU8), Error);
+  EXPECT_THROW(choose_qparams(torch::zeros({2}), torch::ones({2}), kU8), Error);
+}
+
+// Full-range int8 has a bias that the restricted range does not have.
+TEST(WorkedExample, FullRangeIsBiasedRestrictedIsNot) {
+  const at::Tensor a = torch::tensor({-2.2F, -1.1F, 1.1F, 2.2F}), b = torch::tensor({.5F, .3F, .3F, .5F});
+  const auto product = [&](const QParams& pa, const QParams& pb) {
+    return quantize(a, pa).to(at::kInt).dot(quantize(b, pb).to(at::kInt)).item<int>();
+  };
+  EXPECT_EQ(product(from_data(a, kS8Full), from_data(b, kS8Full)), -127);
+  EXPECT_EQ(product(from_data(a, kS8Restricted), from_data(b, kS8Restricted)), 0);
+  // The printed -0.00853 belongs to scales of max / 128, not max / 127.5.
+  const QParams pa{torch::tensor({2.2F / 128}), torch::zeros({1}, at::kInt), kS8Full};
+  const QParams pb{torch::tensor({.5F / 128}), torch::zeros({1}, at::kInt), kS8Full};
+  EXPECT_NEAR(product(pa, pb) * pa.scale.item<float>() * pb.scale.item<float>(), -0.00853, 5e-6);
+}
+
+TEST(WorkedExample, SignedFourBits) {
+  const at::Tensor x = torch::tensor({{-1.54F, 0.22F}, {-0.26F, 2.0F}});
+  const Scheme scheme{
+      .bits = 4, .is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};
+  const QParams params = choose_qparams(torch::tensor(-2.0F), torch::tensor(2.0F), scheme);
+  EXPECT_EQ(std::floor(params.scale.item<float>() * 1000), 285);  // printed as 0.285
+  EXPECT_EQ(codes(x, params), (std::vector<int64_t>{-5, 1, -1, 7}));
+}
+
+TEST(WorkedExample, UnsignedEightBits) {
+  const at::Tensor x = torch::tensor({{0.34F, 3.75F}, {-4.7F, 0.68F}});
+  const QParams params = from_data(x, kU8);
+  EXPECT_EQ(codes(x, params), (std::vector<int64_t>{152, 255, 0, 163}));
+  const at::Tensor error = (dequantize(quantize(x, params), params) - x).abs();
+  EXPECT_LE(error.max().item<float>(), params.scale.item<float>() / 2 + 1e-6F);
+  // The article prints [[64, 134], [3, 81]], which no scale and zero point give: 17 codes between 0.34 and
+  // 0.68 but only 53 between 0.68 and 3.75.
+  const std::array<float, 4> values = {0.34F, 3.75F, -4.7F, 0.68F};
+  const std::array<int, 4> printed = {64, 134, 3, 81};
+  for (int step = 50; step < 2000; ++step) {
+    for (int z = 0; z < 256; ++z) {
+      bool same = true;
+      for (size_t i = 0; i < 4 && same; ++i) {
+        const float q =
+            std::nearbyint(values[i] / (static_cast<float>(step) * 1e-4F)) + static_cast<float>(z);
+        same = static_cast<int>(std::clamp(q, 0.0F, 255.0F)) == printed[i];
+      }
+      ASSERT_FALSE(same) << "scale " << step * 1e-4 << " zero point " << z;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp::quant

@@ -1,0 +1,248 @@
+#include "ulp/quant/recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "ulp/base/error.h"
+
+namespace ulp::quant {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kType = "ulp.quant.Recipe";
+constexpr std::array<const char*, 3> kOps = {"conv2d", "linear", "add"};
+
+template <typename Enum>
+struct Word {
+  Enum value;
+  const char* text;
+};
+
+constexpr std::array<Word<ObserverKind>, 3> kObservers = {{{ObserverKind::min_max, "min_max"},
+                                                           {ObserverKind::moving_average, "moving_average"},
+                                                           {ObserverKind::histogram, "histogram"}}};
+constexpr std::array<Word<Mapping>, 2> kMappings = {
+    {{Mapping::symmetric, "symmetric"}, {Mapping::affine, "affine"}}};
+constexpr std::array<Word<Range>, 2> kRanges = {{{Range::full, "full"}, {Range::restricted, "restricted"}}};
+
+// The one description of the fields: writing, reading and the check for unknown names all go through it.
+template <typename Visitor>
+void visit(Scheme& scheme, Visitor& v) {
+  v("bits", scheme.bits);
+  v("signed", scheme.is_signed);
+  v("mapping", scheme.mapping, kMappings);
+  v("range", scheme.range, kRanges);
+  v("granularity", scheme.granularity);
+}
+
+template <typename Visitor>
+void visit(TensorRecipe& recipe, Visitor& v) {
+  v("observer", recipe.observer, kObservers);
+  v("scheme", recipe.scheme);
+}
+
+template <typename Visitor>
+void visit(Recipe& recipe, Visitor& v) {
+  v("activation", recipe.activation);
+  v("weight", recipe.weight);
+  v("ops", recipe.ops);
+  v("skip_modules", recipe.skip_modules);
+}
+
+struct Writer {
+  json out = json::object();
+
+  void operator()(const char* name, const int64_t& value) { out[name] = value; }
+  void operator()(const char* name, const bool& value) { out[name] = value; }
+  void operator()(const char* name, const std::vector<std::string>& value) { out[name] = value; }
+  void operator()(const char* name, const Granularity& value) {
+    const auto* channel = std::get_if<PerChannel>(&value);
+    out[name] = channel ? json{{"per_channel", channel->axis}} : json("per_tensor");
+  }
+  template <typename Enum, size_t N>
+  void operator()(const char* name, Enum value, const std::array<Word<Enum>, N>& words) {
+    for (const auto& word : words) {
+      if (word.value == value) out[name] = word.text;
+    }
+  }
+  template <typename Struct>
+  requires requires(Struct s, Writer w) { visit(s, w); }
+  void operator()(const char* name, Struct& value) {
+    Writer inner;
+    visit(value, inner);
+    out[name] = inner.out;
+  }
+};
+
+// Reads the fields that are there, keeps the defaults of the others, and remembers the names it knows.
+struct Reader {
+  const json& in;
+  std::string path;
+  std::set<std::string> known;
+
+  [[noreturn]] void wrong(const char* name, const char* expected) const {
+    fail_file("quant.Recipe", "expected ", expected, " in '", path, name, "', got ", in.at(name).dump());
+  }
+  const json* find(const char* name) {
+    known.insert(name);
+    const auto found = in.find(name);
+    return found == in.end() ? nullptr : &*found;
+  }
+  void operator()(const char* name, int64_t& value) {
+    const json* field = find(name);
+    if (field && !field->is_number_integer()) wrong(name, "a whole number");
+    if (field) value = field->get<int64_t>();
+  }
+  void operator()(const char* name, bool& value) {
+    const json* field = find(name);
+    if (field && !field->is_boolean()) wrong(name, "true or false");
+    if (field) value = field->get<bool>();
+  }
+  void operator()(const char* name, std::vector<std::string>& value) {
+    const json* field = find(name);
+    if (!field) return;
+    const auto is_string = [](const json& item) { return item.is_string(); };
+    if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_string))
+      wrong(name, "a list of strings");
+    value = field->get<std::vector<std::string>>();
+  }
+  void operator()(const char* name, Granularity& value) {
+    const json* field = find(name);
+    if (!field) return;
+    if (*field == "per_tensor") {
+      value = PerTensor{};
+    } else if (field->is_object() && field->size() == 1 && field->contains("per_channel") &&
+               field->at("per_channel").is_number_integer()) {
+      value = PerChannel{field->at("per_channel").get<int64_t>()};
+    } else {
+      wrong(name, "\"per_tensor\" or {\"per_channel\": axis}");
+    }
+  }
+  template <typename Enum, size_t N>
+  void operator()(const char* name, Enum& value, const std::array<Word<Enum>, N>& words) {
+    const json* field = find(name);
+    if (!field) return;
+    std::string choices;
+    for (const auto& word : words) {
+      if (*field == word.text) {
+        value = word.value;
+        return;
+      }
+      choices += (choices.empty() ? "" : " | ") + std::string(word.text);
+    }
+    wrong(name, choices.c_str());
+  }
+  template <typename Struct>
+  requires requires(Struct s, Reader r) { visit(s, r); }
+  void operator()(const char* name, Struct& value) {
+    const json* field = find(name);
+    if (!field) return;
+    if (!field->is_object()) wrong(name, "an object");
+    Reader inner{*field, path + name + ".", {}};
+    visit(value, inner);
+    inner.refuse_unknown();
+  }
+  void refuse_unknown() const {
+    for (const auto& [name, value] : in.items()) {
+      if (!known.contains(name)) fail_file("quant.Recipe", "expected a known field, got '", path, name, "'");
+    }
+  }
+};
+
+// Glob with '*' only; a '*' also matches dots.
+bool matches(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern[0] == '*') {
+    for (size_t i = 0; i <= text.size(); ++i) {
+      if (matches(pattern.substr(1), text.substr(i))) return true;
+    }
+    return false;
+  }
+  return !text.empty() && pattern[0] == text[0] && matches(pattern.substr(1), text.substr(1));
+}
+
+}  // namespace
+
+bool matches_module(const std::string& pattern, const std::string& module) {
+  for (size_t end = 0; end != std::string::npos;) {
+    end = module.find('.', end + 1);
+    if (matches(pattern, std::string_view(module).substr(0, end))) return true;
+  }
+  return false;
+}
+
+void TensorRecipe::validate(const char* what) const {
+  try {
+    scheme.validate();
+  } catch (const Error& error) {
+    fail("quant.Recipe", what, ": ", error.what());
+  }
+  if (observer == ObserverKind::histogram && scheme.axis() >= 0) {
+    fail("quant.Recipe", "expected an observer for channels in ", what, ", got a histogram");
+  }
+}
+
+Recipe Recipe::x86_int8() {
+  Recipe recipe;
+  recipe.activation = {.scheme = {}, .observer = ObserverKind::histogram};
+  recipe.weight = {.scheme = {.is_signed = true,
+                              .mapping = Mapping::symmetric,
+                              .range = Range::restricted,
+                              .granularity = PerChannel{0}},
+                   .observer = ObserverKind::min_max};
+  recipe.ops.assign(kOps.begin(), kOps.end());
+  return recipe;
+}
+
+void Recipe::validate() const {
+  activation.validate("activation");
+  weight.validate("weight");
+  if (activation.scheme.axis() >= 0) fail("quant.Recipe", "expected activation per tensor, got per channel");
+  if (weight.scheme.axis() > 0)
+    fail("quant.Recipe", "expected weight per channel of axis 0, got ", weight.scheme.axis());
+  if (weight.scheme.mapping != Mapping::symmetric || !weight.scheme.is_signed) {
+    fail("quant.Recipe", "expected weight signed and symmetric, got ", weight.scheme.to_string());
+  }
+  for (const auto& op : ops) {
+    if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
+      fail("quant.Recipe", "expected ops of conv2d, linear, add, got '", op, "'");
+    }
+  }
+}
+
+bool Recipe::skips(const std::string& module) const {
+  return std::any_of(skip_modules.begin(), skip_modules.end(),
+                     [&](const std::string& pattern) { return matches_module(pattern, module); });
+}
+
+std::string Recipe::to_json() const {
+  Recipe copy = *this;
+  Writer writer;
+  visit(copy, writer);
+  writer.out["type"] = kType;
+  writer.out["version"] = kRecipeVersion;
+  return writer.out.dump(2);
+}
+
+Recipe Recipe::from_json(const std::string& text) {
+  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || in.value("type", json()) != kType) {
+    fail_file("quant.Recipe", "expected a JSON object with \"type\": \"", kType, "\"");
+  }
+  const json version = in.value("version", json());
+  if (!version.is_number_integer() || version < 1 || version > kRecipeVersion) {
+    fail_file("quant.Recipe", "expected a recipe of version 1 to ", kRecipeVersion, ", got ", version.dump());
+  }
+  Recipe recipe = x86_int8();
+  Reader reader{in, "", {"type", "version"}};
+  visit(recipe, reader);
+  reader.refuse_unknown();
+  recipe.validate();
+  return recipe;
+}
+
+}  // namespace ulp::quant
