@@ -1,0 +1,82 @@
+#include "ulp/models/registry.h"
+
+#include <functional>
+#include <map>
+
+#include "ulp/base/error.h"
+#include "ulp/models/layers.h"
+#include "ulp/models/lenet5.h"
+#include "ulp/models/mlp.h"
+#include "ulp/models/mobilenet_v2.h"
+#include "ulp/models/resnet.h"
+#include "ulp/models/unet.h"
+
+namespace ulp::models {
+
+namespace {
+
+constexpr int64_t kSmallInput = 64;
+
+std::shared_ptr<ImageModel> make_unet_for(const ModelOptions& options) {
+  UNetOptions unet{.in_channels = options.in_channels, .num_classes = options.num_classes};
+  while (unet.depth > 1 && options.image_size % (int64_t{1} << unet.depth) != 0) --unet.depth;
+  return make_unet(unet);
+}
+
+using Maker = std::function<std::shared_ptr<ImageModel>(const ModelOptions&)>;
+
+const std::map<std::string, Maker>& makers() {
+  static const std::map<std::string, Maker> all = {
+      {"mlp",
+       [](const ModelOptions& o) {
+         return make_mlp(
+             {.in_channels = o.in_channels, .image_size = o.image_size, .num_classes = o.num_classes});
+       }},
+      {"lenet5",
+       [](const ModelOptions& o) {
+         return make_lenet5(
+             {.in_channels = o.in_channels, .image_size = o.image_size, .num_classes = o.num_classes});
+       }},
+      {"resnet20",
+       [](const ModelOptions& o) {
+         return make_resnet20({.in_channels = o.in_channels, .num_classes = o.num_classes});
+       }},
+      {"resnet18",
+       [](const ModelOptions& o) {
+         return make_resnet18({o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput});
+       }},
+      {"resnet50",
+       [](const ModelOptions& o) {
+         return make_resnet50({o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput});
+       }},
+      {"mobilenet_v2",
+       [](const ModelOptions& o) {
+         return make_mobilenet_v2({.in_channels = o.in_channels,
+                                   .num_classes = o.num_classes,
+                                   .small_input = o.image_size < kSmallInput});
+       }},
+      {"unet", make_unet_for},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::shared_ptr<ImageModel> make_model(const std::string& name, const ModelOptions& options) {
+  const auto found = makers().find(name);
+  if (found == makers().end()) {
+    std::string known;
+    for (const std::string& one : model_names()) known += (known.empty() ? "" : ", ") + one;
+    fail("models.make_model", "expected one of ", known, ", got '", name, "'");
+  }
+  check_option(name.c_str(), "image_size", options.image_size);
+  return found->second(options);
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : makers()) names.push_back(name);
+  return names;
+}
+
+}  // namespace ulp::models

@@ -1,0 +1,36 @@
+// Residual networks (He et al. 2015, "Deep residual learning for image recognition"): the ImageNet form with
+// torchvision's layers and names, and the small form for 32x32 images.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ulp/models/image_model.h"
+
+namespace ulp::models {
+
+/// resnet18 and resnet50. Names: conv1, bn1, layer1.0.conv1, layer2.0.downsample.0, fc, ...
+struct ResNetOptions {
+  int64_t in_channels = 3;
+  int64_t num_classes = 1000;
+  bool small_input =
+      false;  ///< for images under 64 pixels: a 3x3 first convolution of stride 1, no first pooling
+};
+
+ULP_API std::shared_ptr<ImageModel> make_resnet18(const ResNetOptions& options = {});
+ULP_API std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options = {});
+
+/// The form of section 4.2 of the paper, with projections where the shape changes. The defaults are resnet20
+/// with 272,474 parameters; fewer blocks or a stem stride of 2 make it faster.
+struct ResNet20Options {
+  int64_t in_channels = 3;
+  int64_t num_classes = 10;
+  std::vector<int64_t> widths = {16, 32,
+                                 64};  ///< channels of each stage; every stage but the first halves the image
+  std::vector<int64_t> blocks = {3, 3, 3};  ///< residual blocks of each stage
+  int64_t stem_stride = 1;                  ///< stride of the first convolution
+};
+
+ULP_API std::shared_ptr<ImageModel> make_resnet20(const ResNet20Options& options = {});
+
+}  // namespace ulp::models
