@@ -23,10 +23,11 @@ namespace ulp::amp {
 /// precisions of the forward.
 ///
 /// Differs from LibTorch's autocast in one point: casts of weights are not cached. LibTorch's cache knows a
-/// weight by its address alone, so a weight first used under no-grad loses its gradient in the rest of the
-/// scope (pytorch #112583), a weight changed in place keeps its old values, and the cache, one for all
-/// threads, holds and drops what other threads cast (#86136). A network that uses each weight once in a
-/// forward pass pays nothing for this; one that uses a weight n times in one scope casts it n times.
+/// weight by its address alone, so a weight changed in place keeps its old values in the rest of the scope,
+/// one first used under no-grad loses its gradient (pytorch #112583; not seen in 2.13), one used in another
+/// dtype gets the first one's cast, and threads find, hold and drop each other's casts (#86136). A network
+/// that uses each weight once in a forward pass pays nothing for this; one that uses a weight n times in one
+/// scope casts it n times.
 class ULP_API Autocast {
  public:
   explicit Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
