@@ -9,8 +9,8 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,14 +30,20 @@ using ulp::kernels::Isa;
 constexpr int kChains = 16;  // enough to hide the latency of two units
 constexpr int64_t kSteps = 20000;
 
+/// Processor time, so that other programs on the machine do not count.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 template <typename Kernel>
 double best_rate(double operations_per_step, Kernel kernel) {
   double best = 0;
   for (int round = 0; round < 50; ++round) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = thread_seconds();
     kernel();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, operations_per_step * kSteps * kChains / seconds.count());
+    best = std::max(best, operations_per_step * kSteps * kChains / (thread_seconds() - start));
   }
   return best;
 }
@@ -52,7 +58,8 @@ __attribute__((target("avx512f"))) void chains_f32_512() {
     for (int c = 0; c < kChains; ++c)
       __asm__ volatile("vfmadd231ps %1, %2, %0" : "+v"(acc[c]) : "v"(a), "v"(b));
   }
-  for (auto& v : acc) ULP_KEEP(v);
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) ULP_KEEP(acc[c]);
 }
 __attribute__((target("avx512f,avx512vnni"))) void chains_u8_512() {
   __m512i acc[kChains] = {}, a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(1);
@@ -60,7 +67,8 @@ __attribute__((target("avx512f,avx512vnni"))) void chains_u8_512() {
 #pragma GCC unroll 16
     for (int c = 0; c < kChains; ++c) __asm__ volatile("vpdpbusd %1, %2, %0" : "+v"(acc[c]) : "v"(a), "v"(b));
   }
-  for (auto& v : acc) ULP_KEEP(v);
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) ULP_KEEP(acc[c]);
 }
 __attribute__((target("avx512f,avx512bf16"))) void chains_bf16_512() {
   __m512 acc[kChains] = {};
@@ -70,7 +78,8 @@ __attribute__((target("avx512f,avx512bf16"))) void chains_bf16_512() {
     for (int c = 0; c < kChains; ++c)
       __asm__ volatile("vdpbf16ps %1, %2, %0" : "+v"(acc[c]) : "v"(a), "v"(b));
   }
-  for (auto& v : acc) ULP_KEEP(v);
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) ULP_KEEP(acc[c]);
 }
 constexpr int kShortChains = 12;  // of sixteen registers
 __attribute__((target("avx2,fma"))) void chains_f32_256() {
@@ -80,7 +89,8 @@ __attribute__((target("avx2,fma"))) void chains_f32_256() {
     for (int c = 0; c < kShortChains; ++c)
       __asm__ volatile("vfmadd231ps %1, %2, %0" : "+x"(acc[c]) : "x"(a), "x"(b));
   }
-  for (auto& v : acc) __asm__ volatile("" : "+x"(v));
+#pragma GCC unroll 16
+  for (int c = 0; c < kShortChains; ++c) ULP_KEEP(acc[c]);
 }
 /// vpmaddwd and the addition of its result: what a step of 16-bit products costs.
 __attribute__((target("avx2"))) void chains_u8_256() {
@@ -94,7 +104,8 @@ __attribute__((target("avx2"))) void chains_u8_256() {
                        : "x"(a), "x"(b));
     }
   }
-  for (auto& v : acc) __asm__ volatile("" : "+x"(v));
+#pragma GCC unroll 16
+  for (int c = 0; c < kShortChains; ++c) ULP_KEEP(acc[c]);
 }
 __attribute__((target("avx512f,avx512bw"))) void chains_i16_512() {
   __m512i acc[kChains] = {}, a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(1);
@@ -107,7 +118,8 @@ __attribute__((target("avx512f,avx512bw"))) void chains_i16_512() {
                        : "v"(a), "v"(b));
     }
   }
-  for (auto& v : acc) ULP_KEEP(v);
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) ULP_KEEP(acc[c]);
 }
 
 /// Operations a second of one core; 0 where we measure none.

@@ -187,6 +187,9 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   const float unit = config.output == Element::u8 ? config.output_q.scale : 1.0F;
   if (config.residual && config.residual_type == Element::u8) {
     out.finish.residual_scale = config.residual_q.scale / unit;
+    if (!std::isfinite(out.finish.residual_scale)) {
+      fail(kWhere, "expected scales of the residual and the output with a finite ratio");
+    }
     out.finish.residual_zero = static_cast<float>(config.residual_q.zero_point);
   } else {
     out.finish.residual_scale = 1.0F / unit;

@@ -65,16 +65,17 @@ const uint8_t* Staging::rows(const void* x, int64_t image, int64_t first, int64_
   const int64_t top = first * shape_.stride_h - shape_.pad_h;
   const int64_t count = (end - 1 - first) * shape_.stride_h + shape_.dilation_h * (shape_.kernel_h - 1) + 1;
   const int64_t edge = shape_.pad_w * shape_.in_channels;
+  // The right edge of a row and the left edge of the next one are neighbours: one fill for both.
+  fill(buffer, edge);
   for (int64_t r = 0; r < count; ++r) {
-    uint8_t* to = buffer + r * row_bytes_;
+    uint8_t* to = buffer + r * row_bytes_ + edge * element_bytes_;
     const int64_t ih = top + r;
     if (ih < 0 || ih >= shape_.in_h) {
-      fill(to, line + 2 * edge);
-      continue;
+      fill(to, line);
+    } else {
+      copy(start + ih * line * input_bytes_, to, line);
     }
-    fill(to, edge);
-    copy(start + ih * line * input_bytes_, to + edge * element_bytes_, line);
-    fill(to + (edge + line) * element_bytes_, edge);
+    fill(to + line * element_bytes_, r + 1 < count ? 2 * edge : edge);
   }
   return buffer;
 }

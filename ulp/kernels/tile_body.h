@@ -98,6 +98,34 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
   }
 }
 
+/// The common case without a detour through memory: whole panels of bytes, no residual or one of bytes.
+/// Clamping after the rounding gives the same codes, since the bounds are whole numbers there; only relu6's
+/// bound has to come before.
+template <typename V, int M, int NB, bool kResidual>
+inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][NB], const TileArgs& t) {
+  const Finish& f = *t.finish;
+  typename V::F multiplier[NB];
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) multiplier[n] = V::loadf(f.multiplier + t.channel + n * V::kLanes);
+  const typename V::F hi = V::set1(f.hi), r_zero = V::set1(f.residual_zero),
+                      r_scale = V::set1(f.residual_scale);
+  const typename V::Bytes limits = V::byte_limits(f.output_zero, f.lo);
+  const uint8_t* residual = static_cast<const uint8_t*>(t.residual);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) {
+      typename V::F v = V::mul(V::to_float(acc[m][n]), multiplier[n]);
+      if constexpr (kResidual) {
+        const typename V::F r = V::to_float(V::load_u8(residual + m * t.y_step + n * V::kLanes));
+        v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
+      }
+      acc[m][n] = V::round(V::min(v, hi));
+    }
+  }
+  V::template store_bytes<M, NB>(acc, limits, static_cast<uint8_t*>(t.y), t.y_step);
+}
+
 /// One step of four bytes: every pixel's unit times every panel's.
 template <typename Dot, int M, int NB>
 inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M][NB],
@@ -160,6 +188,11 @@ void tile(const TileArgs& t) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
       advance(4);
     }
+  }
+  if constexpr (Dot::kInteger && V::kStoresBytes) {
+    const bool bytes = t.finish->output == Element::u8 && t.channels >= NB * V::kLanes;
+    if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
+    if (bytes && t.finish->residual_type == Element::u8) return finish_bytes<V, M, NB, true>(acc, t);
   }
   alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
 #pragma GCC unroll 16

@@ -12,6 +12,7 @@ struct Vec256 {
   using F = __m256;
   using I = __m256i;
   static constexpr int kLanes = 8;
+  static constexpr bool kStoresBytes = false;
 
   static F loadf(const float* p) { return _mm256_loadu_ps(p); }
   static I loadi(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }

@@ -12,6 +12,7 @@ struct Vec512 {
   using F = __m512;
   using I = __m512i;
   static constexpr int kLanes = 16;
+  static constexpr bool kStoresBytes = true;
 
   static F loadf(const float* p) { return _mm512_loadu_ps(p); }
   static I loadi(const void* p) { return _mm512_loadu_si512(p); }
@@ -65,6 +66,57 @@ struct Vec512 {
     const I chosen = _mm512_mask_blend_epi32(nan, rounded, quiet);
     _mm256_mask_storeu_epi16(static_cast<uint16_t*>(data) + i, mask(n),
                              _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+  }
+  /// Rounded codes of M x NB vectors -> bytes at y + m * y_step: four vectors become one by saturating packs.
+  struct Bytes {
+    I zero, low;
+  };
+  static Bytes byte_limits(int32_t zero, float lo) {
+    const int code = static_cast<int32_t>(lo) + zero;  // lo is 0 or -zero
+    return {_mm512_set1_epi16(static_cast<int16_t>(zero)), _mm512_set1_epi8(static_cast<char>(code))};
+  }
+  static I round(F v) { return _mm512_cvtps_epi32(v); }
+  static I pack4(I a, I b, I c, I d, const Bytes& limits) {
+    const I low = _mm512_adds_epi16(_mm512_packs_epi32(a, b), limits.zero);
+    const I high = _mm512_adds_epi16(_mm512_packs_epi32(c, d), limits.zero);
+    const I bytes = _mm512_max_epu8(_mm512_packus_epi16(low, high), limits.low);
+    // Each 128-bit lane holds four channels of all four vectors.
+    const I order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, bytes);
+  }
+  template <int M, int NB>
+  static inline __attribute__((always_inline)) void store_bytes(I (&q)[M][NB], const Bytes& limits,
+                                                                uint8_t* y, int64_t y_step) {
+    constexpr int kVectors = M * NB;
+    constexpr int kPerRow = NB;  // quarters of 16 bytes in a row
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; v += 4) {
+      const auto at = [&](int i) __attribute__((always_inline)) {
+        const int k = v + i < kVectors ? v + i : kVectors - 1;
+        return q[k / NB][k % NB];
+      };
+      const I bytes = pack4(at(0), at(1), at(2), at(3), limits);
+      uint8_t* row = y + v / kPerRow * y_step + v % kPerRow * 16;
+      if constexpr (NB == 4) {
+        _mm512_storeu_si512(row, bytes);
+      } else if constexpr (NB == 2) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), _mm512_castsi512_si256(bytes));
+        if (v + 2 < kVectors) {
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + y_step), _mm512_extracti64x4_epi64(bytes, 1));
+        }
+      } else {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(row), _mm512_castsi512_si128(bytes));
+        if (v + 1 < kVectors) {
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(row + y_step), _mm512_extracti32x4_epi32(bytes, 1));
+        }
+        if (v + 2 < kVectors) {
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2 * y_step), _mm512_extracti32x4_epi32(bytes, 2));
+        }
+        if (v + 3 < kVectors) {
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 3 * y_step), _mm512_extracti32x4_epi32(bytes, 3));
+        }
+      }
+    }
   }
   /// v is inside [-zero, 255 - zero]; rounds half to even.
   static void store_u8(void* data, int64_t i, int64_t n, F v, I zero) {
