@@ -5,6 +5,7 @@ option(ULP_BUILD_TOOL "Build the ulp command-line tool" ${ULP_TOP_LEVEL})
 option(ULP_BUILD_TESTS "Build the tests" ${ULP_TOP_LEVEL})
 option(ULP_BUILD_BENCHMARKS "Build the benchmarks" ${ULP_TOP_LEVEL})
 option(ULP_BUILD_EXAMPLES "Build the examples" ${ULP_TOP_LEVEL})
+option(ULP_INSTALL "Make install rules and the CMake package" ${ULP_TOP_LEVEL})
 option(ULP_WERROR "Treat warnings as errors" ${ULP_TOP_LEVEL})
 set(ULP_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize= (address,undefined or thread)")
 

@@ -1,0 +1,8 @@
+#include <ulp/amp/grad_scaler.h>
+
+#include <iostream>
+
+int main() {
+  const ulp::amp::GradScaler scaler;
+  std::cout << "scale " << scaler.get_scale() << '\n';
+}
