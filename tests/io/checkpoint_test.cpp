@@ -1,0 +1,284 @@
+#include "ulp/io/checkpoint.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "temp_folder.h"
+#include "ulp/base/safetensors.h"
+#include "ulp/io/batch_loader.h"
+
+namespace {
+
+using ulp::io::CheckpointParts;
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(int64_t hidden = 8) {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(4));
+    dropout = register_module("dropout", torch::nn::Dropout(0.3));
+    hidden_layer = register_module("hidden", torch::nn::Linear(4 * 6 * 6, hidden));
+    out = register_module("out", torch::nn::Linear(hidden, 3));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::relu(norm(conv(x))).flatten(1);
+    return out(dropout(torch::relu(hidden_layer(x))));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+  torch::nn::Linear hidden_layer{nullptr}, out{nullptr};
+};
+TORCH_MODULE(Net);
+
+ulp::io::ImageDataset data_set() {
+  ulp::io::ImageDataset data;
+  auto generator = at::detail::createCPUGenerator(77);
+  data.images = torch::randint(0, 256, {50, 1, 8, 8}, generator, torch::kByte);
+  data.labels = torch::randint(0, 3, {50}, generator, torch::kLong);
+  data.num_classes = 3;
+  return data;
+}
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
+
+/// Everything that takes part in training; a fresh one has another seed for all of it.
+struct Trainer {
+  Trainer(const MakeOptimizer& make, uint64_t seed)
+      : model((torch::manual_seed(seed), Net())),
+        optimizer(make(model->parameters())),
+        loader(data_set(), {.batch_size = 8, .random_flip = true, .max_shift = 1, .seed = seed}) {}
+
+  void train(int steps) {
+    while (steps > 0) {
+      auto batch = loader.next();
+      if (!batch) continue;
+      optimizer->zero_grad();
+      torch::cross_entropy_loss(model(batch->images), batch->labels).backward();
+      optimizer->step();
+      for (auto& group : optimizer->param_groups()) group.options().set_lr(group.options().get_lr() * 0.97);
+      --steps;
+      ++step;
+    }
+  }
+  CheckpointParts parts() {
+    return {.model = model.get(),
+            .optimizer = optimizer.get(),
+            .loader = loader.state(),
+            .step = step,
+            .epoch = loader.epoch(),
+            .config = R"({"model":"net"})"};
+  }
+  void load(const std::filesystem::path& path) {
+    CheckpointParts filled = parts();
+    ulp::io::load_checkpoint(path, filled);
+    loader.restore(filled.loader);
+    step = filled.step;
+  }
+
+  Net model;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  ulp::io::BatchLoader loader;
+  int64_t step = 0;
+};
+
+struct Kind {
+  const char* name;
+  MakeOptimizer make;
+};
+
+std::ostream& operator<<(std::ostream& out, const Kind& kind) {
+  return out << kind.name;
+}
+
+class Resume : public TempFolder, public ::testing::WithParamInterface<Kind> {};
+
+TEST_P(Resume, AContinuedRunEqualsAnUnbrokenOneBitForBit) {
+  Trainer unbroken(GetParam().make, 1);
+  unbroken.train(9);
+  ulp::io::save_checkpoint(at("c"), unbroken.parts());
+  unbroken.train(11);
+  ulp::io::save_checkpoint(at("end"), unbroken.parts());
+
+  Trainer fresh(GetParam().make, 2);
+  fresh.train(3);  // state of its own, which must vanish
+  fresh.load(at("c"));
+  EXPECT_EQ(fresh.step, 9);
+  fresh.train(11);
+  ulp::io::save_checkpoint(at("again"), fresh.parts());
+  // One file holds weights, buffers, optimizer, random and loader state, so one comparison covers them all.
+  EXPECT_TRUE(read("end") == read("again"));
+  const auto drawn = torch::rand({4});
+  fresh.load(at("again"));
+  EXPECT_TRUE(torch::equal(drawn, torch::rand({4})));
+}
+
+TEST_P(Resume, ACheckpointBeforeTheFirstStepWorks) {
+  Trainer first(GetParam().make, 1);
+  ulp::io::save_checkpoint(at("c"), first.parts());
+  Trainer second(GetParam().make, 2);
+  second.train(2);
+  second.load(at("c"));
+  EXPECT_TRUE(second.optimizer->state().empty());
+  ulp::io::save_checkpoint(at("again"), second.parts());
+  EXPECT_TRUE(read("c") == read("again"));
+}
+
+template <typename Optimizer, typename Options>
+Kind kind(const char* name, Options options) {
+  return {name, [options](std::vector<torch::Tensor> parameters) {
+            return std::make_unique<Optimizer>(std::move(parameters), options);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, Resume,
+    ::testing::Values(
+        kind<torch::optim::SGD>("SgdPlain", torch::optim::SGDOptions(0.1)),
+        kind<torch::optim::SGD>(
+            "SgdNesterov", torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-4).nesterov(true)),
+        kind<torch::optim::Adam>("Adam", torch::optim::AdamOptions(1e-2)),
+        kind<torch::optim::AdamW>("AdamWAmsgrad",
+                                  torch::optim::AdamWOptions(1e-2).betas({0.8, 0.95}).amsgrad(true))),
+    [](const auto& info) { return std::string(info.param.name); });
+
+class Checkpoint : public TempFolder {
+ protected:
+  static std::unique_ptr<torch::optim::Optimizer> sgd(std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(0.1).momentum(0.9));
+  }
+  static std::unique_ptr<torch::optim::Optimizer> adam(std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.1));
+  }
+  void save_run() {
+    Trainer run(sgd, 1);
+    run.train(3);
+    ulp::io::save_checkpoint(at("c"), run.parts());
+  }
+  /// The file again with its metadata changed.
+  void change(const std::function<void(std::map<std::string, std::string>&)>& edit) {
+    const ulp::SafetensorsFile file(at("c"));
+    auto metadata = file.metadata();
+    edit(metadata);
+    ulp::write_safetensors(at("changed"), file.tensors(), metadata);
+  }
+};
+
+TEST_F(Checkpoint, InfoNeedsNoModel) {
+  save_run();
+  const auto info = ulp::io::read_checkpoint_info(at("c"));
+  EXPECT_EQ(info.step, 3);
+  EXPECT_EQ(info.epoch, 0);
+  EXPECT_EQ(info.config, R"({"model":"net"})");
+  EXPECT_EQ(info.optimizer, "SGD");
+}
+
+TEST_F(Checkpoint, ScalerAndExtraTensorsComeBack) {
+  const auto average = torch::randn({3});
+  ulp::io::save_checkpoint(
+      at("c"), {.scaler = {{"scale", 65536.0}, {"growth", 0.1}}, .extra = {{"average", average}}});
+  CheckpointParts parts;
+  ulp::io::load_checkpoint(at("c"), parts);
+  EXPECT_EQ(parts.scaler, (std::map<std::string, double>{{"scale", 65536.0}, {"growth", 0.1}}));
+  ASSERT_EQ(parts.extra.size(), 1u);
+  EXPECT_EQ(parts.extra[0].first, "average");
+  EXPECT_TRUE(torch::equal(parts.extra[0].second, average));
+  EXPECT_THROW(ulp::io::save_checkpoint(at("c"), {.scaler = {{"scale", INFINITY}}}), ulp::Error);
+}
+
+TEST_F(Checkpoint, LoadModelTakesTheModelOutOfACheckpoint) {
+  save_run();
+  Net model;
+  EXPECT_TRUE(ulp::io::load_model(at("c"), *model).ok());
+  EXPECT_TRUE(torch::equal(model->out->weight, *ulp::io::load_tensors(at("c")).find("model.out.weight")));
+}
+
+TEST_F(Checkpoint, OtherFilesAndNewerVersionsAreRefused) {
+  Trainer run(sgd, 1);
+  ulp::io::save_model(at("m"), *run.model);
+  expect_file_error("not a checkpoint", [&] { run.load(at("m")); });
+  expect_file_error("No such file", [&] { run.load(at("none")); });
+  save_run();
+  change([](auto& metadata) { metadata["ulp.checkpoint"] = "2"; });
+  expect_file_error("a newer ulp is needed", [&] { run.load(at("changed")); });
+  expect_file_error("a newer ulp is needed", [&] { ulp::io::read_checkpoint_info(at("changed")); });
+  for (const char* version : {"", "x", "-1", "0", "99999999999999999999"}) {
+    change([&](auto& metadata) { metadata["ulp.checkpoint"] = version; });
+    expect_file_error("unreadable checkpoint version", [&] { run.load(at("changed")); });
+  }
+}
+
+TEST_F(Checkpoint, DamagedMetadataIsRefusedAndChangesNothing) {
+  save_run();
+  Trainer run(sgd, 5);
+  run.train(1);
+  ulp::io::save_checkpoint(at("before"), run.parts());
+  const char* optimizers[] = {"",
+                              "[]",
+                              "{}",
+                              R"({"kind":"SGD"})",
+                              R"({"kind":"SGD","groups":[]})",
+                              R"({"kind":"SGD","groups":{"a":1}})",
+                              R"({"kind":"SGD","groups":[{"states":[]}]})",
+                              R"({"kind":"SGD","groups":[{"states":[1,2,3,4,5,6,7,8],"options":{}}]})"};
+  for (const char* text : optimizers) {
+    change([&](auto& metadata) { metadata["ulp.optimizer"] = text; });
+    EXPECT_THROW(run.load(at("changed")), ulp::FileError) << text;
+  }
+  for (const char* text :
+       {"", "[]", "{}", R"({"step":"x"})", R"({"step":1,"epoch":0,"scaler":[],"loader":""})"}) {
+    change([&](auto& metadata) { metadata["ulp.run"] = text; });
+    EXPECT_THROW(run.load(at("changed")), ulp::FileError) << text;
+  }
+  change([](auto& metadata) { metadata.erase("ulp.optimizer"); });
+  expect_file_error("no optimizer state", [&] { run.load(at("changed")); });
+  ulp::io::save_checkpoint(at("after"), run.parts());
+  EXPECT_TRUE(read("before") == read("after"));
+}
+
+TEST_F(Checkpoint, ADamagedRandomStateIsRefused) {
+  save_run();
+  Trainer run(sgd, 5);
+  auto file = ulp::io::load_tensors(at("c"));
+  for (auto& [name, tensor] : file.tensors) {
+    if (name == "random.cpu") tensor = tensor.slice(0, 0, 100).clone();
+  }
+  ulp::io::save_tensors(at("changed"), file.tensors, file.metadata);
+  expect_file_error("random state", [&] { run.load(at("changed")); });
+}
+
+TEST_F(Checkpoint, AnotherModelOrOptimizerIsRefusedByName) {
+  save_run();
+  Trainer other_kind(adam, 1);
+  expect_file_error("kind Adam", [&] { other_kind.load(at("c")); });
+
+  Net wider(9);
+  CheckpointParts parts{.model = wider.get()};
+  expect_file_error("hidden.weight: (9, 144)", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+
+  auto optimizer = sgd(wider->parameters());
+  parts = {.optimizer = optimizer.get()};
+  expect_file_error("expected shape [9, 144]", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+  optimizer = sgd({wider->conv->weight});
+  parts.optimizer = optimizer.get();
+  expect_file_error("expected 1 parameters", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+}
+
+TEST_F(Checkpoint, OtherOptimizersAreAnError) {
+  Net model;
+  torch::optim::RMSprop optimizer(model->parameters());
+  EXPECT_THROW(ulp::io::save_checkpoint(at("c"), {.optimizer = &optimizer}), ulp::Error);
+  EXPECT_FALSE(std::filesystem::exists(at("c")));
+}
+
+TEST_F(Checkpoint, ACheckpointWithoutRandomStateCanBeLoadedWithoutIt) {
+  ulp::io::save_checkpoint(at("c"), {.step = 4, .random_state = false});
+  CheckpointParts parts{.random_state = false};
+  ulp::io::load_checkpoint(at("c"), parts);
+  EXPECT_EQ(parts.step, 4);
+  parts.random_state = true;
+  expect_file_error("no random state", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+}
+
+}  // namespace

@@ -1,0 +1,156 @@
+#include "ulp/io/checkpoint.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "ulp/base/error.h"
+#include "ulp/io/optimizer_state.h"
+
+namespace ulp::io {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kWhere = "io.load_checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kVersionKey = "ulp.checkpoint";
+constexpr const char* kRunKey = "ulp.run";
+constexpr const char* kOptimizerKey = "ulp.optimizer";
+constexpr const char* kConfigKey = "ulp.config";
+constexpr const char* kRandomName = "random.cpu";
+
+void check_version(const Metadata& metadata, const std::string& source) {
+  const auto found = metadata.find(kVersionKey);
+  if (found == metadata.end())
+    fail_file(kWhere, "'", source, "' is a safetensors file, but not a checkpoint");
+  const std::string& version = found->second;
+  const bool number = !version.empty() && version.size() < 9 &&
+                      version.find_first_not_of("0123456789") == std::string::npos && version != "0";
+  if (!number)
+    fail_file(kWhere, "'", source, "' has an unreadable checkpoint version '", version.substr(0, 20), "'");
+  if (std::stoi(version) > kVersion) {
+    fail_file(kWhere, "'", source, "' has checkpoint version ", version, ", this program reads up to ",
+              kVersion, "; a newer ulp is needed");
+  }
+}
+
+json read_run(const Metadata& metadata, const std::string& source) {
+  const auto found = metadata.find(kRunKey);
+  if (found == metadata.end()) fail_file(kWhere, "'", source, "' has no entry '", kRunKey, "'");
+  try {
+    return json::parse(found->second);
+  } catch (const json::exception& error) {
+    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
+  }
+}
+
+std::string text_or_empty(const Metadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::string() : found->second;
+}
+
+/// The tensors whose names start with the prefix, without it.
+NamedTensors part_of(const TensorFile& file, const std::string& prefix) {
+  NamedTensors part;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.compare(0, prefix.size(), prefix) == 0) part.emplace_back(name.substr(prefix.size()), tensor);
+  }
+  return part;
+}
+
+/// A generator takes any bytes of the right number for its state, so damage must be seen before.
+at::Tensor check_random_state(const TensorFile& file, const std::string& source) {
+  const at::Tensor* stored = file.find(kRandomName);
+  if (stored == nullptr) fail_file(kWhere, "'", source, "' holds no random state");
+  const at::Tensor present = at::detail::getDefaultCPUGenerator().get_state();
+  if (stored->scalar_type() != at::kByte || stored->sizes() != present.sizes()) {
+    fail_file(kWhere, "the random state in '", source, "' is of another LibTorch: expected ", present.sizes(),
+              ", got ", stored->sizes());
+  }
+  at::Generator trial = at::detail::createCPUGenerator();
+  try {
+    trial.set_state(*stored);
+  } catch (const c10::Error& error) {
+    fail_file(kWhere, "the random state in '", source, "' is damaged: ", error.what_without_backtrace());
+  }
+  return *stored;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
+  for (const auto& [name, value] : parts.scaler) {
+    if (!std::isfinite(value))
+      fail("io.save_checkpoint", "expected a finite scaler value ", name, ", got ", value);
+  }
+  NamedTensors tensors;
+  Metadata metadata{{kVersionKey, std::to_string(kVersion)}};
+  if (parts.model != nullptr) {
+    for (auto& [name, tensor] : named_state(*parts.model)) tensors.emplace_back("model." + name, tensor);
+  }
+  if (parts.optimizer != nullptr) {
+    metadata[kOptimizerKey] = export_optimizer(*parts.optimizer, "optimizer.", tensors);
+  }
+  for (const auto& [name, tensor] : parts.extra) tensors.emplace_back("extra." + name, tensor);
+  if (parts.random_state) tensors.emplace_back(kRandomName, at::detail::getDefaultCPUGenerator().get_state());
+  metadata[kRunKey] =
+      json{{"step", parts.step}, {"epoch", parts.epoch}, {"scaler", parts.scaler}, {"loader", parts.loader}}
+          .dump();
+  if (!parts.config.empty()) metadata[kConfigKey] = parts.config;
+  save_tensors(path, tensors, metadata);
+}
+
+void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts) {
+  const std::string source = path.string();
+  check_version(load_metadata(path), source);
+  const TensorFile file = load_tensors(path);
+  const json run = read_run(file.metadata, source);
+  CheckpointParts loaded = parts;
+  try {
+    run.at("step").get_to(loaded.step);
+    run.at("epoch").get_to(loaded.epoch);
+    loaded.scaler = run.at("scaler").get<std::map<std::string, double>>();
+    run.at("loader").get_to(loaded.loader);
+  } catch (const json::exception& error) {
+    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
+  }
+  loaded.config = text_or_empty(file.metadata, kConfigKey);
+  loaded.extra = part_of(file, "extra.");
+  at::Tensor random;
+  if (parts.random_state) random = check_random_state(file, source);
+  std::function<void()> apply_optimizer = [] {};
+  if (parts.optimizer != nullptr) {
+    const auto text = file.metadata.find(kOptimizerKey);
+    if (text == file.metadata.end()) fail_file(kWhere, "'", source, "' holds no optimizer state");
+    apply_optimizer = import_optimizer(*parts.optimizer, text->second, "optimizer.", file, source);
+  }
+  if (parts.model != nullptr) assign_state(*parts.model, part_of(file, "model."), /*strict=*/true, source);
+  apply_optimizer();
+  if (at::Generator generator = at::detail::getDefaultCPUGenerator(); random.defined()) {
+    generator.set_state(random);
+  }
+  parts = std::move(loaded);
+}
+
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
+  const Metadata metadata = load_metadata(path);
+  check_version(metadata, path.string());
+  const json run = read_run(metadata, path.string());
+  CheckpointInfo info;
+  try {
+    run.at("step").get_to(info.step);
+    run.at("epoch").get_to(info.epoch);
+    const std::string optimizer = text_or_empty(metadata, kOptimizerKey);
+    if (!optimizer.empty()) json::parse(optimizer).at("kind").get_to(info.optimizer);
+  } catch (const json::exception& error) {
+    fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", error.what());
+  }
+  info.config = text_or_empty(metadata, kConfigKey);
+  return info;
+}
+
+}  // namespace ulp::io

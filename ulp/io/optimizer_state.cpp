@@ -1,0 +1,208 @@
+#include "ulp/io/optimizer_state.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "ulp/base/error.h"
+
+namespace ulp::io {
+
+namespace {
+
+namespace optim = torch::optim;
+using nlohmann::json;
+
+constexpr const char* kWhere = "io.load_checkpoint";
+
+/// Adapters: one description of each optimizer serves saving and loading. `field` is called with a name and a
+/// reference to a number, `buffer` with a name and a reference to a tensor.
+struct Sgd {
+  using Options = optim::SGDOptions;
+  using State = optim::SGDParamState;
+  static constexpr const char* kKind = "SGD";
+  template <typename Field>
+  static void options(Options& o, Field&& field) {
+    field("lr", o.lr());
+    field("momentum", o.momentum());
+    field("dampening", o.dampening());
+    field("weight_decay", o.weight_decay());
+    field("nesterov", o.nesterov());
+  }
+  template <typename Field, typename Buffer>
+  static void state(State& s, Field&&, Buffer&& buffer) {
+    buffer("momentum_buffer", s.momentum_buffer());
+  }
+};
+
+template <typename OptionsType, typename StateType>
+struct AdamLike {
+  using Options = OptionsType;
+  using State = StateType;
+  template <typename Field>
+  static void options(Options& o, Field&& field) {
+    field("lr", o.lr());
+    field("beta1", std::get<0>(o.betas()));
+    field("beta2", std::get<1>(o.betas()));
+    field("eps", o.eps());
+    field("weight_decay", o.weight_decay());
+    field("amsgrad", o.amsgrad());
+  }
+  template <typename Field, typename Buffer>
+  static void state(State& s, Field&& field, Buffer&& buffer) {
+    field("step", s.step());
+    buffer("exp_avg", s.exp_avg());
+    buffer("exp_avg_sq", s.exp_avg_sq());
+    buffer("max_exp_avg_sq", s.max_exp_avg_sq());
+  }
+};
+struct Adam : AdamLike<optim::AdamOptions, optim::AdamParamState> {
+  static constexpr const char* kKind = "Adam";
+};
+struct AdamW : AdamLike<optim::AdamWOptions, optim::AdamWParamState> {
+  static constexpr const char* kKind = "AdamW";
+};
+
+/// JSON has no infinities: a number it cannot hold must not become a file that cannot be read.
+template <typename Value>
+void put(json& fields, const char* name, const Value& value) {
+  if constexpr (std::is_floating_point_v<Value>) {
+    if (!std::isfinite(value)) fail("io.save_checkpoint", "expected a finite ", name, ", got ", value);
+  }
+  fields[name] = value;
+}
+
+template <typename Kind>
+json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, NamedTensors& tensors) {
+  json groups = json::array();
+  int64_t index = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    json options, states = json::array();
+    auto copy = static_cast<const typename Kind::Options&>(group.options());
+    Kind::options(copy, [&](const char* name, const auto& value) { put(options, name, value); });
+    for (const at::Tensor& parameter : group.params()) {
+      const std::string place = prefix + std::to_string(index++) + '.';
+      json fields = nullptr;  // no state before the first step
+      const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+      if (found != optimizer.state().end()) {
+        fields = json::object();
+        auto state = static_cast<const typename Kind::State&>(*found->second);
+        Kind::state(
+            state, [&](const char* name, const auto& value) { put(fields, name, value); },
+            [&](const char* name, const at::Tensor& value) {
+              if (value.defined()) tensors.emplace_back(place + name, value);
+            });
+      }
+      states.push_back(std::move(fields));
+    }
+    groups.push_back({{"options", std::move(options)}, {"states", std::move(states)}});
+  }
+  return groups;
+}
+
+/// A buffer as the file has it, in the parameter's own memory layout and on its device; undefined when
+/// absent.
+at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at::Tensor& parameter,
+                       const std::string& source) {
+  const at::Tensor* stored = file.find(name);
+  if (stored == nullptr) return {};
+  if (stored->sizes() != parameter.sizes()) {
+    fail_file(kWhere, "expected shape ", parameter.sizes(), " for '", name, "' in '", source, "', got ",
+              stored->sizes());
+  }
+  torch::NoGradGuard no_grad;
+  at::Tensor buffer =
+      torch::empty_like(parameter, parameter.options().dtype(stored->scalar_type()).requires_grad(false));
+  buffer.copy_(*stored);
+  return buffer;
+}
+
+template <typename Kind>
+std::function<void()> load_groups(optim::Optimizer& optimizer, const json& groups, const std::string& prefix,
+                                  const TensorFile& file, const std::string& source) {
+  using States = std::vector<std::pair<void*, std::shared_ptr<typename Kind::State>>>;
+  auto options = std::make_shared<std::vector<typename Kind::Options>>();
+  auto states = std::make_shared<States>();
+  auto& targets = optimizer.param_groups();
+  if (groups.size() != targets.size()) {
+    fail_file(kWhere, "expected ", targets.size(), " parameter groups in '", source, "', got ",
+              groups.size());
+  }
+  int64_t index = 0;
+  for (size_t g = 0; g < targets.size(); ++g) {
+    const json& stored = groups[g].at("states");
+    auto& parameters = targets[g].params();
+    if (stored.size() != parameters.size()) {
+      fail_file(kWhere, "expected ", parameters.size(), " parameters in group ", g, " of '", source,
+                "', got ", stored.size());
+    }
+    options->push_back(static_cast<const typename Kind::Options&>(targets[g].options()));
+    Kind::options(options->back(),
+                  [&](const char* name, auto& value) { groups[g].at("options").at(name).get_to(value); });
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const std::string place = prefix + std::to_string(index++) + '.';
+      if (stored[p].is_null()) continue;
+      auto state = std::make_shared<typename Kind::State>();
+      Kind::state(
+          *state, [&](const char* name, auto& value) { stored[p].at(name).get_to(value); },
+          [&](const char* name, at::Tensor& value) {
+            value = load_buffer(file, place + name, parameters[p], source);
+          });
+      states->emplace_back(parameters[p].unsafeGetTensorImpl(), std::move(state));
+    }
+  }
+  return [&optimizer, options, states] {
+    for (size_t g = 0; g < options->size(); ++g) {
+      static_cast<typename Kind::Options&>(optimizer.param_groups()[g].options()) = (*options)[g];
+    }
+    optimizer.state().clear();
+    for (auto& [key, state] : *states)
+      optimizer.state()[key] = std::make_unique<typename Kind::State>(*state);
+  };
+}
+
+/// Calls visit with the adapter of the optimizer's kind.
+template <typename Visit>
+auto with_kind(const optim::Optimizer& optimizer, Visit&& visit) {
+  if (dynamic_cast<const optim::SGD*>(&optimizer) != nullptr) return visit(Sgd{});
+  if (dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr) return visit(AdamW{});
+  if (dynamic_cast<const optim::Adam*>(&optimizer) != nullptr) return visit(Adam{});
+  fail("io.checkpoint", "expected an optimizer of kind SGD, Adam or AdamW");
+}
+
+}  // namespace
+
+std::string optimizer_kind(const optim::Optimizer& optimizer) {
+  return with_kind(optimizer, [](auto kind) { return std::string(decltype(kind)::kKind); });
+}
+
+std::string export_optimizer(const optim::Optimizer& optimizer, const std::string& prefix,
+                             NamedTensors& tensors) {
+  json text{{"kind", optimizer_kind(optimizer)}};
+  text["groups"] = with_kind(
+      optimizer, [&](auto kind) { return save_groups<decltype(kind)>(optimizer, prefix, tensors); });
+  return text.dump();
+}
+
+std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::string& text,
+                                       const std::string& prefix, const TensorFile& file,
+                                       const std::string& source) {
+  try {
+    const json stored = json::parse(text);
+    const auto kind = stored.at("kind").get<std::string>();
+    if (kind != optimizer_kind(optimizer)) {
+      fail_file(kWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '", source,
+                "', got ", kind);
+    }
+    return with_kind(optimizer, [&](auto adapter) {
+      return load_groups<decltype(adapter)>(optimizer, stored.at("groups"), prefix, file, source);
+    });
+  } catch (const json::exception& error) {
+    fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());
+  }
+}
+
+}  // namespace ulp::io
