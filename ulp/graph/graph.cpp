@@ -257,6 +257,7 @@ void Graph::retarget(Node* node, const std::string& target, std::vector<Argument
   node->args = complete_arguments(schema, target, std::move(args));
   node->target_ = target;
   node->schema_ = &schema;
+  node->in_place = false;
 }
 
 void Graph::erase(Node* node) {

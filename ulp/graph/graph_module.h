@@ -11,6 +11,8 @@
 
 namespace ulp::graph {
 
+class Program;
+
 /// Registers the graph's parameters, buffers and submodules under their own dotted names (as nested modules,
 /// in the model's order) and runs the nodes through the dispatcher. Tensors are shared with the captured
 /// model.
@@ -35,8 +37,14 @@ class ULP_API GraphModule : public torch::nn::Module {
   /// All result tensors, flattened in order.
   std::vector<at::Tensor> forward_all(const std::vector<at::Tensor>& inputs);
 
+  /// As torch::nn::Module::to; constants of the graph and devices written in its calls move along.
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
+
  private:
-  struct Program;
+  void register_tensors();
+  void move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype);
   std::shared_ptr<Graph> graph_;
   std::unique_ptr<Program> program_;
 };

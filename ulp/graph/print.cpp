@@ -199,7 +199,8 @@ std::string to_dot(const Graph& graph) {
     std::string text = in_quotes(label);
     for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\n");
     bool round = node->kind() == Node::Kind::input || node->kind() == Node::Kind::output;
-    out << "  " << in_quotes(node->name()) << " [label=" << text << (round ? ", style=rounded" : "") << "];\n";
+    out << "  " << in_quotes(node->name()) << " [label=" << text << (round ? ", style=rounded" : "")
+        << "];\n";
     for (const Value* value : node->reads()) {
       if (value->producer->kind() == Node::Kind::attribute) continue;
       out << "  " << in_quotes(value->producer->name()) << " -> " << in_quotes(node->name());

@@ -1,0 +1,143 @@
+#include "ulp/graph/graph_module.h"
+
+#include <torch/torch.h>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/program.h"
+#include "ulp/graph/tensor_module.h"
+
+namespace ulp::graph {
+
+namespace {
+
+/// Makes the nested modules that dotted names need.
+class Registry {
+ public:
+  explicit Registry(torch::nn::Module& root) : root_(root) {}
+
+  /// The module that owns `name`, whose last component is left in it.
+  torch::nn::Module& owner(std::string& name) {
+    size_t dot = name.rfind('.');
+    if (dot == std::string::npos) return root_;
+    std::string path = name.substr(0, dot);
+    name = name.substr(dot + 1);
+    return find(path);
+  }
+
+  void add(const std::string& path, const std::shared_ptr<torch::nn::Module>& module) {
+    std::string name = path;
+    owner(name).register_module(name, module);
+    made_[path] = module.get();
+  }
+
+ private:
+  torch::nn::Module& find(const std::string& path) {
+    auto found = made_.find(path);
+    if (found != made_.end()) return *found->second;
+    auto fresh = std::make_shared<torch::nn::Module>("Module");
+    add(path, fresh);
+    return *fresh;
+  }
+
+  torch::nn::Module& root_;
+  std::map<std::string, torch::nn::Module*> made_;
+};
+
+void flatten(const c10::IValue& value, std::vector<at::Tensor>& out) {
+  if (value.isTensor()) {
+    out.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) flatten(item, out);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : c10::IValue(value).toListRef()) flatten(item, out);
+  }
+}
+
+}  // namespace
+
+GraphModule::GraphModule(std::shared_ptr<Graph> graph)
+    : torch::nn::Module("GraphModule"), graph_(std::move(graph)) {
+  recompile();
+}
+
+GraphModule::~GraphModule() = default;
+
+void GraphModule::recompile() {
+  graph_->verify();
+  auto program = std::make_unique<Program>(*graph_);
+  register_tensors();
+  program_ = std::move(program);
+}
+
+void GraphModule::register_tensors() {
+  bool training = is_training();
+  // The base class cannot forget a buffer; assigning a fresh one to it forgets everything.
+  static_cast<torch::nn::Module&>(*this) = torch::nn::Module("GraphModule");
+  Registry registry(*this);
+  for (const auto& [key, attribute] : graph_->attributes()) {
+    if (attribute.kind == Attribute::Kind::constant) continue;
+    std::string name = key;
+    torch::nn::Module& owner = registry.owner(name);
+    if (attribute.kind == Attribute::Kind::parameter) {
+      owner.register_parameter(name, attribute.tensor, attribute.tensor.requires_grad());
+    } else {
+      owner.register_buffer(name, attribute.tensor);
+    }
+  }
+  for (const auto& [path, module] : graph_->modules()) registry.add(path, module);
+  train(training);
+}
+
+c10::IValue GraphModule::run(const std::vector<at::Tensor>& inputs) {
+  return program_->run(inputs, is_training());
+}
+
+at::Tensor GraphModule::forward(const std::vector<at::Tensor>& inputs) {
+  c10::IValue result = run(inputs);
+  if (!result.isTensor()) {
+    fail("graph.forward", "expected a model whose result is one tensor, got ", result.tagKind(),
+         "; use run() or forward_all()");
+  }
+  return std::move(result).toTensor();
+}
+
+std::vector<at::Tensor> GraphModule::forward_all(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> result;
+  flatten(run(inputs), result);
+  return result;
+}
+
+void GraphModule::move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype) {
+  for (const auto& [name, attribute] : graph_->attributes()) {
+    if (attribute.kind != Attribute::Kind::constant) continue;
+    at::Tensor tensor = attribute.tensor;
+    at::TensorOptions options = tensor.options();
+    if (device) options = options.device(*device);
+    if (dtype && tensor.is_floating_point()) options = options.dtype(*dtype);
+    tensor.set_data(tensor.to(options));
+  }
+  if (!device) return;
+  for (const auto& node : graph_->nodes()) {
+    for (Argument& arg : node->args) {
+      if (arg.kind == Argument::Kind::literal && arg.literal.isDevice()) arg.literal = *device;
+    }
+  }
+  recompile();
+}
+
+void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(device, dtype, non_blocking);
+  move_constants(device, dtype);
+}
+
+void GraphModule::to(torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(dtype, non_blocking);
+  move_constants(std::nullopt, dtype);
+}
+
+void GraphModule::to(torch::Device device, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  move_constants(device, std::nullopt);
+}
+
+}  // namespace ulp::graph

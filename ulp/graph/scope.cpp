@@ -1,0 +1,59 @@
+#include "ulp/graph/scope.h"
+
+#include <algorithm>
+
+namespace ulp::graph {
+
+namespace {
+
+std::string parent(const std::string& path) {
+  size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+/// The longest path of whole components that both start with.
+std::string common(const std::string& a, const std::string& b) {
+  size_t end = 0;
+  for (size_t i = 0; i <= std::min(a.size(), b.size()); ++i) {
+    bool a_ends = i == a.size() || a[i] == '.', b_ends = i == b.size() || b[i] == '.';
+    if (a_ends && b_ends) end = i;
+    if (i == a.size() || i == b.size() || a[i] != b[i]) break;
+  }
+  return a.substr(0, end);
+}
+
+/// Computed from parameters alone, as the transposed weight of a linear layer is.
+bool from_attributes(const Node& node) {
+  if (node.kind() == Node::Kind::attribute) return true;
+  if (node.kind() != Node::Kind::call) return false;
+  std::vector<Value*> reads = node.reads();
+  return !reads.empty() &&
+         std::all_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
+}
+
+bool owns_parameters(const Node& node) {
+  std::vector<Value*> reads = node.reads();
+  return std::any_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
+}
+
+}  // namespace
+
+void set_scope(Node& node) {
+  std::vector<std::string> owners, around;
+  for (Value* value : node.reads()) {
+    const Node& producer = *value->producer;
+    if (producer.kind() == Node::Kind::attribute) {
+      owners.push_back(parent(producer.target()));
+    } else if (from_attributes(producer)) {
+      owners.push_back(producer.scope);
+    } else if (producer.kind() == Node::Kind::call) {
+      around.push_back(owns_parameters(producer) ? parent(producer.scope) : producer.scope);
+    }
+  }
+  const std::vector<std::string>& paths = owners.empty() ? around : owners;
+  if (paths.empty()) return;
+  node.scope = paths[0];
+  for (const std::string& path : paths) node.scope = common(node.scope, path);
+}
+
+}  // namespace ulp::graph

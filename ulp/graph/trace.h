@@ -1,0 +1,76 @@
+// What one run of a model looked like: the operators it called, with the very tensors that went in and out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::graph {
+
+/// One top-level operator call.
+struct TracedCall {
+  std::string target;
+  const c10::FunctionSchema* schema = nullptr;
+  std::vector<c10::IValue> inputs, outputs;
+  std::vector<TensorMeta> metas;  ///< of the output tensors, flattened, as they were when the call returned
+  bool grad = true;               ///< gradients were being recorded
+};
+
+/// One run. Holds every tensor it saw, so that their addresses stay unique as long as it lives.
+struct Trace {
+  std::vector<TracedCall> calls;
+  std::vector<at::Tensor> inputs;
+  c10::IValue result;
+  int64_t batch = 0;
+  bool training = false;
+};
+
+/// Records the calls of this thread from construction to destruction.
+class Recorder {
+ public:
+  explicit Recorder(Trace& trace);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+ private:
+  uint64_t handle_;
+};
+
+/// True while a Recorder is alive on this thread.
+bool recording();
+
+/// A model as capture sees it, whether it came from torch::nn or from TorchScript.
+struct Subject {
+  std::vector<std::pair<std::string, Attribute>> attributes;  ///< parameters and buffers in the model's order
+  std::function<c10::IValue(const std::vector<at::Tensor>&)> forward;
+  std::function<void(bool)> train;     ///< switches the whole model
+  std::function<void()> restore_mode;  ///< gives each submodule back the mode it had
+  bool was_training = true;            ///< the root's mode
+};
+
+/// Runs the model once in the given mode and leaves its buffers, mode and the random state as they were.
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training);
+
+/// Calls visit(tensor) for each tensor in a value, also undefined ones and those in lists, in order.
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, visit);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) for_each_tensor(item, visit);
+  }
+}
+
+}  // namespace ulp::graph
