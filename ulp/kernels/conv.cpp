@@ -137,10 +137,11 @@ std::unique_ptr<Conv> make_avx2(const ConvConfig& config, const ConvWeights& wei
 
 /// `extensions`: VNNI, and vdpbf16ps where it is the faster way.
 std::unique_ptr<Conv> make_avx512(const ConvConfig& config, const ConvWeights& weights, bool extensions) {
-  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512)) return conv;
+  const bool vnni = extensions && cpu_features().avx512_vnni;
+  const DepthwiseFn bytes = vnni ? kDepthwiseBytesAvx512Vnni : nullptr;
+  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512, bytes)) return conv;
   if (config.input == Element::f32) return make_tiled_conv(config, weights, kTilesF32Avx512);
   if (config.input == Element::u8) {
-    const bool vnni = extensions && cpu_features().avx512_vnni;
     return make_tiled_conv(config, weights, vnni ? kTilesU8Avx512Vnni : kTilesU8Avx512);
   }
   if (extensions && cpu_features().avx512_bf16 && !cpu_features().intel) {
@@ -151,8 +152,11 @@ std::unique_ptr<Conv> make_avx512(const ConvConfig& config, const ConvWeights& w
 
 std::unique_ptr<Conv> make_amx(const ConvConfig& config, const ConvWeights& weights,
                                const AmxKernels& kernels) {
-  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512)) return conv;
-  if (auto conv = make_amx_conv(config, weights, kernels)) return conv;
+  const bool depthwise = config.shape.groups > 1 && config.shape.groups == config.shape.in_channels &&
+                         config.shape.groups == config.shape.out_channels;
+  if (!depthwise) {
+    if (auto conv = make_amx_conv(config, weights, kernels)) return conv;
+  }
   return make_avx512(config, weights, true);
 }
 

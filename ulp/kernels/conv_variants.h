@@ -32,7 +32,7 @@ AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, 
 std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeights& weights,
                                       const TileKernels& kernels);
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
-                                          const DepthwiseKernels& kernels);
+                                          const DepthwiseKernels& kernels, DepthwiseFn bytes = nullptr);
 std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
                                     const AmxKernels& kernels);
 

@@ -59,17 +59,21 @@ struct DepthwiseArgs {
   const void* residual;
 };
 
+using DepthwiseFn = void (*)(const DepthwiseArgs&);
+
 struct DepthwiseKernels {
   const char* name;
   int lanes;
-  void (*f32)(const DepthwiseArgs&);
-  void (*bf16)(const DepthwiseArgs&);
-  void (*u8)(const DepthwiseArgs&);
+  DepthwiseFn f32, bf16, u8;
 };
 
 extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
 extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
 extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
 extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512;
+
+/// u8 -> u8 with no residual or one of u8. Weights, as i8: [64 channels][tap][q][64 bytes], where only byte 4
+/// i + q is not zero and belongs to channel 4 i + q; bias and multipliers of 64 channels in the order [q][i].
+extern const DepthwiseFn kDepthwiseBytesAvx512Vnni;
 
 }  // namespace ulp::kernels
