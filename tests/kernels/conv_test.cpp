@@ -447,6 +447,46 @@ TEST(ConvErrors, BadShapesAndTypesAreRefused) {
   expect_refused(config, weights, "zero point");
 }
 
+TEST(ConvErrors, AnEmptyBatchIsNoWork) {
+  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
+  const std::vector<int8_t> w8(64 * 64 * 9);
+  ConvWeights weights;
+  weights.f32 = w.data();
+  weights.i8 = w8.data();
+  weights.scale = scale.data();
+  for (Isa isa : available_isas()) {
+    for (ConvShape shape :
+         {conv(4, 64, 64, 3, 1, 1), conv(4, 64, 64, 1, 1, 0), conv(4, 64, 64, 3, 1, 1, 1, 64)}) {
+      ConvConfig config;
+      config.shape = shape;
+      config.input = config.output = Element::u8;
+      make_conv(config, weights, isa)->run(0, nullptr, nullptr, nullptr, nullptr, SerialParallel());
+    }
+  }
+}
+
+// The engine sizes its workspace for the largest batch it was planned for.
+TEST(ConvWorkspace, GrowsWithTheBatchAndTheWorkers) {
+  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
+  const std::vector<int8_t> w8(64 * 64 * 9);
+  ConvWeights weights;
+  weights.f32 = w.data();
+  weights.i8 = w8.data();
+  weights.scale = scale.data();
+  for (Isa isa : available_isas()) {
+    ConvConfig config;
+    config.shape = conv(60, 64, 64, 3, 1, 1);
+    config.input = config.output = Element::u8;
+    const auto conv = make_conv(config, weights, isa);
+    size_t last = 0;
+    for (int64_t batch : {1, 2, 7, 64}) {
+      EXPECT_GE(conv->workspace_bytes(batch, 2), last);
+      last = conv->workspace_bytes(batch, 2);
+      EXPECT_GE(last, conv->workspace_bytes(batch, 1));
+    }
+  }
+}
+
 TEST(ConvBf16, NanAndInfinityStayWhereTheyAre) {
   for (Isa isa : available_isas()) {
     SCOPED_TRACE(to_string(isa));

@@ -267,6 +267,24 @@ TEST_P(SmallOps, MaxPoolTakesTheLargest) {
   }
 }
 
+TEST_P(SmallOps, MaxPoolKeepsANanFirstOrLast) {
+  for (int64_t channels : {1, 16, 64, 81}) {
+    for (int64_t at = 0; at < 4; ++at) {
+      std::vector<float> x(static_cast<size_t>(4 * channels), 1.0F), y(static_cast<size_t>(channels));
+      std::vector<uint16_t> x16(x.size(), 0x3f80), y16(y.size());
+      for (int64_t c = 0; c < channels; ++c) {
+        x[static_cast<size_t>(at * channels + c)] = kNan;
+        x16[static_cast<size_t>(at * channels + c)] = 0x7fc0;
+      }
+      const PoolShape shape{2, 2, channels, 2, 2, 2, 2};
+      max_pool(Element::f32, shape, 1, x.data(), y.data(), GetParam(), kSerial);
+      max_pool(Element::bf16, shape, 1, x16.data(), y16.data(), GetParam(), kSerial);
+      for (float v : y) EXPECT_TRUE(std::isnan(v));
+      for (uint16_t v : y16) EXPECT_EQ(v, 0x7fc0);
+    }
+  }
+}
+
 TEST_P(SmallOps, AvgPoolDividesByTheRightCount) {
   const Affine xq{0.1F, 60}, yq{0.07F, 30};
   for (const PoolCase& p : pool_cases()) {

@@ -58,6 +58,7 @@ class ULP_API Conv {
  public:
   virtual ~Conv() = default;
   /// Bytes of scratch that run() needs for this batch and this many workers; 64-byte aligned by the caller.
+  /// Never less for a larger batch or more workers, so that the largest case serves all.
   virtual size_t workspace_bytes(int64_t batch, int workers) const = 0;
   /// x: [batch, in_h, in_w, in_channels], y: [batch, out_h, out_w, out_channels], both dense NHWC. No
   /// allocation.

@@ -51,6 +51,7 @@ class AmxConv final : public Conv {
 
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
            const Parallel& parallel) const override {
+    if (batch < 1) return;
     const WorkSplit work = split(batch, parallel.workers());
     const int64_t each = stage_bytes() + packed_bytes() + sums_bytes();
     parallel.run(work.tasks(), [&](int64_t i, int worker) {

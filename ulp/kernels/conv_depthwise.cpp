@@ -62,6 +62,7 @@ class DepthwiseConv final : public Conv {
 
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
            const Parallel& parallel) const override {
+    if (batch < 1) return;
     const int64_t macs = batch * shape_.out_h() * shape_.out_w() * shape_.in_channels * taps_;
     // A product of a depthwise layer costs about eight times one of a dense layer.
     const WorkSplit work =

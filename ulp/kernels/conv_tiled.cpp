@@ -45,6 +45,7 @@ class TiledConv final : public Conv {
 
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
            const Parallel& parallel) const override {
+    if (batch < 1) return;
     const WorkSplit work = split(batch, parallel.workers());
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       const WorkSplit::Task task = work.task(i);

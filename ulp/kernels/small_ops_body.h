@@ -103,10 +103,11 @@ void u8_to_i16(const uint8_t* x, int16_t* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i];
 }
 
-/// exp for x <= 0 to about 2 ulp: Cody-Waite reduction and a degree 6 polynomial. Below 2^-126 it is 0; NaN
-/// stays.
+/// exp for x <= 0 to about 2 ulp: Cody-Waite reduction and a degree 6 polynomial; NaN stays. The power of two
+/// comes in two halves, so that it underflows to 0 by itself: a test for it would keep the loop from
+/// vectorizing.
 inline float exp_negative(float x) {
-  const float bounded = x < -87.0F ? -87.0F : x;
+  const float bounded = x < -110.0F ? -110.0F : x;
   const float n = round_even(bounded * 1.44269504F);
   const float r = (bounded - n * 0.693359375F) - n * -2.12194440e-4F;
   float p = 1.0F / 720;
@@ -116,35 +117,56 @@ inline float exp_negative(float x) {
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  // n as an integer sits in the low bits of n + 1.5 * 2^23.
-  const uint32_t power = (float_to_bits(n + 12582912.0F) << 23) + 0x3f800000U;
-  return x < -87.0F ? 0.0F : p * bits_to_float(power);
+  // n as an integer sits in the low bits of n + 1.5 * 2^23; with the bias of the exponent it is not negative.
+  const uint32_t biased = float_to_bits(n + 12582912.0F) - 0x4b400000U + 254U;
+  const uint32_t half = biased >> 1;
+  return p * bits_to_float(half << 23) * bits_to_float((biased - half) << 23);
+}
+
+constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine
+constexpr int64_t kExpBlock = 128;  // a multiple of kLanes
+
+/// block[i] = exp(x[i] - largest) for a whole block, in a loop of its own so that it vectorizes.
+template <typename T>
+void exp_block(const T* x, int64_t n, float largest, float* block) {
+  if (n == kExpBlock) {
+    for (int64_t i = 0; i < kExpBlock; ++i) block[i] = exp_negative(load(x, i) - largest);
+  } else {
+    for (int64_t i = 0; i < n; ++i) block[i] = exp_negative(load(x, i) - largest);
+  }
 }
 
 template <typename T>
 void softmax_floats(const T* x, T* y, int64_t n) {
-  float largest = load(x, 0);
-  for (int64_t i = 1; i < n; ++i) {
-    const float v = load(x, i);
-    largest = v > largest ? v : largest;
+  float largest = load(x, 0), lanes[kLanes];
+  int64_t at = 0;
+  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = largest;
+  for (; at + kLanes <= n; at += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) {
+      const float v = load(x, at + l);
+      lanes[l] = v > lanes[l] ? v : lanes[l];
+    }
   }
-  constexpr int64_t kLanes =
-      16;  // fixed partial sums: the order of the additions is the same on every machine
+  for (int64_t l = 0; at + l < n; ++l) lanes[l] = load(x, at + l) > lanes[l] ? load(x, at + l) : lanes[l];
+  for (int64_t l = 0; l < kLanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
   float sums[kLanes] = {};
-  float block[kLanes];
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) sums[l] += exp_negative(load(x, i + l) - largest);
+  float block[kExpBlock];
+  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
+    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
+    exp_block(x + begin, count, largest, block);
+    for (int64_t i = count; i < kExpBlock; ++i) block[i] = 0.0F;
+    for (int64_t i = 0; i < kExpBlock; i += kLanes) {
+      for (int64_t l = 0; l < kLanes; ++l) sums[l] += block[i + l];
+    }
   }
-  for (int64_t l = 0; i + l < n; ++l) sums[l] += exp_negative(load(x, i + l) - largest);
   float sum = 0;
   for (int64_t l = 0; l < kLanes; ++l) sum += sums[l];
   const float inverse = 1.0F / sum;
-  for (i = 0; i + kLanes <= n; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) block[l] = exp_negative(load(x, i + l) - largest) * inverse;
-    for (int64_t l = 0; l < kLanes; ++l) store(y, i + l, block[l]);
+  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
+    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
+    if (n > kExpBlock) exp_block(x + begin, count, largest, block);  // else the block still holds them
+    for (int64_t i = 0; i < count; ++i) store(y + begin, i, block[i] * inverse);
   }
-  for (; i < n; ++i) store(y, i, exp_negative(load(x, i) - largest) * inverse);
 }
 void softmax_row(Element type, const void* x, void* y, int64_t n) {
   if (type == Element::f32) return softmax_floats(static_cast<const float*>(x), static_cast<float*>(y), n);
@@ -162,7 +184,7 @@ inline Range inside(int64_t start, int64_t kernel, int64_t dilation, int64_t in)
   return r;
 }
 
-/// `bits` so that integers compare like the values: u8 itself, or a float.
+/// An element as the type that a window sums in.
 template <typename T, typename V>
 inline V widen(const T* x, int64_t i) {
   if constexpr (sizeof(T) == 1) {
@@ -173,32 +195,51 @@ inline V widen(const T* x, int64_t i) {
 }
 
 template <typename T>
+inline T larger(T best, T v) {
+  if constexpr (sizeof(T) == 1) {
+    return v > best ? v : best;
+  } else if constexpr (sizeof(T) == 2) {
+    const float wide = bf16_to_float(v);
+    return static_cast<int>(wide > bf16_to_float(best)) | static_cast<int>(wide != wide) ? v : best;
+  } else {
+    return static_cast<int>(v > best) | static_cast<int>(v != v) ? v : best;  // a NaN wins, first or last
+  }
+}
+
+/// The largest of a window for kCount channels, or `count` of them where kCount is 0.
+template <typename T, int64_t kCount>
+inline void max_window(const PoolRowArgs& a, const Range& rows, const Range& columns, const T* x, T* out,
+                       int64_t count) {
+  const int64_t n = kCount == 0 ? count : kCount;
+  T best[kCount == 0 ? kLanes : kCount];
+  const T* first = x + (rows.begin * a.in_w + columns.begin) * a.channels;
+  for (int64_t c = 0; c < n; ++c) best[c] = first[c];
+  for (int64_t h = rows.begin; h < rows.end; h += rows.step) {
+    for (int64_t w = columns.begin; w < columns.end; w += columns.step) {
+      const T* from = x + (h * a.in_w + w) * a.channels;
+      if constexpr (sizeof(T) == 1) {
+        for (int64_t c = 0; c < n; ++c) best[c] = larger(best[c], from[c]);
+      } else {
+#pragma GCC unroll 1  // unrolled, the choice for a NaN would keep it from being vectorized
+        for (int64_t c = 0; c < n; ++c) best[c] = larger(best[c], from[c]);
+      }
+    }
+  }
+  for (int64_t c = 0; c < n; ++c) out[c] = best[c];
+}
+
+template <typename T>
 void max_pool_typed(const PoolRowArgs& a) {
   const T* x = static_cast<const T*>(a.x);
-  T* y = static_cast<T*>(a.y);
   const Range rows = inside(a.top, a.kernel_h, a.dilation_h, a.in_h);
   for (int64_t ow = 0; ow < a.out_w; ++ow) {
     const Range columns = inside(a.left + ow * a.stride_w, a.kernel_w, a.dilation_w, a.in_w);
-    T* out = y + ow * a.channels;
-    bool first = true;
-    for (int64_t h = rows.begin; h < rows.end; h += rows.step) {
-      for (int64_t w = columns.begin; w < columns.end; w += columns.step) {
-        const T* from = x + (h * a.in_w + w) * a.channels;
-        if (first) {
-          for (int64_t c = 0; c < a.channels; ++c) out[c] = from[c];
-          first = false;
-          continue;
-        }
-        for (int64_t c = 0; c < a.channels; ++c) {
-          if constexpr (sizeof(T) == 1) {
-            out[c] = from[c] > out[c] ? from[c] : out[c];
-          } else {
-            const float v = load(from, c), best = load(out, c);
-            out[c] = v > best || v != v ? from[c] : out[c];
-          }
-        }
-      }
-    }
+    T* out = static_cast<T*>(a.y) + ow * a.channels;
+    int64_t c = 0;
+    for (; c + 4 * kLanes <= a.channels; c += 4 * kLanes)
+      max_window<T, 4 * kLanes>(a, rows, columns, x + c, out + c, 0);
+    for (; c + kLanes <= a.channels; c += kLanes) max_window<T, kLanes>(a, rows, columns, x + c, out + c, 0);
+    if (c < a.channels) max_window<T, 0>(a, rows, columns, x + c, out + c, a.channels - c);
   }
 }
 void max_pool_row(Element type, const PoolRowArgs& args) {
