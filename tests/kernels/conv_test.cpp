@@ -56,6 +56,10 @@ const Case kCases[] = {
     {"linear_64_10_b5", conv(1, 64, 10, 1, 1, 0), 5},
     {"linear_37_129_b33", conv(1, 37, 129, 1, 1, 0), 33},
     {"linear_1300_40_b3", conv(1, 1300, 40, 1, 1, 0), 3},
+    {"blocks_of_rows", conv(70, 48, 16, 3, 1, 1), 1},
+    {"blocks_of_flat_pixels", conv(50, 64, 20, 1, 1, 0), 1},
+    {"depthwise_c8_runs", conv(9, 8, 8, 3, 1, 1, 1, 8), 2},
+    {"depthwise_c128_blocks", conv(40, 128, 128, 3, 1, 1, 1, 128), 1},
     {"one_pixel_row", {1, 40, 3, 5, 1, 3, 1, 1, 0, 1, 1, 1, 1}, 2},
 };
 
@@ -354,6 +358,40 @@ TEST_P(ConvTest, ThreeWorkersGiveTheSameBits) {
   weights.f32 = w.data();
   const auto floats = make_conv(config, weights, isa());
   EXPECT_EQ(run<float>(*floats, c(), x.data(), nullptr), run<float>(*floats, c(), x.data(), nullptr, three));
+}
+
+// Every kind of residual in every kind of layer, in place of the output: the engine reuses the buffer.
+TEST_P(ConvTest, AnyResidualAsPortableAndInPlace) {
+  SCOPED_TRACE(test::repeat_command());
+  const Int8Data d = int8_data(c(), Activation::relu, true, Element::u8);
+  const auto wide = test::random_floats(out_size(c()), 6, -2, 2);
+  std::vector<uint16_t> half;
+  for (float v : wide) half.push_back(bf16_code(v));
+  for (Element output : {Element::u8, Element::f32}) {
+    for (Element residual : {Element::u8, Element::bf16, Element::f32}) {
+      ConvConfig config = d.config;
+      config.output = output;
+      config.residual_type = residual;
+      const void* data = residual == Element::u8     ? static_cast<const void*>(d.residual.data())
+                         : residual == Element::bf16 ? static_cast<const void*>(half.data())
+                                                     : static_cast<const void*>(wide.data());
+      const auto plain = make_conv(config, d.weights(), Isa::portable),
+                 fast = make_conv(config, d.weights(), isa());
+      SCOPED_TRACE(fast->name());
+      if (output == Element::f32) {
+        EXPECT_EQ(run<float>(*plain, c(), d.x.data(), data), run<float>(*fast, c(), d.x.data(), data));
+        continue;
+      }
+      const auto expected = run<uint8_t>(*plain, c(), d.x.data(), data);
+      EXPECT_EQ(expected, run<uint8_t>(*fast, c(), d.x.data(), data));
+      if (residual != Element::u8) continue;
+      std::vector<uint8_t> y = d.residual, workspace(fast->workspace_bytes(c().batch, 1) + 64);
+      auto* aligned =
+          reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+      fast->run(c().batch, d.x.data(), y.data(), y.data(), aligned, SerialParallel());
+      EXPECT_EQ(expected, y);
+    }
+  }
 }
 
 std::vector<size_t> all_cases() {
