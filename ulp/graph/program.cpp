@@ -66,11 +66,12 @@ Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims) {
 
 Program::Source Program::compile(const Argument& arg, const c10::Type* type, const Node* reader) {
   Source source;
-  if (type && type->kind() == c10::TypeKind::OptionalType) type = type->containedType(0).get();
+  bool optional = type && type->kind() == c10::TypeKind::OptionalType;
+  if (optional) type = type->containedType(0).get();
   switch (arg.kind) {
     case Argument::Kind::literal:
       source.literal = arg.literal;
-      if (arg.literal.isNone() && type && type->kind() == c10::TypeKind::TensorType)
+      if (arg.literal.isNone() && !optional && type && type->kind() == c10::TypeKind::TensorType)
         source.literal = at::Tensor();
       return source;
     case Argument::Kind::value: {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ulp/graph/pattern.h"
+
 namespace ulp::graph {
 
 namespace {
@@ -20,15 +22,6 @@ std::string common(const std::string& a, const std::string& b) {
     if (i == a.size() || i == b.size() || a[i] != b[i]) break;
   }
   return a.substr(0, end);
-}
-
-/// Computed from parameters alone, as the transposed weight of a linear layer is.
-bool from_attributes(const Node& node) {
-  if (node.kind() == Node::Kind::attribute) return true;
-  if (node.kind() != Node::Kind::call) return false;
-  std::vector<Value*> reads = node.reads();
-  return !reads.empty() &&
-         std::all_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
 }
 
 bool owns_parameters(const Node& node) {

@@ -1,0 +1,229 @@
+// canonicalize, fold_batch_norm and strip_training: what they find, what they refuse, and the numbers.
+#include <algorithm>
+
+#include "same.h"
+#include "ulp/graph/pass.h"
+
+namespace {
+
+using namespace ulp;
+using namespace ulp::graph;
+using namespace ulp::test;
+namespace nn = torch::nn;
+
+int count(const Graph& graph, std::string_view op) {
+  return static_cast<int>(
+      std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& n) { return n->is(op); }));
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+/// Statistics and affine parameters that are not the identity.
+template <typename Norm>
+void randomize(Norm& norm) {
+  at::NoGradGuard no_grad;
+  norm->running_mean.normal_(0, 1);
+  norm->running_var.uniform_(0.2, 3);
+  if (norm->weight.defined()) norm->weight.uniform_(-2, 2), norm->bias.normal_(0, 1);
+}
+
+/// |folded - original| per element: the folded weights and bias carry one rounding, and both ways sum
+/// `terms` products; `magnitude` bounds the sum of their absolute values.
+double fold_bound(int64_t terms, double magnitude) {
+  return 4.0 * static_cast<double>(terms + 4) * std::numeric_limits<float>::epsilon() / 2 * magnitude;
+}
+
+template <typename Layer, typename Norm>
+void expect_folds(Layer layer, Norm norm, const at::Tensor& x, int64_t terms) {
+  randomize(norm);
+  nn::Sequential model(layer, norm);
+  model->eval();
+  auto captured = ulp::capture(model, {x});
+  at::Tensor want = captured->forward(x);
+  canonicalize(captured->graph());
+  PassReport report = fold_batch_norm(captured->graph());
+  captured->graph().verify();
+  captured->recompile();
+  ASSERT_EQ(report.changes, std::vector<std::string>{"0 -> 1 folded"}) << joined(report.near_misses);
+  EXPECT_EQ(count(captured->graph(), "aten::batch_norm"), 0);
+  captured->eval();
+  at::Tensor got = captured->forward(x);
+  // The largest sum of |w x| over any output, times the largest factor that the norm puts on it.
+  at::Tensor factor = (1 / (norm->running_var + 1e-5).sqrt()).abs().max();
+  if (norm->weight.defined()) factor = factor * norm->weight.abs().max();
+  double magnitude = (layer->weight.abs().max() * x.abs().max() * terms * factor).template item<double>() +
+                     (norm->running_mean.abs().max() * factor).template item<double>() + 4;
+  EXPECT_LE((want - got).abs().max().template item<double>(), fold_bound(terms, magnitude));
+  // All that is left is the layer's own names.
+  for (const auto& p : captured->named_parameters()) EXPECT_EQ(p.key().substr(0, 2), "0.") << p.key();
+  EXPECT_EQ(captured->named_buffers().size(), 0);
+}
+
+TEST(FoldBatchNorm, EveryLayerBeforeIt) {
+  torch::manual_seed(2);
+  expect_folds(nn::Conv1d(nn::Conv1dOptions(4, 6, 3)), nn::BatchNorm1d(6), torch::randn({2, 4, 9}), 12);
+  expect_folds(nn::Conv2d(nn::Conv2dOptions(4, 6, 3).groups(2).bias(false)), nn::BatchNorm2d(6),
+               torch::randn({2, 4, 7, 7}), 18);
+  expect_folds(nn::Conv3d(nn::Conv3dOptions(2, 3, 2)), nn::BatchNorm3d(3), torch::randn({2, 2, 4, 4, 4}), 16);
+  expect_folds(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 6, 3).stride(2)), nn::BatchNorm2d(6),
+               torch::randn({2, 4, 5, 5}), 36);
+  expect_folds(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 6, 3).groups(2)), nn::BatchNorm2d(6),
+               torch::randn({2, 4, 5, 5}), 18);
+  expect_folds(nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 6, 3)), nn::BatchNorm1d(6),
+               torch::randn({2, 4, 5}), 12);
+  expect_folds(nn::Linear(5, 3), nn::BatchNorm1d(3), torch::randn({4, 5}), 5);
+  expect_folds(nn::Conv2d(nn::Conv2dOptions(4, 6, 1)),
+               nn::BatchNorm2d(nn::BatchNorm2dOptions(6).affine(false)), torch::randn({2, 4, 7, 7}), 4);
+}
+
+TEST(FoldBatchNorm, GammaZeroGivesTheShift) {
+  nn::Conv2d conv(nn::Conv2dOptions(2, 2, 1));
+  nn::BatchNorm2d norm(2);
+  randomize(norm);
+  norm->weight.data().zero_();
+  nn::Sequential model(conv, norm);
+  auto captured = ulp::capture(model, {torch::randn({2, 2, 3, 3})});
+  fold_batch_norm(captured->graph());
+  captured->recompile();
+  captured->eval();
+  at::Tensor got = captured->forward(torch::randn({1, 2, 3, 3}));
+  EXPECT_TRUE(torch::equal(got, norm->bias.view({1, 2, 1, 1}).expand_as(got)));
+}
+
+struct TwoReadersImpl : nn::Module {
+  TwoReadersImpl() {
+    conv1 = register_module("conv1", nn::Conv2d(nn::Conv2dOptions(2, 2, 1)));
+    bn1 = register_module("bn1", nn::BatchNorm2d(2));
+    bn2 = register_module("bn2", nn::BatchNorm2d(2));
+    bn3 = register_module("bn3", nn::BatchNorm2d(nn::BatchNorm2dOptions(2).track_running_stats(false)));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = conv1(x);
+    return bn2(torch::relu(bn1(y))) + bn3(conv1(x + 1)) + y;
+  }
+  nn::Conv2d conv1{nullptr};
+  nn::BatchNorm2d bn1{nullptr}, bn2{nullptr}, bn3{nullptr};
+};
+
+TEST(FoldBatchNorm, SaysWhyNot) {
+  auto model = std::make_shared<TwoReadersImpl>();
+  auto captured = ulp::capture(*model, {torch::randn({2, 2, 3, 3})});
+  PassReport report = fold_batch_norm(captured->graph());
+  EXPECT_FALSE(report.changed());
+  std::string misses = joined(report.near_misses);
+  EXPECT_NE(misses.find("conv1 -> bn1 not folded: conv1's output is also used by add"), std::string::npos)
+      << misses;
+  EXPECT_NE(misses.find("relu -> bn2 not folded: relu is no convolution"), std::string::npos) << misses;
+  EXPECT_NE(misses.find("normalizes by the batch's own statistics"), std::string::npos) << misses;
+}
+
+TEST(Canonicalize, LinearFromAddmmIsExact) {
+  nn::Linear fc(6, 4);
+  auto captured = check(fc, {torch::randn({3, 6})});
+  EXPECT_EQ(count(captured->graph(), "aten::addmm"), 1);
+  at::Tensor x = torch::randn({5, 6}), want = captured->forward(x);
+  EXPECT_TRUE(canonicalize(captured->graph()).changed());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::linear"), 1);
+  EXPECT_EQ(count(captured->graph(), "aten::t"), 0);
+  EXPECT_TRUE(torch::equal(captured->forward(x), want));
+}
+
+TEST(Canonicalize, LinearFromMatmulAndBias) {
+  nn::Linear fc(6, 4), plain(nn::LinearOptions(6, 4).bias(false));
+  for (nn::Linear layer : {fc, plain}) {
+    auto captured = check(layer, {torch::randn({3, 5, 6})});
+    at::Tensor x = torch::randn({2, 5, 6}), want = captured->forward(x);
+    canonicalize(captured->graph());
+    captured->recompile();
+    EXPECT_EQ(count(captured->graph(), "aten::linear"), 1) << captured->graph();
+    EXPECT_EQ(count(captured->graph(), "aten::matmul") + count(captured->graph(), "aten::add"), 0);
+    double bound =
+        2 * 7 * std::numeric_limits<float>::epsilon() * (6 * 0.41 * x.abs().max().item<double>() + 0.41);
+    EXPECT_LE((captured->forward(x) - want).abs().max().item<double>(), bound);
+  }
+}
+
+TEST(Canonicalize, AttentionFromSoftmax) {
+  nn::TransformerEncoderLayer layer(
+      nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0.1));
+  auto captured = ulp::capture(layer, {torch::randn({5, 3, 8})}, {.batch_dims = {1}});
+  captured->eval();
+  at::Tensor x = torch::randn({5, 4, 8}), want = captured->forward(x);
+  PassReport before = canonicalize(captured->graph());
+  EXPECT_NE(joined(before.near_misses).find("follows the training flag"), std::string::npos);
+  strip_training(captured->graph());
+  canonicalize(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::scaled_dot_product_attention"), 1) << captured->graph();
+  EXPECT_EQ(count(captured->graph(), "aten::softmax"), 0);
+  // Layer norm bounds the result by sqrt(8); the paths differ by the rounding of some 100 terms.
+  EXPECT_LE((captured->forward(x) - want).abs().max().item<double>(),
+            100 * std::numeric_limits<float>::epsilon() * std::sqrt(8.0));
+}
+
+struct MeansImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return x.mean({2, 3}) + x.mean({-1, -2}, true).flatten(1) + x.mean({1, 2});
+  }
+};
+
+TEST(Canonicalize, MeanOverHeightAndWidthIsGlobalPooling) {
+  auto model = std::make_shared<MeansImpl>();
+  auto captured = check(*model, {torch::randn({3, 4, 4, 4})});
+  at::Tensor x = torch::randn({2, 4, 4, 4}), want = captured->forward(x);
+  canonicalize(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::adaptive_avg_pool2d"), 2);
+  EXPECT_EQ(count(captured->graph(), "aten::mean"), 1);
+  EXPECT_TRUE(torch::equal(captured->forward(x), want));
+}
+
+struct ConvolutionsImpl : nn::Module {
+  ConvolutionsImpl() {
+    conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(4, 4, 3).padding(torch::kSame).groups(2)));
+    up = register_module("up", nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 6, 2).stride(2)));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = torch::convolution(conv(x), up->weight, up->bias, {2, 2}, {0, 0}, {1, 1}, true, {0, 0}, 1);
+    return torch::convolution(y, conv->weight.repeat({1, 3, 1, 1}), {}, {1, 1}, {1, 1}, {1, 1}, false, {0, 0},
+                              1);
+  }
+  nn::Conv2d conv{nullptr};
+  nn::ConvTranspose2d up{nullptr};
+};
+
+TEST(Canonicalize, ConvolutionsBecomePlain) {
+  auto model = std::make_shared<ConvolutionsImpl>();
+  auto captured = ulp::capture(*model, {torch::randn({3, 4, 6, 6})});
+  at::Tensor x = torch::randn({2, 4, 6, 6}), want = captured->forward(x);
+  canonicalize(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::convolution"), 0);
+  EXPECT_EQ(count(captured->graph(), "aten::conv_transpose2d"), 1);
+  EXPECT_EQ(count(captured->graph(), "aten::conv2d"), 2);
+  EXPECT_EQ(count(captured->graph(), "aten::conv2d.padding"), 0);
+  EXPECT_TRUE(torch::equal(captured->forward(x), want));
+}
+
+TEST(StripTraining, LeavesWhatInferenceNeeds) {
+  nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(2, 4, 3)), nn::BatchNorm2d(4), nn::Dropout(0.5),
+                       nn::ReLU(), nn::Flatten(), nn::Linear(16, 3));
+  at::Tensor x = torch::randn({3, 2, 4, 4});
+  auto captured = ulp::capture(model, {x});
+  captured->eval();
+  at::Tensor want = captured->forward(x);
+  PassReport report = strip_training(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::dropout"), 0);
+  EXPECT_EQ(count(captured->graph(), "aten::add_"), 0) << "the counter of batches";
+  EXPECT_NE(joined(report.changes).find("it does nothing in eval mode"), std::string::npos);
+  captured->train();  // nothing is left that would listen
+  EXPECT_TRUE(torch::equal(captured->forward(x), want));
+}
+
+}  // namespace
