@@ -1,0 +1,157 @@
+#include "ulp/quant/placement.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "ulp/base/error.h"
+
+namespace ulp::quant {
+namespace {
+
+using graph::Argument;
+using graph::Attribute;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+// Graphs written by hand: every value is f32[N, 4, 8, 8] unless a test says otherwise.
+struct Builder {
+  Graph graph;
+  Value* x = graph.add_input("x");
+
+  Builder() { x->meta = image(); }
+
+  static graph::TensorMeta image(int64_t channels = 4) {
+    return {at::kFloat, {{1, 1, 0}, {0, 1, channels}, {0, 1, 8}, {0, 1, 8}}, false};
+  }
+  Value* call(const std::string& target, std::vector<Argument> args, const std::string& scope = "") {
+    Node* node = graph.call(target, std::move(args));
+    node->scope = scope;
+    node->output()->meta = image();
+    return node->output();
+  }
+  Value* conv(Value* input, const std::string& name) {
+    graph.set_attribute(name + ".weight", {Attribute::Kind::parameter, torch::ones({4, 4, 1, 1})});
+    return call("aten::conv2d", {input, graph.attribute(name + ".weight"), c10::IValue()}, name);
+  }
+  Value* add(Value* a, Value* b) { return call("aten::add.Tensor", {a, b}); }
+  Value* relu(Value* input) { return call("aten::relu", {input}); }
+  Value* pool(Value* input) {
+    return call("aten::max_pool2d", {input, c10::IValue(std::vector<int64_t>{3, 3})});
+  }
+  Placement done(Value* result, const Recipe& recipe = Recipe::x86_int8()) {
+    graph.set_output(result);
+    return place(graph, recipe);
+  }
+};
+
+std::vector<std::string> chains(const Placement& placement) {
+  std::vector<std::string> names;
+  for (const Chain& chain : placement.chains) names.push_back(chain.describe());
+  return names;
+}
+
+using Names = std::vector<std::string>;
+using Values = std::vector<Value*>;
+
+TEST(Placement, ResidualBlockFusesIntoTheFirstLayer) {
+  Builder b;
+  Value* one = b.relu(b.conv(b.x, "conv1"));
+  Value* two = b.conv(one, "conv2");
+  Value* down = b.conv(b.x, "down");
+  Value* sum = b.relu(b.add(two, down));
+  const Placement placement = b.done(b.conv(sum, "last"));
+  EXPECT_EQ(chains(placement), (Names{"conv1 + relu", "conv2 + add + relu", "down", "last"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, down, sum}));
+  EXPECT_TRUE(placement.sharing.empty());
+  EXPECT_TRUE(placement.report.near_misses.empty());
+}
+
+TEST(Placement, PoolingKeepsParametersUpToTheNextLayer) {
+  Builder b;
+  Value* one = b.relu(b.conv(b.x, "conv1"));
+  Value* pooled = b.pool(one);
+  Value* averaged = b.call("aten::adaptive_avg_pool2d", {pooled, c10::IValue(std::vector<int64_t>{1, 1})});
+  const Placement placement = b.done(b.conv(averaged, "conv2"));
+  EXPECT_EQ(placement.observed, (Values{b.x, one}));
+  using Pairs = std::vector<std::pair<Value*, Value*>>;
+  EXPECT_EQ(placement.sharing, (Pairs{{pooled, one}, {averaged, pooled}}));
+}
+
+TEST(Placement, ResultsThatNoQuantizedOpReadsStayFloat) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  const Placement placement = b.done(b.pool(b.call("aten::sigmoid", {one})));
+  EXPECT_EQ(placement.observed, (Values{b.x}));
+  EXPECT_EQ(placement.report.near_misses,
+            (Names{"sigmoid (aten::sigmoid) not quantized: it has no quantized form",
+                   "max_pool2d (aten::max_pool2d) not quantized: no quantized op reads its result"}));
+}
+
+TEST(Placement, AResultWithTwoReadersIsNotFused) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* positive = b.relu(one);
+  const Placement placement = b.done(b.add(b.conv(positive, "conv2"), b.conv(one, "conv3")));
+  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2 + add", "conv3"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, placement.chains[2].result()}));
+  ASSERT_EQ(placement.sharing.size(), 1U);  // the relu works on conv1's codes
+  EXPECT_EQ(placement.sharing[0].first, positive);
+}
+
+TEST(Placement, AddOfQuantizedResultsStandsAlone) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* two = b.pool(b.relu(b.conv(one, "conv2")));
+  Value* sum = b.relu(b.add(one, two));
+  const Placement placement = b.done(b.conv(sum, "conv3"));
+  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2 + relu", "add + relu", "conv3"}));
+}
+
+TEST(Placement, AddsThatCannotRunOnIntegersSayWhy) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* scaled = b.call("aten::add.Tensor", {one, b.x, c10::IValue(0.5)});
+  Value* two = b.conv(scaled, "conv2");
+  Value* narrow = b.call("aten::sigmoid", {b.x});
+  narrow->meta = Builder::image(1);
+  Value* broadcast = b.add(two, narrow);
+  Value* outside = b.add(b.call("aten::tanh", {b.x}), b.x);
+  const Placement placement = b.done(b.add(broadcast, outside));
+  const auto& lines = placement.report.near_misses;
+  const auto has = [&](const std::string& line) { return std::count(lines.begin(), lines.end(), line) == 1; };
+  EXPECT_TRUE(has("add (aten::add) not quantized: its alpha is not 1")) << testing::PrintToString(lines);
+  EXPECT_TRUE(has("add_1 (aten::add) not quantized: its operands differ in shape"))
+      << testing::PrintToString(lines);
+  EXPECT_TRUE(has("add_2 (aten::add) not quantized: operand 'tanh' is no result of a quantized op"))
+      << testing::PrintToString(lines);
+}
+
+TEST(Placement, Relu6InBothSpellingsAndNoOtherClamp) {
+  Builder b;
+  Value* one = b.call("aten::relu6", {b.conv(b.x, "conv1")});
+  Value* two = b.call("aten::hardtanh", {b.conv(one, "conv2"), c10::IValue(0.0), c10::IValue(6.0)});
+  Value* three = b.call("aten::hardtanh", {b.conv(two, "conv3")});
+  const Placement placement = b.done(b.conv(three, "conv4"));
+  EXPECT_EQ(chains(placement), (Names{"conv1 + relu6", "conv2 + relu6", "conv3", "conv4"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, two, three}));
+}
+
+TEST(Placement, LayersThatCannotBeQuantizedSayWhy) {
+  Builder b;
+  Value* computed = b.call("aten::sigmoid", {b.x});
+  Value* one = b.call("aten::conv2d", {b.x, computed, c10::IValue()}, "dynamic");
+  Recipe recipe = Recipe::x86_int8();
+  recipe.ops = {"conv2d"};
+  b.graph.set_attribute("fc.weight", {Attribute::Kind::parameter, torch::ones({4, 8})});
+  Value* two = b.call("aten::linear", {one, b.graph.attribute("fc.weight"), c10::IValue()}, "fc");
+  const Placement placement = b.done(two, recipe);
+  EXPECT_TRUE(placement.chains.empty());
+  EXPECT_EQ(placement.report.near_misses[0],
+            "dynamic (aten::conv2d) not quantized: its weight is computed, not stored");
+  EXPECT_EQ(placement.report.near_misses[1],
+            "fc (aten::linear) not quantized: the recipe leaves this op out");
+}
+
+}  // namespace
+}  // namespace ulp::quant

@@ -1,0 +1,250 @@
+#include "ulp/quant/placement.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ulp/base/error.h"
+
+namespace ulp::quant {
+namespace {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+bool is_layer(const Node& node) {
+  return node.is("aten::conv2d") || node.is("aten::linear");
+}
+
+bool literal_equals(const Argument& arg, double value) {
+  return arg.kind == Argument::Kind::literal && arg.literal.isScalar() &&
+         arg.literal.toScalar().toDouble() == value;
+}
+
+bool is_activation(const Node& node) {
+  if (node.is("aten::relu") || node.is("aten::relu6")) return true;
+  return node.is("aten::hardtanh") && literal_equals(node.arg("min_val"), 0) &&
+         literal_equals(node.arg("max_val"), 6);
+}
+
+bool keeps_parameters(const Node& node) {
+  constexpr std::array<const char*, 6> kOps = {
+      "aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
+      "aten::flatten",    "aten::view",       "aten::reshape"};
+  return std::any_of(kOps.begin(), kOps.end(), [&](const char* op) { return node.is(op); });
+}
+
+// Empty when the add can run on integers, else the reason why not.
+std::string add_obstacle(const Node& node) {
+  if (node.target() != "aten::add.Tensor") return "it is not a sum of two tensors";
+  if (!node.args[0].is_value() || !node.args[1].is_value()) return "it is not a sum of two tensors";
+  if (!literal_equals(node.arg("alpha"), 1)) return "its alpha is not 1";
+  const auto &a = node.args[0].value->meta, &b = node.args[1].value->meta;
+  if (!a || !b || a->sizes != b->sizes) return "its operands differ in shape";
+  if (a->dtype != at::kFloat || b->dtype != at::kFloat) return "its operands are not float32";
+  return "";
+}
+
+std::string layer_obstacle(const Graph& graph, const Node& node) {
+  if (node.target() != "aten::conv2d" && node.target() != "aten::linear")
+    return "its padding is given as a word";
+  const Argument &weight = node.arg("weight"), &bias = node.arg("bias");
+  const at::Tensor values = weight.is_value() ? graph.attribute_tensor(weight.value) : at::Tensor();
+  if (!values.defined()) return "its weight is computed, not stored";
+  if (values.scalar_type() != at::kFloat) return "its weight is not float32";
+  const auto& meta = node.args[0].value->meta;
+  if (meta && meta->dtype != at::kFloat) return "its input is not float32";
+  if (!bias.is_none() && !graph.attribute_tensor(bias.value).defined())
+    return "its bias is computed, not stored";
+  return "";
+}
+
+class Placer {
+ public:
+  Placer(const Graph& graph, const Recipe& recipe) : graph_(graph), recipe_(recipe) {}
+
+  Placement run() {
+    for (const auto& node : graph_.nodes()) visit(node.get());
+    for (const Chain& chain : placement_.chains) {
+      need(chain.op->args[0].value);
+      if (chain.op->is("aten::add")) need(chain.op->args[1].value);
+      if (chain.add) need(other_operand(*chain.add, chain.op->output()));
+    }
+    sort_sharing();
+    for (const Chain& chain : placement_.chains)
+      placement_.report.changes.push_back(chain.describe() + " quantized");
+    report_rest();
+    placement_.report.pass = "quantize";
+    return std::move(placement_);
+  }
+
+ private:
+  bool wants(const char* op) const {
+    return std::find(recipe_.ops.begin(), recipe_.ops.end(), op) != recipe_.ops.end();
+  }
+  void refuse(const Node& node, const std::string& why) {
+    placement_.report.near_misses.push_back(describe(node) + " (" + std::string(node.op()) +
+                                            ") not quantized: " + why);
+    reported_.insert(&node);
+  }
+  static Value* other_operand(const Node& add, const Value* one) {
+    return add.args[0].value == one ? add.args[1].value : add.args[0].value;
+  }
+  // The one node that reads the value, once; null when there are more.
+  Node* only_reader(const Value* value) const {
+    const std::vector<Node*> readers = graph_.users(value);
+    if (readers.size() != 1) return nullptr;
+    const std::vector<Value*> reads = readers[0]->reads();
+    return std::count(reads.begin(), reads.end(), value) == 1 ? readers[0] : nullptr;
+  }
+
+  void visit(Node* node) {
+    if (is_layer(*node)) return visit_layer(node);
+    if (node->is("aten::add") && !fused_.contains(node)) visit_add(node);
+  }
+
+  void visit_layer(Node* node) {
+    const std::string obstacle = layer_obstacle(graph_, *node);
+    if (!wants(node->is("aten::conv2d") ? "conv2d" : "linear"))
+      return refuse(*node, "the recipe leaves this op out");
+    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    if (!obstacle.empty()) return refuse(*node, obstacle);
+    Chain chain{node, nullptr, nullptr};
+    fused_.insert(node);
+    Node* next = only_reader(node->output());
+    if (next && next->is("aten::add") && wants("add") && !fused_.contains(next) &&
+        !recipe_.skips(next->scope)) {
+      const std::string why = add_obstacle(*next);
+      if (why.empty()) {
+        chain.add = next;
+        fused_.insert(next);
+        next = only_reader(next->output());
+      } else {
+        refuse(*next, why);
+      }
+    }
+    finish(chain, next);
+  }
+
+  // An add that no layer could take: worth it only between tensors that are quantized anyway.
+  void visit_add(Node* node) {
+    if (!wants("add") || reported_.contains(node)) return;
+    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    const std::string obstacle = add_obstacle(*node);
+    if (!obstacle.empty()) return refuse(*node, obstacle);
+    for (const Argument& operand : {node->args[0], node->args[1]}) {
+      if (!results_.contains(source(operand.value))) {
+        return refuse(*node, "operand '" + operand.value->name + "' is no result of a quantized op");
+      }
+    }
+    fused_.insert(node);
+    finish({node, nullptr, nullptr}, only_reader(node->output()));
+  }
+
+  void finish(Chain chain, Node* next) {
+    if (next && is_activation(*next)) {
+      chain.activation = next;
+      fused_.insert(next);
+    }
+    results_.insert(chain.result());
+    placement_.chains.push_back(chain);
+  }
+
+  // A relu behind a value that has other readers too works on that value's codes.
+  bool shares(const Value* value) const {
+    const Node& node = *value->producer;
+    if (node.kind() != Node::Kind::call || node.args.empty() || !node.args[0].is_value() ||
+        fused_.contains(&node)) {
+      return false;
+    }
+    if (keeps_parameters(node)) return true;
+    return node.is("aten::relu") && results_.contains(source(node.args[0].value));
+  }
+  // The value whose parameters this one would have.
+  Value* source(Value* value) const {
+    while (shares(value)) value = value->producer->args[0].value;
+    return value;
+  }
+
+  void need(Value* value) {
+    if (!needed_.insert(value).second) return;
+    if (!shares(value)) {
+      placement_.observed.push_back(value);
+      return;
+    }
+    Value* input = value->producer->args[0].value;
+    need(input);
+    placement_.sharing.emplace_back(value, input);
+    fused_.insert(value->producer);
+  }
+
+  void sort_sharing() {
+    std::unordered_map<const Node*, int> order;
+    for (const auto& node : graph_.nodes()) order.emplace(node.get(), static_cast<int>(order.size()));
+    const auto earlier = [&](Value* a, Value* b) { return order.at(a->producer) < order.at(b->producer); };
+    std::sort(placement_.observed.begin(), placement_.observed.end(), earlier);
+    std::sort(placement_.sharing.begin(), placement_.sharing.end(),
+              [&](const auto& a, const auto& b) { return earlier(a.first, b.first); });
+  }
+
+  void report_rest() {
+    for (const auto& node : graph_.nodes()) {
+      if (node->kind() != Node::Kind::call || fused_.contains(node.get()) || reported_.contains(node.get()))
+        continue;
+      refuse(*node, keeps_parameters(*node) ? "no quantized op reads its result"
+                    : is_activation(*node)  ? "it follows no quantized op"
+                                            : "it has no quantized form");
+    }
+  }
+
+  const Graph& graph_;
+  const Recipe& recipe_;
+  Placement placement_;
+  std::unordered_set<const Node*> fused_;     // in a chain, or sharing parameters
+  std::unordered_set<const Node*> reported_;  // refused with a reason
+  std::unordered_set<const Value*> results_;  // of chains
+  std::unordered_set<const Value*> needed_;
+};
+
+}  // namespace
+
+Value* Chain::result() const {
+  return (activation ? activation : add ? add : op)->output();
+}
+
+std::string Chain::describe() const {
+  std::string text = quant::describe(*op);
+  if (add) text += " + add";
+  if (activation) text += activation->is("aten::relu") ? " + relu" : " + relu6";
+  return text;
+}
+
+std::string describe(const Node& node) {
+  return is_layer(node) && !node.scope.empty() ? node.scope : node.name();
+}
+
+std::string observer_name(const std::string& value) {
+  std::string name = "observer_" + value;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+Node* first_reader_place(const Graph& graph, const Value* value) {
+  const auto& nodes = graph.nodes();
+  const auto is_producer = [&](const auto& node) { return node.get() == value->producer; };
+  const auto stands_first = [](const auto& node) {
+    return node->kind() == Node::Kind::input || node->kind() == Node::Kind::attribute;
+  };
+  auto place = std::find_if(nodes.begin(), nodes.end(), is_producer);
+  if (place != nodes.end()) ++place;
+  return std::find_if_not(place, nodes.end(), stands_first)->get();
+}
+
+Placement place(const Graph& graph, const Recipe& recipe) {
+  return Placer(graph, recipe).run();
+}
+
+}  // namespace ulp::quant
