@@ -92,9 +92,11 @@ TEST(Placement, AResultWithTwoReadersIsNotFused) {
   Builder b;
   Value* one = b.conv(b.x, "conv1");
   Value* positive = b.relu(one);
-  const Placement placement = b.done(b.add(b.conv(positive, "conv2"), b.conv(one, "conv3")));
+  Value* two = b.conv(positive, "conv2");
+  Value* three = b.conv(one, "conv3");
+  const Placement placement = b.done(b.add(two, three));
   EXPECT_EQ(chains(placement), (Names{"conv1", "conv2 + add", "conv3"}));
-  EXPECT_EQ(placement.observed, (Values{b.x, one, placement.chains[2].result()}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, three}));
   ASSERT_EQ(placement.sharing.size(), 1U);  // the relu works on conv1's codes
   EXPECT_EQ(placement.sharing[0].first, positive);
 }

@@ -307,9 +307,10 @@ TEST(Errors, NoDataAndNaNNameTheLayer) {
   Net net = make_net();
   const auto captured = capture(net, {data(1, 4)});
   const auto fresh = prepare(captured, Recipe::x86_int8());
-  EXPECT_NE(
-      error_of([&] { convert(fresh); }).find("expected every observer to have seen data, got none for 'x'"),
-      std::string::npos)
+  EXPECT_NE(error_of([&] {
+              convert(fresh);
+            }).find("expected every observer to have seen data, got none for 'input'"),
+            std::string::npos)
       << error_of([&] { convert(fresh); });
   const auto spoiled = prepare(captured, Recipe::x86_int8());
   at::Tensor x = data(2, 4);
