@@ -40,7 +40,9 @@ struct DotF32 : FloatSums<V> {
 template <typename V>
 struct DotI16 : IntSums<V> {
   static typename V::I dot(typename V::I acc, typename V::I a, typename V::I b) {
-    return V::addi(acc, V::madd16(a, b));
+    typename V::I sum = V::addi(acc, V::madd16(a, b));
+    __asm__("" : "+v"(sum));  // or GCC adds the products of several steps first, and spills them all
+    return sum;
   }
 };
 
