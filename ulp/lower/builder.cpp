@@ -1,0 +1,124 @@
+#include "ulp/lower/builder.h"
+
+#include <cstring>
+
+namespace ulp::lowering {
+
+using graph::Node;
+using graph::Value;
+using runtime::Constant;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+
+Layout inner_layout(size_t rank) {
+  return rank == 4 ? Layout::nhwc : Layout::plain;
+}
+
+const Value* Builder::resolve(const Value* value) const {
+  for (auto at = aliases_.find(value); at != aliases_.end(); at = aliases_.find(value)) value = at->second;
+  return value;
+}
+
+void Builder::alias(const Value* same, const Value* of) {
+  aliases_[same] = of;
+}
+
+void Builder::bind(const Value* value, int32_t tensor) {
+  tensors_[resolve(value)].push_back(tensor);
+}
+
+bool Builder::bound(const Value* value) const {
+  return tensors_.contains(resolve(value));
+}
+
+Form Builder::form(int32_t tensor) const {
+  const runtime::TensorInfo& info = plan_.tensors[static_cast<size_t>(tensor)];
+  return {info.type, info.layout, info.scale, info.zero_point};
+}
+
+Form Builder::form_of(const Node& reader, const Value* value) const {
+  const auto at = tensors_.find(resolve(value));
+  if (at == tensors_.end()) unsupported(reader, "'", value->name, "' does not come from the model's inputs");
+  return form(at->second.front());
+}
+
+int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted) {
+  form_of(reader, value);
+  std::vector<int32_t>& held = tensors_.at(resolve(value));
+  for (const int32_t tensor : held) {
+    if (form(tensor) == wanted) return tensor;
+  }
+  const Form made = form(held.front());
+  // Between two 8-bit scales, and between bf16 and 8 bits, the way is f32; as in the graph.
+  const bool by_float =
+      made.type != DataType::f32 && wanted.type != DataType::f32 && made.type != wanted.type;
+  const bool rescale = made.type == DataType::u8 && wanted.type == DataType::u8 &&
+                       (made.scale != wanted.scale || made.zero_point != wanted.zero_point);
+  int32_t from = held.front();
+  if (by_float || rescale) from = as(reader, value, {DataType::f32, wanted.layout});
+  const int32_t tensor = convert(from, wanted);
+  held.push_back(tensor);
+  return tensor;
+}
+
+int32_t Builder::as_float(const Node& reader, const Value* value) {
+  return as(reader, value, {float_type_, inner_layout(shape_of(reader, *value).size())});
+}
+
+int32_t Builder::convert(int32_t tensor, const Form& wanted) {
+  const runtime::TensorInfo from = plan_.tensors[static_cast<size_t>(tensor)];
+  std::string name = from.name + "." + runtime::to_string(wanted.type);
+  if (wanted.layout != from.layout) name += wanted.layout == Layout::nhwc ? ".nhwc" : ".nchw";
+  Step step;
+  step.op = runtime::Op::convert;
+  step.name = name;
+  step.inputs = {tensor};
+  return emit(std::move(step), name, wanted, from.shape);
+}
+
+int32_t Builder::add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape) {
+  std::string unique = name;
+  for (int i = 2; !tensor_names_.insert(unique).second; ++i) unique = name + "#" + std::to_string(i);
+  plan_.tensors.push_back({.name = unique,
+                           .type = form.type,
+                           .shape = std::move(shape),
+                           .layout = form.layout,
+                           .scale = form.scale,
+                           .zero_point = form.zero_point});
+  return static_cast<int32_t>(plan_.tensors.size() - 1);
+}
+
+int32_t Builder::emit(Step step, const std::string& name, const Form& form, std::vector<int64_t> shape) {
+  step.output = add_tensor(name, form, std::move(shape));
+  plan_.steps.push_back(std::move(step));
+  return plan_.steps.back().output;
+}
+
+std::string Builder::constant(const std::string& name, Constant constant) {
+  std::string unique = name;
+  for (int i = 2;; ++i) {
+    const auto [at, fresh] = plan_.constants.try_emplace(unique, constant);
+    const Constant& held = at->second;
+    if (fresh ||
+        (held.type == constant.type && held.shape == constant.shape && held.bytes == constant.bytes)) {
+      return unique;
+    }
+    unique = name + "#" + std::to_string(i);
+  }
+}
+
+Constant make_constant(const at::Tensor& tensor, DataType type) {
+  static const std::unordered_map<DataType, at::ScalarType> kTypes = {{DataType::f32, at::kFloat},
+                                                                      {DataType::bf16, at::kBFloat16},
+                                                                      {DataType::i8, at::kChar},
+                                                                      {DataType::i32, at::kInt}};
+  const at::Tensor dense =
+      tensor.detach().to(at::kCPU).to(kTypes.at(type)).contiguous(at::MemoryFormat::Contiguous);
+  Constant constant{.type = type, .shape = dense.sizes().vec(), .bytes = {}};
+  constant.bytes.resize(dense.nbytes());
+  std::memcpy(constant.bytes.data(), dense.const_data_ptr(), dense.nbytes());
+  return constant;
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,74 @@
+// The plan under construction: which tensor of the plan holds a value of the graph, in which form, and its
+// constants.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ulp/lower/match.h"
+#include "ulp/runtime/plan.h"
+
+namespace ulp::lowering {
+
+/// How a tensor of the plan stores a value.
+struct Form {
+  runtime::DataType type = runtime::DataType::f32;
+  runtime::Layout layout = runtime::Layout::plain;
+  float scale = 1.0F;
+  int32_t zero_point = 0;
+  bool operator==(const Form&) const = default;
+};
+
+/// NHWC for images, plain for everything else.
+runtime::Layout inner_layout(size_t rank);
+
+class Builder {
+ public:
+  Builder(graph::Graph& graph, runtime::DataType float_type) : graph_(graph), float_type_(float_type) {}
+
+  graph::Graph& graph() { return graph_; }
+  /// f32 or bf16: the type of what is not quantized.
+  runtime::DataType float_type() const { return float_type_; }
+  runtime::Plan& plan() { return plan_; }
+
+  // Values.
+  /// `same` holds what `of` holds (identities; dequantize of codes).
+  void alias(const graph::Value* same, const graph::Value* of);
+  void bind(const graph::Value* value, int32_t tensor);
+  bool bound(const graph::Value* value) const;
+  /// The form in which the value was produced. Throws Unsupported for `reader` when the value is a parameter.
+  Form form_of(const graph::Node& reader, const graph::Value* value) const;
+  /// The tensor holding the value in this form; adds a convert step on first need.
+  int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form);
+  /// as() in the inner float form.
+  int32_t as_float(const graph::Node& reader, const graph::Value* value);
+
+  // Building.
+  int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape);
+  /// Adds the step with a new output tensor, which it returns.
+  int32_t emit(runtime::Step step, const std::string& name, const Form& form, std::vector<int64_t> shape);
+  /// Stores a constant under its name, or finds the equal one stored before; returns the name it got.
+  std::string constant(const std::string& name, runtime::Constant constant);
+
+ private:
+  const graph::Value* resolve(const graph::Value* value) const;
+  Form form(int32_t tensor) const;
+  int32_t convert(int32_t tensor, const Form& form);
+
+  graph::Graph& graph_;
+  runtime::DataType float_type_;
+  runtime::Plan plan_;
+  std::unordered_map<const graph::Value*, const graph::Value*> aliases_;
+  /// Tensors that hold a value, the one it was produced in first.
+  std::unordered_map<const graph::Value*, std::vector<int32_t>> tensors_;
+  std::unordered_set<std::string> tensor_names_;
+};
+
+/// A tensor's numbers as a constant of this type (f32 or bf16 from any float type; i8, i32 as they are).
+runtime::Constant make_constant(const at::Tensor& tensor, runtime::DataType type);
+
+}  // namespace ulp::lowering

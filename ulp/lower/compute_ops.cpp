@@ -1,0 +1,161 @@
+// conv, linear and add: one step each with everything that is fused to it.
+#include <algorithm>
+
+#include "ulp/lower/ops.h"
+#include "ulp/lower/weights.h"
+
+namespace ulp::lowering {
+
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+
+namespace {
+
+/// True when everyone who reads the value wants f32: the model's result and softmax.
+bool read_as_f32(const graph::Graph& graph, const Value* value) {
+  return std::ranges::all_of(graph.users(value), [](const Node* user) {
+    return user->kind() == Node::Kind::output || user->is("aten::softmax") || user->is("aten::_softmax");
+  });
+}
+
+DataType output_type(const Builder& builder, const Group& group, DataType input_type, bool u8_result) {
+  if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
+  if (group.quantize != nullptr || read_as_f32(const_cast<Builder&>(builder).graph(), group.result)) {
+    return DataType::f32;
+  }
+  return input_type;
+}
+
+/// Weight and bias of a layer whose input is held as `x`.
+void add_constants(Builder& builder, const Node& node, const Form& x, Step& step) {
+  if (x.type == DataType::u8) {
+    add_quantized_constants(builder, node, x.scale, step);
+  } else {
+    add_float_constants(builder, node, x.type, step);
+  }
+}
+
+/// The form a layer reads its input in: 8 bits when both input and weight are, else the inner float type.
+Form input_form(Builder& builder, const Node& node, const Value* x, Layout layout) {
+  Form form = builder.form_of(node, x);
+  form.layout = layout;
+  if (form.type == DataType::u8 && is_quantized_constant(builder.graph(), value_arg(node, "weight")))
+    return form;
+  return {builder.float_type(), layout};
+}
+
+std::string layer_name(const Node& node) {
+  return node.scope.empty() ? node.name() : node.scope;
+}
+
+}  // namespace
+
+void finish_quantize(Builder& builder, const Group& group) {
+  if (group.quantize == nullptr) return;
+  const Form form = quantizer_form(builder.graph(), *group.quantize);
+  builder.bind(group.quantize->output(), builder.as(*group.quantize, group.result, form));
+}
+
+void emit_compute(Builder& builder, const Group& group, Step step, DataType input_type, Layout layout) {
+  const Node& node = *group.root;
+  const bool u8_residual =
+      group.residual == nullptr || builder.form_of(node, group.residual).type == DataType::u8;
+  Form form{DataType::f32, layout};
+  form.type = output_type(builder, group, input_type, group.quantize != nullptr && u8_residual);
+  if (form.type == DataType::u8) {
+    form = quantizer_form(builder.graph(), *group.quantize);
+    form.layout = layout;
+  }
+  if (group.residual != nullptr) {
+    Form residual = form;
+    if (form.type == DataType::u8) {
+      residual = builder.form_of(node, group.residual);
+      residual.layout = layout;
+    }
+    step.inputs.push_back(builder.as(node, group.residual, residual));
+  }
+  step.activation = group.activation;
+  const bool u8 = form.type == DataType::u8;
+  const Value* made = u8 ? group.quantize->output() : group.result;
+  builder.bind(made, builder.emit(std::move(step), made->name, form, shape_of(node, *group.result)));
+  if (!u8) finish_quantize(builder, group);
+}
+
+void lower_conv(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "input");
+  const std::vector<int64_t> shape = shape_of(node, *x);
+  if (shape.size() != 4)
+    unsupported(node, "expected an input [N, C, H, W], got ", shape.size(), " dimensions");
+  const graph::Argument& padding = node.arg("padding");
+  if (padding.kind == graph::Argument::Kind::literal && padding.literal.isString()) {
+    unsupported(node, "expected the padding as numbers, got '", padding.literal.toStringRef(), "'");
+  }
+  Step step;
+  step.op = runtime::Op::conv;
+  step.name = layer_name(node);
+  const Pair stride = pair_arg(node, "stride"), pad = pair_arg(node, "padding"),
+             dilation = pair_arg(node, "dilation");
+  const Form form = input_form(builder, node, x, Layout::nhwc);
+  add_constants(builder, node, form, step);
+  const std::vector<int64_t>& kernel = builder.plan().constants.at(step.constants.at("weight")).shape;
+  step.window = {.kernel_h = kernel[2],
+                 .kernel_w = kernel[3],
+                 .stride_h = stride.h,
+                 .stride_w = stride.w,
+                 .pad_h = pad.h,
+                 .pad_w = pad.w,
+                 .dilation_h = dilation.h,
+                 .dilation_w = dilation.w};
+  step.groups = int_arg(node, "groups");
+  step.inputs = {builder.as(node, x, form)};
+  emit_compute(builder, group, std::move(step), form.type, Layout::nhwc);
+}
+
+void lower_linear(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "input");
+  if (shape_of(node, *x).size() < 2)
+    unsupported(node, "expected an input [N, ..., features], got 1 dimension");
+  Step step;
+  step.op = runtime::Op::linear;
+  step.name = layer_name(node);
+  const Form form = input_form(builder, node, x, Layout::plain);
+  add_constants(builder, node, form, step);
+  step.inputs = {builder.as(node, x, form)};
+  emit_compute(builder, group, std::move(step), form.type, Layout::plain);
+}
+
+void lower_add(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (!is_plain_add(node)) {
+    unsupported(node, "expected the sum of two tensors of one shape without alpha, got something else");
+  }
+  const Value* a = node.arg("self").value;
+  const Value* b = node.arg("other").value;
+  const Form form_a = builder.form_of(node, a), form_b = builder.form_of(node, b);
+  const Layout layout = inner_layout(shape_of(node, *group.result).size());
+  Step step;
+  step.op = runtime::Op::add;
+  step.name = node.name();
+  if (group.quantize != nullptr && form_a.type == DataType::u8 && form_b.type == DataType::u8) {
+    for (const Value* value : {a, b}) {
+      Form form = builder.form_of(node, value);
+      form.layout = layout;
+      step.inputs.push_back(builder.as(node, value, form));
+    }
+    emit_compute(builder, group, std::move(step), DataType::u8, layout);
+    return;
+  }
+  // The engine adds tensors of one type.
+  const DataType type = group.quantize != nullptr || read_as_f32(builder.graph(), group.result)
+                            ? DataType::f32
+                            : builder.float_type();
+  for (const Value* value : {a, b}) step.inputs.push_back(builder.as(node, value, {type, layout}));
+  emit_compute(builder, group, std::move(step), type, layout);
+}
+
+}  // namespace ulp::lowering

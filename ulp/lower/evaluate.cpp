@@ -1,0 +1,83 @@
+#include "ulp/lower/evaluate.h"
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/runtime/engine.h"
+
+namespace ulp {
+namespace {
+
+using runtime::DataType;
+using runtime::Layout;
+using runtime::TensorInfo;
+
+at::ScalarType scalar_type(DataType type) {
+  switch (type) {
+    case DataType::f32:
+      return at::kFloat;
+    case DataType::bf16:
+      return at::kBFloat16;
+    case DataType::u8:
+      return at::kByte;
+    case DataType::i8:
+      return at::kChar;
+    case DataType::i32:
+      return at::kInt;
+    case DataType::i64:
+      return at::kLong;
+  }
+  fail("lower.run_engine", "unknown element type");
+}
+
+at::MemoryFormat memory_format(const TensorInfo& info) {
+  return info.layout == Layout::nhwc ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
+at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
+  std::vector<int64_t> expected = info.shape;
+  if (given.dim() > 0 && !expected.empty() && expected[0] == runtime::kBatch) expected[0] = given.size(0);
+  if (given.sizes() != at::IntArrayRef(expected)) {
+    fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
+         given.sizes());
+  }
+  return given.detach().to(at::kCPU).to(scalar_type(info.type)).contiguous(memory_format(info));
+}
+
+}  // namespace
+
+std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
+  if (inputs.size() != engine.inputs().size()) {
+    fail("lower.run_engine", "expected ", engine.inputs().size(), " inputs, got ", inputs.size());
+  }
+  std::vector<at::Tensor> given, results;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    given.push_back(as_input(engine.inputs()[i], inputs[i]));
+    in.push_back(given.back().const_data_ptr());
+  }
+  const int64_t batch = given.at(0).size(0);
+  for (const TensorInfo& info : engine.outputs()) {
+    std::vector<int64_t> sizes = info.shape;
+    if (sizes[0] == runtime::kBatch) sizes[0] = batch;
+    results.push_back(
+        at::empty(sizes, at::TensorOptions(scalar_type(info.type)).memory_format(memory_format(info))));
+    out.push_back(results.back().mutable_data_ptr());
+  }
+  engine.run(batch, in, out);
+  return results;
+}
+
+at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch) {
+  if (batch < 1) fail("lower.run_engine", "expected a batch of at least 1, got ", batch);
+  if (input.dim() < 1 || input.size(0) < 1) fail("lower.run_engine", "expected at least one row of input");
+  std::vector<at::Tensor> parts;
+  for (int64_t row = 0; row < input.size(0); row += batch) {
+    const int64_t rows = std::min(batch, input.size(0) - row);
+    parts.push_back(run_engine_all(engine, {input.narrow(0, row, rows)}).at(0));
+  }
+  return at::cat(parts);
+}
+
+}  // namespace ulp

@@ -1,0 +1,26 @@
+// Runs an engine on LibTorch tensors, for evaluation and tests.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ulp/base/export.h"
+
+namespace ulp {
+namespace runtime {
+class Engine;
+}
+
+/// The engine's first output for all rows of `input` (dimension 0 is the batch), computed `batch` rows at a
+/// time. Throws ulp::Error for an engine with several inputs, and for an input of other sizes than the
+/// engine's.
+ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch = 64);
+
+/// All outputs, for all inputs, in one run. Inputs of another type or memory format are brought to the
+/// engine's.
+ULP_API std::vector<at::Tensor> run_engine_all(runtime::Engine& engine,
+                                               const std::vector<at::Tensor>& inputs);
+
+}  // namespace ulp

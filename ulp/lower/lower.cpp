@@ -1,0 +1,181 @@
+#include "ulp/lower/lower.h"
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_set>
+
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/pass.h"
+#include "ulp/lower/builder.h"
+#include "ulp/lower/fuse.h"
+#include "ulp/lower/ops.h"
+#include "ulp/lower/shapes.h"
+
+namespace ulp {
+namespace lowering {
+namespace {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+
+void report_pass(const graph::PassReport& pass, const LowerOptions& options) {
+  if (!options.report) return;
+  for (const std::string& line : pass.changes) options.report(pass.pass + ": " + line);
+  for (const std::string& line : pass.near_misses) options.report(pass.pass + ": " + line);
+}
+
+/// Nodes that give back their input when inferring are taken out, so that they do not stand between what
+/// fuses.
+void remove_identities(Graph& graph) {
+  std::vector<Node*> found;
+  for (const auto& node : graph.nodes()) {
+    if (is_identity(*node)) found.push_back(node.get());
+  }
+  for (Node* node : found) {
+    graph.replace_uses(node->output(), node->args[0].value);
+    graph.erase(node);
+  }
+}
+
+/// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
+class Lowerer {
+ public:
+  Lowerer(Graph& graph, const LowerOptions& options)
+      : graph_(graph),
+        builder_(graph, options.precision == LowerOptions::Precision::bf16 ? DataType::bf16 : DataType::f32),
+        groups_(graph, options.report) {}
+
+  runtime::Plan run() {
+    for (const Value* input : graph_.inputs()) attempt([&] { add_input(input); });
+    for (const auto& node : graph_.nodes()) {
+      if (node->kind() == Node::Kind::module) refuse(*node, hint_for(*node));
+      if (node->kind() != Node::Kind::call) continue;
+      if (const Group* group = groups_.at(node.get())) lower_group(*group);
+    }
+    attempt([&] { add_outputs(graph_.output_node()->args.at(0)); });
+    if (!problems_.empty()) fail_with_all();
+    return std::move(builder_.plan());
+  }
+
+ private:
+  template <typename F>
+  void attempt(F&& work) {
+    try {
+      work();
+    } catch (const Unsupported& found) {
+      refuse(*found.node, found.reason);
+    }
+  }
+
+  void refuse(const Node& node, const std::string& reason) {
+    problems_.push_back(describe(node) + ": " + reason);
+    poison(node);
+  }
+
+  void poison(const Node& node) {
+    for (const auto& value : node.outputs()) poisoned_.insert(value.get());
+  }
+
+  bool reads_poison(const Node& node) const {
+    return std::ranges::any_of(node.reads(), [&](const Value* value) { return poisoned_.contains(value); });
+  }
+
+  void lower_group(const Group& group) {
+    const bool poisoned = reads_poison(*group.root) || poisoned_.contains(group.residual);
+    const size_t before = problems_.size();
+    if (const Lowering lowering = find_lowering(*group.root); lowering == nullptr) {
+      refuse(*group.root, hint_for(*group.root));
+    } else if (!poisoned) {
+      attempt([&] { lowering(builder_, group); });
+    }
+    if (poisoned || problems_.size() != before) poison(*group.last);
+  }
+
+  void add_input(const Value* input) {
+    const Node& node = *input->producer;
+    const std::vector<int64_t> shape = shape_of(node, *input);
+    if (input->meta->dtype != at::kFloat)
+      unsupported(node, "expected an f32 input, got ", input->meta->dtype);
+    const int32_t tensor = builder_.add_tensor(input->name, {}, shape);
+    builder_.bind(input, tensor);
+    builder_.plan().inputs.push_back(tensor);
+  }
+
+  void add_outputs(const Argument& result) {
+    const Node& node = *graph_.output_node();
+    if (result.kind == Argument::Kind::tuple || result.kind == Argument::Kind::list) {
+      for (const Argument& item : result.items) add_outputs(item);
+      return;
+    }
+    if (!result.is_value()) unsupported(node, "expected tensors as the model's results");
+    if (poisoned_.contains(result.value)) return;
+    runtime::Plan& plan = builder_.plan();
+    // Codes leave as codes, everything else as f32.
+    Form form = builder_.form_of(node, result.value);
+    form.layout = Layout::plain;
+    if (!result.value->producer->is("ulp::quantize")) form = {};
+    int32_t tensor = builder_.as(node, result.value, form);
+    const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
+    if (is_in(plan.inputs) || is_in(plan.outputs)) {
+      runtime::Step copy;
+      copy.op = runtime::Op::convert;
+      copy.name = result.value->name + ".copy";
+      copy.inputs = {tensor};
+      const std::string name = copy.name;
+      tensor = builder_.emit(std::move(copy), name, form, shape_of(node, *result.value));
+    }
+    plan.outputs.push_back(tensor);
+  }
+
+  [[noreturn]] void fail_with_all() const {
+    constexpr size_t kShown = 8;
+    std::ostringstream out;
+    for (size_t i = 0; i < std::min(problems_.size(), kShown); ++i)
+      out << (i > 0 ? "; " : "") << problems_[i];
+    if (problems_.size() > kShown) out << "; and " << problems_.size() - kShown << " more";
+    fail("lower.lower", "expected ops that the engine has (", supported_ops(), "), got ", problems_.size(),
+         problems_.size() == 1 ? " node" : " nodes", " that cannot be lowered: ", out.str());
+  }
+
+  Graph& graph_;
+  Builder builder_;
+  Groups groups_;
+  std::vector<std::string> problems_;
+  std::unordered_set<const Value*> poisoned_;
+};
+
+runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
+  report_pass(graph::canonicalize(graph), options);
+  report_pass(graph::strip_training(graph), options);
+  report_pass(graph::fold_batch_norm(graph), options);
+  graph.remove_dead(true);
+  complete_shapes(graph);
+  remove_identities(graph);
+  runtime::Plan plan = Lowerer(graph, options).run();
+  plan.metadata = options.metadata;
+  plan.metadata["precision"] = options.precision == LowerOptions::Precision::bf16 ? "bf16" : "f32";
+  plan.verify();
+  return plan;
+}
+
+}  // namespace
+}  // namespace lowering
+
+runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options) {
+  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
+  return lowering::lower_graph(*copy, options);
+}
+
+runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model, const std::vector<at::Tensor>& examples,
+                    const LowerOptions& options) {
+  if (model == nullptr) fail("lower.lower", "expected a model, got null");
+  const std::shared_ptr<graph::Graph> copy = model->graph().clone();
+  lowering::set_input_shapes(*copy, examples);
+  return lowering::lower_graph(*copy, options);
+}
+
+}  // namespace ulp

@@ -1,0 +1,44 @@
+// Graph -> runtime plan: the only bridge between the library that trains and the library that runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/runtime/plan.h"
+
+namespace ulp {
+namespace graph {
+class GraphModule;
+}
+
+/// How a graph becomes a plan. Defaults give a plan whose results are the graph's own, in f32.
+struct LowerOptions {
+  /// Arithmetic of a float graph. A graph with ulp::quantize and ulp::dequantize nodes says itself where it
+  /// is 8-bit; what is float in it runs in this precision.
+  enum class Precision : uint8_t { f32, bf16 };
+  Precision precision = Precision::f32;
+  /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
+  std::map<std::string, std::string> metadata;
+  /// Receives one line per change and near miss of the passes and per fusion that was not possible; may be
+  /// empty.
+  std::function<void(const std::string&)> report;
+};
+
+/// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
+/// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
+/// inside, inputs and outputs are f32 in plain (NCHW) order with the batch as dimension 0. Constants carry
+/// the parameters' names. Throws ulp::Error listing every node that has no lowering, with its op, name and
+/// module path.
+ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {});
+
+/// The same; the examples' sizes take the place of the captured ones (dimension 0 stays free).
+ULP_API runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model,
+                            const std::vector<at::Tensor>& examples, const LowerOptions& options = {});
+
+}  // namespace ulp

@@ -1,0 +1,194 @@
+#include "ulp/lower/match.h"
+
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+namespace ulp::lowering {
+
+using graph::Argument;
+using graph::Node;
+using graph::Value;
+
+std::string describe(const Node& node) {
+  const std::string op = node.kind() == Node::Kind::module ? "module '" + node.target() + "'" : node.target();
+  return op + " '" + node.name() + "'" + (node.scope.empty() ? "" : " in " + node.scope);
+}
+
+bool has_arg(const Node& node, std::string_view name) {
+  return node.kind() == Node::Kind::call &&
+         std::ranges::any_of(node.schema().arguments(), [&](const auto& arg) { return arg.name() == name; });
+}
+
+namespace {
+
+const c10::IValue& literal(const Node& node, std::string_view name) {
+  const Argument& arg = node.arg(name);
+  if (arg.kind != Argument::Kind::literal) unsupported(node, "expected '", name, "' to be a constant");
+  return arg.literal;
+}
+
+std::optional<int64_t> constant_int(const Argument& arg) {
+  if (arg.kind == Argument::Kind::literal && arg.literal.isInt()) return arg.literal.toInt();
+  if (arg.kind == Argument::Kind::batch && arg.batch.constant()) return arg.batch.offset;
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t int_arg(const Node& node, std::string_view name) {
+  const std::optional<int64_t> value = constant_int(node.arg(name));
+  if (!value) unsupported(node, "expected '", name, "' to be a constant integer");
+  return *value;
+}
+
+bool bool_arg(const Node& node, std::string_view name) {
+  const Argument& arg = node.arg(name);
+  if (arg.kind == Argument::Kind::training) return arg.inverted;
+  const c10::IValue& value = literal(node, name);
+  if (!value.isBool()) unsupported(node, "expected '", name, "' to be true or false");
+  return value.toBool();
+}
+
+std::optional<double> number_arg(const Node& node, std::string_view name) {
+  const c10::IValue& value = literal(node, name);
+  if (value.isNone()) return std::nullopt;
+  if (!value.isScalar()) unsupported(node, "expected '", name, "' to be a number");
+  return value.toScalar().toDouble();
+}
+
+std::vector<int64_t> ints_arg(const Node& node, std::string_view name) {
+  const Argument& arg = node.arg(name);
+  if (arg.kind == Argument::Kind::literal && arg.literal.isIntList()) return arg.literal.toIntVector();
+  if (arg.kind == Argument::Kind::list) {
+    std::vector<int64_t> values;
+    for (const Argument& item : arg.items) {
+      const std::optional<int64_t> value = constant_int(item);
+      if (!value) unsupported(node, "expected '", name, "' to hold constant integers");
+      values.push_back(*value);
+    }
+    return values;
+  }
+  if (const std::optional<int64_t> value = constant_int(arg)) return {*value};
+  unsupported(node, "expected '", name, "' to be a list of constant integers");
+}
+
+Pair pair_arg(const Node& node, std::string_view name, std::optional<Pair> fallback) {
+  const std::vector<int64_t> values = ints_arg(node, name);
+  if (values.empty() && fallback) return *fallback;
+  if (values.size() == 1) return {values[0], values[0]};
+  if (values.size() != 2)
+    unsupported(node, "expected '", name, "' to hold 1 or 2 numbers, got ", values.size());
+  return {values[0], values[1]};
+}
+
+Value* value_arg(const Node& node, std::string_view name) {
+  const Argument& arg = node.arg(name);
+  if (!arg.is_value()) unsupported(node, "expected '", name, "' to be a tensor of the graph");
+  return arg.value;
+}
+
+std::vector<int64_t> shape_of(const Node& node, const Value& value) {
+  if (!value.meta) unsupported(node, "the sizes of '", value.name, "' are not known");
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
+    const graph::BatchExpr& size = value.meta->sizes[d];
+    if (d == 0 && size == graph::BatchExpr{1, 1, 0}) {
+      shape.push_back(runtime::kBatch);
+    } else if (size.constant() && d > 0) {
+      shape.push_back(size.offset);
+    } else {
+      unsupported(node, "expected '", value.name, "' to have the batch as dimension 0 and nowhere else");
+    }
+  }
+  if (shape.empty()) unsupported(node, "expected '", value.name, "' to have a batch dimension, got a scalar");
+  return shape;
+}
+
+namespace {
+
+using runtime::Activation;
+
+std::optional<Activation> activation_between(std::optional<double> low, std::optional<double> high) {
+  if (low != 0.0) return std::nullopt;
+  if (!high) return Activation::relu;
+  if (high == 6.0) return Activation::relu6;
+  return std::nullopt;
+}
+
+std::optional<double> constant_number(const Node& node, std::string_view name) {
+  const Argument& arg = node.arg(name);
+  if (arg.kind != Argument::Kind::literal || !arg.literal.isScalar()) return std::nullopt;
+  return arg.literal.toScalar().toDouble();
+}
+
+bool one_of(std::string_view op, std::initializer_list<std::string_view> ops) {
+  return std::ranges::find(ops, op) != ops.end();
+}
+
+bool same_sizes(const Value& a, const Value& b) {
+  return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
+}
+
+const Value* first_value(const Node& node) {
+  return node.args.empty() || !node.args[0].is_value() ? nullptr : node.args[0].value;
+}
+
+bool is_reshape(const Node& node) {
+  return one_of(node.op(), {"aten::view", "aten::reshape", "aten::flatten", "aten::squeeze",
+                            "aten::unsqueeze", "aten::_unsafe_view", "aten::view_as", "aten::reshape_as"});
+}
+
+}  // namespace
+
+std::optional<Activation> activation_of(const Node& node) {
+  if (node.kind() != Node::Kind::call) return std::nullopt;
+  const std::string_view op = node.op();
+  if (one_of(op, {"aten::relu", "aten::relu_"})) return Activation::relu;
+  if (one_of(op, {"aten::relu6", "aten::relu6_"})) return Activation::relu6;
+  if (one_of(op, {"aten::hardtanh", "aten::hardtanh_"})) {
+    return activation_between(constant_number(node, "min_val"), constant_number(node, "max_val"));
+  }
+  if (node.is("aten::clamp") && has_arg(node, "min") && !node.arg("min").is_value() &&
+      !node.arg("max").is_value()) {
+    return activation_between(constant_number(node, "min"), constant_number(node, "max"));
+  }
+  if (node.is("aten::clamp_min") && !node.arg("min").is_value()) {
+    return activation_between(constant_number(node, "min"), {});
+  }
+  return std::nullopt;
+}
+
+bool is_identity(const Node& node) {
+  if (node.kind() != Node::Kind::call || first_value(node) == nullptr || node.outputs().size() != 1)
+    return false;
+  if (one_of(node.op(),
+             {"aten::contiguous", "aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh"})) {
+    return true;
+  }
+  if (one_of(node.op(), {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout"})) {
+    return !bool_arg(node, "train");
+  }
+  const Value& x = *first_value(node);
+  const Value& y = *node.output();
+  if (node.is("aten::to")) return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
+  return is_reshape(node) && same_sizes(x, y);
+}
+
+bool is_flatten(const Node& node) {
+  if (node.kind() != Node::Kind::call || !is_reshape(node)) return false;
+  const Value* x = first_value(node);
+  const Value& y = *node.output();
+  if (x == nullptr || !x->meta || !y.meta || y.meta->sizes.size() != 2 || x->meta->sizes.empty())
+    return false;
+  int64_t rest = 1;
+  for (size_t d = 1; d < x->meta->sizes.size(); ++d) {
+    if (!x->meta->sizes[d].constant()) return false;
+    rest *= x->meta->sizes[d].offset;
+  }
+  return y.meta->sizes[0] == x->meta->sizes[0] && y.meta->sizes[1] == graph::BatchExpr{0, 1, rest};
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,64 @@
+#include "ulp/lower/ops.h"
+
+#include <array>
+#include <utility>
+
+namespace ulp::lowering {
+
+using graph::Node;
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Lowering>, 20> kTable = {{
+    {"aten::conv2d", lower_conv},
+    {"aten::linear", lower_linear},
+    {"aten::add", lower_add},
+    {"aten::relu", lower_activation},
+    {"aten::relu6", lower_activation},
+    {"aten::hardtanh", lower_activation},
+    {"aten::clamp", lower_activation},
+    {"aten::clamp_min", lower_activation},
+    {"aten::max_pool2d", lower_max_pool},
+    {"aten::avg_pool2d", lower_avg_pool},
+    {"aten::adaptive_avg_pool2d", lower_global_pool},
+    {"aten::mean", lower_mean},
+    {"aten::flatten", lower_reshape},
+    {"aten::view", lower_reshape},
+    {"aten::reshape", lower_reshape},
+    {"aten::squeeze", lower_reshape},
+    {"aten::softmax", lower_softmax},
+    {"aten::_softmax", lower_softmax},
+    {"ulp::quantize", lower_quantize},
+    {"ulp::dequantize", lower_dequantize},
+}};
+
+}  // namespace
+
+Lowering find_lowering(const Node& node) {
+  if (node.kind() != Node::Kind::call) return nullptr;
+  for (const auto& [op, lowering] : kTable) {
+    if (node.op() == op) return lowering;
+  }
+  return nullptr;
+}
+
+std::string supported_ops() {
+  std::string list;
+  for (const auto& [op, lowering] : kTable) {
+    if (op == "aten::_softmax") continue;
+    if (!list.empty()) list += ", ";
+    list += op.substr(op.find("::") + 2);
+  }
+  return list;
+}
+
+std::string hint_for(const Node& node) {
+  if (node.kind() == Node::Kind::module || node.is("ulp::fake_quantize")) {
+    return "observers and fake-quantizers do not run in an engine; call quant::convert first";
+  }
+  if (node.is("aten::batch_norm"))
+    return "only batch norm that directly follows a convolution or linear layer folds";
+  return "no lowering for this op";
+}
+
+}  // namespace ulp::lowering

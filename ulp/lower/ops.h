@@ -1,0 +1,43 @@
+// The table: which function turns a node (with what is fused to it) into steps.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ulp/lower/builder.h"
+#include "ulp/lower/fuse.h"
+
+namespace ulp::lowering {
+
+using Lowering = void (*)(Builder&, const Group&);
+
+/// Null when the op has no lowering.
+Lowering find_lowering(const graph::Node& node);
+/// The ops of the table, for messages.
+std::string supported_ops();
+/// A hint for ops that people meet often and that have no lowering; may be empty.
+std::string hint_for(const graph::Node& node);
+
+void lower_conv(Builder& builder, const Group& group);
+void lower_linear(Builder& builder, const Group& group);
+void lower_add(Builder& builder, const Group& group);
+void lower_activation(Builder& builder, const Group& group);
+void lower_max_pool(Builder& builder, const Group& group);
+void lower_avg_pool(Builder& builder, const Group& group);
+void lower_global_pool(Builder& builder, const Group& group);
+void lower_mean(Builder& builder, const Group& group);
+void lower_reshape(Builder& builder, const Group& group);
+void lower_softmax(Builder& builder, const Group& group);
+void lower_quantize(Builder& builder, const Group& group);
+void lower_dequantize(Builder& builder, const Group& group);
+
+/// Emits the step of a conv, linear or add (without its residual yet) with the group's residual, activation
+/// and quantize; decides the output's type from the inputs' type.
+void emit_compute(Builder& builder, const Group& group, runtime::Step step, runtime::DataType input_type,
+                  runtime::Layout layout);
+/// Emits a step that keeps type and scale of its input, in `form`, for the group's root.
+void emit_same(Builder& builder, const Group& group, runtime::Step step, const Form& form);
+/// Binds the quantize of a group whose result is held by some tensor already.
+void finish_quantize(Builder& builder, const Group& group);
+
+}  // namespace ulp::lowering

@@ -1,0 +1,104 @@
+#include "ulp/lower/shapes.h"
+
+#include <ATen/core/function_schema.h>
+
+#include <map>
+#include <string>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::lowering {
+
+using graph::Argument;
+using graph::BatchExpr;
+using graph::Graph;
+using graph::Node;
+using graph::TensorMeta;
+using graph::Value;
+
+namespace {
+
+bool is_tensor(const Node& node, const Value& value) {
+  if (node.kind() == Node::Kind::module) return true;
+  return node.kind() == Node::Kind::call &&
+         node.schema().returns().at(static_cast<size_t>(value.index)).type()->kind() ==
+             c10::TypeKind::TensorType;
+}
+
+std::vector<Value*> without_meta(const Graph& graph) {
+  std::vector<Value*> found;
+  for (const auto& node : graph.nodes()) {
+    for (const auto& value : node->outputs()) {
+      if (!value->meta && is_tensor(*node, *value)) found.push_back(value.get());
+    }
+  }
+  return found;
+}
+
+std::vector<at::Tensor> zeros_of(const Graph& graph, int64_t batch) {
+  std::vector<at::Tensor> inputs;
+  for (const Value* input : graph.inputs()) {
+    if (!input->meta) {
+      fail("lower.lower", "expected input '", input->name,
+           "' to have known sizes, got none; pass example inputs to lower()");
+    }
+    std::vector<int64_t> sizes;
+    for (const BatchExpr& size : input->meta->sizes) sizes.push_back(size.at(batch));
+    inputs.push_back(torch::zeros(sizes, input->meta->dtype));
+  }
+  return inputs;
+}
+
+/// A copy of the graph that returns the named values instead of its own result.
+graph::GraphModule probe_of(const Graph& graph, const std::vector<Value*>& wanted) {
+  const std::shared_ptr<Graph> copy = graph.clone();
+  std::map<std::string, Value*> by_name;
+  for (const auto& node : copy->nodes()) {
+    for (const auto& value : node->outputs()) by_name[value->name] = value.get();
+  }
+  std::vector<Argument> results;
+  for (const Value* value : wanted) results.emplace_back(by_name.at(value->name));
+  copy->set_output(Argument::tuple(std::move(results)));
+  return graph::GraphModule(copy);
+}
+
+}  // namespace
+
+void complete_shapes(Graph& graph) {
+  const std::vector<Value*> missing = without_meta(graph);
+  if (missing.empty()) return;
+  const torch::NoGradGuard no_grad;
+  graph::GraphModule probe = probe_of(graph, missing);
+  probe.eval();
+  const std::vector<at::Tensor> at2 = probe.forward_all(zeros_of(graph, 2));
+  const std::vector<at::Tensor> at3 = probe.forward_all(zeros_of(graph, 3));
+  for (size_t i = 0; i < missing.size(); ++i) {
+    TensorMeta meta{.dtype = at2.at(i).scalar_type(), .sizes = {}, .channels_last = false};
+    for (int64_t d = 0; d < at2[i].dim(); ++d) {
+      const int64_t slope = at3.at(i).size(d) - at2[i].size(d);
+      meta.sizes.push_back({slope, 1, at2[i].size(d) - 2 * slope});
+    }
+    missing[i]->meta = meta;
+  }
+}
+
+void set_input_shapes(Graph& graph, const std::vector<at::Tensor>& examples) {
+  const std::vector<Value*> inputs = graph.inputs();
+  if (inputs.size() != examples.size()) {
+    fail("lower.lower", "expected ", inputs.size(), " example inputs, got ", examples.size());
+  }
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() != Node::Kind::call && node->kind() != Node::Kind::module) continue;
+    for (const auto& value : node->outputs()) value->meta.reset();
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (examples[i].dim() < 1)
+      fail("lower.lower", "expected example ", i, " to have a batch dimension, got a scalar");
+    TensorMeta meta{.dtype = examples[i].scalar_type(), .sizes = {{1, 1, 0}}, .channels_last = false};
+    for (int64_t d = 1; d < examples[i].dim(); ++d) meta.sizes.push_back({0, 1, examples[i].size(d)});
+    inputs[i]->meta = meta;
+  }
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,19 @@
+// The sizes of every value, in terms of the batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::lowering {
+
+/// Fills in what passes left without metadata by running the graph (in eval mode, without gradients) on zeros
+/// of the input's sizes at two batch sizes. Throws ulp::Error when an input itself has no known sizes.
+void complete_shapes(graph::Graph& graph);
+
+/// Gives the inputs the examples' sizes, dimension 0 free, and forgets all others.
+void set_input_shapes(graph::Graph& graph, const std::vector<at::Tensor>& examples);
+
+}  // namespace ulp::lowering

@@ -1,0 +1,222 @@
+// Ops that keep the type and scale of their input: activations that stand alone, pooling, reshapes; softmax;
+// and the quantize and dequantize nodes that are not part of another step.
+#include <algorithm>
+
+#include "ulp/lower/ops.h"
+#include "ulp/lower/weights.h"
+
+namespace ulp::lowering {
+
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+using runtime::Window;
+
+namespace {
+
+Step step_of(runtime::Op op, const Node& node) {
+  Step step;
+  step.op = op;
+  step.name = node.name();
+  return step;
+}
+
+const Value* image_arg(const Node& node) {
+  const Value* x = value_arg(node, "self");
+  const std::vector<int64_t> shape = shape_of(node, *x);
+  if (shape.size() != 4)
+    unsupported(node, "expected an input [N, C, H, W], got ", shape.size(), " dimensions");
+  return x;
+}
+
+/// 8 bits stay 8 bits; the rest is in the inner float type.
+Form kept_form(Builder& builder, const Node& node, const Value* x) {
+  Form form = builder.form_of(node, x);
+  form.layout = inner_layout(shape_of(node, *x).size());
+  if (form.type != DataType::u8) form = {builder.float_type(), form.layout};
+  return form;
+}
+
+/// A mean of 8-bit codes is rounded to codes; that is what the graph does only where it quantizes the mean
+/// with the scale of the input. Elsewhere the mean is taken in float.
+Form mean_form(Builder& builder, const Group& group, const Value* x) {
+  const Node& node = *group.root;
+  const Form form = kept_form(builder, node, x);
+  if (form.type != DataType::u8) return form;
+  if (group.quantize != nullptr) {
+    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
+    if (wanted.scale == form.scale && wanted.zero_point == form.zero_point) return form;
+  }
+  return {builder.float_type(), form.layout};
+}
+
+void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) {
+  const Form form = mean_form(builder, group, x);
+  step.inputs = {builder.as(*group.root, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+Window whole_windows(const Node& node, const std::vector<int64_t>& in, Pair out) {
+  if (out.h < 1 || out.w < 1 || in[2] % out.h != 0 || in[3] % out.w != 0) {
+    unsupported(node, "expected an output size that divides the input's ", in[2], " x ", in[3], ", got ",
+                out.h, " x ", out.w);
+  }
+  const int64_t h = in[2] / out.h, w = in[3] / out.w;
+  return {.kernel_h = h, .kernel_w = w, .stride_h = h, .stride_w = w};
+}
+
+}  // namespace
+
+void emit_same(Builder& builder, const Group& group, Step step, const Form& form) {
+  const Node& node = *group.root;
+  const bool u8 = form.type == DataType::u8 && group.quantize != nullptr;
+  const Value* made = u8 ? group.quantize->output() : group.result;
+  builder.bind(made, builder.emit(std::move(step), made->name, form, shape_of(node, *group.result)));
+  if (!u8) finish_quantize(builder, group);
+}
+
+void lower_activation(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const std::optional<runtime::Activation> activation = activation_of(node);
+  if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
+  const Value* x = node.args.at(0).value;
+  Form form = kept_form(builder, node, x);
+  // 6 is seldom a multiple of the scale.
+  if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
+    form = {DataType::f32, form.layout};
+  Step step = step_of(runtime::Op::relu, node);
+  step.activation = *activation;
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+void lower_max_pool(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = image_arg(node);
+  const Pair kernel = pair_arg(node, "kernel_size"), stride = pair_arg(node, "stride", kernel),
+             pad = pair_arg(node, "padding"), dilation = pair_arg(node, "dilation");
+  Step step = step_of(runtime::Op::max_pool, node);
+  step.window = {.kernel_h = kernel.h,
+                 .kernel_w = kernel.w,
+                 .stride_h = stride.h,
+                 .stride_w = stride.w,
+                 .pad_h = pad.h,
+                 .pad_w = pad.w,
+                 .dilation_h = dilation.h,
+                 .dilation_w = dilation.w,
+                 .ceil_mode = bool_arg(node, "ceil_mode")};
+  const Form form = kept_form(builder, node, x);
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+void lower_avg_pool(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = image_arg(node);
+  if (!node.arg("divisor_override").is_none()) unsupported(node, "expected no divisor_override");
+  const Pair kernel = pair_arg(node, "kernel_size"), stride = pair_arg(node, "stride", kernel),
+             pad = pair_arg(node, "padding");
+  Step step = step_of(runtime::Op::avg_pool, node);
+  step.window = {.kernel_h = kernel.h,
+                 .kernel_w = kernel.w,
+                 .stride_h = stride.h,
+                 .stride_w = stride.w,
+                 .pad_h = pad.h,
+                 .pad_w = pad.w,
+                 .ceil_mode = bool_arg(node, "ceil_mode"),
+                 .count_include_pad = bool_arg(node, "count_include_pad")};
+  emit_mean(builder, group, std::move(step), x);
+}
+
+void lower_global_pool(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = image_arg(node);
+  const Pair out = pair_arg(node, "output_size");
+  if (out.h == 1 && out.w == 1) {
+    emit_mean(builder, group, step_of(runtime::Op::global_avg_pool, node), x);
+    return;
+  }
+  Step step = step_of(runtime::Op::avg_pool, node);
+  step.window = whole_windows(node, shape_of(node, *x), out);
+  emit_mean(builder, group, std::move(step), x);
+}
+
+void lower_mean(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (!has_arg(node, "dim"))
+    unsupported(node, "expected the mean over H and W, got the mean over everything");
+  const Value* x = image_arg(node);
+  std::vector<int64_t> dims = ints_arg(node, "dim");
+  for (int64_t& dim : dims) dim += dim < 0 ? 4 : 0;
+  std::ranges::sort(dims);
+  if (dims != std::vector<int64_t>{2, 3}) unsupported(node, "expected the mean over dimensions 2 and 3");
+  if (bool_arg(node, "keepdim")) {
+    emit_mean(builder, group, step_of(runtime::Op::global_avg_pool, node), x);
+    return;
+  }
+  const Form form = mean_form(builder, group, x);
+  const std::vector<int64_t> shape = shape_of(node, *x);
+  Step pool = step_of(runtime::Op::global_avg_pool, node);
+  pool.inputs = {builder.as(node, x, form)};
+  Step flatten = step_of(runtime::Op::flatten, node);
+  flatten.inputs = {
+      builder.emit(std::move(pool), node.output()->name + ".pool", form, {shape[0], shape[1], 1, 1})};
+  Form plain = form;
+  plain.layout = Layout::plain;
+  emit_same(builder, group, std::move(flatten), plain);
+}
+
+void lower_reshape(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "self");
+  if (!is_flatten(node)) unsupported(node, "expected a reshape to [N, all the rest]");
+  // A reshape moves bytes only: any type and layout will do as it is.
+  Form form = builder.form_of(node, x);
+  Step step = step_of(runtime::Op::flatten, node);
+  step.inputs = {builder.as(node, x, form)};
+  form.layout = Layout::plain;
+  emit_same(builder, group, std::move(step), form);
+}
+
+void lower_softmax(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "self");
+  const auto rank = static_cast<int64_t>(shape_of(node, *x).size());
+  const int64_t dim = int_arg(node, "dim");
+  if (rank < 2 || (dim != rank - 1 && dim != -1)) {
+    unsupported(node, "expected softmax over the last of two or more dimensions, got dimension ", dim);
+  }
+  const Form form{DataType::f32, Layout::plain};
+  Step step = step_of(runtime::Op::softmax, node);
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+void lower_quantize(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = node.args.at(0).value;
+  if (x == nullptr) unsupported(node, "expected to quantize a tensor of the graph");
+  Form form = quantizer_form(builder.graph(), node);
+  // A reshape keeps plain order; codes of this scale that are there already stay where they are.
+  const Form held = builder.form_of(node, x);
+  if (held.type == DataType::u8 && held.scale == form.scale && held.zero_point == form.zero_point)
+    form = held;
+  builder.bind(node.output(), builder.as(node, x, form));
+}
+
+void lower_dequantize(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (is_quantized_constant(builder.graph(), node.output())) return;  // read by the layer it belongs to
+  const Value* codes = value_arg(node, "q");
+  const Form form = builder.form_of(node, codes);
+  const at::Tensor scale = builder.graph().attribute_tensor(value_arg(node, "scale"));
+  if (form.type != DataType::u8 || !scale.defined() || scale.numel() != 1 ||
+      scale.to(at::kFloat).item<float>() != form.scale) {
+    unsupported(node, "expected the scale of the ulp::quantize before it");
+  }
+  builder.alias(node.output(), codes);
+}
+
+}  // namespace ulp::lowering

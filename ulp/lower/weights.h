@@ -1,0 +1,26 @@
+// Weights and biases of convolutions and linear layers, float or quantized, as constants of the plan.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ulp/lower/builder.h"
+
+namespace ulp::lowering {
+
+/// ulp::quantize of an activation, in the engine's terms: codes u8 in [0, 255].
+Form quantizer_form(const graph::Graph& graph, const graph::Node& quantize);
+
+/// True when the value is ulp::dequantize of stored codes.
+bool is_quantized_constant(const graph::Graph& graph, const graph::Value* value);
+
+/// Adds "weight" (f32 or bf16) and "bias" (f32) of a float layer to the step.
+void add_float_constants(Builder& builder, const graph::Node& node, runtime::DataType type,
+                         runtime::Step& step);
+
+/// Adds "weight" (i8), "weight_scale" and "bias" (i32, of scale input_scale * weight_scale[c]) of an 8-bit
+/// layer.
+void add_quantized_constants(Builder& builder, const graph::Node& node, float input_scale,
+                             runtime::Step& step);
+
+}  // namespace ulp::lowering
