@@ -43,7 +43,7 @@ Form Builder::form_of(const Node& reader, const Value* value) const {
   return form(at->second.front());
 }
 
-int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted) {
+int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, const std::string& name) {
   form_of(reader, value);
   std::vector<int32_t>& held = tensors_.at(resolve(value));
   for (const int32_t tensor : held) {
@@ -57,7 +57,7 @@ int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted) 
                        (made.scale != wanted.scale || made.zero_point != wanted.zero_point);
   int32_t from = held.front();
   if (by_float || rescale) from = as(reader, value, {DataType::f32, wanted.layout});
-  const int32_t tensor = convert(from, wanted);
+  const int32_t tensor = convert(from, wanted, name);
   held.push_back(tensor);
   return tensor;
 }
@@ -66,10 +66,12 @@ int32_t Builder::as_float(const Node& reader, const Value* value) {
   return as(reader, value, {float_type_, inner_layout(shape_of(reader, *value).size())});
 }
 
-int32_t Builder::convert(int32_t tensor, const Form& wanted) {
+int32_t Builder::convert(int32_t tensor, const Form& wanted, std::string name) {
   const runtime::TensorInfo from = plan_.tensors[static_cast<size_t>(tensor)];
-  std::string name = from.name + "." + runtime::to_string(wanted.type);
-  if (wanted.layout != from.layout) name += wanted.layout == Layout::nhwc ? ".nhwc" : ".nchw";
+  if (name.empty()) {
+    name = from.name + "." + runtime::to_string(wanted.type);
+    if (wanted.layout != from.layout) name += wanted.layout == Layout::nhwc ? ".nhwc" : ".nchw";
+  }
   Step step;
   step.op = runtime::Op::convert;
   step.name = name;

@@ -42,8 +42,10 @@ class Builder {
   bool bound(const graph::Value* value) const;
   /// The form in which the value was produced. Throws Unsupported for `reader` when the value is a parameter.
   Form form_of(const graph::Node& reader, const graph::Value* value) const;
-  /// The tensor holding the value in this form; adds a convert step on first need.
-  int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form);
+  /// The tensor holding the value in this form; adds a convert step on first need, with an output of this
+  /// name.
+  int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form,
+             const std::string& name = "");
   /// as() in the inner float form.
   int32_t as_float(const graph::Node& reader, const graph::Value* value);
 
@@ -57,7 +59,7 @@ class Builder {
  private:
   const graph::Value* resolve(const graph::Value* value) const;
   Form form(int32_t tensor) const;
-  int32_t convert(int32_t tensor, const Form& form);
+  int32_t convert(int32_t tensor, const Form& form, std::string name);
 
   graph::Graph& graph_;
   runtime::DataType float_type_;

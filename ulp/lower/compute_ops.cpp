@@ -21,9 +21,9 @@ bool read_as_f32(const graph::Graph& graph, const Value* value) {
   });
 }
 
-DataType output_type(const Builder& builder, const Group& group, DataType input_type, bool u8_result) {
+DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
   if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
-  if (group.quantize != nullptr || read_as_f32(const_cast<Builder&>(builder).graph(), group.result)) {
+  if (group.quantize != nullptr || read_as_f32(builder.graph(), group.result)) {
     return DataType::f32;
   }
   return input_type;
@@ -56,7 +56,8 @@ std::string layer_name(const Node& node) {
 void finish_quantize(Builder& builder, const Group& group) {
   if (group.quantize == nullptr) return;
   const Form form = quantizer_form(builder.graph(), *group.quantize);
-  builder.bind(group.quantize->output(), builder.as(*group.quantize, group.result, form));
+  const Value* codes = group.quantize->output();
+  builder.bind(codes, builder.as(*group.quantize, group.result, form, codes->name));
 }
 
 void emit_compute(Builder& builder, const Group& group, Step step, DataType input_type, Layout layout) {

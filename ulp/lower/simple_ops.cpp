@@ -203,7 +203,7 @@ void lower_quantize(Builder& builder, const Group& group) {
   const Form held = builder.form_of(node, x);
   if (held.type == DataType::u8 && held.scale == form.scale && held.zero_point == form.zero_point)
     form = held;
-  builder.bind(node.output(), builder.as(node, x, form));
+  builder.bind(node.output(), builder.as(node, x, form, node.output()->name));
 }
 
 void lower_dequantize(Builder& builder, const Group& group) {

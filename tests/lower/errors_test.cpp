@@ -1,0 +1,116 @@
+// What cannot be lowered is named, all of it at once.
+#include <gtest/gtest.h>
+
+#include "support.h"
+#include "ulp/base/error.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/models/registry.h"
+
+namespace ulp::test {
+namespace {
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+}
+
+std::string lowering_error(const std::function<at::Tensor(const at::Tensor&)>& body,
+                           const at::Tensor& example) {
+  auto net = std::make_shared<Net>();
+  net->body = body;
+  auto module = captured(net, example);
+  return error_of([&] { lower(*module); });
+}
+
+TEST(LowerErrors, NamesOpNodeAndWhatIsSupported) {
+  expect_words(lowering_error([](const at::Tensor& x) { return torch::sigmoid(x); }, torch::randn({2, 5})),
+               {"[lower.lower]", "aten::sigmoid", "conv2d", "linear", "1 node"});
+}
+
+TEST(LowerErrors, NamesEveryNodeOnce) {
+  const std::string text = lowering_error(
+      [](const at::Tensor& x) { return torch::relu(torch::sigmoid(torch::tanh(x))); }, torch::randn({2, 5}));
+  expect_words(text, {"aten::sigmoid", "aten::tanh", "2 nodes"});
+}
+
+TEST(LowerErrors, NamesTheModule) {
+  auto net = std::make_shared<Net>();
+  auto up = net->add("up", torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(3, 4, 2).stride(2)));
+  net->body = [=](const at::Tensor& x) mutable { return up->forward(x); };
+  auto module = captured(net, torch::randn({2, 3, 4, 4}));
+  expect_words(error_of([&] { lower(*module); }), {"aten::conv_transpose2d", "in up"});
+}
+
+TEST(LowerErrors, UNetNamesItsTransposedConvolutions) {
+  auto net = models::make_model("unet", {.in_channels = 3, .num_classes = 2, .image_size = 16});
+  auto module = captured(net, torch::randn({2, 3, 16, 16}));
+  expect_words(error_of([&] { lower(*module); }), {"aten::conv_transpose2d", "aten::cat", "up.0"});
+}
+
+TEST(LowerErrors, StringPadding) {
+  auto net = std::make_shared<Net>();
+  auto conv = net->add("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 2).padding(torch::kSame)));
+  net->body = [=](const at::Tensor& x) mutable { return conv->forward(x); };
+  auto module = captured(net, torch::randn({2, 3, 4, 4}));
+  expect_words(error_of([&] { lower(*module); }), {"padding", "conv"});
+}
+
+TEST(LowerErrors, SumWithANumberAndABroadcast) {
+  expect_words(lowering_error([](const at::Tensor& x) { return x + 1; }, torch::randn({2, 5})),
+               {"aten::add"});
+  expect_words(lowering_error([](const at::Tensor& x) { return x + torch::relu(x).narrow(1, 0, 1); },
+                              torch::randn({2, 5})),
+               {"aten::add", "aten::narrow"});
+}
+
+TEST(LowerErrors, SoftmaxOverAnotherDimension) {
+  expect_words(
+      lowering_error([](const at::Tensor& x) { return torch::softmax(x, 1); }, torch::randn({2, 5, 3})),
+      {"softmax", "last"});
+}
+
+TEST(LowerErrors, ReshapeThatMovesTheBatch) {
+  expect_words(lowering_error(
+                   [](const at::Tensor& x) {
+                     return x.view({-1, 4});
+                   },
+                   torch::randn({2, 3, 4})),
+               {"aten::view"});
+}
+
+TEST(LowerErrors, BatchNormWithNothingToFoldInto) {
+  auto net = std::make_shared<Net>();
+  auto norm = net->add("norm", torch::nn::BatchNorm2d(3));
+  net->body = [=](const at::Tensor& x) mutable { return norm->forward(x); };
+  auto module = captured(net, torch::randn({2, 3, 4, 4}));
+  expect_words(error_of([&] { lower(*module); }), {"aten::batch_norm", "norm", "folds"});
+}
+
+TEST(LowerErrors, IntegerInput) {
+  auto net = std::make_shared<Net>();
+  auto table = net->add("table", torch::nn::Embedding(10, 4));
+  net->body = [=](const at::Tensor& x) mutable { return table->forward(x); };
+  auto module = captured(net, torch::zeros({2, 3}, torch::kLong));
+  expect_words(error_of([&] { lower(*module); }), {"f32 input"});
+}
+
+TEST(LowerErrors, WrongInputSizesForAnEngine) {
+  auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) { return torch::relu(x); };
+  runtime::Engine engine(lower(*captured(net, torch::randn({2, 5}))));
+  expect_words(error_of([&] { run_engine(engine, torch::randn({2, 6})); }), {"[2, 5]", "[2, 6]"});
+  expect_words(error_of([&] { run_engine_all(engine, {}); }), {"1 inputs", "got 0"});
+}
+
+}  // namespace
+}  // namespace ulp::test

@@ -1,0 +1,164 @@
+// Quantized networks: every step of the engine against the graph with explicit quantize and dequantize nodes.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/models/registry.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+namespace {
+
+using runtime::DataType;
+using runtime::TensorInfo;
+
+std::shared_ptr<graph::GraphModule> quantized(const std::string& name, int64_t channels, int64_t size) {
+  torch::manual_seed(8);
+  const torch::NoGradGuard no_grad;
+  auto model = models::make_model(name, {.in_channels = channels, .num_classes = 10, .image_size = size});
+  randomize_batch_norms(*model);
+  auto module = captured(model, torch::randn({2, channels, size, size}));
+  auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  for (int i = 0; i < 2; ++i) prepared->forward(torch::randn({8, channels, size, size}));
+  return quant::convert(prepared);
+}
+
+/// How far two tensors are apart, in units of `step`.
+struct Distance {
+  int64_t elements = 0, different = 0;
+  double largest = 0;
+  void add(const at::Tensor& a, const at::Tensor& b, double step) {
+    const at::Tensor steps = (a.to(at::kDouble) - b.to(at::kDouble)).abs() / step;
+    elements += steps.numel();
+    different += (steps > 0.5).sum().item<int64_t>();
+    largest = std::max(largest, steps.max().item<double>());
+  }
+  double share() const { return static_cast<double>(different) / static_cast<double>(elements); }
+};
+
+const TensorInfo& info(const runtime::Plan& plan, int32_t tensor) {
+  return plan.tensors[static_cast<size_t>(tensor)];
+}
+
+/// The graph's tensor in the form in which the plan holds it; codes when the graph has real numbers there.
+at::Tensor in_form(const at::Tensor& value, const TensorInfo& form) {
+  if (form.type != DataType::u8 || value.scalar_type() == at::kByte) return value;
+  return (value / form.scale).round().add(form.zero_point).clamp(0, 255).to(at::kByte);
+}
+
+/// One step of the last layer's output is the product of its input's scale and its mean weight scale.
+double step_of_sum(const runtime::Plan& plan, const runtime::Step& step) {
+  const runtime::Constant& scales = plan.constants.at(step.constants.at("weight_scale"));
+  const auto* data = reinterpret_cast<const float*>(scales.bytes.data());
+  const auto count = static_cast<int64_t>(scales.bytes.size() / sizeof(float));
+  return info(plan, step.inputs[0]).scale * *std::max_element(data, data + count);
+}
+
+struct ModelCase {
+  const char* name;
+  int64_t channels, size;
+};
+
+std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
+  return out << c.name;
+}
+
+class Int8 : public testing::TestWithParam<ModelCase> {
+ protected:
+  void SetUp() override {
+    const ModelCase& c = GetParam();
+    module = quantized(c.name, c.channels, c.size);
+    plan = lower(*module);
+    input = torch::randn({4, c.channels, c.size, c.size});
+  }
+
+  std::shared_ptr<graph::GraphModule> module;
+  runtime::Plan plan;
+  at::Tensor input;
+};
+
+/// Each step is given what the graph has at its inputs, so that one step's rounding does not hide another's
+/// error.
+TEST_P(Int8, EveryStepIsTheGraphsWithinOneCode) {
+  const std::map<std::string, at::Tensor> values = trace_values(*module, input);
+  Distance total;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const runtime::Plan part = only_step(plan, i);
+    const TensorInfo& y = info(plan, part.outputs[0]);
+    std::vector<at::Tensor> inputs;
+    for (const int32_t index : part.inputs) {
+      ASSERT_TRUE(values.contains(info(plan, index).name)) << info(plan, index).name << "\n" << listing(plan);
+      inputs.push_back(in_form(values.at(info(plan, index).name), info(plan, index)));
+    }
+    ASSERT_TRUE(values.contains(y.name)) << y.name << "\n" << listing(plan);
+    runtime::Engine engine(part);
+    const at::Tensor result = run_engine_all(engine, inputs).at(0);
+    Distance distance;
+    const bool codes = y.type == DataType::u8;
+    distance.add(result, in_form(values.at(y.name), y), codes ? 1.0 : step_of_sum(plan, plan.steps[i]));
+    EXPECT_LE(distance.largest, 1) << y.name;
+    total.add(result, in_form(values.at(y.name), y), codes ? 1.0 : step_of_sum(plan, plan.steps[i]));
+  }
+  EXPECT_LE(total.share(), 0.001);
+  RecordProperty("different", std::to_string(total.share()));
+}
+
+TEST_P(Int8, NoRoundTripThroughFloat) {
+  for (const runtime::Step& step : plan.steps) {
+    if (step.op == runtime::Op::conv || step.op == runtime::Op::linear) {
+      EXPECT_EQ(info(plan, step.inputs[0]).type, DataType::u8) << step.name;
+      const bool is_result = step.output == plan.outputs[0];
+      EXPECT_EQ(info(plan, step.output).type, is_result ? DataType::f32 : DataType::u8) << step.name;
+    }
+  }
+  EXPECT_LE(std::ranges::count(plan.steps, runtime::Op::convert, &runtime::Step::op), 1) << listing(plan);
+}
+
+TEST_P(Int8, WholeEngineFollowsTheGraph) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor expected = module->forward(input);
+  runtime::Engine engine(plan);
+  const at::Tensor result = run_engine(engine, input, 3);
+  const double step = step_of_sum(plan, plan.steps.back());
+  Distance distance;
+  distance.add(result, expected, step);
+  RecordProperty("largest", std::to_string(distance.largest));
+  RecordProperty("relative", std::to_string(relative_error(result, expected)));
+  EXPECT_LE(relative_error(result, expected), 0.02);
+}
+
+TEST_P(Int8, SavedAndLoadedGivesTheSameBits) {
+  const std::filesystem::path path =
+      std::filesystem::path(testing::TempDir()) / (std::string("lower_int8_") + GetParam().name + ".ulp");
+  plan.save(path);
+  runtime::Engine made(plan), loaded(path);
+  EXPECT_TRUE(torch::equal(run_engine(made, input), run_engine(loaded, input)));
+  std::filesystem::remove(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lower, Int8,
+                         testing::Values(ModelCase{"lenet5", 1, 28}, ModelCase{"mlp", 1, 28},
+                                         ModelCase{"resnet20", 3, 32}, ModelCase{"resnet18", 3, 64},
+                                         ModelCase{"resnet50", 3, 64}, ModelCase{"mobilenet_v2", 3, 64}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Int8File, IsAtMost27PercentOfF32) {
+  const std::filesystem::path folder = testing::TempDir();
+  auto small = quantized("resnet20", 1, 28);
+  torch::manual_seed(8);
+  auto model = models::make_model("resnet20", {.in_channels = 1, .num_classes = 10, .image_size = 28});
+  lower(*small).save(folder / "lower_i8.ulp");
+  lower(*captured(model, torch::randn({2, 1, 28, 28}))).save(folder / "lower_f32.ulp");
+  const auto i8 = static_cast<double>(std::filesystem::file_size(folder / "lower_i8.ulp"));
+  const auto f32 = static_cast<double>(std::filesystem::file_size(folder / "lower_f32.ulp"));
+  EXPECT_LE(i8 / f32, 0.27);
+  RecordProperty("ratio", std::to_string(i8 / f32));
+  std::filesystem::remove(folder / "lower_i8.ulp");
+  std::filesystem::remove(folder / "lower_f32.ulp");
+}
+
+}  // namespace
+}  // namespace ulp::test
