@@ -24,10 +24,10 @@ struct LowerOptions {
   enum class Precision : uint8_t { f32, bf16 };
   Precision precision = Precision::f32;
   /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
-  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::string> metadata = {};
   /// Receives one line per change and near miss of the passes and per fusion that was not possible; may be
   /// empty.
-  std::function<void(const std::string&)> report;
+  std::function<void(const std::string&)> report = {};
 };
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
