@@ -88,16 +88,22 @@ void set_input_shapes(Graph& graph, const std::vector<at::Tensor>& examples) {
   if (inputs.size() != examples.size()) {
     fail("lower.lower", "expected ", inputs.size(), " example inputs, got ", examples.size());
   }
+  bool changed = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (examples[i].dim() < 1) {
+      fail("lower.lower", "expected example ", i, " to have a batch dimension, got a scalar");
+    }
+    TensorMeta meta{.dtype = examples[i].scalar_type(), .sizes = {{1, 1, 0}}, .channels_last = false};
+    for (int64_t d = 1; d < examples[i].dim(); ++d) meta.sizes.push_back({0, 1, examples[i].size(d)});
+    const std::optional<TensorMeta>& captured = inputs[i]->meta;
+    if (captured && captured->dtype == meta.dtype && captured->sizes == meta.sizes) continue;
+    inputs[i]->meta = meta;
+    changed = true;
+  }
+  if (!changed) return;
   for (const auto& node : graph.nodes()) {
     if (node->kind() != Node::Kind::call && node->kind() != Node::Kind::module) continue;
     for (const auto& value : node->outputs()) value->meta.reset();
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (examples[i].dim() < 1)
-      fail("lower.lower", "expected example ", i, " to have a batch dimension, got a scalar");
-    TensorMeta meta{.dtype = examples[i].scalar_type(), .sizes = {{1, 1, 0}}, .channels_last = false};
-    for (int64_t d = 1; d < examples[i].dim(); ++d) meta.sizes.push_back({0, 1, examples[i].size(d)});
-    inputs[i]->meta = meta;
   }
 }
 

@@ -13,7 +13,7 @@ namespace ulp::lowering {
 /// of the input's sizes at two batch sizes. Throws ulp::Error when an input itself has no known sizes.
 void complete_shapes(graph::Graph& graph);
 
-/// Gives the inputs the examples' sizes, dimension 0 free, and forgets all others.
+/// Gives the inputs the examples' sizes, dimension 0 free; forgets all others unless nothing changed.
 void set_input_shapes(graph::Graph& graph, const std::vector<at::Tensor>& examples);
 
 }  // namespace ulp::lowering
