@@ -1,0 +1,69 @@
+#include "cli/command.h"
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+
+namespace ulp::cli {
+
+namespace {
+
+bool utf8_locale() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') {
+      const std::string text = value;
+      return text.find("UTF-8") != std::string::npos || text.find("utf8") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::string& examples, CommonFlags& flags) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->add_flag("--json", flags.json, "Print the result as JSON on stdout");
+  command->add_option("--threads", flags.threads, "Threads to compute with (0: one per core)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->footer("Examples:\n" + examples);
+  return command;
+}
+
+void apply(const CommonFlags& flags) {
+  if (flags.threads > 0) at::set_num_threads(flags.threads);
+}
+
+void print_json(const nlohmann::json& json) {
+  std::cout << json.dump(2) << std::endl;
+}
+
+void print_table(const report::Table& table) {
+  std::cout << report::to_text(table, {.unicode = utf8_locale()}) << std::flush;
+}
+
+nlohmann::json to_json(const report::Table& table) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& cells : table.rows) {
+    nlohmann::json row;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const report::Column& column = table.columns[i];
+      const std::string key = column.unit.empty() ? column.name : column.name + " [" + column.unit + "]";
+      if (const auto* number = std::get_if<double>(&cells[i])) {
+        row[key] = *number;
+      } else if (const auto* text = std::get_if<std::string>(&cells[i])) {
+        row[key] = *text;
+      } else {
+        row[key] = nullptr;
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace ulp::cli

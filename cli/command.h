@@ -1,0 +1,47 @@
+// What every subcommand shares: the flags --json and --threads, and how results and errors are shown.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ulp/report/table.h"
+
+namespace ulp::cli {
+
+/// Documented exit codes.
+enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kBadFile = 3, kInterrupted = 130 };
+
+/// Flags that each subcommand takes.
+struct CommonFlags {
+  bool json = false;
+  int threads = 0;
+};
+
+/// Makes a subcommand with its common flags and a footer of examples.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::string& examples, CommonFlags& flags);
+
+/// Applies --threads to LibTorch. Called first by every command that computes.
+void apply(const CommonFlags& flags);
+
+/// Prints JSON, indented, to stdout.
+void print_json(const nlohmann::json& json);
+/// Prints a table to stdout, plain ASCII where the locale is not UTF-8.
+void print_table(const report::Table& table);
+/// Rows as objects keyed by column names; missing cells are null.
+nlohmann::json to_json(const report::Table& table);
+
+// One per file of this folder; each registers a subcommand whose callback runs it.
+void add_bench(CLI::App& app);
+void add_demo(CLI::App& app);
+void add_devices(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_formats(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_lower(CLI::App& app);
+void add_quantize(CLI::App& app);
+void add_run(CLI::App& app);
+void add_train(CLI::App& app);
+
+}  // namespace ulp::cli

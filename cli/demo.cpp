@@ -1,0 +1,49 @@
+// ulp demo: the main job on Fashion-MNIST.
+#include "ulp/train/demo.h"
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "ulp/models/registry.h"
+
+namespace ulp::cli {
+
+namespace {
+
+struct Flags : CommonFlags, train::DemoOptions {};
+
+void run(const Flags& flags) {
+  apply(flags);
+  const report::Report report = train::run_demo(flags);
+  if (flags.json) return print_json(nlohmann::json::parse(report.to_json()));
+  std::cout << report.to_text() << "\nReport: " << (flags.out / "report.html").string() << '\n';
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = add_command(
+      app, "demo",
+      "The main job on Fashion-MNIST: train in fp32, bf16 and fp16, quantize, lower, evaluate, measure, "
+      "report",
+      "  ulp demo\n  ulp demo --quick --out /tmp/demo\n  ulp demo --model resnet20 --epochs 10 --json\n",
+      *flags);
+  command->add_flag("--quick", flags->quick, "A few hundred steps: under a minute");
+  command->add_option("-o,--out", flags->out, "Folder for model, engines, report.json and report.html")
+      ->capture_default_str();
+  command->add_option("--data", flags->data, "fashion-mnist, or a folder with the four IDX files")
+      ->capture_default_str();
+  command->add_option("--model", flags->model, "Reference network")
+      ->check(CLI::IsMember(models::model_names()))
+      ->capture_default_str();
+  command->add_option("--epochs", flags->epochs, "Epochs of the fp32 and bf16 runs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "Seed of weights, order and augmentation")
+      ->capture_default_str();
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace ulp::cli

@@ -1,0 +1,54 @@
+// ulp lower: a trained model -> an engine file in fp32 or bf16.
+#include "ulp/lower/lower.h"
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "ulp/train/model_file.h"
+
+namespace ulp::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  std::string model, out;
+  std::string precision = "fp32";
+  bool verbose = false;
+  ScriptShape shape;
+};
+
+void run(const Flags& flags) {
+  apply(flags);
+  check_writable(flags.out);
+  train::LoadedModel model = train::load_model_file(flags.model, flags.shape.spec());
+  LowerOptions options;
+  options.precision =
+      flags.precision == "bf16" ? LowerOptions::Precision::bf16 : LowerOptions::Precision::f32;
+  options.metadata[train::kModelSpecKey] = model.spec.to_json();
+  if (flags.verbose) options.report = [](const std::string& line) { std::cerr << line << '\n'; };
+  const runtime::Plan plan = lower(*model.graph, options);
+  plan.save(flags.out);
+  report_written(flags, plan, flags.out);
+}
+
+}  // namespace
+
+void add_lower(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = add_command(app, "lower", "Turn a trained model into an engine file in fp32 or bf16",
+                                  "  ulp lower model.safetensors --precision bf16 --out model.ulp\n"
+                                  "  ulp lower scripted.pt --shape 3,224,224 --out model.ulp\n",
+                                  *flags);
+  command->add_option("model", flags->model, "A file of `ulp train`, or a TorchScript file")->required();
+  command->add_option("-o,--out", flags->out, "Engine file to write")->required();
+  command->add_option("--precision", flags->precision, "Arithmetic of the engine")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->add_flag("-v,--verbose", flags->verbose, "Say what was fused, and what was not and why");
+  flags->shape.add_to(*command);
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace ulp::cli

@@ -1,0 +1,75 @@
+// ulp: one command-line tool over both libraries.
+#include <c10/util/Exception.h>
+
+#include <iostream>
+
+#include "cli/command.h"
+#include "ulp/base/error.h"
+#include "ulp/base/interrupt.h"
+
+namespace {
+
+using namespace ulp::cli;
+
+/// One line on stderr; LibTorch's messages carry a stack trace after the first line.
+int report(const std::string& text, int code) {
+  std::cout.flush();
+  std::cerr << "ulp: " << text.substr(0, text.find('\n')) << std::endl;
+  return code;
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::string path = at == &app ? "ulp" : "ulp " + at->get_name();
+  return report(std::string(error.what()) + " (see `" + path + " --help`)", kUsage);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"ulp trains LibTorch models in low precision, makes them small and runs them fast."};
+  app.name("ulp");
+  app.set_version_flag("--version", "ulp " ULP_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 ok, 1 failed, 2 usage, 3 bad input file, 130 interrupted.\nStart with: ulp demo "
+      "--quick");
+  for (auto add : {add_demo, add_train, add_eval, add_quantize, add_lower, add_run, add_bench, add_inspect,
+                   add_devices, add_formats}) {
+    add(app);
+  }
+  const auto named = [&](CLI::App* command) { return argc > 1 && command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
+    return report("unknown command '" + std::string(argv[1]) + "' (see `ulp --help`)", kUsage);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  // A full disk or a closed pipe shows only when the buffer is written.
+  if (!std::cout.flush()) return report("could not write to stdout", kFailed);
+  return kOk;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ulp::catch_interrupts();
+  try {
+    return run(argc, argv);
+  } catch (const ulp::Interrupted&) {
+    return report("interrupted", kInterrupted);
+  } catch (const ulp::FileError& error) {
+    return report(error.what(), kBadFile);
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace(), kFailed);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailed);
+  }
+}

@@ -1,0 +1,57 @@
+#include "cli/model_flags.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "ulp/base/error.h"
+
+namespace ulp::cli {
+
+namespace fs = std::filesystem;
+
+void ScriptShape::add_to(CLI::App& command) {
+  command.add_option("--shape", shape, "TorchScript: channels,height,width of an image")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--normalize", normalize, "TorchScript: mean,std of pixels in [0, 1]")
+      ->delimiter(',')
+      ->expected(2)
+      ->capture_default_str();
+}
+
+train::ModelSpec ScriptShape::spec() const {
+  if (shape[1] != shape[2])
+    fail("cli", "expected square images, got --shape ", shape[0], ',', shape[1], ',', shape[2]);
+  train::ModelSpec spec;
+  spec.in_channels = shape[0];
+  spec.image_size = shape[1];
+  spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);
+  spec.std.assign(static_cast<size_t>(shape[0]), normalize[1]);
+  return spec;
+}
+
+void add_data_option(CLI::App& command, std::string& data) {
+  command.add_option("--data", data, "fashion-mnist, or a folder with the four IDX files")
+      ->capture_default_str();
+}
+
+void check_writable(const std::string& path) {
+  fs::path folder = fs::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  if (!fs::is_directory(folder))
+    fail("cli", "the folder '", folder.string(), "' of the output file does not exist");
+  if (::access(folder.c_str(), W_OK) != 0) fail("cli", "no permission to write into '", folder.string(), "'");
+  if (fs::is_directory(path)) fail("cli", "the output '", path, "' is a folder");
+}
+
+void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path) {
+  const auto bytes = fs::file_size(path);
+  if (flags.json) return print_json({{"file", path}, {"bytes", bytes}, {"steps", plan.steps.size()}});
+  std::cout << "wrote " << path << ": " << plan.steps.size() << " steps, " << bytes << " bytes\n";
+}
+
+}  // namespace ulp::cli

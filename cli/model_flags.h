@@ -1,0 +1,33 @@
+// Flags and checks that the commands on models and data share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "ulp/io/dataset.h"
+#include "ulp/report/progress.h"
+#include "ulp/runtime/plan.h"
+#include "ulp/train/model_file.h"
+
+namespace ulp::cli {
+
+/// --shape and --normalize: what a TorchScript file does not say itself.
+struct ScriptShape {
+  std::vector<int64_t> shape = {1, 28, 28};
+  std::vector<double> normalize = {0.2860, 0.3530};
+  void add_to(CLI::App& command);
+  train::ModelSpec spec() const;
+};
+
+/// --data: a data set's name or a folder with the four IDX files.
+void add_data_option(CLI::App& command, std::string& data);
+
+/// Throws ulp::Error now, before hours of work, if the folder of an output file does not exist or cannot be
+/// written to.
+void check_writable(const std::string& path);
+/// "wrote model.ulp: 17 steps, 712,345 bytes", or the same as JSON.
+void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path);
+
+}  // namespace ulp::cli

@@ -1,0 +1,96 @@
+#include "tool.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+namespace ulp::test {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+int code_of(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string big_endian(uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+/// Class c is a bright bar in row 2 c + 4, on noise.
+void write_split(const fs::path& folder, const std::string& prefix, int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string images = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
+  std::string labels = big_endian(0x801) + big_endian(count);
+  for (int i = 0; i < count; ++i) {
+    const int label = static_cast<int>(random() % 10);
+    labels += static_cast<char>(label);
+    for (int pixel = 0; pixel < 28 * 28; ++pixel) {
+      images += static_cast<char>(pixel / 28 == 2 * label + 4 ? 255 : random() % 64);
+    }
+  }
+  write_file(folder / (prefix + "-images-idx3-ubyte"), images);
+  write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+void write_file(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+Workshop::Workshop() {
+  std::string name = (fs::temp_directory_path() / "ulp_cli_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  folder_ = name;
+}
+
+Workshop::~Workshop() {
+  fs::remove_all(folder_);
+}
+
+Outcome Workshop::ulp(const std::string& args, const std::string& before) const {
+  const std::string command = "cd '" + folder_.string() + "' && " + before + " '" ULP_TOOL "' " + args +
+                              " >.stdout 2>.stderr </dev/null";
+  Outcome outcome;
+  outcome.code = code_of(std::system(("bash -c \"" + command + "\"").c_str()));
+  outcome.out = read_file(folder_ / ".stdout");
+  outcome.err = read_file(folder_ / ".stderr");
+  return outcome;
+}
+
+pid_t Workshop::start(const std::string& args) const {
+  const pid_t process = ::fork();
+  if (process != 0) return process;
+  const std::string command =
+      "cd '" + folder_.string() + "' && exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
+  ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
+  ::_exit(127);
+}
+
+int Workshop::wait(pid_t process) {
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  return code_of(status);
+}
+
+void Workshop::make_data(const std::string& name, int train_images, int test_images) const {
+  fs::create_directories(folder_ / name);
+  write_split(folder_ / name, "train", train_images, 1);
+  write_split(folder_ / name, "t10k", test_images, 2);
+}
+
+}  // namespace ulp::test

@@ -1,0 +1,42 @@
+// Runs the tool as a user would and keeps what it printed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ulp::test {
+
+struct Outcome {
+  int code = -1;  ///< exit code; 128 + n for signal n
+  std::string out, err;
+};
+
+/// A folder of its own, removed at the end.
+class Workshop {
+ public:
+  Workshop();
+  ~Workshop();
+  const std::filesystem::path& folder() const { return folder_; }
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+
+  /// Runs `ulp ARGS` in the folder through the shell; `before` stands in front of it ("ulimit -f 8;").
+  Outcome ulp(const std::string& args, const std::string& before = "") const;
+  /// Starts `ulp ARGS` in the background, output thrown away.
+  pid_t start(const std::string& args) const;
+  /// Waits for it and returns its code as Outcome does.
+  static int wait(pid_t process);
+
+  /// Writes the four IDX files of a small data set whose classes can be told apart.
+  void make_data(const std::string& name, int train_images = 256, int test_images = 64) const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+std::string read_file(const std::filesystem::path& path);
+void write_file(const std::filesystem::path& path, const std::string& bytes);
+
+}  // namespace ulp::test

@@ -1,0 +1,162 @@
+// The tool as a user meets it: the main path, wrong use, missing and broken files.
+#include "tool.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using ulp::test::Outcome;
+using ulp::test::read_file;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+
+int lines(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// An error is one line that starts with "ulp: ", nothing on stdout.
+void expect_error(const Outcome& outcome, int code, const std::string& says) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(lines(outcome.err), 1) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("ulp: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(says), std::string::npos) << "'" << says << "' is not in: " << outcome.err;
+}
+
+/// A trained model and its engines, made once.
+class Tool : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shop_ = new Workshop;
+    shop_->make_data("data");
+    ASSERT_EQ(
+        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
+            .code,
+        0);
+    ASSERT_EQ(shop_->ulp("lower m.safetensors --out m.ulp").code, 0);
+    ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 64 --out q.ulp").code, 0);
+  }
+  static void TearDownTestSuite() { delete shop_; }
+  static Workshop* shop_;
+};
+
+Workshop* Tool::shop_ = nullptr;
+
+TEST_F(Tool, TrainedModelAndItsEnginesAgreeOnAccuracy) {
+  std::vector<double> accuracy;
+  for (const char* file : {"m.safetensors", "m.ulp", "q.ulp"}) {
+    const Outcome outcome = shop_->ulp(std::string("eval ") + file + " --data data --json");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    accuracy.push_back(nlohmann::json::parse(outcome.out)["accuracy_percent"]);
+  }
+  EXPECT_GT(accuracy[0], 90.0);
+  EXPECT_EQ(accuracy[0], accuracy[1]);
+  EXPECT_NEAR(accuracy[0], accuracy[2], 3.2);  // two of the 64 images
+}
+
+TEST_F(Tool, EveryCommandHasHelpWithExamplesAndJson) {
+  for (const char* command :
+       {"demo", "train", "eval", "quantize", "lower", "run", "bench", "inspect", "devices", "formats"}) {
+    const Outcome outcome = shop_->ulp(std::string(command) + " --help");
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("Examples:"), std::string::npos) << command;
+    EXPECT_NE(outcome.out.find("--json"), std::string::npos) << command;
+  }
+}
+
+TEST_F(Tool, JsonOutputIsJson) {
+  for (const char* args :
+       {"devices --json", "formats --json", "formats 0.1 --as bf16 --json", "inspect q.ulp --json",
+        "inspect m.safetensors --json", "inspect lenet5 --json", "run q.ulp --random --count 2 --json",
+        "bench m.ulp q.ulp --batch 1,2 --rounds 1 --profile --json"}) {
+    const Outcome outcome = shop_->ulp(args);
+    EXPECT_EQ(outcome.code, 0) << args << ": " << outcome.err;
+    EXPECT_FALSE(nlohmann::json::parse(outcome.out, nullptr, false).is_discarded()) << args;
+  }
+}
+
+TEST_F(Tool, RunTakesTestImagesAndWritesOutputs) {
+  const Outcome outcome = shop_->ulp("run q.ulp --data data --count 3 --out y.safetensors --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)[0]["top"].size(), 3u);
+  // What it wrote can be read again, but is no input of this engine: the shape is wrong.
+  expect_error(shop_->ulp("run q.ulp --input y.safetensors"), 1, "[3, 10]");
+}
+
+TEST_F(Tool, InspectShowsGraphs) {
+  EXPECT_NE(shop_->ulp("inspect m.safetensors --graph").out.find("aten::conv2d"), std::string::npos);
+  EXPECT_NE(shop_->ulp("inspect resnet20 --dot").out.find("digraph"), std::string::npos);
+}
+
+TEST_F(Tool, WrongUseIsExitCodeTwo) {
+  expect_error(shop_->ulp(""), 2, "subcommand");
+  expect_error(shop_->ulp("train --no-such-flag"), 2, "--no-such-flag");
+  expect_error(shop_->ulp("nonsense"), 2, "nonsense");
+  expect_error(shop_->ulp("train --model resnet2000"), 2, "resnet20");
+  expect_error(shop_->ulp("train --precision fp7"), 2, "bf16");
+  expect_error(shop_->ulp("run q.ulp"), 2, "exactly one");
+  expect_error(shop_->ulp("train --resume"), 2, "--checkpoint");
+}
+
+TEST_F(Tool, WrongValuesNameTheField) {
+  expect_error(shop_->ulp("train --data data --epochs 0"), 1, "epochs");
+  expect_error(shop_->ulp("train --data data --batch 100000"), 1, "batch");
+  expect_error(shop_->ulp("formats 1 --as bf17"), 1, "bf16");
+  expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");
+  expect_error(shop_->ulp("devices", "ULP_ISA=mmx"), 1, "portable");
+}
+
+TEST_F(Tool, MissingFilesAreExitCodeThree) {
+  for (const char* args :
+       {"eval none.ulp", "run none.ulp --random", "inspect none.ulp", "lower none.pt --out x.ulp",
+        "quantize none.safetensors --out x.ulp", "bench none.ulp"}) {
+    expect_error(shop_->ulp(args), 3, "none");
+  }
+  expect_error(shop_->ulp("eval m.ulp --data nowhere"), 3, "nowhere");
+  expect_error(shop_->ulp("quantize m.safetensors --data data --recipe none.json --out x.ulp"), 3,
+               "none.json");
+}
+
+TEST_F(Tool, TruncatedAndForeignFilesAreExitCodeThree) {
+  const std::string engine = read_file(*shop_ / "q.ulp");
+  for (size_t size : {size_t{0}, size_t{7}, size_t{100}, engine.size() / 2, engine.size() - 1}) {
+    write_file(*shop_ / "cut.ulp", engine.substr(0, size));
+    expect_error(shop_->ulp("run cut.ulp --random"), 3, "cut.ulp");
+  }
+  write_file(*shop_ / "cut.safetensors", read_file(*shop_ / "m.safetensors").substr(0, 5000));
+  expect_error(shop_->ulp("eval cut.safetensors --data data"), 3, "cut.safetensors");
+  expect_error(shop_->ulp("lower q.ulp --out x.ulp"), 3, "engine file");
+  write_file(*shop_ / "bad.pt", std::string("PK\x03\x04") + std::string(100, 'x'));
+  expect_error(shop_->ulp("eval bad.pt --data data"), 3, "bad.pt");
+  write_file(*shop_ / "bad.json", "{\"type\": 7");
+  expect_error(shop_->ulp("quantize m.safetensors --data data --recipe bad.json --out x.ulp"), 3, "JSON");
+}
+
+TEST_F(Tool, DamagedDataIsExitCodeThree) {
+  shop_->make_data("cut", 32, 16);
+  const std::string images = read_file(*shop_ / "cut/t10k-images-idx3-ubyte");
+  write_file(*shop_ / "cut/t10k-images-idx3-ubyte", images.substr(0, images.size() / 2));
+  expect_error(shop_->ulp("eval m.ulp --data cut"), 3, "t10k-images");
+}
+
+TEST_F(Tool, NewerEngineFileSaysSo) {
+  std::string engine = read_file(*shop_ / "q.ulp");
+  const std::string key = "\"ulp.version\":\"1\"";
+  const size_t at = engine.find(key);
+  ASSERT_NE(at, std::string::npos);
+  engine[at + key.size() - 2] = '9';
+  write_file(*shop_ / "newer.ulp", engine);
+  expect_error(shop_->ulp("run newer.ulp --random"), 3, "version 9");
+}
+
+TEST_F(Tool, FailedWriteLeavesNothing) {
+  const Outcome outcome = shop_->ulp("lower m.safetensors --out limited.ulp", "ulimit -f 4;");
+  expect_error(outcome, 1, "limited.ulp");
+  for (const auto& entry : std::filesystem::directory_iterator(shop_->folder())) {
+    EXPECT_EQ(entry.path().string().find("limited"), std::string::npos) << entry.path();
+  }
+}
+
+}  // namespace
