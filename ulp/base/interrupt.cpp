@@ -24,6 +24,7 @@ void catch_interrupts() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write(), not the end of the process
 }
 
 bool interrupted() {

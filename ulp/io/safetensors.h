@@ -21,7 +21,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
 /// What a file holds. Tensors own their memory; names that were one tensor when saved are one tensor again.
-struct TensorFile {
+struct ULP_API TensorFile {
   NamedTensors tensors;
   Metadata metadata;
 
@@ -51,7 +51,7 @@ ULP_API void save_model(const std::filesystem::path& path, const torch::nn::Modu
                         const Metadata& metadata = {});
 
 /// How a file and a model differ, by name.
-struct LoadReport {
+struct ULP_API LoadReport {
   std::vector<std::string> missing;     ///< in the model, not in the file
   std::vector<std::string> unexpected;  ///< in the file, not in the model
   std::vector<std::string>

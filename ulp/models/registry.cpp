@@ -37,6 +37,14 @@ const std::map<std::string, Maker>& makers() {
          return make_lenet5(
              {.in_channels = o.in_channels, .image_size = o.image_size, .num_classes = o.num_classes});
        }},
+      {"resnet14",
+       [](const ModelOptions& o) {
+         return make_resnet20({.in_channels = o.in_channels,
+                               .num_classes = o.num_classes,
+                               .widths = {32, 64, 128},
+                               .blocks = {2, 2, 2},
+                               .stem_stride = 2});
+       }},
       {"resnet20",
        [](const ModelOptions& o) {
          return make_resnet20({.in_channels = o.in_channels, .num_classes = o.num_classes});

@@ -1,0 +1,27 @@
+// Anything that classifies images, whatever file it comes from: an engine or a LibTorch model.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ulp/base/export.h"
+#include "ulp/runtime/engine.h"
+#include "ulp/train/evaluate.h"
+#include "ulp/train/model_file.h"
+
+namespace ulp::train {
+
+struct Runnable {
+  std::string kind;  ///< "engine" or "LibTorch"
+  ModelSpec spec;
+  Classifier forward;
+  std::shared_ptr<runtime::Engine> engine;  ///< null for a LibTorch model
+};
+
+/// Opens an engine file, a file of `ulp train` or a TorchScript file. `script_spec` says what the file does
+/// not. Throws FileError for anything else, and for an engine with other than one image input and one output.
+ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
+                               int threads = 0);
+
+}  // namespace ulp::train

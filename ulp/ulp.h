@@ -1,0 +1,12 @@
+// Everything of ulp that a training program uses. Light: it does not include torch/torch.h.
+#pragma once
+
+#include "ulp/amp/autocast.h"
+#include "ulp/amp/grad_scaler.h"
+#include "ulp/graph/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/pass.h"
+#include "ulp/lower/lower.h"
+#include "ulp/quant/quantize.h"
+#include "ulp/runtime/engine.h"
+#include "ulp/runtime/plan.h"
