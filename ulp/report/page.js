@@ -25,13 +25,20 @@
     return axis.better === "higher" ? `${title}  better →` : axis.better === "lower" ? `← better  ${title}` : title;
   }
 
+  // Smallest and largest finite value, or null; spreading long curves into Math.min() would overflow the stack.
+  function extent(values) {
+    let low = Infinity, high = -Infinity;
+    for (const v of values) if (Number.isFinite(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+    return low <= high ? { low, high } : null;
+  }
+
   // Range and ticks of a logarithmic axis; Chart.js alone would write unevenly many and start at odd values.
   function logAxis(axis, values) {
     const base = axis.scale === "log2" ? 2 : 10;
-    const positive = values.filter((v) => v > 0 && Number.isFinite(v));
-    if (positive.length === 0) return { type: "logarithmic" };
+    const range = extent(values.filter((v) => v > 0));
+    if (!range) return { type: "logarithmic" };
     const lg = (v) => Math.log(v) / Math.log(base);
-    let low = lg(axis.minimum ?? Math.min(...positive)), high = lg(axis.maximum ?? Math.max(...positive));
+    let low = lg(axis.minimum ?? range.low), high = lg(axis.maximum ?? range.high);
     const pad = Math.max((high - low) * 0.12, base === 2 ? 0.4 : 0.12);
     low = axis.minimum == null ? low - pad : low;
     high = axis.maximum == null ? high + pad : high;
@@ -64,12 +71,12 @@
   }
 
   function linearAxis(axis, values, pad) {
-    const finite = values.filter(Number.isFinite);
+    const range = extent(values);
     const out = { type: "linear", ticks: { maxRotation: 0, maxTicksLimit: 8, includeBounds: false } };
     if (axis.minimum != null) out.min = axis.minimum;
     if (axis.maximum != null) out.max = axis.maximum;
-    if (pad && finite.length > 0) {
-      const low = Math.min(...finite), high = Math.max(...finite);
+    if (pad && range) {
+      const { low, high } = range;
       const room = (high - low || Math.abs(high) * 0.1 || 1) * pad;
       // Padding must not invent negative sizes or times.
       out.suggestedMin = low >= 0 ? Math.max(0, low - room) : low - room;
@@ -245,7 +252,8 @@
     const y = scaleOf(chart.y, values("y"), scatter ? 0.3 : 0);
     if (bars) Object.assign(x, { type: "category", grid: { ...x.grid, display: false } });
     if (bars && chart.y.scale === "linear") Object.assign(y, { beginAtZero: true, grace: "8%" });
-    if (line && chart.x.scale === "linear") Object.assign(x, { min: chart.x.minimum ?? Math.min(...values("x")), max: chart.x.maximum ?? Math.max(...values("x")) });
+    const run = line && chart.x.scale === "linear" && extent(values("x"));
+    if (run) Object.assign(x, { min: chart.x.minimum ?? run.low, max: chart.x.maximum ?? run.high }); // curves fill the width
     return {
       type: bars ? "bar" : scatter ? "scatter" : "line",
       data: { datasets, labels: bars ? chart.series[0]?.labels : undefined },
