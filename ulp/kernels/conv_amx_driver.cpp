@@ -94,7 +94,9 @@ class AmxConv final : public Conv {
     const bool weights_larger = shape_.groups * panels_ * k_tiles_ * 1024 > input;
     const int64_t parts = shape_.groups == 1 ? ceil_div(panels_, 2) : 1;
     return split_work(flat_ ? 1 : batch, flat_ ? pixels : shape_.out_h(), cache_rows_, flat_ ? kAmxPixels : 1,
-                      parts, pixels * depth * shape_.out_channels / 8, weights_larger, workers);
+                      parts,
+                      static_cast<double>(pixels) * static_cast<double>(depth * shape_.out_channels) / 8,
+                      weights_larger, workers);
   }
 
   void run_task(const WorkSplit::Task& task, int64_t parts, const void* x, const uint8_t* residual,

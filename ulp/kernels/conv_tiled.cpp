@@ -76,8 +76,9 @@ class TiledConv final : public Conv {
     const bool weights_larger = shape_.groups * panels_ * panel_bytes_ > input;
     const int64_t parts = shape_.groups == 1 ? ceil_div(panels_, 2) : 1;
     return split_work(flat_ ? 1 : batch, flat_ ? pixels : shape_.out_h(), cache_rows_,
-                      flat_ ? kMaxTilePixels : 1, parts, pixels * depth * shape_.out_channels, weights_larger,
-                      workers);
+                      flat_ ? kMaxTilePixels : 1, parts,
+                      static_cast<double>(pixels) * static_cast<double>(depth * shape_.out_channels),
+                      weights_larger, workers);
   }
 
   /// One row of output pixels that are a_step apart; filled in once a task.

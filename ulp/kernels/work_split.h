@@ -27,9 +27,10 @@ struct WorkSplit {
 /// come in multiples of this. `max_parts`: how often the output channels can be cut. Cuts rows first, unless
 /// the weights are the larger operand: then every task would read them all again.
 inline WorkSplit split_work(int64_t images, int64_t rows, int64_t cache_rows, int64_t grain,
-                            int64_t max_parts, int64_t macs, bool weights_larger, int workers) {
-  constexpr int64_t kSmall = 1 << 18;  // multiply-adds that are done before a second thread has woken up
-  const int64_t wanted = std::clamp<int64_t>(macs / kSmall, 1, workers == 1 ? 1 : 2 * int64_t{workers});
+                            int64_t max_parts, double macs, bool weights_larger, int workers) {
+  constexpr double kSmall = 1 << 18;  // multiply-adds that are done before a second thread has woken up
+  const int64_t wanted =
+      static_cast<int64_t>(std::clamp(macs / kSmall, 1.0, workers == 1 ? 1.0 : 2.0 * workers));
   WorkSplit s{images, rows, std::min(rows, cache_rows), 1, 1};
   s.blocks = ceil_div(rows, s.rows_per_block);
   if (images * s.blocks >= wanted) return s;
