@@ -2,26 +2,11 @@
 
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <iostream>
-#include <memory>
+
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
-
-namespace {
-
-bool utf8_locale() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') {
-      const std::string text = value;
-      return text.find("UTF-8") != std::string::npos || text.find("utf8") != std::string::npos;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::string& examples, CommonFlags& flags) {
@@ -43,7 +28,7 @@ void print_json(const nlohmann::json& json) {
 }
 
 void print_table(const report::Table& table) {
-  std::cout << report::to_text(table, {.unicode = utf8_locale()}) << std::flush;
+  std::cout << report::to_text(table, {.unicode = report::locale_is_utf8()}) << std::flush;
 }
 
 nlohmann::json to_json(const report::Table& table) {

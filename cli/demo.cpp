@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "ulp/models/registry.h"
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
 
@@ -17,7 +18,8 @@ void run(const Flags& flags) {
   apply(flags);
   const report::Report report = train::run_demo(flags);
   if (flags.json) return print_json(nlohmann::json::parse(report.to_json()));
-  std::cout << report.to_text() << "\nReport: " << (flags.out / "report.html").string() << '\n';
+  std::cout << report.to_text({.unicode = report::locale_is_utf8()})
+            << "\nReport: " << (flags.out / "report.html").string() << '\n';
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace ulp {
 
 /// Writes beside the target and renames over it on commit(); an AtomicFile that is destroyed without commit()
-/// removes what it wrote. Every failure (no folder, no permission, disk full) throws ulp::Error with the path.
+/// removes what it wrote. Every failure (no folder, no permission, disk full) throws ulp::Error with the
+/// path.
 class ULP_API AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);

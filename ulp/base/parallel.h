@@ -16,7 +16,8 @@ class FunctionRef<Result(Args...)> {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, FunctionRef>>>
   FunctionRef(F&& f)  // NOLINT: implicit on purpose
-      : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* object, Args... args) -> Result {
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
         }) {}
   Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
@@ -26,8 +27,8 @@ class FunctionRef<Result(Args...)> {
   Result (*call_)(void*, Args...);
 };
 
-/// Runs task(i, worker) for every i in [0, tasks), spread over workers; worker is in [0, workers()) and no two
-/// concurrent calls share one. Returns when all are done.
+/// Runs task(i, worker) for every i in [0, tasks), spread over workers; worker is in [0, workers()) and no
+/// two concurrent calls share one. Returns when all are done.
 class Parallel {
  public:
   virtual ~Parallel() = default;

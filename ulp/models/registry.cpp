@@ -39,7 +39,8 @@ const std::map<std::string, Maker>& makers() {
        }},
       {"resnet14",
        [](const ModelOptions& o) {
-         return make_resnet20({.in_channels = o.in_channels,
+         return make_resnet20({.name = "resnet14",
+                               .in_channels = o.in_channels,
                                .num_classes = o.num_classes,
                                .widths = {32, 64, 128},
                                .blocks = {2, 2, 2},
@@ -47,7 +48,8 @@ const std::map<std::string, Maker>& makers() {
        }},
       {"resnet20",
        [](const ModelOptions& o) {
-         return make_resnet20({.in_channels = o.in_channels, .num_classes = o.num_classes});
+         return make_resnet20(
+             {.name = "resnet20", .in_channels = o.in_channels, .num_classes = o.num_classes});
        }},
       {"resnet18",
        [](const ModelOptions& o) {

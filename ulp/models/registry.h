@@ -20,8 +20,8 @@ struct ModelOptions {
 /// Throws Error for a name that model_names() does not list, and for options the network cannot have.
 ULP_API std::shared_ptr<ImageModel> make_model(const std::string& name, const ModelOptions& options = {});
 
-/// Sorted: lenet5, mlp, mobilenet_v2, resnet14 (resnet20's form, wide and early halved: the demo's), resnet18, resnet20,
-/// resnet50, unet.
+/// Sorted: lenet5, mlp, mobilenet_v2, resnet14 (resnet20's form, wide and early halved: the demo's),
+/// resnet18, resnet20, resnet50, unet.
 ULP_API std::vector<std::string> model_names();
 
 }  // namespace ulp::models

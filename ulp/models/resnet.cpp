@@ -72,7 +72,7 @@ class BottleneckImpl : public torch::nn::Module {
 };
 
 struct Plan {
-  const char* name;
+  std::string name;
   int64_t in_channels, num_classes;
   int64_t stem_kernel, stem_stride;
   bool stem_pool;
@@ -101,7 +101,7 @@ class ResNet final : public ImageModel {
   }
 
   at::Tensor forward(at::Tensor x) override {
-    check_images(name_, x, in_channels_);
+    check_images(name_.c_str(), x, in_channels_);
     x = bn1(conv1(x)).relu_();
     if (stem_pool_) x = torch::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (auto& stage : stages_) x = stage->forward(x);
@@ -109,7 +109,7 @@ class ResNet final : public ImageModel {
   }
 
  private:
-  const char* name_;
+  std::string name_;
   int64_t in_channels_;
   bool stem_pool_;
   Conv2d conv1{nullptr};
@@ -137,18 +137,18 @@ std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options) {
 }
 
 std::shared_ptr<ImageModel> make_resnet20(const ResNet20Options& options) {
-  check_option("resnet20", "in_channels", options.in_channels);
-  check_option("resnet20", "num_classes", options.num_classes);
-  check_option("resnet20", "stem_stride", options.stem_stride);
+  check_option(options.name.c_str(), "in_channels", options.in_channels);
+  check_option(options.name.c_str(), "num_classes", options.num_classes);
+  check_option(options.name.c_str(), "stem_stride", options.stem_stride);
   if (options.widths.empty() || options.widths.size() != options.blocks.size()) {
     fail("models.make_resnet20", "expected one entry of widths and blocks for each stage, got ",
          options.widths.size(), " widths and ", options.blocks.size(), " blocks");
   }
-  for (int64_t width : options.widths) check_option("resnet20", "widths", width);
-  for (int64_t blocks : options.blocks) check_option("resnet20", "blocks", blocks);
-  return std::make_shared<ResNet<BasicBlockImpl>>(Plan{"resnet20", options.in_channels, options.num_classes,
-                                                       3, options.stem_stride, false, options.widths,
-                                                       options.blocks});
+  for (int64_t width : options.widths) check_option(options.name.c_str(), "widths", width);
+  for (int64_t blocks : options.blocks) check_option(options.name.c_str(), "blocks", blocks);
+  return std::make_shared<ResNet<BasicBlockImpl>>(Plan{options.name.c_str(), options.in_channels,
+                                                       options.num_classes, 3, options.stem_stride, false,
+                                                       options.widths, options.blocks});
 }
 
 }  // namespace ulp::models

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ulp/models/image_model.h"
@@ -23,6 +24,7 @@ ULP_API std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options =
 /// The form of section 4.2 of the paper, with projections where the shape changes. The defaults are resnet20
 /// with 272,474 parameters; fewer blocks or a stem stride of 2 make it faster.
 struct ResNet20Options {
+  std::string name = "resnet20";  ///< in messages
   int64_t in_channels = 3;
   int64_t num_classes = 10;
   std::vector<int64_t> widths = {16, 32,
