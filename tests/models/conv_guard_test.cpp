@@ -65,7 +65,8 @@ TEST_P(ConvGuard, OutputAndGradientsAreThoseOfThePlainConvolution) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ConvGuard,
-                         ::testing::Values(Case{1, 16, 1, 2, 0, 1, true}, Case{3, 16, 1, 2, 0, 1, true},
+                         ::testing::Values(Case{1, 4, 1, 2, 0, 1, true}, Case{4, 4, 1, 2, 0, 1, true},
+                                           Case{1, 16, 1, 2, 0, 1, true}, Case{3, 16, 1, 2, 0, 1, true},
                                            Case{4, 16, 1, 2, 0, 1, true}, Case{8, 16, 1, 2, 0, 1, true},
                                            Case{8, 16, 1, 3, 0, 2, true}, Case{16, 32, 1, 2, 0, 1, false},
                                            Case{8, 16, 1, 1, 0, 1, false}, Case{8, 16, 3, 2, 1, 1, false}));
