@@ -34,7 +34,7 @@ quick: build
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
 
 bench: build
-	@for program in $(BUILD)/bin/bench_*; do echo "== $$program"; $$program || exit 1; done
+	@for program in $(BUILD)/bin/*_bench; do echo "== $$program"; $$program || exit 1; done
 
 format:
 	@scripts/format.sh -i

@@ -22,6 +22,15 @@ struct Flags : CommonFlags {
   bool random = false, allow_nonfinite = false;
 };
 
+void check_shape(const Flags& flags, const runtime::TensorInfo& info, const at::Tensor& tensor) {
+  std::vector<int64_t> expected = info.shape;
+  if (!expected.empty() && expected[0] == runtime::kBatch && tensor.dim() > 0) expected[0] = tensor.size(0);
+  if (tensor.sizes() != at::IntArrayRef(expected)) {
+    fail_file("cli.run", "expected '", info.name, "' of shape ", at::IntArrayRef(expected), ", got ",
+              tensor.sizes(), " in '", flags.input, "'");
+  }
+}
+
 std::vector<at::Tensor> inputs_from_file(const Flags& flags, const runtime::Engine& engine) {
   const io::TensorFile file = io::load_tensors(flags.input);
   std::vector<at::Tensor> inputs;
@@ -39,6 +48,7 @@ std::vector<at::Tensor> inputs_from_file(const Flags& flags, const runtime::Engi
       fail_file("cli.run", "expected finite numbers in '", info.name, "', got ", bad,
                 " NaN or inf (--allow-nonfinite runs them)");
     }
+    check_shape(flags, info, *tensor);
     inputs.push_back(*tensor);
   }
   return inputs;
