@@ -148,6 +148,8 @@ class Builder {
     std::vector<const Run*> runs;
     if (both) runs = {&runs_.eval[0], &runs_.eval[1], &runs_.eval[2]};
     const TracedCall& call = runs_.train.trace.calls[train_index];
+    if (both) check_numbers(eval_index);
+    if (gives_numbers_only(call)) return;  // where they go, they are arguments like any other number
     bool functional = train_.calls[train_index].functional;
     for (const Run* run : runs) functional |= run->resolved.calls[eval_index].functional;
     std::vector<Argument> args;
@@ -161,7 +163,6 @@ class Builder {
       seen.push_back({&call.inputs[i], &train_.calls[train_index].tensors, runs_.train.trace.batch, true});
       args.push_back(merger_.merge(seen, leaf, where(call, i, both ? eval_index : -1)));
     }
-    if (both) check_numbers(eval_index);
     Node* node = graph_->call(functional ? functional_target(call) : call.target, std::move(args));
     node->in_place = functional;
     node->no_grad = !call.grad;
@@ -169,6 +170,12 @@ class Builder {
     register_outputs(node, call, both ? eval_index : translated(static_cast<int32_t>(train_index)));
     if (both) set_metas(node, eval_index);
     set_scope(*node);
+  }
+
+  static bool gives_numbers_only(const TracedCall& call) {
+    if (call.schema->is_mutable() || call.outputs.empty()) return false;
+    return std::none_of(call.outputs.begin(), call.outputs.end(),
+                        [](const c10::IValue& output) { return output.isTensor() || output.isList(); });
   }
 
   static std::string where(const TracedCall& call, size_t argument, int32_t index) {

@@ -84,7 +84,7 @@ std::vector<Value*> Node::reads() const {
 
 bool Node::has_effect() const {
   if (kind_ != Kind::call) return kind_ == Kind::module || kind_ == Kind::output;
-  if (schema_->is_mutable()) return true;
+  if (schema_->is_mutable() || is_random(*schema_)) return true;
   // Batch norms write their running statistics in train mode although their schemas do not say so.
   if (!is("aten::batch_norm") && !is("aten::native_batch_norm") && !is("aten::instance_norm")) return false;
   const Argument& training = args.at(5);

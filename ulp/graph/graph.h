@@ -114,7 +114,8 @@ class ULP_API Node {
 
   /// The operator's schema. Calls only.
   const c10::FunctionSchema& schema() const;
-  /// True if it changes a tensor or a module besides producing its outputs: such nodes are never dead.
+  /// True if it changes a tensor, a module or the random state besides producing its outputs: such nodes are
+  /// never dead.
   bool has_effect() const;
   /// The argument with this schema name; throws ulp::Error when there is none.
   const Argument& arg(std::string_view name) const;

@@ -1,6 +1,7 @@
 // The readable listing of a graph and its drawing for Graphviz.
 #include <ATen/core/function_schema.h>
 
+#include <charconv>
 #include <ostream>
 #include <sstream>
 
@@ -60,6 +61,24 @@ void print(std::ostream& out, const TensorMeta& meta) {
   out << ']' << (meta.channels_last ? " nhwc" : "");
 }
 
+/// The shortest digits that read back as the same number.
+void print(std::ostream& out, double number) {
+  char digits[32];
+  out << std::string_view(digits, std::to_chars(digits, digits + sizeof digits, number).ptr - digits);
+}
+
+void print(std::ostream& out, const c10::IValue& literal) {
+  if (literal.isTensor()) {
+    out << "undefined";
+  } else if (literal.isDouble()) {
+    print(out, literal.toDouble());
+  } else if (literal.isBool()) {
+    out << (literal.toBool() ? "true" : "false");
+  } else {
+    out << literal;
+  }
+}
+
 void print(std::ostream& out, const Argument& arg) {
   auto items = [&](const char* open, const char* close) {
     out << open;
@@ -71,12 +90,7 @@ void print(std::ostream& out, const Argument& arg) {
   };
   switch (arg.kind) {
     case Argument::Kind::literal:
-      if (arg.literal.isTensor()) {
-        out << "undefined";
-      } else {
-        out << arg.literal;
-      }
-      return;
+      return print(out, arg.literal);
     case Argument::Kind::value:
       out << '%' << (arg.value ? arg.value->name : "null");
       return;

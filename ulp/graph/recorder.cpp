@@ -2,6 +2,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/graph/schema.h"
 #include "ulp/graph/trace.h"
@@ -34,7 +36,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   TracedCall call;
   call.target = name->overload_name.empty() ? name->name : name->name + "." + name->overload_name;
   call.schema = &find_schema(call.target);
-  call.inputs.assign(function.inputs().begin(), function.inputs().end());
+  // Boxed calls show the caller's whole stack; the arguments are what lies on top.
+  auto inputs = function.inputs();
+  size_t count = std::min(inputs.size(), call.schema->arguments().size());
+  call.inputs.assign(inputs.end() - count, inputs.end());
   call.grad = at::GradMode::is_enabled();
   frame->call = current.trace->calls.size();
   current.trace->calls.push_back(std::move(call));
@@ -45,7 +50,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto* frame = static_cast<Frame*>(context);
   if (!frame || !frame->call || !current.trace) return;
   TracedCall& call = current.trace->calls[*frame->call];
-  call.outputs = function.outputs();
+  const std::vector<c10::IValue>& outputs = function.outputs();
+  size_t count = std::min(outputs.size(), call.schema->returns().size());
+  call.outputs.assign(outputs.end() - static_cast<std::ptrdiff_t>(count), outputs.end());
   for (const c10::IValue& output : call.outputs) {
     for_each_tensor(output, [&](const at::Tensor& tensor) { call.metas.push_back(meta_of(tensor)); });
   }

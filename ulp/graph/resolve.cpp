@@ -1,6 +1,5 @@
 #include "ulp/graph/resolve.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -38,13 +37,6 @@ bool overwrites(const TracedCall& call) {
   return starts_with_any(op_of(call),
                          {"aten::fill_", "aten::zero_", "aten::copy_", "aten::normal_", "aten::uniform_",
                           "aten::bernoulli_", "aten::random_", "aten::exponential_", "aten::log_normal_"});
-}
-
-bool is_random(const TracedCall& call) {
-  size_t dot = call.target.find('.');
-  auto handle = c10::Dispatcher::singleton().findSchema(
-      {call.target.substr(0, dot), dot == std::string::npos ? "" : call.target.substr(dot + 1)});
-  return handle && handle->hasTag(at::Tag::nondeterministic_seeded);
 }
 
 class Resolver {
@@ -153,7 +145,7 @@ class Resolver {
     State& seen = state(tensor);
     if (seen.stale_by >= 0) {
       // torch::tensor({1, 2}) fills a tensor through views: what depends on nothing is a constant.
-      if (!memory(tensor).tainted) return make_constant(tensor, call, leaf);
+      if (!memory(tensor).tainted) return elements ? make_constant(tensor, call, leaf) : seen.keys;
       fail("graph.capture", "in-place ", trace_.calls[seen.stale_by].target, " wrote through a view of ",
            describe(seen.keys), ", which ", reader, " reads afterwards; use an out-of-place operation");
     }
@@ -164,14 +156,14 @@ class Resolver {
   void visit(int32_t index) {
     const TracedCall& call = trace_.calls[index];
     ResolvedCall resolved;
-    bool tainted = is_random(call);
+    bool tainted = is_random(*call.schema);
     const auto& wanted = call.schema->arguments();
     int32_t leaf = 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const c10::AliasInfo* alias = wanted[i].alias_info();
       bool written = alias && alias->isWrite();
-      bool elements = !reads_shape_only(call) && (written ? !overwrites(call) : !alias);
       for_each_tensor(call.inputs[i], [&](const at::Tensor& tensor) {
+        bool elements = !reads_shape_only(call) && (written ? !overwrites(call) : !is_viewed(tensor, call));
         resolved.tensors.push_back(read(tensor, index, leaf++, call.target, elements));
         if (tensor.defined()) tainted |= state(tensor).tainted;
       });
@@ -180,6 +172,17 @@ class Resolver {
     if (call.schema->is_mutable()) resolved.functional = write(call, index, tainted);
     define_outputs(call, index, tainted);
     out_.calls.push_back(std::move(resolved));
+  }
+
+  /// Whether the call returns a view of the tensor, or the tensor itself, and so reads none of its elements.
+  static bool is_viewed(const at::Tensor& tensor, const TracedCall& call) {
+    bool viewed = false;
+    for (const c10::IValue& output : call.outputs) {
+      for_each_tensor(output, [&](const at::Tensor& other) {
+        viewed |= tensor.defined() && other.defined() && memory_key(other) == memory_key(tensor);
+      });
+    }
+    return viewed;
   }
 
   /// A number read from a tensor would be frozen into the graph.
@@ -268,7 +271,16 @@ class Resolver {
     }
     bool unwritten = leaves_unwritten(call);
     for (const at::Tensor& other : memory(tensor).members) unwritten |= state(other).unwritten;
-    bind(tensor, key, tainted).unwritten = unwritten;
+    int32_t stale_by = -1;  // a view of what is stale is stale
+    for (const c10::IValue& input : call.inputs) {
+      for_each_tensor(input, [&](const at::Tensor& other) {
+        if (other.defined() && memory_key(other) == memory_key(tensor))
+          stale_by = std::max(stale_by, state(other).stale_by);
+      });
+    }
+    State& fresh = bind(tensor, key, tainted);
+    fresh.unwritten = unwritten;
+    fresh.stale_by = stale_by;
   }
 
   const Trace& trace_;

@@ -37,6 +37,11 @@ std::string short_name(const std::string& target) {
   return name;
 }
 
+bool is_random(const c10::FunctionSchema& schema) {
+  auto handle = c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
+  return handle && handle->hasTag(at::Tag::nondeterministic_seeded);
+}
+
 bool is_tensor_list(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ListType && type.containedType(0)->kind() == c10::TypeKind::TensorType;
 }

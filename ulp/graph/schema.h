@@ -20,6 +20,9 @@ std::vector<Argument> complete_arguments(const c10::FunctionSchema& schema, cons
 /// "add" for "aten::add_.Tensor".
 std::string short_name(const std::string& target);
 
+/// Whether the operator draws random numbers.
+bool is_random(const c10::FunctionSchema& schema);
+
 /// Whether results of this type are tensors or lists of them.
 bool is_tensor_list(const c10::Type& type);
 

@@ -1,0 +1,229 @@
+// What cannot be captured is refused by an error that names the op; what looks alike is captured.
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "same.h"
+#include "ulp/graph/trace.h"
+
+namespace {
+
+using namespace ulp;
+using namespace ulp::test;
+namespace nn = torch::nn;
+
+/// A module whose forward is the given function, with a layer, a buffer and a tensor that is not registered.
+struct Holder : nn::Module {
+  using Body = std::function<at::Tensor(Holder&, at::Tensor)>;
+  explicit Holder(Body body) : body(std::move(body)) {
+    fc = register_module("fc", nn::Linear(4, 4));
+    state = register_buffer("state", torch::zeros({4}));
+    loose = torch::zeros({4});
+  }
+  at::Tensor forward(const at::Tensor& x) { return body(*this, x); }
+  Body body;
+  nn::Linear fc{nullptr};
+  at::Tensor state, loose;
+};
+
+std::string refusal(Holder::Body body) {
+  Holder model(std::move(body));
+  std::string text = error_of([&] { ulp::capture(model, {torch::randn({2, 4})}); });
+  EXPECT_FALSE(graph::recording()) << "a callback was left behind";
+  EXPECT_EQ(text.substr(0, 15), "[graph.capture]");
+  return text;
+}
+
+void expect_refusal(const Holder::Body& body, const std::vector<std::string>& mentions) {
+  std::string text = refusal(body);
+  for (const std::string& part : mentions)
+    EXPECT_NE(text.find(part), std::string::npos) << "it says " << text;
+}
+
+void expect_captured(const Holder::Body& body) {
+  Holder model(body);
+  check(model, {torch::randn({3, 4})});
+}
+
+TEST(Refusals, BranchOnData) {
+  expect_refusal([](Holder&, at::Tensor x) { return x.sum().item<float>() > 0 ? x * 2 : x + 1; },
+                 {"aten::item", "data-dependent"});
+}
+
+TEST(Refusals, BranchOnBatchSize) {
+  expect_refusal([](Holder&, at::Tensor x) { return x.size(0) > 2 ? x * 2 : x + 1; },
+                 {"data-dependent", "aten::add", "aten::mul", "call 0"});
+  expect_refusal([](Holder&, at::Tensor x) { return x.size(0) > 2 ? x.relu().tanh() : x.relu(); },
+                 {"data-dependent", "aten::tanh"});
+}
+
+TEST(Refusals, IntegerThatIsNotLinearInTheBatch) {
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        return x.sum(0) + torch::zeros({x.size(0) * x.size(0), 4}).sum(0);
+      },
+      {"aten::zeros", "'size'", "not linear", "4 at batch size 2", "9 at batch size 3"});
+}
+
+TEST(Refusals, NumberThatFollowsTheBatch) {
+  expect_refusal([](Holder&, at::Tensor x) { return x * (1.0 / static_cast<double>(x.size(0))); },
+                 {"aten::mul", "changes between runs"});
+}
+
+TEST(Refusals, WriteThroughAView) {
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        at::Tensor y = x * 2;
+        y.select(1, 0).add_(1);
+        return y;
+      },
+      {"in-place aten::add_", "wrote through a view", "aten::mul", "the result of forward"});
+  expect_refusal(
+      [](Holder& m, at::Tensor x) {
+        m.state.narrow(0, 0, 2).add_(1);
+        return x + m.state;
+      },
+      {"in-place aten::add_", "wrote through a view of 'state'"});
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        x.select(1, 0).zero_();
+        return x;
+      },
+      {"in-place aten::zero_ wrote through a view of input 0"});
+}
+
+TEST(Refusals, WriteToAnUnregisteredTensor) {
+  expect_refusal(
+      [](Holder& m, at::Tensor x) {
+        m.loose.add_(1);
+        return x + m.loose;
+      },
+      {"aten::add_", "registered buffer"});
+}
+
+TEST(Refusals, UnregisteredStateThatChanges) {
+  int calls = 0;
+  std::vector<std::vector<float>> kept;  // from_blob does not own its memory
+  kept.reserve(8);
+  expect_refusal([&](Holder&, at::Tensor x) { return x + torch::full({4}, ++calls); }, {"aten::full"});
+  expect_refusal(
+      [&](Holder&, at::Tensor x) {
+        kept.emplace_back(4, static_cast<float>(++calls));
+        return x + torch::from_blob(kept.back().data(), {4}).clone();
+      },
+      {"aten::clone"});
+}
+
+TEST(Refusals, OperationsInTrainModeOnly) {
+  expect_refusal([](Holder& m, at::Tensor x) { return m.is_training() ? x + torch::randn_like(x) : x; },
+                 {"train and eval mode", "aten::add.Tensor"});
+  expect_refusal([](Holder& m, at::Tensor x) { return m.is_training() ? x : x.tanh(); },
+                 {"train and eval mode", "aten::tanh"});
+  expect_refusal([](Holder& m, at::Tensor x) { return x * (m.is_training() ? 2.0 : 1.0); },
+                 {"aten::mul", "differs between train and eval mode"});
+}
+
+TEST(Refusals, TrainModeThatThrows) {
+  expect_refusal(
+      [](Holder& m, at::Tensor x) -> at::Tensor {
+        if (m.is_training()) throw std::runtime_error("no labels");
+        return x.relu();
+      },
+      {"train mode", "no labels"});
+}
+
+TEST(Refusals, CustomAutogradFunction) {
+  struct Twice : torch::autograd::Function<Twice> {
+    static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 2; }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   torch::autograd::variable_list grads) {
+      return {grads[0] * 3};
+    }
+  };
+  expect_refusal([](Holder& m, at::Tensor x) { return Twice::apply(m.fc(x)); },
+                 {"aten::mul", "custom autograd function"});
+}
+
+TEST(Refusals, OutVariants) {
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        at::Tensor y = torch::empty_like(x);
+        at::add_out(y, x, x);
+        return y;
+      },
+      {"aten::add.out"});
+}
+
+TEST(Refusals, ForwardThatThrowsLeavesNothingBehind) {
+  Holder model([](Holder&, at::Tensor x) -> at::Tensor {
+    x = x.relu();
+    throw std::runtime_error("broken");
+  });
+  at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  EXPECT_ERROR(ulp::capture(model, {torch::randn({2, 4})}), "aten::relu");
+  EXPECT_FALSE(graph::recording());
+  EXPECT_TRUE(model.is_training());
+  Holder fine([](Holder&, at::Tensor x) { return x.relu(); });
+  EXPECT_EQ(ulp::capture(fine, {torch::randn({2, 4})})->graph().nodes().size(), 3);
+}
+
+TEST(Refusals, InputsThatDisagree) {
+  nn::Bilinear model(3, 4, 5);
+  EXPECT_ERROR(ulp::capture(model, {torch::randn({2, 3}), torch::randn({3, 4})}), "batch size 2");
+  EXPECT_ERROR(ulp::capture(model, {torch::randn({2, 3}), torch::randn({2, 4})}, {.batch_dims = {0}}),
+               "each of 2 inputs");
+}
+
+TEST(Captured, WritesThatNobodyMisses) {
+  expect_captured([](Holder& m, at::Tensor x) { return m.fc(x).view({-1, 2, 2}).mul_(2).relu_(); });
+  expect_captured([](Holder& m, at::Tensor x) {  // disjoint parts of one tensor
+    at::Tensor y = m.fc(x), left = y.narrow(1, 0, 2), right = y.narrow(1, 2, 2);
+    left.sigmoid_();
+    return left + right.tanh();
+  });
+  expect_captured([](Holder& m, at::Tensor x) {
+    x.relu_();
+    at::Tensor y = m.fc(x);
+    y.add_(1).clamp_(0, 6).masked_fill_(x > 0, 0.5);
+    return torch::cat({y.transpose(0, 1).contiguous().t(), x}, 1);
+  });
+}
+
+TEST(Captured, BuffersWrittenInPlace) {
+  expect_captured([](Holder& m, at::Tensor x) {
+    m.state.mul_(0.9).add_(x.detach().mean(0), 0.1);
+    return x - m.state;
+  });
+  expect_captured([](Holder& m, at::Tensor x) {
+    if (m.is_training()) m.state.copy_(x.detach().mean(0));
+    return x - m.state;
+  });
+}
+
+TEST(Captured, ConstantsMadeInForward) {
+  expect_captured([](Holder&, at::Tensor x) {
+    return x * torch::tensor({1.0f, 2.0f, 3.0f, 4.0f}) + torch::ones({4});
+  });
+  expect_captured([](Holder& m, at::Tensor x) {
+    return x + m.loose + torch::arange(x.size(0)).to(x.dtype()).unsqueeze(1) + at::scalar_tensor(2.5);
+  });
+}
+
+TEST(Captured, RandomNumbersAndDropoutKeepTheirOrder) {
+  expect_captured([](Holder& m, at::Tensor x) {
+    at::Tensor noise = torch::zeros_like(x).normal_();
+    at::Tensor y = torch::dropout(m.fc(x), 0.5, m.is_training());
+    return y + x * noise + torch::rand_like(x) + y.new_empty(y.sizes()).uniform_(0, 1);
+  });
+}
+
+TEST(Captured, NoGradInsideForward) {
+  expect_captured([](Holder& m, at::Tensor x) {
+    at::Tensor scale;
+    {
+      torch::NoGradGuard guard;
+      scale = m.fc->weight.norm();
+    }
+    return m.fc(x) / scale;
+  });
+}
+
+}  // namespace
