@@ -96,6 +96,12 @@ PY
   fi
   rm -f "$log"
   [ -e "$staging/torch/share/cmake/Torch/TorchConfig.cmake" ] || die "the wheel holds no LibTorch for C++ (no TorchConfig.cmake)"
+  if [ -e "$staging/torch/lib/libtorch_cuda.so" ] && ! command -v nvcc >/dev/null; then
+    rm -rf "$staging"
+    die "pip chose the CUDA build of torch, which needs the CUDA toolkit to compile against, and there is none here. Either
+  make https://download.pytorch.org/whl/cpu reachable (it has the CPU build), or install the CUDA toolkit, or point
+  CMAKE_PREFIX_PATH at a CPU LibTorch (https://pytorch.org/get-started/locally, package LibTorch)"
+  fi
   rm -rf .deps/libtorch
   mv "$staging" .deps/libtorch
   touch "$TORCH_STAMP"
