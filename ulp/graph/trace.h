@@ -45,7 +45,7 @@ class Recorder {
 };
 
 /// True while a Recorder is alive on this thread.
-bool recording();
+ULP_API bool recording();
 
 /// A model as capture sees it, whether it came from torch::nn or from TorchScript.
 struct Subject {
