@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "ulp/amp/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/registry.h"
@@ -26,6 +27,12 @@ struct Flags : CommonFlags {
   bool resume = false;
   train::TrainOptions options;
 };
+
+std::vector<std::string> precision_names() {
+  std::vector<std::string> names;
+  for (const amp::Precision& precision : amp::precisions()) names.emplace_back(precision.name);
+  return names;
+}
 
 void check(const Flags& flags) {
   flags.options.validate();
@@ -117,7 +124,7 @@ void add_train(CLI::App& app) {
   add_data_option(*command, flags->data);
   command
       ->add_option("--precision", options.precision, "fp32, bf16 (autocast) or fp16 (autocast, loss scaling)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->check(CLI::IsMember(precision_names()))
       ->capture_default_str();
   command->add_option("--epochs", options.epochs, "Passes over the training images")->capture_default_str();
   command->add_option("--batch", options.batch, "Images in a step")->capture_default_str();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/amp/autocast.h"
+#include "ulp/amp/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/io/batch_loader.h"
 #include "ulp/io/checkpoint.h"
@@ -17,9 +18,7 @@ void TrainOptions::validate() const {
   const auto positive = [](const char* field, auto value) {
     if (!(value > 0)) fail("train.TrainOptions", "expected ", field, " > 0, got ", value);
   };
-  if (precision != "fp32" && precision != "bf16" && precision != "fp16") {
-    fail("train.TrainOptions", "expected precision fp32, bf16 or fp16, got '", precision, "'");
-  }
+  amp::find_precision(precision);
   positive("epochs", epochs);
   positive("batch", batch);
   positive("learning_rate", learning_rate);
@@ -50,6 +49,7 @@ std::string TrainOptions::to_json() const {
 
 struct Trainer::State {
   TrainOptions options;
+  amp::Precision precision;
   std::shared_ptr<models::ImageModel> model;
   io::BatchLoader loader;
   torch::optim::SGD optimizer;
@@ -59,6 +59,7 @@ struct Trainer::State {
   State(std::shared_ptr<models::ImageModel> model_in, const io::ImageDataset& data,
         const TrainOptions& options_in)
       : options(options_in),
+        precision(amp::find_precision(options.precision)),
         model(std::move(model_in)),
         loader(data, {.batch_size = options.batch,
                       .drop_last = true,
@@ -70,7 +71,7 @@ struct Trainer::State {
                                            .nesterov(options.momentum > 0)),
         scaler({.init_scale = options.init_scale,
                 .growth_interval = options.growth_interval,
-                .enabled = options.precision == "fp16"}) {}
+                .enabled = precision.needs_scaler}) {}
 
   io::Batch next_batch() {
     std::optional<io::Batch> batch = loader.next();
@@ -81,8 +82,8 @@ struct Trainer::State {
   at::Tensor forward_loss(const io::Batch& batch) {
     at::Tensor logits;
     {
-      const auto dtype = options.precision == "fp16" ? c10::kHalf : c10::kBFloat16;
-      const amp::Autocast autocast(c10::kCPU, dtype, options.precision != "fp32");
+      const auto dtype = precision.autocast_dtype.value_or(c10::kBFloat16);
+      const amp::Autocast autocast(c10::kCPU, dtype, precision.autocast_dtype.has_value());
       logits = model->forward(batch.images);
     }
     return torch::nn::functional::cross_entropy(logits.to(torch::kFloat), batch.labels);
