@@ -7,4 +7,4 @@ venv=../../.deps/peers-venv
 # PyTorch's own index has the build without CUDA; where it cannot be reached, the default index serves too.
 "$venv/bin/pip" install --disable-pip-version-check --requirement requirements.txt \
   --extra-index-url "${PEERS_TORCH_INDEX:-https://download.pytorch.org/whl/cpu}"
-echo "ready: $venv/bin/python bench/peers/compare.py --help"
+echo "ready: .deps/peers-venv/bin/python bench/peers/compare.py --help"
