@@ -16,4 +16,8 @@ class ULP_API ImageModel : public torch::nn::Module {
   virtual at::Tensor forward(at::Tensor images) = 0;
 };
 
+/// Lays the weights of convolutions out in NHWC order, which LibTorch's CPU kernels like best. Optimizers
+/// made before keep working: the parameters stay the same objects.
+ULP_API void to_channels_last(torch::nn::Module& model);
+
 }  // namespace ulp::models

@@ -7,6 +7,12 @@ namespace ulp::models {
 
 ImageModel::~ImageModel() = default;
 
+void to_channels_last(torch::nn::Module& model) {
+  for (at::Tensor& parameter : model.parameters()) {
+    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
 at::Tensor Conv2dImpl::forward(const at::Tensor& input) {
   return guarded_conv2d(*this, input);
 }

@@ -61,7 +61,8 @@ class ULP_API Engine {
   int threads() const;
   /// The kernel family in use.
   std::string isa() const;
-  /// Runs once with a clock around every step.
+  /// Runs the whole batch step by step with a clock around each. run() may cut a large batch into slices that
+  /// stay in cache, so its time can be less than the sum.
   std::vector<StepProfile> profile(int64_t batch, std::span<const void* const> inputs,
                                    std::span<void* const> outputs);
 

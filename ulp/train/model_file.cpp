@@ -55,6 +55,7 @@ LoadedModel load_reference(const std::filesystem::path& path) {
   const ModelSpec spec = ModelSpec::from_json(found->second);
   const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
   io::load_model(path, *model);
+  models::to_channels_last(*model);
   model->eval();
   LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture_model(*model, spec)};
   loaded.forward = [model](const at::Tensor& images) { return model->forward(images); };

@@ -111,9 +111,7 @@ Trainer::Trainer(std::shared_ptr<models::ImageModel> model, const io::ImageDatas
   if (options.batch > data.size()) {
     fail("train.Trainer", "expected a batch of at most ", data.size(), " images, got ", options.batch);
   }
-  for (at::Tensor& parameter : model->parameters()) {
-    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
-  }
+  models::to_channels_last(*model);
   model->train();
   state_ = std::make_unique<State>(std::move(model), data, options);
   state_->steps_per_epoch = state_->loader.batches();
