@@ -130,6 +130,38 @@ TEST_P(EngineOps, BatchesInAnyOrderGiveTheSameResult) {
   }
 }
 
+/// Items [first, first + count) of a buffer.
+Bytes items_of(const TensorInfo& info, const Bytes& all, int64_t first, int64_t count) {
+  const auto size = static_cast<int64_t>(byte_count(info, 1));
+  return {all.begin() + first * size, all.begin() + (first + count) * size};
+}
+
+TEST_P(EngineOps, UnevenSlicesEqualItemsOneByOne) {
+  const Plan plan = small_network(GetParam());
+  Engine one_by_one(plan, {.threads = 1});
+  const TensorInfo& in = one_by_one.inputs()[0];
+  constexpr int64_t kMost = 1031;
+  const Bytes all = make_inputs(plan, kMost, 11).at(0);
+  std::vector<Bytes> expected(one_by_one.outputs().size());
+  for (int64_t item = 0; item < kMost; ++item) {
+    const std::vector<Bytes> one = run_engine(one_by_one, 1, {items_of(in, all, item, 1)});
+    for (size_t o = 0; o < one.size(); ++o)
+      expected[o].insert(expected[o].end(), one[o].begin(), one[o].end());
+  }
+  // No slicing divides these: one item more and one less than whole slices, and slices of few items.
+  for (const int threads : {1, 2, 3, 5}) {
+    Engine engine(plan, {.threads = threads});
+    for (const int64_t batch : {4, 5, 13, 19, 21, 63, 257, 1031}) {
+      SCOPED_TRACE("batch " + std::to_string(batch) + ", " + std::to_string(threads) + " threads");
+      const std::vector<Bytes> got = run_engine(engine, batch, {items_of(in, all, 0, batch)});
+      for (size_t o = 0; o < got.size(); ++o) {
+        const TensorInfo& info = engine.outputs()[o];
+        expect_same(info, items_of(info, expected[o], 0, batch), got[o]);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Runtime, EngineOps, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),
                          [](const auto& info) { return name_of(info.param); });
 

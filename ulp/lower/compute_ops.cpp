@@ -98,19 +98,11 @@ void lower_conv(Builder& builder, const Group& group) {
   Step step;
   step.op = runtime::Op::conv;
   step.name = layer_name(node);
-  const Pair stride = pair_arg(node, "stride"), pad = pair_arg(node, "padding"),
-             dilation = pair_arg(node, "dilation");
   const Form form = input_form(builder, node, x, Layout::nhwc);
   add_constants(builder, node, form, step);
   const std::vector<int64_t>& kernel = builder.plan().constants.at(step.constants.at("weight")).shape;
-  step.window = {.kernel_h = kernel[2],
-                 .kernel_w = kernel[3],
-                 .stride_h = stride.h,
-                 .stride_w = stride.w,
-                 .pad_h = pad.h,
-                 .pad_w = pad.w,
-                 .dilation_h = dilation.h,
-                 .dilation_w = dilation.w};
+  step.window = make_window({kernel[2], kernel[3]}, pair_arg(node, "stride"), pair_arg(node, "padding"),
+                            pair_arg(node, "dilation"));
   step.groups = int_arg(node, "groups");
   step.inputs = {builder.as(node, x, form)};
   emit_compute(builder, group, std::move(step), form.type, Layout::nhwc);

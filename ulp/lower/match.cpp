@@ -84,6 +84,17 @@ Pair pair_arg(const Node& node, std::string_view name, std::optional<Pair> fallb
   return {values[0], values[1]};
 }
 
+runtime::Window make_window(Pair kernel, Pair stride, Pair pad, Pair dilation) {
+  return {.kernel_h = kernel.h,
+          .kernel_w = kernel.w,
+          .stride_h = stride.h,
+          .stride_w = stride.w,
+          .pad_h = pad.h,
+          .pad_w = pad.w,
+          .dilation_h = dilation.h,
+          .dilation_w = dilation.w};
+}
+
 Value* value_arg(const Node& node, std::string_view name) {
   const Argument& arg = node.arg(name);
   if (!arg.is_value()) unsupported(node, "expected '", name, "' to be a tensor of the graph");

@@ -42,6 +42,7 @@ struct Pair {
   int64_t h, w;
 };
 Pair pair_arg(const graph::Node& node, std::string_view name, std::optional<Pair> fallback = {});
+runtime::Window make_window(Pair kernel, Pair stride, Pair pad, Pair dilation);
 /// The value an argument reads; throws Unsupported when it is none.
 graph::Value* value_arg(const graph::Node& node, std::string_view name);
 

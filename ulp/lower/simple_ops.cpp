@@ -58,6 +58,13 @@ void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) 
   emit_same(builder, group, std::move(step), form);
 }
 
+Window pool_window(const Node& node, Pair dilation) {
+  const Pair kernel = pair_arg(node, "kernel_size");
+  Window window = make_window(kernel, pair_arg(node, "stride", kernel), pair_arg(node, "padding"), dilation);
+  window.ceil_mode = bool_arg(node, "ceil_mode");
+  return window;
+}
+
 Window whole_windows(const Node& node, const std::vector<int64_t>& in, Pair out) {
   if (out.h < 1 || out.w < 1 || in[2] % out.h != 0 || in[3] % out.w != 0) {
     unsupported(node, "expected an output size that divides the input's ", in[2], " x ", in[3], ", got ",
@@ -95,18 +102,8 @@ void lower_activation(Builder& builder, const Group& group) {
 void lower_max_pool(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = image_arg(node);
-  const Pair kernel = pair_arg(node, "kernel_size"), stride = pair_arg(node, "stride", kernel),
-             pad = pair_arg(node, "padding"), dilation = pair_arg(node, "dilation");
   Step step = step_of(runtime::Op::max_pool, node);
-  step.window = {.kernel_h = kernel.h,
-                 .kernel_w = kernel.w,
-                 .stride_h = stride.h,
-                 .stride_w = stride.w,
-                 .pad_h = pad.h,
-                 .pad_w = pad.w,
-                 .dilation_h = dilation.h,
-                 .dilation_w = dilation.w,
-                 .ceil_mode = bool_arg(node, "ceil_mode")};
+  step.window = pool_window(node, pair_arg(node, "dilation"));
   const Form form = kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
@@ -116,17 +113,9 @@ void lower_avg_pool(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = image_arg(node);
   if (!node.arg("divisor_override").is_none()) unsupported(node, "expected no divisor_override");
-  const Pair kernel = pair_arg(node, "kernel_size"), stride = pair_arg(node, "stride", kernel),
-             pad = pair_arg(node, "padding");
   Step step = step_of(runtime::Op::avg_pool, node);
-  step.window = {.kernel_h = kernel.h,
-                 .kernel_w = kernel.w,
-                 .stride_h = stride.h,
-                 .stride_w = stride.w,
-                 .pad_h = pad.h,
-                 .pad_w = pad.w,
-                 .ceil_mode = bool_arg(node, "ceil_mode"),
-                 .count_include_pad = bool_arg(node, "count_include_pad")};
+  step.window = pool_window(node, {1, 1});
+  step.window.count_include_pad = bool_arg(node, "count_include_pad");
   emit_mean(builder, group, std::move(step), x);
 }
 

@@ -49,10 +49,6 @@ class AddRunner final : public Runner {
   kernels::Isa isa_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
-  return std::make_unique<AddRunner>(view, isa);
-}
-
 }  // namespace
 
 extern const OpDef kAddOp;
@@ -61,10 +57,9 @@ const OpDef kAddOp = {.op = Op::add,
                       .min_inputs = 2,
                       .max_inputs = 2,
                       .uses = {.activation = true},
-                      .roles = {},
                       .infer = infer,
                       .check_output = check_output,
                       .sharing = share_in_place,
-                      .prepare = prepare};
+                      .prepare = make_runner<AddRunner>};
 
 }  // namespace ulp::runtime

@@ -133,20 +133,12 @@ kernels::ConvConfig config_of(const StepView& view) {
   const TensorInfo& y = view.output();
   kernels::ConvConfig config;
   if (step.op == Op::conv) {
-    const Window& w = step.window;
-    config.shape = {.in_h = x.shape[2],
-                    .in_w = x.shape[3],
-                    .in_channels = x.shape[1],
-                    .out_channels = y.shape[1],
-                    .kernel_h = w.kernel_h,
-                    .kernel_w = w.kernel_w,
-                    .stride_h = w.stride_h,
-                    .stride_w = w.stride_w,
-                    .pad_h = w.pad_h,
-                    .pad_w = w.pad_w,
-                    .dilation_h = w.dilation_h,
-                    .dilation_w = w.dilation_w,
-                    .groups = step.groups};
+    config.shape.in_h = x.shape[2];
+    config.shape.in_w = x.shape[3];
+    config.shape.in_channels = x.shape[1];
+    config.shape.out_channels = y.shape[1];
+    config.shape.groups = step.groups;
+    set_window(config.shape, step.window);
   } else {
     config.shape.in_channels = x.shape.back();
     config.shape.out_channels = y.shape.back();
@@ -197,7 +189,7 @@ class ConvRunner final : public Runner {
   bool batched_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
+std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
   const TensorInfo& x = view.input();
   kernels::ConvWeights weights;
   std::vector<float> wide;
@@ -223,23 +215,19 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
 extern const OpDef kConvOp, kLinearOp;
 const OpDef kConvOp = {.op = Op::conv,
                        .name = "conv",
-                       .min_inputs = 1,
                        .max_inputs = 2,
                        .uses = {.window = true, .groups = true, .activation = true},
                        .roles = {"weight", "bias", "weight_scale"},
                        .infer = infer_conv,
                        .check_output = check_output,
-                       .sharing = share_nothing,
-                       .prepare = prepare};
+                       .prepare = prepare_conv};
 const OpDef kLinearOp = {.op = Op::linear,
                          .name = "linear",
-                         .min_inputs = 1,
                          .max_inputs = 2,
                          .uses = {.window = false, .groups = false, .activation = true},
                          .roles = {"weight", "bias", "weight_scale"},
                          .infer = infer_linear,
                          .check_output = check_output,
-                         .sharing = share_nothing,
-                         .prepare = prepare};
+                         .prepare = prepare_conv};
 
 }  // namespace ulp::runtime

@@ -137,22 +137,14 @@ class ConvertRunner final : public Runner {
   bool moves_, converts_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
-  return std::make_unique<ConvertRunner>(view, isa);
-}
-
 }  // namespace
 
 extern const OpDef kConvertOp;
 const OpDef kConvertOp = {.op = Op::convert,
                           .name = "convert",
-                          .min_inputs = 1,
-                          .max_inputs = 1,
-                          .uses = {},
-                          .roles = {},
                           .infer = infer,
                           .check_output = check_output,
                           .sharing = sharing,
-                          .prepare = prepare};
+                          .prepare = make_runner<ConvertRunner>};
 
 }  // namespace ulp::runtime

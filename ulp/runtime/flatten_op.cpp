@@ -31,7 +31,7 @@ Sharing sharing(const StepView& view) {
 
 class FlattenRunner final : public Runner {
  public:
-  explicit FlattenRunner(const StepView& view) : x_(view.input()), copy_(keeps_order(x_)) {}
+  FlattenRunner(const StepView& view, kernels::Isa) : x_(view.input()), copy_(keeps_order(x_)) {}
   void run(const RunArgs& args) const override {
     if (copy_) {
       std::memcpy(args.output, args.inputs[0], byte_count(x_, args.batch));
@@ -47,22 +47,14 @@ class FlattenRunner final : public Runner {
   bool copy_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa) {
-  return std::make_unique<FlattenRunner>(view);
-}
-
 }  // namespace
 
 extern const OpDef kFlattenOp;
 const OpDef kFlattenOp = {.op = Op::flatten,
                           .name = "flatten",
-                          .min_inputs = 1,
-                          .max_inputs = 1,
-                          .uses = {},
-                          .roles = {},
                           .infer = infer,
                           .check_output = check_output,
                           .sharing = sharing,
-                          .prepare = prepare};
+                          .prepare = make_runner<FlattenRunner>};
 
 }  // namespace ulp::runtime

@@ -33,6 +33,19 @@ inline kernels::Activation kernel_activation(Activation activation) {
   }
 }
 
+/// The window fields that convolution and pooling shapes have in common.
+template <typename Shape>
+void set_window(Shape& shape, const Window& w) {
+  shape.kernel_h = w.kernel_h;
+  shape.kernel_w = w.kernel_w;
+  shape.stride_h = w.stride_h;
+  shape.stride_w = w.stride_w;
+  shape.pad_h = w.pad_h;
+  shape.pad_w = w.pad_w;
+  shape.dilation_h = w.dilation_h;
+  shape.dilation_w = w.dilation_w;
+}
+
 /// Size of the first dimension in a run.
 inline int64_t first_size(const TensorInfo& tensor, int64_t batch) {
   return tensor.shape[0] == kBatch ? batch : tensor.shape[0];

@@ -47,17 +47,31 @@ struct UsedFields {
   bool window = false, groups = false, activation = false;
 };
 
+inline Sharing share_nothing(const StepView&) {
+  return Sharing::none;
+}
+inline Sharing share_in_place(const StepView&) {
+  return Sharing::in_place;
+}
+
+/// OpDef::prepare for a Runner that is made from its step alone.
+template <typename AnyRunner>
+std::unique_ptr<Runner> make_runner(const StepView& view, kernels::Isa isa) {
+  return std::make_unique<AnyRunner>(view, isa);
+}
+
+/// Defaults are those of an op with one input and no constants whose output has memory of its own.
 struct OpDef {
   Op op;
   const char* name;
-  size_t min_inputs, max_inputs;
-  UsedFields uses;
-  std::vector<const char*> roles;  ///< constants it may have
+  size_t min_inputs = 1, max_inputs = 1;
+  UsedFields uses{};
+  std::vector<const char*> roles{};  ///< constants it may have
   /// Checks inputs and constants and gives the output's shape; does not look at the output.
   std::vector<int64_t> (*infer)(const StepView&);
   /// Checks the output's type, layout and scale.
   void (*check_output)(const StepView&);
-  Sharing (*sharing)(const StepView&);
+  Sharing (*sharing)(const StepView&) = share_nothing;
   std::unique_ptr<Runner> (*prepare)(const StepView&, kernels::Isa);
 };
 
@@ -65,12 +79,5 @@ struct OpDef {
 const OpDef& op_def(Op op);
 /// Null for an unknown word.
 const OpDef* find_op(const std::string& name);
-
-inline Sharing share_nothing(const StepView&) {
-  return Sharing::none;
-}
-inline Sharing share_in_place(const StepView&) {
-  return Sharing::in_place;
-}
 
 }  // namespace ulp::runtime

@@ -66,19 +66,11 @@ class PoolRunner final : public Runner {
         y_(view.output()),
         include_pad_(view.step().window.count_include_pad),
         isa_(isa) {
-    const Window& w = view.step().window;
-    shape_ = {.in_h = x_.shape[2],
-              .in_w = x_.shape[3],
-              .channels = x_.shape[1],
-              .kernel_h = w.kernel_h,
-              .kernel_w = w.kernel_w,
-              .stride_h = w.stride_h,
-              .stride_w = w.stride_w,
-              .pad_h = w.pad_h,
-              .pad_w = w.pad_w,
-              .dilation_h = w.dilation_h,
-              .dilation_w = w.dilation_w,
-              .ceil_mode = w.ceil_mode};
+    shape_.in_h = x_.shape[2];
+    shape_.in_w = x_.shape[3];
+    shape_.channels = x_.shape[1];
+    shape_.ceil_mode = view.step().window.ceil_mode;
+    set_window(shape_, view.step().window);
   }
   void run(const RunArgs& args) const override {
     const int64_t images = first_size(x_, args.batch);
@@ -102,42 +94,25 @@ class PoolRunner final : public Runner {
   kernels::Isa isa_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
-  return std::make_unique<PoolRunner>(view, isa);
-}
-
 }  // namespace
 
 extern const OpDef kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp;
 const OpDef kMaxPoolOp = {.op = Op::max_pool,
                           .name = "max_pool",
-                          .min_inputs = 1,
-                          .max_inputs = 1,
                           .uses = {.window = true},
-                          .roles = {},
                           .infer = infer_pool,
                           .check_output = check_max,
-                          .sharing = share_nothing,
-                          .prepare = prepare};
+                          .prepare = make_runner<PoolRunner>};
 const OpDef kAvgPoolOp = {.op = Op::avg_pool,
                           .name = "avg_pool",
-                          .min_inputs = 1,
-                          .max_inputs = 1,
                           .uses = {.window = true},
-                          .roles = {},
                           .infer = infer_pool,
                           .check_output = check_average,
-                          .sharing = share_nothing,
-                          .prepare = prepare};
+                          .prepare = make_runner<PoolRunner>};
 const OpDef kGlobalAvgPoolOp = {.op = Op::global_avg_pool,
                                 .name = "global_avg_pool",
-                                .min_inputs = 1,
-                                .max_inputs = 1,
-                                .uses = {},
-                                .roles = {},
                                 .infer = infer_global,
                                 .check_output = check_average,
-                                .sharing = share_nothing,
-                                .prepare = prepare};
+                                .prepare = make_runner<PoolRunner>};
 
 }  // namespace ulp::runtime

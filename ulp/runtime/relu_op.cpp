@@ -34,22 +34,15 @@ class ReluRunner final : public Runner {
   kernels::Isa isa_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
-  return std::make_unique<ReluRunner>(view, isa);
-}
-
 }  // namespace
 
 extern const OpDef kReluOp;
 const OpDef kReluOp = {.op = Op::relu,
                        .name = "relu",
-                       .min_inputs = 1,
-                       .max_inputs = 1,
                        .uses = {.activation = true},
-                       .roles = {},
                        .infer = infer,
                        .check_output = check_output,
                        .sharing = share_in_place,
-                       .prepare = prepare};
+                       .prepare = make_runner<ReluRunner>};
 
 }  // namespace ulp::runtime

@@ -38,22 +38,14 @@ class SoftmaxRunner final : public Runner {
   kernels::Isa isa_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
-  return std::make_unique<SoftmaxRunner>(view, isa);
-}
-
 }  // namespace
 
 extern const OpDef kSoftmaxOp;
 const OpDef kSoftmaxOp = {.op = Op::softmax,
                           .name = "softmax",
-                          .min_inputs = 1,
-                          .max_inputs = 1,
-                          .uses = {},
-                          .roles = {},
                           .infer = infer,
                           .check_output = check_output,
                           .sharing = share_in_place,
-                          .prepare = prepare};
+                          .prepare = make_runner<SoftmaxRunner>};
 
 }  // namespace ulp::runtime
