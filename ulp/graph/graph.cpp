@@ -16,6 +16,13 @@ Argument Argument::training_flag(bool inverted) {
   return result;
 }
 
+Argument Argument::by_mode(c10::IValue eval, c10::IValue train) {
+  Argument result;
+  result.kind = Kind::by_mode;
+  result.items = {std::move(eval), std::move(train)};
+  return result;
+}
+
 Argument Argument::list(std::vector<Argument> items) {
   Argument result;
   result.kind = Kind::list;

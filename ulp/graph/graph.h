@@ -57,6 +57,7 @@ struct ULP_API Argument {
     value,     ///< a Value of the graph
     batch,     ///< an integer that follows the batch size
     training,  ///< a bool that is the module's training flag (or its negation)
+    by_mode,   ///< a number: items[0] in eval mode, items[1] in train mode (an attention's dropout)
     list,      ///< a list of arguments (tensor lists, integer lists with batch expressions in them)
     tuple      ///< only in the output node
   };
@@ -72,6 +73,7 @@ struct ULP_API Argument {
   Argument(Value* value) : kind(Kind::value), value(value) {}   // NOLINT
   Argument(BatchExpr expr) : kind(Kind::batch), batch(expr) {}  // NOLINT
   static Argument training_flag(bool inverted = false);
+  static Argument by_mode(c10::IValue eval, c10::IValue train);
   static Argument list(std::vector<Argument> items);
   static Argument tuple(std::vector<Argument> items);
 

@@ -50,6 +50,18 @@ Argument merge_whole(const std::vector<Sighting>& seen, const std::string& where
   fail("graph.capture", where, " is not linear in the batch size: ", listing(seen));
 }
 
+/// A number that is zero in eval mode and not in train mode, as the dropout of an attention is.
+std::optional<Argument> merge_rate(const std::vector<Sighting>& seen) {
+  const c10::IValue off(0.0);
+  const c10::IValue* on = nullptr;
+  for (const Sighting& s : seen) {
+    if (s.training && !on) on = s.value;
+    if (!s.value->isDouble() || !same(*s.value, s.training ? *on : off)) return std::nullopt;
+  }
+  if (!on) return std::nullopt;
+  return Argument::by_mode(off, *on);
+}
+
 Argument merge_flag(const std::vector<Sighting>& seen, const std::string& where) {
   if (all_same(seen)) return *seen[0].value;
   bool on = false, known = false;
@@ -135,6 +147,7 @@ Argument Merger::merge(const std::vector<Sighting>& seen, size_t& leaf, const st
   if (is_whole(first)) return merge_whole(seen, where);
   if (first.isBool()) return merge_flag(seen, where);
   if (!all_same(seen)) {
+    if (auto rate = merge_rate(seen)) return *rate;
     bool modes = all_same(std::vector<Sighting>(seen.begin(), seen.end() - 1));
     fail("graph.capture", where,
          modes ? " differs between train and eval mode: " : " changes between runs: ", listing(seen));

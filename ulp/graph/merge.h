@@ -24,7 +24,8 @@ class Merger {
   explicit Merger(Pick pick) : pick_(std::move(pick)) {}
 
   /// Merges an argument; `leaf` counts the tensors of the call and is moved on. Throws ulp::Error naming
-  /// `where` for what differs and is neither linear in the batch size nor the training flag.
+  /// `where` for what differs and is neither linear in the batch size, nor the training flag, nor a rate that
+  /// is 0 in eval mode.
   Argument merge(const std::vector<Sighting>& seen, size_t& leaf, const std::string& where) const;
 
  private:

@@ -99,6 +99,11 @@ void print(std::ostream& out, const Argument& arg) {
     case Argument::Kind::training:
       out << (arg.inverted ? "!training" : "training");
       return;
+    case Argument::Kind::by_mode:
+      out << "training ? ";
+      print(out, arg.items[1]);
+      out << " : ";
+      return print(out, arg.items[0]);
     case Argument::Kind::list:
       return items("[", "]");
     case Argument::Kind::tuple:

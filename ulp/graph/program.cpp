@@ -92,6 +92,10 @@ Program::Source Program::compile(const Argument& arg, const c10::Type* type, con
       source.kind = Source::Kind::training;
       source.inverted = arg.inverted;
       return source;
+    case Argument::Kind::by_mode:
+      source.kind = Source::Kind::by_mode;
+      for (const Argument& item : arg.items) source.items.push_back(compile(item, type, reader));
+      return source;
     default:
       break;
   }
@@ -161,6 +165,8 @@ inline c10::IValue Program::load(const Source& source, Frame& frame) const {
       return source.batch.at(frame.batch);
     case Source::Kind::training:
       return frame.training != source.inverted;
+    case Source::Kind::by_mode:
+      return source.items[frame.training].literal;
     default:
       return load_items(source, frame);
   }

@@ -22,7 +22,7 @@ class Program {
  private:
   /// Where an argument comes from.
   struct Source {
-    enum class Kind : uint8_t { literal, slot, last_use, attribute, batch, training, items };
+    enum class Kind : uint8_t { literal, slot, last_use, attribute, batch, training, by_mode, items };
     enum class Items : uint8_t { tensors, optional_tensors, integers, list, tuple };
     Kind kind = Kind::literal;
     Items form = Items::list;
@@ -30,8 +30,8 @@ class Program {
     int32_t index = 0;  ///< of the slot or attribute
     BatchExpr batch;
     c10::IValue literal;
-    c10::TypePtr element;  ///< of a list of another kind
-    std::vector<Source> items;
+    c10::TypePtr element;       ///< of a list of another kind
+    std::vector<Source> items;  ///< by_mode: in eval mode, in train mode
   };
   struct Step {
     const Node* node = nullptr;

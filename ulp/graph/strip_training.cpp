@@ -7,13 +7,18 @@ namespace ulp::graph {
 
 namespace {
 
-/// Flags that follow the mode become what they are in eval mode.
+/// Flags and numbers that follow the mode become what they are in eval mode.
 int freeze_flags(std::vector<Argument>& args) {
   int count = 0;
   for (Argument& arg : args) {
     count += freeze_flags(arg.items);
-    if (arg.kind != Argument::Kind::training) continue;
-    arg = Argument(c10::IValue(arg.inverted));
+    if (arg.kind == Argument::Kind::training) {
+      arg = Argument(c10::IValue(arg.inverted));
+    } else if (arg.kind == Argument::Kind::by_mode) {
+      arg = Argument(arg.items.front());
+    } else {
+      continue;
+    }
     ++count;
   }
   return count;
