@@ -62,6 +62,7 @@ TEST(Models, ParameterCountsAreThoseOfThePapersCode) {
   EXPECT_EQ(parameter_count(*ulp::models::make_mobilenet_v2()), 3'504'872);
   EXPECT_EQ(parameter_count(*ulp::models::make_resnet20()), 272'474);
   EXPECT_EQ(parameter_count(*ulp::models::make_lenet5()), 61'706);
+  EXPECT_EQ(parameter_count(*ulp::models::make_unet(ulp::models::UNetOptions::spell())), 7'703'497);
   EXPECT_EQ(parameter_count(*ulp::models::make_mlp()), 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10);
 }
 

@@ -7,10 +7,14 @@ namespace ulp::models {
 
 namespace {
 
-torch::nn::Sequential double_conv(int64_t in, int64_t out) {
+Conv2d conv3x3(int64_t in, int64_t out, bool bias) {
+  return Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1).bias(bias));
+}
+
+torch::nn::Sequential double_conv(int64_t in, int64_t out, bool bias) {
   const auto relu = torch::nn::ReLUOptions().inplace(true);
-  return torch::nn::Sequential(conv(in, out, 3), torch::nn::BatchNorm2d(out), torch::nn::ReLU(relu),
-                               conv(out, out, 3), torch::nn::BatchNorm2d(out), torch::nn::ReLU(relu));
+  return torch::nn::Sequential(conv3x3(in, out, bias), torch::nn::BatchNorm2d(out), torch::nn::ReLU(relu),
+                               conv3x3(out, out, bias), torch::nn::BatchNorm2d(out), torch::nn::ReLU(relu));
 }
 
 class UNet final : public ImageModel {
@@ -19,16 +23,16 @@ class UNet final : public ImageModel {
     encoder = register_module("encoder", torch::nn::ModuleList());
     int64_t channels = options.in_channels;
     for (int64_t level = 0; level < options.depth; ++level) {
-      encoder->push_back(double_conv(channels, width(level)));
+      encoder->push_back(double_conv(channels, width(level), options.bias));
       channels = width(level);
     }
-    bottleneck = register_module("bottleneck", double_conv(channels, width(options.depth)));
+    bottleneck = register_module("bottleneck", double_conv(channels, width(options.depth), options.bias));
     up = register_module("up", torch::nn::ModuleList());
     decoder = register_module("decoder", torch::nn::ModuleList());
     for (int64_t level = options.depth - 1; level >= 0; --level) {
       up->push_back(torch::nn::ConvTranspose2d(
           torch::nn::ConvTranspose2dOptions(width(level + 1), width(level), 2).stride(2)));
-      decoder->push_back(double_conv(2 * width(level), width(level)));
+      decoder->push_back(double_conv(2 * width(level), width(level), options.bias));
     }
     head = register_module("head",
                            torch::nn::Conv2d(torch::nn::Conv2dOptions(width(0), options.num_classes, 1)));
@@ -65,6 +69,10 @@ class UNet final : public ImageModel {
 };
 
 }  // namespace
+
+UNetOptions UNetOptions::spell() {
+  return {.in_channels = 3, .num_classes = 9, .width = 64, .depth = 3, .bias = true};
+}
 
 std::shared_ptr<ImageModel> make_unet(const UNetOptions& options) {
   check_option("unet", "in_channels", options.in_channels);

@@ -1,0 +1,196 @@
+#include "ulp/models/bert.h"
+
+#include "ulp/models/layers.h"
+#include "ulp/models/text_layers.h"
+
+namespace ulp::models {
+
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr int64_t kTokenTypes = 2;
+
+nn::LayerNorm layer_norm(int64_t width) {
+  return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
+}
+
+struct Embeddings final : nn::Module {
+  explicit Embeddings(const BertConfig& config)
+      : words(register_module("word_embeddings", nn::Embedding(config.vocab_size, config.width))),
+        positions(register_module("position_embeddings", nn::Embedding(config.max_length, config.width))),
+        types(register_module("token_type_embeddings", nn::Embedding(kTokenTypes, config.width))),
+        norm(register_module("LayerNorm", layer_norm(config.width))),
+        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    // One text a sample: every token is of type 0.
+    const at::Tensor fixed = positions->weight.narrow(0, 0, tokens.size(1)) + types->weight.select(0, 0);
+    return dropout(norm(words(tokens) + fixed));
+  }
+
+  nn::Embedding words, positions, types;
+  nn::LayerNorm norm;
+  nn::Dropout dropout;
+};
+
+struct SelfAttention final : nn::Module {
+  explicit SelfAttention(const BertConfig& config)
+      : query(register_module("query", nn::Linear(config.width, config.width))),
+        key(register_module("key", nn::Linear(config.width, config.width))),
+        value(register_module("value", nn::Linear(config.width, config.width))),
+        heads(config.heads),
+        dropout(config.attention_dropout) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    return attend(query(x), key(x), value(x), mask,
+                  {.heads = heads, .dropout = is_training() ? dropout : 0.0});
+  }
+
+  nn::Linear query, key, value;
+  int64_t heads;
+  double dropout;
+};
+
+/// A linear layer whose result is dropped out, added to `residual` and normalised.
+struct Output final : nn::Module {
+  Output(int64_t in, const BertConfig& config)
+      : dense(register_module("dense", nn::Linear(in, config.width))),
+        norm(register_module("LayerNorm", layer_norm(config.width))),
+        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual) {
+    return norm(dropout(dense(x)) + residual);
+  }
+
+  nn::Linear dense;
+  nn::LayerNorm norm;
+  nn::Dropout dropout;
+};
+
+struct Attention final : nn::Module {
+  explicit Attention(const BertConfig& config)
+      : self(register_module("self", std::make_shared<SelfAttention>(config))),
+        output(register_module("output", std::make_shared<Output>(config.width, config))) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    return output->forward(self->forward(x, mask), x);
+  }
+
+  std::shared_ptr<SelfAttention> self;
+  std::shared_ptr<Output> output;
+};
+
+/// One linear layer under a name of its own: "intermediate.dense", "pooler.dense".
+struct Dense final : nn::Module {
+  Dense(int64_t in, int64_t out) : dense(register_module("dense", nn::Linear(in, out))) {}
+  nn::Linear dense;
+};
+
+struct Layer final : nn::Module {
+  explicit Layer(const BertConfig& config)
+      : attention(register_module("attention", std::make_shared<Attention>(config))),
+        intermediate(
+            register_module("intermediate", std::make_shared<Dense>(config.width, config.intermediate))),
+        output(register_module("output", std::make_shared<Output>(config.intermediate, config))) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    const at::Tensor attended = attention->forward(x, mask);
+    return output->forward(torch::gelu(intermediate->dense(attended)), attended);
+  }
+
+  std::shared_ptr<Attention> attention;
+  std::shared_ptr<Dense> intermediate;
+  std::shared_ptr<Output> output;
+};
+
+struct Encoder final : nn::Module {
+  explicit Encoder(const BertConfig& config) : layers(register_module("layer", nn::ModuleList())) {
+    for (int64_t i = 0; i < config.layers; ++i) layers->push_back(std::make_shared<Layer>(config));
+  }
+
+  at::Tensor forward(at::Tensor x, const at::Tensor& mask) {
+    for (const auto& layer : *layers) x = layer->as<Layer>()->forward(x, mask);
+    return x;
+  }
+
+  nn::ModuleList layers;
+};
+
+struct Trunk final : nn::Module {
+  explicit Trunk(const BertConfig& config)
+      : embeddings(register_module("embeddings", std::make_shared<Embeddings>(config))),
+        encoder(register_module("encoder", std::make_shared<Encoder>(config))),
+        pooler(register_module("pooler", std::make_shared<Dense>(config.width, config.width))) {}
+
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
+    const at::Tensor hidden = encoder->forward(embeddings->forward(tokens), mask);
+    return torch::tanh(pooler->dense(hidden.select(1, 0)));
+  }
+
+  std::shared_ptr<Embeddings> embeddings;
+  std::shared_ptr<Encoder> encoder;
+  std::shared_ptr<Dense> pooler;
+};
+
+class Bert final : public TextModel {
+ public:
+  explicit Bert(const BertConfig& config)
+      : config_(config),
+        bert_(register_module("bert", std::make_shared<Trunk>(config))),
+        dropout_(register_module("dropout", nn::Dropout(config.dropout))),
+        classifier_(register_module("classifier", nn::Linear(config.width, config.num_classes))) {
+    init_like_transformers(*this);
+  }
+
+  TextTask task() const override { return TextTask::classification; }
+
+  at::Tensor forward(at::Tensor tokens) override {
+    check_tokens("bert", tokens, config_.max_length);
+    at::Tensor mask;
+    if (config_.padding_token >= 0) mask = tokens.ne(config_.padding_token).unsqueeze(1).unsqueeze(1);
+    return classifier_(dropout_(bert_->forward(tokens, mask)));
+  }
+
+ private:
+  BertConfig config_;
+  std::shared_ptr<Trunk> bert_;
+  nn::Dropout dropout_;
+  nn::Linear classifier_;
+};
+
+}  // namespace
+
+BertConfig BertConfig::base() {
+  return {};
+}
+
+BertConfig BertConfig::tiny() {
+  return {.vocab_size = 256,
+          .max_length = 256,
+          .width = 128,
+          .layers = 2,
+          .heads = 2,
+          .intermediate = 512,
+          .padding_token = 0};
+}
+
+void BertConfig::validate() const {
+  check_option("bert", "vocab_size", vocab_size);
+  check_option("bert", "max_length", max_length);
+  check_option("bert", "width", width);
+  check_option("bert", "layers", layers);
+  check_option("bert", "intermediate", intermediate);
+  check_option("bert", "num_classes", num_classes);
+  check_option("bert", "padding_token", padding_token, -1);
+  check_heads("bert", width, heads);
+  check_rate("bert", "dropout", dropout);
+  check_rate("bert", "attention_dropout", attention_dropout);
+}
+
+std::shared_ptr<TextModel> make_bert(const BertConfig& config) {
+  config.validate();
+  return std::make_shared<Bert>(config);
+}
+
+}  // namespace ulp::models

@@ -1,0 +1,53 @@
+#include "ulp/models/text_layers.h"
+
+#include "ulp/base/error.h"
+
+namespace ulp::models {
+
+TextModel::~TextModel() = default;
+
+void check_tokens(const char* model, const at::Tensor& tokens, int64_t max_length) {
+  if (tokens.scalar_type() == at::kLong && tokens.dim() == 2 && tokens.size(1) >= 1 &&
+      tokens.size(1) <= max_length) {
+    return;
+  }
+  fail("models.forward", "expected int64 tokens of shape (B, S) with S from 1 to ", max_length, " for '",
+       model, "', got ", tokens.toString(), " of ", tokens.sizes());
+}
+
+void check_rate(const char* model, const char* option, double value) {
+  if (value >= 0 && value < 1) return;
+  fail("models.make_text_model", "expected ", option, " in [0, 1) for '", model, "', got ", value);
+}
+
+void check_heads(const char* model, int64_t width, int64_t heads) {
+  if (heads >= 1 && width % heads == 0) return;
+  fail("models.make_text_model", "expected heads that divide the width ", width, " of '", model, "', got ",
+       heads);
+}
+
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  const at::Tensor& mask, const AttentionOptions& options) {
+  const auto split = [&](const at::Tensor& x) {
+    return x.view({x.size(0), x.size(1), options.heads, x.size(2) / options.heads}).transpose(1, 2);
+  };
+  const auto attn_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  const at::Tensor mixed = at::scaled_dot_product_attention(split(query), split(key), split(value), attn_mask,
+                                                            options.dropout, options.causal);
+  return mixed.transpose(1, 2).flatten(2);
+}
+
+void init_like_transformers(torch::nn::Module& model) {
+  constexpr double kDeviation = 0.02;
+  torch::NoGradGuard no_grad;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (auto* linear = dynamic_cast<torch::nn::LinearImpl*>(module.get())) {
+      linear->weight.normal_(0, kDeviation);
+      linear->bias.zero_();
+    } else if (auto* table = dynamic_cast<torch::nn::EmbeddingImpl*>(module.get())) {
+      table->weight.normal_(0, kDeviation);
+    }
+  }
+}
+
+}  // namespace ulp::models

@@ -1,0 +1,88 @@
+#include "ulp/models/text_registry.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "ulp/base/error.h"
+#include "ulp/models/bert.h"
+#include "ulp/models/gpt2.h"
+#include "ulp/models/lstm.h"
+
+namespace ulp::models {
+
+namespace {
+
+struct Entry {
+  std::vector<TextTask> tasks;
+  std::function<std::shared_ptr<TextModel>(const TextModelOptions&)> make;
+};
+
+std::shared_ptr<TextModel> make_bert_for(const TextModelOptions& options) {
+  BertConfig config = BertConfig::tiny();
+  config.vocab_size = options.vocab_size;
+  config.max_length = options.max_length;
+  config.num_classes = options.num_classes;
+  config.padding_token = options.padding_token;
+  return make_bert(config);
+}
+
+std::shared_ptr<TextModel> make_gpt2_for(const TextModelOptions& options) {
+  Gpt2Config config = Gpt2Config::tiny();
+  config.vocab_size = options.vocab_size;
+  config.max_length = options.max_length;
+  return make_gpt2(config);
+}
+
+std::shared_ptr<TextModel> make_lstm_for(const TextModelOptions& options) {
+  const bool classifies = options.task == TextTask::classification;
+  if (classifies && options.num_classes < 1) {
+    fail("models.make_text_model", "expected num_classes >= 1 for 'lstm', got ", options.num_classes);
+  }
+  return make_lstm({.vocab_size = options.vocab_size,
+                    .max_length = options.max_length,
+                    .num_classes = classifies ? options.num_classes : 0,
+                    .padding_token = options.padding_token});
+}
+
+const std::map<std::string, Entry>& entries() {
+  static const std::map<std::string, Entry> all = {
+      {"bert", {{TextTask::classification}, make_bert_for}},
+      {"gpt2", {{TextTask::language_modelling}, make_gpt2_for}},
+      {"lstm", {{TextTask::language_modelling, TextTask::classification}, make_lstm_for}},
+  };
+  return all;
+}
+
+const Entry& find(const std::string& name) {
+  const auto found = entries().find(name);
+  if (found != entries().end()) return found->second;
+  std::string known;
+  for (const std::string& one : text_model_names()) known += (known.empty() ? "" : ", ") + one;
+  fail("models.make_text_model", "expected one of ", known, ", got '", name, "'");
+}
+
+}  // namespace
+
+std::shared_ptr<TextModel> make_text_model(const std::string& name, const TextModelOptions& options) {
+  const Entry& entry = find(name);
+  if (std::find(entry.tasks.begin(), entry.tasks.end(), options.task) == entry.tasks.end()) {
+    const bool classifies = options.task == TextTask::classification;
+    fail("models.make_text_model", "expected a network that ",
+         classifies ? "classifies" : "predicts the next token", ", got '", name, "', which ",
+         classifies ? "predicts the next token" : "classifies");
+  }
+  return entry.make(options);
+}
+
+std::vector<std::string> text_model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries()) names.push_back(name);
+  return names;
+}
+
+std::vector<TextTask> text_model_tasks(const std::string& name) {
+  return find(name).tasks;
+}
+
+}  // namespace ulp::models

@@ -1,0 +1,34 @@
+// The reference text networks by name, in sizes that train on a text file in minutes; beside registry.h,
+// which has those over images.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulp/models/text_model.h"
+
+namespace ulp::models {
+
+/// What a network must know of the text. The defaults are those of bytes.
+struct TextModelOptions {
+  TextTask task = TextTask::language_modelling;
+  int64_t vocab_size = 256;
+  int64_t max_length = 256;    ///< the longest text in tokens
+  int64_t num_classes = 2;     ///< classification only
+  int64_t padding_token = -1;  ///< classification: what short texts are filled up with; -1: nothing
+};
+
+/// Throws Error for a name that text_model_names() does not list, for a task that the network does not do,
+/// and for options that it cannot have. Full sizes: make_bert(BertConfig::base()),
+/// make_gpt2(Gpt2Config::small()).
+ULP_API std::shared_ptr<TextModel> make_text_model(const std::string& name,
+                                                   const TextModelOptions& options = {});
+
+/// Sorted: bert (classification), gpt2 (language modelling), lstm (both).
+ULP_API std::vector<std::string> text_model_names();
+
+/// The tasks of the network of that name. Throws Error for an unknown name.
+ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
+
+}  // namespace ulp::models
