@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
 BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libhwy-dev libgtest-dev
-  libbenchmark-dev zlib1g-dev libjs-chart.js clang-format)
+  libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
 DATA_PACKAGE=dataset-fashion-mnist
 DATA_FOLDER=usr/share/datasets/fashion-mnist
 

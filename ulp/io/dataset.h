@@ -1,4 +1,5 @@
-// Labelled images in memory, read from IDX files (the format of MNIST), plain or compressed with gzip.
+// Labelled images in memory, read from IDX files (the format of MNIST), plain or compressed with gzip, or
+// from CIFAR-10's binary files.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +47,12 @@ enum class Split { train, test };
 /// or an unpacked Debian package), then in /usr/share/datasets/fashion-mnist, then in ulp's cache folder
 /// ($XDG_CACHE_HOME/ulp or ~/.cache/ulp). Throws FileError naming the Debian package when no place has it.
 ULP_API ImageDataset load_fashion_mnist(Split split);
+
+/// CIFAR-10 in its binary version (Krizhevsky 2009): every data_batch_*.bin, or test_batch.bin, of the folder
+/// or of cifar-10-batches-bin in it. Any number of images of 3x32x32 in ten classes; mean and deviation are
+/// those of the published training set. Throws FileError for missing and truncated files, and for labels
+/// above 9.
+ULP_API ImageDataset load_cifar(const std::filesystem::path& folder, Split split);
 
 /// The folders that load_fashion_mnist searches, in order.
 ULP_API std::vector<std::filesystem::path> fashion_mnist_folders();
