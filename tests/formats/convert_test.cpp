@@ -142,7 +142,8 @@ TEST_P(EveryCode, BitsAboveTheFormatAreAnError) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, EveryCode,
                          ::testing::Values("bf16", "fp16", "fp8_e4m3fn", "fp8_e4m3fnuz", "fp8_e4m3",
-                                           "fp8_e5m2", "fp8_e5m2fnuz", "e8m0"),
+                                           "fp8_e5m2", "fp8_e5m2fnuz", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1",
+                                           "e8m0"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Convert, Fp32AndTf32AgreeWithTheHardware) {
@@ -234,6 +235,19 @@ TEST(Convert, KnownCodes) {
       {"e8m0", -2, 128},
       {"e8m0", kInf, 255},
       {"e8m0", 1.4 * 0x1p-127, 0},
+      {"fp6_e2m3", 7.5, 0x1f},
+      {"fp6_e2m3", -kInf, 0x3f},
+      {"fp6_e3m2", 28, 0x1f},
+      {"fp6_e3m2", 0.0625, 0x01},
+      {"fp4_e2m1", 0.5, 0x1},
+      {"fp4_e2m1", -6, 0xf},
+      {"fp4_e2m1", 5, 0x6},
+      {"fp4_e2m1", kNan, 0x0},
+      {"fp4_e2m1", -0.0, 0x8},
+      {"binary", 0.25, 0},
+      {"binary", -0.0, 0},
+      {"binary", -1e-300, 1},
+      {"binary", kNan, 0},
   };
   for (const Known& row : known) {
     EXPECT_EQ(encode(find(row.format), row.value), row.code) << row.format << " " << row.value;

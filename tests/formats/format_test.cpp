@@ -50,9 +50,13 @@ TEST(Format, AgreesWithThePublishedFigures) {
       {"fp8_e4m3", 8, 7, 0, 240, 0.015625, 0.001953125, 0.125},
       {"fp8_e5m2", 8, 15, 0, 57344, 6.103515625e-05, 1.52587890625e-05, 0.25},
       {"fp8_e5m2fnuz", 8, 16, 0, 57344, 3.0517578125e-05, 7.62939453125e-06, 0.25},
+      {"fp6_e2m3", 6, 1, 0, 7.5, 1, 0.125, 0.125},
+      {"fp6_e3m2", 6, 3, 0, 28, 0.25, 0.0625, 0.25},
+      {"fp4_e2m1", 4, 1, 0, 6, 1, 0.5, 0.5},
       {"e8m0", 8, 127, 0, 1.7014118346046923e38, 5.877471754111438e-39, 0, 1},
       {"int4", 4, 0, 0, 7, 1, 0, 1},
       {"int2", 2, 0, 0, 1, 1, 0, 1},
+      {"binary", 1, 0, 0, 1, 1, 0, 2},
   };
   for (const Published& row : published) {
     SCOPED_TRACE(row.name);
@@ -67,19 +71,23 @@ TEST(Format, AgreesWithThePublishedFigures) {
   }
   EXPECT_EQ(find("int4").lowest(), -8);
   EXPECT_EQ(find("int2").lowest(), -2);
+  EXPECT_EQ(find("binary").lowest(), -1);
+  EXPECT_EQ(find("fp4_e2m1").lowest(), -6);
   EXPECT_EQ(find("e8m0").lowest(), 0);
   EXPECT_EQ(find("tf32").stored_bits(), 32);
   EXPECT_EQ(find("bf16").stored_bits(), 16);
 }
 
-TEST(Format, NamesAreUniqueAndFoundWithAndWithoutTheFp8Prefix) {
+TEST(Format, NamesAreUniqueAndFoundWithAndWithoutThePrefix) {
   for (const Format& format : all()) EXPECT_EQ(&find(format.name), &format);
   EXPECT_EQ(&find("e4m3"), &find("fp8_e4m3"));
   EXPECT_EQ(&find("e5m2fnuz"), &find("fp8_e5m2fnuz"));
+  EXPECT_EQ(&find("e2m3"), &find("fp6_e2m3"));
+  EXPECT_EQ(&find("e2m1"), &find("fp4_e2m1"));
 }
 
 TEST(Format, AnUnknownNameListsTheKnownOnes) {
-  for (const char* name : {"fp12", "", "fp8_bf16", "FP16"}) {
+  for (const char* name : {"fp12", "", "fp8_bf16", "FP16", "e2m", "fp4_", "mxfp4"}) {
     try {
       find(name);
       FAIL() << "no error for '" << name << "'";
@@ -94,6 +102,7 @@ TEST(Format, AnUnknownNameListsTheKnownOnes) {
 TEST(Format, CodesOfAbsentSpecialsAreErrors) {
   EXPECT_THROW(find("e4m3fn").infinity_code(), ulp::Error);
   EXPECT_THROW(find("int8").nan_code(), ulp::Error);
+  EXPECT_THROW(find("fp4_e2m1").nan_code(), ulp::Error);
 }
 
 TEST(Format, TheTableHasARowForEachFormat) {

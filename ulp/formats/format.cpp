@@ -27,19 +27,23 @@ constexpr Format kFormats[] = {
     {"fp8_e4m3",        floating,  4,  3,  ieee,             to_infinity},
     {"fp8_e5m2",        floating,  5,  2,  ieee,             to_infinity},
     {"fp8_e5m2fnuz",    floating,  5,  2,  nan_for_neg_zero, to_nan},
+    {"fp6_e2m3",        floating,  2,  3,  none,             saturate},
+    {"fp6_e3m2",        floating,  3,  2,  none,             saturate},
+    {"fp4_e2m1",        floating,  2,  1,  none,             saturate},
     {"e8m0",            scale,     8,  0,  nan_only,         to_nan},
     {"int8",            integer,   0,  7,  none,             saturate},
     {"int4",            integer,   0,  3,  none,             saturate},
     {"int2",            integer,   0,  1,  none,             saturate},
+    {"binary",          binary,    0,  0,  none,             saturate},
 };
 // clang-format on
 
-constexpr std::string_view kOptionalPrefix = "fp8_";
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+// "fp8_e4m3" is also "e4m3".
+std::string_view short_name(std::string_view name) {
+  for (std::string_view prefix : {"fp8_", "fp6_", "fp4_"}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
 }
 
 }  // namespace
@@ -78,7 +82,7 @@ double Format::max() const {
 }
 
 double Format::lowest() const {
-  if (kind == integer) return decode(*this, sign_mask());
+  if (exponent_bits == 0) return decode(*this, sign_mask());
   return is_signed() ? -max() : 0.0;
 }
 
@@ -91,6 +95,7 @@ double Format::smallest_subnormal() const {
 }
 
 double Format::epsilon() const {
+  if (kind == binary) return 2.0;
   return kind == integer ? 1.0 : std::ldexp(1.0, -mantissa_bits);
 }
 
@@ -105,9 +110,7 @@ std::span<const Format> all() {
 const Format& find(std::string_view name) {
   std::string known;
   for (const Format& format : kFormats) {
-    const bool prefixed = format.name.starts_with(kOptionalPrefix);
-    if (name == format.name || (prefixed && name == format.name.substr(kOptionalPrefix.size())))
-      return format;
+    if (name == format.name || name == short_name(format.name)) return format;
     known.append(known.empty() ? "" : ", ").append(format.name);
   }
   fail("formats.find", "expected one of ", known, ", got '", name, "'");
@@ -119,6 +122,8 @@ const char* to_string(Kind kind) {
       return "floating";
     case scale:
       return "scale";
+    case binary:
+      return "binary";
     default:
       return "integer";
   }
@@ -148,6 +153,12 @@ const char* to_string(Overflow overflow) {
   }
 }
 
+std::string table_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
 Table formats_table() {
   Table table{{"format", "bits", "exponent", "mantissa", "bias", "max", "smallest normal",
                "smallest subnormal", "epsilon", "digits", "specials", "overflow"},
@@ -156,9 +167,10 @@ Table formats_table() {
     const double subnormal = format.smallest_subnormal();
     table.rows.push_back(
         {std::string(format.name), std::to_string(format.bits()), std::to_string(format.exponent_bits),
-         std::to_string(format.mantissa_bits), std::to_string(format.bias()), number(format.max()),
-         number(format.smallest_normal()), subnormal > 0 ? number(subnormal) : "-", number(format.epsilon()),
-         std::to_string(format.decimal_digits()), to_string(format.specials), to_string(format.overflow)});
+         std::to_string(format.mantissa_bits), std::to_string(format.bias()), table_number(format.max()),
+         table_number(format.smallest_normal()), subnormal > 0 ? table_number(subnormal) : "-",
+         table_number(format.epsilon()), std::to_string(format.decimal_digits()), to_string(format.specials),
+         to_string(format.overflow)});
   }
   return table;
 }

@@ -17,6 +17,7 @@ enum class Kind {
   floating,  ///< sign, exponent, mantissa; subnormals below the smallest normal number
   scale,     ///< a bare power of two without sign and without zero (the shared scale of an MX block)
   integer,   ///< two's complement
+  binary,    ///< one bit, the sign: 0 is +1, 1 is -1
 };
 
 /// Which codes are not finite numbers.
@@ -47,14 +48,14 @@ struct Format {
   constexpr uint64_t sign_mask() const { return is_signed() ? uint64_t{1} << (bits() - 1) : 0; }
   /// All bits of a code but the sign.
   constexpr uint64_t magnitude_mask() const { return (uint64_t{1} << (exponent_bits + mantissa_bits)) - 1; }
-  /// 2^(e-1) - 1, one more for the fnuz formats, 0 for integers.
+  /// 2^(e-1) - 1, one more for the fnuz formats, 0 without exponent.
   constexpr int bias() const {
-    if (kind == Kind::integer) return 0;
+    if (exponent_bits == 0) return 0;
     return (1 << (exponent_bits - 1)) - (specials == Specials::nan_for_neg_zero ? 0 : 1);
   }
   /// Exponent of the smallest normal number.
   constexpr int min_exponent() const {
-    if (kind == Kind::integer) return 0;
+    if (exponent_bits == 0) return 0;
     return (kind == Kind::scale ? 0 : 1) - bias();
   }
   constexpr bool has_infinity() const { return specials == Specials::ieee; }
@@ -70,11 +71,11 @@ struct Format {
   ULP_API double max() const;
   /// Most negative finite number (0 for formats without sign).
   ULP_API double lowest() const;
-  /// Smallest positive normal number (1 for integers).
+  /// Smallest positive normal number (1 for integers and binary).
   ULP_API double smallest_normal() const;
   /// Smallest positive subnormal number; 0 when the format has no subnormals.
   ULP_API double smallest_subnormal() const;
-  /// Distance from 1 to the next larger number.
+  /// Distance from 1 to the next number: the larger one, or -1 of binary.
   ULP_API double epsilon() const;
   /// Decimal digits that survive a round trip through the format: floor(mantissa_bits * log10(2)), as
   /// digits10 in <limits>.
@@ -84,8 +85,8 @@ struct Format {
 /// Every format, widest first.
 ULP_API std::span<const Format> all();
 
-/// The format of that name; the prefix "fp8_" may be left out. An unknown name is an error that lists the
-/// known ones.
+/// The format of that name; the prefixes "fp8_", "fp6_" and "fp4_" may be left out. An unknown name is an
+/// error that lists the known ones.
 ULP_API const Format& find(std::string_view name);
 
 ULP_API const char* to_string(Kind kind);
@@ -98,5 +99,8 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 ULP_API Table formats_table();
+
+/// A number of the tables: six significant digits.
+ULP_API std::string table_number(double value);
 
 }  // namespace ulp::formats

@@ -6,22 +6,12 @@
 #include "ulp/base/error.h"
 #include "ulp/kernels/small_ops.h"
 #include "ulp/kernels/small_ops_table.h"
+#include "ulp/kernels/split.h"
 
 namespace ulp::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-/// Splits [0, n) into pieces that are worth a thread's while; body(begin, count).
-void split(int64_t n, const Parallel& parallel, FunctionRef<void(int64_t, int64_t)> body) {
-  constexpr int64_t kPiece = 16384;
-  if (n <= kPiece || parallel.workers() == 1) {
-    if (n > 0) body(0, n);
-    return;
-  }
-  parallel.run((n + kPiece - 1) / kPiece,
-               [&](int64_t task, int) { body(task * kPiece, std::min(kPiece, n - task * kPiece)); });
-}
 
 const uint8_t* at(const void* p, Element type, int64_t i) {
   return static_cast<const uint8_t*>(p) + i * element_bytes(type);

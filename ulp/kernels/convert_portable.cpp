@@ -1,0 +1,2 @@
+#define ULP_CONVERT_OPS kConvertOpsPortable
+#include "ulp/kernels/convert_body.h"
