@@ -10,6 +10,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/io/dataset.h"
+#include "ulp/io/sample_order.h"
 
 namespace ulp::io {
 
@@ -39,28 +40,25 @@ class ULP_API BatchLoader {
   /// The next batch; nothing at the end of an epoch, after which the next call starts the next epoch.
   std::optional<Batch> next();
 
-  int64_t batches() const;  ///< in one epoch
-  int64_t epoch() const { return epoch_; }
-  int64_t position() const { return position_; }  ///< samples already given in this epoch
+  int64_t batches() const { return order_.batches(); }  ///< in one epoch
+  int64_t epoch() const { return order_.epoch(); }
+  int64_t position() const { return order_.position(); }  ///< samples already given in this epoch
   const ImageDataset& dataset() const { return dataset_; }
 
   /// Drops what is left of the present epoch and goes to the start of this one.
-  void start_epoch(int64_t epoch);
+  void start_epoch(int64_t epoch) { order_.start_epoch(epoch); }
 
   /// Where the loader stands, as JSON.
-  std::string state() const;
+  std::string state() const { return order_.state(); }
   /// Takes that up again. Throws FileError unless it was made with the same number of samples and batch size.
-  void restore(const std::string& state);
+  void restore(const std::string& state) { order_.restore(state); }
 
  private:
-  void fill_order();
   void load_sample(int64_t sample, float* target) const;
 
   ImageDataset dataset_;
   BatchLoaderOptions options_;
-  int64_t epoch_ = 0;
-  int64_t position_ = 0;
-  std::vector<int64_t> order_;
+  SampleOrder order_;
   std::vector<float> table_;  // [channel][pixel] -> normalised value
 };
 

@@ -2,43 +2,58 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
-#include "ulp/io/batch_loader.h"
 #include "ulp/lower/evaluate.h"
 
 namespace ulp::train {
 
 namespace {
 
-void check_logits(const at::Tensor& logits, int64_t images, int64_t first) {
-  if (logits.dim() != 2 || logits.size(0) != images) {
-    fail("train.evaluate", "expected logits of shape (", images, ", classes), got ", logits.sizes());
+/// `first`: the number of the batch's first sample.
+void check_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t first) {
+  if (logits.dim() != targets.dim() + 1 || logits.sizes().slice(0, targets.dim()) != targets.sizes()) {
+    fail("train.evaluate", "expected logits of shape ", targets.sizes(), " and classes, got ",
+         logits.sizes());
   }
-  const at::Tensor bad = torch::isnan(logits).any(1);
+  const at::Tensor bad = torch::isnan(logits).flatten(1).any(1);
   if (bad.any().item<bool>()) {
-    fail("train.evaluate", "expected numbers, got NaN in the logits of image ",
+    fail("train.evaluate", "expected numbers, got NaN in the logits of sample ",
          first + bad.nonzero()[0].item<int64_t>());
   }
 }
 
 }  // namespace
 
-Accuracy evaluate(const Classifier& classifier, const io::ImageDataset& data, int64_t batch,
-                  const OnImages& on_images) {
+double Accuracy::perplexity() const {
+  return std::exp(loss);
+}
+
+Accuracy evaluate(const Forward& forward, BatchStream& batches, const OnSamples& on_samples) {
   const c10::InferenceMode inference;
-  io::BatchLoader loader(data, {.batch_size = batch, .shuffle = false});
   Accuracy accuracy;
-  while (const auto next = loader.next()) {
+  double loss = 0;
+  int64_t samples = 0;
+  while (const auto batch = batches.next()) {
     check_interrupted();
-    const int64_t count = next->images.size(0);
-    const at::Tensor logits = classifier(next->images);
-    check_logits(logits, count, accuracy.total);
-    accuracy.correct += logits.argmax(1).eq(next->labels).sum().item<int64_t>();
-    accuracy.total += count;
-    if (on_images) on_images(accuracy.total);
+    const at::Tensor logits = forward(*batch);
+    check_logits(logits, batch->targets, samples);
+    accuracy.correct += logits.argmax(-1).eq(batch->targets).sum().item<int64_t>();
+    accuracy.total += batch->targets.numel();
+    loss += cross_entropy(logits, *batch).item<double>() * static_cast<double>(batch->targets.numel());
+    samples += batch->targets.size(0);
+    if (on_samples) on_samples(samples);
   }
+  accuracy.loss = accuracy.total > 0 ? loss / static_cast<double>(accuracy.total) : 0.0;
   return accuracy;
+}
+
+Accuracy evaluate(const Classifier& classifier, const io::ImageDataset& data, int64_t batch,
+                  const OnSamples& on_images) {
+  const auto images = image_stream(data, {.batch = batch});
+  return evaluate([&](const TaskBatch& one) { return classifier(one.inputs); }, *images, on_images);
 }
 
 Classifier engine_classifier(runtime::Engine& engine) {

@@ -16,7 +16,7 @@ constexpr int64_t kCalibrationBatch = 100;
 }
 
 QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
-                        const io::ImageDataset& data, int64_t samples, const OnImages& on_images) {
+                        const io::ImageDataset& data, int64_t samples, const OnSamples& on_images) {
   if (samples < 1) fail("train.quantize", "expected at least one calibration image, got ", samples);
   const auto prepared = quant::prepare(captured, recipe);
   prepared->eval();

@@ -22,6 +22,6 @@ struct QuantizedModel {
 /// Throws ulp::Error for no samples and Interrupted on Ctrl-C.
 ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                 const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
-                                const OnImages& on_images = {});
+                                const OnSamples& on_images = {});
 
 }  // namespace ulp::train

@@ -2,122 +2,138 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ulp/amp/autocast.h"
 #include "ulp/amp/precision.h"
 #include "ulp/base/error.h"
-#include "ulp/io/batch_loader.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/schedule.h"
+#include "ulp/train/stepper.h"
 
 namespace ulp::train {
 
-void TrainOptions::validate() const {
-  const auto positive = [](const char* field, auto value) {
-    if (!(value > 0)) fail("train.TrainOptions", "expected ", field, " > 0, got ", value);
-  };
-  amp::find_precision(precision);
-  positive("epochs", epochs);
-  positive("batch", batch);
-  positive("learning_rate", learning_rate);
-  positive("init_scale", init_scale);
-  positive("growth_interval", growth_interval);
-  if (!(momentum >= 0 && momentum < 1))
-    fail("train.TrainOptions", "expected momentum in [0, 1), got ", momentum);
-  if (!(weight_decay >= 0)) fail("train.TrainOptions", "expected weight_decay >= 0, got ", weight_decay);
-  if (!(warmup >= 0 && warmup < 1)) fail("train.TrainOptions", "expected warmup in [0, 1), got ", warmup);
-  if (max_steps < 0) fail("train.TrainOptions", "expected max_steps >= 0, got ", max_steps);
+namespace {
+
+constexpr const char* kScheduleName = "schedule.position";
+
+/// The steps that advanced the learning rate, as a checkpoint holds them.
+int64_t schedule_position(const io::CheckpointParts& parts, const std::filesystem::path& path) {
+  for (const auto& [name, tensor] : parts.extra) {
+    if (name == kScheduleName && tensor.scalar_type() == at::kLong && tensor.numel() == 1)
+      return tensor.item<int64_t>();
+  }
+  fail_file("train.Trainer.resume", "'", path.string(), "' does not say where the schedule stood");
 }
 
-std::string TrainOptions::to_json() const {
-  return nlohmann::json{{"precision", precision},
-                        {"epochs", epochs},
-                        {"batch", batch},
-                        {"learning_rate", learning_rate},
-                        {"momentum", momentum},
-                        {"weight_decay", weight_decay},
-                        {"warmup", warmup},
-                        {"max_steps", max_steps},
-                        {"seed", seed},
-                        {"augment", augment},
-                        {"init_scale", init_scale},
-                        {"growth_interval", growth_interval}}
-      .dump();
+/// "learning_rate 0.2, got 0.5; seed 1, got 2".
+std::string differences(const nlohmann::json& expected, const nlohmann::json& got) {
+  std::string text;
+  for (const auto& [name, value] : expected.items()) {
+    const auto other = got.find(name);
+    if (other != got.end() && *other == value) continue;
+    text += (text.empty() ? "" : "; ") + name + ' ' + value.dump() + ", got " +
+            (other == got.end() ? "nothing" : other->dump());
+  }
+  return text;
 }
+
+}  // namespace
+
+StepObserver::~StepObserver() = default;
+void StepObserver::begin(int64_t, double) {}
+void StepObserver::gradients(const torch::nn::Module&, double) {}
+void StepObserver::end(const StepInfo&) {}
 
 struct Trainer::State {
+  Task task;
   TrainOptions options;
   amp::Precision precision;
-  std::shared_ptr<models::ImageModel> model;
-  io::BatchLoader loader;
-  torch::optim::SGD optimizer;
-  amp::GradScaler scaler;
-  int64_t steps_per_epoch = 0, total_steps = 0, next_step = 0;
+  Stepper stepper;
+  StepObserver* observer = nullptr;
+  int64_t steps_per_epoch = 1, total_steps = 0;
+  int64_t next_step = 0;
+  int64_t scheduled = 0;  // steps that were not skipped
 
-  State(std::shared_ptr<models::ImageModel> model_in, const io::ImageDataset& data,
-        const TrainOptions& options_in)
-      : options(options_in),
+  State(Task task_in, const TrainOptions& options_in)
+      : task(std::move(task_in)),
+        options(options_in),
         precision(amp::find_precision(options.precision)),
-        model(std::move(model_in)),
-        loader(data, {.batch_size = options.batch,
-                      .drop_last = true,
-                      .random_flip = options.augment,
-                      .seed = options.seed}),
-        optimizer(model->parameters(), torch::optim::SGDOptions(options.learning_rate)
-                                           .momentum(options.momentum)
-                                           .weight_decay(options.weight_decay)
-                                           .nesterov(options.momentum > 0)),
-        scaler({.init_scale = options.init_scale,
-                .growth_interval = options.growth_interval,
-                .enabled = precision.needs_scaler}) {}
+        stepper(*task.model, options) {
+    const int64_t batches = task.batches->batches();
+    steps_per_epoch = std::max<int64_t>(batches / options.accumulate, 1);
+    total_steps = options.max_steps > 0 ? options.max_steps : batches * options.epochs / options.accumulate;
+    if (total_steps < 1) {
+      fail("train.Trainer", "expected accumulate to be at most the ", batches * options.epochs,
+           " batches of the run, got ", options.accumulate);
+    }
+  }
 
-  io::Batch next_batch() {
-    std::optional<io::Batch> batch = loader.next();
-    if (!batch) batch = loader.next();  // the end of an epoch
+  TaskBatch next_batch() {
+    std::optional<TaskBatch> batch = task.batches->next();
+    if (!batch) batch = task.batches->next();  // the end of an epoch
     return *std::move(batch);
   }
 
-  at::Tensor forward_loss(const io::Batch& batch) {
-    at::Tensor logits;
+  at::Tensor forward_loss(const TaskBatch& batch) {
+    at::Tensor output;
     {
       const auto dtype = precision.autocast_dtype.value_or(c10::kBFloat16);
       const amp::Autocast autocast(c10::kCPU, dtype, precision.autocast_dtype.has_value());
-      logits = model->forward(batch.images);
+      output = task.forward(batch);
     }
-    return torch::nn::functional::cross_entropy(logits.to(torch::kFloat), batch.labels);
+    return task.loss(output, batch);
   }
 
-  void set_learning_rate(double rate) {
-    for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
+  /// Forward and backward of the step's batches; returns their mean loss.
+  double accumulate() {
+    double sum = 0;
+    for (int64_t i = 0; i < options.accumulate; ++i) {
+      const at::Tensor loss = forward_loss(next_batch());
+      stepper.backward(loss, options.accumulate);
+      sum += loss.item<double>();
+    }
+    return sum / static_cast<double>(options.accumulate);
+  }
+
+  std::string config() const {
+    auto json = nlohmann::json::parse(options.to_json());
+    json["task"] = task.description;
+    return json.dump();
+  }
+
+  void check_config(const std::string& config_of_file) const {
+    if (config_of_file == config()) return;
+    const auto got = nlohmann::json::parse(config_of_file, nullptr, /*allow_exceptions=*/false);
+    fail("train.Trainer.resume", "expected a checkpoint of a run with ",
+         differences(nlohmann::json::parse(config()), got));
   }
 
   io::CheckpointParts parts() {
-    return {.model = model.get(), .optimizer = &optimizer, .config = options.to_json(), .extra = {}};
-  }
-
-  void check_config(const std::string& config) const {
-    if (config != options.to_json()) {
-      fail("train.Trainer.resume", "expected a checkpoint of a run with ", options.to_json(),
-           ", got one with ", config);
-    }
+    io::CheckpointParts parts{.model = task.model.get(), .config = config(), .extra = {}};
+    stepper.add_to(parts);
+    return parts;
   }
 };
 
-Trainer::Trainer(std::shared_ptr<models::ImageModel> model, const io::ImageDataset& data,
-                 const TrainOptions& options) {
+Trainer::Trainer(Task task, const TrainOptions& options) {
   options.validate();
-  if (options.batch > data.size()) {
-    fail("train.Trainer", "expected a batch of at most ", data.size(), " images, got ", options.batch);
+  if (task.batches->batches() < 1) {
+    fail("train.Trainer", "expected a batch of at most ", task.batches->samples(), " samples, got ",
+         options.batch);
   }
-  models::to_channels_last(*model);
-  model->train();
-  state_ = std::make_unique<State>(std::move(model), data, options);
-  state_->steps_per_epoch = state_->loader.batches();
-  state_->total_steps = state_->steps_per_epoch * options.epochs;
-  if (options.max_steps > 0) state_->total_steps = options.max_steps;
+  task.model->train();
+  state_ = std::make_unique<State>(std::move(task), options);
 }
+
+Trainer::Trainer(std::shared_ptr<models::ImageModel> model, const io::ImageDataset& data,
+                 const TrainOptions& options)
+    : Trainer(image_task(std::move(model),
+                         image_stream(data, StreamOptions::training(std::max<int64_t>(options.batch, 1),
+                                                                    options.seed, options.augment))),
+              options) {}
 
 Trainer::~Trainer() = default;
 
@@ -130,33 +146,42 @@ int64_t Trainer::steps_per_epoch() const {
 int64_t Trainer::next_step() const {
   return state_->next_step;
 }
+void Trainer::observe(StepObserver* observer) {
+  state_->observer = observer;
+}
 
 StepInfo Trainer::step() {
   State& s = *state_;
-  StepInfo info{.step = s.next_step, .epoch = s.next_step / s.steps_per_epoch, .scale = s.scaler.get_scale()};
-  info.learning_rate = s.options.learning_rate * one_cycle(s.next_step, s.total_steps, s.options.warmup);
-  s.set_learning_rate(info.learning_rate);
-  s.optimizer.zero_grad();
-  const at::Tensor loss = s.forward_loss(s.next_batch());
-  s.scaler.scale(loss).backward();
-  info.result = s.scaler.step(s.optimizer);
-  if (s.scaler.is_enabled()) s.scaler.update();
-  info.loss = loss.item<double>();
+  StepInfo info{.step = s.next_step,
+                .epoch = s.next_step * s.options.accumulate / s.task.batches->batches(),
+                .scale = s.stepper.scale(),
+                .grad_norm = {}};
+  info.learning_rate = s.options.peak_rate() * one_cycle(s.scheduled, s.total_steps, s.options.warmup);
+  s.stepper.set_learning_rate(info.learning_rate);
+  if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
+  s.stepper.zero_grad();
+  info.loss = s.accumulate();
+  if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
+  const Update update = s.stepper.step();
+  info.result = update.result;
+  info.grad_norm = update.grad_norm;
   if (!std::isfinite(info.loss)) {
     fail("train.Trainer.step", "expected a finite loss, got ", info.loss, " at step ", info.step,
          "; a smaller learning rate usually helps");
   }
   ++s.next_step;
+  s.scheduled += info.result != amp::StepResult::skipped_nonfinite;
+  if (s.observer != nullptr) s.observer->end(info);
   return info;
 }
 
 void Trainer::save(const std::filesystem::path& path) const {
   State& s = *state_;
   io::CheckpointParts parts = s.parts();
-  parts.scaler = s.scaler.state_dict();
-  parts.loader = s.loader.state();
+  parts.loader = s.task.batches->state();
   parts.step = s.next_step;
-  parts.epoch = s.loader.epoch();
+  parts.epoch = s.task.batches->epoch();
+  parts.extra.emplace_back(kScheduleName, torch::tensor(s.scheduled, torch::kLong));
   io::save_checkpoint(path, parts);
 }
 
@@ -164,11 +189,10 @@ void Trainer::resume(const std::filesystem::path& path) {
   State& s = *state_;
   s.check_config(io::read_checkpoint_info(path).config);
   io::CheckpointParts parts = s.parts();
-  parts.scaler = s.scaler.state_dict();
-  parts.loader = s.loader.state();
   io::load_checkpoint(path, parts);
-  s.scaler.load_state_dict(parts.scaler);
-  s.loader.restore(parts.loader);
+  s.scheduled = schedule_position(parts, path);
+  s.stepper.restore(parts);
+  s.task.batches->restore(parts.loader);
   s.next_step = parts.step;
 }
 

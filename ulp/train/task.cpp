@@ -1,0 +1,88 @@
+#include "ulp/train/task.h"
+
+#include <torch/torch.h>
+
+#include "ulp/io/batch_loader.h"
+#include "ulp/io/sample_order.h"
+
+namespace ulp::train {
+
+namespace {
+
+class ImageStream final : public BatchStream {
+ public:
+  ImageStream(const io::ImageDataset& data, const StreamOptions& options)
+      : loader_(data, {.batch_size = options.batch,
+                       .shuffle = options.shuffle,
+                       .drop_last = options.drop_last,
+                       .random_flip = options.augment,
+                       .seed = options.seed}) {}
+
+  std::optional<TaskBatch> next() override {
+    std::optional<io::Batch> batch = loader_.next();
+    if (!batch) return std::nullopt;
+    return TaskBatch{std::move(batch->images), std::move(batch->labels)};
+  }
+  int64_t samples() const override { return loader_.dataset().size(); }
+  int64_t batches() const override { return loader_.batches(); }
+  int64_t epoch() const override { return loader_.epoch(); }
+  std::string state() const override { return loader_.state(); }
+  void restore(const std::string& state) override { loader_.restore(state); }
+
+ private:
+  io::BatchLoader loader_;
+};
+
+class SampleStream final : public BatchStream {
+ public:
+  SampleStream(int64_t samples, Gather gather, const StreamOptions& options)
+      : samples_(samples),
+        gather_(std::move(gather)),
+        order_({.samples = samples,
+                .batch_size = options.batch,
+                .shuffle = options.shuffle,
+                .drop_last = options.drop_last,
+                .seed = options.seed}) {}
+
+  std::optional<TaskBatch> next() override {
+    const std::span<const int64_t> samples = order_.next();
+    if (samples.empty()) return std::nullopt;
+    return gather_(samples);
+  }
+  int64_t samples() const override { return samples_; }
+  int64_t batches() const override { return order_.batches(); }
+  int64_t epoch() const override { return order_.epoch(); }
+  std::string state() const override { return order_.state(); }
+  void restore(const std::string& state) override { order_.restore(state); }
+
+ private:
+  int64_t samples_;
+  Gather gather_;
+  io::SampleOrder order_;
+};
+
+}  // namespace
+
+BatchStream::~BatchStream() = default;
+
+std::unique_ptr<BatchStream> image_stream(const io::ImageDataset& data, const StreamOptions& options) {
+  return std::make_unique<ImageStream>(data, options);
+}
+
+std::unique_ptr<BatchStream> sample_stream(int64_t samples, Gather gather, const StreamOptions& options) {
+  return std::make_unique<SampleStream>(samples, std::move(gather), options);
+}
+
+at::Tensor cross_entropy(const at::Tensor& logits, const TaskBatch& batch) {
+  return torch::nn::functional::cross_entropy(logits.flatten(0, -2).to(torch::kFloat),
+                                              batch.targets.flatten());
+}
+
+Task image_task(std::shared_ptr<models::ImageModel> model, std::unique_ptr<BatchStream> batches) {
+  models::to_channels_last(*model);
+  Task task{.model = model, .forward = {}, .batches = std::move(batches)};
+  task.forward = [model = std::move(model)](const TaskBatch& batch) { return model->forward(batch.inputs); };
+  return task;
+}
+
+}  // namespace ulp::train
