@@ -1,10 +1,12 @@
 // ulp formats: the traits of every number format, and what becomes of a number in them.
-#include <algorithm>
-#include <cstdio>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
 #include <memory>
 
 #include "cli/command.h"
-#include "ulp/formats/convert.h"
+#include "cli/formats_page.h"
 #include "ulp/formats/format.h"
 
 namespace ulp::cli {
@@ -12,52 +14,42 @@ namespace ulp::cli {
 namespace {
 
 struct Flags : CommonFlags {
-  std::vector<double> values;
+  std::vector<std::string> values;
   std::vector<std::string> names;
+  std::string rounding = "nearest_even";
+  std::string report;
+  bool markdown = false;
 };
 
-report::Table traits() {
-  const formats::Table source = formats::formats_table();
-  report::Table table{.title = "Number formats"};
-  for (const std::string& name : source.header) table.columns.push_back({name});
-  for (const auto& row : source.rows) table.add_row({row.begin(), row.end()});
-  return table;
-}
-
-std::string hexadecimal(uint64_t code, int bits) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%0*llx", (bits + 3) / 4, static_cast<unsigned long long>(code));
-  return text;
-}
-
-report::Table conversions(const Flags& flags) {
-  report::Table table{
-      .title = "Nearest values",
-      .columns = {{"number"}, {"format"}, {"code"}, {"value"}, {"error"}, {"relative error"}}};
-  const auto number = [](double value) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.10g", value);
-    return std::string(text);
-  };
-  for (double value : flags.values) {
-    for (const formats::Format& format : formats::all()) {
-      const auto is_this = [&](const std::string& name) { return &formats::find(name) == &format; };
-      if (!flags.names.empty() && std::none_of(flags.names.begin(), flags.names.end(), is_this)) continue;
-      const uint64_t code = formats::encode(format, value);
-      const double back = formats::decode(format, code);
-      table.add_row({number(value), std::string(format.name), hexadecimal(code, format.bits()), number(back),
-                     number(back - value), value != 0 ? number((back - value) / value) : std::string("-")});
-    }
+double parse(const std::string& text) {
+  char* end = nullptr;
+  errno = 0;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool whole = !text.empty() && !std::isspace(static_cast<unsigned char>(text[0])) && *end == '\0';
+  if (!whole) throw CLI::ValidationError("value", "expected a number, got '" + text + "'");
+  if (errno == ERANGE && (value == 0 || std::isinf(value))) {
+    throw CLI::ValidationError("value", "expected a number that fp64 holds, got '" + text + "'");
   }
-  return table;
+  return value;
 }
 
 void run(const Flags& flags) {
-  for (const std::string& name : flags.names)
-    formats::find(name);  // an unknown name is an error that lists all
-  const report::Table table = flags.values.empty() ? traits() : conversions(flags);
-  if (flags.json) return print_json(to_json(table));
-  print_table(table);
+  if (flags.markdown) {
+    std::cout << formats_markdown();
+    return;
+  }
+  std::vector<double> values;
+  for (const std::string& text : flags.values) values.push_back(parse(text));
+  const auto rounding =
+      flags.rounding == "toward_zero" ? formats::Rounding::toward_zero : formats::Rounding::nearest_even;
+  const report::Table conversions = conversions_table(values, flags.names, rounding);
+  if (!flags.report.empty()) formats_report(conversions).write_html(flags.report);
+  if (!values.empty()) return flags.json ? print_json(to_json(conversions)) : print_table(conversions);
+  if (flags.json)
+    return print_json({{"formats", to_json(traits_table())}, {"blocks", to_json(blocks_table())}});
+  print_table(traits_table());
+  std::cout << '\n';
+  print_table(blocks_table());
 }
 
 }  // namespace
@@ -66,10 +58,16 @@ void add_formats(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = add_command(
       app, "formats", "Show the number formats, or what a number becomes in them",
-      "  ulp formats\n  ulp formats 0.1 --as bf16,fp8_e4m3fn\n  ulp formats 70000 --as fp16 --json\n",
+      "  ulp formats\n  ulp formats 0.1 --as e4m3,bf16\n  ulp formats 70000 -1e-8 --as fp16 --json\n"
+      "  ulp formats --report formats.html\n",
       *flags);
-  command->add_option("value", flags->values, "Numbers to convert");
+  command->add_option("value", flags->values, "Numbers to convert (decimal, 0x1p-3, inf, nan)");
   command->add_option("--as", flags->names, "Only these formats")->delimiter(',');
+  command->add_option("--rounding", flags->rounding, "nearest_even or toward_zero")
+      ->check(CLI::IsMember({"nearest_even", "toward_zero"}))
+      ->capture_default_str();
+  command->add_option("--report", flags->report, "Write an HTML page with the tables and a chart of ranges");
+  command->add_flag("--markdown", flags->markdown, "Print the page docs/formats.md");
   command->callback([flags] { run(*flags); });
 }
 

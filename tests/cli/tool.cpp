@@ -1,9 +1,11 @@
 #include "tool.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <random>
@@ -91,6 +93,14 @@ void Workshop::make_data(const std::string& name, int train_images, int test_ima
   fs::create_directories(folder_ / name);
   write_split(folder_ / name, "train", train_images, 1);
   write_split(folder_ / name, "t10k", test_images, 2);
+}
+
+void expect_error(const Outcome& outcome, int code, const std::string& says) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("ulp: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(says), std::string::npos) << "'" << says << "' is not in: " << outcome.err;
 }
 
 }  // namespace ulp::test

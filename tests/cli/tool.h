@@ -36,6 +36,9 @@ class Workshop {
   std::filesystem::path folder_;
 };
 
+/// An error is one line that starts with "ulp: ", nothing on stdout.
+void expect_error(const Outcome& outcome, int code, const std::string& says);
+
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
 

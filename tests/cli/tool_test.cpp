@@ -7,23 +7,11 @@
 
 namespace {
 
+using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
 using ulp::test::Workshop;
 using ulp::test::write_file;
-
-int lines(const std::string& text) {
-  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-}
-
-/// An error is one line that starts with "ulp: ", nothing on stdout.
-void expect_error(const Outcome& outcome, int code, const std::string& says) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(lines(outcome.err), 1) << outcome.err;
-  EXPECT_TRUE(outcome.err.starts_with("ulp: ")) << outcome.err;
-  EXPECT_NE(outcome.err.find(says), std::string::npos) << "'" << says << "' is not in: " << outcome.err;
-}
 
 /// A trained model and its engines, made once.
 class Tool : public ::testing::Test {

@@ -141,6 +141,8 @@ TEST(Report, RefusesAMalformedSeries) {
   EXPECT_THROW(report.to_html(), Error);
   report.charts = {{.kind = ChartKind::bars, .series = {{.name = "s", .y = {1, 2}, .labels = {"a"}}}}};
   EXPECT_THROW(report.to_html(), Error);
+  report.charts = {{.kind = ChartKind::ranges, .series = {{.name = "s", .x = {1}, .y = {2}}}}};
+  EXPECT_THROW(report.to_html(), Error);
 }
 
 TEST(Report, WritesWholeFilesOrFails) {

@@ -88,7 +88,11 @@ inline Report sample_report() {
   bars.series = {{"fp32", {}, {2427, 4310, 5210}, {"1", "8", "64"}},
                  {"bf16", {}, {4290, 9120, 11840}, {"1", "8", "64"}},
                  {"int8", {}, {8260, 17800, 24130}, {"1", "8", "64"}}};
-  report.charts = {loss, scale, size, speed, bars};
+  Chart ranges{ChartKind::ranges, "Ranges", "bf16 reaches as far as fp32."};
+  ranges.x = {"magnitude", "", Scale::log2};
+  ranges.series = {{"normal", {0x1p-14, 0x1p-126}, {65504, 0x1p127}, {"fp16", "bf16"}},
+                   {"subnormal", {0x1p-24, 0x1p-133}, {0x1p-14, 0x1p-126}, {"fp16", "bf16"}}};
+  report.charts = {loss, scale, size, speed, bars, ranges};
   report.notes = {"Ratios are taken within one run on one machine.",
                   "Peak memory is the process's, during training."};
   report.settings = {

@@ -70,20 +70,24 @@ void convert_kind(const LaneFormat& f, const float* x, Out* y, int64_t n, const 
   }
 }
 
+/// Calls body.operator()<K>() for the kind of the format. No format of `wide` has codes of a byte, and those
+/// of 16 bits are all `wide` or `floating`.
+template <typename Code, typename Body>
+void with_kind(const LaneFormat& f, const Body& body) {
+  if constexpr (sizeof(Code) != 1) {
+    if (f.kind == LaneKind::wide) return body.template operator()<LaneKind::wide>();
+  }
+  if constexpr (sizeof(Code) != 2) {
+    if (f.kind == LaneKind::scale) return body.template operator()<LaneKind::scale>();
+    if (f.kind == LaneKind::integer) return body.template operator()<LaneKind::integer>();
+    if (f.kind == LaneKind::binary) return body.template operator()<LaneKind::binary>();
+  }
+  body.template operator()<LaneKind::floating>();
+}
+
 template <typename Out>
 void convert_any(const LaneFormat& f, const float* x, Out* y, int64_t n, const LaneCast& cast) {
-  switch (f.kind) {
-    case LaneKind::wide:
-      return convert_kind<LaneKind::wide>(f, x, y, n, cast);
-    case LaneKind::floating:
-      return convert_kind<LaneKind::floating>(f, x, y, n, cast);
-    case LaneKind::scale:
-      return convert_kind<LaneKind::scale>(f, x, y, n, cast);
-    case LaneKind::integer:
-      return convert_kind<LaneKind::integer>(f, x, y, n, cast);
-    default:
-      return convert_kind<LaneKind::binary>(f, x, y, n, cast);
-  }
+  with_kind<Out>(f, [&]<LaneKind K>() { convert_kind<K>(f, x, y, n, cast); });
 }
 
 template <LaneKind K, typename In>
@@ -95,18 +99,7 @@ void decode_kind(const LaneFormat& f, const In* x, float* y, int64_t n) {
 
 template <typename In>
 void decode_any(const LaneFormat& f, const In* x, float* y, int64_t n) {
-  switch (f.kind) {
-    case LaneKind::wide:
-      return decode_kind<LaneKind::wide>(f, x, y, n);
-    case LaneKind::floating:
-      return decode_kind<LaneKind::floating>(f, x, y, n);
-    case LaneKind::scale:
-      return decode_kind<LaneKind::scale>(f, x, y, n);
-    case LaneKind::integer:
-      return decode_kind<LaneKind::integer>(f, x, y, n);
-    default:
-      return decode_kind<LaneKind::binary>(f, x, y, n);
-  }
+  with_kind<In>(f, [&]<LaneKind K>() { decode_kind<K>(f, x, y, n); });
 }
 
 /// Bits of the largest magnitude; infinities and NaN are larger than all numbers.
@@ -175,13 +168,26 @@ void quantize(const LaneBlocks& blocks, const float* x, uint8_t* scales, uint8_t
   }
 }
 
+template <int64_t kSize>
+inline void multiply_block(const LaneBlocks& b, float scale, const uint8_t* codes, float* y, int64_t count) {
+  const int64_t n = kSize == 0 ? count : kSize;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = bits_to_float(decode_lane<LaneKind::floating>(codes[i], b.element)) * scale;
+  }
+}
+
 void dequantize(const LaneBlocks& blocks, const uint8_t* scales, const uint8_t* codes, float* y, int64_t n) {
   const LaneBlocks b = blocks;
   for (int64_t begin = 0; begin < n; begin += b.size) {
     const float scale = scale_value(b, scales[begin / b.size]);
-    const int64_t count = smaller(b.size, n - begin);
-    for (int64_t i = begin; i < begin + count; ++i) {
-      y[i] = bits_to_float(decode_lane<LaneKind::floating>(codes[i], b.element)) * scale;
+    const int64_t left = n - begin;
+    if (b.size == 32 && left >= 32) {
+      multiply_block<32>(b, scale, codes + begin, y + begin, 32);
+    } else if (b.size == 16 && left >= 16) {
+      multiply_block<16>(b, scale, codes + begin, y + begin, 16);
+    } else {
+      multiply_block<0>(b, scale, codes + begin, y + begin, smaller(b.size, left));
     }
   }
 }

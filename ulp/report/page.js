@@ -137,6 +137,11 @@
     categoryPercentage: 0.84, barPercentage: 0.9,
   }));
 
+  const rangeDatasets = (chart) => chart.series.map((s) => ({
+    label: s.name, data: s.y.map((y, i) => ({ x: [number(s.x[i]), number(y)], y: s.labels[i] })), backgroundColor: look(s.name).color,
+    grouped: false, maxBarThickness: 18, borderSkipped: false, borderRadius: 2,
+  }));
+
   function write(ctx, text, x, y, align) {
     ctx.textAlign = align;
     ctx.strokeStyle = css("--surface");
@@ -241,7 +246,36 @@
       }));
   }
 
+  function legendOptions(display, line, bars) {
+    return {
+      display, align: "start",
+      labels: {
+        color: css("--text"), usePointStyle: true, pointStyleWidth: line ? 34 : 12, boxHeight: 9, padding: 16, font: { size: 13 },
+        generateLabels: (c) => legendItems(c, line, bars),
+      },
+    };
+  }
+
+  function rangeConfiguration(chart) {
+    const ends = chart.series.flatMap((s) => [...s.x, ...s.y].map(number));
+    const x = scaleOf(chart.x, ends, 0), y = scaleOf(chart.y, [], 0);
+    const rows = [...new Set(chart.series.flatMap((s) => s.labels))];
+    Object.assign(y, { type: "category", labels: rows, grid: { ...y.grid, display: false } });
+    y.ticks.autoSkip = false;
+    return {
+      type: "bar", data: { datasets: rangeDatasets(chart), labels: rows },
+      options: {
+        indexAxis: "y", animation: false, responsive: true, maintainAspectRatio: false, scales: { x, y }, layout: { padding: { right: 10 } },
+        plugins: {
+          legend: legendOptions(chart.series.length > 1, false, true),
+          tooltip: { callbacks: { label: (item) => ` ${item.dataset.label}: ${item.raw.x.map((v) => v.toPrecision(4)).join(" to ")} ${chart.x.unit}` } },
+        },
+      },
+    };
+  }
+
   function configuration(chart) {
+    if (chart.kind === "ranges") return rangeConfiguration(chart);
     const scatter = chart.kind === "scatter", bars = chart.kind === "bars", line = !scatter && !bars;
     const datasets = scatter ? scatterDatasets(chart) : bars ? barDatasets(chart) : lineDatasets(chart);
     const values = (key) => chart.series.flatMap((s) => s[key].map(number));
@@ -263,13 +297,7 @@
         interaction: line ? { mode: "nearest", axis: "x", intersect: false } : { mode: "nearest", intersect: true },
         plugins: {
           decimation: { enabled: line && chart.kind !== "step", algorithm: "lttb", samples: 600, threshold: 1200 },
-          legend: {
-            display: legend, align: "start",
-            labels: {
-              color: css("--text"), usePointStyle: true, pointStyleWidth: line ? 34 : 12, boxHeight: 9, padding: 16, font: { size: 13 },
-              generateLabels: (c) => legendItems(c, line, bars),
-            },
-          },
+          legend: legendOptions(legend, line, bars),
           subtitle: { display: legend, text: "", weight: 500, padding: 3, font: { size: 4 } }, // room below the legend
           tooltip: {
             filter: (item) => !item.dataset.faint,

@@ -28,9 +28,10 @@ struct Axis {
 /// Points of one colour. A series keeps its colour in all charts of a report: colours follow the names.
 struct Series {
   std::string name = {};
-  std::vector<double> x = {};            ///< unused by bars
-  std::vector<double> y = {};            ///< not-a-number leaves a gap
-  std::vector<std::string> labels = {};  ///< scatter: text beside each point; bars: the category of each bar
+  std::vector<double> x = {};  ///< unused by bars; ranges: where each begins
+  std::vector<double> y = {};  ///< not-a-number leaves a gap; ranges: where each ends
+  std::vector<std::string> labels =
+      {};  ///< scatter: text beside each point; bars, ranges: the category of each
 
   bool operator==(const Series&) const = default;
 };
@@ -39,7 +40,8 @@ enum class ChartKind {
   line,     ///< y over x, joined
   step,     ///< y holds until the next x
   scatter,  ///< single points with labels
-  bars      ///< one group of bars per category
+  bars,     ///< one group of bars per category
+  ranges    ///< one row per label, a bar from x to y on the horizontal axis; series share the rows
 };
 
 struct Chart {

@@ -53,7 +53,7 @@ void fields(A& a, Report& v) {
 
 constexpr const char* kBetter[] = {"none", "higher", "lower"};
 constexpr const char* kScale[] = {"linear", "log10", "log2"};
-constexpr const char* kKind[] = {"line", "step", "scatter", "bars"};
+constexpr const char* kKind[] = {"line", "step", "scatter", "bars", "ranges"};
 auto& names(Better) {
   return kBetter;
 }
