@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ulp/kernels/convert.h"
+#include "ulp/runtime/thread_pool.h"
 
 namespace {
 
@@ -20,17 +21,10 @@ using ulp::kernels::Isa;
 
 constexpr int64_t kCount = int64_t{1} << 24;
 
-/// LibTorch's own threads, so that one process holds one pool.
-class TorchParallel final : public ulp::Parallel {
- public:
-  int workers() const override { return at::get_num_threads(); }
-  void run(int64_t tasks, ulp::FunctionRef<void(int64_t, int)> task) const override {
-    at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) task(i, at::get_thread_num());
-    });
-  }
-};
-const TorchParallel kParallel;
+const ulp::runtime::ThreadPool& pool() {
+  static const ulp::runtime::ThreadPool threads(at::get_num_threads());
+  return threads;
+}
 
 const std::vector<float>& numbers() {
   static const std::vector<float> x = [] {
@@ -48,7 +42,7 @@ void copy(benchmark::State& state) {
   std::vector<float> y(kCount);
   constexpr int64_t kPiece = 16384;
   for (auto _ : state) {
-    kParallel.run(kCount / kPiece, [&](int64_t task, int) {
+    pool().run(kCount / kPiece, [&](int64_t task, int) {
       std::memcpy(y.data() + task * kPiece, numbers().data() + task * kPiece, kPiece * sizeof(float));
     });
     benchmark::ClobberMemory();
@@ -61,7 +55,7 @@ void encode(benchmark::State& state, const ulp::formats::Format& format, Roundin
   std::vector<Code> y(kCount);
   const ArrayCast cast{.rounding = rounding, .key = {1, 0}};
   for (auto _ : state) {
-    ulp::kernels::encode(format, numbers().data(), y.data(), kCount, cast, isa, kParallel);
+    ulp::kernels::encode(format, numbers().data(), y.data(), kCount, cast, isa, pool());
     benchmark::ClobberMemory();
   }
   count_bytes(state, 4 + sizeof(Code));
@@ -70,10 +64,10 @@ void encode(benchmark::State& state, const ulp::formats::Format& format, Roundin
 template <typename Code>
 void decode(benchmark::State& state, const ulp::formats::Format& format, Isa isa) {
   std::vector<Code> codes(kCount);
-  ulp::kernels::encode(format, numbers().data(), codes.data(), kCount, {}, isa, kParallel);
+  ulp::kernels::encode(format, numbers().data(), codes.data(), kCount, {}, isa, pool());
   std::vector<float> y(kCount);
   for (auto _ : state) {
-    ulp::kernels::decode(format, codes.data(), y.data(), kCount, isa, kParallel);
+    ulp::kernels::decode(format, codes.data(), y.data(), kCount, isa, pool());
     benchmark::ClobberMemory();
   }
   count_bytes(state, 4 + sizeof(Code));
@@ -82,7 +76,7 @@ void decode(benchmark::State& state, const ulp::formats::Format& format, Isa isa
 void round(benchmark::State& state, const ulp::formats::Format& format, Isa isa) {
   std::vector<float> y(kCount);
   for (auto _ : state) {
-    ulp::kernels::round_to_format(format, numbers().data(), y.data(), kCount, {}, isa, kParallel);
+    ulp::kernels::round_to_format(format, numbers().data(), y.data(), kCount, {}, isa, pool());
     benchmark::ClobberMemory();
   }
   count_bytes(state, 8);
@@ -93,7 +87,7 @@ void blocks(benchmark::State& state, const ulp::formats::BlockFormat& format, Is
   const float tensor = ulp::formats::tensor_scale(format, numbers());
   for (auto _ : state) {
     ulp::kernels::quantize_blocks(format, numbers().data(), tensor, scales.data(), codes.data(), kCount, {},
-                                  isa, kParallel);
+                                  isa, pool());
     benchmark::ClobberMemory();
   }
   count_bytes(state, 5 + 1.0 / format.size);

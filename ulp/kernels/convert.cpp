@@ -103,40 +103,44 @@ LaneBlocks lane_blocks(const char* where, const BlockFormat& format, float tenso
   return out;
 }
 
+/// `op` is the member of ConvertOps for codes of this type.
+template <typename Code, typename Op>
+void encode_with(Op op, const Format& format, const float* x, Code* y, int64_t n, const ArrayCast& cast,
+                 Isa isa, const Parallel& parallel) {
+  check_width("kernels.encode", format, 8 * sizeof(Code));
+  const LaneFormat lanes = lane_format("kernels.encode", format, cast.overflow);
+  split(n, parallel, [&](int64_t begin, int64_t count) {
+    (convert_ops(isa).*op)(lanes, x + begin, y + begin, count, lane_cast(cast, begin));
+  });
+}
+
+template <typename Code, typename Op>
+void decode_with(Op op, const Format& format, const Code* x, float* y, int64_t n, Isa isa,
+                 const Parallel& parallel) {
+  check_width("kernels.decode", format, 8 * sizeof(Code));
+  const LaneFormat lanes = lane_format("kernels.decode", format);
+  split(n, parallel,
+        [&](int64_t begin, int64_t count) { (convert_ops(isa).*op)(lanes, x + begin, y + begin, count); });
+}
+
 }  // namespace
 
 void encode(const Format& format, const float* x, uint8_t* y, int64_t n, const ArrayCast& cast, Isa isa,
             const Parallel& parallel) {
-  check_width("kernels.encode", format, 8);
-  const LaneFormat lanes = lane_format("kernels.encode", format, cast.overflow);
-  split(n, parallel, [&](int64_t begin, int64_t count) {
-    convert_ops(isa).encode_bytes(lanes, x + begin, y + begin, count, lane_cast(cast, begin));
-  });
+  encode_with(&ConvertOps::encode_bytes, format, x, y, n, cast, isa, parallel);
 }
 
 void encode(const Format& format, const float* x, uint16_t* y, int64_t n, const ArrayCast& cast, Isa isa,
             const Parallel& parallel) {
-  check_width("kernels.encode", format, 16);
-  const LaneFormat lanes = lane_format("kernels.encode", format, cast.overflow);
-  split(n, parallel, [&](int64_t begin, int64_t count) {
-    convert_ops(isa).encode_words(lanes, x + begin, y + begin, count, lane_cast(cast, begin));
-  });
+  encode_with(&ConvertOps::encode_words, format, x, y, n, cast, isa, parallel);
 }
 
 void decode(const Format& format, const uint8_t* x, float* y, int64_t n, Isa isa, const Parallel& parallel) {
-  check_width("kernels.decode", format, 8);
-  const LaneFormat lanes = lane_format("kernels.decode", format);
-  split(n, parallel, [&](int64_t begin, int64_t count) {
-    convert_ops(isa).decode_bytes(lanes, x + begin, y + begin, count);
-  });
+  decode_with(&ConvertOps::decode_bytes, format, x, y, n, isa, parallel);
 }
 
 void decode(const Format& format, const uint16_t* x, float* y, int64_t n, Isa isa, const Parallel& parallel) {
-  check_width("kernels.decode", format, 16);
-  const LaneFormat lanes = lane_format("kernels.decode", format);
-  split(n, parallel, [&](int64_t begin, int64_t count) {
-    convert_ops(isa).decode_words(lanes, x + begin, y + begin, count);
-  });
+  decode_with(&ConvertOps::decode_words, format, x, y, n, isa, parallel);
 }
 
 void round_to_format(const Format& format, const float* x, float* y, int64_t n, const ArrayCast& cast,

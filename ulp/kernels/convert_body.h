@@ -3,11 +3,22 @@
 #include <cstdint>
 
 #include "ulp/kernels/convert_ops.h"
+#ifdef __AVX512F__
+#include "ulp/kernels/random_avx512.h"
+#endif
 
 namespace ulp::kernels {
 namespace {
 
 constexpr int64_t kGroup = formats::kRandomGroup;
+
+inline void random_group(formats::RandomKey key, uint64_t group, uint32_t* words) {
+#ifdef __AVX512F__
+  random_bits_of_group_avx512(key, group, words);
+#else
+  formats::random_bits_of_group(key, group, words);
+#endif
+}
 
 inline int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -47,7 +58,7 @@ void convert(const LaneFormat& f, const float* x, Out* y, int64_t n, const LaneC
       const uint64_t index = cast.first + static_cast<uint64_t>(i);
       const int64_t offset = static_cast<int64_t>(index % kGroup);
       const int64_t count = smaller(kGroup - offset, n - i);
-      formats::random_bits_of_group(cast.key, index / kGroup, words);
+      random_group(cast.key, index / kGroup, words);
       if (count == kGroup) {
         convert_run<K, R>(format, x + i, y + i, kGroup, words);
       } else {
