@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "letters.h"
 #include "ulp/amp/autocast.h"
-#include "ulp/base/error.h"
 
 namespace {
 
@@ -16,21 +16,6 @@ using ulp::amp::GradScalerOptions;
 using ulp::amp::StepResult;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// The message of the ulp::Error that `call` throws, or "".
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-#define EXPECT_ERROR(call, part)                                   \
-  EXPECT_NE(error_of([&] { call; }).find(part), std::string::npos) \
-      << "got '" << error_of([&] { call; }) << "'"
 
 class GradScalerTest : public ::testing::Test {
  protected:

@@ -3,7 +3,8 @@
     python tests/golden/make_grad_scaler.py        (made with torch 2.13.0)
 
 Each optimizer owns one parameter of two elements. The loss of a micro-batch is (w * g).sum(), so its scaled gradient is
-scale * g; g comes from one letter an optimizer and micro-batch:
+scale * g (with "sparse" it looks a row up twice, so the row's gradient is 2 * scale * g); g comes from one letter an
+optimizer and micro-batch:
   a..h  ordinary values    B  1e34: overflows only while the scale is large    i  +inf    j  -inf    n  NaN    z  zero
 """
 
@@ -28,21 +29,46 @@ def letters(rng, steps, bad, alphabet="iijnB"):
     return "".join(rng.choice(alphabet) if rng.random() < bad else rng.choice("abcdefgh") for _ in range(steps))
 
 
-def run(name, steps, optimizers, options, micro_batches=1, clip=0.0, momentum=0.9, restore=(), new_scale=()):
-    """`optimizers`: for each a string of steps * micro_batches letters. `new_scale`: pairs (step, scale)."""
+def make_weight(kind):
+    start = torch.tensor([1.0, -1.0])
+    return torch.nn.Parameter(start.repeat(3, 1) if kind == "sparse" else start)
+
+
+def make_optimizer(kind, weight, momentum):
+    if kind == "adam":
+        return torch.optim.Adam([weight], lr=1e-3)
+    if kind == "adamw":
+        return torch.optim.AdamW([weight], lr=1e-3, weight_decay=0.1)
+    return torch.optim.SGD([weight], lr=1e-3, momentum=0.0 if kind == "sparse" else momentum)
+
+
+def loss_of(kind, weight, letter):
+    if kind == "sparse":
+        weight = torch.nn.functional.embedding(torch.tensor([1, 1]), weight, sparse=True)
+    return (weight * gradient(letter)).sum()
+
+
+def run(name, steps, optimizers, options, micro_batches=1, clip=0.0, momentum=0.9, restore=(), new_scale=(),
+        kinds=None, separate_losses=False):
+    """`optimizers`: for each a string of steps * micro_batches letters. `new_scale`: pairs (step, scale).
+    `kinds`: for each "sgd", "adam", "adamw" or "sparse" (SGD with a sparse gradient)."""
+    kinds = kinds or ["sgd"] * len(optimizers)
     new_scale = dict(new_scale)
     scaler = torch.amp.GradScaler("cpu", **options)
-    weights = [torch.nn.Parameter(torch.tensor([1.0, -1.0])) for _ in optimizers]
-    opts = [torch.optim.SGD([w], lr=1e-3, momentum=momentum) for w in weights]
+    weights = [make_weight(kind) for kind in kinds]
+    opts = [make_optimizer(kind, weight, momentum) for kind, weight in zip(kinds, weights)]
     scales, trackers, stepped = [], [], ["" for _ in optimizers]
     for step in range(steps):
         for opt in opts:
             opt.zero_grad()
         for batch in range(micro_batches):
-            loss = 0
-            for weight, events in zip(weights, optimizers):
-                loss = loss + (weight * gradient(events[step * micro_batches + batch])).sum()
-            scaler.scale(loss).backward()
+            at = step * micro_batches + batch
+            losses = [loss_of(kind, weight, events[at]) for kind, weight, events in zip(kinds, weights, optimizers)]
+            if separate_losses:
+                for scaled in scaler.scale(losses):
+                    scaled.backward()
+            else:
+                scaler.scale(sum(losses)).backward()
         for i, (opt, weight) in enumerate(zip(opts, weights)):
             if clip:
                 scaler.unscale_(opt)
@@ -65,7 +91,7 @@ def run(name, steps, optimizers, options, micro_batches=1, clip=0.0, momentum=0.
         else:
             scaler.update()
         scales.append(scaler.get_scale())
-        trackers.append(scaler.state_dict()["_growth_tracker"])
+        trackers.append(scaler.state_dict().get("_growth_tracker", 0))
         if step in restore:
             state = scaler.state_dict()
             scaler = torch.amp.GradScaler("cpu", init_scale=3.0)
@@ -73,9 +99,9 @@ def run(name, steps, optimizers, options, micro_batches=1, clip=0.0, momentum=0.
     changes = [[i, s] for i, s in enumerate(scales) if i == 0 or s != scales[i - 1]]
     return {
         "name": name, "steps": steps, "options": options, "micro_batches": micro_batches, "clip": clip,
-        "momentum": momentum, "restore": list(restore), "new_scale": [list(p) for p in new_scale.items()],
+        "momentum": momentum, "kinds": kinds, "separate_losses": separate_losses, "restore": list(restore), "new_scale": [list(p) for p in new_scale.items()],
         "optimizers": optimizers, "stepped": stepped, "scale_changes": changes, "trackers": trackers,
-        "weights": [[float(x).hex() for x in w.detach()] for w in weights],
+        "weights": [[float(x).hex() for x in w.detach().flatten()] for w in weights],
     }
 
 
@@ -94,6 +120,12 @@ def main():
         run("manual scale", 1000, [letters(rng, 1000, 0.06)], short, new_scale=((3, 8), (50, 1e30), (51, 0.1), (700, 65536))),
         run("grows only while finite", 40, ["z" * 40], steep),
         run("backs off to nothing", 400, [letters(rng, 400, 0.97)], short),
+        run("a loss for each of three kinds", 2000, [letters(rng, 2000, 0.03) for _ in range(3)], odd,
+            kinds=["sgd", "adam", "adamw"], separate_losses=True, restore=(77, 1500)),
+        run("adam, accumulated and clipped", 700, [letters(rng, 1400, 0.03), letters(rng, 1400, 0.02)], short,
+            micro_batches=2, clip=0.3, kinds=["adam", "adamw"]),
+        run("sparse gradients", 1500, [letters(rng, 1500, 0.06), letters(rng, 1500, 0.02)], short, kinds=["sparse", "sgd"]),
+        run("disabled", 300, [letters(rng, 300, 0.0), letters(rng, 300, 0.0)], {"enabled": False}, kinds=["sgd", "adam"]),
     ]
     path = pathlib.Path(__file__).with_name("grad_scaler.json")
     path.write_text(json.dumps({"torch": torch.__version__, "scenarios": scenarios}, separators=(",", ":")) + "\n")

@@ -1,5 +1,6 @@
 #include "ulp/amp/grad_scaler.h"
 
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
@@ -27,12 +28,6 @@ bool any_nonfinite(const std::vector<at::Tensor>& found_inf) {
 
 ScalePolicy policy_of(const GradScalerOptions& options) {
   return PyTorchScale{options.growth_factor, options.backoff_factor, options.growth_interval};
-}
-
-std::string names(const ScalerState& state) {
-  std::string text;
-  for (const auto& entry : state) text.append(text.empty() ? "" : ", ").append(entry.first);
-  return text;
 }
 
 }  // namespace
@@ -94,7 +89,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (stage == Stage::stepped)
     fail(kWhere, "expected the call before step(), got it after step() of this optimizer");
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
-  optimizers_[&optimizer] = {Stage::unscaled, unscale_gradients(optimizer, inverse)};
+  const bool test_unscaled = std::visit([](const auto& policy) { return policy.kTestsUnscaled; }, policy_);
+  optimizers_[&optimizer] = {Stage::unscaled, unscale_gradients(optimizer, inverse, test_unscaled)};
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -104,6 +100,8 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   constexpr const char* kWhere = "amp.GradScaler.step";
   expect_scaled(kWhere);
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr)
+    fail(kWhere, "expected an optimizer that steps without a closure, got LBFGS");
   const auto seen = optimizers_.find(&optimizer);
   if (seen == optimizers_.end()) {
     unscale_(optimizer);
@@ -117,6 +115,12 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
   state.stage = Stage::stepped;
   if (!has_gradients) return StepResult::no_gradients;
   return finite ? StepResult::stepped : StepResult::skipped_nonfinite;
+}
+
+StepResult GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure) {
+  if (enabled_) fail("amp.GradScaler.step", "expected no closure while scaling is enabled, got one");
+  optimizer.step(closure);
+  return StepResult::stepped;
 }
 
 void GradScaler::update() {
@@ -142,16 +146,18 @@ void GradScaler::update(double new_scale) {
   optimizers_.clear();
 }
 
+const char* GradScaler::dialect() const {
+  return std::visit([](const auto& policy) { return policy.kName; }, policy_);
+}
+
 int64_t GradScaler::growth_tracker() const {
-  const auto* dynamic = std::get_if<PyTorchScale>(&policy_);
-  return enabled_ && dynamic ? dynamic->growth_tracker : 0;
+  return enabled_ ? std::visit([](const auto& policy) { return policy.counter(); }, policy_) : 0;
 }
 
 ScalerState GradScaler::state_dict() const {
-  ScalerState state;
-  if (!enabled_) return state;
+  if (!enabled_) return {};
+  ScalerState state = save_policy(policy_);
   state["scale"] = scale_;
-  std::visit([&](const auto& policy) { policy.save(state); }, policy_);
   return state;
 }
 
@@ -160,14 +166,12 @@ void GradScaler::load_state_dict(const ScalerState& state) {
   constexpr const char* kWhere = "amp.GradScaler.load_state_dict";
   if (state.empty())
     fail(kWhere, "expected the state of an enabled scaler, got an empty one (saved by a disabled scaler?)");
-  const ScalerState own = state_dict();
-  const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
-  if (!std::equal(own.begin(), own.end(), state.begin(), state.end(), same_name)) {
-    fail(kWhere, "expected the entries ", names(own), "; got ", names(state),
-         " (damaged, or of another dialect)");
-  }
-  const float loaded = checked_scale(kWhere, state.at("scale"));
-  std::visit([&](auto& policy) { policy.load(state); }, policy_);
+  const auto scale = state.find("scale");
+  if (scale == state.end()) fail(kWhere, "expected an entry scale, got none (damaged)");
+  const float loaded = checked_scale(kWhere, scale->second);
+  ScalerState fields = state;
+  fields.erase("scale");
+  load_policy(policy_, fields);
   scale_ = loaded;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -67,7 +68,12 @@ class ULP_API GradScaler {
   /// unscale_() if that has not been done, then optimizer.step() if all gradients are finite. After a skipped
   /// step the gradients are there, unscaled, with their inf and NaN. A second call before update() is an
   /// error.
+  ///
+  /// LBFGS, which needs a closure, is an error.
   StepResult step(torch::optim::Optimizer& optimizer);
+  /// An error unless disabled, as in PyTorch: a closure would run backward on losses that nobody scaled.
+  /// Disabled, it is optimizer.step(closure).
+  StepResult step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
   /// Lets the policy choose the next scale from what all optimizers found since the last update. An error
   /// when there was nothing to find since; when no optimizer had any gradient the scale stays as it is.
@@ -79,12 +85,15 @@ class ULP_API GradScaler {
   double get_scale() const { return enabled_ ? scale_ : 1.0; }
   bool is_enabled() const { return enabled_; }
   const ScalePolicy& policy() const { return policy_; }
-  /// Updates without inf or NaN since the scale last changed; 0 for dialects that do not count, and when
-  /// disabled.
+  /// The name of the policy: pytorch, keras2, keras, apex, deepspeed or static.
+  const char* dialect() const;
+  /// What the dialect counts towards the next growth: updates without inf or NaN since the scale last changed
+  /// (deepspeed: since the last overflow). 0 for a static scale and when disabled.
   int64_t growth_tracker() const;
 
-  /// What a checkpoint needs, between update() and the next scale(): under PyTorch's names `scale,
-  /// growth_factor, backoff_factor, growth_interval, _growth_tracker`. Empty when disabled.
+  /// What a checkpoint needs, between update() and the next scale(): `scale` and the policy's fields, for
+  /// PyTorch's dialect under PyTorch's names (growth_factor, backoff_factor, growth_interval,
+  /// _growth_tracker). Empty when disabled.
   ScalerState state_dict() const;
   /// Nothing when disabled. A state that is empty, of another dialect, incomplete or out of range is an error
   /// and leaves the scaler as it was.

@@ -46,6 +46,12 @@ at::Tensor values_of(at::Tensor& gradient) {
   return gradient._values();
 }
 
+void check_and_multiply(Bucket& bucket, at::Tensor& found_inf, float factor) {
+  const at::Tensor tensor =
+      at::full({}, factor, at::TensorOptions().dtype(c10::kFloat).device(bucket.device));
+  at::_amp_foreach_non_finite_check_and_unscale_(bucket.gradients, found_inf, tensor);
+}
+
 at::Tensor& on_device(std::vector<at::Tensor>& scalars, c10::Device device) {
   for (at::Tensor& scalar : scalars) {
     if (scalar.device() == device) return scalar;
@@ -55,7 +61,8 @@ at::Tensor& on_device(std::vector<at::Tensor>& scalars, c10::Device device) {
 
 }  // namespace
 
-std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale) {
+std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale,
+                                          bool test_unscaled) {
   const at::NoGradGuard no_grad;
   const auto for_each_gradient = [&](const auto& visit) {
     for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
@@ -73,10 +80,9 @@ std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, fl
 
   std::vector<at::Tensor> found_inf;
   for (Bucket& bucket : buckets) {
-    const at::Tensor inverse =
-        at::full({}, inverse_scale, at::TensorOptions().dtype(c10::kFloat).device(bucket.device));
-    at::_amp_foreach_non_finite_check_and_unscale_(bucket.gradients, on_device(found_inf, bucket.device),
-                                                   inverse);
+    at::Tensor& found = on_device(found_inf, bucket.device);
+    check_and_multiply(bucket, found, inverse_scale);
+    if (test_unscaled && inverse_scale > 1) check_and_multiply(bucket, found, 1);
   }
   return found_inf;
 }
