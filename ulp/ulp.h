@@ -1,8 +1,11 @@
 // Everything of ulp that a training program uses. Light: it does not include torch/torch.h.
 #pragma once
 
+#include "ulp/amp/accumulate.h"
 #include "ulp/amp/autocast.h"
 #include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/schedule.h"
 #include "ulp/graph/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/pass.h"
