@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "temp_folder.h"
+#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/schedule.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/io/batch_loader.h"
 
@@ -185,6 +187,50 @@ TEST_F(Checkpoint, ScalerAndExtraTensorsComeBack) {
   EXPECT_EQ(parts.extra[0].first, "average");
   EXPECT_TRUE(torch::equal(parts.extra[0].second, average));
   EXPECT_THROW(ulp::io::save_checkpoint(at("c"), {.scaler = {{"scale", INFINITY}}}), ulp::Error);
+}
+
+TEST_F(Checkpoint, EveryDialectOfTheLossScaleAndTheScheduleContinue) {
+  for (const char* spec : {"pytorch", "keras", "keras2", "apex", "deepspeed", "static:8", "none"}) {
+    Net model;
+    auto optimizer = sgd(model->parameters());
+    ulp::amp::LearningRateSchedule schedule(*optimizer, ulp::amp::CosineRate{.total_steps = 7});
+    ulp::amp::GradScaler scaler = ulp::amp::make_scaler(spec, {});
+    for (const float factor : {1.0f, INFINITY, 1.0f, INFINITY, 1.0f}) {
+      optimizer->zero_grad();
+      scaler.scale(model->out->bias.sum() * factor).backward();
+      schedule.advance(scaler.is_enabled() ? scaler.step(*optimizer) : ulp::amp::StepResult::stepped);
+      scaler.update();
+    }
+    ulp::io::save_checkpoint(at("c"), {.scaler = scaler.state_dict(), .schedule = schedule.state_dict()});
+
+    CheckpointParts parts;
+    ulp::io::load_checkpoint(at("c"), parts);
+    auto other = sgd({torch::zeros({1}).requires_grad_()});
+    ulp::amp::LearningRateSchedule continued(*other, ulp::amp::CosineRate{.total_steps = 7});
+    continued.load_state_dict(parts.schedule);
+    EXPECT_EQ(continued.step(), scaler.is_enabled() ? 3 : 5);
+    EXPECT_EQ(continued.state_dict(), schedule.state_dict());
+    ulp::amp::GradScaler restored = ulp::amp::make_scaler(spec, {});
+    restored.load_state_dict(parts.scaler);
+    EXPECT_EQ(restored.state_dict(), scaler.state_dict()) << spec;
+    EXPECT_EQ(restored.get_scale(), scaler.get_scale()) << spec;
+  }
+  EXPECT_THROW(ulp::io::save_checkpoint(at("c"), {.schedule = {{"step", NAN}}}), ulp::Error);
+}
+
+TEST_F(Checkpoint, AFileFromBeforeSchedulesWereSavedHasNone) {
+  save_run();
+  change([](auto& metadata) {
+    metadata["ulp.run"] = R"({"step":3,"epoch":0,"scaler":{"scale":2.0},"loader":""})";
+  });
+  CheckpointParts parts{.schedule = {{"step", 1.0}}};
+  ulp::io::load_checkpoint(at("changed"), parts);
+  EXPECT_TRUE(parts.schedule.empty());
+  EXPECT_EQ(parts.scaler.at("scale"), 2);
+  change([](auto& metadata) {
+    metadata["ulp.run"] = R"({"step":3,"epoch":0,"scaler":{},"schedule":[1],"loader":""})";
+  });
+  expect_file_error("not readable", [&] { ulp::io::load_checkpoint(at("changed"), parts); });
 }
 
 TEST_F(Checkpoint, LoadModelTakesTheModelOutOfACheckpoint) {

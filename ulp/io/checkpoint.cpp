@@ -23,6 +23,13 @@ constexpr const char* kOptimizerKey = "ulp.optimizer";
 constexpr const char* kConfigKey = "ulp.config";
 constexpr const char* kRandomName = "random.cpu";
 
+void check_finite(const char* part, const std::map<std::string, double>& values) {
+  for (const auto& [name, value] : values) {
+    if (!std::isfinite(value))
+      fail("io.save_checkpoint", "expected a finite ", part, " value ", name, ", got ", value);
+  }
+}
+
 void check_version(const Metadata& metadata, const std::string& source) {
   const auto found = metadata.find(kVersionKey);
   if (found == metadata.end())
@@ -83,10 +90,8 @@ at::Tensor check_random_state(const TensorFile& file, const std::string& source)
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
-  for (const auto& [name, value] : parts.scaler) {
-    if (!std::isfinite(value))
-      fail("io.save_checkpoint", "expected a finite scaler value ", name, ", got ", value);
-  }
+  check_finite("scaler", parts.scaler);
+  check_finite("schedule", parts.schedule);
   NamedTensors tensors;
   Metadata metadata{{kVersionKey, std::to_string(kVersion)}};
   if (parts.model != nullptr) {
@@ -97,9 +102,13 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& p
   }
   for (const auto& [name, tensor] : parts.extra) tensors.emplace_back("extra." + name, tensor);
   if (parts.random_state) tensors.emplace_back(kRandomName, at::detail::getDefaultCPUGenerator().get_state());
-  metadata[kRunKey] =
-      json{{"step", parts.step}, {"epoch", parts.epoch}, {"scaler", parts.scaler}, {"loader", parts.loader}}
-          .dump();
+  metadata[kRunKey] = json{
+      {"step", parts.step},
+      {"epoch", parts.epoch},
+      {"scaler", parts.scaler},
+      {"schedule", parts.schedule},
+      {"loader",
+       parts.loader}}.dump();
   if (!parts.config.empty()) metadata[kConfigKey] = parts.config;
   save_tensors(path, tensors, metadata);
 }
@@ -114,6 +123,7 @@ void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts) 
     run.at("step").get_to(loaded.step);
     run.at("epoch").get_to(loaded.epoch);
     loaded.scaler = run.at("scaler").get<std::map<std::string, double>>();
+    loaded.schedule = run.value("schedule", std::map<std::string, double>());
     run.at("loader").get_to(loaded.loader);
   } catch (const json::exception& error) {
     fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());

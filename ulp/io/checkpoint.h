@@ -21,6 +21,7 @@ struct CheckpointParts {
   torch::nn::Module* model = nullptr;
   torch::optim::Optimizer* optimizer = nullptr;  ///< SGD, Adam or AdamW
   std::map<std::string, double> scaler = {};     ///< a GradScaler's state
+  std::map<std::string, double> schedule = {};   ///< a LearningRateSchedule's state
   std::string loader = {};                       ///< BatchLoader::state()
   int64_t step = 0;
   int64_t epoch = 0;
