@@ -3,8 +3,12 @@
 
 #include "ulp/amp/accumulate.h"
 #include "ulp/amp/autocast.h"
+#include "ulp/amp/explain.h"
 #include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/keras_policy.h"
 #include "ulp/amp/make_scaler.h"
+#include "ulp/amp/op_policy.h"
+#include "ulp/amp/precision.h"
 #include "ulp/amp/schedule.h"
 #include "ulp/graph/capture.h"
 #include "ulp/graph/graph_module.h"

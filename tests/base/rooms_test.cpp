@@ -15,20 +15,21 @@ using Names = std::set<std::string>;
 
 // Room -> the rooms it may include besides itself; the table of docs/concepts.md.
 const std::map<std::string, Names>& allowed() {
-  static const std::map<std::string, Names> table = {{"base", {}},
-                                                     {"formats", {"base"}},
-                                                     {"kernels", {"base", "formats"}},
-                                                     {"runtime", {"base", "formats", "kernels"}},
-                                                     {"graph", {"base"}},
-                                                     {"amp", {"base", "formats", "kernels", "graph"}},
-                                                     {"quant", {"base", "formats", "kernels", "graph"}},
-                                                     {"lower", {"base", "graph", "quant", "runtime"}},
-                                                     {"io", {"base", "formats", "graph"}},
-                                                     {"models", {"base"}},
-                                                     {"report", {"base"}},
-                                                     {"train",
-                                                      {"base", "formats", "kernels", "runtime", "graph",
-                                                       "amp", "quant", "lower", "io", "models", "report"}}};
+  static const std::map<std::string, Names> table = {
+      {"base", {}},
+      {"formats", {"base"}},
+      {"kernels", {"base", "formats"}},
+      {"runtime", {"base", "formats", "kernels"}},
+      {"graph", {"base"}},
+      {"amp", {"base", "formats", "kernels", "graph", "report"}},
+      {"quant", {"base", "formats", "kernels", "graph"}},
+      {"lower", {"base", "graph", "quant", "runtime"}},
+      {"io", {"base", "formats", "graph"}},
+      {"models", {"base"}},
+      {"report", {"base"}},
+      {"train",
+       {"base", "formats", "kernels", "runtime", "graph", "amp", "quant", "lower", "io", "models",
+        "report"}}};
   return table;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "ulp/amp/policy_scope.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {
@@ -23,12 +24,19 @@ c10::DeviceType checked(c10::DeviceType device, c10::ScalarType dtype) {
 }  // namespace
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
+    : Autocast(device, dtype, enabled, nullptr) {}
+
+Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy& policy)
+    : Autocast(device, dtype, false, &policy) {}
+
+Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy)
     : device_(checked(device, dtype)),
+      policy_(std::make_unique<PolicyScope>(device, dtype, policy)),
       previous_dtype_(at::autocast::get_autocast_dtype(device)),
       previous_enabled_(at::autocast::is_autocast_enabled(device)),
       previous_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_enabled(device, libtorch);
   at::autocast::set_autocast_dtype(device, dtype);
   at::autocast::set_autocast_cache_enabled(false);
 }

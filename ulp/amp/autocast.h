@@ -4,9 +4,14 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include <memory>
+
+#include "ulp/amp/op_policy.h"
 #include "ulp/base/export.h"
 
 namespace ulp::amp {
+
+class PolicyScope;
 
 /// While it lives, operations on `device` of this thread run in `dtype` where LibTorch's autocast lists allow
 /// it. On destruction, normal or by an exception, everything is as it was before.
@@ -31,12 +36,20 @@ namespace ulp::amp {
 class ULP_API Autocast {
  public:
   explicit Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
+  /// Casts by this policy instead of LibTorch's lists. Listed ops are looked up in it at run time (about a
+  /// microsecond an op); LibTorch's own autocast is off for the device. The first guard with a policy that
+  /// names new ops registers kernels for them: do that before other threads compute. Not possible beside a
+  /// backend of LibTorch's PrivateUse1 kind, whose autocast key it uses: an error.
+  Autocast(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy& policy);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
  private:
+  Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy);
+
   c10::DeviceType device_;
+  std::unique_ptr<PolicyScope> policy_;
   c10::ScalarType previous_dtype_;
   bool previous_enabled_;
   bool previous_cache_enabled_;

@@ -49,4 +49,8 @@ class ULP_API GraphModule : public torch::nn::Module {
   std::unique_ptr<Program> program_;
 };
 
+/// The node that a GraphModule is running on this thread, for callbacks of at::RecordFunction that want to
+/// know where in a model they are; null outside. Valid as long as the graph is not edited.
+ULP_API const Node* running_node();
+
 }  // namespace ulp::graph

@@ -5,9 +5,26 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/graph/tensor_module.h"
 
 namespace ulp::graph {
+
+namespace {
+
+thread_local const Node* running = nullptr;
+
+/// Gives the outer run's node back, also when an op throws.
+struct RunningNode {
+  const Node* outer = running;
+  ~RunningNode() { running = outer; }
+};
+
+}  // namespace
+
+const Node* running_node() {
+  return running;
+}
 
 struct Program::Frame {
   std::vector<c10::IValue> slots;
@@ -267,8 +284,10 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
   frame.training = training;
   frame.slots.resize(slot_count_);
   for (size_t i = 0; i < inputs.size(); ++i) frame.slots[i] = inputs[i];
+  const RunningNode restore;
   for (const Step& step : steps_) {
     if (step.node->train_only && !training) continue;
+    running = step.node;
     frame.stack.clear();
     for (const Source& source : step.args) frame.stack.push_back(load(source, frame));
     call(step, frame);
