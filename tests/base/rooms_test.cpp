@@ -24,7 +24,7 @@ const std::map<std::string, Names>& allowed() {
       {"amp", {"base", "formats", "kernels", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "graph"}},
       {"lower", {"base", "graph", "quant", "runtime"}},
-      {"io", {"base", "formats", "graph"}},
+      {"io", {"base", "formats", "graph", "amp"}},
       {"models", {"base"}},
       {"report", {"base"}},
       {"train",

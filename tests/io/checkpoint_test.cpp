@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "temp_folder.h"
+#include "ulp/amp/fused_optimizer.h"
 #include "ulp/amp/make_scaler.h"
 #include "ulp/amp/schedule.h"
 #include "ulp/base/safetensors.h"
@@ -12,6 +13,10 @@
 
 namespace {
 
+using ulp::amp::AdamWRule;
+using ulp::amp::FusedOptimizer;
+using ulp::amp::MasterWeights;
+using ulp::amp::SgdRule;
 using ulp::io::CheckpointParts;
 
 struct NetImpl : torch::nn::Module {
@@ -133,6 +138,12 @@ Kind kind(const char* name, Options options) {
           }};
 }
 
+Kind fused(const char* name, ulp::amp::UpdateRule rule) {
+  return {name, [rule](std::vector<torch::Tensor> parameters) {
+            return std::make_unique<FusedOptimizer>(std::move(parameters), rule);
+          }};
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, Resume,
     ::testing::Values(
@@ -141,7 +152,9 @@ INSTANTIATE_TEST_SUITE_P(
             "SgdNesterov", torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-4).nesterov(true)),
         kind<torch::optim::Adam>("Adam", torch::optim::AdamOptions(1e-2)),
         kind<torch::optim::AdamW>("AdamWAmsgrad",
-                                  torch::optim::AdamWOptions(1e-2).betas({0.8, 0.95}).amsgrad(true))),
+                                  torch::optim::AdamWOptions(1e-2).betas({0.8, 0.95}).amsgrad(true)),
+        fused("FusedSgd", SgdRule{.lr = 0.1, .momentum = 0.9, .nesterov = true}),
+        fused("FusedAdamW", AdamWRule{.lr = 1e-2, .beta1 = 0.8})),
     [](const auto& info) { return std::string(info.param.name); });
 
 class Checkpoint : public TempFolder {
@@ -309,6 +322,61 @@ TEST_F(Checkpoint, AnotherModelOrOptimizerIsRefusedByName) {
   optimizer = sgd({wider->conv->weight});
   parts.optimizer = optimizer.get();
   expect_file_error("expected 1 parameters", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+}
+
+/// A bf16 parameter that follows gradients of its own, with weights kept in one of the ways.
+struct LowPrecision : torch::nn::Module {
+  LowPrecision(MasterWeights masters, uint64_t seed)
+      : weight(register_parameter("weight", torch::ones({37, 5}, torch::kBFloat16))),
+        optimizer({weight}, AdamWRule{}, masters, seed) {}
+  void train(int first, int last) {
+    for (int step = first; step < last; ++step) {
+      auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
+      weight.mutable_grad() = torch::randn({37, 5}, generator).to(torch::kBFloat16);
+      optimizer.step();
+    }
+  }
+  torch::Tensor weight;
+  FusedOptimizer optimizer;
+};
+
+TEST_F(Checkpoint, MastersOfEveryKindResumeBitForBit) {
+  for (auto masters :
+       {MasterWeights::fp32, MasterWeights::split, MasterWeights::stochastic, MasterWeights::kahan}) {
+    LowPrecision unbroken(masters, 3), resumed(masters, 4);
+    CheckpointParts parts{.model = &unbroken, .optimizer = &unbroken.optimizer};
+    unbroken.train(0, 5);
+    ulp::io::save_checkpoint(at("c"), parts);
+    unbroken.train(5, 10);
+    parts = {.model = &resumed, .optimizer = &resumed.optimizer};
+    ulp::io::load_checkpoint(at("c"), parts);
+    resumed.train(5, 10);
+    EXPECT_TRUE(torch::equal(unbroken.weight, resumed.weight)) << to_string(masters);
+    EXPECT_TRUE(torch::equal(unbroken.optimizer.master_weight(unbroken.weight),
+                             resumed.optimizer.master_weight(resumed.weight)))
+        << to_string(masters);
+  }
+}
+
+TEST_F(Checkpoint, MastersAndRulesOfAnotherKindAreRefused) {
+  LowPrecision split(MasterWeights::split, 1), kahan(MasterWeights::kahan, 1);
+  split.train(0, 1);
+  ulp::io::save_checkpoint(at("c"), {.optimizer = &split.optimizer});
+  CheckpointParts parts{.optimizer = &kahan.optimizer};
+  expect_file_error("expected masters 'kahan'", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+  FusedOptimizer sgd({split.weight}, SgdRule{}, MasterWeights::split);
+  parts.optimizer = &sgd;
+  expect_file_error("expected rule 'SGD'", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+
+  // A master whose type is not what the kind says must not be read as one.
+  auto file = ulp::io::load_tensors(at("c"));
+  for (auto& [name, tensor] : file.tensors) {
+    if (name == "optimizer.0.master") tensor = tensor.to(torch::kByte);
+  }
+  ulp::io::save_tensors(at("changed"), file.tensors, file.metadata);
+  parts.optimizer = &split.optimizer;
+  ulp::io::load_checkpoint(at("changed"), parts);
+  EXPECT_THROW(split.train(1, 2), ulp::Error);
 }
 
 TEST_F(Checkpoint, OtherOptimizersAreAnError) {

@@ -62,6 +62,10 @@ void GradScaler::expect_scaled(const char* where) const {
   if (!scaled_) fail(where, "expected scale(loss) to have been called before, got none");
 }
 
+bool GradScaler::tests_unscaled() const {
+  return std::visit([](const auto& policy) { return policy.kTestsUnscaled; }, policy_);
+}
+
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
   if (!enabled_) return loss;
   if (!loss.defined()) fail("amp.GradScaler.scale", "expected a tensor, got an undefined one");
@@ -88,9 +92,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     fail(kWhere, "expected one call between two updates, got a second one for this optimizer");
   if (stage == Stage::stepped)
     fail(kWhere, "expected the call before step(), got it after step() of this optimizer");
-  const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
-  const bool test_unscaled = std::visit([](const auto& policy) { return policy.kTestsUnscaled; }, policy_);
-  optimizers_[&optimizer] = {Stage::unscaled, unscale_gradients(optimizer, inverse, test_unscaled)};
+  optimizers_[&optimizer] = {Stage::unscaled, unscale_gradients(optimizer, inverse_scale(), tests_unscaled())};
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -121,6 +123,24 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer, const std::funct
   if (enabled_) fail("amp.GradScaler.step", "expected no closure while scaling is enabled, got one");
   optimizer.step(closure);
   return StepResult::stepped;
+}
+
+GradScaler::PendingStep GradScaler::begin_step(torch::optim::Optimizer& optimizer) {
+  constexpr const char* kWhere = "amp.GradScaler.begin_step";
+  expect_scaled(kWhere);
+  if (inverse_scale() > 1 && tests_unscaled() && !optimizers_.contains(&optimizer)) unscale_(optimizer);
+  const auto seen = optimizers_.find(&optimizer);
+  if (seen == optimizers_.end()) return {inverse_scale(), std::nullopt};
+  if (seen->second.stage == Stage::stepped)
+    fail(kWhere, "expected one step between two updates, got a second one for this optimizer");
+  return {1.0f, any_nonfinite(seen->second.found_inf)};
+}
+
+void GradScaler::end_step(const torch::optim::Optimizer& optimizer, StepResult result) {
+  OptimizerState& state = optimizers_[&optimizer];
+  if (result != StepResult::no_gradients)
+    state.found_inf = {at::full({}, result == StepResult::skipped_nonfinite ? 1.0f : 0.0f)};
+  state.stage = Stage::stepped;
 }
 
 void GradScaler::update() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -75,6 +76,18 @@ class ULP_API GradScaler {
   /// Disabled, it is optimizer.step(closure).
   StepResult step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
+  /// What a step that unscales by itself (fused_step) has to do with the gradients.
+  struct PendingStep {
+    float inverse_scale = 1;        ///< still to be multiplied in; 1 after unscale_()
+    std::optional<bool> nonfinite;  ///< what unscale_() found; nothing when it was not called
+  };
+  /// The first half of step() for an optimizer that unscales by itself: the same checks of the order of
+  /// calls. Gradients are left alone unless the scale is below 1 and the dialect judges what unscaling gives
+  /// (Keras): then unscale_() is called. Not to be called when disabled.
+  PendingStep begin_step(torch::optim::Optimizer& optimizer);
+  /// The second half: what the step found and did, so that update() acts as after step().
+  void end_step(const torch::optim::Optimizer& optimizer, StepResult result);
+
   /// Lets the policy choose the next scale from what all optimizers found since the last update. An error
   /// when there was nothing to find since; when no optimizer had any gradient the scale stays as it is.
   void update();
@@ -108,6 +121,8 @@ class ULP_API GradScaler {
   };
 
   void expect_scaled(const char* where) const;
+  float inverse_scale() const { return static_cast<float>(1.0 / static_cast<double>(scale_)); }
+  bool tests_unscaled() const;  // the dialect judges what unscaling gives, too
 
   bool enabled_;
   bool scaled_ = false;  // scale() has been called since construction

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "ulp/amp/fused_optimizer.h"
 #include "ulp/base/error.h"
 
 namespace ulp::io {
@@ -64,6 +65,36 @@ struct Adam : AdamLike<optim::AdamOptions, optim::AdamParamState> {
 };
 struct AdamW : AdamLike<optim::AdamWOptions, optim::AdamWParamState> {
   static constexpr const char* kKind = "AdamW";
+};
+
+/// Groups may have rules of different kinds: their names are fields, too.
+struct Fused {
+  using Options = amp::FusedOptions;
+  using State = amp::FusedParamState;
+  static constexpr const char* kKind = "ulp::amp::FusedOptimizer";
+  template <typename Field>
+  static void options(Options& o, Field&& field) {
+    same(field, "rule", amp::name_of(o.rule));
+    same(field, "masters", amp::to_string(o.masters));
+    std::visit([&](auto& rule) { amp::for_each_field(rule, field); }, o.rule);
+  }
+  template <typename Field, typename Buffer>
+  static void state(State& s, Field&& field, Buffer&& buffer) {
+    field("step", s.step);
+    buffer("momentum_buffer", s.momentum_buffer);
+    buffer("exp_avg", s.exp_avg);
+    buffer("exp_avg_sq", s.exp_avg_sq);
+    buffer("master", s.master);
+  }
+
+ private:
+  template <typename Field>
+  static void same(Field&& field, const char* name, const std::string& own) {
+    std::string stored = own;
+    field(name, stored);
+    if (stored != own)
+      fail_file(kWhere, "expected ", name, " '", own, "' of the optimizer, got '", stored, "'");
+  }
 };
 
 /// JSON has no infinities: a number it cannot hold must not become a file that cannot be read.
@@ -170,7 +201,8 @@ auto with_kind(const optim::Optimizer& optimizer, Visit&& visit) {
   if (dynamic_cast<const optim::SGD*>(&optimizer) != nullptr) return visit(Sgd{});
   if (dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr) return visit(AdamW{});
   if (dynamic_cast<const optim::Adam*>(&optimizer) != nullptr) return visit(Adam{});
-  fail("io.checkpoint", "expected an optimizer of kind SGD, Adam or AdamW");
+  if (dynamic_cast<const amp::FusedOptimizer*>(&optimizer) != nullptr) return visit(Fused{});
+  fail("io.checkpoint", "expected an optimizer of kind SGD, Adam, AdamW or FusedOptimizer");
 }
 
 }  // namespace
@@ -184,6 +216,7 @@ std::string export_optimizer(const optim::Optimizer& optimizer, const std::strin
   json text{{"kind", optimizer_kind(optimizer)}};
   text["groups"] = with_kind(
       optimizer, [&](auto kind) { return save_groups<decltype(kind)>(optimizer, prefix, tensors); });
+  if (const auto* fused = dynamic_cast<const amp::FusedOptimizer*>(&optimizer)) text["seed"] = fused->seed();
   return text.dump();
 }
 
@@ -197,9 +230,15 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
       fail_file(kWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '", source,
                 "', got ", kind);
     }
-    return with_kind(optimizer, [&](auto adapter) {
+    auto apply = with_kind(optimizer, [&](auto adapter) {
       return load_groups<decltype(adapter)>(optimizer, stored.at("groups"), prefix, file, source);
     });
+    auto* fused = dynamic_cast<amp::FusedOptimizer*>(&optimizer);
+    if (fused == nullptr) return apply;
+    return [apply, fused, seed = stored.at("seed").get<uint64_t>()] {
+      apply();
+      fused->set_seed(seed);
+    };
   } catch (const json::exception& error) {
     fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());
   }

@@ -1,4 +1,4 @@
-// The state of LibTorch's optimizers as named tensors and JSON; not installed.
+// The state of LibTorch's optimizers and of FusedOptimizer as named tensors and JSON; not installed.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ class Optimizer;
 
 namespace ulp::io {
 
-/// "SGD", "Adam" or "AdamW"; throws Error for any other.
+/// "SGD", "Adam", "AdamW" or "ulp::amp::FusedOptimizer"; throws Error for any other.
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer);
 
 /// Options of each group and step counts as JSON; buffers go to `tensors` as <prefix><parameter>.<buffer>,

@@ -1,0 +1,155 @@
+#include "ulp/amp/fused_step.h"
+
+#include <limits>
+
+#include "fused_support.h"
+
+namespace ulp::amp::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class FusedStep : public ::testing::Test {
+ protected:
+  /// A scale that is no power of two, so that unscaling rounds.
+  FusedStep() { scaler_.scale(torch::zeros({})); }
+  Tensors parameters_ = make_parameters();
+  FusedOptimizer optimizer_{parameters_, AdamWRule{.lr = 0.01}};
+  GradScaler scaler_{{.init_scale = 1000.0, .growth_interval = 2}};
+};
+
+double norm_of(const Tensors& parameters) {
+  double sum = 0;
+  for (const at::Tensor& each : parameters) {
+    if (each.grad().defined()) sum += each.grad().to(at::kDouble).square().sum().item<double>();
+  }
+  return std::sqrt(sum);
+}
+
+TEST_F(FusedStep, EqualsUnscaleClipAndStepOneAfterTheOther) {
+  Tensors theirs = copies(parameters_);
+  torch::optim::AdamW reference(theirs, torch::optim::AdamWOptions(0.01));
+  FusedOptimizer separate(copies(parameters_), AdamWRule{.lr = 0.01});
+  const Tensors apart = separate.parameters();
+  GradScaler scaler({.init_scale = 1000.0});
+  scaler.scale(torch::zeros({}));
+  for (const Tensors* each : {&std::as_const(parameters_), &std::as_const(theirs), &apart})
+    set_gradients(*each, 5, 1000);
+
+  const FusedStepResult got = fused_step(optimizer_, &scaler_, {.max_norm = 2.5});
+
+  scaler.unscale_(reference);
+  const double norm = torch::nn::utils::clip_grad_norm_(theirs, 2.5);
+  EXPECT_EQ(got.result, StepResult::stepped);
+  EXPECT_NEAR(got.grad_norm, norm, 1e-6 * norm);
+  EXPECT_NEAR(got.clip_factor, 2.5 / norm, 1e-6);
+  ASSERT_LT(got.clip_factor, 0.1);
+  ASSERT_EQ(scaler.step(reference), StepResult::stepped);
+  // The same with our own unfused steps: bit for bit.
+  for (const at::Tensor& each : apart) {
+    if (each.grad().defined()) each.grad().mul_(1.0f / 1000.0f).mul_(static_cast<float>(got.clip_factor));
+  }
+  separate.step();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    EXPECT_TRUE(torch::equal(parameters_[i], apart[i])) << i;
+    EXPECT_LE(distance_in_ulp(parameters_[i].detach(), theirs[i].detach(), apart[i].detach()), 1) << i;
+  }
+  scaler_.update();
+  EXPECT_EQ(scaler_.growth_tracker(), 1);
+}
+
+TEST_F(FusedStep, TheScalerGoesOnAsAfterItsOwnStep) {
+  FusedOptimizer other(copies(parameters_), AdamWRule{.lr = 0.01});
+  const Tensors theirs = other.parameters();
+  GradScaler scaler({.init_scale = 1000.0, .growth_interval = 2});
+  scaler.scale(torch::zeros({}));
+  for (uint64_t step = 0; step < 12; ++step) {
+    const double factor = step % 5 == 3 ? std::numeric_limits<double>::infinity() : scaler.get_scale();
+    set_gradients(parameters_, step, factor);
+    set_gradients(theirs, step, factor);
+    if (step == 7) scaler_.unscale_(optimizer_);
+    EXPECT_EQ(fused_step(optimizer_, &scaler_).result, scaler.step(other)) << step;
+    scaler_.update();
+    scaler.update();
+    ASSERT_EQ(scaler_.state_dict(), scaler.state_dict()) << step;
+  }
+  for (size_t i = 0; i < theirs.size(); ++i) EXPECT_TRUE(torch::equal(parameters_[i], theirs[i])) << i;
+}
+
+TEST_F(FusedStep, ASkippedStepChangesNothingAndLeavesUnscaledGradients) {
+  set_gradients(parameters_, 1, 1000);
+  parameters_[1].mutable_grad()[2][1] = -kInf;
+  const Tensors before = copies(parameters_);
+  const FusedStepResult got = fused_step(optimizer_, &scaler_, {.max_norm = 1.0});
+  EXPECT_EQ(got.result, StepResult::skipped_nonfinite);
+  EXPECT_FALSE(std::isfinite(got.grad_norm));
+  EXPECT_TRUE(optimizer_.state().empty());
+  for (size_t i = 0; i + 1 < before.size(); ++i) {
+    EXPECT_TRUE(torch::equal(parameters_[i], before[i]));
+    EXPECT_TRUE(torch::equal(parameters_[i].grad(), before[i].grad() * (1.0f / 1000.0f)));
+  }
+  scaler_.update();
+  EXPECT_EQ(scaler_.get_scale(), 500);
+}
+
+TEST_F(FusedStep, AfterUnscaleGradientsAreTakenAsTheyAre) {
+  set_gradients(parameters_, 1, 1000);
+  scaler_.unscale_(optimizer_);
+  const double norm = norm_of(parameters_);
+  const FusedStepResult got = fused_step(optimizer_, &scaler_, {.max_norm = 2 * norm});
+  EXPECT_NEAR(got.grad_norm, norm, 1e-12 * norm);
+  EXPECT_EQ(got.clip_factor, 1);
+  EXPECT_NEAR(state_of(optimizer_, parameters_[0]).exp_avg.item<float>(),
+              0.1 * parameters_[0].grad().item<float>(), 1e-7);
+}
+
+TEST_F(FusedStep, WithoutAScalerTheStepIsChecked) {
+  set_gradients(parameters_, 1);
+  EXPECT_TRUE(std::isnan(fused_step(optimizer_, nullptr).grad_norm));
+  parameters_[1].mutable_grad()[0][0] = NAN;
+  const Tensors before = copies(parameters_);
+  EXPECT_EQ(fused_step(optimizer_, nullptr, {.check_finite = true}).result, StepResult::skipped_nonfinite);
+  EXPECT_EQ(fused_step(optimizer_, nullptr, {.max_norm = 1.0}).result, StepResult::skipped_nonfinite);
+  EXPECT_TRUE(torch::equal(parameters_[4], before[4]));
+  GradScaler disabled({.enabled = false});
+  EXPECT_EQ(fused_step(optimizer_, &disabled).result, StepResult::stepped);
+  EXPECT_TRUE(parameters_[1].isnan().any().item<bool>()) << "nothing asked for a check";
+}
+
+TEST_F(FusedStep, NoGradientsIsAVerdict) {
+  EXPECT_EQ(fused_step(optimizer_, &scaler_, {.max_norm = 1.0}).result, StepResult::no_gradients);
+  scaler_.update();
+  EXPECT_EQ(scaler_.get_scale(), 1000);
+  EXPECT_EQ(scaler_.growth_tracker(), 0);
+  EXPECT_EQ(fused_step(optimizer_, nullptr).result, StepResult::no_gradients);
+  EXPECT_TRUE(optimizer_.state().empty());
+}
+
+TEST_F(FusedStep, CallsOutOfOrderAndBadOptionsAreErrors) {
+  set_gradients(parameters_, 1, 1000);
+  GradScaler fresh;
+  EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, &fresh); }),
+                   "expected scale(loss) to have been called");
+  fused_step(optimizer_, &scaler_);
+  EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, &scaler_); }), "one step between two updates");
+  EXPECT_THAT_PART(error_of([&] { scaler_.step(optimizer_); }), "one call between two updates");
+  EXPECT_THAT_PART(error_of([&] { scaler_.unscale_(optimizer_); }), "before step()");
+  for (double bad : {0.0, -1.0, static_cast<double>(NAN)})
+    EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, nullptr, {.max_norm = bad}); }),
+                     "expected max_norm > 0");
+}
+
+TEST_F(FusedStep, Fp16GradientsAreUnscaledInFp32) {
+  Tensors halves = {torch::zeros({3}, at::kHalf).requires_grad_()};
+  FusedOptimizer optimizer(halves, SgdRule{.lr = 1});
+  // 2^-20 and 2^-24 in units of the scale: in fp16 they would have lost bits or vanished.
+  halves[0].mutable_grad() = torch::tensor({0x1p-10f, 3 * 0x1p-14f, 0x1p-18f}).to(at::kHalf);
+  GradScaler scaler({.init_scale = 1024.0});
+  scaler.scale(torch::zeros({}));
+  EXPECT_EQ(fused_step(optimizer, &scaler).result, StepResult::stepped);
+  EXPECT_TRUE(
+      torch::equal(optimizer.master_weight(halves[0]), torch::tensor({-0x1p-20f, -3 * 0x1p-24f, -0x1p-28f})));
+}
+
+}  // namespace
+}  // namespace ulp::amp::test

@@ -1,0 +1,78 @@
+// Shared by the tests of the fused optimizer: parameters with gradients, distances in ulp, messages of
+// errors.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "ulp/amp/fused_optimizer.h"
+#include "ulp/base/error.h"
+
+namespace ulp::amp::test {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Uneven sizes, an empty tensor, one without a gradient (the last), and channels_last memory.
+inline Tensors make_parameters(at::ScalarType type = at::kFloat, uint64_t seed = 1) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  const std::vector<std::vector<int64_t>> shapes = {{1}, {7, 3}, {129}, {0}, {16500}, {}, {6, 5, 3, 3}, {4}};
+  Tensors parameters;
+  for (const auto& shape : shapes) {
+    at::Tensor values = torch::randn(shape, generator).to(type);
+    if (values.dim() == 4) values = values.contiguous(at::MemoryFormat::ChannelsLast);
+    parameters.push_back(values.requires_grad_());
+  }
+  return parameters;
+}
+
+/// Gradients of all parameters but the last, times `factor`, in the parameters' layout.
+inline void set_gradients(const Tensors& parameters, uint64_t seed, double factor = 1) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  for (size_t i = 0; i + 1 < parameters.size(); ++i) {
+    const at::Tensor values = torch::randn(parameters[i].sizes(), generator) * factor;
+    auto parameter = parameters[i];
+    parameter.mutable_grad() = at::empty_like(parameter.detach()).copy_(values);
+  }
+}
+
+inline Tensors copies(const Tensors& parameters) {
+  Tensors result;
+  for (const at::Tensor& each : parameters) {
+    result.push_back(each.detach().clone().requires_grad_());
+    if (each.grad().defined()) result.back().mutable_grad() = each.grad().clone();
+  }
+  return result;
+}
+
+/// The largest distance of two fp32 tensors in units of the last place of the larger of the two magnitudes
+/// and `scale`: the operands of a sum round at their own magnitude, however small the sum is.
+inline double distance_in_ulp(const at::Tensor& a, const at::Tensor& b, const at::Tensor& scale) {
+  if (a.numel() == 0) return 0;
+  const at::Tensor size = torch::maximum(torch::maximum(a.abs(), b.abs()), scale.abs()).to(at::kDouble);
+  const at::Tensor ulp = torch::exp2(torch::floor(torch::log2(size.clamp_min(0x1p-126))) - 23);
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
+}
+
+inline FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter) {
+  return static_cast<FusedParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()));
+}
+
+template <typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// EXPECT that a message has a part.
+#define EXPECT_THAT_PART(message, part) EXPECT_PRED2(ulp::amp::test::contains, (message), std::string(part))
+inline bool contains(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
+
+}  // namespace ulp::amp::test

@@ -1,0 +1,158 @@
+// How weights are kept behind bf16 and fp16 parameters: that naive updates stall, and that each cure works.
+#include "fused_support.h"
+#include "ulp/amp/fused_step.h"
+
+namespace ulp::amp::test {
+namespace {
+
+/// `steps` updates of -0.001 each (lr 0.001, gradient 1) from weights of 1.
+at::Tensor walk(at::ScalarType type, MasterWeights masters, int steps) {
+  auto weight = torch::ones({64}, type).requires_grad_();
+  FusedOptimizer optimizer({weight}, SgdRule{.lr = 1e-3}, masters);
+  weight.mutable_grad() = torch::ones({64}, type);
+  for (int i = 0; i < steps; ++i) optimizer.step();
+  return optimizer.master_weight(weight);
+}
+
+TEST(Masters, NaiveUpdatesOfLowPrecisionWeightsStall) {
+  // An update below half a unit in the last place of the weight changes nothing: 1 + 0.0001 is 1 in fp16.
+  for (const auto& [type, lr] : {std::pair{at::kHalf, 1e-4}, std::pair{at::kBFloat16, 1e-3}}) {
+    auto weight = torch::ones({4}, type).requires_grad_();
+    torch::optim::SGD optimizer({weight}, lr);
+    weight.mutable_grad() = torch::ones({4}, type);
+    for (int i = 0; i < 500; ++i) optimizer.step();
+    EXPECT_TRUE(torch::equal(weight, torch::ones({4}, type))) << weight;
+  }
+}
+
+TEST(Masters, EveryCureWalksOn) {
+  EXPECT_NEAR(walk(at::kHalf, MasterWeights::fp32, 500)[0].item<float>(), 0.5, 1e-5);
+  EXPECT_NEAR(walk(at::kBFloat16, MasterWeights::fp32, 500)[0].item<float>(), 0.5, 1e-5);
+  EXPECT_NEAR(walk(at::kBFloat16, MasterWeights::split, 500)[0].item<float>(), 0.5, 1e-5);
+  // 16 bits: each step is off by up to 2^-17.
+  EXPECT_NEAR(walk(at::kBFloat16, MasterWeights::kahan, 500)[0].item<float>(), 0.5, 500 * 0x1p-17);
+  // Each weight's error is a random walk with steps of up to 2^-8, of standard deviation under
+  // sqrt(500) 2^-9; the mean of 64 stays within five of its own.
+  EXPECT_NEAR(walk(at::kBFloat16, MasterWeights::stochastic, 500).mean().item<float>(), 0.5,
+              5 * std::sqrt(500.0 / 64) * 0x1p-9);
+}
+
+class SplitAgainstCopies : public ::testing::TestWithParam<UpdateRule> {};
+
+TEST_P(SplitAgainstCopies, BothHaveTheSameWeightsBitForBit) {
+  Tensors copied = make_parameters(at::kBFloat16), split = copies(copied);
+  FusedOptimizer with_copies(copied, GetParam(), MasterWeights::fp32);
+  FusedOptimizer with_halves(split, GetParam(), MasterWeights::split);
+  int64_t ties = 0;
+  for (uint64_t step = 0; step < 20; ++step) {
+    set_gradients(copied, step);
+    set_gradients(split, step);
+    fused_step(with_copies, nullptr, {.max_norm = 50.0});
+    fused_step(with_halves, nullptr, {.max_norm = 50.0});
+    for (size_t i = 0; i + 1 < copied.size(); ++i) {
+      const at::Tensor master = with_copies.master_weight(copied[i]);
+      ASSERT_TRUE(torch::equal(master, with_halves.master_weight(split[i]))) << step << ' ' << i;
+      EXPECT_TRUE(torch::equal(copied[i], master.to(at::kBFloat16)));
+      // The parameters differ in exact ties only.
+      const at::Tensor tie = (master.view(at::kInt).bitwise_and(0xffff)).eq(0x8000);
+      EXPECT_TRUE(torch::equal(copied[i].masked_fill(tie, 0), split[i].masked_fill(tie, 0)));
+      ties += tie.sum().item<int64_t>();
+    }
+  }
+  EXPECT_LT(ties, 100);
+  EXPECT_FALSE(torch::equal(copied[4].to(at::kFloat), with_copies.master_weight(copied[4])));
+  EXPECT_EQ(state_of(with_halves, split[4]).master.scalar_type(), at::kShort);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, SplitAgainstCopies,
+                         ::testing::Values(SgdRule{.lr = 0.01, .momentum = 0.9}, AdamRule{}, AdamWRule{}),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST(Masters, Fp32CopiesTrainAsFp32ParametersDo) {
+  Tensors low = make_parameters(at::kBFloat16), full;
+  for (const at::Tensor& each : low) full.push_back(each.detach().to(at::kFloat).requires_grad_());
+  FusedOptimizer of_low(low, AdamWRule{}), of_full(full, AdamWRule{});
+  for (uint64_t step = 0; step < 5; ++step) {
+    set_gradients(low, step);
+    for (size_t i = 0; i + 1 < low.size(); ++i) full[i].mutable_grad() = low[i].grad().to(at::kFloat);
+    of_low.step();
+    of_full.step();
+  }
+  for (size_t i = 0; i < low.size(); ++i)
+    EXPECT_TRUE(torch::equal(of_low.master_weight(low[i]), full[i])) << i;
+}
+
+TEST(Masters, StochasticRoundingDependsOnSeedAndStepButNotOnThreads) {
+  const int threads = at::get_num_threads();
+  const auto run = [](uint64_t seed, int count) {
+    at::set_num_threads(count);
+    Tensors parameters = make_parameters(at::kBFloat16);
+    FusedOptimizer optimizer(parameters, SgdRule{.lr = 1e-3}, MasterWeights::stochastic, seed);
+    for (uint64_t step = 0; step < 3; ++step) {
+      set_gradients(parameters, step);
+      optimizer.step();
+    }
+    return parameters[4].detach();
+  };
+  const at::Tensor once = run(1, 1), again = run(1, 3), other = run(2, 2);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(torch::equal(once, again));
+  EXPECT_FALSE(torch::equal(once, other));
+}
+
+TEST(Masters, NeighboursStepsAndTensorsRoundIndependently) {
+  // 1 - 2^-9 lies half way between two bf16 numbers: half of all weights go down, and different ones each
+  // time.
+  auto a = torch::ones({4096}, at::kBFloat16).requires_grad_(), b = a.detach().clone().requires_grad_();
+  FusedOptimizer optimizer({a, b}, SgdRule{.lr = 1}, MasterWeights::stochastic);
+  std::vector<at::Tensor> down;
+  for (int step = 0; step < 2; ++step) {
+    for (at::Tensor* each : {&a, &b}) {
+      const torch::NoGradGuard no_grad;
+      each->fill_(1);
+      each->mutable_grad() = torch::full({4096}, 0x1p-9f).to(at::kBFloat16);
+    }
+    optimizer.step();
+    for (const at::Tensor& each : {a, b}) down.push_back(each.detach().lt(1));
+  }
+  const double deviation = 0.5 * std::sqrt(4096);
+  for (size_t i = 0; i < down.size(); ++i) {
+    EXPECT_NEAR(down[i].sum().item<double>(), 2048, 5 * deviation);
+    EXPECT_NEAR(down[i].slice(0, 1).eq(down[i].slice(0, 0, 4095)).sum().item<double>(), 2047.5,
+                5 * deviation);
+    for (size_t k = 0; k < i; ++k)
+      EXPECT_NEAR(down[i].eq(down[k]).sum().item<double>(), 2048, 5 * deviation) << i << ' ' << k;
+  }
+}
+
+TEST(Masters, ResetTakesTheParametersAsTheyAre) {
+  for (MasterWeights masters : {MasterWeights::fp32, MasterWeights::split, MasterWeights::kahan}) {
+    auto weight = torch::ones({3}, at::kBFloat16).requires_grad_();
+    FusedOptimizer optimizer({weight}, SgdRule{.lr = 1e-3}, masters);
+    weight.mutable_grad() = torch::ones({3}, at::kBFloat16);
+    optimizer.step();
+    EXPECT_NEAR(optimizer.master_weight(weight)[0].item<float>(), 0.999, 1e-5) << to_string(masters);
+    {
+      const torch::NoGradGuard no_grad;
+      weight.fill_(2);
+    }
+    optimizer.reset_masters();
+    EXPECT_EQ(optimizer.master_weight(weight)[0].item<float>(), 2);
+    optimizer.step();
+    EXPECT_NEAR(optimizer.master_weight(weight)[0].item<float>(), 1.999, 2e-5) << to_string(masters);
+  }
+}
+
+TEST(Masters, MixedParametersHaveMastersWhereTheyNeedThem) {
+  auto norm = torch::ones({4}).requires_grad_();
+  auto weight = torch::ones({4}, at::kBFloat16).requires_grad_();
+  FusedOptimizer optimizer({norm, weight}, AdamWRule{}, MasterWeights::split);
+  norm.mutable_grad() = torch::ones({4});
+  weight.mutable_grad() = torch::ones({4}, at::kBFloat16);
+  optimizer.step();
+  EXPECT_FALSE(state_of(optimizer, norm).master.defined());
+  EXPECT_TRUE(torch::equal(optimizer.master_weight(norm), optimizer.master_weight(weight)));
+}
+
+}  // namespace
+}  // namespace ulp::amp::test

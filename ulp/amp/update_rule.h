@@ -1,0 +1,72 @@
+// How FusedOptimizer turns a gradient into an update, and how it keeps the weights.
+#pragma once
+
+#include <variant>
+
+#include "ulp/base/export.h"
+
+namespace ulp::amp {
+
+/// torch::optim::SGD.
+struct SgdRule {
+  double lr = 1e-3;         ///< >= 0
+  double momentum = 0;      ///< >= 0; 0: no momentum buffer
+  double dampening = 0;     ///< of the gradient that enters the momentum buffer; 0 with nesterov
+  double weight_decay = 0;  ///< >= 0; times the weight, added to the gradient
+  bool nesterov = false;    ///< needs momentum
+};
+
+/// torch::optim::Adam without amsgrad.
+struct AdamRule {
+  double lr = 1e-3;         ///< >= 0
+  double beta1 = 0.9;       ///< in [0, 1)
+  double beta2 = 0.999;     ///< in [0, 1)
+  double eps = 1e-8;        ///< >= 0
+  double weight_decay = 0;  ///< >= 0; times the weight, added to the gradient
+};
+
+/// torch::optim::AdamW without amsgrad.
+struct AdamWRule {
+  double lr = 1e-3;            ///< >= 0
+  double beta1 = 0.9;          ///< in [0, 1)
+  double beta2 = 0.999;        ///< in [0, 1)
+  double eps = 1e-8;           ///< >= 0
+  double weight_decay = 1e-2;  ///< >= 0; times lr, taken off the weight itself
+};
+
+using UpdateRule = std::variant<SgdRule, AdamRule, AdamWRule>;
+
+/// An error names the field that is out of its range.
+ULP_API void validate(const UpdateRule& rule);
+/// "SGD", "Adam" or "AdamW".
+ULP_API const char* name_of(const UpdateRule& rule);
+
+/// Calls field(name, reference) for every number of a rule.
+template <typename Rule, typename Field>
+void for_each_field(Rule& rule, Field&& field) {
+  field("lr", rule.lr);
+  if constexpr (requires { rule.momentum; }) {
+    field("momentum", rule.momentum);
+    field("dampening", rule.dampening);
+    field("nesterov", rule.nesterov);
+  } else {
+    field("beta1", rule.beta1);
+    field("beta2", rule.beta2);
+    field("eps", rule.eps);
+  }
+  field("weight_decay", rule.weight_decay);
+}
+
+/// How the weights behind bf16 and fp16 parameters are kept between steps. fp32 parameters are their own
+/// masters in every mode; fp16 parameters have fp32 masters or none of these.
+enum class MasterWeights {
+  fp32,        ///< an fp32 copy beside each parameter (4 bytes more a weight)
+  split,       ///< the low half of the fp32 weight (2 bytes more): the very same weights as with fp32 copies;
+               ///< the bf16 parameter is the nearest to the weight, with ties away from zero
+  stochastic,  ///< nothing: updates are rounded up or down at random, right in the mean
+  kahan,       ///< what rounding lost, in bf16 (2 bytes more): about 16 bits of precision
+};
+/// "fp32", "split", "stochastic" or "kahan".
+ULP_API const char* to_string(MasterWeights masters);
+
+}  // namespace ulp::amp

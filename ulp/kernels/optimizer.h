@@ -1,0 +1,42 @@
+// The two passes of an optimizer step over many tensors at once: the norm of the gradients, and the update.
+//
+// Everything is computed in fp32, one rounding an operation, in the order of LibTorch's C++ optimizers
+// (torch/csrc/api/src/optim/{sgd,adam,adamw}.cpp): every instruction set and every number of threads gives
+// the same bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa.h"
+#include "ulp/kernels/optimizer_ops.h"
+
+namespace ulp::kernels {
+
+/// One parameter with its gradient and its state: flat arrays of `size` elements in the same order.
+struct OptimizerTensor {
+  int64_t size = 0;
+  const void* gradient = nullptr;
+  FloatType gradient_type = FloatType::f32;
+  void* parameter = nullptr;
+  WeightStore store = WeightStore::f32;
+  void* master = nullptr;   ///< what WeightStore says
+  float* first = nullptr;   ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
+  float* second = nullptr;  ///< Adam: exp_avg_sq
+  const UpdateStep* step = nullptr;
+  formats::RandomKey random;  ///< WeightStore::bf16_stochastic; a key of its own for each tensor and step
+};
+
+/// The sum of the squares of all gradients, in double: its root is the global norm, and it is inf or NaN
+/// exactly when a gradient is.
+ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa,
+                                   const Parallel& parallel);
+
+/// Updates parameters, masters and state from gradient * inverse_scale * clip (two roundings); the gradients
+/// are only read.
+ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
+                               Isa isa, const Parallel& parallel);
+
+}  // namespace ulp::kernels

@@ -1,0 +1,207 @@
+// The optimizer loops, written so that the compiler vectorizes them. Included once by a file per instruction
+// set, which names its table with ULP_OPTIMIZER_OPS; everything here has internal linkage.
+#include <cstdint>
+
+#include "ulp/kernels/finish.h"
+#include "ulp/kernels/half.h"
+#include "ulp/kernels/optimizer_ops.h"
+
+namespace ulp::kernels {
+namespace {
+
+constexpr int64_t kBlock = 256;  // elements between two rounds of prefetching; a multiple of 64
+constexpr int64_t kPrefetchUpdate = 2048, kPrefetchNorm = 2048;  // bytes ahead
+constexpr int kPartials = 16;  // of a sum; fixed, so that the order is the same on every machine
+
+struct GradF32 {
+  using T = float;
+  static float load(T v) { return v; }
+};
+struct GradBf16 {
+  using T = uint16_t;
+  static float load(T v) { return bf16_to_float(v); }
+};
+struct GradF16 {
+  using T = uint16_t;
+  static float load(T v) { return half_to_float(v); }
+};
+
+/// Squares of floats are exact in double, so the order of the additions alone decides the bits.
+template <typename Grad>
+double square_sum(const void* gradient, int64_t n) {
+  const auto* __restrict g = static_cast<const typename Grad::T*>(gradient);
+  double sums[kPartials] = {};
+  int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials) {
+    __builtin_prefetch(reinterpret_cast<const char*>(g + i) + kPrefetchNorm);
+    for (int l = 0; l < kPartials; ++l) {
+      const double v = static_cast<double>(Grad::load(g[i + l]));
+      sums[l] += v * v;
+    }
+  }
+  for (int l = 0; i + l < n; ++l) {
+    const double v = static_cast<double>(Grad::load(g[i + l]));
+    sums[l] += v * v;
+  }
+  for (int width = kPartials / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
+  }
+  return sums[0];
+}
+
+/// How a weight is read and written: `Master` and `Parameter` are the types of the two arrays, and unused
+/// ones are never touched.
+struct StoreF32 {
+  using Parameter = float;
+  using Master = float;
+  static float load(Parameter p, Master) { return p; }
+  static Parameter round(float w, uint32_t) { return w; }
+  static Master rest(float, Parameter) { return 0; }
+  static constexpr bool kReadsParameter = true, kMaster = false, kRandom = false;
+};
+struct StoreBf16Master {
+  using Parameter = uint16_t;
+  using Master = float;
+  static float load(Parameter, Master m) { return m; }
+  static Parameter round(float w, uint32_t) { return float_to_bf16(w); }
+  static Master rest(float w, Parameter) { return w; }
+  static constexpr bool kReadsParameter = false, kMaster = true, kRandom = false;
+};
+struct StoreF16Master : StoreBf16Master {
+  static Parameter round(float w, uint32_t) { return float_to_half(w); }
+};
+struct StoreBf16Split {
+  using Parameter = uint16_t;
+  using Master = int16_t;
+  static float load(Parameter p, Master low) {
+    return bits_to_float((uint32_t{p} << 16) + static_cast<uint32_t>(int32_t{low}));
+  }
+  static uint32_t bits(float w) {
+    const uint32_t own = float_to_bits(w);
+    // One NaN for all: others could carry into the sign when they are rounded.
+    return (own & 0x7fffffffU) > 0x7f800000U ? 0x7fc00000U : own;
+  }
+  static Parameter round(float w, uint32_t) { return static_cast<uint16_t>((bits(w) + 0x8000U) >> 16); }
+  static Master rest(float w, Parameter) { return static_cast<int16_t>(static_cast<uint16_t>(bits(w))); }
+  static constexpr bool kReadsParameter = true, kMaster = true, kRandom = false;
+};
+struct StoreBf16Stochastic {
+  using Parameter = uint16_t;
+  using Master = float;
+  static float load(Parameter p, Master) { return bf16_to_float(p); }
+  static Parameter round(float w, uint32_t random) {
+    const uint32_t own = float_to_bits(w);
+    const uint32_t quiet = own >> 16 | 0x40U;
+    // Infinities have no bits below the sixteenth, so that nothing is carried into them.
+    const uint32_t rounded = (own + (random >> 16)) >> 16;
+    return static_cast<uint16_t>((own & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  }
+  static Master rest(float, Parameter) { return 0; }
+  static constexpr bool kReadsParameter = true, kMaster = false, kRandom = true;
+};
+struct StoreBf16Kahan {
+  using Parameter = uint16_t;
+  using Master = uint16_t;
+  static float load(Parameter p, Master lost) { return bf16_to_float(p) + bf16_to_float(lost); }
+  static Parameter round(float w, uint32_t) { return float_to_bf16(w); }
+  static Master rest(float w, Parameter p) { return float_to_bf16(w - bf16_to_float(p)); }
+  static constexpr bool kReadsParameter = true, kMaster = true, kRandom = false;
+};
+
+/// The rules of UpdateKind: `next` changes the gradient, the weight and the state of one element.
+struct Sgd {
+  static constexpr bool kFirst = false, kSecond = false;
+  static float next(const UpdateStep& s, float g, float p, float&, float&) {
+    g = s.weight_decay != 0 ? g + s.weight_decay * p : g;
+    return p + s.negative_lr * g;
+  }
+};
+struct SgdMomentum {
+  static constexpr bool kFirst = true, kSecond = false;
+  static float next(const UpdateStep& s, float g, float p, float& m, float&) {
+    g = s.weight_decay != 0 ? g + s.weight_decay * p : g;
+    m = s.first_step ? g : s.momentum * m + s.one_minus_dampening * g;
+    return p + s.negative_lr * (s.nesterov ? g + s.momentum * m : m);
+  }
+};
+struct AdamW {
+  static constexpr bool kFirst = true, kSecond = true;
+  static float moments(const UpdateStep& s, float g, float p, float& m, float& v) {
+    m = s.beta1 * m + s.one_minus_beta1 * g;
+    v = s.beta2 * v + (s.one_minus_beta2 * g) * g;
+    return p + s.negative_step_size * m / (__builtin_sqrtf(v) / s.sqrt_correction2 + s.eps);
+  }
+  static float next(const UpdateStep& s, float g, float p, float& m, float& v) {
+    return moments(s, g, p * s.decay, m, v);
+  }
+};
+struct Adam : AdamW {
+  static float next(const UpdateStep& s, float g, float p, float& m, float& v) {
+    return moments(s, s.weight_decay != 0 ? g + s.weight_decay * p : g, p, m, v);
+  }
+};
+
+template <typename T>
+inline void prefetch_block(const T* from) {
+  const char* at = reinterpret_cast<const char*>(from) + kPrefetchUpdate;
+  for (int64_t line = 0; line < kBlock * static_cast<int64_t>(sizeof(T)); line += 64)
+    __builtin_prefetch(at + line);
+}
+
+template <typename Rule, typename Store, typename Grad>
+void update(const UpdateRun& run) {
+  const UpdateStep s = *run.step;
+  const float inverse_scale = run.inverse_scale, clip = run.clip;
+  uint32_t random[kBlock];
+  for (int64_t begin = 0; begin < run.size; begin += kBlock) {
+    const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
+    const auto* __restrict g = static_cast<const typename Grad::T*>(run.gradient) + begin;
+    auto* __restrict p = static_cast<typename Store::Parameter*>(run.parameter) + begin;
+    auto* __restrict master = static_cast<typename Store::Master*>(run.master) + (Store::kMaster ? begin : 0);
+    float* __restrict first = run.first + (Rule::kFirst ? begin : 0);
+    float* __restrict second = run.second + (Rule::kSecond ? begin : 0);
+    prefetch_block(g);
+    if constexpr (Store::kReadsParameter) prefetch_block(p);
+    if constexpr (Store::kMaster) prefetch_block(master);
+    if constexpr (Rule::kFirst) prefetch_block(first);
+    if constexpr (Rule::kSecond) prefetch_block(second);
+    if constexpr (Store::kRandom) {
+      for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
+        const int64_t group = (run.begin + begin + i) / formats::kRandomGroup;
+        formats::random_bits_of_group(run.random, static_cast<uint64_t>(group), random + i);
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      typename Store::Parameter own{};
+      typename Store::Master rest{};
+      float m = 0, v = 0;
+      if constexpr (Store::kReadsParameter) own = p[i];
+      if constexpr (Store::kMaster) rest = master[i];
+      if constexpr (Rule::kFirst) m = first[i];
+      if constexpr (Rule::kSecond) v = second[i];
+      const float gradient = Grad::load(g[i]) * inverse_scale * clip;
+      const float weight = Rule::next(s, gradient, Store::load(own, rest), m, v);
+      const auto rounded = Store::round(weight, Store::kRandom ? random[i] : 0);
+      p[i] = rounded;
+      if constexpr (Store::kMaster) master[i] = Store::rest(weight, rounded);
+      if constexpr (Rule::kFirst) first[i] = m;
+      if constexpr (Rule::kSecond) second[i] = v;
+    }
+  }
+}
+
+}  // namespace
+
+// clang-format off
+#define ULP_GRADS(rule, store) {update<rule, store, GradF32>, update<rule, store, GradBf16>, update<rule, store, GradF16>}
+#define ULP_STORES(rule)                                                                             \
+  {ULP_GRADS(rule, StoreF32),       ULP_GRADS(rule, StoreBf16Master),     ULP_GRADS(rule, StoreF16Master), \
+   ULP_GRADS(rule, StoreBf16Split), ULP_GRADS(rule, StoreBf16Stochastic), ULP_GRADS(rule, StoreBf16Kahan)}
+// clang-format on
+
+extern const OptimizerOps ULP_OPTIMIZER_OPS;
+const OptimizerOps ULP_OPTIMIZER_OPS = {
+    {square_sum<GradF32>, square_sum<GradBf16>, square_sum<GradF16>},
+    {ULP_STORES(Sgd), ULP_STORES(SgdMomentum), ULP_STORES(Adam), ULP_STORES(AdamW)}};
+
+}  // namespace ulp::kernels

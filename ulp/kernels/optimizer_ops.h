@@ -1,0 +1,66 @@
+// The table of optimizer loops that each instruction set fills in. Plain data, see finish.h for why.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/formats/random_bits.h"
+
+namespace ulp::kernels {
+
+/// Element type of a gradient.
+enum class FloatType : uint8_t { f32, bf16, f16 };
+constexpr int kFloatTypes = 3;
+
+/// How a parameter is kept, and what `master` of its OptimizerTensor points to.
+enum class WeightStore : uint8_t {
+  f32,              ///< an fp32 parameter, no master
+  bf16_master,      ///< master: fp32; the parameter is its nearest bf16 (ties to even)
+  f16_master,       ///< master: fp32; the parameter is its nearest fp16 (ties to even)
+  bf16_split,       ///< master: the low 16 bits of an fp32 weight; the parameter is its nearest bf16, ties
+                    ///< away from zero: the fp32 bits are (parameter << 16) + int16(master)
+  bf16_stochastic,  ///< no master; up or down with the probability that makes the mean exact
+  bf16_kahan,       ///< master: bf16, what the parameter's rounding lost; the weight is their sum
+};
+constexpr int kWeightStores = 6;
+
+/// The update of one element, g being the finished gradient and p the weight.
+enum class UpdateKind : uint8_t {
+  sgd,           ///< g += weight_decay p; p += -lr g
+  sgd_momentum,  ///< g as above; m = first_step ? g : momentum m + one_minus_dampening g;
+                 ///< p += -lr (nesterov ? g + momentum m : m)
+  adam,   ///< g += weight_decay p; m = beta1 m + one_minus_beta1 g; v = beta2 v + (one_minus_beta2 g) g;
+          ///< p += (-step_size m) / (sqrt(v) / sqrt_correction2 + eps)
+  adamw,  ///< p *= decay; then as adam, without its first statement
+};
+constexpr int kUpdateKinds = 4;
+
+/// The numbers of one step, already rounded to fp32.
+struct UpdateStep {
+  UpdateKind kind = UpdateKind::sgd;
+  bool nesterov = false, first_step = false;
+  float negative_lr = 0, momentum = 0, one_minus_dampening = 1, weight_decay = 0;
+  float beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1;
+  float decay = 1, negative_step_size = 0, sqrt_correction2 = 1, eps = 0;
+};
+
+/// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 64.
+struct UpdateRun {
+  const void* gradient;
+  void* parameter;
+  void* master;
+  float* first;
+  float* second;
+  int64_t size, begin;
+  float inverse_scale, clip;
+  const UpdateStep* step;
+  formats::RandomKey random;
+};
+
+struct OptimizerOps {
+  double (*square_sum[kFloatTypes])(const void* gradient, int64_t n);
+  void (*update[kUpdateKinds][kWeightStores][kFloatTypes])(const UpdateRun& run);
+};
+
+extern const OptimizerOps kOptimizerOpsPortable, kOptimizerOpsAvx2, kOptimizerOpsAvx512;
+
+}  // namespace ulp::kernels
