@@ -124,6 +124,7 @@ TEST(Report, HostileTextStaysText) {
   for (Chart& chart : report.charts) {
     chart.title = chart.caption = chart.x.title = chart.y.unit = kHostile;
     for (Series& series : chart.series) series.name = kHostile;
+    for (Band& band : chart.bands) band.label = band.detail = kHostile;
   }
   const std::string page = report.to_html();
   EXPECT_EQ(count(page, "</script>"), 3u);
@@ -143,6 +144,40 @@ TEST(Report, RefusesAMalformedSeries) {
   EXPECT_THROW(report.to_html(), Error);
   report.charts = {{.kind = ChartKind::ranges, .series = {{.name = "s", .x = {1}, .y = {2}}}}};
   EXPECT_THROW(report.to_html(), Error);
+}
+
+TEST(Report, RefusesBandsOverCategories) {
+  Report report;
+  report.charts = {{.kind = ChartKind::bars, .bands = {{.from = 1, .to = 2}}}};
+  EXPECT_THROW(report.to_html(), Error);
+  report.charts[0].kind = ChartKind::line;
+  EXPECT_NO_THROW(report.to_html());
+}
+
+TEST(Report, HistogramsTakeTheWholeWidth) {
+  const auto wide = [](std::vector<ChartKind> kinds) {
+    Report report;
+    for (const ChartKind kind : kinds) report.charts.push_back({.kind = kind});
+    std::vector<bool> out;
+    const std::string page = report.to_html();
+    for (size_t at = page.find("<figure"); at != std::string::npos; at = page.find("<figure", at + 1)) {
+      out.push_back(page.compare(at, 20, "<figure class=\"wide\"") == 0);
+    }
+    return out;
+  };
+  const ChartKind line = ChartKind::line, histogram = ChartKind::histogram;
+  EXPECT_EQ(wide({line, histogram, line}), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(wide({histogram, line}), (std::vector<bool>{true, true}));
+  EXPECT_EQ(wide({line, line, line}), (std::vector<bool>{true, false, false}));
+}
+
+TEST(Report, FromJsonReadsBands) {
+  const std::string head = R"({"format":"ulp.report","version":1,"charts":[{"bands":[)";
+  const Report report = Report::from_json(head + R"({"from":null,"to":2.5,"label":"zero","warn":true}]}]})");
+  EXPECT_FALSE(report.charts[0].bands[0].from);
+  EXPECT_EQ(report.charts[0].bands[0].to, 2.5);
+  EXPECT_TRUE(report.charts[0].bands[0].warn);
+  EXPECT_NE(error_of(head + R"({"warn":1}]}]})").find("charts[0].bands[0].warn"), std::string::npos);
 }
 
 TEST(Report, WritesWholeFilesOrFails) {

@@ -93,6 +93,22 @@ inline Report sample_report() {
   ranges.series = {{"normal", {0x1p-14, 0x1p-126}, {65504, 0x1p127}, {"fp16", "bf16"}},
                    {"subnormal", {0x1p-24, 0x1p-133}, {0x1p-14, 0x1p-126}, {"fp16", "bf16"}}};
   report.charts = {loss, scale, size, speed, bars, ranges};
+  Chart histogram{ChartKind::histogram, "Gradients and the range of fp16", "Scaling moves them into it."};
+  histogram.x = {"magnitude", "", Scale::log2};
+  histogram.y = {"share of values", "%"};
+  histogram.series = {{"without scale"}, {"with loss scale 2^12"}};
+  for (int e = -44; e < 22; ++e) {
+    for (size_t s = 0; s < 2; ++s) {
+      const double away = (e + 24 - (s == 0 ? 0 : 12)) / 5.0;
+      histogram.series[s].x.push_back(std::ldexp(std::sqrt(2.0), e));
+      histogram.series[s].y.push_back(9 * std::exp(-away * away));
+    }
+  }
+  histogram.bands = {{.to = 0x1p-25, .label = "become zero", .detail = "41 % → 0.2 %", .warn = true},
+                     {.from = 0x1p-25, .to = 0x1p-14, .label = "fp16 subnormal", .detail = "56 % → 29 %"},
+                     {.from = 0x1p-14, .to = 65536, .label = "fp16 normal", .detail = "3 % → 71 %"},
+                     {.from = 65536, .label = "overflow", .detail = "0 % → 0 %", .warn = true}};
+  report.charts.push_back(histogram);
   report.notes = {"Ratios are taken within one run on one machine.",
                   "Peak memory is the process's, during training."};
   report.settings = {

@@ -8,11 +8,6 @@ namespace ulp::graph {
 
 namespace {
 
-std::string parent(const std::string& path) {
-  size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
-}
-
 /// The longest path of whole components that both start with.
 std::string common(const std::string& a, const std::string& b) {
   size_t end = 0;
@@ -31,22 +26,32 @@ bool owns_parameters(const Node& node) {
 
 }  // namespace
 
+std::string parent_path(const std::string& path) {
+  size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string common_path(const std::vector<std::string>& paths) {
+  if (paths.empty()) return "";
+  std::string all = paths[0];
+  for (const std::string& path : paths) all = common(all, path);
+  return all;
+}
+
 void set_scope(Node& node) {
   std::vector<std::string> owners, around;
   for (Value* value : node.reads()) {
     const Node& producer = *value->producer;
     if (producer.kind() == Node::Kind::attribute) {
-      owners.push_back(parent(producer.target()));
+      owners.push_back(parent_path(producer.target()));
     } else if (from_attributes(producer)) {
       owners.push_back(producer.scope);
     } else if (producer.kind() == Node::Kind::call) {
-      around.push_back(owns_parameters(producer) ? parent(producer.scope) : producer.scope);
+      around.push_back(owns_parameters(producer) ? parent_path(producer.scope) : producer.scope);
     }
   }
   const std::vector<std::string>& paths = owners.empty() ? around : owners;
-  if (paths.empty()) return;
-  node.scope = paths[0];
-  for (const std::string& path : paths) node.scope = common(node.scope, path);
+  if (!paths.empty()) node.scope = common_path(paths);
 }
 
 }  // namespace ulp::graph

@@ -18,6 +18,7 @@
 
   const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻");
   const plain = (v) => new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(v);
+  const binade = (v) => [0, 1].map((up) => `2${superscript(Math.floor(Math.log2(v)) + up)}`).join(" to ");
   const compact = (v) => new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" }).format(v);
   // The title of a vertical axis reads upwards, so that the arrows point the right way there too.
   function axisTitle(axis) {
@@ -127,6 +128,11 @@
     ];
   }
 
+  const histogramDatasets = (chart) => chart.series.map((s) => ({
+    label: s.name, data: points(s), borderColor: look(s.name).color, backgroundColor: look(s.name).color + "40", borderWidth: 1.8,
+    fill: "origin", stepped: "middle", pointRadius: 0, pointHitRadius: 8,
+  }));
+
   const scatterDatasets = (chart) => chart.series.map((s) => ({
     label: s.name, data: points(s), backgroundColor: look(s.name).color, borderColor: look(s.name).color,
     pointStyle: look(s.name).symbol, pointRadius: 6.5, pointHoverRadius: 8, borderWidth: 2, showLine: false,
@@ -217,6 +223,44 @@
     },
   };
 
+  // Marked ranges lie behind the curves; what they say stands at the top, where a word fits into its range.
+  const bandMarks = (bands) => ({
+    id: "bandMarks",
+    beforeDatasetsDraw(chart) {
+      const { ctx, chartArea: area, scales: { x } } = chart;
+      const pixel = (value, edge) => (value == null ? edge : Math.min(Math.max(x.getPixelForValue(value), area.left), area.right));
+      ctx.save();
+      ctx.textAlign = "center";
+      ctx.textBaseline = "top";
+      for (const band of bands) {
+        const left = pixel(band.from, area.left), right = pixel(band.to, area.right), width = right - left;
+        if (width <= 0) continue;
+        ctx.fillStyle = css(band.warn ? "--warn" : "--band");
+        ctx.fillRect(left, area.top, width, area.bottom - area.top);
+        ctx.strokeStyle = css("--muted");
+        ctx.lineWidth = 1;
+        ctx.setLineDash([4, 4]);
+        for (const edge of [band.from == null ? null : left, band.to == null ? null : right]) {
+          if (edge == null || width < 8) continue; // a single step, say: its edges would be all there is to see
+          ctx.beginPath();
+          ctx.moveTo(edge, area.top);
+          ctx.lineTo(edge, area.bottom);
+          ctx.stroke();
+        }
+        ctx.setLineDash([]);
+        const lines = [[band.label, "600 12px", "--text"], [band.detail, "12px", "--muted"]];
+        const each = (write) => lines.map(([text, font, color], i) => {
+          ctx.font = `${font} ${Chart.defaults.font.family}`;
+          ctx.fillStyle = css(color);
+          return write(text, i);
+        });
+        if (Math.max(...each((text) => ctx.measureText(text).width)) > width - 6) continue;
+        each((text, i) => ctx.fillText(text, left + width / 2, area.top + 7 + i * 17));
+      }
+      ctx.restore();
+    },
+  });
+
   const barValues = {
     id: "barValues",
     afterDatasetsDraw(chart) {
@@ -234,7 +278,7 @@
   };
 
   // What Chart.js offers forgets dashes and follows the drawing order.
-  function legendItems(chart, line, bars) {
+  function legendItems(chart, line, filled) {
     const sets = chart.data.datasets;
     return Chart.defaults.plugins.legend.labels.generateLabels(chart)
       .filter((item) => !sets[item.datasetIndex].faint)
@@ -242,7 +286,7 @@
       .map((item) => ({
         ...item,
         ...(line && { pointStyle: "line", lineWidth: 2.2, lineDash: sets[item.datasetIndex].borderDash }),
-        ...(bars && { pointStyle: "rect" }),
+        ...(filled && { pointStyle: "rect" }),
       }));
   }
 
@@ -276,33 +320,39 @@
 
   function configuration(chart) {
     if (chart.kind === "ranges") return rangeConfiguration(chart);
-    const scatter = chart.kind === "scatter", bars = chart.kind === "bars", line = !scatter && !bars;
-    const datasets = scatter ? scatterDatasets(chart) : bars ? barDatasets(chart) : lineDatasets(chart);
+    const scatter = chart.kind === "scatter", bars = chart.kind === "bars", histogram = chart.kind === "histogram";
+    const line = !scatter && !bars;
+    const datasets = (scatter ? scatterDatasets : bars ? barDatasets : histogram ? histogramDatasets : lineDatasets)(chart);
     const values = (key) => chart.series.flatMap((s) => s[key].map(number));
     // Labels beside the points already say what a legend would.
     const named = scatter && chart.series.every((s) => s.labels.length > 0);
     const legend = chart.series.length > 1 && !named;
-    const x = scaleOf(chart.x, values("x"), scatter ? 0.22 : 0);
+    const ends = histogram && extent(values("x")); // bins fill the width
+    const x = scaleOf(ends ? { ...chart.x, minimum: chart.x.minimum ?? ends.low, maximum: chart.x.maximum ?? ends.high } : chart.x,
+      values("x"), scatter ? 0.22 : 0);
     const y = scaleOf(chart.y, values("y"), scatter ? 0.3 : 0);
     if (bars) Object.assign(x, { type: "category", grid: { ...x.grid, display: false } });
     if (bars && chart.y.scale === "linear") Object.assign(y, { beginAtZero: true, grace: "8%" });
+    if (histogram) {
+      Object.assign(y, { beginAtZero: true, grace: chart.bands.length > 0 ? "50%" : "10%" }); // room for what the bands say
+    }
     const run = line && chart.x.scale === "linear" && extent(values("x"));
     if (run) Object.assign(x, { min: chart.x.minimum ?? run.low, max: chart.x.maximum ?? run.high }); // curves fill the width
     return {
       type: bars ? "bar" : scatter ? "scatter" : "line",
       data: { datasets, labels: bars ? chart.series[0]?.labels : undefined },
-      plugins: scatter ? [pointLabels] : bars ? [barValues] : [],
+      plugins: [...(scatter ? [pointLabels] : bars ? [barValues] : []), ...(chart.bands.length > 0 ? [bandMarks(chart.bands)] : [])],
       options: {
         animation: false, parsing: line ? false : undefined, responsive: true, maintainAspectRatio: false, scales: { x, y }, layout: { padding: { right: 10 } },
         interaction: line ? { mode: "nearest", axis: "x", intersect: false } : { mode: "nearest", intersect: true },
         plugins: {
-          decimation: { enabled: line && chart.kind !== "step", algorithm: "lttb", samples: 600, threshold: 1200 },
-          legend: legendOptions(legend, line, bars),
+          decimation: { enabled: chart.kind === "line", algorithm: "lttb", samples: 600, threshold: 1200 },
+          legend: legendOptions(legend, line && !histogram, bars || histogram),
           subtitle: { display: legend, text: "", weight: 500, padding: 3, font: { size: 4 } }, // room below the legend
           tooltip: {
             filter: (item) => !item.dataset.faint,
             callbacks: {
-              title: (items) => (bars ? items[0]?.label : items[0] && `${chart.x.title} ${plain(items[0].parsed.x)}`),
+              title: (items) => (bars ? items[0]?.label : items[0] && `${chart.x.title} ${histogram && chart.x.scale === "log2" ? binade(items[0].parsed.x) : plain(items[0].parsed.x)}`),
               label: (item) => ` ${item.raw.label || item.dataset.label}: ${plain(item.parsed.y)} ${chart.y.unit}`,
             },
           },

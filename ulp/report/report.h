@@ -37,11 +37,22 @@ struct Series {
 };
 
 enum class ChartKind {
-  line,     ///< y over x, joined
-  step,     ///< y holds until the next x
-  scatter,  ///< single points with labels
-  bars,     ///< one group of bars per category
-  ranges    ///< one row per label, a bar from x to y on the horizontal axis; series share the rows
+  line,       ///< y over x, joined
+  step,       ///< y holds until the next x
+  histogram,  ///< filled steps: y of the bin around each x; x in order and evenly spaced on its axis
+  scatter,    ///< single points with labels
+  bars,       ///< one group of bars per category
+  ranges      ///< one row per label, a bar from x to y on the horizontal axis; series share the rows
+};
+
+/// A range of x that a line chart or histogram marks in its background.
+struct Band {
+  std::optional<double> from = {}, to = {};  ///< nothing: to the edge of the chart
+  std::string label = {};                    ///< two short lines at the top of the range
+  std::string detail = {};
+  bool warn = false;  ///< a range that values should stay out of
+
+  bool operator==(const Band&) const = default;
 };
 
 struct Chart {
@@ -50,6 +61,7 @@ struct Chart {
   std::string caption = {};  ///< one sentence saying what to see
   Axis x = {}, y = {};
   std::vector<Series> series = {};
+  std::vector<Band> bands = {};  ///< not for bars and ranges
   /// Lines: above 0 the bold line is a centred average over 2 / (1 - smoothing) points, the raw one faint
   /// behind it.
   double smoothing = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -98,6 +99,10 @@ std::string table_html(const Table& table) {
 }
 
 void check(const Chart& chart) {
+  const bool plain_x = chart.kind != ChartKind::bars && chart.kind != ChartKind::ranges;
+  if (!plain_x && !chart.bands.empty()) {
+    fail("report.html", "expected no bands in chart '", chart.title, "', got ", chart.bands.size());
+  }
   for (const Series& series : chart.series) {
     const bool bars = chart.kind == ChartKind::bars;
     if (!bars && series.x.size() != series.y.size()) {
@@ -112,13 +117,20 @@ void check(const Chart& chart) {
   }
 }
 
+// Histograms take the whole width. Of an odd number of others the first does, so that no cell stays empty.
+bool is_wide(const std::vector<Chart>& charts, size_t i) {
+  const auto narrow = [](const Chart& chart) { return chart.kind != ChartKind::histogram; };
+  if (!narrow(charts[i])) return true;
+  const bool first = std::none_of(charts.begin(), charts.begin() + static_cast<std::ptrdiff_t>(i), narrow);
+  return first && std::count_if(charts.begin(), charts.end(), narrow) % 2 == 1;
+}
+
 std::string charts_html(const std::vector<Chart>& charts) {
   if (charts.empty()) return {};
   std::string out = "<section>\n<h2>Charts</h2>\n<div class=\"charts\">\n";
   for (size_t i = 0; i < charts.size(); ++i) {
     check(charts[i]);
-    // With an odd number the first chart takes the whole width, so that no cell of the grid stays empty.
-    const bool wide = i == 0 && charts.size() % 2 == 1;
+    const bool wide = is_wide(charts, i);
     out += std::string("<figure") + (wide ? " class=\"wide\">" : ">") +
            tag("h3", "", escape(charts[i].title)) + "<div class=\"plot\"><canvas id=\"chart-" +
            std::to_string(i) + "\" role=\"img\" aria-label=\"" +

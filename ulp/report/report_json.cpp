@@ -32,9 +32,13 @@ void fields(A& a, Series& v) {
   a("name", v.name), a("x", v.x), a("y", v.y), a("labels", v.labels);
 }
 template <typename A>
+void fields(A& a, Band& v) {
+  a("from", v.from), a("to", v.to), a("label", v.label), a("detail", v.detail), a("warn", v.warn);
+}
+template <typename A>
 void fields(A& a, Chart& v) {
   a("kind", v.kind), a("title", v.title), a("caption", v.caption), a("x", v.x), a("y", v.y);
-  a("series", v.series), a("smoothing", v.smoothing);
+  a("series", v.series), a("bands", v.bands), a("smoothing", v.smoothing);
 }
 template <typename A>
 void fields(A& a, Headline& v) {
@@ -53,7 +57,7 @@ void fields(A& a, Report& v) {
 
 constexpr const char* kBetter[] = {"none", "higher", "lower"};
 constexpr const char* kScale[] = {"linear", "log10", "log2"};
-constexpr const char* kKind[] = {"line", "step", "scatter", "bars", "ranges"};
+constexpr const char* kKind[] = {"line", "step", "histogram", "scatter", "bars", "ranges"};
 auto& names(Better) {
   return kBetter;
 }
@@ -131,6 +135,10 @@ struct Reader {
         in.is_object() && in.contains("number") && in["number"].is_string() ? in["number"] : "";
     if (word != "nan" && word != "inf" && word != "-inf") expected("a number", at, in);
     value = word == "nan" ? NAN : word == "inf" ? INFINITY : -INFINITY;
+  }
+  static void read(const Json& in, const std::string& at, bool& value) {
+    if (!in.is_boolean()) expected("true or false", at, in);
+    value = in.get<bool>();
   }
   static void read(const Json& in, const std::string& at, int& value) {
     if (!in.is_number_integer()) expected("an integer", at, in);
