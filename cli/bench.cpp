@@ -120,10 +120,10 @@ void add_bench(CLI::App& app) {
   CLI::App* command =
       add_command(app, "bench", "Latency and throughput of engines and models, measured in turn",
                   "  ulp bench model.safetensors model.fp32.ulp model.int8.ulp\n"
-                  "  ulp bench model.int8.ulp --batch 1,8,64 --threads 1 --profile\n",
+                  "  ulp bench model.int8.ulp --batch 1,8,64 --threads 1 --profile\n"
+                  "  ulp bench amp     (training in mixed precision: see `ulp bench amp --help`)\n",
                   *flags);
-  command->add_option("models", flags->models, "Engine files, files of `ulp train`, TorchScript files")
-      ->required();
+  command->add_option("models", flags->models, "Engine files, files of `ulp train`, TorchScript files");
   command->add_option("--batch", flags->batches, "Batch sizes")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
@@ -134,7 +134,12 @@ void add_bench(CLI::App& app) {
   command->add_flag("--profile", flags->profile,
                     "Show the time of each step of the engines, at the largest batch");
   flags->shape.add_to(*command);
-  command->callback([flags] { run(*flags); });
+  add_bench_amp(*command);
+  command->callback([command, flags] {
+    if (!command->get_subcommands().empty()) return;
+    if (flags->models.empty()) throw CLI::RequiredError("models");
+    run(*flags);
+  });
 }
 
 }  // namespace ulp::cli

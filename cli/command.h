@@ -34,6 +34,7 @@ nlohmann::json to_json(const report::Table& table);
 
 // One per file of this folder; each registers a subcommand whose callback runs it.
 void add_bench(CLI::App& app);
+void add_bench_amp(CLI::App& bench);  ///< a subcommand of bench
 void add_demo(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_eval(CLI::App& app);

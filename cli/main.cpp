@@ -20,8 +20,11 @@ int report(const std::string& text, int code) {
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
-  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-  std::string path = at == &app ? "ulp" : "ulp " + at->get_name();
+  std::string path = "ulp";
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    path += " " + at->get_name();
+  }
   return report(std::string(error.what()) + " (see `" + path + " --help`)", kUsage);
 }
 

@@ -1,0 +1,93 @@
+// ulp bench amp: training in fp32 against training in bf16 and fp16.
+#include "ulp/train/bench_amp.h"
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "ulp/report/progress.h"
+
+namespace ulp::cli {
+
+namespace {
+
+struct Flags : CommonFlags {
+  std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
+  std::vector<std::string> modes = {"fp32", "bf16", "bf16-parameters"};
+  bool quick = false, full = false;
+  std::string report;
+  train::AmpBenchOptions options;
+};
+
+void run(Flags& flags) {
+  apply(flags);
+  train::AmpBenchOptions& options = flags.options;
+  options.networks.clear();
+  options.modes.clear();
+  for (const std::string& name : flags.networks) options.networks.push_back(train::find_amp_network(name));
+  for (const std::string& name : flags.modes) options.modes.push_back(train::find_amp_mode(name));
+  if (flags.quick) options.size = train::AmpSize::quick;
+  if (flags.full) options.size = train::AmpSize::full;
+  if (!flags.report.empty()) check_writable(flags.report);
+
+  std::vector<train::AmpResult> results;
+  {
+    const auto parts =
+        static_cast<int64_t>(options.networks.size() * options.modes.size()) * (2 + options.rounds);
+    report::Progress progress("bench", parts, {.unit = "part"});
+    int64_t done = 0;
+    options.progress = [&](const std::string& part) { progress.update(done++, part); };
+    results = train::bench_amp(options);
+  }
+  const report::Report report = train::amp_report(results, options);
+  if (!flags.report.empty()) report.write_html(flags.report);
+  if (flags.json) {
+    nlohmann::json json;
+    for (const report::Table& table : report.tables) json[table.title] = to_json(table);
+    return print_json(json);
+  }
+  for (const report::Table& table : report.tables) {
+    print_table(table);
+    std::cout << '\n';
+  }
+}
+
+}  // namespace
+
+void add_bench_amp(CLI::App& bench) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      add_command(bench, "amp", "Train three networks in fp32, bf16 and fp16: time, memory, loss",
+                  "  ulp bench amp\n"
+                  "  ulp bench amp --networks bert --full --profile\n"
+                  "  ulp bench amp --quick --modes fp32,bf16,bf16-parameters,fp16 --report amp.html\n",
+                  *flags);
+  command->add_option("--networks", flags->networks, "feed-forward, unet (7,703,497 parameters), bert (base)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--modes", flags->modes,
+          "fp32, bf16 (autocast), bf16-parameters (with split masters), fp16 (autocast, loss scaling; "
+          "slow on a CPU without fp16 arithmetic)")
+      ->delimiter(',')
+      ->capture_default_str();
+  auto* quick = command->add_flag("--quick", flags->quick, "Small shapes, a BERT of two layers: seconds");
+  command->add_flag("--full", flags->full, "BERT-base at B=16, S=128 and U-Net at B=4: minutes")
+      ->excludes(quick);
+  command->add_option("--rounds", flags->options.rounds, "Timed turns of each mode")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--attention-dropout", flags->options.attention_dropout,
+                   "Of BERT's attention weights; 0 lets LibTorch use its fused attention")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  command->add_flag("--profile", flags->options.profile,
+                    "Also show where the time of a step goes, by operator");
+  command->add_option("--report", flags->report, "Write an HTML page with the charts");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace ulp::cli

@@ -1,0 +1,141 @@
+// The comparison of precisions, in its quick size; timings are not asserted.
+#include "ulp/train/bench_amp.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "ulp/base/error.h"
+
+namespace {
+
+using namespace ulp::train;
+
+AmpBenchOptions quick(std::vector<AmpNetwork> networks, std::vector<AmpMode> modes) {
+  AmpBenchOptions options;
+  options.networks = std::move(networks);
+  options.modes = std::move(modes);
+  options.size = AmpSize::quick;
+  options.rounds = 1;
+  return options;
+}
+
+TEST(BenchAmp, EveryModeLearnsAndTheSameSteps) {
+  auto options = quick({AmpNetwork::feed_forward, AmpNetwork::bert},
+                       {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters});
+  options.dropout = options.attention_dropout = 0;  // masks drawn in another dtype are other masks
+  const auto results = bench_amp(options);
+  ASSERT_EQ(results.size(), 6u);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const AmpResult& r = results[i];
+    const AmpResult& fp32 = results[i - i % 3];
+    SCOPED_TRACE(std::string(to_string(r.network)) + ", " + to_string(r.mode));
+    EXPECT_EQ(r.mode, options.modes[i % 3]);
+    EXPECT_EQ(r.steps, fp32.steps);
+    EXPECT_EQ(r.parameters, fp32.parameters);
+    EXPECT_GT(r.seconds, 0);
+    EXPECT_LE(r.fastest, r.seconds);
+    EXPECT_GE(r.slowest, r.seconds);
+    EXPECT_NEAR(r.first_loss, fp32.first_loss, 0.05);  // the same start; bf16 keeps 8 bits
+    EXPECT_TRUE(std::isfinite(r.last_loss));
+    if (r.network == AmpNetwork::feed_forward) {
+      EXPECT_LT(r.last_loss, r.first_loss);
+    }
+    // Weights, two moments and gradients: 16 bytes a parameter in fp32, 14 with bf16 and split masters.
+    const int64_t least = r.parameters * (r.mode == AmpMode::bf16_parameters ? 14 : 16);
+    EXPECT_GE(r.peak_bytes, least);
+    EXPECT_TRUE(r.profile.empty());
+  }
+  EXPECT_EQ(results[0].parameters, 235146);
+  EXPECT_LT(results[2].peak_bytes, results[0].peak_bytes);
+}
+
+TEST(BenchAmp, Fp16TrainsWithItsScaler) {
+  const auto results = bench_amp(quick({AmpNetwork::feed_forward}, {AmpMode::fp16_autocast}));
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_LT(results[0].last_loss, results[0].first_loss);
+}
+
+TEST(BenchAmp, TheUNetIsTheArticles) {
+  torch::set_num_threads(1);
+  auto options = quick({AmpNetwork::unet}, {AmpMode::bf16_parameters});
+  options.profile = true;
+  const auto results = bench_amp(options);
+  EXPECT_EQ(results.at(0).parameters, 7'703'497);
+  bool convolution = false;
+  for (const OpTime& op : results[0].profile)
+    convolution = convolution || op.op == "aten::convolution_backward";
+  EXPECT_TRUE(convolution);
+}
+
+TEST(BenchAmp, NamesAndOptionsAreChecked) {
+  for (AmpMode mode :
+       {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters, AmpMode::fp16_autocast}) {
+    EXPECT_EQ(find_amp_mode(to_string(mode)), mode);
+  }
+  for (AmpNetwork network : {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert}) {
+    EXPECT_EQ(find_amp_network(to_string(network)), network);
+  }
+  EXPECT_THROW(find_amp_mode("int8"), ulp::Error);
+  EXPECT_THROW(find_amp_network("gpt"), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({}, {AmpMode::fp32})), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({AmpNetwork::bert}, {})), ulp::Error);
+  auto options = quick({AmpNetwork::bert}, {AmpMode::fp32});
+  options.rounds = 0;
+  EXPECT_THROW(bench_amp(options), ulp::Error);
+}
+
+TEST(BenchAmp, TheTableHoldsTheRatiosToFp32) {
+  std::vector<AmpResult> results(3);
+  results[0] = {.network = AmpNetwork::unet, .seconds = 3, .peak_bytes = 1000};
+  results[1] = {
+      .network = AmpNetwork::unet, .mode = AmpMode::bf16_parameters, .seconds = 2, .peak_bytes = 600};
+  results[2] = {.network = AmpNetwork::bert, .mode = AmpMode::bf16_autocast, .seconds = 2, .peak_bytes = 600};
+  results[1].profile = {{"aten::a", 1, 0.75}, {"aten::b", 3, 0.245}, {"aten::c", 9, 0.005}};
+  const auto table = amp_table(results);
+  const auto column = [&](const std::string& name) {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      if (table.columns[i].name == name) return i;
+    }
+    throw std::out_of_range(name);
+  };
+  EXPECT_EQ(std::get<double>(table.rows[1][column("speed against fp32")]), 1.5);
+  EXPECT_EQ(std::get<double>(table.rows[1][column("memory against fp32")]), 0.6);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(table.rows[2][column("speed against fp32")]));
+  EXPECT_EQ(amp_profile_table(results[1]).rows.size(), 2u);
+  AmpBenchOptions options;
+  const auto report = amp_report(results, options);
+  EXPECT_EQ(report.tables.size(), 2u);
+  ASSERT_EQ(report.charts.size(), 2u);
+  EXPECT_EQ(report.charts[0].series.size(), options.modes.size());
+  EXPECT_NE(report.to_html().find("Memory against fp32"), std::string::npos);
+}
+
+TEST(OpProfile, OwnTimesAddUpAndNestedCallsAreTakenOff) {
+  torch::set_num_threads(1);
+  const auto x = torch::randn({64, 64}, torch::requires_grad());
+  const auto ops = profile_ops([&] { torch::nn::functional::linear(x, x).relu().sum().backward(); });
+  std::map<std::string, OpTime> by_name;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    by_name[ops[i].op] = ops[i];
+    EXPECT_GE(ops[i].seconds, 0) << ops[i].op;
+    if (i > 0) {
+      EXPECT_LE(ops[i].seconds, ops[i - 1].seconds);
+    }
+  }
+  EXPECT_EQ(by_name["aten::linear"].calls, 1);
+  EXPECT_EQ(by_name["aten::mm"].calls, 3);  // the product, and two for its gradients
+  EXPECT_EQ(by_name["aten::threshold_backward"].calls, 1);
+  EXPECT_EQ(by_name.count("other"), 1u);
+}
+
+TEST(OpProfile, TheObserverGoesWithAnException) {
+  EXPECT_THROW(profile_ops([] { throw ulp::Error("stop"); }), ulp::Error);
+  const auto ops = profile_ops([] {});
+  ASSERT_EQ(ops.size(), 1u);
+  EXPECT_EQ(ops[0].op, "other");
+}
+
+}  // namespace
