@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <iostream>
+#include <numbers>
+#include <sstream>
 
 #include "ulp/base/error.h"
 
@@ -35,8 +37,28 @@ train::ModelSpec ScriptShape::spec() const {
 }
 
 void add_data_option(CLI::App& command, std::string& data) {
-  command.add_option("--data", data, "fashion-mnist, or a folder with the four IDX files")
+  command.add_option("--data", data, "fashion-mnist, or a folder with IDX or CIFAR-10 files")
       ->capture_default_str();
+}
+
+void add_any_data_option(CLI::App& command, std::string& data) {
+  command
+      .add_option(
+          "--data", data,
+          "fashion-mnist, a folder with IDX or CIFAR-10 files, FILE.npz, X.npy,Y.npy, FILE.tsv (label, "
+          "tab, text) or a text")
+      ->capture_default_str();
+}
+
+std::string describe(const train::Accuracy& accuracy, train::NetworkKind kind, const std::string& unit) {
+  std::ostringstream out;
+  if (kind == train::NetworkKind::language) {
+    out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2
+        << " bits a byte), " << accuracy.percent() << " % of " << accuracy.total << " test bytes right";
+  } else {
+    out << accuracy.percent() << " % of " << accuracy.total << " test " << unit << 's';
+  }
+  return out.str();
 }
 
 void check_writable(const std::string& path) {

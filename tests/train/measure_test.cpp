@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include "ulp/train/memory_meter.h"
-#include "ulp/train/schedule.h"
 
 namespace {
 
@@ -43,14 +42,6 @@ TEST(MemoryMeter, CountsWhatBackwardAllocates) {
   const at::Tensor weight = torch::zeros({256, 256}, torch::requires_grad());
   weight.sum().backward();
   EXPECT_GE(meter.live_bytes(), 2 * 256 * 256 * 4);  // the weight and its gradient
-}
-
-TEST(OneCycle, RisesThenFallsToZero) {
-  EXPECT_DOUBLE_EQ(one_cycle(0, 100), 0.0);
-  EXPECT_DOUBLE_EQ(one_cycle(25, 100), 1.0);
-  EXPECT_DOUBLE_EQ(one_cycle(100, 100), 0.0);
-  for (int64_t i = 0; i < 24; ++i) EXPECT_LT(one_cycle(i, 100), one_cycle(i + 1, 100));
-  for (int64_t i = 25; i < 99; ++i) EXPECT_GT(one_cycle(i, 100), one_cycle(i + 1, 100));
 }
 
 }  // namespace

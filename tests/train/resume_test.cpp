@@ -4,7 +4,7 @@
 
 #include "support.h"
 #include "ulp/base/error.h"
-#include "ulp/io/checkpoint.h"
+#include "ulp/io/safetensors.h"
 
 namespace {
 
@@ -52,7 +52,22 @@ const Case kCases[] = {
     {"AdamW", {.precision = "bf16", .optimizer = "adamw", .batch = 16}},
     {"Accumulate", {.batch = 8, .accumulate = 3}},
     {"Clip", {.batch = 16, .clip = 0.1}},
-    {"SkippedSteps", {.precision = "fp16", .batch = 16, .init_scale = 1e12, .growth_interval = 2}},
+    {"SkippedSteps", {.precision = "fp16", .init_scale = 1e12, .growth_interval = 2, .batch = 16}},
+    {"Keras", {.precision = "fp16", .scaler = "keras", .growth_interval = 2, .batch = 16}},
+    {"Keras2", {.precision = "fp16", .scaler = "keras2", .growth_interval = 2, .batch = 16}},
+    {"Apex", {.precision = "fp16", .scaler = "apex", .growth_interval = 2, .batch = 16}},
+    {"DeepSpeed", {.precision = "fp16", .scaler = "deepspeed", .growth_interval = 3, .batch = 16}},
+    {"Static", {.precision = "fp16", .scaler = "static:8", .batch = 16}},
+    {"NoScaler", {.precision = "fp16", .scaler = "none", .batch = 16}},
+    {"MastersFp32", {.precision = "bf16", .masters = "fp32", .batch = 16}},
+    {"MastersSplit", {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16}},
+    {"MastersStochastic", {.precision = "bf16", .masters = "stochastic", .batch = 16}},
+    {"MastersKahan", {.precision = "bf16", .masters = "kahan", .batch = 8, .accumulate = 2, .clip = 0.1}},
+    {"O1", {.precision = "O1", .batch = 16}},
+    {"O2", {.precision = "O2", .optimizer = "adam", .batch = 16}},
+    {"O2BatchNorm", {.precision = "O2:bf16", .batch = 16}, "resnet14"},
+    {"O3", {.precision = "O3:bf16", .batch = 16}},
+    {"Cosine", {.optimizer = "adamw", .batch = 16, .schedule = "cosine"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Options, Resume, ::testing::ValuesIn(kCases),
@@ -82,18 +97,39 @@ TEST(ResumeErrors, AnotherRunIsRefusedByTheNamesOfWhatDiffers) {
   EXPECT_TRUE(torch::equal(weights(*model), before));
 }
 
+/// A checkpoint of the run without its extra tensors.
+void drop_extra(const std::filesystem::path& from, const std::filesystem::path& to) {
+  ulp::io::TensorFile file = ulp::io::load_tensors(from);
+  std::erase_if(file.tensors, [](const auto& entry) { return entry.first.starts_with("extra."); });
+  ulp::io::save_tensors(to, file.tensors, file.metadata);
+}
+
 TEST(ResumeErrors, ACheckpointWithoutTheSchedulesPlaceIsDamaged) {
   const ulp::test::TempFolder folder;
   const auto data = bars();
   Trainer trainer(small_model(), data, {.batch = 16});
   trainer.step();
   trainer.save(folder / "run.ckpt");
-  const auto info = ulp::io::read_checkpoint_info(folder / "run.ckpt");
-  const auto model = small_model();
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.2));
-  ulp::io::save_checkpoint(folder / "other.ckpt",
-                           {.model = model.get(), .optimizer = &optimizer, .step = 1, .config = info.config});
-  EXPECT_THROW(trainer.resume(folder / "other.ckpt"), ulp::FileError);
+  drop_extra(folder / "run.ckpt", folder / "cut.ckpt");
+  EXPECT_THROW(trainer.resume(folder / "cut.ckpt"), ulp::FileError);
+}
+
+TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
+  const ulp::test::TempFolder folder;
+  const auto data = bars();
+  Trainer trainer(small_model(), data, {.precision = "bf16", .masters = "fp32", .batch = 16});
+  trainer.step();
+  trainer.save(folder / "run.ckpt");
+  ulp::io::TensorFile file = ulp::io::load_tensors(folder / "run.ckpt");
+  int found = 0;
+  for (auto& [name, tensor] : file.tensors) {
+    if (!name.starts_with("optimizer.0.") || !name.ends_with("master")) continue;
+    tensor = torch::zeros({3});
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+  ulp::io::save_tensors(folder / "bad.ckpt", file.tensors, file.metadata);
+  EXPECT_THROW(trainer.resume(folder / "bad.ckpt"), ulp::FileError);
 }
 
 }  // namespace

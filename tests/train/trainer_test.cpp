@@ -5,9 +5,9 @@
 
 #include "support.h"
 #include "ulp/amp/autocast.h"
+#include "ulp/amp/schedule_rule.h"
 #include "ulp/base/error.h"
 #include "ulp/io/batch_loader.h"
-#include "ulp/train/schedule.h"
 
 namespace {
 
@@ -17,6 +17,11 @@ using ulp::test::bars;
 using ulp::test::run_to;
 using ulp::test::small_model;
 using ulp::test::weights;
+
+/// The tool's default curve.
+double triangle(int64_t step, int64_t total) {
+  return ulp::amp::rate_factor(ulp::amp::TriangleRate{.total_steps = total}, step);
+}
 
 /// A run that a plain loop can repeat: no momentum, decay or schedule.
 TrainOptions plain(int64_t batch = 16) {
@@ -51,7 +56,7 @@ at::Tensor default_run_by_hand(bool bf16) {
   for (int64_t step = 0; step < 8; ++step) {
     auto batch = loader.next();
     if (!batch) batch = loader.next();
-    for (auto& group : optimizer.param_groups()) group.options().set_lr(0.2 * one_cycle(step, 8));
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(0.2 * triangle(step, 8));
     optimizer.zero_grad();
     at::Tensor logits;
     {
@@ -138,18 +143,81 @@ TEST(Trainer, ClippingAboveTheNormChangesNothing) {
 
 TEST(Trainer, SkippedStepsDoNotAdvanceTheSchedule) {
   const auto data = bars();
-  Trainer trainer(small_model(), data,
-                  {.precision = "fp16", .batch = 16, .max_steps = 12, .init_scale = 1e30});
-  double rate = 0;
+  const TrainOptions options{.precision = "fp16", .init_scale = 1e7, .batch = 16, .max_steps = 30};
+  Trainer trainer(small_model(), data, options);
   int skipped = 0, stepped = 0;
-  for (int i = 0; i < 200 && !trainer.done() && stepped < 3; ++i) {
+  while (!trainer.done()) {
     const StepInfo info = trainer.step();
-    EXPECT_DOUBLE_EQ(info.learning_rate, 0.2 * one_cycle(stepped, 12));
-    rate = info.learning_rate;
+    EXPECT_DOUBLE_EQ(info.learning_rate, 0.2 * triangle(stepped, 30));
     (info.result == StepResult::stepped ? stepped : skipped) += 1;
   }
-  EXPECT_EQ(skipped, 12) << "a scale of 1e30 must overflow fp16 all the way";
-  EXPECT_EQ(rate, 0.0);
+  EXPECT_GT(skipped, 0) << "a scale of 1e7 must overflow fp16 at first";
+  EXPECT_GT(stepped, 10);
+}
+
+TEST(Trainer, EveryScalerTrainsAndHasItsOwnScale) {
+  const auto data = bars();
+  const std::vector<std::pair<const char*, double>> scalers = {
+      {"pytorch", 65536},   {"keras", 32768}, {"keras2", 32768}, {"apex", 65536},
+      {"deepspeed", 65536}, {"static:8", 8},  {"none", 1}};
+  for (const auto& [scaler, scale] : scalers) {
+    Trainer trainer(small_model(), data,
+                    {.precision = "fp16", .scaler = scaler, .epochs = 8, .batch = 16, .augment = false});
+    const StepInfo first = trainer.step();
+    EXPECT_EQ(first.scale, scale) << scaler;
+    run_to(trainer, trainer.total_steps() - 1);
+    EXPECT_LT(trainer.step().loss, 0.5 * first.loss) << scaler;
+  }
+}
+
+TEST(Trainer, EveryPrecisionTrainsAndStoresWhatItSays) {
+  const auto data = bars();
+  for (const ulp::amp::Precision& precision : ulp::amp::precisions()) {
+    const TrainOptions options{.precision = std::string(precision.name),
+                               .epochs = 8,
+                               .batch = 16,
+                               .learning_rate = 0.1,
+                               .augment = false};
+    if (precision.tf32) {
+      expect_says(error_of([&] { Trainer(small_model(), data, options); }), "tf32");
+      continue;
+    }
+    const auto model = small_model();
+    Trainer trainer(model, data, options);
+    const double first = trainer.step().loss;
+    run_to(trainer, trainer.total_steps() - 1);
+    EXPECT_LT(trainer.step().loss, 0.6 * first) << precision.name;
+    EXPECT_EQ(model->parameters()[0].scalar_type(), precision.parameter_dtype.value_or(torch::kFloat))
+        << precision.name;
+  }
+}
+
+TEST(Trainer, MastersMakeNarrowParametersTrain) {
+  const auto data = bars();
+  for (const char* masters : {"fp32", "split", "stochastic", "kahan"}) {
+    const auto model = small_model();
+    TrainOptions options{.precision = "bf16", .masters = masters, .epochs = 8, .batch = 16, .augment = false};
+    Trainer trainer(model, data, options);
+    EXPECT_EQ(model->parameters()[0].scalar_type(), torch::kBFloat16);
+    const double first = trainer.step().loss;
+    run_to(trainer, trainer.total_steps() - 1);
+    EXPECT_LT(trainer.step().loss, 0.5 * first) << masters;
+  }
+}
+
+TEST(Trainer, SplitMastersAreFp32Masters) {
+  const auto data = bars();
+  at::Tensor after[2];
+  double losses[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const auto model = small_model();
+    Trainer trainer(model, data, {.precision = "bf16", .masters = i ? "split" : "fp32", .batch = 16});
+    run_to(trainer, 7);
+    losses[i] = trainer.step().loss;
+    after[i] = weights(*model);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 0.02 * losses[0]);
+  EXPECT_TRUE(torch::allclose(after[0], after[1], 0.05, 5e-3));
 }
 
 /// Writes down what it is told.
@@ -203,8 +271,36 @@ TEST(Trainer, BadOptionsNameTheField) {
   says({.batch = 16, .weight_decay = -1}, "weight_decay >= 0");
   says({.batch = 16, .warmup = 1}, "warmup");
   says({.batch = 16, .max_steps = -1}, "max_steps");
+  says({.precision = "fp16", .scaler = "torch"}, "deepspeed");
+  says({.precision = "fp16", .scaler = "static:-1"}, "scale");
+  says({.precision = "fp16", .scaler = "static:8", .init_scale = 4}, "init_scale");
+  says({.precision = "bf16", .masters = "fp8"}, "kahan");
+  says({.batch = 16, .schedule = "staircase"}, "cosine");
+  says({.init_scale = -1}, "init_scale > 0");
+  says({.growth_interval = 0}, "growth_interval > 0");
   says({.batch = 16, .clip = -1}, "clip > 0");
   says({.batch = 16, .clip = std::nan("")}, "clip > 0");
+}
+
+TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {
+  const auto data = bars();
+  const auto says = [&](const TrainOptions& options, const std::string& first, const std::string& second) {
+    const auto conflict = options.conflict();
+    ASSERT_TRUE(conflict.has_value()) << first;
+    expect_says(*conflict, first);
+    expect_says(*conflict, second);
+    expect_says(error_of([&] { Trainer(small_model(), data, options); }), *conflict);
+  };
+  says({.precision = "fp32", .masters = "split"}, "--masters split", "--precision fp32");
+  says({.precision = "fp16", .masters = "split"}, "--masters split", "--precision fp16");
+  says({.precision = "O2", .masters = "kahan"}, "--masters kahan", "--precision O2");
+  says({.precision = "fp32", .scaler = "pytorch"}, "--scaler pytorch", "--precision fp32");
+  says({.precision = "bf16", .scaler = "static:8"}, "--scaler static:8", "--precision bf16");
+  says({.precision = "O3", .scaler = "apex"}, "--scaler apex", "--precision O3");
+  says({.precision = "O3", .clip = 1.0}, "--clip", "--precision O3");
+  EXPECT_FALSE(TrainOptions({.precision = "fp16", .masters = "fp32"}).conflict());
+  EXPECT_FALSE(TrainOptions({.precision = "O3:bf16", .masters = "kahan", .clip = 1.0}).conflict());
+  EXPECT_FALSE(TrainOptions({.precision = "bf16", .scaler = "none"}).conflict());
 }
 
 TEST(Trainer, ALossThatIsNotFiniteEndsTheRun) {

@@ -2,7 +2,9 @@
 
 #include <torch/torch.h>
 
-#include "ulp/amp/precision.h"
+#include "ulp/amp/fused_step.h"
+#include "ulp/amp/make_scaler.h"
+#include "ulp/base/error.h"
 
 namespace ulp::train {
 
@@ -10,43 +12,61 @@ namespace {
 
 namespace optim = torch::optim;
 
-std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options) {
+const std::string kSchedulePrefix = "schedule.";
+
+amp::UpdateRule update_rule(const TrainOptions& options) {
   const double rate = options.peak_rate();
-  if (options.optimizer == "adam") {
-    return std::make_unique<optim::Adam>(model.parameters(),
-                                         optim::AdamOptions(rate).weight_decay(options.decay()));
-  }
-  if (options.optimizer == "adamw") {
-    return std::make_unique<optim::AdamW>(model.parameters(),
-                                          optim::AdamWOptions(rate).weight_decay(options.decay()));
-  }
-  return std::make_unique<optim::SGD>(model.parameters(), optim::SGDOptions(rate)
-                                                              .momentum(options.momentum)
-                                                              .weight_decay(options.decay())
-                                                              .nesterov(options.momentum > 0));
+  if (options.optimizer == "adam") return amp::AdamRule{.lr = rate, .weight_decay = options.decay()};
+  if (options.optimizer == "adamw") return amp::AdamWRule{.lr = rate, .weight_decay = options.decay()};
+  return amp::SgdRule{.lr = rate,
+                      .momentum = options.momentum,
+                      .weight_decay = options.decay(),
+                      .nesterov = options.momentum > 0};
 }
 
-std::vector<at::Tensor> all_parameters(optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (auto& group : optimizer.param_groups())
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  return all;
+std::unique_ptr<optim::Optimizer> torch_optimizer(std::vector<at::Tensor> parameters,
+                                                  const TrainOptions& options) {
+  const double rate = options.peak_rate(), decay = options.decay();
+  if (options.optimizer == "adam")
+    return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(rate).weight_decay(decay));
+  if (options.optimizer == "adamw")
+    return std::make_unique<optim::AdamW>(std::move(parameters),
+                                          optim::AdamWOptions(rate).weight_decay(decay));
+  return std::make_unique<optim::SGD>(
+      std::move(parameters),
+      optim::SGDOptions(rate).momentum(options.momentum).weight_decay(decay).nesterov(options.momentum > 0));
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options) {
+  const auto masters = options.master_weights();
+  if (!masters && !options.clip) return torch_optimizer(model.parameters(), options);
+  return std::make_unique<amp::FusedOptimizer>(model.parameters(), update_rule(options),
+                                               masters.value_or(amp::MasterWeights::fp32), options.seed);
+}
+
+amp::ScheduleState schedule_state(const io::CheckpointParts& parts, const std::filesystem::path& path) {
+  amp::ScheduleState state;
+  for (const auto& [name, tensor] : parts.extra) {
+    if (!name.starts_with(kSchedulePrefix)) continue;
+    if (tensor.scalar_type() != at::kDouble || tensor.numel() != 1)
+      fail_file("train.Trainer.resume", "expected one number '", name, "' in '", path.string(), "'");
+    state[name.substr(kSchedulePrefix.size())] = tensor.item<double>();
+  }
+  return state;
 }
 
 }  // namespace
 
-Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options)
+Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps)
     : optimizer_(make_optimizer(model, options)),
-      scaler_({.init_scale = options.init_scale,
-               .growth_interval = options.growth_interval,
-               .enabled = amp::find_precision(options.precision).needs_scaler}),
-      clip_(options.clip) {}
+      fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
+      scaler_(amp::make_scaler(options.scaler_name(), {.init_scale = options.init_scale,
+                                                       .growth_interval = options.growth_interval})),
+      clip_(options.clip),
+      peak_rate_(options.peak_rate()),
+      schedule_(*optimizer_, amp::make_schedule_rule(options.schedule, total_steps, options.warmup)) {}
 
 Stepper::~Stepper() = default;
-
-void Stepper::set_learning_rate(double rate) {
-  for (auto& group : optimizer_->param_groups()) group.options().set_lr(rate);
-}
 
 void Stepper::zero_grad() {
   optimizer_->zero_grad();
@@ -58,22 +78,33 @@ void Stepper::backward(const at::Tensor& loss, int64_t of) {
 
 Update Stepper::step() {
   Update update;
-  if (clip_) {
-    scaler_.unscale_(*optimizer_);
-    update.grad_norm = torch::nn::utils::clip_grad_norm_(all_parameters(*optimizer_), *clip_);
+  if (fused_ != nullptr) {
+    const amp::FusedStepResult done = amp::fused_step(*fused_, &scaler_, {.max_norm = clip_});
+    update.result = done.result;
+    if (clip_) update.grad_norm = done.grad_norm;
+  } else {
+    update.result = scaler_.step(*optimizer_);
   }
-  update.result = scaler_.step(*optimizer_);
   if (scaler_.is_enabled()) scaler_.update();
+  schedule_.advance(update.result);
   return update;
 }
 
 void Stepper::add_to(io::CheckpointParts& parts) {
   parts.optimizer = optimizer_.get();
   parts.scaler = scaler_.state_dict();
+  for (const auto& [name, value] : schedule_.state_dict())
+    parts.extra.emplace_back(kSchedulePrefix + name, torch::tensor(value, torch::kDouble));
 }
 
-void Stepper::restore(const io::CheckpointParts& parts) {
+void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path) {
+  const amp::ScheduleState schedule = schedule_state(parts, path);
   scaler_.load_state_dict(parts.scaler);
+  try {
+    schedule_.load_state_dict(schedule);
+  } catch (const Error& error) {
+    fail_file("train.Trainer.resume", "the schedule in '", path.string(), "': ", error.what());
+  }
 }
 
 }  // namespace ulp::train

@@ -1,12 +1,16 @@
-// From gradients to an update: the optimizer, the loss scaler and clipping of one run. Internal to the room.
+// From gradients to an update: the optimizer, the loss scaler, clipping and the schedule of one run. Internal
+// to the room.
 #pragma once
 
 #include <torch/nn/module.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "ulp/amp/fused_optimizer.h"
 #include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/schedule.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/train_options.h"
 
@@ -18,28 +22,32 @@ struct Update {
   std::optional<double> grad_norm = {};
 };
 
+/// A step is amp::fused_step() where masters or clipping ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  Stepper(torch::nn::Module& model, const TrainOptions& options);
+  Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps);
   ~Stepper();
 
   double scale() const { return scaler_.get_scale(); }
-  void set_learning_rate(double rate);
+  double learning_rate() const { return peak_rate_ * schedule_.factor(); }
   void zero_grad();
   /// Adds the gradients of loss / of to those that are there.
   void backward(const at::Tensor& loss, int64_t of);
-  /// Uses the gradients.
+  /// Uses the gradients; skipped steps do not advance the schedule.
   Update step();
 
-  /// Fills in the parts that belong to it, or points to where a checkpoint is to put them.
+  /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading.
   void add_to(io::CheckpointParts& parts);
-  /// After a checkpoint has been read into parts that add_to() had filled in.
-  void restore(const io::CheckpointParts& parts);
+  /// After a checkpoint has been read into parts that add_to() had filled in. `path` words errors.
+  void restore(const io::CheckpointParts& parts, const std::filesystem::path& path);
 
  private:
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
   amp::GradScaler scaler_;
   std::optional<double> clip_;
+  double peak_rate_;
+  amp::LearningRateSchedule schedule_;
 };
 
 }  // namespace ulp::train

@@ -10,23 +10,11 @@
 #include "ulp/amp/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/io/checkpoint.h"
-#include "ulp/train/schedule.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
 
 namespace {
-
-constexpr const char* kScheduleName = "schedule.position";
-
-/// The steps that advanced the learning rate, as a checkpoint holds them.
-int64_t schedule_position(const io::CheckpointParts& parts, const std::filesystem::path& path) {
-  for (const auto& [name, tensor] : parts.extra) {
-    if (name == kScheduleName && tensor.scalar_type() == at::kLong && tensor.numel() == 1)
-      return tensor.item<int64_t>();
-  }
-  fail_file("train.Trainer.resume", "'", path.string(), "' does not say where the schedule stood");
-}
 
 /// "learning_rate 0.2, got 0.5; seed 1, got 2".
 std::string differences(const nlohmann::json& expected, const nlohmann::json& got) {
@@ -40,6 +28,21 @@ std::string differences(const nlohmann::json& expected, const nlohmann::json& go
   return text;
 }
 
+int64_t count_steps(int64_t batches, const TrainOptions& options) {
+  if (options.max_steps > 0) return options.max_steps;
+  if (options.accumulate > batches) {
+    fail("train.Trainer", "expected accumulate to be at most the ", batches, " batches of the run, got ",
+         options.accumulate);
+  }
+  return batches / options.accumulate;
+}
+
+torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
+  amp::apply_precision(model, precision);
+  model.train();
+  return model;
+}
+
 }  // namespace
 
 StepObserver::~StepObserver() = default;
@@ -51,25 +54,18 @@ struct Trainer::State {
   Task task;
   TrainOptions options;
   amp::Precision precision;
+  int64_t steps_per_epoch, total_steps;
   Stepper stepper;
   StepObserver* observer = nullptr;
-  int64_t steps_per_epoch = 1, total_steps = 0;
   int64_t next_step = 0;
-  int64_t scheduled = 0;  // steps that were not skipped
 
   State(Task task_in, const TrainOptions& options_in)
       : task(std::move(task_in)),
         options(options_in),
-        precision(amp::find_precision(options.precision)),
-        stepper(*task.model, options) {
-    const int64_t batches = task.batches->batches();
-    steps_per_epoch = std::max<int64_t>(batches / options.accumulate, 1);
-    total_steps = options.max_steps > 0 ? options.max_steps : batches * options.epochs / options.accumulate;
-    if (total_steps < 1) {
-      fail("train.Trainer", "expected accumulate to be at most the ", batches * options.epochs,
-           " batches of the run, got ", options.accumulate);
-    }
-  }
+        precision(options.resolved_precision()),
+        steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
+        total_steps(count_steps(task.batches->batches() * options.epochs, options)),
+        stepper(in_precision(*task.model, precision), options, total_steps) {}
 
   TaskBatch next_batch() {
     std::optional<TaskBatch> batch = task.batches->next();
@@ -77,11 +73,11 @@ struct Trainer::State {
     return *std::move(batch);
   }
 
-  at::Tensor forward_loss(const TaskBatch& batch) {
+  at::Tensor forward_loss(TaskBatch batch) {
+    batch.inputs = amp::cast_input(precision, batch.inputs);
     at::Tensor output;
     {
-      const auto dtype = precision.autocast_dtype.value_or(c10::kBFloat16);
-      const amp::Autocast autocast(c10::kCPU, dtype, precision.autocast_dtype.has_value());
+      const auto guard = amp::autocast_for(precision, c10::kCPU);
       output = task.forward(batch);
     }
     return task.loss(output, batch);
@@ -124,7 +120,6 @@ Trainer::Trainer(Task task, const TrainOptions& options) {
     fail("train.Trainer", "expected a batch of at most ", task.batches->samples(), " samples, got ",
          options.batch);
   }
-  task.model->train();
   state_ = std::make_unique<State>(std::move(task), options);
 }
 
@@ -154,10 +149,8 @@ StepInfo Trainer::step() {
   State& s = *state_;
   StepInfo info{.step = s.next_step,
                 .epoch = s.next_step * s.options.accumulate / s.task.batches->batches(),
-                .scale = s.stepper.scale(),
-                .grad_norm = {}};
-  info.learning_rate = s.options.peak_rate() * one_cycle(s.scheduled, s.total_steps, s.options.warmup);
-  s.stepper.set_learning_rate(info.learning_rate);
+                .learning_rate = s.stepper.learning_rate(),
+                .scale = s.stepper.scale()};
   if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   s.stepper.zero_grad();
   info.loss = s.accumulate();
@@ -170,7 +163,6 @@ StepInfo Trainer::step() {
          "; a smaller learning rate usually helps");
   }
   ++s.next_step;
-  s.scheduled += info.result != amp::StepResult::skipped_nonfinite;
   if (s.observer != nullptr) s.observer->end(info);
   return info;
 }
@@ -181,7 +173,6 @@ void Trainer::save(const std::filesystem::path& path) const {
   parts.loader = s.task.batches->state();
   parts.step = s.next_step;
   parts.epoch = s.task.batches->epoch();
-  parts.extra.emplace_back(kScheduleName, torch::tensor(s.scheduled, torch::kLong));
   io::save_checkpoint(path, parts);
 }
 
@@ -190,8 +181,7 @@ void Trainer::resume(const std::filesystem::path& path) {
   s.check_config(io::read_checkpoint_info(path).config);
   io::CheckpointParts parts = s.parts();
   io::load_checkpoint(path, parts);
-  s.scheduled = schedule_position(parts, path);
-  s.stepper.restore(parts);
+  s.stepper.restore(parts, path);
   s.task.batches->restore(parts.loader);
   s.next_step = parts.step;
 }

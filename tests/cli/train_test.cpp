@@ -1,0 +1,175 @@
+// `ulp train` and `ulp eval` over every kind of data and with every kind of flag.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tool.h"
+
+namespace {
+
+using ulp::test::Outcome;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+
+const std::string kQuick =
+    "train --model mlp --data data --batch 16 --max-steps 12 --lr 0.02 --threads 1 --json ";
+
+void expect_error(const Outcome& outcome, int code, const std::string& says) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(says), std::string::npos) << "'" << says << "' is not in: " << outcome.err;
+}
+
+nlohmann::json expect_json(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
+}
+
+std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.resize(118 - 1, ' ');
+  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + '\n' + values;
+}
+
+/// 200 rows of three floats; the class is the largest one.
+void make_rows(const Workshop& shop) {
+  std::string x, y;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t label = (i * 7 / 3) % 3;
+    for (int64_t c = 0; c < 3; ++c) {
+      const float value = c == label ? 5.0f + static_cast<float>(i % 5) : static_cast<float>((i * 5 + c) % 4);
+      x.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    y.append(reinterpret_cast<const char*>(&label), sizeof label);
+  }
+  write_file(shop / "x.npy", npy("<f4", "200, 3", x));
+  write_file(shop / "y.npy", npy("<i8", "200,", y));
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+TEST(TrainFlags, EachPrecisionScalerAndKindOfMastersRuns) {
+  const Workshop shop;
+  shop.make_data("data");
+  for (const char* flags :
+       {"--precision mixed_bfloat16", "--precision O1", "--precision O2 --scaler apex --clip 1",
+        "--precision fp16 --scaler static:8", "--precision fp16 --scaler deepspeed --accumulate 2",
+        "--precision bf16 --masters split --optimizer adamw", "--precision bf16 --masters stochastic",
+        "--precision O3:bf16 --masters kahan --schedule cosine", "--precision fp32 --clip 0.5"}) {
+    const auto json = expect_json(shop.ulp(kQuick + flags));
+    EXPECT_LT(json.value("last_loss", 100.0), 3.0) << flags;
+  }
+}
+
+TEST(TrainFlags, FlagsChangeTheRun) {
+  const Workshop shop;
+  shop.make_data("data");
+  const auto loss = [&](const std::string& flags) {
+    return expect_json(shop.ulp(kQuick + flags)).value("test_loss", 0.0);
+  };
+  const double plain = loss("");
+  EXPECT_EQ(loss(""), plain);
+  for (const char* flags : {"--accumulate 2", "--clip 0.05", "--optimizer adam --lr 0.001",
+                            "--schedule constant", "--precision bf16 --masters stochastic"}) {
+    EXPECT_NE(loss(flags), plain) << flags;
+  }
+  const auto skipping = expect_json(shop.ulp(kQuick + "--precision fp16 --init-scale 1e9"));
+  EXPECT_GT(skipping.value("skipped_steps", 0), 3);
+}
+
+TEST(TrainFlags, MastersResumeBitForBit) {
+  const Workshop shop;
+  shop.make_data("data");
+  const std::string args =
+      kQuick + "--precision bf16 --accumulate 2 --clip 0.5 --checkpoint run.ckpt --masters ";
+  expect_json(shop.ulp(args + "split --out whole.safetensors"));
+  expect_json(shop.ulp(args + "split --resume --out same.safetensors"));  // nothing left to do
+  EXPECT_TRUE(ulp::test::read_file(shop / "whole.safetensors") ==
+              ulp::test::read_file(shop / "same.safetensors"));
+  expect_error(shop.ulp(args + "kahan --resume"), 1, "masters \"kahan\", got \"split\"");
+}
+
+TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
+  const Workshop shop;
+  shop.make_data("data");
+  expect_error(shop.ulp(kQuick + "--masters split"), 2, "--masters split is for bf16 and fp16");
+  expect_error(shop.ulp(kQuick + "--precision fp16 --masters split"), 2, "--precision fp16");
+  expect_error(shop.ulp(kQuick + "--scaler apex"), 2, "--precision fp32");
+  expect_error(shop.ulp(kQuick + "--precision O3 --clip 1"), 2, "--clip needs --masters");
+  expect_error(shop.ulp("train --data data --model gpt2"), 2, "--model gpt2");
+}
+
+TEST(TrainFlags, WrongValuesNameTheField) {
+  const Workshop shop;
+  shop.make_data("data");
+  expect_error(shop.ulp(kQuick + "--clip -1"), 1, "clip > 0");
+  expect_error(shop.ulp(kQuick + "--accumulate 0"), 1, "accumulate > 0");
+  expect_error(shop.ulp(kQuick + "--precision fp16 --scaler static:x"), 1, "static:S");
+  expect_error(shop.ulp(kQuick + "--precision tf32"), 1, "tf32");
+  expect_error(shop.ulp(kQuick + "--precision fp7"), 2, "bf16");
+  expect_error(shop.ulp(kQuick + "--masters fp8"), 2, "kahan");
+}
+
+TEST(TrainData, ArraysTrainAndEvaluate) {
+  const Workshop shop;
+  make_rows(shop);
+  const auto json = expect_json(
+      shop.ulp("train --data x.npy,y.npy --batch 16 --epochs 20 --lr 0.05 --out m.safetensors --json"));
+  EXPECT_EQ(json.value("model", ""), "mlp");
+  EXPECT_GT(json.value("accuracy_percent", 0.0), 90.0);
+  const auto eval = expect_json(shop.ulp("eval m.safetensors --data x.npy,y.npy --json"));
+  EXPECT_EQ(eval.value("accuracy_percent", 0.0), json.value("accuracy_percent", 1.0));
+  EXPECT_EQ(eval.value("total", 0), 20);
+}
+
+TEST(TrainData, TextTrainsAndEvaluates) {
+  const Workshop shop;
+  write_file(shop / "book.txt", repeated("the cat sat on the mat. ", 300));
+  for (const char* model : {"gpt2", "lstm"}) {
+    const std::string file = std::string(model) + ".safetensors";
+    const auto json =
+        expect_json(shop.ulp(std::string("train --data book.txt --length 16 --batch 16 --epochs 6 ") +
+                             "--lr 0.01 --precision bf16 --model " + model + " --json --out " + file));
+    EXPECT_LT(json.value("test_loss", 100.0), 2.0) << model;  // log(256) = 5.5 for a guess
+    const auto eval = expect_json(shop.ulp("eval " + file + " --data book.txt --json"));
+    EXPECT_NEAR(eval.value("loss", 0.0), json.value("test_loss", 1.0), 1e-6);
+    expect_error(shop.ulp("eval " + file), 1, "'language'");
+    expect_error(shop.ulp("lower " + file + " --out x.ulp"), 3, "network over text");
+  }
+  EXPECT_NE(shop.ulp("eval gpt2.safetensors --data book.txt").out.find("bits a byte"), std::string::npos);
+}
+
+TEST(TrainData, LabelledTextTrainsAndEvaluates) {
+  const Workshop shop;
+  write_file(shop / "t.tsv", repeated("good\ta fine day\nbad\ta grey day\ngood\tfine, fine\n", 40));
+  const auto json =
+      expect_json(shop.ulp("train --data t.tsv --length 16 --batch 8 --epochs 6 --out b.safetensors --json"));
+  EXPECT_EQ(json.value("model", ""), "bert");
+  EXPECT_GT(json.value("accuracy_percent", 0.0), 90.0);
+  const auto eval = expect_json(shop.ulp("eval b.safetensors --data t.tsv --json"));
+  EXPECT_EQ(eval.value("total", 0), 12);
+  EXPECT_GT(eval.value("accuracy_percent", 0.0), 90.0);
+}
+
+TEST(TrainData, BadDataIsExitCodeThree) {
+  const Workshop shop;
+  make_rows(shop);
+  write_file(shop / "short.txt", "too short");
+  expect_error(shop.ulp("train --data short.txt"), 3, "short.txt");
+  write_file(shop / "cut.npz", std::string("PK\x03\x04") + std::string(50, 'x'));
+  expect_error(shop.ulp("train --data cut.npz"), 3, "cut.npz");
+  expect_error(shop.ulp("train --data x.npy"), 3, "X.npy,Y.npy");
+  expect_error(shop.ulp("train --data x.npy,x.npy"), 3, "expected y");
+  expect_error(shop.ulp("train --data x.npy,none.npy"), 3, "none.npy");
+  expect_error(shop.ulp("train --data nowhere"), 3, "nowhere");
+  std::filesystem::create_directories(shop / "empty");
+  expect_error(shop.ulp("train --data empty"), 3, "empty");
+}
+
+}  // namespace
