@@ -1,5 +1,6 @@
 // ulp bench: latency and throughput of engines and LibTorch models, in turn; the steps of an engine by time.
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <iostream>
 #include <memory>

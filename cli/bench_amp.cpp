@@ -14,7 +14,6 @@ namespace {
 
 struct Flags : CommonFlags {
   std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
-  std::vector<std::string> modes = {"fp32", "bf16", "bf16-parameters"};
   bool quick = false, full = false;
   std::string report;
   train::AmpBenchOptions options;
@@ -24,9 +23,8 @@ void run(Flags& flags) {
   apply(flags);
   train::AmpBenchOptions& options = flags.options;
   options.networks.clear();
-  options.modes.clear();
   for (const std::string& name : flags.networks) options.networks.push_back(train::find_amp_network(name));
-  for (const std::string& name : flags.modes) options.modes.push_back(train::find_amp_mode(name));
+  options.validate();
   if (flags.quick) options.size = train::AmpSize::quick;
   if (flags.full) options.size = train::AmpSize::full;
   if (!flags.report.empty()) check_writable(flags.report);
@@ -34,7 +32,7 @@ void run(Flags& flags) {
   std::vector<train::AmpResult> results;
   {
     const auto parts =
-        static_cast<int64_t>(options.networks.size() * options.modes.size()) * (2 + options.rounds);
+        static_cast<int64_t>(options.networks.size() * options.precisions.size()) * (2 + options.rounds);
     report::Progress progress("bench", parts, {.unit = "part"});
     int64_t done = 0;
     options.progress = [&](const std::string& part) { progress.update(done++, part); };
@@ -61,22 +59,22 @@ void add_bench_amp(CLI::App& bench) {
       add_command(bench, "amp", "Train three networks in fp32, bf16 and fp16: time, memory, loss",
                   "  ulp bench amp\n"
                   "  ulp bench amp --networks bert --full --profile\n"
-                  "  ulp bench amp --quick --modes fp32,bf16,bf16-parameters,fp16 --report amp.html\n",
+                  "  ulp bench amp --quick --precisions fp32,bf16,O2:bf16,fp16 --report amp.html\n",
                   *flags);
   command->add_option("--networks", flags->networks, "feed-forward, unet (7,703,497 parameters), bert (base)")
       ->delimiter(',')
       ->capture_default_str();
   command
       ->add_option(
-          "--modes", flags->modes,
-          "fp32, bf16 (autocast), bf16-parameters (with split masters), fp16 (autocast, loss scaling; "
-          "slow on a CPU without fp16 arithmetic)")
+          "--precisions", flags->options.precisions,
+          "As in ulp train: fp32, bf16 (autocast), O2:bf16 (bf16 parameters with split masters), fp16 (loss "
+          "scaling; slow on a CPU without fp16 arithmetic)")
       ->delimiter(',')
       ->capture_default_str();
   auto* quick = command->add_flag("--quick", flags->quick, "Small shapes, a BERT of two layers: seconds");
   command->add_flag("--full", flags->full, "BERT-base at B=16, S=128 and U-Net at B=4: minutes")
       ->excludes(quick);
-  command->add_option("--rounds", flags->options.rounds, "Timed turns of each mode")
+  command->add_option("--rounds", flags->options.rounds, "Timed turns of each precision")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command

@@ -1,6 +1,6 @@
 #include "cli/command.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <iostream>
 

@@ -1,5 +1,6 @@
 // ulp devices: what this machine can compute with and which kernels would be chosen.
 #include <torch/cuda.h>
+#include <torch/version.h>
 
 #include <iostream>
 #include <memory>

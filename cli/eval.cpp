@@ -1,5 +1,5 @@
 // ulp eval: how well a model or an engine does on the test part of a data set.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <filesystem>

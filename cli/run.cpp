@@ -1,5 +1,6 @@
 // ulp run: an engine on inputs from a file, on test images, or on random numbers.
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <iostream>
 #include <memory>

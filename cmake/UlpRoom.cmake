@@ -11,10 +11,11 @@ function(ulp_library name)
                         EXPORT_NAME ${short} VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endfunction()
 
-# ulp_room(library PUBLIC header...): adds every .cpp of the calling folder to `library` and installs the
-# named headers. Rooms of the library `ulp` use the shared precompiled header of LibTorch.
+# ulp_room(library [NETWORKS] PUBLIC header...): adds every .cpp of the calling folder to `library` and installs the
+# named headers. Rooms of the library `ulp` use a precompiled header: that of tensors, modules and optimizers, or with
+# NETWORKS all of torch/torch.h.
 function(ulp_room library)
-  cmake_parse_arguments(ARG "" "" "PUBLIC;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "NETWORKS" "" "PUBLIC;LINK" ${ARGN})
   get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(sources)
@@ -24,7 +25,11 @@ function(ulp_room library)
     set_target_properties(ulp_room_${room} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
     if(library STREQUAL "ulp")
       target_link_libraries(ulp_room_${room} PRIVATE ulp_torch)
-      target_precompile_headers(ulp_room_${room} REUSE_FROM ulp_torch_pch)
+      set(header ulp_torch_core_pch)
+      if(ARG_NETWORKS)
+        set(header ulp_torch_pch)
+      endif()
+      target_precompile_headers(ulp_room_${room} REUSE_FROM ${header})
     endif()
     target_sources(${library} PRIVATE $<TARGET_OBJECTS:ulp_room_${room}>)
     target_link_libraries(${library} PRIVATE Threads::Threads)

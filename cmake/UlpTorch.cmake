@@ -1,5 +1,5 @@
 # Finds LibTorch: one given by CMAKE_PREFIX_PATH or Torch_DIR, else the one `make setup` placed in .deps.
-# Defines the target ulp_torch (LibTorch without its Python library) and a shared precompiled header.
+# Defines the target ulp_torch (LibTorch without its Python library) and shared precompiled headers.
 if(NOT ULP_WITH_TORCH)
   return()
 endif()
@@ -17,7 +17,13 @@ add_library(ulp_torch INTERFACE)
 target_link_libraries(ulp_torch INTERFACE torch)
 target_include_directories(ulp_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 
-add_library(ulp_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
-target_link_libraries(ulp_torch_pch PRIVATE ulp_flags ulp_torch)
-target_precompile_headers(ulp_torch_pch PRIVATE <torch/torch.h>)
-set_target_properties(ulp_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+# Two precompiled headers: tensors, modules and optimizers for the library; all of torch/torch.h for networks and tests.
+# Every source file pays for the templates that a precompiled header leaves to be instantiated: twice as much for the second.
+function(ulp_torch_header name)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
+  target_link_libraries(${name} PRIVATE ulp_flags ulp_torch)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+ulp_torch_header(ulp_torch_core_pch <torch/types.h> <torch/utils.h> <torch/nn/module.h> <torch/optim.h>)
+ulp_torch_header(ulp_torch_pch <torch/torch.h>)

@@ -1,1 +1,1 @@
-// Holds the precompiled torch/torch.h that every target on LibTorch reuses.
+// Holds a precompiled header of LibTorch that targets reuse.

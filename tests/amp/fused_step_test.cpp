@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "fused_support.h"
+#include "ulp/amp/make_scaler.h"
 
 namespace ulp::amp::test {
 namespace {
@@ -114,6 +115,19 @@ TEST_F(FusedStep, WithoutAScalerTheStepIsChecked) {
   GradScaler disabled({.enabled = false});
   EXPECT_EQ(fused_step(optimizer_, &disabled).result, StepResult::stepped);
   EXPECT_TRUE(parameters_[1].isnan().any().item<bool>()) << "nothing asked for a check";
+}
+
+TEST_F(FusedStep, DialectsThatJudgeUnscaledGradientsAreObeyed) {
+  // 3e38 / 0.5 is infinite: Keras looks after unscaling, PyTorch before.
+  for (const auto& [dialect, expected] :
+       {std::pair{"keras2", StepResult::skipped_nonfinite}, std::pair{"pytorch", StepResult::stepped}}) {
+    Tensors parameters = {torch::zeros({3}).requires_grad_()};
+    FusedOptimizer optimizer(parameters, SgdRule{.lr = 1});
+    parameters[0].mutable_grad() = torch::tensor({1.0f, 3e38f, 0.0f});
+    GradScaler scaler = make_scaler(dialect, {.init_scale = 0.5});
+    scaler.scale(torch::zeros({}));
+    EXPECT_EQ(fused_step(optimizer, &scaler).result, expected) << dialect;
+  }
 }
 
 TEST_F(FusedStep, NoGradientsIsAVerdict) {

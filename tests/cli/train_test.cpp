@@ -1,7 +1,6 @@
 // `ulp train` and `ulp eval` over every kind of data and with every kind of flag.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -15,12 +14,6 @@ using ulp::test::write_file;
 
 const std::string kQuick =
     "train --model mlp --data data --batch 16 --max-steps 12 --lr 0.02 --threads 1 --json ";
-
-void expect_error(const Outcome& outcome, int code, const std::string& says) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_NE(outcome.err.find(says), std::string::npos) << "'" << says << "' is not in: " << outcome.err;
-}
 
 nlohmann::json expect_json(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -114,6 +107,32 @@ TEST(TrainFlags, WrongValuesNameTheField) {
   expect_error(shop.ulp(kQuick + "--precision tf32"), 1, "tf32");
   expect_error(shop.ulp(kQuick + "--precision fp7"), 2, "bf16");
   expect_error(shop.ulp(kQuick + "--masters fp8"), 2, "kahan");
+}
+
+TEST(TrainWatch, ShowsSampledStepsAndWritesAPageWithoutChangingTheRun) {
+  const Workshop shop;
+  shop.make_data("data");
+  const Outcome plain = shop.ulp(kQuick + "--precision fp16");
+  const Outcome watched = shop.ulp(kQuick + "--precision fp16 --watch --watch-every 5 --report watch.html");
+  EXPECT_EQ(expect_json(watched).value("test_loss", 0.0), expect_json(plain).value("test_loss", 1.0));
+  EXPECT_EQ(plain.err.find("underflow"), std::string::npos);
+  for (const char* step : {"step 0, fp16: underflow", "step 5, fp16: underflow", "step 10, fp16: underflow"})
+    EXPECT_NE(watched.err.find(step), std::string::npos) << step << " is not in " << watched.err;
+  EXPECT_NE(ulp::test::read_file(shop / "watch.html").find("Loss scale"), std::string::npos);
+  expect_error(shop.ulp(kQuick + "--watch --watch-every 0"), 1, "every >= 1");
+  expect_error(shop.ulp(kQuick + "--watch --watch-format fp17"), 1, "fp17");
+  expect_error(shop.ulp(kQuick + "--report nowhere/watch.html"), 1, "nowhere");
+}
+
+TEST(TrainWatch, SkippedStepsAndRunsThatFailSayWhy) {
+  const Workshop shop;
+  shop.make_data("data");
+  const Outcome skipped = shop.ulp(kQuick + "--precision fp16 --init-scale 1e9 --watch");
+  EXPECT_NE(skipped.err.find("skipped: gradient of "), std::string::npos) << skipped.err;
+  const Outcome failed = shop.ulp(kQuick + "--lr 1e30 --watch-every 1 --report failed.html");
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_NE(failed.err.find("forward: aten::"), std::string::npos) << failed.err;
+  EXPECT_TRUE(std::filesystem::exists(shop / "failed.html"));
 }
 
 TEST(TrainData, ArraysTrainAndEvaluate) {

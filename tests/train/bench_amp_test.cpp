@@ -13,26 +13,25 @@ namespace {
 
 using namespace ulp::train;
 
-AmpBenchOptions quick(std::vector<AmpNetwork> networks, std::vector<AmpMode> modes) {
+AmpBenchOptions quick(std::vector<AmpNetwork> networks, std::vector<std::string> precisions) {
   AmpBenchOptions options;
   options.networks = std::move(networks);
-  options.modes = std::move(modes);
+  options.precisions = std::move(precisions);
   options.size = AmpSize::quick;
   options.rounds = 1;
   return options;
 }
 
-TEST(BenchAmp, EveryModeLearnsAndTheSameSteps) {
-  auto options = quick({AmpNetwork::feed_forward, AmpNetwork::bert},
-                       {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters});
+TEST(BenchAmp, EveryPrecisionLearnsAndTheSameSteps) {
+  auto options = quick({AmpNetwork::feed_forward, AmpNetwork::bert}, {"fp32", "bf16", "O2:bf16"});
   options.dropout = options.attention_dropout = 0;  // masks drawn in another dtype are other masks
   const auto results = bench_amp(options);
   ASSERT_EQ(results.size(), 6u);
   for (size_t i = 0; i < results.size(); ++i) {
     const AmpResult& r = results[i];
     const AmpResult& fp32 = results[i - i % 3];
-    SCOPED_TRACE(std::string(to_string(r.network)) + ", " + to_string(r.mode));
-    EXPECT_EQ(r.mode, options.modes[i % 3]);
+    SCOPED_TRACE(std::string(to_string(r.network)) + ", " + r.precision);
+    EXPECT_EQ(r.precision, options.precisions[i % 3]);
     EXPECT_EQ(r.steps, fp32.steps);
     EXPECT_EQ(r.parameters, fp32.parameters);
     EXPECT_GT(r.seconds, 0);
@@ -44,7 +43,7 @@ TEST(BenchAmp, EveryModeLearnsAndTheSameSteps) {
       EXPECT_LT(r.last_loss, r.first_loss);
     }
     // Weights, two moments and gradients: 16 bytes a parameter in fp32, 14 with bf16 and split masters.
-    const int64_t least = r.parameters * (r.mode == AmpMode::bf16_parameters ? 14 : 16);
+    const int64_t least = r.parameters * (r.precision == "O2:bf16" ? 14 : 16);
     EXPECT_GE(r.peak_bytes, least);
     EXPECT_TRUE(r.profile.empty());
   }
@@ -53,14 +52,14 @@ TEST(BenchAmp, EveryModeLearnsAndTheSameSteps) {
 }
 
 TEST(BenchAmp, Fp16TrainsWithItsScaler) {
-  const auto results = bench_amp(quick({AmpNetwork::feed_forward}, {AmpMode::fp16_autocast}));
+  const auto results = bench_amp(quick({AmpNetwork::feed_forward}, {"fp16"}));
   ASSERT_EQ(results.size(), 1u);
   EXPECT_LT(results[0].last_loss, results[0].first_loss);
 }
 
 TEST(BenchAmp, TheUNetIsTheArticles) {
   torch::set_num_threads(1);
-  auto options = quick({AmpNetwork::unet}, {AmpMode::bf16_parameters});
+  auto options = quick({AmpNetwork::unet}, {"O2:bf16"});
   options.profile = true;
   const auto results = bench_amp(options);
   EXPECT_EQ(results.at(0).parameters, 7'703'497);
@@ -71,18 +70,15 @@ TEST(BenchAmp, TheUNetIsTheArticles) {
 }
 
 TEST(BenchAmp, NamesAndOptionsAreChecked) {
-  for (AmpMode mode :
-       {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters, AmpMode::fp16_autocast}) {
-    EXPECT_EQ(find_amp_mode(to_string(mode)), mode);
-  }
   for (AmpNetwork network : {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert}) {
     EXPECT_EQ(find_amp_network(to_string(network)), network);
   }
-  EXPECT_THROW(find_amp_mode("int8"), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({AmpNetwork::feed_forward}, {"int8"})), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({AmpNetwork::feed_forward}, {"tf32"})), ulp::Error);
   EXPECT_THROW(find_amp_network("gpt"), ulp::Error);
-  EXPECT_THROW(bench_amp(quick({}, {AmpMode::fp32})), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({}, {"fp32"})), ulp::Error);
   EXPECT_THROW(bench_amp(quick({AmpNetwork::bert}, {})), ulp::Error);
-  auto options = quick({AmpNetwork::bert}, {AmpMode::fp32});
+  auto options = quick({AmpNetwork::bert}, {"fp32"});
   options.rounds = 0;
   EXPECT_THROW(bench_amp(options), ulp::Error);
 }
@@ -90,9 +86,8 @@ TEST(BenchAmp, NamesAndOptionsAreChecked) {
 TEST(BenchAmp, TheTableHoldsTheRatiosToFp32) {
   std::vector<AmpResult> results(3);
   results[0] = {.network = AmpNetwork::unet, .seconds = 3, .peak_bytes = 1000};
-  results[1] = {
-      .network = AmpNetwork::unet, .mode = AmpMode::bf16_parameters, .seconds = 2, .peak_bytes = 600};
-  results[2] = {.network = AmpNetwork::bert, .mode = AmpMode::bf16_autocast, .seconds = 2, .peak_bytes = 600};
+  results[1] = {.network = AmpNetwork::unet, .precision = "O2:bf16", .seconds = 2, .peak_bytes = 600};
+  results[2] = {.network = AmpNetwork::bert, .precision = "bf16", .seconds = 2, .peak_bytes = 600};
   results[1].profile = {{"aten::a", 1, 0.75}, {"aten::b", 3, 0.245}, {"aten::c", 9, 0.005}};
   const auto table = amp_table(results);
   const auto column = [&](const std::string& name) {
@@ -109,7 +104,7 @@ TEST(BenchAmp, TheTableHoldsTheRatiosToFp32) {
   const auto report = amp_report(results, options);
   EXPECT_EQ(report.tables.size(), 2u);
   ASSERT_EQ(report.charts.size(), 2u);
-  EXPECT_EQ(report.charts[0].series.size(), options.modes.size());
+  EXPECT_EQ(report.charts[0].series.size(), options.precisions.size());
   EXPECT_NE(report.to_html().find("Memory against fp32"), std::string::npos);
 }
 

@@ -92,7 +92,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     fail(kWhere, "expected one call between two updates, got a second one for this optimizer");
   if (stage == Stage::stepped)
     fail(kWhere, "expected the call before step(), got it after step() of this optimizer");
-  optimizers_[&optimizer] = {Stage::unscaled, unscale_gradients(optimizer, inverse_scale(), tests_unscaled())};
+  optimizers_[&optimizer] = {Stage::unscaled,
+                             unscale_gradients(optimizer, inverse_scale(), tests_unscaled())};
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {

@@ -1,6 +1,6 @@
 #include "ulp/amp/watch.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <cmath>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include "ulp/amp/watch_ops.h"
 #include "ulp/amp/watch_tensor.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/scope.h"
 
 namespace ulp::amp {
 

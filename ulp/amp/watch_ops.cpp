@@ -1,6 +1,6 @@
 #include "ulp/amp/watch_ops.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

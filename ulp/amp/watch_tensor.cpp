@@ -1,6 +1,6 @@
 #include "ulp/amp/watch_tensor.h"
 
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include "ulp/amp/torch_parallel.h"
 #include "ulp/base/error.h"

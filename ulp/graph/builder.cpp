@@ -1,6 +1,6 @@
 #include "ulp/graph/builder.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/graph/canonicalize_attention.h"
 #include "ulp/graph/pass.h"

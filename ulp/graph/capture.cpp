@@ -1,6 +1,6 @@
 #include "ulp/graph/capture.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include "ulp/graph/capture_subject.h"
 #include "ulp/graph/graph_module.h"

@@ -1,7 +1,8 @@
 // The steps of a capture, the same for torch::nn and TorchScript models.
 #include "ulp/graph/capture_subject.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/builder.h"

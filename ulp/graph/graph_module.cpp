@@ -1,6 +1,6 @@
 #include "ulp/graph/graph_module.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/program.h"

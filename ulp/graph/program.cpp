@@ -1,6 +1,6 @@
 #include "ulp/graph/program.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "ulp/graph/resolve.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,7 +1,7 @@
 // One recorded run of a model that leaves no trace in the model.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/trace.h"

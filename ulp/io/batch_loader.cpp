@@ -1,6 +1,6 @@
 #include "ulp/io/batch_loader.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/base/error.h"
 #include "ulp/io/split_mix.h"

@@ -1,6 +1,6 @@
 #include "ulp/io/checkpoint.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <functional>

@@ -1,6 +1,6 @@
 // CIFAR-10's binary version: records of one label byte and 3 x 32 x 32 bytes, the red plane first
 // (https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version").
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <fstream>

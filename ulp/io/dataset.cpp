@@ -1,6 +1,6 @@
 #include "ulp/io/dataset.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 // IDX: two zero bytes, a type byte, the number of dimensions, each dimension as 32 bits big-endian, then the
 // values, big-endian too (http://yann.lecun.com/exdb/mnist, "The IDX file format").
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <zlib.h>
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "ulp/io/npy.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <zip.h>
 
 #include <fstream>

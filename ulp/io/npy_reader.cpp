@@ -3,7 +3,7 @@
 // fortran_order and shape, padded with spaces and ended by a newline.
 #include "ulp/io/npy_reader.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cctype>

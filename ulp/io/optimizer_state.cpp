@@ -1,6 +1,8 @@
 #include "ulp/io/optimizer_state.h"
 
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "ulp/io/text_dataset.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "ulp/quant/histogram_observer.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

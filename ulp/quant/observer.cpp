@@ -1,6 +1,6 @@
 #include "ulp/quant/observer.h"
 
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <limits>
 #include <typeinfo>

@@ -1,8 +1,8 @@
 #include "ulp/quant/ops.h"
 
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 

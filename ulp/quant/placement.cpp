@@ -1,6 +1,6 @@
 #include "ulp/quant/placement.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // NumPy arrays as data: x, rows of values or images, and y, the class of each.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/base/error.h"
 #include "ulp/io/npy.h"

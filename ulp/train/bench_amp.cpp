@@ -1,14 +1,17 @@
 #include "ulp/train/bench_amp.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
 
-#include "ulp/amp/autocast.h"
 #include "ulp/amp/fused_step.h"
+#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/train/bench_amp_parts.h"
@@ -19,55 +22,26 @@ namespace ulp::train {
 namespace {
 
 constexpr std::array kNetworks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
-constexpr std::array kModes = {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters,
-                               AmpMode::fp16_autocast};
-
-template <typename Enum, size_t N>
-Enum find_named(const std::array<Enum, N>& all, const char* what, const std::string& name) {
-  std::string known;
-  for (const Enum one : all) {
-    if (name == to_string(one)) return one;
-    known.append(known.empty() ? "" : ", ").append(to_string(one));
-  }
-  fail("train.bench_amp", "expected ", what, " to be one of ", known, ", got '", name, "'");
-}
-
-std::optional<at::ScalarType> autocast_dtype(AmpMode mode) {
-  if (mode == AmpMode::bf16_autocast) return at::kBFloat16;
-  if (mode == AmpMode::fp16_autocast) return at::kHalf;
-  return std::nullopt;
-}
-
-/// bf16 everywhere but in batch norms, whose statistics need more digits.
-void store_in_bf16(torch::nn::Module& model) {
-  for (const auto& module : model.modules()) {
-    if (dynamic_cast<torch::nn::BatchNorm2dImpl*>(module.get())) continue;
-    for (at::Tensor& own : module->parameters(/*recurse=*/false)) own.set_data(own.to(at::kBFloat16));
-  }
-}
 
 /// One network being trained in one mode.
 class Trainee {
  public:
-  Trainee(const AmpWorkload& work, AmpMode mode, uint64_t seed)
+  Trainee(const AmpWorkload& work, const std::string& precision, uint64_t seed)
       : work_(work),
-        mode_(mode),
-        model_(make(work, mode, seed)),
+        precision_(amp::find_precision(precision)),
+        model_(make(work, precision_, seed)),
         optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate}, amp::MasterWeights::split),
-        scaler_({.init_scale = 1024, .enabled = mode == AmpMode::fp16_autocast}) {}
+        scaler_(amp::make_scaler(precision_.needs_scaler ? "pytorch" : "none", {.init_scale = 1024})) {}
 
   /// Forward, backward, optimizer; the loss.
   double step() {
     const AmpBatch& batch = work_.batches[static_cast<size_t>(steps_++) % work_.batches.size()];
-    const bool narrow = mode_ == AmpMode::bf16_parameters && batch.inputs.is_floating_point();
-    const at::Tensor inputs = narrow ? batch.inputs.to(at::kBFloat16) : batch.inputs;
     at::Tensor logits;
     {
-      const auto dtype = autocast_dtype(mode_);
-      const amp::Autocast autocast(at::kCPU, dtype.value_or(at::kBFloat16), dtype.has_value());
-      logits = work_.forward(*model_, inputs);
+      const auto guard = amp::autocast_for(precision_, at::kCPU);
+      logits = work_.forward(*model_, amp::cast_input(precision_, batch.inputs));
     }
-    const at::Tensor loss = torch::nn::functional::cross_entropy(logits.to(at::kFloat), batch.targets);
+    const at::Tensor loss = at::cross_entropy_loss(logits.to(at::kFloat), batch.targets);
     scaler_.scale(loss).backward();
     amp::fused_step(optimizer_, &scaler_);
     if (scaler_.is_enabled()) scaler_.update();
@@ -83,16 +57,17 @@ class Trainee {
   }
 
  private:
-  static std::shared_ptr<torch::nn::Module> make(const AmpWorkload& work, AmpMode mode, uint64_t seed) {
+  static std::shared_ptr<torch::nn::Module> make(const AmpWorkload& work, const amp::Precision& precision,
+                                                 uint64_t seed) {
     torch::manual_seed(seed);
     auto model = work.make();
-    if (mode == AmpMode::bf16_parameters) store_in_bf16(*model);
+    amp::apply_precision(*model, precision);
     model->train();
     return model;
   }
 
   const AmpWorkload& work_;
-  AmpMode mode_;
+  const amp::Precision& precision_;
   std::shared_ptr<torch::nn::Module> model_;
   amp::FusedOptimizer optimizer_;
   amp::GradScaler scaler_;
@@ -106,10 +81,10 @@ struct Run {
   std::vector<double> seconds = {};
 };
 
-Run start(AmpNetwork network, AmpMode mode, const AmpWorkload& work, uint64_t seed) {
-  Run run{.result = {.network = network, .mode = mode, .shape = work.shape}};
+Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& work, uint64_t seed) {
+  Run run{.result = {.network = network, .precision = precision, .shape = work.shape}};
   const MemoryMeter meter;
-  run.trainee = std::make_unique<Trainee>(work, mode, seed);
+  run.trainee = std::make_unique<Trainee>(work, precision, seed);
   run.result.first_loss = run.trainee->step();
   run.trainee->step();  // the first one had no optimizer state yet
   run.result.peak_bytes = meter.peak_bytes();
@@ -123,8 +98,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// How many steps make a turn of about a fifth of a second; the same for every mode, so that all of them have
-/// taken as many when the losses are compared.
+/// How many steps make a turn of about a fifth of a second; the same for every precision, so that all of them
+/// have taken as many when the losses are compared.
 int steps_per_turn(Trainee& trainee) {
   constexpr double kTurnSeconds = 0.2;
   const auto begin = Clock::now();
@@ -151,28 +126,27 @@ AmpResult finish(Run& run, bool profile) {
   return std::move(result);
 }
 
-/// All modes of one network, in turn.
+/// All precisions of one network, in turn.
 std::vector<AmpResult> bench_network(AmpNetwork network, const AmpBenchOptions& options) {
-  const auto say = [&](AmpMode mode, const char* doing) {
+  const auto say = [&](const std::string& precision, const char* doing) {
     check_interrupted();
-    if (options.progress)
-      options.progress(std::string(to_string(network)) + ", " + to_string(mode) + ": " + doing);
+    if (options.progress) options.progress(std::string(to_string(network)) + ", " + precision + ": " + doing);
   };
   const AmpWorkload work = make_workload(network, options);
   std::vector<Run> runs;
-  for (const AmpMode mode : options.modes) {
-    say(mode, "memory");
-    runs.push_back(start(network, mode, work, options.seed));
+  for (const std::string& precision : options.precisions) {
+    say(precision, "memory");
+    runs.push_back(start(network, precision, work, options.seed));
   }
   int steps = 0;
   for (Run& run : runs) {
-    say(run.result.mode, "warm-up");
+    say(run.result.precision, "warm-up");
     const int wanted = steps_per_turn(*run.trainee);
     if (steps == 0) steps = wanted;
   }
   for (int round = 0; round < options.rounds; ++round) {
     for (Run& run : runs) {
-      say(run.result.mode, "time");
+      say(run.result.precision, "time");
       take_turn(run, steps);
     }
   }
@@ -194,31 +168,20 @@ const char* to_string(AmpNetwork network) {
   }
 }
 
-const char* to_string(AmpMode mode) {
-  switch (mode) {
-    case AmpMode::fp32:
-      return "fp32";
-    case AmpMode::bf16_autocast:
-      return "bf16";
-    case AmpMode::bf16_parameters:
-      return "bf16-parameters";
-    default:
-      return "fp16";
-  }
-}
-
 AmpNetwork find_amp_network(const std::string& name) {
-  return find_named(kNetworks, "a network", name);
-}
-
-AmpMode find_amp_mode(const std::string& name) {
-  return find_named(kModes, "a mode", name);
+  std::string known;
+  for (const AmpNetwork one : kNetworks) {
+    if (name == to_string(one)) return one;
+    known.append(known.empty() ? "" : ", ").append(to_string(one));
+  }
+  fail("train.bench_amp", "expected a network of ", known, ", got '", name, "'");
 }
 
 void AmpBenchOptions::validate() const {
   constexpr const char* kWhere = "train.AmpBenchOptions";
   if (networks.empty()) fail(kWhere, "expected at least one network, got none");
-  if (modes.empty()) fail(kWhere, "expected at least one mode, got none");
+  if (precisions.empty()) fail(kWhere, "expected at least one precision, got none");
+  for (const std::string& name : precisions) amp::check_device(amp::find_precision(name), at::kCPU);
   if (rounds < 1) fail(kWhere, "expected rounds >= 1, got ", rounds);
 }
 

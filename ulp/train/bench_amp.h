@@ -15,20 +15,9 @@ namespace ulp::train {
 /// A small feed-forward network, the U-Net of 7,703,497 parameters, and BERT-base.
 enum class AmpNetwork { feed_forward, unet, bert };
 
-/// Ways to train. Optimizer state is fp32 in all of them.
-enum class AmpMode {
-  fp32,
-  bf16_autocast,    ///< fp32 parameters; operators run in bf16
-  bf16_parameters,  ///< bf16 parameters, fp32 batch norms, split masters: the same weights as with fp32
-                    ///< masters
-  fp16_autocast     ///< fp32 parameters; operators run in fp16; with loss scaling
-};
-
 ULP_API const char* to_string(AmpNetwork network);
-ULP_API const char* to_string(AmpMode mode);
 /// Throws Error for a name that to_string() does not give, listing those that it does.
 ULP_API AmpNetwork find_amp_network(const std::string& name);
-ULP_API AmpMode find_amp_mode(const std::string& name);
 
 enum class AmpSize {
   quick,  ///< small images and a BERT of two layers: seconds; shows that it works, not what it saves
@@ -38,9 +27,10 @@ enum class AmpSize {
 
 struct ULP_API AmpBenchOptions {
   std::vector<AmpNetwork> networks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
-  std::vector<AmpMode> modes = {AmpMode::fp32, AmpMode::bf16_autocast, AmpMode::bf16_parameters};
+  /// Of amp::precisions(). Those with narrow parameters keep split masters; optimizer state is fp32 in all.
+  std::vector<std::string> precisions = {"fp32", "bf16", "O2:bf16"};
   AmpSize size = AmpSize::usual;
-  int rounds = 3;                  ///< timed turns A B A B; each mode does at least one step in each
+  int rounds = 3;                  ///< timed turns A B A B; each precision does at least one step in each
   double dropout = 0.1;            ///< of BERT, as published; that of attention weights is the next
   double attention_dropout = 0.1;  ///< above 0 LibTorch's CPU computes attention step by step
   bool profile = false;            ///< also where the time of one step goes
@@ -52,22 +42,23 @@ struct ULP_API AmpBenchOptions {
   void validate() const;
 };
 
-/// One network in one mode.
+/// One network in one precision.
 struct AmpResult {
   AmpNetwork network = AmpNetwork::feed_forward;
-  AmpMode mode = AmpMode::fp32;
+  std::string precision = "fp32";
   std::string shape = {};  ///< "B=16, S=128"
   int64_t parameters = 0;
   double seconds = 0;  ///< of a step: forward, backward, optimizer; the median of the turns
   double fastest = 0, slowest = 0;
   int64_t peak_bytes = 0;  ///< of tensors alive at once in two steps, the model and its state included
   int64_t steps = 0;       ///< taken in all
-  double first_loss = 0, last_loss = 0;  ///< of the first step and of the last; the same data in every mode
-  std::vector<OpTime> profile = {};      ///< of one step; empty unless asked for
+  double first_loss = 0,
+         last_loss = 0;              ///< of the first step and of the last; the same data in every precision
+  std::vector<OpTime> profile = {};  ///< of one step; empty unless asked for
 };
 
-/// Trains every network in every mode. Data are made up but can be learnt; they, the start and the order are
-/// the same in every mode. Throws Interrupted on Ctrl-C.
+/// Trains every network in every precision. Data are made up but can be learnt; they, the start and the order
+/// are the same in every precision. Throws Interrupted on Ctrl-C.
 ULP_API std::vector<AmpResult> bench_amp(const AmpBenchOptions& options);
 
 /// Rows of results: seconds and memory with their ratios to the network's fp32 row, where there is one.

@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "ulp/models/bert.h"
 #include "ulp/models/mlp.h"

@@ -15,7 +15,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 /// The fp32 row of the same network, or null.
 const AmpResult* baseline_of(const AmpResult& result, const std::vector<AmpResult>& all) {
   for (const AmpResult& one : all) {
-    if (one.network == result.network && one.mode == AmpMode::fp32) return &one;
+    if (one.network == result.network && one.precision == "fp32") return &one;
   }
   return nullptr;
 }
@@ -28,18 +28,18 @@ double memory_ratio(const AmpResult& result, const AmpResult& fp32) {
   return static_cast<double>(result.peak_bytes) / static_cast<double>(fp32.peak_bytes);
 }
 
-/// Bars: a series for each mode, a bar for each network.
+/// Bars: a series for each precision, a bar for each network.
 report::Chart ratio_chart(const std::vector<AmpResult>& results, const AmpBenchOptions& options,
                           double (*ratio)(const AmpResult&, const AmpResult&), report::Chart chart) {
   chart.kind = report::ChartKind::bars;
   chart.x = {.title = "network"};
-  for (const AmpMode mode : options.modes) {
-    report::Series series{.name = to_string(mode)};
+  for (const std::string& precision : options.precisions) {
+    report::Series series{.name = precision};
     for (const AmpNetwork network : options.networks) {
       series.labels.emplace_back(to_string(network));
       series.y.push_back(std::numeric_limits<double>::quiet_NaN());
       for (const AmpResult& result : results) {
-        if (result.network != network || result.mode != mode) continue;
+        if (result.network != network || result.precision != precision) continue;
         if (const AmpResult* fp32 = baseline_of(result, results)) series.y.back() = ratio(result, *fp32);
       }
     }
@@ -55,12 +55,12 @@ report::Table amp_table(const std::vector<AmpResult>& results) {
       .title = "Mixed precision",
       .caption =
           "One training step: forward, backward, AdamW. Memory is the peak of live tensors, weights and "
-          "optimizer state included, as LibTorch's allocator reports them. Every mode of a network took "
+          "optimizer state included, as LibTorch's allocator reports them. Every precision of a network took "
           "the same steps on the same data.",
       .columns = {{"network"},
                   {"shape"},
                   {"parameters", "M", Better::none, 2},
-                  {"mode"},
+                  {"precision"},
                   {"step", "ms"},
                   {"fastest", "ms"},
                   {"slowest", "ms"},
@@ -72,7 +72,7 @@ report::Table amp_table(const std::vector<AmpResult>& results) {
                   {"last loss", "", Better::none, 3}}};
   for (const AmpResult& r : results) {
     const AmpResult* fp32 = baseline_of(r, results);
-    table.add_row({to_string(r.network), r.shape, static_cast<double>(r.parameters) * 1e-6, to_string(r.mode),
+    table.add_row({to_string(r.network), r.shape, static_cast<double>(r.parameters) * 1e-6, r.precision,
                    r.seconds * 1e3, r.fastest * 1e3, r.slowest * 1e3, fp32 ? Cell(speedup(r, *fp32)) : Cell(),
                    static_cast<double>(r.peak_bytes) / kMiB, fp32 ? Cell(memory_ratio(r, *fp32)) : Cell(),
                    static_cast<double>(r.steps), r.first_loss, r.last_loss});
@@ -83,8 +83,7 @@ report::Table amp_table(const std::vector<AmpResult>& results) {
 report::Table amp_profile_table(const AmpResult& result) {
   constexpr double kShown = 0.01;
   report::Table table{
-      .title =
-          std::string("Where the time goes: ") + to_string(result.network) + ", " + to_string(result.mode),
+      .title = std::string("Where the time goes: ") + to_string(result.network) + ", " + result.precision,
       .caption = "One training step by operator, without what the operator called; those above 1 %.",
       .columns = {
           {"operator"}, {"calls", "", Better::none, 0}, {"time", "ms"}, {"share", "%", Better::none, 1}}};
@@ -104,7 +103,7 @@ report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchO
                         .machine = report::machine_facts()};
   for (const AmpResult& result : results) {
     const AmpResult* fp32 = baseline_of(result, results);
-    if (!fp32 || result.mode != AmpMode::bf16_parameters) continue;
+    if (!fp32 || result.precision != "O2:bf16") continue;
     char text[32];
     std::snprintf(text, sizeof text, "%.2f×", speedup(result, *fp32));
     report.headlines.push_back({text, std::string(to_string(result.network)) + ": bf16 steps against fp32"});

@@ -1,6 +1,6 @@
 #include "ulp/train/data.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <filesystem>

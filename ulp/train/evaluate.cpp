@@ -1,6 +1,6 @@
 #include "ulp/train/evaluate.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

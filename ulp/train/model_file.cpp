@@ -1,7 +1,10 @@
 #include "ulp/train/model_file.h"
 
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/module.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 #include "ulp/train/quantize.h"
 
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 

@@ -1,6 +1,8 @@
 #include "ulp/train/stepper.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim.h>
+#include <torch/types.h>
 
 #include "ulp/amp/fused_step.h"
 #include "ulp/amp/make_scaler.h"

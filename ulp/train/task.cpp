@@ -1,6 +1,6 @@
 #include "ulp/train/task.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/io/batch_loader.h"
 #include "ulp/io/sample_order.h"
@@ -74,8 +74,7 @@ std::unique_ptr<BatchStream> sample_stream(int64_t samples, Gather gather, const
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const TaskBatch& batch) {
-  return torch::nn::functional::cross_entropy(logits.flatten(0, -2).to(torch::kFloat),
-                                              batch.targets.flatten());
+  return at::cross_entropy_loss(logits.flatten(0, -2).to(torch::kFloat), batch.targets.flatten());
 }
 
 Task image_task(std::shared_ptr<models::ImageModel> model, std::unique_ptr<BatchStream> batches) {

@@ -1,5 +1,5 @@
 // Text as data: bytes to predict, and labelled lines.
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/base/error.h"
 #include "ulp/io/text_dataset.h"

@@ -1,6 +1,6 @@
 #include "ulp/train/trainer.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
