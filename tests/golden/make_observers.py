@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import torch
 from torch.ao.quantization import (HistogramObserver, MinMaxObserver, MovingAverageMinMaxObserver,
-                                   PerChannelMinMaxObserver)
+                                   MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver)
 
 warnings.filterwarnings("ignore")
 CHANNELS = 4
@@ -36,6 +36,13 @@ def make(kind, seed, count):
     if kind == "heavy":
         v = two * u - one
         return v * v * v * v * v * v * v * np.float32(10)
+    if kind == "cauchy":  # tails so heavy that the largest value is hundreds of times the usual one
+        v = two * u - one
+        return v / (one - np.abs(v) + np.float32(2.0**-10))
+    if kind == "spike":  # one value among zeros
+        out = np.zeros(count, np.float32)
+        out[count // 3] = np.float32(5)
+        return out
     if kind == "one_sided":
         return np.maximum(two * u - one, np.float32(0)) * np.float32(3)
     if kind == "negative":
@@ -58,6 +65,8 @@ CASES = {
     "normal_three_batches": [("normal", 21, 1000, 1.0), ("normal", 31, 1000, 2.0), ("normal", 41, 1000, 0.5)],
     "heavy": [("heavy", 51, 4000, 1.0)],
     "heavy_growing": [("heavy", 61, 1000, 1.0), ("heavy", 62, 1000, 3.0), ("heavy", 63, 1000, 4.0)],
+    "cauchy": [("cauchy", 131, 4000, 1.0), ("cauchy", 132, 2000, 1.0)],
+    "spike": [("spike", 0, 1000, 1.0)],
     "one_sided": [("one_sided", 71, 4000, 1.0), ("one_sided", 72, 2000, 1.5)],
     "negative": [("negative", 81, 1000, 1.0)],
     "huge": [("huge", 91, 1000, 1.0)],
@@ -66,6 +75,9 @@ CASES = {
     "zero": [("zero", 0, 64, 1.0)],
     "constant_then_normal": [("constant", 0, 64, 1.0), ("normal", 111, 1000, 1.0)],
     "single_value": [("uniform", 121, 4, 0.0), ("uniform", 122, 4, 1.0)],
+    "huge_growing": [("huge", 141, 1000, 1.0), ("huge", 142, 1000, 50.0)],
+    "tiny_growing": [("tiny", 151, 1000, 1.0), ("tiny", 152, 1000, 1e4)],
+    "normal_shrinking": [("normal", 161, 2000, 8.0), ("normal", 162, 2000, 1.0), ("normal", 163, 2000, 0.125)],
 }
 OBSERVERS = {
     "min_max_u8_affine": lambda: MinMaxObserver(dtype=torch.quint8, qscheme=torch.per_tensor_affine),
@@ -75,9 +87,20 @@ OBSERVERS = {
     "min_max_u8_symmetric": lambda: MinMaxObserver(dtype=torch.quint8, qscheme=torch.per_tensor_symmetric),
     "min_max_u4_affine": lambda: MinMaxObserver(dtype=torch.quint8, quant_min=0, quant_max=15),
     "moving_u8_affine": lambda: MovingAverageMinMaxObserver(dtype=torch.quint8),
+    "moving_s8_symmetric": lambda: MovingAverageMinMaxObserver(dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
+    "moving_s8_restricted": lambda: MovingAverageMinMaxObserver(dtype=torch.qint8, qscheme=torch.per_tensor_symmetric,
+                                                                quant_min=-127, quant_max=127),
+    "channel_s8_restricted": lambda: PerChannelMinMaxObserver(dtype=torch.qint8, qscheme=torch.per_channel_symmetric,
+                                                              quant_min=-127, quant_max=127),
+    "channel_moving_s8_symmetric": lambda: MovingAveragePerChannelMinMaxObserver(
+        dtype=torch.qint8, qscheme=torch.per_channel_symmetric),
+    "channel_moving_u8_affine": lambda: MovingAveragePerChannelMinMaxObserver(
+        dtype=torch.quint8, qscheme=torch.per_channel_affine),
     "channel_s8_symmetric": lambda: PerChannelMinMaxObserver(dtype=torch.qint8, qscheme=torch.per_channel_symmetric),
     "channel_u8_affine": lambda: PerChannelMinMaxObserver(dtype=torch.quint8, qscheme=torch.per_channel_affine),
     "histogram_u8_affine": lambda: HistogramObserver(dtype=torch.quint8),
+    "histogram_s8_restricted": lambda: HistogramObserver(dtype=torch.qint8, qscheme=torch.per_tensor_symmetric,
+                                                         quant_min=-127, quant_max=127),
     "histogram_s8_symmetric": lambda: HistogramObserver(dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
 }
 

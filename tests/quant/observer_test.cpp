@@ -4,8 +4,10 @@
 #include <torch/torch.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "golden_data.h"
 #include "ulp/base/error.h"
 #include "ulp/quant/histogram_observer.h"
 
@@ -16,69 +18,39 @@ using nlohmann::json;
 
 const Scheme kU8{};
 const Scheme kS8{.is_signed = true, .mapping = Mapping::symmetric};
+const Scheme kS8Restricted{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};
 const Scheme kS8Channel{.is_signed = true, .mapping = Mapping::symmetric, .granularity = PerChannel{0}};
-
-// The generator of tests/golden/make_observers.py, bit for bit.
-std::vector<float> uniform(uint64_t seed, int64_t count) {
-  std::vector<float> out(static_cast<size_t>(count));
-  for (auto& value : out) {
-    seed = seed * 6364136223846793005U + 1442695040888963407U;
-    value = static_cast<float>(seed >> 40) * 0x1p-24F;
-  }
-  return out;
-}
-
-at::Tensor make(const std::string& kind, uint64_t seed, int64_t count) {
-  const at::Tensor u = torch::tensor(uniform(seed, count));
-  const at::Tensor v = 2 * u - 1;
-  if (kind == "uniform") return u;
-  if (kind == "normal") {
-    at::Tensor total = u - 0.5;
-    for (uint64_t k = 1; k < 4; ++k) total = total + (torch::tensor(uniform(seed + k, count)) - 0.5);
-    return total;
-  }
-  if (kind == "heavy") return v * v * v * v * v * v * v * 10;
-  if (kind == "one_sided") return at::clamp_min(v, 0) * 3;
-  if (kind == "negative") return -(u * u) - 1;
-  if (kind == "huge") return v * 1e30;
-  if (kind == "tiny") return v * 1e-12;
-  if (kind == "constant") return at::full({count}, 0.75);
-  if (kind == "zero") return at::zeros({count});
-  fail("test", "expected a known distribution, got ", kind);
-}
 
 std::shared_ptr<Observer> make_golden_observer(const std::string& name) {
   const auto channel = [](Scheme scheme) {
     scheme.granularity = PerChannel{0};
     return scheme;
   };
-  if (name == "min_max_u8_affine") return std::make_shared<MinMaxObserver>(name, kU8);
-  if (name == "min_max_s8_symmetric") return std::make_shared<MinMaxObserver>(name, kS8);
-  if (name == "min_max_s8_restricted") {
-    return std::make_shared<MinMaxObserver>(
-        name, Scheme{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted});
-  }
-  if (name == "min_max_u8_symmetric") {
-    return std::make_shared<MinMaxObserver>(name, Scheme{.mapping = Mapping::symmetric});
-  }
-  if (name == "min_max_u4_affine") return std::make_shared<MinMaxObserver>(name, Scheme{.bits = 4});
-  if (name == "moving_u8_affine") return std::make_shared<MovingAverageObserver>(name, kU8);
-  if (name == "channel_s8_symmetric") return std::make_shared<MinMaxObserver>(name, channel(kS8));
-  if (name == "channel_u8_affine") return std::make_shared<MinMaxObserver>(name, channel(kU8));
-  if (name == "histogram_u8_affine") return std::make_shared<HistogramObserver>(name, kU8);
-  if (name == "histogram_s8_symmetric") return std::make_shared<HistogramObserver>(name, kS8);
+  const std::map<std::string, Scheme> schemes = {{"u8_affine", kU8},
+                                                 {"s8_symmetric", kS8},
+                                                 {"s8_restricted", kS8Restricted},
+                                                 {"u8_symmetric", {.mapping = Mapping::symmetric}},
+                                                 {"u4_affine", {.bits = 4}}};
+  const size_t cut = name.rfind('_', name.rfind('_') - 1);
+  const std::string kind = name.substr(0, cut);
+  const Scheme& scheme = schemes.at(name.substr(cut + 1));
+  if (kind == "min_max") return std::make_shared<MinMaxObserver>(name, scheme);
+  if (kind == "moving") return std::make_shared<MovingAverageObserver>(name, scheme);
+  if (kind == "channel") return std::make_shared<MinMaxObserver>(name, channel(scheme));
+  if (kind == "channel_moving") return std::make_shared<MovingAverageObserver>(name, channel(scheme));
+  if (kind == "histogram") return std::make_shared<HistogramObserver>(name, scheme);
   fail("test", "expected a known observer, got ", name);
 }
 
 TEST(Observer, EqualsPyTorchBitForBit) {
   std::ifstream file(ULP_SOURCE_DIR "/tests/golden/observers.json");
   const json golden = json::parse(file);
-  ASSERT_GE(golden["cases"].size(), 10U);
+  ASSERT_EQ(golden["cases"].size(), 18U);
   for (const auto& [name, one] : golden["cases"].items()) {
     for (const auto& [kind, expected] : one["results"].items()) {
       const auto observer = make_golden_observer(kind);
       for (const auto& batch : one["batches"]) {
-        const at::Tensor values = make(batch[0], batch[1], batch[2]) * batch[3].get<double>();
+        const at::Tensor values = test::make(batch[0], batch[1], batch[2]) * batch[3].get<double>();
         observer->forward(values.reshape({golden["channels"].get<int64_t>(), -1}));
       }
       const QParams params = observer->qparams();
@@ -119,11 +91,28 @@ TEST(Observer, NeverCalledWarnsByName) {
   EXPECT_THROW(observer.bounds(), Error);
 }
 
+TEST(Observer, EveryKindNamesItselfWhenNeverCalled) {
+  for (const ObserverKind kind :
+       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram,
+        ObserverKind::percentile, ObserverKind::entropy, ObserverKind::mse}) {
+    const auto observer = make_observer({kU8, kind}, "output of 'fc'");
+    EXPECT_FALSE(observer->seen());
+    try {
+      observer->bounds();
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("got none for 'output of 'fc''"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(Observer, NonFiniteValuesAreLeftOutAndCounted) {
   const at::Tensor clean = torch::tensor({{-1.0F, 2.0F, 0.5F}, {0.25F, 3.0F, -4.0F}});
   const at::Tensor dirty = torch::tensor({{NAN, -1.0F, 2.0F, 0.5F}, {0.25F, 3.0F, INFINITY, -4.0F}});
   for (const ObserverKind kind :
-       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram}) {
+       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram,
+        ObserverKind::percentile, ObserverKind::entropy, ObserverKind::mse}) {
     const auto a = make_observer({kU8, kind}, "a"), b = make_observer({kU8, kind}, "b");
     a->forward(clean);
     b->forward(dirty);
@@ -149,8 +138,57 @@ TEST(Observer, ChannelCountMustNotChange) {
   MinMaxObserver observer("weights of 'fc'", kS8Channel);
   observer.forward(torch::ones({3, 2}));
   EXPECT_THROW(observer.forward(torch::ones({4, 2})), Error);
-  EXPECT_THROW((MinMaxObserver("x", Scheme{.granularity = PerChannel{2}}).forward(torch::ones({3, 2}))),
-               Error);
+  MinMaxObserver other("weights of 'fc'", kS8Channel);
+  other.forward(torch::ones({4, 2}));
+  EXPECT_THROW(observer.merge(other), Error);
+}
+
+TEST(Observer, AxisOutOfRangeNamesTheLayer) {
+  for (const ObserverKind kind :
+       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::percentile}) {
+    const auto observer = make_observer({Scheme{.granularity = PerChannel{2}}, kind}, "weights of 'fc'");
+    try {
+      observer->forward(torch::ones({3, 2}));
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("a dimension 2, got shape [3, 2] for 'weights of 'fc''"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Observer, BoundsOfGroupsTokensAndBlocks) {
+  torch::manual_seed(8);
+  const at::Tensor first = torch::randn({4, 6}), second = torch::randn({4, 6});
+  for (const Granularity& granularity :
+       {Granularity(PerGroup{4}), Granularity(PerToken{}), Granularity(PerBlock{2, 3})}) {
+    const Scheme scheme{.granularity = granularity};
+    MinMaxObserver observer("x", scheme);
+    observer.forward(first);
+    observer.forward(second);
+    const at::Tensor both = at::cat({to_rows(first, granularity), to_rows(second, granularity)}, 1);
+    const std::vector<int64_t> shape = scale_shape(granularity, first.sizes());
+    EXPECT_TRUE(observer.bounds().max.equal(both.amax(1).reshape(shape)));
+    EXPECT_EQ(observer.qparams().scale.sizes(), at::IntArrayRef(shape));
+    EXPECT_THROW(observer.forward(torch::randn({8, 12})), Error);
+  }
+}
+
+TEST(FixedObserver, GivesTheFixedParametersOfTheTfliteSpecification) {
+  const Scheme scheme{.is_signed = true};
+  FixedObserver softmax("softmax", scheme, 0, 255.0 / 256), tanh("tanh", scheme, -1, 127.0 / 128);
+  softmax.forward(torch::tensor({NAN, 7.0F}));
+  EXPECT_EQ(softmax.nan_count(), 1);
+  EXPECT_EQ(softmax.qparams().scale.item<float>(), 1.0F / 256);
+  EXPECT_EQ(softmax.qparams().zero_point.item<int>(), -128);
+  EXPECT_EQ(tanh.qparams().scale.item<float>(), 1.0F / 128);
+  EXPECT_EQ(tanh.qparams().zero_point.item<int>(), 0);
+  EXPECT_THROW(softmax.merge(tanh), Error);
+  EXPECT_NO_THROW(tanh.merge(FixedObserver("other", scheme, -1, 127.0 / 128)));
+  EXPECT_THROW(FixedObserver("x", scheme, 1, 1), Error);
+  EXPECT_THROW(FixedObserver("x", scheme, 0, INFINITY), Error);
+  EXPECT_THROW(FixedObserver("x", kS8Channel, 0, 1), Error);
 }
 
 TEST(Observer, MergeOfHalvesIsTheWhole) {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "ulp/base/error.h"
+#include "error_of.h"
 #include "ulp/graph/capture.h"
 
 namespace ulp::quant {
@@ -16,6 +16,7 @@ using graph::Graph;
 using graph::GraphModule;
 using graph::Node;
 using graph::Value;
+using test::error_of;
 
 struct BlockImpl : torch::nn::Module {
   BlockImpl(int64_t in, int64_t out, int64_t stride) {
@@ -90,16 +91,6 @@ Quantized quantize_net(const std::shared_ptr<GraphModule>& captured,
 
 double sqnr_db(const at::Tensor& exact, const at::Tensor& approximate) {
   return 10 * std::log10((exact.square().sum() / (exact - approximate).square().sum()).item<double>());
-}
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 std::vector<const Node*> calls(const Graph& graph, const char* op) {
@@ -316,7 +307,22 @@ TEST(Errors, NoDataAndNaNNameTheLayer) {
   at::Tensor x = data(2, 4);
   x[0][0][0][0] = NAN;
   spoiled->forward(x);
-  EXPECT_NE(error_of([&] { convert(spoiled); }).find("1 NaN values"), std::string::npos);
+  EXPECT_NE(error_of([&] { convert(spoiled); }).find("1 NaN values at 'input'"), std::string::npos);
+}
+
+TEST(Convert, EveryObserverCalibratesTheNetwork) {
+  Net net = make_net();
+  const auto captured = capture(net, {data(1, 4)});
+  const at::NoGradGuard no_grad;
+  for (const ObserverKind kind : {ObserverKind::min_max, ObserverKind::moving_average,
+                                  ObserverKind::percentile, ObserverKind::entropy, ObserverKind::mse}) {
+    Recipe recipe = Recipe::x86_int8();
+    recipe.activation.observer = kind;
+    recipe.weight.observer = kind == ObserverKind::mse ? kind : ObserverKind::min_max;
+    const Quantized q = quantize_net(captured, recipe);
+    EXPECT_GT(sqnr_db(net->forward(data(50, 8)), q.converted->forward(data(50, 8))), 25.0)
+        << static_cast<int>(kind);
+  }
 }
 
 TEST(Errors, RecipesThatDoNotFit) {

@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/calibration_observer.h"
 #include "ulp/quant/histogram_observer.h"
 
 namespace ulp::quant {
@@ -29,6 +30,9 @@ Observer::Observer(std::string label, Scheme scheme) : label_(std::move(label)),
 at::Tensor Observer::forward(const at::Tensor& x) {
   if (!enabled_ || x.numel() == 0) return x;
   const at::NoGradGuard no_grad;
+  if (const std::string wrong = mismatch(scheme_.granularity, x.sizes()); !wrong.empty()) {
+    fail("quant.Observer", wrong, " for '", label_, "'");
+  }
   const at::Tensor values = x.detach().to(at::kFloat);
   const auto [low, high] = at::aminmax(values);
   const bool all_finite = is_finite(low) && is_finite(high);
@@ -80,29 +84,22 @@ void Observer::count_dropped(int64_t nans, int64_t infinities) {
 }
 
 Bounds MinMaxObserver::batch_bounds(const at::Tensor& values, bool all_finite) const {
-  const int64_t axis = scheme().axis();
-  if (axis >= values.dim()) {
-    fail("quant.Observer", "expected a tensor with a dimension ", axis, " for '", label(), "', got shape ",
-         values.sizes());
+  if (scheme().per_tensor()) {
+    if (all_finite) return {values.min(), values.max()};
+    const at::Tensor finite = at::isfinite(values);
+    return {values.masked_fill(~finite, kInfinity).min(), values.masked_fill(~finite, -kInfinity).max()};
   }
-  std::vector<int64_t> others;
-  for (int64_t d = 0; d < values.dim(); ++d) {
-    if (d != axis) others.push_back(d);
-  }
-  // With no dimension to reduce over (a vector per channel) amin would reduce over all.
-  const auto reduce = [&](const at::Tensor& x, bool low) {
-    if (others.empty() && values.dim() > 0) return x.clone();
-    return low ? at::amin(x, others) : at::amax(x, others);
-  };
-  if (all_finite) return {reduce(values, true), reduce(values, false)};
-  const at::Tensor finite = at::isfinite(values);
-  return {reduce(values.masked_fill(~finite, kInfinity), true),
-          reduce(values.masked_fill(~finite, -kInfinity), false)};
+  const at::Tensor rows = to_rows(values, scheme().granularity);
+  const std::vector<int64_t> shape = scale_shape(scheme().granularity, values.sizes());
+  if (all_finite) return {at::amin(rows, 1).reshape(shape), at::amax(rows, 1).reshape(shape)};
+  const at::Tensor finite = at::isfinite(rows);
+  return {at::amin(rows.masked_fill(~finite, kInfinity), 1).reshape(shape),
+          at::amax(rows.masked_fill(~finite, -kInfinity), 1).reshape(shape)};
 }
 
 void MinMaxObserver::record(const at::Tensor& values, bool all_finite) {
   const Bounds batch = batch_bounds(values, all_finite);
-  if (min_val_.dim() == 1 && min_val_.sizes() != batch.min.sizes()) {
+  if ((seen() || min_val_.dim() > 0) && min_val_.sizes() != batch.min.sizes()) {
     fail("quant.Observer", "expected ", min_val_.numel(), " channels for '", label(), "' as before, got ",
          batch.min.numel());
   }
@@ -119,6 +116,10 @@ Bounds MinMaxObserver::compute_bounds() const {
 
 void MinMaxObserver::merge_seen(const Observer& other) {
   const auto& that = static_cast<const MinMaxObserver&>(other);
+  if (seen() && min_val_.sizes() != that.min_val_.sizes()) {
+    fail("quant.Observer.merge", "expected ", min_val_.numel(), " channels for '", label(), "', got ",
+         that.min_val_.numel());
+  }
   min_val_.set_data(at::minimum(min_val_, that.min_val_));
   max_val_.set_data(at::maximum(max_val_, that.max_val_));
 }
@@ -152,14 +153,43 @@ void MovingAverageObserver::merge_seen(const Observer& other) {
   MinMaxObserver::merge_seen(other);
 }
 
+FixedObserver::FixedObserver(std::string label, Scheme scheme, double min, double max)
+    : Observer(std::move(label), scheme) {
+  if (!(std::isfinite(min) && std::isfinite(max) && min < max)) {
+    fail("quant.FixedObserver", "expected finite bounds min < max for '", this->label(), "', got ", min,
+         " and ", max);
+  }
+  if (!scheme.per_tensor()) {
+    fail("quant.FixedObserver", "expected a scheme per tensor for '", this->label(), "', got ",
+         scheme.to_string());
+  }
+  min_val_.fill_(min);
+  max_val_.fill_(max);
+}
+
+void FixedObserver::merge_seen(const Observer& other) {
+  const auto& that = static_cast<const FixedObserver&>(other);
+  if (!min_val_.equal(that.min_val_) || !max_val_.equal(that.max_val_)) {
+    fail("quant.Observer.merge", "expected the same fixed bounds for '", label(), "'");
+  }
+}
+
 std::shared_ptr<Observer> make_observer(const TensorRecipe& recipe, const std::string& label) {
   switch (recipe.observer) {
     case ObserverKind::min_max:
       return std::make_shared<MinMaxObserver>(label, recipe.scheme);
     case ObserverKind::moving_average:
-      return std::make_shared<MovingAverageObserver>(label, recipe.scheme);
+      return std::make_shared<MovingAverageObserver>(label, recipe.scheme, recipe.averaging_constant);
     case ObserverKind::histogram:
       return std::make_shared<HistogramObserver>(label, recipe.scheme);
+    case ObserverKind::percentile:
+      return std::make_shared<PercentileObserver>(label, recipe.scheme, recipe.percentile);
+    case ObserverKind::entropy:
+      return std::make_shared<EntropyObserver>(label, recipe.scheme);
+    case ObserverKind::mse:
+      return std::make_shared<MseObserver>(label, recipe.scheme);
+    case ObserverKind::fixed:
+      return std::make_shared<FixedObserver>(label, recipe.scheme, recipe.fixed_min, recipe.fixed_max);
   }
   fail("quant.make_observer", "expected a known kind of observer, got ", static_cast<int>(recipe.observer));
 }

@@ -12,7 +12,8 @@
 
 namespace ulp::quant {
 
-/// Bounds of the values to represent: f32, one element or one per channel.
+/// Bounds of the values to represent: f32, one element, one per channel, or of the granularity's
+/// scale_shape().
 struct Bounds {
   at::Tensor min, max;
 };
@@ -24,6 +25,7 @@ class ULP_API Observer : public graph::TensorModule {
   /// `label` names the observed tensor in messages.
   Observer(std::string label, Scheme scheme);
 
+  /// Throws ulp::Error with the label for a shape that has no such channels (groups, blocks).
   at::Tensor forward(const at::Tensor& x) final;
   /// Scale and zero point for what was seen; (1, 0) and a warning with the label if that was nothing.
   QParams qparams() const;
@@ -47,7 +49,7 @@ class ULP_API Observer : public graph::TensorModule {
   virtual void merge_seen(const Observer& other) = 0;
   void count_dropped(int64_t nans, int64_t infinities);
 
-  at::Tensor min_val_, max_val_;  ///< buffers: [] per tensor, [channels] per channel; +inf, -inf at first
+  at::Tensor min_val_, max_val_;  ///< buffers: [] per tensor, else of scale_shape(); +inf, -inf at first
 
  private:
   std::string label_;
@@ -56,7 +58,7 @@ class ULP_API Observer : public graph::TensorModule {
   bool enabled_ = true;
 };
 
-/// Smallest and largest value seen, per tensor or per channel. Merging is exact.
+/// Smallest and largest value seen in each part of the granularity. Merging is exact.
 class ULP_API MinMaxObserver : public Observer {
  public:
   using Observer::Observer;
@@ -81,6 +83,18 @@ class ULP_API MovingAverageObserver final : public MinMaxObserver {
 
  private:
   double averaging_constant_;
+};
+
+/// Bounds that are known beforehand (a softmax ends at 1): needs no data, and counts NaN and infinite values
+/// only. Per tensor. Throws ulp::Error unless min < max, both finite.
+class ULP_API FixedObserver final : public Observer {
+ public:
+  FixedObserver(std::string label, Scheme scheme, double min, double max);
+
+ protected:
+  void record(const at::Tensor&, bool) override {}
+  Bounds compute_bounds() const override { return {min_val_.clone(), max_val_.clone()}; }
+  void merge_seen(const Observer& other) override;
 };
 
 /// The observer that a recipe asks for.

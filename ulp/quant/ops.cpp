@@ -279,27 +279,15 @@ Tensor quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, 
   return op.call(x, scale, zero_point, axis, qmin, qmax, dtype);
 }
 
-Tensor quantize(const Tensor& x, const QParams& p) {
-  return quantize(x, p.scale, p.zero_point, p.axis(), p.scheme.qmin(), p.scheme.qmax(), p.scheme.dtype());
-}
-
 Tensor dequantize(const Tensor& q, const Tensor& scale, const Tensor& zero_point, int64_t axis) {
   static const auto op = find_operator<decltype(dequantize_kernel)>("ulp::dequantize");
   return op.call(q, scale, zero_point, axis);
-}
-
-Tensor dequantize(const Tensor& q, const QParams& p) {
-  return dequantize(q, p.scale, p.zero_point, p.axis());
 }
 
 Tensor fake_quantize(const Tensor& x, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                      int64_t qmin, int64_t qmax) {
   static const auto op = find_operator<decltype(fake_quantize_kernel)>("ulp::fake_quantize");
   return op.call(x, scale, zero_point, axis, qmin, qmax);
-}
-
-Tensor fake_quantize(const Tensor& x, const QParams& p) {
-  return fake_quantize(x, p.scale, p.zero_point, p.axis(), p.scheme.qmin(), p.scheme.qmax());
 }
 
 }  // namespace ulp::quant

@@ -9,6 +9,9 @@
 // fake-quantize; adding before rounding would move ties when z is odd). axis -1: scale and zero_point have
 // one element; axis
 // >= 0: one element for each index of that dimension. Memory formats are kept.
+//
+// The functions that take QParams know every granularity: groups, tokens and blocks are laid out as rows and
+// go through the same operators, one channel for each scale.
 #pragma once
 
 #include <ATen/core/Tensor.h>

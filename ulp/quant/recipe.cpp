@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -22,9 +23,13 @@ struct Word {
   const char* text;
 };
 
-constexpr std::array<Word<ObserverKind>, 3> kObservers = {{{ObserverKind::min_max, "min_max"},
+constexpr std::array<Word<ObserverKind>, 7> kObservers = {{{ObserverKind::min_max, "min_max"},
                                                            {ObserverKind::moving_average, "moving_average"},
-                                                           {ObserverKind::histogram, "histogram"}}};
+                                                           {ObserverKind::histogram, "histogram"},
+                                                           {ObserverKind::percentile, "percentile"},
+                                                           {ObserverKind::entropy, "entropy"},
+                                                           {ObserverKind::mse, "mse"},
+                                                           {ObserverKind::fixed, "fixed"}}};
 constexpr std::array<Word<Mapping>, 2> kMappings = {
     {{Mapping::symmetric, "symmetric"}, {Mapping::affine, "affine"}}};
 constexpr std::array<Word<Range>, 2> kRanges = {{{Range::full, "full"}, {Range::restricted, "restricted"}}};
@@ -42,6 +47,10 @@ void visit(Scheme& scheme, Visitor& v) {
 template <typename Visitor>
 void visit(TensorRecipe& recipe, Visitor& v) {
   v("observer", recipe.observer, kObservers);
+  v("averaging_constant", recipe.averaging_constant);
+  v("percentile", recipe.percentile);
+  v("fixed_min", recipe.fixed_min);
+  v("fixed_max", recipe.fixed_max);
   v("scheme", recipe.scheme);
 }
 
@@ -53,16 +62,46 @@ void visit(Recipe& recipe, Visitor& v) {
   v("skip_modules", recipe.skip_modules);
 }
 
+json granularity_to_json(const Granularity& value) {
+  if (const auto* channel = std::get_if<PerChannel>(&value)) return json{{"per_channel", channel->axis}};
+  if (const auto* group = std::get_if<PerGroup>(&value)) return json{{"per_group", group->size}};
+  if (const auto* block = std::get_if<PerBlock>(&value)) {
+    return json{{"per_block", json::array({block->rows, block->columns})}};
+  }
+  return std::holds_alternative<PerToken>(value) ? "per_token" : "per_tensor";
+}
+
+constexpr const char* kGranularities =
+    R"("per_tensor", {"per_channel": axis}, {"per_group": size}, "per_token" or {"per_block": [rows, columns]})";
+
+// False for other JSON.
+bool granularity_from_json(const json& in, Granularity& value) {
+  if (in == "per_tensor") value = PerTensor{};
+  if (in == "per_token") value = PerToken{};
+  if (in == "per_tensor" || in == "per_token") return true;
+  if (!in.is_object() || in.size() != 1) return false;
+  const std::string kind = in.begin().key();
+  const json& size = in.front();
+  const auto whole = [](const json& number) { return number.is_number_integer(); };
+  if (kind == "per_block") {
+    if (!size.is_array() || size.size() != 2 || !std::all_of(size.begin(), size.end(), whole)) return false;
+    value = PerBlock{size[0].get<int64_t>(), size[1].get<int64_t>()};
+    return true;
+  }
+  if (!whole(size)) return false;
+  if (kind == "per_channel") value = PerChannel{size.get<int64_t>()};
+  if (kind == "per_group") value = PerGroup{size.get<int64_t>()};
+  return kind == "per_channel" || kind == "per_group";
+}
+
 struct Writer {
   json out = json::object();
 
   void operator()(const char* name, const int64_t& value) { out[name] = value; }
   void operator()(const char* name, const bool& value) { out[name] = value; }
+  void operator()(const char* name, const double& value) { out[name] = value; }
   void operator()(const char* name, const std::vector<std::string>& value) { out[name] = value; }
-  void operator()(const char* name, const Granularity& value) {
-    const auto* channel = std::get_if<PerChannel>(&value);
-    out[name] = channel ? json{{"per_channel", channel->axis}} : json("per_tensor");
-  }
+  void operator()(const char* name, const Granularity& value) { out[name] = granularity_to_json(value); }
   template <typename Enum, size_t N>
   void operator()(const char* name, Enum value, const std::array<Word<Enum>, N>& words) {
     for (const auto& word : words) {
@@ -102,6 +141,11 @@ struct Reader {
     if (field && !field->is_boolean()) wrong(name, "true or false");
     if (field) value = field->get<bool>();
   }
+  void operator()(const char* name, double& value) {
+    const json* field = find(name);
+    if (field && !field->is_number()) wrong(name, "a number");
+    if (field) value = field->get<double>();
+  }
   void operator()(const char* name, std::vector<std::string>& value) {
     const json* field = find(name);
     if (!field) return;
@@ -112,15 +156,7 @@ struct Reader {
   }
   void operator()(const char* name, Granularity& value) {
     const json* field = find(name);
-    if (!field) return;
-    if (*field == "per_tensor") {
-      value = PerTensor{};
-    } else if (field->is_object() && field->size() == 1 && field->contains("per_channel") &&
-               field->at("per_channel").is_number_integer()) {
-      value = PerChannel{field->at("per_channel").get<int64_t>()};
-    } else {
-      wrong(name, "\"per_tensor\" or {\"per_channel\": axis}");
-    }
+    if (field && !granularity_from_json(*field, value)) wrong(name, kGranularities);
   }
   template <typename Enum, size_t N>
   void operator()(const char* name, Enum& value, const std::array<Word<Enum>, N>& words) {
@@ -181,8 +217,25 @@ void TensorRecipe::validate(const char* what) const {
   } catch (const Error& error) {
     fail("quant.Recipe", what, ": ", error.what());
   }
-  if (observer == ObserverKind::histogram && scheme.axis() >= 0) {
+  const bool searches = observer == ObserverKind::percentile || observer == ObserverKind::entropy ||
+                        observer == ObserverKind::mse;
+  if (observer == ObserverKind::histogram && !scheme.per_tensor()) {
     fail("quant.Recipe", "expected an observer for channels in ", what, ", got a histogram");
+  }
+  if (searches && !scheme.per_tensor() && !scheme.per_channel()) {
+    fail("quant.Recipe", "expected an observer of min and max in ", what, ' ', to_string(scheme.granularity),
+         ", got one that keeps a histogram");
+  }
+  if (!(averaging_constant > 0 && averaging_constant <= 1)) {
+    fail("quant.Recipe", "expected ", what, ".averaging_constant in (0, 1], got ", averaging_constant);
+  }
+  if (!(percentile > 0 && percentile <= 100)) {
+    fail("quant.Recipe", "expected ", what, ".percentile in (0, 100], got ", percentile);
+  }
+  if (observer == ObserverKind::fixed &&
+      !(std::isfinite(fixed_min) && std::isfinite(fixed_max) && fixed_min < fixed_max)) {
+    fail("quant.Recipe", "expected finite ", what, ".fixed_min < fixed_max, got ", fixed_min, " and ",
+         fixed_max);
   }
 }
 
@@ -201,9 +254,13 @@ Recipe Recipe::x86_int8() {
 void Recipe::validate() const {
   activation.validate("activation");
   weight.validate("weight");
-  if (activation.scheme.axis() >= 0) fail("quant.Recipe", "expected activation per tensor, got per channel");
-  if (weight.scheme.axis() > 0)
-    fail("quant.Recipe", "expected weight per channel of axis 0, got ", weight.scheme.axis());
+  if (!activation.scheme.per_tensor()) {
+    fail("quant.Recipe", "expected activation per tensor, got ", to_string(activation.scheme.granularity));
+  }
+  if (!weight.scheme.per_tensor() && weight.scheme.granularity != Granularity(PerChannel{0})) {
+    fail("quant.Recipe", "expected weight per tensor or per channel 0, got ",
+         to_string(weight.scheme.granularity));
+  }
   if (weight.scheme.mapping != Mapping::symmetric || !weight.scheme.is_signed) {
     fail("quant.Recipe", "expected weight signed and symmetric, got ", weight.scheme.to_string());
   }

@@ -10,12 +10,26 @@
 
 namespace ulp::quant {
 
-enum class ObserverKind : uint8_t { min_max, moving_average, histogram };
+/// How the bounds of what is represented are found; see observer.h, histogram_observer.h and
+/// calibration_observer.h.
+enum class ObserverKind : uint8_t {
+  min_max,
+  moving_average,
+  histogram,   ///< PyTorch's search; per tensor only
+  percentile,  ///< cuts the rarest values on both sides
+  entropy,     ///< least Kullback-Leibler divergence
+  mse,         ///< least mean squared error
+  fixed        ///< given bounds
+};
 
 /// How one kind of tensor is quantized.
 struct ULP_API TensorRecipe {
   Scheme scheme;
   ObserverKind observer = ObserverKind::min_max;
+  double averaging_constant = 0.01;         ///< of moving_average, in (0, 1]
+  double percentile = 99.99;                ///< of percentile, in (0, 100]: how much of the values is kept
+  double fixed_min = 0.0, fixed_max = 0.0;  ///< of fixed; fixed_min must be the smaller one
+  /// Throws ulp::Error naming `what` and the field.
   void validate(const char* what) const;
   bool operator==(const TensorRecipe&) const = default;
 };
@@ -37,10 +51,10 @@ struct ULP_API Recipe {
   /// True if a skip pattern matches this module path or a parent of it.
   bool skips(const std::string& module) const;
 
-  /// {"type": "ulp.quant.Recipe", "version": 1, ...}.
+  /// {"type": "ulp.quant.Recipe", "version": 2, ...}.
   std::string to_json() const;
-  /// Throws FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer
-  /// version.
+  /// Reads this version and older ones; fields that are missing keep the values of x86_int8(). Throws
+  /// FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer version.
   static Recipe from_json(const std::string& text);
   bool operator==(const Recipe&) const = default;
 };
@@ -48,6 +62,8 @@ struct ULP_API Recipe {
 /// True if the pattern matches the module's path or that of a parent; '*' matches any run of characters.
 ULP_API bool matches_module(const std::string& pattern, const std::string& module);
 
-inline constexpr int kRecipeVersion = 1;
+/// 2: observers by percentile, entropy, mse and fixed bounds with their parameters; groups, tokens and
+/// blocks.
+inline constexpr int kRecipeVersion = 2;
 
 }  // namespace ulp::quant

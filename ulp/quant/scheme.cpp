@@ -42,8 +42,11 @@ at::ScalarType Scheme::dtype() const {
 }
 
 int64_t Scheme::axis() const {
-  const auto* channel = std::get_if<PerChannel>(&granularity);
-  return channel ? channel->axis : -1;
+  if (per_tensor()) return -1;
+  if (!per_channel()) {
+    fail("quant.Scheme", "expected a scheme per tensor or per channel, got ", to_string());
+  }
+  return std::get<PerChannel>(granularity).axis;
 }
 
 void Scheme::validate() const {
@@ -51,18 +54,28 @@ void Scheme::validate() const {
   if (!is_signed && range == Range::restricted) {
     fail("quant.Scheme", "expected the full range with unsigned codes, got restricted");
   }
-  if (std::holds_alternative<PerChannel>(granularity) && axis() < 0) {
-    fail("quant.Scheme", "expected a channel axis >= 0, got ", axis());
-  }
+  quant::validate(granularity);
 }
 
 std::string Scheme::to_string() const {
   std::ostringstream text;
   text << (is_signed ? 's' : 'u') << bits << (mapping == Mapping::affine ? " affine" : " symmetric");
   if (range == Range::restricted) text << " restricted";
-  text << (axis() < 0 ? " per tensor" : " per channel");
-  if (axis() >= 0) text << ' ' << axis();
+  text << ' ' << quant::to_string(granularity);
   return text.str();
+}
+
+ScaleZero choose_scale_zero(float min, float max, const Scheme& scheme) {
+  const auto qmin = static_cast<float>(scheme.qmin()), qmax = static_cast<float>(scheme.qmax());
+  const float low = std::min(min, 0.0F), high = std::max(max, 0.0F);
+  if (scheme.mapping == Mapping::symmetric) {
+    return {std::max(std::max(-low, high) / ((qmax - qmin) / 2), kSmallestScale),
+            symmetric_zero_point(scheme)};
+  }
+  // A range wider than FLT_MAX would make the scale infinite and every value 0 or NaN.
+  const float s =
+      std::min(std::max((high - low) / (qmax - qmin), kSmallestScale), std::numeric_limits<float>::max());
+  return {s, static_cast<int32_t>(std::clamp(qmin - std::nearbyint(low / s), qmin, qmax))};
 }
 
 QParams choose_qparams(const at::Tensor& min, const at::Tensor& max, const Scheme& scheme) {
@@ -71,30 +84,22 @@ QParams choose_qparams(const at::Tensor& min, const at::Tensor& max, const Schem
     fail("quant.choose_qparams", "expected min and max of one shape, got ", min.sizes(), " and ",
          max.sizes());
   }
-  const at::Tensor lows = min.detach().reshape(-1).to(at::kCPU, at::kFloat).contiguous();
-  const at::Tensor highs = max.detach().reshape(-1).to(at::kCPU, at::kFloat).contiguous();
-  if (scheme.axis() < 0 && lows.numel() != 1) {
+  // A bound without dimension is one scale, too.
+  const bool flat = scheme.per_tensor() || scheme.per_channel();
+  const std::vector<int64_t> shape = flat ? std::vector<int64_t>{min.numel()} : min.sizes().vec();
+  const at::Tensor lows = min.detach().reshape(shape).to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor highs = max.detach().reshape(shape).to(at::kCPU, at::kFloat).contiguous();
+  if (scheme.per_tensor() && lows.numel() != 1) {
     fail("quant.choose_qparams", "expected one min and max for a whole tensor, got ", lows.numel());
   }
   at::Tensor scale = at::empty_like(lows);
   at::Tensor zero_point = at::empty(lows.sizes(), at::kInt);
-  const auto qmin = static_cast<float>(scheme.qmin()), qmax = static_cast<float>(scheme.qmax());
   for (int64_t c = 0; c < lows.numel(); ++c) {
-    check_bounds(lows.const_data_ptr<float>()[c], highs.const_data_ptr<float>()[c], c);
-    const float low = std::min(lows.const_data_ptr<float>()[c], 0.0F);
-    const float high = std::max(highs.const_data_ptr<float>()[c], 0.0F);
-    float s = 0;
-    float z = 0;
-    if (scheme.mapping == Mapping::symmetric) {
-      s = std::max(std::max(-low, high) / ((qmax - qmin) / 2), kSmallestScale);
-      z = static_cast<float>(symmetric_zero_point(scheme));
-    } else {
-      // A range wider than FLT_MAX would make the scale infinite and every value 0 or NaN.
-      s = std::min(std::max((high - low) / (qmax - qmin), kSmallestScale), std::numeric_limits<float>::max());
-      z = std::clamp(qmin - std::nearbyint(low / s), qmin, qmax);
-    }
-    scale.mutable_data_ptr<float>()[c] = s;
-    zero_point.mutable_data_ptr<int32_t>()[c] = static_cast<int32_t>(z);
+    const float low = lows.const_data_ptr<float>()[c], high = highs.const_data_ptr<float>()[c];
+    check_bounds(low, high, c);
+    const ScaleZero chosen = choose_scale_zero(low, high, scheme);
+    scale.mutable_data_ptr<float>()[c] = chosen.scale;
+    zero_point.mutable_data_ptr<int32_t>()[c] = chosen.zero_point;
   }
   return {scale.to(min.device()), zero_point.to(min.device()), scheme};
 }

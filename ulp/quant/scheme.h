@@ -5,22 +5,11 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 
 #include "ulp/base/export.h"
+#include "ulp/quant/granularity.h"
 
 namespace ulp::quant {
-
-/// One scale and zero point for the whole tensor.
-struct PerTensor {
-  bool operator==(const PerTensor&) const = default;
-};
-/// One scale and zero point for each index of dimension `axis`.
-struct PerChannel {
-  int64_t axis = 0;
-  bool operator==(const PerChannel&) const = default;
-};
-using Granularity = std::variant<PerTensor, PerChannel>;
 
 enum class Mapping : uint8_t {
   symmetric,  ///< zero_point fixed: 0 (signed) or the middle code (unsigned)
@@ -43,27 +32,40 @@ struct ULP_API Scheme {
   int64_t qmax() const;
   /// at::kChar or at::kByte.
   at::ScalarType dtype() const;
+  bool per_tensor() const { return std::holds_alternative<PerTensor>(granularity); }
+  bool per_channel() const { return std::holds_alternative<PerChannel>(granularity); }
   /// The channel dimension, or -1 for one scale in the whole tensor; as the `axis` of the ulp:: operators.
+  /// Throws ulp::Error for the granularities that these operators do not know.
   int64_t axis() const;
-  /// Throws ulp::Error for bits outside 2..8, a negative axis, or a restricted range of unsigned codes.
+  /// Throws ulp::Error for bits outside 2..8, a bad granularity, or a restricted range of unsigned codes.
   void validate() const;
-  /// "u8 affine per tensor", "s8 symmetric restricted per channel 0".
+  /// "u8 affine per tensor", "s8 symmetric restricted per channel 0", "s4 symmetric per group 32".
   std::string to_string() const;
   bool operator==(const Scheme&) const = default;
 };
 
 /// The parameters of one tensor: x ~ (q - zero_point) * scale.
 struct QParams {
-  at::Tensor scale;       ///< f32, [1] or [channels]
+  at::Tensor scale;       ///< f32, of scale_shape(): [1] per tensor, [channels] per channel
   at::Tensor zero_point;  ///< i32, as scale
   Scheme scheme;
   int64_t axis() const { return scheme.axis(); }
 };
 
-/// Scale and zero point for values in [min, max] (f32, one element or one per channel), bit for bit as
-/// PyTorch's observers choose them: the range is widened to include 0 and the scale is at least 2^-23.
+/// Scale and zero point of one part of a tensor.
+struct ScaleZero {
+  float scale = 1;
+  int32_t zero_point = 0;
+};
+
+/// Scale and zero point for values in [min, max], bit for bit as PyTorch's observers choose them: the range
+/// is widened to include 0 and the scale is at least 2^-23.
 ///   affine:    s = (max - min) / (qmax - qmin), z = clamp(qmin - round(min / s), qmin, qmax)
 ///   symmetric: s = max(|min|, |max|) / ((qmax - qmin) / 2), z = 0 signed, 2^(bits-1) unsigned
+/// Bounds must be finite and ordered.
+ULP_API ScaleZero choose_scale_zero(float min, float max, const Scheme& scheme);
+
+/// The same for tensors of bounds (f32): one element, one per channel, or of the granularity's scale_shape().
 /// Throws ulp::Error for a NaN or infinite bound, or a min above its max.
 ULP_API QParams choose_qparams(const at::Tensor& min, const at::Tensor& max, const Scheme& scheme);
 
