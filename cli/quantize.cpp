@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "cli/quantize_explain.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/lower.h"
 #include "ulp/train/data.h"
@@ -24,6 +25,7 @@ struct Flags : CommonFlags {
   int64_t samples = 1000;
   bool verbose = false;
   ScriptShape shape;
+  ExplainFlags explain;
 };
 
 quant::Recipe read_recipe(const std::string& path) {
@@ -36,6 +38,9 @@ quant::Recipe read_recipe(const std::string& path) {
 }
 
 void run(const Flags& flags) {
+  if (flags.explain.asked()) return flags.explain.run(flags);
+  if (flags.model.empty()) throw CLI::RequiredError("model");
+  if (flags.out.empty()) throw CLI::RequiredError("--out");
   apply(flags);
   check_writable(flags.out);
   const quant::Recipe recipe = read_recipe(flags.recipe);
@@ -63,10 +68,11 @@ void add_quantize(CLI::App& app) {
   CLI::App* command =
       add_command(app, "quantize", "Calibrate a trained model and turn it into an int8 engine file",
                   "  ulp quantize model.safetensors --out model.int8.ulp\n"
-                  "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n",
+                  "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"
+                  "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
-  command->add_option("model", flags->model, "A file of `ulp train`, or a TorchScript file")->required();
-  command->add_option("-o,--out", flags->out, "Engine file to write")->required();
+  command->add_option("model", flags->model, "A file of `ulp train`, or a TorchScript file");
+  command->add_option("-o,--out", flags->out, "Engine file to write");
   command->add_option("--recipe", flags->recipe, "Recipe as JSON (default: x86_int8)");
   add_data_option(*command, flags->data);
   command->add_option("--samples", flags->samples, "Training images to calibrate with")
@@ -74,6 +80,7 @@ void add_quantize(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("-v,--verbose", flags->verbose, "Say what was quantized, and what not and why");
   flags->shape.add_to(*command);
+  flags->explain.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
 
