@@ -95,7 +95,7 @@ TEST(FormatRange, HeadroomIsInBinades) {
 
 TEST(FormatRange, AdvisesTheLargestScaleThatLeavesTheMargin) {
   const FormatRange range(formats::find("fp16"));
-  const auto stats = count({1e-3F, 1e-12F}, range);
+  const auto stats = count({1e-3F, 1e-20F}, range);
   const int advised = range.advise(stats, 2);
   EXPECT_LE(1e-3 * std::ldexp(1.0, advised), 65504.0 / 4);
   EXPECT_GT(1e-3 * std::ldexp(1.0, advised + 1), 65504.0 / 4);

@@ -59,8 +59,12 @@ std::pair<at::Tensor, at::Tensor> moments(torch::optim::Optimizer& optimizer, co
 
 class AgainstLibTorch : public ::testing::TestWithParam<Pair> {};
 
+/// LibTorch's square root is MKL's, whose last bit is wrong in one of six values; ours is exact. All else is
+/// bit for bit the same.
+constexpr double kUlpOfRoot = 2;
+
 // Both start every step from the same bits, so that one step's difference is measured.
-TEST_P(AgainstLibTorch, EveryStepIsWithinOneUlp) {
+TEST_P(AgainstLibTorch, EveryStepIsTheirs) {
   Tensors ours = make_parameters(), theirs = copies(ours);
   FusedOptimizer fused(ours, GetParam().rule);
   const auto reference = GetParam().libtorch(theirs);
@@ -73,7 +77,9 @@ TEST_P(AgainstLibTorch, EveryStepIsWithinOneUlp) {
     reference->step();
     for (size_t i = 0; i + 1 < ours.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << "step " << step << " parameter " << i);
-      EXPECT_LE(distance_in_ulp(ours[i], theirs[i], before[i]), 1);
+      const at::Tensor largest = torch::maximum(before[i].abs(), (ours[i] - before[i]).abs());
+      const bool adam = !std::holds_alternative<SgdRule>(GetParam().rule);
+      EXPECT_LE(distance_in_ulp(ours[i], theirs[i], largest), adam ? kUlpOfRoot : 0);
       EXPECT_FALSE(ours[i].numel() > 0 && torch::equal(ours[i], before[i]));
       theirs[i].copy_(ours[i]);
       if (reference->state().empty()) continue;  // SGD without momentum
@@ -81,11 +87,11 @@ TEST_P(AgainstLibTorch, EveryStepIsWithinOneUlp) {
       FusedParamState& state = state_of(fused, ours[i]);
       const at::Tensor own = state.momentum_buffer.defined() ? state.momentum_buffer : state.exp_avg;
       if (first.defined()) {
-        EXPECT_LE(distance_in_ulp(own, first, ours[i].grad()), 1);
+        EXPECT_TRUE(torch::equal(own, first));
         first.copy_(own);
       }
       if (second.defined()) {
-        EXPECT_LE(distance_in_ulp(state.exp_avg_sq, second, second), 1);
+        EXPECT_TRUE(torch::equal(state.exp_avg_sq, second));
         second.copy_(state.exp_avg_sq);
       }
     }

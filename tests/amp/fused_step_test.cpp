@@ -28,6 +28,7 @@ double norm_of(const Tensors& parameters) {
 }
 
 TEST_F(FusedStep, EqualsUnscaleClipAndStepOneAfterTheOther) {
+  const Tensors before = copies(parameters_);
   Tensors theirs = copies(parameters_);
   torch::optim::AdamW reference(theirs, torch::optim::AdamWOptions(0.01));
   FusedOptimizer separate(copies(parameters_), AdamWRule{.lr = 0.01});
@@ -53,7 +54,10 @@ TEST_F(FusedStep, EqualsUnscaleClipAndStepOneAfterTheOther) {
   separate.step();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     EXPECT_TRUE(torch::equal(parameters_[i], apart[i])) << i;
-    EXPECT_LE(distance_in_ulp(parameters_[i].detach(), theirs[i].detach(), apart[i].detach()), 1) << i;
+    // LibTorch's norm is rounded to fp32 on the way, and its square root is not exact.
+    const at::Tensor update = (parameters_[i] - before[i]).detach().abs();
+    const at::Tensor largest = torch::maximum(before[i].detach().abs(), update);
+    EXPECT_LE(distance_in_ulp(parameters_[i].detach(), theirs[i].detach(), largest), 2) << i;
   }
   scaler_.update();
   EXPECT_EQ(scaler_.growth_tracker(), 1);

@@ -96,7 +96,7 @@ TEST(WatchNonFinite, NamesAnOverflowInAModuleOfItsOwn) {
   NumericsWatch watch(*net);
   const auto found = find(watch, [&] { return net(ones_with(2, 0, -1e30)); });
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->place.op, "aten::linear");
+  EXPECT_EQ(found->place.op, "aten::matmul");
   EXPECT_EQ(found->place.path, "stage.block.first");
   EXPECT_EQ(found->index, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(found->value, -kInf);
@@ -143,7 +143,7 @@ TEST(WatchNonFinite, SaysWhenTheInputsWereToBlame) {
   const auto found = find(watch, [&] { return net(ones_with(0, 1, kInf)); });
   ASSERT_TRUE(found);
   // Infinity times the zeros of the weight: a NaN where there was none, but not from finite values.
-  EXPECT_EQ(found->place.op, "aten::linear");
+  EXPECT_EQ(found->place.op, "aten::matmul");
   EXPECT_FALSE(found->inputs_finite);
   EXPECT_NE(found->describe().find("its inputs were not finite"), std::string::npos);
 }

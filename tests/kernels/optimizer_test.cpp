@@ -169,14 +169,14 @@ struct Arrays {
 /// The definitions of UpdateKind, one element at a time.
 float updated(const UpdateStep& s, float g, float p, float& m, float& v) {
   if (s.kind == UpdateKind::adamw) p = p * s.decay;
-  if (s.kind != UpdateKind::adamw && s.weight_decay != 0) g = g + s.weight_decay * p;
-  if (s.kind == UpdateKind::sgd) return p + s.negative_lr * g;
+  if (s.kind != UpdateKind::adamw && s.weight_decay != 0) g = std::fma(p, s.weight_decay, g);
+  if (s.kind == UpdateKind::sgd) return std::fma(g, s.negative_lr, p);
   if (s.kind == UpdateKind::sgd_momentum) {
-    m = s.first_step ? g : s.momentum * m + s.one_minus_dampening * g;
-    return p + s.negative_lr * (s.nesterov ? g + s.momentum * m : m);
+    m = s.first_step ? g : std::fma(g, s.one_minus_dampening, s.momentum * m);
+    return std::fma(s.nesterov ? std::fma(m, s.momentum, g) : m, s.negative_lr, p);
   }
-  m = s.beta1 * m + s.one_minus_beta1 * g;
-  v = s.beta2 * v + s.one_minus_beta2 * g * g;
+  m = std::fma(g, s.one_minus_beta1, s.beta1 * m);
+  v = std::fma(s.one_minus_beta2 * g, g, s.beta2 * v);
   return p + s.negative_step_size * m / (std::sqrt(v) / s.sqrt_correction2 + s.eps);
 }
 

@@ -21,11 +21,12 @@ const amp::WatchSummary& watched() {
   if (!watch.summary().steps.empty()) return watch.summary();
   const at::Tensor gradient = torch::exp2(-torch::arange(1, 31)).to(at::kFloat).repeat({2, 1});
   const auto run = [&](double scale, amp::StepResult result) {
-    auto step = watch.begin_step(scale);
-    (void)torch::relu(layer(torch::ones({3, 30})));
+    const at::Tensor x = torch::ones({3, 30});
     layer->weight.mutable_grad() = gradient * scale;
     layer->bias.mutable_grad() = torch::zeros({2});
     if (result == amp::StepResult::skipped_nonfinite) layer->bias.mutable_grad()[1] = INFINITY;
+    auto step = watch.begin_step(scale);
+    (void)torch::relu(layer(x));
     step.gradients();
     step.end(result);
   };

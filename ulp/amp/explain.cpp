@@ -179,6 +179,9 @@ std::string reason(const Call& call) {
       return "not listed: follows its inputs";
     case Cast::widest:
       return "widest list: promotes";
+    case Cast::fp32_set_opt_dtype:
+      if (computed_in(call) != at::kFloat) return "asked for its own dtype: left alone";
+      [[fallthrough]];
     default:
       return std::string(cast_name(call.rule.cast)) + " list";
   }

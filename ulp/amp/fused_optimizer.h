@@ -44,8 +44,9 @@ struct ULP_API FusedGroup {
 /// schedulers, io::save_checkpoint), or through fused_step(), which takes unscaling, the check for inf and
 /// NaN, and clipping into the same loop.
 ///
-/// The arithmetic is fp32 in the order of LibTorch's C++ optimizers, without fused multiply-adds; the bits do
-/// not depend on the instruction set or the number of threads.
+/// The arithmetic is fp32 in the order of LibTorch's C++ optimizers, multiply-adds fused where theirs are:
+/// the same bits but for the square root of Adam, which is exact here. They do not depend on the instruction
+/// set or the number of threads.
 ///
 /// Parameters: fp32, bf16 or fp16 leaves on the CPU, dense in memory (any order of dimensions, channels_last
 /// too); anything else is an error. Gradients: dense; a gradient laid out otherwise than its parameter is

@@ -1,8 +1,8 @@
 // The two passes of an optimizer step over many tensors at once: the norm of the gradients, and the update.
 //
-// Everything is computed in fp32, one rounding an operation, in the order of LibTorch's C++ optimizers
-// (torch/csrc/api/src/optim/{sgd,adam,adamw}.cpp): every instruction set and every number of threads gives
-// the same bits.
+// Everything is computed in fp32, in the order of LibTorch's C++ optimizers
+// (torch/csrc/api/src/optim/{sgd,adam,adamw}.cpp) and with multiply-adds fused where its loops fuse them:
+// every instruction set and every number of threads gives the same bits.
 #pragma once
 
 #include <cstdint>

@@ -108,27 +108,32 @@ struct StoreBf16Kahan {
   static constexpr bool kReadsParameter = true, kMaster = true, kRandom = false;
 };
 
+/// a * b + c in one rounding, at the places where LibTorch's loops have it.
+inline float fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+
 /// The rules of UpdateKind: `next` changes the gradient, the weight and the state of one element.
 struct Sgd {
   static constexpr bool kFirst = false, kSecond = false;
   static float next(const UpdateStep& s, float g, float p, float&, float&) {
-    g = s.weight_decay != 0 ? g + s.weight_decay * p : g;
-    return p + s.negative_lr * g;
+    g = s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g;
+    return fma(g, s.negative_lr, p);
   }
 };
 struct SgdMomentum {
   static constexpr bool kFirst = true, kSecond = false;
   static float next(const UpdateStep& s, float g, float p, float& m, float&) {
-    g = s.weight_decay != 0 ? g + s.weight_decay * p : g;
-    m = s.first_step ? g : s.momentum * m + s.one_minus_dampening * g;
-    return p + s.negative_lr * (s.nesterov ? g + s.momentum * m : m);
+    g = s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g;
+    m = s.first_step ? g : fma(g, s.one_minus_dampening, s.momentum * m);
+    return fma(s.nesterov ? fma(m, s.momentum, g) : m, s.negative_lr, p);
   }
 };
 struct AdamW {
   static constexpr bool kFirst = true, kSecond = true;
   static float moments(const UpdateStep& s, float g, float p, float& m, float& v) {
-    m = s.beta1 * m + s.one_minus_beta1 * g;
-    v = s.beta2 * v + (s.one_minus_beta2 * g) * g;
+    m = fma(g, s.one_minus_beta1, s.beta1 * m);
+    v = fma(s.one_minus_beta2 * g, g, s.beta2 * v);
     return p + s.negative_step_size * m / (__builtin_sqrtf(v) / s.sqrt_correction2 + s.eps);
   }
   static float next(const UpdateStep& s, float g, float p, float& m, float& v) {
@@ -137,7 +142,7 @@ struct AdamW {
 };
 struct Adam : AdamW {
   static float next(const UpdateStep& s, float g, float p, float& m, float& v) {
-    return moments(s, s.weight_decay != 0 ? g + s.weight_decay * p : g, p, m, v);
+    return moments(s, s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g, p, m, v);
   }
 };
 

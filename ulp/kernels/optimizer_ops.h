@@ -23,7 +23,8 @@ enum class WeightStore : uint8_t {
 };
 constexpr int kWeightStores = 6;
 
-/// The update of one element, g being the finished gradient and p the weight.
+/// The update of one element, g being the finished gradient and p the weight; a product that is added to is
+/// not rounded (fma).
 enum class UpdateKind : uint8_t {
   sgd,           ///< g += weight_decay p; p += -lr g
   sgd_momentum,  ///< g as above; m = first_step ? g : momentum m + one_minus_dampening g;
