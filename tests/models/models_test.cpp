@@ -2,14 +2,16 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "ulp/base/error.h"
+#include "ulp/models/googlenet.h"
+#include "ulp/models/inception_v3.h"
 #include "ulp/models/lenet5.h"
 #include "ulp/models/mlp.h"
 #include "ulp/models/mobilenet_v2.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/resnet.h"
+#include "ulp/models/shufflenet_v2.h"
 #include "ulp/models/unet.h"
 
 namespace {
@@ -23,43 +25,14 @@ int64_t parameter_count(const ImageModel& model) {
   return count;
 }
 
-std::string line(const std::string& name, const torch::Tensor& tensor) {
-  std::string text = name + ' ';
-  for (int64_t i = 0; i < tensor.dim(); ++i) text.append(i ? "x" : "").append(std::to_string(tensor.size(i)));
-  return tensor.dim() == 0 ? text + '-' : text;
-}
-
-/// The golden list, split into parameters and buffers, each in torchvision's order.
-void read_golden(const std::string& model, std::vector<std::string>& parameters,
-                 std::vector<std::string>& buffers) {
-  std::ifstream file(ULP_SOURCE_DIR "/tests/golden/torchvision_names/" + model + ".txt");
-  ASSERT_TRUE(file) << "run tests/golden/make_names.py";
-  for (std::string text; std::getline(file, text);) {
-    const bool buffer =
-        text.find(".running_") != std::string::npos || text.find(".num_batches") != std::string::npos;
-    (buffer ? buffers : parameters).push_back(text);
-  }
-}
-
-class TorchvisionNames : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(TorchvisionNames, NamesShapesAndOrderAreTorchvisions) {
-  const auto model = make_model(GetParam(), {.in_channels = 3, .num_classes = 1000, .image_size = 224});
-  std::vector<std::string> expected_parameters, expected_buffers, parameters, buffers;
-  read_golden(GetParam(), expected_parameters, expected_buffers);
-  for (const auto& item : model->named_parameters()) parameters.push_back(line(item.key(), item.value()));
-  for (const auto& item : model->named_buffers()) buffers.push_back(line(item.key(), item.value()));
-  EXPECT_EQ(parameters, expected_parameters);
-  EXPECT_EQ(buffers, expected_buffers);
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, TorchvisionNames, ::testing::Values("resnet18", "resnet50", "mobilenet_v2"),
-                         [](const auto& info) { return std::string(info.param); });
-
 TEST(Models, ParameterCountsAreThoseOfThePapersCode) {
   EXPECT_EQ(parameter_count(*ulp::models::make_resnet18()), 11'689'512);
   EXPECT_EQ(parameter_count(*ulp::models::make_resnet50()), 25'557'032);
   EXPECT_EQ(parameter_count(*ulp::models::make_mobilenet_v2()), 3'504'872);
+  EXPECT_EQ(parameter_count(*ulp::models::make_resnext50_32x4d()), 25'028'904);
+  EXPECT_EQ(parameter_count(*ulp::models::make_googlenet({.aux_logits = false})), 6'624'904);
+  EXPECT_EQ(parameter_count(*ulp::models::make_inception_v3()), 27'161'264);
+  EXPECT_EQ(parameter_count(*ulp::models::make_shufflenet_v2_x1_0()), 2'278'604);
   EXPECT_EQ(parameter_count(*ulp::models::make_resnet20()), 272'474);
   EXPECT_EQ(parameter_count(*ulp::models::make_lenet5()), 61'706);
   EXPECT_EQ(parameter_count(*ulp::models::make_unet(ulp::models::UNetOptions::spell())), 7'703'497);
@@ -128,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(ulp::models::mo
 
 TEST(Models, NamesAreSortedAndAnUnknownOneIsAnErrorThatListsThem) {
   const auto names = ulp::models::model_names();
-  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.size(), 12u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   try {
     make_model("resnet21");
@@ -166,6 +139,15 @@ TEST(Models, LargeInputsTakeTheStridedStem) {
   const auto small = make_model("resnet18", {.image_size = 32})->named_parameters();
   EXPECT_EQ(large["conv1.weight"].size(2), 7);
   EXPECT_EQ(small["conv1.weight"].size(2), 3);
+}
+
+TEST(Models, AuxiliaryLogitsNeedTheirClassifiersAndLargeImages) {
+  const auto images = torch::zeros({2, 3, 64, 64});
+  const auto without = ulp::models::make_googlenet({.num_classes = 4, .aux_logits = false});
+  EXPECT_THROW(without->forward_with_aux(images), ulp::Error);
+  const auto inception = ulp::models::make_inception_v3({.num_classes = 4});
+  EXPECT_THROW(inception->forward(images), ulp::Error);
+  EXPECT_THROW(inception->forward_with_aux(torch::zeros({2, 3, 75, 75})), ulp::Error);
 }
 
 TEST(Models, UNetRefusesSizesItCannotHalve) {

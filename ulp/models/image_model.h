@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <vector>
+
 #include "ulp/base/export.h"
 
 namespace ulp::models {
@@ -14,6 +16,20 @@ class ULP_API ImageModel : public torch::nn::Module {
  public:
   ~ImageModel() override;
   virtual at::Tensor forward(at::Tensor images) = 0;
+};
+
+/// What a network with auxiliary classifiers says in training.
+struct AuxLogits {
+  at::Tensor logits;
+  std::vector<at::Tensor> auxiliary;  ///< (N, num_classes) each, from the input's side to the output's
+};
+
+/// A network with auxiliary classifiers, which only training uses: the loss is that of the logits plus a
+/// share of each auxiliary one's. forward() never runs them, so that one graph serves training and inference.
+class ULP_API AuxImageModel : public ImageModel {
+ public:
+  /// forward() and the auxiliary classifiers, in either mode. Throws Error if it was made without them.
+  virtual AuxLogits forward_with_aux(at::Tensor images) = 0;
 };
 
 /// Lays the weights of convolutions out in NHWC order, which LibTorch's CPU kernels like best. Optimizers

@@ -25,6 +25,30 @@ Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t gro
                     .bias(false));
 }
 
+BasicConv2dImpl::BasicConv2dImpl(int64_t in, int64_t out, Size kernel, int64_t stride)
+    : BasicConv2dImpl(in, out, kernel, stride, Size({((*kernel)[0] - 1) / 2, ((*kernel)[1] - 1) / 2})) {}
+
+BasicConv2dImpl::BasicConv2dImpl(int64_t in, int64_t out, Size kernel, int64_t stride, Size padding) {
+  const auto options = torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(padding).bias(false);
+  conv = register_module("conv", Conv2d(options));
+  bn = register_module("bn", torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(out).eps(0.001)));
+}
+
+at::Tensor BasicConv2dImpl::forward(const at::Tensor& x) {
+  return bn(conv(x)).relu_();
+}
+
+void init_normal(torch::nn::Module& model, double deviation) {
+  torch::NoGradGuard no_grad;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (auto* layer = dynamic_cast<torch::nn::Conv2dImpl*>(module.get())) {
+      layer->weight.normal_(0.0, deviation);
+    } else if (auto* linear = dynamic_cast<torch::nn::LinearImpl*>(module.get())) {
+      linear->weight.normal_(0.0, deviation);
+    }
+  }
+}
+
 void init_like_torchvision(torch::nn::Module& model) {
   torch::NoGradGuard no_grad;
   for (const auto& module : model.modules(/*include_self=*/false)) {

@@ -4,11 +4,14 @@
 #include <map>
 
 #include "ulp/base/error.h"
+#include "ulp/models/googlenet.h"
+#include "ulp/models/inception_v3.h"
 #include "ulp/models/layers.h"
 #include "ulp/models/lenet5.h"
 #include "ulp/models/mlp.h"
 #include "ulp/models/mobilenet_v2.h"
 #include "ulp/models/resnet.h"
+#include "ulp/models/shufflenet_v2.h"
 #include "ulp/models/unet.h"
 
 namespace ulp::models {
@@ -58,6 +61,30 @@ const std::map<std::string, Maker>& makers() {
       {"resnet50",
        [](const ModelOptions& o) {
          return make_resnet50({o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput});
+       }},
+      {"resnext50_32x4d",
+       [](const ModelOptions& o) {
+         return make_resnext50_32x4d(
+             {o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput});
+       }},
+      {"googlenet",
+       [](const ModelOptions& o) {
+         return make_googlenet({.in_channels = o.in_channels,
+                                .num_classes = o.num_classes,
+                                .aux_logits = false,
+                                .small_input = o.image_size < kSmallInput});
+       }},
+      {"inception_v3",
+       [](const ModelOptions& o) {
+         return make_inception_v3({.in_channels = o.in_channels,
+                                   .num_classes = o.num_classes,
+                                   .aux_logits = false,
+                                   .small_input = o.image_size < kInceptionV3SmallestSide});
+       }},
+      {"shufflenet_v2_x1_0",
+       [](const ModelOptions& o) {
+         return make_shufflenet_v2_x1_0(
+             {o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput});
        }},
       {"mobilenet_v2",
        [](const ModelOptions& o) {

@@ -10,7 +10,7 @@
 namespace ulp::models {
 
 /// What a network must know of the data. Networks of the ImageNet kind take their small-input form below 64
-/// pixels.
+/// pixels (inception_v3: below 75).
 struct ModelOptions {
   int64_t in_channels = 3;
   int64_t num_classes = 10;
@@ -18,10 +18,11 @@ struct ModelOptions {
 };
 
 /// Throws Error for a name that model_names() does not list, and for options the network cannot have.
+/// googlenet and inception_v3 come without their auxiliary classifiers, which forward() does not use.
 ULP_API std::shared_ptr<ImageModel> make_model(const std::string& name, const ModelOptions& options = {});
 
-/// Sorted: lenet5, mlp, mobilenet_v2, resnet14 (resnet20's form, wide and early halved: the demo's),
-/// resnet18, resnet20, resnet50, unet.
+/// Sorted: googlenet, inception_v3, lenet5, mlp, mobilenet_v2, resnet14 (resnet20's form, wide and early
+/// halved: the demo's), resnet18, resnet20, resnet50, resnext50_32x4d, shufflenet_v2_x1_0, unet.
 ULP_API std::vector<std::string> model_names();
 
 }  // namespace ulp::models

@@ -15,11 +15,20 @@ torch::nn::Sequential projection(int64_t in, int64_t out, int64_t stride) {
   return torch::nn::Sequential(conv(in, out, 1, stride), BatchNorm2d(out));
 }
 
+struct Plan {
+  std::string name;
+  int64_t in_channels, num_classes;
+  int64_t stem_kernel, stem_stride;
+  bool stem_pool;
+  std::vector<int64_t> widths, blocks;
+  int64_t groups = 1, group_width = 64;  // of a bottleneck's 3x3 convolution, for a stage width of 64
+};
+
 class BasicBlockImpl : public torch::nn::Module {
  public:
   static constexpr int64_t kExpansion = 1;
 
-  BasicBlockImpl(int64_t in, int64_t width, int64_t stride) {
+  BasicBlockImpl(int64_t in, int64_t width, int64_t stride, const Plan&) {
     conv1 = register_module("conv1", conv(in, width, 3, stride));
     bn1 = register_module("bn1", BatchNorm2d(width));
     conv2 = register_module("conv2", conv(width, width, 3));
@@ -45,13 +54,13 @@ class BottleneckImpl : public torch::nn::Module {
  public:
   static constexpr int64_t kExpansion = 4;
 
-  BottleneckImpl(int64_t in, int64_t width, int64_t stride) {
-    const int64_t out = width * kExpansion;
-    conv1 = register_module("conv1", conv(in, width, 1));
-    bn1 = register_module("bn1", BatchNorm2d(width));
-    conv2 = register_module("conv2", conv(width, width, 3, stride));
-    bn2 = register_module("bn2", BatchNorm2d(width));
-    conv3 = register_module("conv3", conv(width, out, 1));
+  BottleneckImpl(int64_t in, int64_t width, int64_t stride, const Plan& plan) {
+    const int64_t out = width * kExpansion, inner = width * plan.group_width / 64 * plan.groups;
+    conv1 = register_module("conv1", conv(in, inner, 1));
+    bn1 = register_module("bn1", BatchNorm2d(inner));
+    conv2 = register_module("conv2", conv(inner, inner, 3, stride, plan.groups));
+    bn2 = register_module("bn2", BatchNorm2d(inner));
+    conv3 = register_module("conv3", conv(inner, out, 1));
     bn3 = register_module("bn3", BatchNorm2d(out));
     downsample = projection(in, out, stride);
     if (!downsample.is_empty()) register_module("downsample", downsample);
@@ -71,14 +80,6 @@ class BottleneckImpl : public torch::nn::Module {
   torch::nn::Sequential downsample{nullptr};
 };
 
-struct Plan {
-  std::string name;
-  int64_t in_channels, num_classes;
-  int64_t stem_kernel, stem_stride;
-  bool stem_pool;
-  std::vector<int64_t> widths, blocks;
-};
-
 template <typename Block>
 class ResNet final : public ImageModel {
  public:
@@ -91,7 +92,7 @@ class ResNet final : public ImageModel {
       torch::nn::Sequential layer;
       for (int64_t block = 0; block < plan.blocks[stage]; ++block) {
         const int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-        layer->push_back(std::make_shared<Block>(channels, plan.widths[stage], stride));
+        layer->push_back(std::make_shared<Block>(channels, plan.widths[stage], stride, plan));
         channels = plan.widths[stage] * Block::kExpansion;
       }
       stages_.push_back(register_module("layer" + std::to_string(stage + 1), layer));
@@ -134,6 +135,13 @@ std::shared_ptr<ImageModel> make_resnet18(const ResNetOptions& options) {
 
 std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options) {
   return std::make_shared<ResNet<BottleneckImpl>>(imagenet_plan("resnet50", options, {3, 4, 6, 3}));
+}
+
+std::shared_ptr<ImageModel> make_resnext50_32x4d(const ResNetOptions& options) {
+  Plan plan = imagenet_plan("resnext50_32x4d", options, {3, 4, 6, 3});
+  plan.groups = 32;
+  plan.group_width = 4;
+  return std::make_shared<ResNet<BottleneckImpl>>(plan);
 }
 
 std::shared_ptr<ImageModel> make_resnet20(const ResNet20Options& options) {

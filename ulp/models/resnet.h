@@ -1,5 +1,6 @@
-// Residual networks (He et al. 2015, "Deep residual learning for image recognition"): the ImageNet form with
-// torchvision's layers and names, and the small form for 32x32 images.
+// Residual networks (He et al. 2015, "Deep residual learning for image recognition"; Xie et al. 2017,
+// "Aggregated residual transformations for deep neural networks"): the ImageNet form with torchvision's
+// layers and names, and the small form for 32x32 images.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace ulp::models {
 
-/// resnet18 and resnet50. Names: conv1, bn1, layer1.0.conv1, layer2.0.downsample.0, fc, ...
+/// resnet18, resnet50 and resnext50_32x4d. Names: conv1, bn1, layer1.0.conv1, layer2.0.downsample.0, fc, ...
 struct ResNetOptions {
   int64_t in_channels = 3;
   int64_t num_classes = 1000;
@@ -20,6 +21,8 @@ struct ResNetOptions {
 
 ULP_API std::shared_ptr<ImageModel> make_resnet18(const ResNetOptions& options = {});
 ULP_API std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options = {});
+/// resnet50 whose 3x3 convolutions have 32 groups of 4 channels, and of 8, 16 and 32 in the later stages.
+ULP_API std::shared_ptr<ImageModel> make_resnext50_32x4d(const ResNetOptions& options = {});
 
 /// The form of section 4.2 of the paper, with projections where the shape changes. The defaults are resnet20
 /// with 272,474 parameters; fewer blocks or a stem stride of 2 make it faster.
