@@ -373,5 +373,62 @@ TEST(Layout, ConcatenatesChannels) {
   EXPECT_EQ(y, (std::vector<uint16_t>{1, 2, 5, 3, 4, 6}));
 }
 
+TEST(Layout, CutsChannels) {
+  const std::vector<uint8_t> x = {1, 2, 3, 4, 5, 6, 7, 8};
+  test::Guarded<uint8_t> y(4);
+  slice_channels(1, x.data(), y.data(), 2, 2, 4, 1, kSerial);
+  EXPECT_EQ(y.values(), (std::vector<uint8_t>{2, 3, 6, 7}));
+  EXPECT_TRUE(y.intact());
+}
+
+template <typename T>
+void check_shuffle() {
+  for (auto [rows, channels, groups] :
+       {std::tuple{1, 6, 2}, {3, 6, 3}, {700, 116, 2}, {5, 4, 1}, {2, 5, 5}}) {
+    const auto x = test::random_ints<T>(int64_t{rows} * channels, 1, 0, 255);
+    test::Guarded<T> y(rows * channels);
+    shuffle_channels(sizeof(T), x.data(), y.data(), rows, channels, groups, test::ThreadParallel(2));
+    EXPECT_TRUE(y.intact());
+    const int count = channels / groups;
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < channels; ++c)
+        ASSERT_EQ(y.data()[r * channels + c % count * groups + c / count],
+                  x[static_cast<size_t>(r * channels + c)]);
+  }
+}
+
+TEST(Layout, ShufflesChannels) {
+  check_shuffle<uint8_t>();
+  check_shuffle<uint16_t>();
+  check_shuffle<uint32_t>();
+  uint64_t x = 0, y = 0;
+  EXPECT_THROW(shuffle_channels(8, &x, &y, 1, 1, 1, kSerial), Error);
+}
+
+TEST(Layout, RequantizedChannelsAreRequantizedRows) {
+  constexpr int64_t kRows = 400;
+  for (const Isa isa : available_isas()) {
+    for (const int64_t channels : {1, 5, 16, 67}) {
+      const int64_t total = channels + 9, offset = 4;
+      const auto x = test::random_ints<uint8_t>(kRows * channels, 3, 0, 255);
+      const Affine xq{0.02F, 30}, yq{0.05F, 110};
+      std::vector<uint8_t> dense(x.size());
+      requantize(x.data(), dense.data(), kRows * channels, xq, yq, Isa::portable, kSerial);
+      test::Guarded<uint8_t> y(kRows * total);
+      std::fill_n(y.data(), kRows * total, uint8_t{7});
+      requantize_channels(x.data(), y.data(), kRows, channels, total, offset, xq, yq, isa,
+                          test::ThreadParallel(2));
+      EXPECT_TRUE(y.intact()) << to_string(isa);
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t c = 0; c < total; ++c) {
+          const bool inside = c >= offset && c < offset + channels;
+          ASSERT_EQ(y.data()[r * total + c],
+                    inside ? dense[static_cast<size_t>(r * channels + c - offset)] : uint8_t{7})
+              << to_string(isa) << ", " << test::repeat_command();
+        }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ulp::kernels

@@ -101,6 +101,25 @@ TEST_P(EngineOps, AddAndRelu) {
   check(b.plan, 3);
 }
 
+TEST_P(EngineOps, ChannelsOfImagesAndRowsAreJoinedCutAndShuffled) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{kBatch, 6, 5, 3}, {kBatch, 6}, {kBatch, 4, 6}}) {
+    for (const kernels::Isa isa : kernels::available_isas()) {
+      Builder b(GetParam());
+      const int32_t x = b.enter(b.input(shape)), y = b.enter(b.input(shape));
+      const int32_t all = b.op(Op::concat, {x, b.slice(y, 1, 3), x, b.slice(y, 5, 1)});
+      b.output(b.leave(all));
+      b.output(b.leave(b.channel_shuffle(all, 4)));
+      // The same numbers on both sides: bytes are copied.
+      b.plan.tensors[static_cast<size_t>(all)].scale = b.info(x).scale;
+      b.plan.tensors[static_cast<size_t>(all)].zero_point = b.info(x).zero_point;
+      b.plan.tensors[static_cast<size_t>(all + 2)].scale = b.info(x).scale;
+      b.plan.tensors[static_cast<size_t>(all + 2)].zero_point = b.info(x).zero_point;
+      check(b.plan, 70, {.threads = 2, .isa = kernels::to_string(isa)});
+    }
+  }
+}
+
 TEST_P(EngineOps, SmallNetworkOnEveryInstructionSetAndThreadCount) {
   const Plan plan = small_network(GetParam());
   for (const kernels::Isa isa : kernels::available_isas()) {

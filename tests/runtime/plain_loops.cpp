@@ -161,6 +161,41 @@ void convert(const View& x, const View& y, int64_t batch) {
   for (int64_t i = 0; i < element_count(x.info, batch); ++i) one(i, i);
 }
 
+/// The channel is dimension 1 of an image and the last of everything else, and innermost in memory in both.
+int64_t channels_of(const View& x) {
+  return x.info.shape.size() == 4 ? x.info.shape[1] : x.info.shape.back();
+}
+
+/// Calls f(row, channel, index) for each element.
+template <typename F>
+void each_channel(const View& x, int64_t batch, F f) {
+  const int64_t channels = channels_of(x);
+  for (int64_t i = 0; i < element_count(x.info, batch); ++i) f(i / channels, i % channels, i);
+}
+
+void concat(const std::vector<View>& x, const View& y, int64_t batch) {
+  int64_t offset = 0;
+  for (const View& part : x) {
+    each_channel(part, batch, [&](int64_t row, int64_t c, int64_t i) {
+      y.set_steps(row * channels_of(y) + offset + c, part.steps(i) * (part.info.scale / y.info.scale));
+    });
+    offset += channels_of(part);
+  }
+}
+
+void slice(const Step& step, const View& x, const View& y, int64_t batch) {
+  each_channel(y, batch, [&](int64_t row, int64_t c, int64_t i) {
+    y.set_steps(i, x.steps(row * channels_of(x) + step.begin + c));
+  });
+}
+
+void channel_shuffle(const Step& step, const View& x, const View& y, int64_t batch) {
+  const int64_t channels = channels_of(x), count = channels / step.groups;
+  each_channel(x, batch, [&](int64_t row, int64_t c, int64_t i) {
+    y.set_steps(row * channels + c % count * step.groups + c / count, x.steps(i));
+  });
+}
+
 void flatten(const View& x, const View& y, int64_t batch) {
   View plain = y;
   plain.info.shape = x.info.shape;
@@ -222,6 +257,12 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return flatten(x[0], y, batch);
     case Op::softmax:
       return softmax(x[0], y, count / y.info.shape.back(), y.info.shape.back());
+    case Op::concat:
+      return concat(x, y, batch);
+    case Op::slice:
+      return slice(step, x[0], y, batch);
+    case Op::channel_shuffle:
+      return channel_shuffle(step, x[0], y, batch);
     case Op::convert:
       return convert(x[0], y, batch);
   }

@@ -111,7 +111,7 @@ TEST_F(PlanFile, HoldsEverythingOfAPlan) {
       const Step &a = plan.steps[i], &b = back.steps[i];
       EXPECT_TRUE(a.op == b.op && a.name == b.name && a.inputs == b.inputs && a.output == b.output &&
                   a.constants == b.constants && a.window == b.window && a.groups == b.groups &&
-                  a.activation == b.activation)
+                  a.activation == b.activation && a.begin == b.begin && a.length == b.length)
           << a.name;
     }
     ASSERT_EQ(back.constants.size(), plan.constants.size());

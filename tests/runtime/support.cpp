@@ -27,7 +27,8 @@ int32_t Builder::append(Step step, DataType type, Layout layout) {
   if (type == DataType::u8) {
     info.scale = 0.0625F * static_cast<float>(random_.integer(1, 4));
     info.zero_point = static_cast<int32_t>(random_.integer(0, 128));
-    if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten) {
+    if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten || step.op == Op::slice ||
+        step.op == Op::channel_shuffle) {
       info.scale = this->info(step.inputs[0]).scale;
       info.zero_point = this->info(step.inputs[0]).zero_point;
     }
@@ -104,6 +105,16 @@ int32_t Builder::op(Op op, std::vector<int32_t> inputs, Window window, Activatio
                 layout);
 }
 
+int32_t Builder::slice(int32_t x, int64_t begin, int64_t length) {
+  const TensorInfo& from = info(x);
+  return append({.op = Op::slice, .inputs = {x}, .begin = begin, .length = length}, from.type, from.layout);
+}
+
+int32_t Builder::channel_shuffle(int32_t x, int64_t groups) {
+  const TensorInfo& from = info(x);
+  return append({.op = Op::channel_shuffle, .inputs = {x}, .groups = groups}, from.type, from.layout);
+}
+
 Plan small_network(Numbers numbers) {
   Builder b(numbers);
   const Window same{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
@@ -115,7 +126,8 @@ Plan small_network(Numbers numbers) {
   const int32_t small = b.op(Op::avg_pool, {b.op(Op::max_pool, {block}, half)}, half);
   const int32_t sum =
       b.op(Op::add, {small, b.op(Op::relu, {small}, {}, Activation::relu6)}, {}, Activation::relu6);
-  const int32_t wide = b.linear(b.op(Op::flatten, {sum}), 10, Activation::relu6);
+  const int32_t joined = b.channel_shuffle(b.op(Op::concat, {sum, b.slice(small, 2, 4)}), 3);
+  const int32_t wide = b.linear(b.op(Op::flatten, {joined}), 10, Activation::relu6);
   b.output(b.op(Op::softmax, {b.leave(wide)}));
   b.output(b.leave(b.op(Op::flatten, {b.op(Op::global_avg_pool, {sum})})));
   b.plan.metadata["model"] = "small network";

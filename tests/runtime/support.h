@@ -65,6 +65,8 @@ class Builder {
   int32_t linear(int32_t x, int64_t features, Activation activation = Activation::none);
   int32_t op(Op op, std::vector<int32_t> inputs, Window window = {},
              Activation activation = Activation::none);
+  int32_t slice(int32_t x, int64_t begin, int64_t length);
+  int32_t channel_shuffle(int32_t x, int64_t groups);
   void output(int32_t x) { plan.outputs.push_back(x); }
 
   const TensorInfo& info(int32_t x) const { return plan.tensors[static_cast<size_t>(x)]; }

@@ -108,6 +108,18 @@ void requantize(const uint8_t* x, uint8_t* y, int64_t n, Affine xq, Affine yq, I
         [&](int64_t begin, int64_t count) { small_ops(isa).requantize(x + begin, y + begin, count, args); });
 }
 
+void requantize_channels(const uint8_t* x, uint8_t* y, int64_t rows, int64_t channels, int64_t total_channels,
+                         int64_t offset, Affine xq, Affine yq, Isa isa, const Parallel& parallel) {
+  const ElementwiseArgs args = u8_args(Activation::none, xq, xq, yq);
+  const int64_t rows_per_task = std::max<int64_t>(1, 16384 / channels);
+  parallel.run((rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
+    const int64_t end = std::min(rows, (task + 1) * rows_per_task);
+    for (int64_t row = task * rows_per_task; row < end; ++row) {
+      small_ops(isa).requantize(x + row * channels, y + row * total_channels + offset, channels, args);
+    }
+  });
+}
+
 void convert_f32_to_bf16(const float* x, uint16_t* y, int64_t n, Isa isa, const Parallel& parallel) {
   split(n, parallel,
         [&](int64_t begin, int64_t count) { small_ops(isa).f32_to_bf16(x + begin, y + begin, count); });

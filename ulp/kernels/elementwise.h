@@ -32,6 +32,11 @@ ULP_API void dequantize(const uint8_t* x, float* y, int64_t n, Affine q, Isa isa
 ULP_API void requantize(const uint8_t* x, uint8_t* y, int64_t n, Affine xq, Affine yq, Isa isa,
                         const Parallel& parallel);
 
+/// requantize() of x: [rows, channels] into columns [offset, offset + channels) of y: [rows, total_channels].
+ULP_API void requantize_channels(const uint8_t* x, uint8_t* y, int64_t rows, int64_t channels,
+                                 int64_t total_channels, int64_t offset, Affine xq, Affine yq, Isa isa,
+                                 const Parallel& parallel);
+
 /// Round half to even; a NaN stays a NaN, what is too large becomes infinite.
 ULP_API void convert_f32_to_bf16(const float* x, uint16_t* y, int64_t n, Isa isa, const Parallel& parallel);
 ULP_API void convert_bf16_to_f32(const uint16_t* x, float* y, int64_t n, Isa isa, const Parallel& parallel);

@@ -39,15 +39,50 @@ void transpose_batch(const void* x, void* y, int64_t batch, int64_t rows, int64_
   });
 }
 
-void dispatch(const char* where, int64_t element_size, const void* x, void* y, int64_t batch, int64_t rows,
-              int64_t columns, const Parallel& parallel) {
+constexpr int64_t kRowsOfTask = 256;
+
+/// Calls body(begin, end) for pieces of [0, rows).
+void each_rows(int64_t rows, const Parallel& parallel, FunctionRef<void(int64_t, int64_t)> body) {
+  parallel.run((rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t task, int) {
+    body(task * kRowsOfTask, std::min(rows, (task + 1) * kRowsOfTask));
+  });
+}
+
+/// Copies `bytes` of each row; rows of x and y start x_step and y_step bytes apart.
+void copy_rows(const uint8_t* x, int64_t x_step, uint8_t* y, int64_t y_step, int64_t rows, int64_t bytes,
+               const Parallel& parallel) {
+  each_rows(rows, parallel, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(y + row * y_step, x + row * x_step, static_cast<size_t>(bytes));
+    }
+  });
+}
+
+template <typename T>
+void shuffle_rows(const void* x, void* y, int64_t rows, int64_t channels, int64_t groups,
+                  const Parallel& parallel) {
+  const int64_t count = channels / groups;
+  each_rows(rows, parallel, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = static_cast<const T*>(x) + row * channels;
+      T* to = static_cast<T*>(y) + row * channels;
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t g = 0; g < groups; ++g) to[i * groups + g] = from[g * count + i];
+      }
+    }
+  });
+}
+
+/// f(T()) for the unsigned type T of this size.
+template <typename F>
+void with_element(const char* where, int64_t element_size, F f) {
   switch (element_size) {
     case 1:
-      return transpose_batch<uint8_t>(x, y, batch, rows, columns, parallel);
+      return f(uint8_t{});
     case 2:
-      return transpose_batch<uint16_t>(x, y, batch, rows, columns, parallel);
+      return f(uint16_t{});
     case 4:
-      return transpose_batch<uint32_t>(x, y, batch, rows, columns, parallel);
+      return f(uint32_t{});
     default:
       fail(where, "expected elements of 1, 2 or 4 bytes, got ", element_size);
   }
@@ -57,26 +92,33 @@ void dispatch(const char* where, int64_t element_size, const void* x, void* y, i
 
 void nchw_to_nhwc(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
                   int64_t pixels, const Parallel& parallel) {
-  dispatch("kernels.nchw_to_nhwc", element_size, x, y, batch, channels, pixels, parallel);
+  with_element("kernels.nchw_to_nhwc", element_size,
+               [&]<typename T>(T) { transpose_batch<T>(x, y, batch, channels, pixels, parallel); });
 }
 
 void nhwc_to_nchw(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
                   int64_t pixels, const Parallel& parallel) {
-  dispatch("kernels.nhwc_to_nchw", element_size, x, y, batch, pixels, channels, parallel);
+  with_element("kernels.nhwc_to_nchw", element_size,
+               [&]<typename T>(T) { transpose_batch<T>(x, y, batch, pixels, channels, parallel); });
 }
 
 void copy_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
                    int64_t total_channels, int64_t offset, const Parallel& parallel) {
-  const int64_t from_bytes = channels * element_size, to_bytes = total_channels * element_size;
-  const uint8_t* from = static_cast<const uint8_t*>(x);
-  uint8_t* to = static_cast<uint8_t*>(y) + offset * element_size;
-  constexpr int64_t kRows = 256;
-  parallel.run((rows + kRows - 1) / kRows, [&](int64_t task, int) {
-    const int64_t end = std::min(rows, (task + 1) * kRows);
-    for (int64_t row = task * kRows; row < end; ++row) {
-      std::memcpy(to + row * to_bytes, from + row * from_bytes, static_cast<size_t>(from_bytes));
-    }
-  });
+  copy_rows(static_cast<const uint8_t*>(x), channels * element_size,
+            static_cast<uint8_t*>(y) + offset * element_size, total_channels * element_size, rows,
+            channels * element_size, parallel);
+}
+
+void slice_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
+                    int64_t total_channels, int64_t offset, const Parallel& parallel) {
+  copy_rows(static_cast<const uint8_t*>(x) + offset * element_size, total_channels * element_size,
+            static_cast<uint8_t*>(y), channels * element_size, rows, channels * element_size, parallel);
+}
+
+void shuffle_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
+                      int64_t groups, const Parallel& parallel) {
+  with_element("kernels.shuffle_channels", element_size,
+               [&]<typename T>(T) { shuffle_rows<T>(x, y, rows, channels, groups, parallel); });
 }
 
 }  // namespace ulp::kernels

@@ -1,4 +1,4 @@
-// Moving channels: NCHW to NHWC and back, and writing one part of a channel concatenation.
+// Moving channels: NCHW to NHWC and back, joining, cutting and shuffling them.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,14 @@ ULP_API void nhwc_to_nchw(int64_t element_size, const void* x, void* y, int64_t 
 /// Copies x: [rows, channels] into columns [offset, offset + channels) of y: [rows, total_channels].
 ULP_API void copy_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
                            int64_t total_channels, int64_t offset, const Parallel& parallel);
+
+/// Copies columns [offset, offset + channels) of x: [rows, total_channels] to y: [rows, channels].
+ULP_API void slice_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
+                            int64_t total_channels, int64_t offset, const Parallel& parallel);
+
+/// Column g * (channels / groups) + i of x becomes column i * groups + g of y, both [rows, channels],
+/// elements of 1, 2 or 4 bytes; not in place. `groups` divides `channels`.
+ULP_API void shuffle_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
+                              int64_t groups, const Parallel& parallel);
 
 }  // namespace ulp::kernels

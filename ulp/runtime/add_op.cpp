@@ -1,6 +1,4 @@
 // The sum of two tensors of one shape, with the activation that may follow it.
-#include <cmath>
-
 #include "ulp/kernels/elementwise.h"
 #include "ulp/runtime/kernel_args.h"
 #include "ulp/runtime/op.h"
@@ -17,15 +15,7 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  const TensorInfo& y = view.output();
-  for (size_t i = 0; i < 2; ++i) {
-    view.expect_activation_type(view.input(i));
-    view.expect_type("inputs of the output's type,", view.input(i).type, y.type);
-    view.expect_same_layout(view.input(i));
-    if (!std::isfinite(view.input(i).scale / y.scale)) {
-      view.fail("the scale of input ", i, " is too far from the output's");
-    }
-  }
+  for (size_t i = 0; i < view.input_count(); ++i) view.expect_same_kind(i);
 }
 
 class AddRunner final : public Runner {

@@ -44,7 +44,7 @@ enum class Sharing : uint8_t {
 
 /// Fields of Step beside inputs and output that an op reads; the others must keep their defaults.
 struct UsedFields {
-  bool window = false, groups = false, activation = false;
+  bool window = false, groups = false, activation = false, range = false;
 };
 
 inline Sharing share_nothing(const StepView&) {

@@ -5,12 +5,13 @@
 namespace ulp::runtime {
 
 extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
-    kSoftmaxOp, kConvertOp;
+    kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp;
 
 namespace {
 // In the order of the enumerators.
-constexpr std::array kOps = {&kConvOp,    &kLinearOp,        &kAddOp,     &kReluOp,    &kMaxPoolOp,
-                             &kAvgPoolOp, &kGlobalAvgPoolOp, &kFlattenOp, &kSoftmaxOp, &kConvertOp};
+constexpr std::array kOps = {&kConvOp,    &kLinearOp,         &kAddOp,     &kReluOp,    &kMaxPoolOp,
+                             &kAvgPoolOp, &kGlobalAvgPoolOp,  &kFlattenOp, &kSoftmaxOp, &kConcatOp,
+                             &kSliceOp,   &kChannelShuffleOp, &kConvertOp};
 }  // namespace
 
 const OpDef& op_def(Op op) {

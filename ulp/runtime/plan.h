@@ -58,6 +58,9 @@ enum class Op : uint8_t {
   global_avg_pool,  // x -> [N, C, 1, 1]
   flatten,          // x -> [N, rest] in logical (NCHW) order
   softmax,          // over the last axis
+  concat,           // x, y, ... side by side along the channels (the last axis of what is no image)
+  slice,            // channels [begin, begin + length) of x
+  channel_shuffle,  // channel g * (C / groups) + i of x becomes channel i * groups + g
   convert  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 -> u8
 };
 ULP_API const char* to_string(Op op);
@@ -88,6 +91,7 @@ struct Step {
   Window window{};
   int64_t groups = 1;
   Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
+  int64_t begin = 0, length = 0;             ///< slice
 };
 
 /// Tensors, steps in order of execution, constants, and which tensors the caller sees.
@@ -95,10 +99,10 @@ struct Step {
 /// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an
 /// i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
 /// residual has the output's shape, layout and type. Images (4-d) are nhwc inside; linear takes any rank >= 2
-/// and works on the last dimension. relu, max_pool and flatten keep type, scale and zero point; average
-/// pooling keeps the type; add takes two tensors of the output's type, each u8 with its own scale; softmax
-/// takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer to another, and may
-/// change the layout.
+/// and works on the last dimension. relu, max_pool, flatten, slice and channel_shuffle keep type, scale and
+/// zero point; average pooling keeps the type; add and concat take tensors of the output's type, each u8 with
+/// its own scale; softmax takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer
+/// to another, and may change the layout.
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;

@@ -71,6 +71,8 @@ Json step_to_json(const Step& step) {
   if (!step.constants.empty()) json["constants"] = step.constants;
   if (step.window != Window{}) json["window"] = window_to_json(step.window);
   if (step.groups != 1) json["groups"] = step.groups;
+  if (step.begin != 0) json["begin"] = step.begin;
+  if (step.length != 0) json["length"] = step.length;
   if (step.activation != Activation::none) json["activation"] = to_string(step.activation);
   return json;
 }
@@ -198,8 +200,9 @@ Window window_from_json(const Json& json, const std::string& where) {
 
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
-  const Reader reader(json, where,
-                      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation"});
+  const Reader reader(
+      json, where,
+      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation", "begin", "length"});
   Step step;
   step.name = reader.text("name");
   const std::string word = reader.text("op");
@@ -213,6 +216,9 @@ Step step_from_json(const Json& json, size_t index) {
   if (const Json* groups = reader.optional("groups")) {
     step.groups = reader.integer<int64_t>("groups", *groups);
   }
+  if (const Json* begin = reader.optional("begin")) step.begin = reader.integer<int64_t>("begin", *begin);
+  if (const Json* length = reader.optional("length"))
+    step.length = reader.integer<int64_t>("length", *length);
   if (reader.optional("activation") != nullptr) {
     step.activation = enum_from(reader, "activation", Activation::relu6);
   }

@@ -1,6 +1,7 @@
 #include "ulp/runtime/step_view.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ulp::runtime {
 
@@ -51,6 +52,15 @@ void StepView::expect_same_numbers(const TensorInfo& input) const {
   if (out.scale != input.scale || out.zero_point != input.zero_point) {
     fail("expected the output to keep the input's scale ", input.scale, " and zero point ", input.zero_point,
          ", got ", out.scale, " and ", out.zero_point);
+  }
+}
+
+void StepView::expect_same_kind(size_t i) const {
+  expect_activation_type(input(i));
+  expect_type("inputs of the output's type,", input(i).type, output().type);
+  expect_same_layout(input(i));
+  if (!std::isfinite(input(i).scale / output().scale)) {
+    fail("the scale of input ", i, " is too far from the output's");
   }
 }
 

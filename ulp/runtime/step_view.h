@@ -51,6 +51,9 @@ class StepView {
   void expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const;
   /// Output of the input's type, scale and zero point.
   void expect_same_numbers(const TensorInfo& input) const;
+  /// Input i of the output's type and layout; u8 with a scale of its own that is not too far from the
+  /// output's.
+  void expect_same_kind(size_t i) const;
   /// Output of the input's layout.
   void expect_same_layout(const TensorInfo& input) const;
 

@@ -70,6 +70,8 @@ void check_fields(const StepView& view, const OpDef& def) {
   if (!def.uses.activation && step.activation != Activation::none) {
     view.fail("has an activation, but the op uses none");
   }
+  if (!def.uses.range && (step.begin != 0 || step.length != 0))
+    view.fail("has a range, but the op uses none");
   if (step.activation > Activation::relu6) view.fail("unknown activation");
   for (const int64_t size :
        {w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, step.groups}) {
