@@ -226,4 +226,68 @@ TEST(StripTraining, LeavesWhatInferenceNeeds) {
   EXPECT_TRUE(torch::equal(captured->forward(x), want));
 }
 
+/// One spelling of a channel shuffle with two groups.
+struct Spelling {
+  const char* name;
+  std::function<at::Tensor(const at::Tensor&)> shuffle;
+};
+
+TEST(Canonicalize, ChannelShufflesHaveOneForm) {
+  const std::vector<Spelling> spellings = {
+      {"torchvision",
+       [](const at::Tensor& x) {
+         const at::Tensor parts = x.view({x.size(0), 2, x.size(1) / 2, x.size(2), x.size(3)});
+         return parts.transpose(1, 2).contiguous().view({x.size(0), -1, x.size(2), x.size(3)});
+       }},
+      {"permute",
+       [](const at::Tensor& x) {
+         return x.reshape({-1, 2, 3, 4, 5}).permute({0, 2, 1, 3, 4}).reshape(x.sizes());
+       }},
+      {"flatten", [](const at::Tensor& x) {
+         return x.view({x.size(0), 2, 3, 4, 5}).transpose(-3, -4).flatten(1, 2);
+       }}};
+  for (const Spelling& spelling : spellings) {
+    for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(2, 6, 1)), nn::Functional(spelling.shuffle),
+                           nn::Conv2d(nn::Conv2dOptions(6, 2, 1)));
+      const at::Tensor x = torch::randn({3, 2, 4, 5}).contiguous(format);
+      auto captured = ulp::capture(model, {x});
+      const at::Tensor want = captured->forward(x);
+      want.sum().backward();
+      const at::Tensor gradient = captured->parameters()[0].grad().clone();
+      const PassReport report = canonicalize(captured->graph());
+      captured->graph().verify();
+      captured->recompile();
+      EXPECT_EQ(count(captured->graph(), "aten::channel_shuffle"), 1) << spelling.name << "\n"
+                                                                      << joined(report.changes);
+      EXPECT_EQ(count(captured->graph(), "aten::transpose") + count(captured->graph(), "aten::permute"), 0);
+      captured->zero_grad();
+      const at::Tensor got = captured->forward(x);
+      EXPECT_TRUE(torch::allclose(got, want, 1e-6, 1e-6)) << spelling.name;
+      got.sum().backward();
+      EXPECT_TRUE(torch::allclose(captured->parameters()[0].grad(), gradient, 1e-5, 1e-5));
+    }
+  }
+}
+
+TEST(Canonicalize, OtherTransposesAreNoShuffles) {
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> others = {
+      [](const at::Tensor& x) {
+        return x.view({-1, 2, 3, 4, 4}).transpose(3, 4).reshape(x.sizes());
+      },
+      [](const at::Tensor& x) {
+        return x.view({-1, 2, 2, 6, 4}).transpose(1, 2).reshape(x.sizes());
+      },
+      [](const at::Tensor& x) {
+        return x.view({-1, 2, 3, 4, 4}).transpose(1, 2).reshape({-1, 6, 16, 1});
+      }};
+  for (const auto& other : others) {
+    nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(2, 6, 1)), nn::Functional(other));
+    auto captured = ulp::capture(model, {torch::randn({3, 2, 4, 4})});
+    canonicalize(captured->graph());
+    EXPECT_EQ(count(captured->graph(), "aten::channel_shuffle"), 0);
+    EXPECT_EQ(count(captured->graph(), "aten::transpose"), 1);
+  }
+}
+
 }  // namespace

@@ -1,6 +1,7 @@
 #include <torch/types.h>
 
 #include "ulp/graph/canonicalize_attention.h"
+#include "ulp/graph/canonicalize_shuffle.h"
 #include "ulp/graph/pass.h"
 #include "ulp/graph/pattern.h"
 
@@ -161,6 +162,7 @@ PassReport canonicalize(Graph& graph) {
     if (form) report.changes.push_back(before + " -> " + form);
   }
   fuse_attention(graph, report);
+  fuse_channel_shuffle(graph, report);
   graph.remove_dead();
   return report;
 }

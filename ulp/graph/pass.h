@@ -20,7 +20,8 @@ struct PassReport {
 /// Brings the C++ frontend's spellings to one form so that later passes match one form: t + addmm, matmul +
 /// add_ -> aten::linear; aten::_convolution -> aten::conv2d; softmax(q k^T) v ->
 /// aten::scaled_dot_product_attention; adaptive average pooling to 1x1 and mean over H and W ->
-/// aten::adaptive_avg_pool2d; dropout in eval is left as it is.
+/// aten::adaptive_avg_pool2d; view + transpose + view over the channels -> aten::channel_shuffle; dropout in
+/// eval is left as it is.
 ULP_API PassReport canonicalize(Graph& graph);
 
 /// Folds batch norm into the convolution (1d, 2d, 3d, transposed) or linear layer before it, for inference:
