@@ -54,7 +54,25 @@ TEST(LowerErrors, NamesTheModule) {
 TEST(LowerErrors, UNetNamesItsTransposedConvolutions) {
   auto net = models::make_model("unet", {.in_channels = 3, .num_classes = 2, .image_size = 16});
   auto module = captured(net, torch::randn({2, 3, 16, 16}));
-  expect_words(error_of([&] { lower(*module); }), {"aten::conv_transpose2d", "aten::cat", "up.0"});
+  expect_words(error_of([&] { lower(*module); }), {"aten::conv_transpose2d", "up.0", "up.1"});
+}
+
+TEST(LowerErrors, ChannelsOnly) {
+  expect_words(lowering_error(
+                   [](const at::Tensor& x) {
+                     return torch::cat({x, x}, 2);
+                   },
+                   torch::randn({2, 3, 4, 4})),
+               {"aten::cat", "dimension 2"});
+  expect_words(
+      lowering_error([](const at::Tensor& x) { return x.narrow(2, 0, 2); }, torch::randn({2, 3, 4, 4})),
+      {"aten::narrow", "dimension 2"});
+  expect_words(lowering_error([](const at::Tensor& x) { return x.slice(1, 0, 6, 2); }, torch::randn({2, 6})),
+               {"aten::slice", "step of 1"});
+  expect_words(
+      lowering_error([](const at::Tensor& x) { return torch::cat(std::vector<at::Tensor>(9, x), 1); },
+                     torch::randn({2, 6})),
+      {"cat", "2 to 8 inputs"});
 }
 
 TEST(LowerErrors, StringPadding) {

@@ -125,6 +125,59 @@ TEST(Int8Layers, ALayerLeftInFloat) {
                   {.precision = LowerOptions::Precision::bf16}, 1.0);
 }
 
+/// Two operands take the cat's parameters and are copied; the third is read by a layer too and requantized.
+TEST(Int8Layers, CatsCopyOrRequantizeCodes) {
+  torch::manual_seed(6);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", conv(3, 8));
+  auto b = net->add("b", conv(8, 6));
+  auto c = net->add("c", conv(3, 4));
+  auto d = net->add("d", conv(18, 4));
+  net->body = [=](const at::Tensor& x) mutable {
+    const at::Tensor shared = torch::relu(a->forward(x));
+    return d->forward(torch::cat({torch::cat({b->forward(shared), c->forward(x)}, 1), shared}, 1));
+  };
+  const Small small = quantize(net, torch::randn({4, 3, 9, 9}));
+  expect_as_graph(small, torch::randn({3, 3, 9, 9}),
+                  "convert:u8 conv:u8 conv:u8 conv:u8 concat:u8 concat:u8 conv:f32 convert:f32");
+  const runtime::Plan plan = lower(*small.quantized);
+  const auto scale = [&](int32_t tensor) { return plan.tensors[static_cast<size_t>(tensor)].scale; };
+  const runtime::Step &inner = plan.steps[4], &outer = plan.steps[5];
+  EXPECT_EQ(scale(inner.inputs[0]), scale(outer.output));
+  EXPECT_EQ(scale(inner.inputs[1]), scale(outer.output));
+  EXPECT_EQ(scale(inner.output), scale(outer.output));
+  EXPECT_NE(scale(outer.inputs[1]), scale(outer.output));
+}
+
+TEST(Int8Layers, ShufflesAndPartsOfChannels) {
+  torch::manual_seed(7);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", conv(3, 8));
+  auto b = net->add("b", conv(4, 4));
+  auto c = net->add("c", conv(8, 4));
+  net->body = [=](const at::Tensor& x) mutable {
+    const auto parts = torch::channel_shuffle(torch::relu(a->forward(x)), 2).chunk(2, 1);
+    return c->forward(torch::cat({parts[0], b->forward(parts[1])}, 1));
+  };
+  expect_as_graph(
+      quantize(net, torch::randn({4, 3, 9, 9})), torch::randn({3, 3, 9, 9}),
+      "convert:u8 conv:u8 channel_shuffle:u8 slice:u8 slice:u8 conv:u8 concat:u8 conv:f32 convert:f32");
+}
+
+/// A cat that ends the network gives real numbers.
+TEST(Int8Layers, ResultOfACatLeavesAsFloat) {
+  torch::manual_seed(8);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", conv(3, 8));
+  auto b = net->add("b", conv(8, 4));
+  net->body = [=](const at::Tensor& x) mutable {
+    const at::Tensor y = torch::relu(a->forward(x));
+    return torch::cat({y, b->forward(y)}, 1);
+  };
+  expect_as_graph(quantize(net, torch::randn({4, 3, 8, 8})), torch::randn({3, 3, 8, 8}),
+                  "convert:u8 conv:u8 conv:f32 convert:f32 concat:f32 convert:f32");
+}
+
 TEST(Int8Layers, NamesOfConstantsAreTheParameters) {
   auto net = std::make_shared<Net>();
   auto fc1 = net->add("fc1", torch::nn::Linear(6, 5));

@@ -1,6 +1,7 @@
 // Quantized networks: every step of the engine against the graph with explicit quantize and dequantize nodes.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "support.h"
@@ -73,6 +74,8 @@ double step_of_sum(const runtime::Plan& plan, const runtime::Step& step) {
 struct ModelCase {
   const char* name;
   int64_t channels, size;
+  double floor_db;    // signal to quantization noise of the logits
+  int64_t batch = 4;  // images of the comparisons
 };
 
 std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
@@ -87,7 +90,7 @@ class Int8 : public testing::TestWithParam<ModelCase> {
     module = network.module;
     plan = lower(*module);
     torch::manual_seed(9);
-    input = torch::randn({4, c.channels, c.size, c.size});
+    input = torch::randn({c.batch, c.channels, c.size, c.size});
   }
 
   Quantized network;
@@ -156,6 +159,9 @@ TEST_P(Int8, WholeEngineIsAsNearToFloatAsTheGraph) {
   RecordProperty("errors", std::to_string(error) + " " + std::to_string(graph_error));
   EXPECT_LE(error, 1.25 * graph_error);
   EXPECT_GE(error, 0.5 * graph_error);
+  const double decibels = 20 * std::log10(floating.norm().item<double>() / error);
+  RecordProperty("sqnr", std::to_string(decibels));
+  EXPECT_GE(decibels, GetParam().floor_db);
 }
 
 TEST_P(Int8, SavedAndLoadedGivesTheSameBits) {
@@ -167,11 +173,14 @@ TEST_P(Int8, SavedAndLoadedGivesTheSameBits) {
   std::filesystem::remove(path);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lower, Int8,
-                         testing::Values(ModelCase{"lenet5", 1, 28}, ModelCase{"mlp", 1, 28},
-                                         ModelCase{"resnet20", 3, 32}, ModelCase{"resnet18", 3, 64},
-                                         ModelCase{"resnet50", 3, 64}, ModelCase{"mobilenet_v2", 3, 64}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Lower, Int8,
+    testing::Values(ModelCase{"lenet5", 1, 28, 37}, ModelCase{"mlp", 1, 28, 37},
+                    ModelCase{"resnet20", 3, 32, 32}, ModelCase{"resnet18", 3, 64, 32},
+                    ModelCase{"resnet50", 3, 64, 24}, ModelCase{"mobilenet_v2", 3, 64, 33},
+                    ModelCase{"resnext50_32x4d", 3, 64, 33, 1}, ModelCase{"googlenet", 3, 64, 43, 1},
+                    ModelCase{"inception_v3", 3, 75, 20}, ModelCase{"shufflenet_v2_x1_0", 3, 64, 40, 1}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Int8File, IsAtMost27PercentOfF32) {
   const std::filesystem::path folder = testing::TempDir();

@@ -213,5 +213,45 @@ TEST(Layers, ExamplesTakeThePlaceOfTheCapturedSizes) {
   EXPECT_LE(relative_error(run_engine(engine, x), net->body(x)), rounding_bound(plan, kF32, kF32));
 }
 
+TEST(ChannelOps, JoinCutAndShuffle) {
+  torch::manual_seed(6);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3)));
+  auto b = net->add("b", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)));
+  auto c = net->add("c", torch::nn::Conv2d(torch::nn::Conv2dOptions(13, 5, 1)));
+  net->body = [=](const at::Tensor& x) mutable {
+    const at::Tensor joined = torch::channel_shuffle(torch::cat({a->forward(x), b->forward(x)}, 1), 4);
+    const auto halves = joined.chunk(2, 1);
+    const auto thirds = joined.split(4, -3);
+    const auto uneven = joined.split_with_sizes({1, 11}, 1);
+    return c->forward(
+        torch::cat({halves[1], thirds[2], uneven[0], joined.narrow(1, 3, 1), joined.slice(1, -1)}, 1));
+  };
+  expect_close(net, torch::randn({2, 3, 6, 7}), torch::randn({3, 3, 6, 7}), 27 + 13);
+}
+
+TEST(ChannelOps, OfRows) {
+  torch::manual_seed(7);
+  auto net = std::make_shared<Net>();
+  auto fc = net->add("fc", torch::nn::Linear(6, 8));
+  net->body = [=](const at::Tensor& x) mutable {
+    const auto parts = fc->forward(x).chunk(3, -1);  // of 3, 3 and 2
+    return torch::cat({parts[2], parts[0]}, 2);
+  };
+  expect_close(net, torch::randn({2, 5, 6}), torch::randn({3, 5, 6}), 6);
+}
+
+TEST(ChannelOps, SizesOfAnExampleReachThem) {
+  auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) {
+    const auto parts = torch::relu(x).chunk(2, 1);
+    return torch::cat({parts[1], parts[0]}, 1);
+  };
+  auto module = captured(net, torch::randn({2, 4, 6, 6}));
+  const at::Tensor x = torch::randn({3, 4, 8, 8});
+  runtime::Engine engine(lower(module, {x}));
+  EXPECT_TRUE(torch::equal(run_engine(engine, x), net->body(x)));
+}
+
 }  // namespace
 }  // namespace ulp::test

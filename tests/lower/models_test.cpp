@@ -16,6 +16,7 @@ using Precision = LowerOptions::Precision;
 struct ModelCase {
   const char* name;
   int64_t channels, size;
+  int64_t batch = 5;
 };
 
 std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
@@ -28,7 +29,7 @@ class Models : public testing::TestWithParam<ModelCase> {
     const ModelCase& c = GetParam();
     module = module_of(c);
     torch::manual_seed(8);
-    input = torch::randn({5, c.channels, c.size, c.size});
+    input = torch::randn({c.batch, c.channels, c.size, c.size});
     const torch::NoGradGuard no_grad;
     expected = module->forward(input);
   }
@@ -91,7 +92,9 @@ TEST_P(Models, SavedAndLoadedGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Lower, Models,
                          testing::Values(ModelCase{"lenet5", 1, 28}, ModelCase{"mlp", 1, 28},
                                          ModelCase{"resnet20", 3, 32}, ModelCase{"resnet18", 3, 64},
-                                         ModelCase{"resnet50", 3, 64}, ModelCase{"mobilenet_v2", 3, 64}),
+                                         ModelCase{"resnet50", 3, 64}, ModelCase{"mobilenet_v2", 3, 64},
+                                         ModelCase{"googlenet", 3, 64, 2},
+                                         ModelCase{"shufflenet_v2_x1_0", 3, 64, 2}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

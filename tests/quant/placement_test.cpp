@@ -39,6 +39,13 @@ struct Builder {
   Value* pool(Value* input) {
     return call("aten::max_pool2d", {input, c10::IValue(std::vector<int64_t>{3, 3})});
   }
+  Value* cat(const std::vector<Value*>& values, int64_t dim = 1) {
+    std::vector<Argument> items;
+    for (Value* value : values) items.emplace_back(value);
+    Value* joined = call("aten::cat", {Argument::list(std::move(items)), c10::IValue(dim)});
+    joined->meta = image(4 * static_cast<int64_t>(values.size()));
+    return joined;
+  }
   Placement done(Value* result, const Recipe& recipe = Recipe::x86_int8()) {
     graph.set_output(result);
     return place(graph, recipe);
@@ -64,6 +71,76 @@ TEST(Placement, ResidualBlockFusesIntoTheFirstLayer) {
   EXPECT_EQ(chains(placement), (Names{"conv1 + relu", "conv2 + add + relu", "down", "last"}));
   EXPECT_EQ(placement.observed, (Values{b.x, one, down, sum}));
   EXPECT_TRUE(placement.sharing.empty());
+  EXPECT_TRUE(placement.report.near_misses.empty());
+}
+
+using Pairs = std::vector<std::pair<Value*, Value*>>;
+
+TEST(Placement, OperandsOfACatTakeTheParametersOfItsResult) {
+  Builder b;
+  Value* one = b.relu(b.conv(b.x, "conv1"));
+  Value* two = b.conv(b.x, "conv2");
+  Value* joined = b.cat({one, two});
+  const Placement placement = b.done(b.conv(joined, "last"));
+  EXPECT_EQ(placement.observed, (Values{b.x, joined}));
+  EXPECT_EQ(placement.sharing, (Pairs{{one, joined}, {two, joined}}));
+  EXPECT_TRUE(placement.report.near_misses.empty());
+}
+
+TEST(Placement, AnOperandThatOthersReadKeepsItsOwn) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* two = b.conv(one, "conv2");
+  Value* pooled = b.pool(one);
+  Value* joined = b.cat({two, pooled, one, one});
+  const Placement placement = b.done(b.conv(joined, "last"));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, joined}));
+  EXPECT_EQ(placement.sharing, (Pairs{{two, joined}, {pooled, one}}));
+}
+
+TEST(Placement, NestedCatsHaveOneSetOfParameters) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* two = b.conv(b.x, "conv2");
+  Value* three = b.conv(b.x, "conv3");
+  Value* inner = b.cat({one, two});
+  Value* outer = b.cat({inner, three});
+  const Placement placement = b.done(b.conv(b.pool(outer), "last"));
+  Value* pooled = placement.sharing.back().first;
+  EXPECT_EQ(placement.observed, (Values{b.x, outer}));
+  EXPECT_EQ(placement.sharing,
+            (Pairs{{one, outer}, {two, outer}, {three, outer}, {inner, outer}, {pooled, outer}}));
+}
+
+TEST(Placement, ACatOfFloatsOrOfRowsOrThatNobodyReadsStaysFloat) {
+  for (const int kind : {0, 1, 2}) {
+    Builder b;
+    Value* one = b.conv(b.x, "conv1");
+    Value* other = kind == 0 ? b.call("aten::sigmoid", {b.x}) : b.conv(b.x, "conv2");
+    Value* joined = b.cat({one, other}, kind == 1 ? 2 : 1);
+    const Placement placement = b.done(kind == 2 ? joined : b.conv(joined, "last"));
+    EXPECT_TRUE(placement.sharing.empty());
+    ASSERT_FALSE(placement.report.near_misses.empty());
+    const char* reasons[] = {"is no result of a quantized op", "it does not join channels",
+                             "no quantized op reads its result"};
+    const std::string& last = placement.report.near_misses.front();
+    EXPECT_NE(last.find(reasons[kind]), std::string::npos) << last;
+  }
+}
+
+TEST(Placement, PartsAndShufflesOfChannelsKeepTheParameters) {
+  Builder b;
+  Value* one = b.relu(b.conv(b.x, "conv1"));
+  Value* mixed = b.call("aten::channel_shuffle", {one, c10::IValue(int64_t{2})});
+  Node* chunk = b.graph.call("aten::chunk", {mixed, c10::IValue(int64_t{2}), c10::IValue(int64_t{1})});
+  b.graph.set_output_count(chunk, 2);
+  Value *first = chunk->output(0), *second = chunk->output(1);
+  first->meta = second->meta = Builder::image(2);
+  Value* joined = b.cat({first, b.conv(second, "conv2")});
+  const Placement placement = b.done(b.conv(joined, "last"));
+  Value* branch = joined->producer->args[0].items[1].value;
+  EXPECT_EQ(placement.observed, (Values{b.x, one, joined}));
+  EXPECT_EQ(placement.sharing, (Pairs{{mixed, one}, {first, mixed}, {second, mixed}, {branch, joined}}));
   EXPECT_TRUE(placement.report.near_misses.empty());
 }
 

@@ -28,7 +28,7 @@ bool takes_activation(const Node& node) {
 
 bool takes_quantize(const Node& node) {
   return takes_activation(node) || node.is("aten::avg_pool2d") || node.is("aten::adaptive_avg_pool2d") ||
-         node.is("aten::mean");
+         node.is("aten::mean") || node.is("aten::cat");
 }
 
 Value* other_operand(const Node& add, const Value* value) {

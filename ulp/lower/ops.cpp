@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 20> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 27> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -26,6 +26,13 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 20> kTable = {{
     {"aten::view", lower_reshape},
     {"aten::reshape", lower_reshape},
     {"aten::squeeze", lower_reshape},
+    {"aten::cat", lower_concat},
+    {"aten::chunk", lower_slices},
+    {"aten::split", lower_slices},
+    {"aten::split_with_sizes", lower_slices},
+    {"aten::slice", lower_slices},
+    {"aten::narrow", lower_slices},
+    {"aten::channel_shuffle", lower_channel_shuffle},
     {"aten::softmax", lower_softmax},
     {"aten::_softmax", lower_softmax},
     {"ulp::quantize", lower_quantize},

@@ -27,6 +27,9 @@ void lower_avg_pool(Builder& builder, const Group& group);
 void lower_global_pool(Builder& builder, const Group& group);
 void lower_mean(Builder& builder, const Group& group);
 void lower_reshape(Builder& builder, const Group& group);
+void lower_concat(Builder& builder, const Group& group);
+void lower_slices(Builder& builder, const Group& group);
+void lower_channel_shuffle(Builder& builder, const Group& group);
 void lower_softmax(Builder& builder, const Group& group);
 void lower_quantize(Builder& builder, const Group& group);
 void lower_dequantize(Builder& builder, const Group& group);
@@ -35,6 +38,11 @@ void lower_dequantize(Builder& builder, const Group& group);
 /// and quantize; decides the output's type from the inputs' type.
 void emit_compute(Builder& builder, const Group& group, runtime::Step step, runtime::DataType input_type,
                   runtime::Layout layout);
+/// A step of this op with the node's name.
+runtime::Step step_of(runtime::Op op, const graph::Node& node);
+/// The form for a step that keeps its input's numbers: 8 bits stay 8 bits, the rest is in the inner float
+/// type.
+Form kept_form(Builder& builder, const graph::Node& node, const graph::Value* x);
 /// Emits a step that keeps type and scale of its input, in `form`, for the group's root.
 void emit_same(Builder& builder, const Group& group, runtime::Step step, const Form& form);
 /// Binds the quantize of a group whose result is held by some tensor already.

@@ -21,9 +21,10 @@ namespace {
 
 bool is_tensor(const Node& node, const Value& value) {
   if (node.kind() == Node::Kind::module) return true;
-  return node.kind() == Node::Kind::call &&
-         node.schema().returns().at(static_cast<size_t>(value.index)).type()->kind() ==
-             c10::TypeKind::TensorType;
+  if (node.kind() != Node::Kind::call) return false;
+  const auto& returns = node.schema().returns();
+  const bool list = returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType;
+  return list || returns.at(static_cast<size_t>(value.index)).type()->kind() == c10::TypeKind::TensorType;
 }
 
 std::vector<Value*> without_meta(const Graph& graph) {

@@ -16,27 +16,12 @@ using runtime::Window;
 
 namespace {
 
-Step step_of(runtime::Op op, const Node& node) {
-  Step step;
-  step.op = op;
-  step.name = node.name();
-  return step;
-}
-
 const Value* image_arg(const Node& node) {
   const Value* x = value_arg(node, "self");
   const std::vector<int64_t> shape = shape_of(node, *x);
   if (shape.size() != 4)
     unsupported(node, "expected an input [N, C, H, W], got ", shape.size(), " dimensions");
   return x;
-}
-
-/// 8 bits stay 8 bits; the rest is in the inner float type.
-Form kept_form(Builder& builder, const Node& node, const Value* x) {
-  Form form = builder.form_of(node, x);
-  form.layout = inner_layout(shape_of(node, *x).size());
-  if (form.type != DataType::u8) form = {builder.float_type(), form.layout};
-  return form;
 }
 
 /// A mean of 8-bit codes is rounded to codes; that is what the graph does only where it quantizes the mean
@@ -75,6 +60,20 @@ Window whole_windows(const Node& node, const std::vector<int64_t>& in, Pair out)
 }
 
 }  // namespace
+
+Step step_of(runtime::Op op, const Node& node) {
+  Step step;
+  step.op = op;
+  step.name = node.name();
+  return step;
+}
+
+Form kept_form(Builder& builder, const Node& node, const Value* x) {
+  Form form = builder.form_of(node, x);
+  form.layout = inner_layout(shape_of(node, *x).size());
+  if (form.type != DataType::u8) form = {builder.float_type(), form.layout};
+  return form;
+}
 
 void emit_same(Builder& builder, const Group& group, Step step, const Form& form) {
   const Node& node = *group.root;

@@ -3,7 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 
 #include "ulp/base/error.h"
 
@@ -30,11 +30,36 @@ bool is_activation(const Node& node) {
          literal_equals(node.arg("max_val"), 6);
 }
 
+bool is_any(const Node& node, std::initializer_list<const char*> ops) {
+  return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.is(op); });
+}
+
 bool keeps_parameters(const Node& node) {
-  constexpr std::array<const char*, 6> kOps = {
-      "aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
-      "aten::flatten",    "aten::view",       "aten::reshape"};
-  return std::any_of(kOps.begin(), kOps.end(), [&](const char* op) { return node.is(op); });
+  return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d", "aten::flatten",
+                       "aten::view", "aten::reshape"});
+}
+
+// These keep the parameters too, but are worth it only between quantized ops.
+bool moves_channels(const Node& node) {
+  return is_any(node, {"aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
+                       "aten::slice", "aten::narrow"});
+}
+
+// Empty when the values can stand side by side as integers, else the reason why not.
+std::string cat_obstacle(const Node& node) {
+  const Argument& tensors = node.args[0];
+  const auto& meta = node.output()->meta;
+  if (tensors.kind != Argument::Kind::list || !meta) return "it does not read a list of known tensors";
+  const size_t rank = meta->sizes.size();
+  const auto dim = rank == 4 ? 1.0 : static_cast<double>(rank) - 1;
+  if (!literal_equals(node.arg("dim"), dim) &&
+      !literal_equals(node.arg("dim"), dim - static_cast<double>(rank)))
+    return "it does not join channels";
+  for (const Argument& tensor : tensors.items) {
+    if (!tensor.is_value() || !tensor.value->meta || tensor.value->meta->dtype != at::kFloat)
+      return "its operands are not float32";
+  }
+  return "";
 }
 
 // Empty when the add can run on integers, else the reason why not.
@@ -104,6 +129,7 @@ class Placer {
   void visit(Node* node) {
     if (is_layer(*node)) return visit_layer(node);
     if (node->is("aten::add") && !fused_.contains(node)) visit_add(node);
+    if (node->is("aten::cat")) visit_cat(node);
   }
 
   void visit_layer(Node* node) {
@@ -144,6 +170,20 @@ class Placer {
     finish({node, nullptr, nullptr}, only_reader(node->output()));
   }
 
+  // Quantized only if a quantized op reads its result in the end; see need().
+  void visit_cat(Node* node) {
+    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    const std::string obstacle = cat_obstacle(*node);
+    if (!obstacle.empty()) return refuse(*node, obstacle);
+    for (const Argument& operand : node->args[0].items) {
+      if (!results_.contains(source(operand.value))) {
+        return refuse(*node, "operand '" + operand.value->name + "' is no result of a quantized op");
+      }
+    }
+    cats_.insert(node);
+    results_.insert(node->output());
+  }
+
   void finish(Chain chain, Node* next) {
     if (next && is_activation(*next)) {
       chain.activation = next;
@@ -161,7 +201,7 @@ class Placer {
       return false;
     }
     if (keeps_parameters(node)) return true;
-    return node.is("aten::relu") && results_.contains(source(node.args[0].value));
+    return (node.is("aten::relu") || moves_channels(node)) && results_.contains(source(node.args[0].value));
   }
   // The value whose parameters this one would have.
   Value* source(Value* value) const {
@@ -173,18 +213,38 @@ class Placer {
     if (!needed_.insert(value).second) return;
     if (!shares(value)) {
       placement_.observed.push_back(value);
+      if (cats_.contains(value->producer)) need_operands(*value->producer, value);
       return;
     }
     Value* input = value->producer->args[0].value;
     need(input);
     placement_.sharing.emplace_back(value, input);
-    fused_.insert(value->producer);
+    kept_.insert(value->producer);
+  }
+
+  // What only the cat reads takes the parameters of its result, so that the cat copies codes; the rest keeps
+  // its own.
+  void need_operands(Node& cat, Value* origin) {
+    kept_.insert(&cat);
+    for (const Argument& operand : cat.args[0].items) {
+      Value* value = operand.value;
+      if (!results_.contains(value) || only_reader(value) != &cat) {
+        need(value);
+        continue;
+      }
+      needed_.insert(value);
+      placement_.sharing.emplace_back(value, origin);
+      if (cats_.contains(value->producer)) need_operands(*value->producer, origin);
+    }
   }
 
   void sort_sharing() {
     std::unordered_map<const Node*, int> order;
     for (const auto& node : graph_.nodes()) order.emplace(node.get(), static_cast<int>(order.size()));
-    const auto earlier = [&](Value* a, Value* b) { return order.at(a->producer) < order.at(b->producer); };
+    const auto place_of = [&](const Value* value) {
+      return std::pair(order.at(value->producer), value->index);
+    };
+    const auto earlier = [&](const Value* a, const Value* b) { return place_of(a) < place_of(b); };
     std::sort(placement_.observed.begin(), placement_.observed.end(), earlier);
     std::sort(placement_.sharing.begin(), placement_.sharing.end(),
               [&](const auto& a, const auto& b) { return earlier(a.first, b.first); });
@@ -192,20 +252,25 @@ class Placer {
 
   void report_rest() {
     for (const auto& node : graph_.nodes()) {
-      if (node->kind() != Node::Kind::call || fused_.contains(node.get()) || reported_.contains(node.get()))
+      const Node* one = node.get();
+      if (one->kind() != Node::Kind::call || fused_.contains(one) || kept_.contains(one) ||
+          reported_.contains(one))
         continue;
-      refuse(*node, keeps_parameters(*node) ? "no quantized op reads its result"
-                    : is_activation(*node)  ? "it follows no quantized op"
-                                            : "it has no quantized form");
+      refuse(*node, keeps_parameters(*node) || moves_channels(*node) || cats_.contains(node.get())
+                        ? "no quantized op reads its result"
+                    : is_activation(*node) ? "it follows no quantized op"
+                                           : "it has no quantized form");
     }
   }
 
   const Graph& graph_;
   const Recipe& recipe_;
   Placement placement_;
-  std::unordered_set<const Node*> fused_;     // in a chain, or sharing parameters
+  std::unordered_set<const Node*> fused_;     // in a chain
+  std::unordered_set<const Node*> kept_;      // quantized, with parameters of others or as a cat
   std::unordered_set<const Node*> reported_;  // refused with a reason
-  std::unordered_set<const Value*> results_;  // of chains
+  std::unordered_set<const Node*> cats_;      // whose operands are all results
+  std::unordered_set<const Value*> results_;  // of chains and cats
   std::unordered_set<const Value*> needed_;
 };
 

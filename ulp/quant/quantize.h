@@ -37,11 +37,15 @@
 //    6). Every add is aten::add.Tensor with alpha 1 and two operands of one shape. A chain whose result no
 //    quantized op reads ends in float: there is no `quantize` after it (the logits of the last linear layer).
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
-// same
-//    scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else they end
-//    in float): aten::max_pool2d, avg_pool2d, adaptive_avg_pool2d, flatten, view, reshape, and a relu that is
-//    in no chain of rule 3.
-// 5. Everything else is float and stands outside.
+//    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
+//    they end in float): aten::max_pool2d, avg_pool2d, adaptive_avg_pool2d, flatten, view, reshape; on
+//    results of chains and cats also channel_shuffle, chunk, split, split_with_sizes, slice, narrow, and a
+//    relu that is in no chain of rule 3.
+// 5. aten::cat along the channels (dimension 1 of an image, the last of anything else) of results of chains
+//    and cats, where a quantized op reads its result in the end: it reads %a_dq, %b_dq, ... and is followed
+//    by a pair. An operand that nothing else reads has the very same attributes as the result, others their
+//    own.
+// 6. Everything else is float and stands outside.
 //
 // Integers: q = clamp(round_half_even(x * (1 / s)) + z, qmin, qmax), see quant/ops.h.
 #pragma once
