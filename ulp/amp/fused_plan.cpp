@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "ulp/amp/torch_parallel.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/torch_parallel.h"
 #include "ulp/kernels/optimizer.h"
 
 namespace ulp::amp {
@@ -204,7 +204,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
 double gradient_norm(const std::vector<GradientEntry>& entries) {
   std::vector<OptimizerTensor> tensors;
   for (const GradientEntry& entry : entries) tensors.push_back(gradient_tensor(entry));
-  return std::sqrt(kernels::gradient_square_sum(tensors, kernels::selected_isa(), TorchParallel()));
+  return std::sqrt(kernels::gradient_square_sum(tensors, kernels::selected_isa(), graph::TorchParallel()));
 }
 
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
@@ -227,7 +227,7 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     tensor.random = {optimizer.seed(), static_cast<uint64_t>(state.step) << 32 | entry.ordinal};
     tensors.push_back(tensor);
   }
-  kernels::update_parameters(tensors, inverse_scale, clip, kernels::selected_isa(), TorchParallel());
+  kernels::update_parameters(tensors, inverse_scale, clip, kernels::selected_isa(), graph::TorchParallel());
   // Autograd and the autocast cache recognise changed values by their version.
   for (const GradientEntry& entry : entries) entry.parameter.unsafeGetTensorImpl()->bump_version();
 }

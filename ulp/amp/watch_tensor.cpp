@@ -2,8 +2,8 @@
 
 #include <torch/utils.h>
 
-#include "ulp/amp/torch_parallel.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/torch_parallel.h"
 
 namespace ulp::amp {
 
@@ -45,7 +45,7 @@ kernels::ExponentStats block_stats(const at::Tensor& block, uint64_t cut) {
     fail("amp.block_stats", "expected a dense block of fp32, bf16, fp16 or fp64, got ", block.dtype());
   }
   return kernels::exponent_stats(*type, block.const_data_ptr(), block.numel(), cut, kernels::selected_isa(),
-                                 TorchParallel());
+                                 graph::TorchParallel());
 }
 
 std::vector<int64_t> index_at(const at::Tensor& block, int64_t offset) {

@@ -1,11 +1,11 @@
-// LibTorch's threads for the kernels, so that a process has one pool; internal to the room.
+// LibTorch's threads for the kernels, so that a process has one pool; internal to the library.
 #pragma once
 
 #include <ATen/Parallel.h>
 
 #include "ulp/base/parallel.h"
 
-namespace ulp::amp {
+namespace ulp::graph {
 
 class TorchParallel final : public Parallel {
  public:
@@ -17,4 +17,4 @@ class TorchParallel final : public Parallel {
   }
 };
 
-}  // namespace ulp::amp
+}  // namespace ulp::graph
