@@ -16,6 +16,7 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/pass.h"
 #include "ulp/lower/lower.h"
+#include "ulp/quant/qat.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/runtime/engine.h"
 #include "ulp/runtime/plan.h"

@@ -4,6 +4,8 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/convert_graph.h"
+#include "ulp/quant/layer_codes.h"
 #include "ulp/quant/observer.h"
 #include "ulp/quant/ops.h"
 #include "ulp/quant/placement.h"
@@ -18,9 +20,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-// Room for the accumulated products beside the bias in 32 bits.
-constexpr double kLargestBias = 1 << 30;
-
 // Where a value's parameters are kept in the graph, and what they are.
 struct Quantized {
   QParams params;
@@ -33,13 +32,13 @@ Argument dtype_argument(at::ScalarType dtype) {
 
 class Converter {
  public:
-  Converter(Graph& graph, const Recipe& recipe, graph::PassReport& report)
-      : graph_(graph), recipe_(recipe), report_(report) {}
+  Converter(Graph& graph, const Recipe& recipe, const KnownQParams& known, graph::PassReport& report)
+      : graph_(graph), recipe_(recipe), known_(known), report_(report) {}
 
   void run() {
     remove_observers();
     const Placement placement = place(graph_, recipe_);
-    for (Value* value : placement.observed) quantized_[value] = from_observer(*value);
+    for (Value* value : placement.observed) quantized_[value] = store("quant." + value->name, find(*value));
     for (const auto& [value, origin] : placement.sharing) quantized_[value] = quantized_.at(origin);
     for (const Chain& chain : placement.chains) {
       if (!chain.op->is("aten::add")) quantize_layer(*chain.op);
@@ -65,7 +64,8 @@ class Converter {
     }
   }
 
-  Quantized from_observer(const Value& value) {
+  QParams find(const Value& value) const {
+    if (const auto known = known_.values.find(value.name); known != known_.values.end()) return known->second;
     const auto found = observers_.find(observer_name(value.name));
     if (found == observers_.end()) {
       fail("quant.convert", "expected the graph as prepare() made it, got no observer for '", value.name,
@@ -84,7 +84,7 @@ class Converter {
       report_.near_misses.push_back(observer.label() + ": " + std::to_string(observer.inf_count()) +
                                     " infinite values were left out of calibration");
     }
-    return store("quant." + value.name, observer.qparams());
+    return observer.qparams();
   }
 
   Value* add_buffer(const std::string& name, const at::Tensor& tensor) {
@@ -124,8 +124,16 @@ class Converter {
                                 ? at::Tensor()
                                 : graph_.attribute_tensor(bias_argument.value).detach().to(at::kFloat);
     const at::Tensor input_scale = quantized_.at(layer.args[0].value).params.scale;
-    QParams params = weight_params(weight, weight_name);
-    if (bias.defined()) make_room_for_bias(params, input_scale, bias, weight_name);
+    const auto known = known_.weights.find(layer.name());
+    QParams params = known != known_.weights.end() ? known->second : weight_params(weight, weight_name);
+    if (bias.defined()) {
+      if (!at::isfinite(bias).all().item<bool>()) {
+        fail("quant.convert", "expected a finite bias beside '", weight_name,
+             "', got NaN or infinite values");
+      }
+      params.scale =
+          at::maximum(params.scale, smallest_weight_scale(bias, input_scale, params.scale.numel()));
+    }
     layer.arg("weight") = stored_weight(weight, params, weight_name, layer);
     if (bias.defined()) {
       layer.arg("bias") =
@@ -143,18 +151,6 @@ class Converter {
     return observer->qparams();
   }
 
-  // A channel of (almost) zero weights has a tiny scale, in which its bias could exceed 32 bits. A coarser
-  // scale costs nothing there: a step of the weights stays below 2^-30 of the bias.
-  static void make_room_for_bias(QParams& params, const at::Tensor& input_scale, const at::Tensor& bias,
-                                 const std::string& name) {
-    if (!at::isfinite(bias).all().item<bool>()) {
-      fail("quant.convert", "expected a finite bias beside '", name, "', got NaN or infinite values");
-    }
-    at::Tensor smallest = bias.abs().to(at::kDouble) / (input_scale.to(at::kDouble) * kLargestBias);
-    if (params.scale.numel() == 1) smallest = smallest.max().reshape({1});
-    params.scale = at::maximum(params.scale, smallest.to(at::kFloat));
-  }
-
   Value* stored_weight(const at::Tensor& weight, const QParams& params, const std::string& name,
                        Node& layer) {
     const std::string prefix = free_prefix(name, ".int8", params.scale);
@@ -169,7 +165,7 @@ class Converter {
     const at::Tensor scales = scale.expand({bias.numel()}).contiguous();
     const std::string prefix = free_prefix(name, ".int32", scales);
     if (!graph_.find_attribute(prefix + ".int32")) {
-      const at::Tensor codes = at::round(bias.to(at::kDouble) / scales.to(at::kDouble)).to(at::kInt);
+      const at::Tensor codes = bias_codes(bias, scales);
       add_buffer(prefix + ".int32", codes);
       add_buffer(prefix + ".scale", scales);
       add_buffer(prefix + ".zero_point", at::zeros_like(codes));
@@ -201,6 +197,7 @@ class Converter {
 
   Graph& graph_;
   const Recipe& recipe_;
+  const KnownQParams& known_;
   graph::PassReport& report_;
   std::unordered_map<std::string, std::shared_ptr<Observer>> observers_;
   std::unordered_map<const Value*, Quantized> quantized_;
@@ -208,14 +205,19 @@ class Converter {
 
 }  // namespace
 
+std::shared_ptr<graph::GraphModule> convert_graph(const std::shared_ptr<Graph>& graph, const Recipe& recipe,
+                                                  const KnownQParams& known, graph::PassReport& report) {
+  Converter(*graph, recipe, known, report).run();
+  auto converted = std::make_shared<graph::GraphModule>(graph);
+  converted->eval();
+  return converted;
+}
+
 std::shared_ptr<graph::GraphModule> convert(const std::shared_ptr<PreparedModule>& prepared,
                                             graph::PassReport* report) {
   if (!prepared) fail("quant.convert", "expected a prepared model, got null");
-  const std::shared_ptr<Graph> graph = prepared->graph().clone();
   graph::PassReport result = prepared->report();
-  Converter(*graph, prepared->recipe(), result).run();
-  auto converted = std::make_shared<graph::GraphModule>(graph);
-  converted->eval();
+  auto converted = convert_graph(prepared->graph().clone(), prepared->recipe(), {}, result);
   if (report) *report = std::move(result);
   return converted;
 }

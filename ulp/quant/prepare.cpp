@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/inference_form.h"
 #include "ulp/quant/observer.h"
-#include "ulp/quant/placement.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {
@@ -23,14 +23,6 @@ void check_skip_patterns(const Graph& graph, const Recipe& recipe) {
   }
 }
 
-// The layer that computes the value, for messages: the one in whose chain it ends, if any.
-std::string label_of(const Value& value, const Placement& placement) {
-  for (const Chain& chain : placement.chains) {
-    if (chain.result() == &value) return describe(*chain.op);
-  }
-  return value.name;
-}
-
 void insert_observer(Graph& graph, Value* value, const Recipe& recipe, const std::string& label) {
   const std::string module = observer_name(value->name);
   graph.modules()[module] = make_observer(recipe.activation, label);
@@ -40,28 +32,40 @@ void insert_observer(Graph& graph, Value* value, const Recipe& recipe, const std
 
 }  // namespace
 
+std::string label_of(const Value& value, const Placement& placement) {
+  for (const Chain& chain : placement.chains) {
+    if (chain.result() == &value) return describe(*chain.op);
+  }
+  return value.name;
+}
+
+InferenceForm inference_form(const Graph& captured, const Recipe& recipe) {
+  recipe.validate();
+  const std::shared_ptr<Graph> graph = captured.clone();
+  std::vector<std::string> near_misses;
+  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
+    const graph::PassReport one = pass(*graph);
+    near_misses.insert(near_misses.end(), one.near_misses.begin(), one.near_misses.end());
+  }
+  check_skip_patterns(*graph, recipe);
+  Placement placement = place(*graph, recipe);
+  std::vector<std::string>& refused = placement.report.near_misses;
+  if (placement.chains.empty()) {
+    fail("quant.prepare", "expected at least one op that the recipe quantizes, got none",
+         refused.empty() ? "" : "; " + refused.front());
+  }
+  refused.insert(refused.begin(), near_misses.begin(), near_misses.end());
+  return {graph, std::move(placement)};
+}
+
 PreparedModule::PreparedModule(std::shared_ptr<Graph> graph, Recipe recipe, graph::PassReport report)
     : GraphModule(std::move(graph)), recipe_(std::move(recipe)), report_(std::move(report)) {}
 
 std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule>& captured,
                                         const Recipe& recipe) {
   if (!captured) fail("quant.prepare", "expected a captured model, got null");
-  recipe.validate();
-  const std::shared_ptr<Graph> graph = captured->graph().clone();
-  graph::PassReport report;
-  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
-    const graph::PassReport one = pass(*graph);
-    report.near_misses.insert(report.near_misses.end(), one.near_misses.begin(), one.near_misses.end());
-  }
-  check_skip_patterns(*graph, recipe);
-  Placement placement = place(*graph, recipe);
-  if (placement.chains.empty()) {
-    fail("quant.prepare", "expected at least one op that the recipe quantizes, got none",
-         placement.report.near_misses.empty() ? "" : "; " + placement.report.near_misses.front());
-  }
+  auto [graph, placement] = inference_form(captured->graph(), recipe);
   for (Value* value : placement.observed) insert_observer(*graph, value, recipe, label_of(*value, placement));
-  placement.report.near_misses.insert(placement.report.near_misses.begin(), report.near_misses.begin(),
-                                      report.near_misses.end());
   auto prepared = std::make_shared<PreparedModule>(graph, recipe, std::move(placement.report));
   prepared->eval();
   return prepared;

@@ -1,0 +1,26 @@
+// Writing the quantize and dequantize nodes, whoever knows their parameters. Internal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/pass.h"
+#include "ulp/quant/recipe.h"
+
+namespace ulp::quant {
+
+/// Parameters that no observer in the graph has to be asked for.
+struct KnownQParams {
+  std::unordered_map<std::string, QParams> values;   ///< by the name of the quantized value
+  std::unordered_map<std::string, QParams> weights;  ///< by the name of the layer's node
+};
+
+/// Gives the graph the form that quantize.h documents and wraps it. Values without known parameters have an
+/// observer in the graph; weights without them are observed here.
+std::shared_ptr<graph::GraphModule> convert_graph(const std::shared_ptr<graph::Graph>& graph,
+                                                  const Recipe& recipe, const KnownQParams& known,
+                                                  graph::PassReport& report);
+
+}  // namespace ulp::quant

@@ -1,0 +1,25 @@
+// What every way of preparing a model starts from. Internal.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ulp/quant/placement.h"
+
+namespace ulp::quant {
+
+/// A captured graph as it will infer (canonical, batch norms folded, without training-only nodes), and which
+/// of its ops are quantized where. Values and nodes keep their names.
+struct InferenceForm {
+  std::shared_ptr<graph::Graph> graph;
+  Placement placement;
+};
+
+/// The captured graph stays as it is. Throws ulp::Error for an invalid recipe, a skip pattern that matches
+/// nothing, or a model with nothing to quantize.
+InferenceForm inference_form(const graph::Graph& captured, const Recipe& recipe);
+
+/// The layer that computes the value, for messages: the one in whose chain it ends, if any.
+std::string label_of(const graph::Value& value, const Placement& placement);
+
+}  // namespace ulp::quant
