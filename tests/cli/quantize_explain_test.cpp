@@ -95,4 +95,17 @@ TEST(QuantizeExplain, WrongUseSaysWhatWasExpected) {
   expect_error(shop.ulp("quantize model.safetensors"), 2, "--out");
 }
 
+// The recipe is read before the model.
+TEST(QuantizeRecipe, NewerVersionsAndUnknownFieldsAreBadFiles) {
+  const Workshop shop;
+  const auto refused = [&](const std::string& recipe, const std::string& says) {
+    ulp::test::write_file(shop / "recipe.json", recipe);
+    expect_error(shop.ulp("quantize m.safetensors --recipe recipe.json --out x.ulp"), 3, says);
+  };
+  refused(R"({"type": "ulp.quant.Recipe", "version": 999})", "expected a recipe of version 1 to");
+  refused(R"({"type": "ulp.quant.Recipe", "version": 2, "activations": {}})", "'activations'");
+  refused(R"({"type": "ulp.quant.Recipe", "version": 2, "weight": {"observer": "entropie"}})",
+          "entropy | mse | fixed");
+}
+
 }  // namespace

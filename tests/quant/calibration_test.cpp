@@ -254,6 +254,30 @@ TEST(Calibration, RefusesWhatItCannotObserve) {
   nothing.forward(torch::full({3}, NAN));
   EXPECT_FALSE(nothing.seen());
   EXPECT_THROW(nothing.bounds(), Error);
+  EXPECT_EQ(nothing.nan_count(), 3);
+  nothing.forward(torch::ones({3}));
+  EXPECT_EQ(nothing.bounds().max.item<float>(), 1.0F);
+}
+
+TEST(Calibration, MergingOtherChannelsIsRefused) {
+  const Scheme scheme{.granularity = PerChannel{0}};
+  for (const float first : {1.0F, NAN}) {
+    for (const auto& [ours, theirs] : {std::pair{1, 4}, {4, 1}, {3, 4}}) {
+      MseObserver a("'fc'", scheme), b("b", scheme);
+      a.forward(torch::full({ours, 2}, first));
+      b.forward(torch::ones({theirs, 2}));
+      EXPECT_THROW(a.merge(b), Error) << ours << ' ' << theirs << ' ' << first;
+    }
+  }
+}
+
+// One channel without finite values beside others.
+TEST(Calibration, ChannelOfNaNRepresentsZero) {
+  MseObserver observer("x", Scheme{.is_signed = true, .granularity = PerChannel{0}});
+  observer.forward(torch::tensor({{NAN, NAN}, {1.0F, -2.0F}}));
+  EXPECT_TRUE(observer.bounds().min.equal(torch::tensor({0.0F, -2.0F})));
+  EXPECT_EQ(observer.qparams().scale[0].item<float>(), 0x1p-23F);
+  EXPECT_EQ(observer.nan_count(), 2);
 }
 
 }  // namespace

@@ -15,15 +15,10 @@ namespace {
 constexpr int64_t kGrain = int64_t{1} << 16;
 constexpr float kLargest = std::numeric_limits<float>::max();
 
-// The exponent e of the smallest range with |x| < 2^e for every finite x.
-int32_t exponent_of(const float* values, int64_t n) {
-  float largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float magnitude = std::abs(values[i]);
-    if (magnitude <= kLargest && magnitude > largest) largest = magnitude;
-  }
+// The smallest e with x < 2^e.
+int32_t exponent_above(float x) {
   int exponent = CalibrationHistogram::kSmallestExponent;
-  if (largest > 0) std::frexp(largest, &exponent);
+  if (x > 0) std::frexp(x, &exponent);
   return exponent;
 }
 
@@ -44,17 +39,11 @@ double CalibrationHistogram::width() const {
   return std::ldexp(1.0, *exponent) / kBinsPerSide;
 }
 
-void CalibrationHistogram::add(const float* values, int64_t n) {
-  std::mutex mutex;
-  int32_t needed = *exponent;
-  at::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    const int32_t part = exponent_of(values + begin, end - begin);
-    const std::lock_guard lock(mutex);
-    needed = std::max(needed, part);
-  });
-  raise(needed);
+void CalibrationHistogram::add(const float* values, int64_t n, float largest) {
+  raise(exponent_above(largest));
   const double bins_per_unit = 1 / width();
   if (n <= kGrain) return count(values, n, bins_per_unit, counts.data());
+  std::mutex mutex;
   at::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> part(kBins);
     count(values + begin, end - begin, bins_per_unit, part.data());

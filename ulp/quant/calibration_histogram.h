@@ -20,8 +20,9 @@ struct CalibrationHistogram {
   int32_t* exponent;
 
   double width() const;
-  /// Counts the finite ones of n values, raising the exponent as needed. Any number of threads.
-  void add(const float* values, int64_t n);
+  /// Counts the finite ones of n values on any number of threads. `largest`: at least the largest magnitude
+  /// among them, finite; it raises the exponent as needed.
+  void add(const float* values, int64_t n, float largest);
   /// Adds what another one has counted.
   void merge(std::span<const int64_t> other, int32_t other_exponent);
 

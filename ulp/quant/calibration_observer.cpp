@@ -1,32 +1,28 @@
 #include "ulp/quant/calibration_observer.h"
 
-#include <torch/utils.h>
+#include <ATen/Parallel.h>
+#include <torch/types.h>
 
-#include <limits>
+#include <algorithm>
 
 #include "ulp/base/error.h"
 
 namespace ulp::quant {
 namespace {
 
-struct Extremes {
-  float min = std::numeric_limits<float>::infinity(), max = -std::numeric_limits<float>::infinity();
-};
-
-Extremes finite_extremes(const float* values, int64_t n) {
-  Extremes found;
-  for (int64_t i = 0; i < n; ++i) {
-    if (!std::isfinite(values[i])) continue;
-    found.min = std::min(found.min, values[i]);
-    found.max = std::max(found.max, values[i]);
-  }
-  return found;
+// task(channel) for each; one channel alone is left free to split its values among the threads.
+template <typename Task>
+void for_each_channel(int64_t channels, Task task) {
+  if (channels == 1) return task(0);
+  at::parallel_for(0, channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) task(c);
+  });
 }
 
 }  // namespace
 
 CalibrationObserver::CalibrationObserver(std::string label, Scheme scheme)
-    : Observer(std::move(label), scheme) {
+    : MinMaxObserver(std::move(label), scheme) {
   if (!scheme.per_tensor() && !scheme.per_channel()) {
     fail("quant.CalibrationObserver", "expected a scheme per tensor or per channel for '", this->label(),
          "', got ", scheme.to_string());
@@ -36,11 +32,8 @@ CalibrationObserver::CalibrationObserver(std::string label, Scheme scheme)
 }
 
 void CalibrationObserver::start(int64_t channels) {
-  const std::vector<int64_t> shape = scheme().per_tensor() ? std::vector<int64_t>{} : std::vector{channels};
   counts_.set_data(at::zeros({channels, CalibrationHistogram::kBins}, at::kLong));
   exponents_.set_data(at::full({channels}, CalibrationHistogram::kSmallestExponent, at::kInt));
-  min_val_.set_data(at::full(shape, Extremes().min, at::kFloat));
-  max_val_.set_data(at::full(shape, Extremes().max, at::kFloat));
 }
 
 CalibrationHistogram CalibrationObserver::channel(int64_t index) const {
@@ -49,34 +42,30 @@ CalibrationHistogram CalibrationObserver::channel(int64_t index) const {
           exponents_.data_ptr<int32_t>() + index};
 }
 
-void CalibrationObserver::record(const at::Tensor& values, bool) {
-  const at::Tensor rows = to_rows(values, scheme().granularity).to(at::kCPU).contiguous();
+void CalibrationObserver::record(const at::Tensor& values, bool all_finite) {
+  MinMaxObserver::record(values, all_finite);
+  const at::Tensor rows = to_rows(values, scheme().granularity).contiguous();
   const int64_t channels = rows.size(0), n = rows.size(1);
   if (counts_.size(0) == 0) start(channels);
-  if (counts_.size(0) != channels) {
-    fail("quant.Observer", "expected ", counts_.size(0), " channels for '", label(), "' as before, got ",
-         channels);
-  }
-  float* min = min_val_.data_ptr<float>();
-  float* max = max_val_.data_ptr<float>();
-  for (int64_t c = 0; c < channels; ++c) {
-    const float* row = rows.const_data_ptr<float>() + c * n;
-    const Extremes found = finite_extremes(row, n);
-    min[c] = std::min(min[c], found.min);
-    max[c] = std::max(max[c], found.max);
-    channel(c).add(row, n);
-  }
+  const float* min = min_val_.const_data_ptr<float>();
+  const float* max = max_val_.const_data_ptr<float>();
+  for_each_channel(channels, [&](int64_t c) {
+    if (!(min[c] <= max[c])) return;  // nothing finite yet
+    channel(c).add(rows.const_data_ptr<float>() + c * n, n, std::max(-min[c], max[c]));
+  });
 }
 
 Bounds CalibrationObserver::compute_bounds() const {
-  Bounds bounds{at::zeros_like(min_val_), at::zeros_like(max_val_)};
-  for (int64_t c = 0; c < counts_.size(0); ++c) {
-    const float min = min_val_.const_data_ptr<float>()[c], max = max_val_.const_data_ptr<float>()[c];
-    if (!(min <= max)) continue;  // a channel that was never finite represents 0 alone
-    const Interval found = search(binned_values(channel(c), min, max));
+  const Bounds whole = MinMaxObserver::compute_bounds();
+  Bounds bounds{whole.min.clone(), whole.max.clone()};
+  const float* min = min_val_.const_data_ptr<float>();
+  const float* max = max_val_.const_data_ptr<float>();
+  for_each_channel(counts_.size(0), [&](int64_t c) {
+    if (!(min[c] <= max[c])) return;
+    const Interval found = search(binned_values(channel(c), min[c], max[c]));
     bounds.min.mutable_data_ptr<float>()[c] = found.low;
     bounds.max.mutable_data_ptr<float>()[c] = found.high;
-  }
+  });
   return bounds;
 }
 
@@ -84,17 +73,12 @@ void CalibrationObserver::merge_seen(const Observer& other) {
   constexpr int64_t kBins = CalibrationHistogram::kBins;
   const auto& that = static_cast<const CalibrationObserver&>(other);
   const int64_t channels = that.counts_.size(0);
+  MinMaxObserver::merge_seen(other);
   if (counts_.size(0) == 0) start(channels);
-  if (counts_.size(0) != channels) {
-    fail("quant.Observer.merge", "expected ", counts_.size(0), " channels for '", label(), "', got ",
-         channels);
-  }
   for (int64_t c = 0; c < channels; ++c) {
     channel(c).merge({that.counts_.const_data_ptr<int64_t>() + c * kBins, static_cast<size_t>(kBins)},
                      that.exponents_.const_data_ptr<int32_t>()[c]);
   }
-  min_val_.set_data(at::minimum(min_val_, that.min_val_));
-  max_val_.set_data(at::maximum(max_val_, that.max_val_));
 }
 
 PercentileObserver::PercentileObserver(std::string label, Scheme scheme, double percentile)

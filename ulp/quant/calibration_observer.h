@@ -9,7 +9,7 @@ namespace ulp::quant {
 /// Counts values in nested bins (calibration_histogram.h), 64 KiB a channel whatever the number of batches,
 /// and searches for bounds when asked. Merging is exact: the parts in any order give what the whole gives.
 /// Per tensor or per channel; the same channels in every batch.
-class ULP_API CalibrationObserver : public Observer {
+class ULP_API CalibrationObserver : public MinMaxObserver {
  public:
   CalibrationObserver(std::string label, Scheme scheme);
 

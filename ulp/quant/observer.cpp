@@ -116,7 +116,7 @@ Bounds MinMaxObserver::compute_bounds() const {
 
 void MinMaxObserver::merge_seen(const Observer& other) {
   const auto& that = static_cast<const MinMaxObserver&>(other);
-  if (seen() && min_val_.sizes() != that.min_val_.sizes()) {
+  if ((seen() || min_val_.dim() > 0) && min_val_.sizes() != that.min_val_.sizes()) {
     fail("quant.Observer.merge", "expected ", min_val_.numel(), " channels for '", label(), "', got ",
          that.min_val_.numel());
   }
