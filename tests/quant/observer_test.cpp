@@ -222,6 +222,8 @@ TEST(Observer, MergeOfDifferentRangesKeepsBoundsAndTotal) {
   EXPECT_NEAR(a.histogram().sum().item<float>(), 4000, 0.01);
   EXPECT_THROW(a.merge(MinMaxObserver("m", kU8)), Error);
   EXPECT_THROW(a.merge(HistogramObserver("s", kS8)), Error);
+  EXPECT_THROW(HistogramObserver("c", kS8Channel), Error);
+  EXPECT_THROW(HistogramObserver("t", Scheme{.granularity = PerToken{}}), Error);
 }
 
 TEST(Observer, ThreadCountDoesNotMatter) {

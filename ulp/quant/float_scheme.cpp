@@ -1,18 +1,16 @@
 #include "ulp/quant/float_scheme.h"
 
-#include <ATen/Parallel.h>
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
 #include "ulp/formats/format.h"
+#include "ulp/graph/torch_parallel.h"
 #include "ulp/kernels/convert.h"
 
 namespace ulp::quant {
 namespace {
 
 using at::Tensor;
-
-constexpr int64_t kGrain = 1 << 15;
 
 // Rows of float32 divided or multiplied by their scales need every scale beside its row.
 Tensor row_scales(const char* where, at::IntArrayRef shape, const FloatQParams& params) {
@@ -23,15 +21,6 @@ Tensor row_scales(const char* where, at::IntArrayRef shape, const FloatQParams& 
          to_string(params.scheme.granularity), ", got ", params.scale.sizes());
   }
   return params.scale.detach().to(at::kCPU, at::kFloat).reshape({-1, 1});
-}
-
-// convert(from, to, count) over parts of two contiguous arrays of one length.
-template <typename From, typename To, typename Convert>
-void convert_all(const Tensor& from, Tensor& to, Convert convert) {
-  const From* in = from.const_data_ptr<From>();
-  To* out = to.mutable_data_ptr<To>();
-  at::parallel_for(0, from.numel(), kGrain,
-                   [&](int64_t begin, int64_t end) { convert(in + begin, out + begin, end - begin); });
 }
 
 }  // namespace
@@ -81,10 +70,9 @@ Tensor quantize(const Tensor& x, const FloatQParams& params) {
   const Granularity& granularity = params.scheme.granularity;
   const Tensor scaled = (to_rows(x.detach().to(at::kCPU, at::kFloat), granularity) / scales).contiguous();
   Tensor codes = at::empty(scaled.sizes(), at::kByte);
-  const formats::Format& format = formats::find(params.scheme.format);
-  convert_all<float, uint8_t>(scaled, codes, [&](const float* in, uint8_t* out, int64_t n) {
-    kernels::encode(format, in, out, n, {}, kernels::selected_isa(), SerialParallel());
-  });
+  kernels::encode(formats::find(params.scheme.format), scaled.const_data_ptr<float>(),
+                  codes.mutable_data_ptr<uint8_t>(), scaled.numel(), {}, kernels::selected_isa(),
+                  graph::TorchParallel());
   return from_rows(codes, granularity, x.sizes());
 }
 
@@ -97,10 +85,9 @@ Tensor dequantize(const Tensor& codes, const FloatQParams& params) {
   const Granularity& granularity = params.scheme.granularity;
   const Tensor rows = to_rows(codes.to(at::kCPU), granularity).contiguous();
   Tensor values = at::empty(rows.sizes(), at::kFloat);
-  const formats::Format& format = formats::find(params.scheme.format);
-  convert_all<uint8_t, float>(rows, values, [&](const uint8_t* in, float* out, int64_t n) {
-    kernels::decode(format, in, out, n, kernels::selected_isa(), SerialParallel());
-  });
+  kernels::decode(formats::find(params.scheme.format), rows.const_data_ptr<uint8_t>(),
+                  values.mutable_data_ptr<float>(), rows.numel(), kernels::selected_isa(),
+                  graph::TorchParallel());
   return from_rows(values.mul_(scales), granularity, codes.sizes());
 }
 

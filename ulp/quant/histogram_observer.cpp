@@ -92,7 +92,7 @@ BinRange search(const at::Tensor& counts, double bin_width, int64_t codes) {
 
 HistogramObserver::HistogramObserver(std::string label, Scheme scheme, int64_t bins)
     : Observer(std::move(label), scheme), bins_(bins) {
-  if (scheme.axis() >= 0) {
+  if (!scheme.per_tensor()) {
     fail("quant.HistogramObserver", "expected a scheme per tensor for '", this->label(), "', got ",
          scheme.to_string());
   }
