@@ -260,6 +260,33 @@ TEST(Errors, NoDataAndNaNNameTheLayer) {
   EXPECT_NE(error_of([&] { convert(spoiled); }).find("1 NaN values at 'input'"), std::string::npos);
 }
 
+TEST(Errors, NaNThatALayerMakesNamesTheLayer) {
+  Net net = make_net();
+  const auto captured = capture(net, {data(1, 4)});
+  {
+    const at::NoGradGuard no_grad;
+    net->block1->conv2->weight[0][0][0][0] = INFINITY;  // inf - inf in the next layer
+  }
+  for (const ObserverKind kind : {ObserverKind::min_max, ObserverKind::histogram, ObserverKind::percentile,
+                                  ObserverKind::entropy, ObserverKind::mse}) {
+    Recipe recipe = Recipe::x86_int8();
+    recipe.activation.observer = kind;
+    const auto prepared = prepare(captured, recipe);
+    prepared->forward(data(2, 4));
+    const std::string message = error_of([&] { convert(prepared); });
+    EXPECT_NE(message.find("NaN values at 'block"), std::string::npos) << message;
+  }
+}
+
+TEST(Errors, CalibrationDataOfAnotherShape) {
+  Net net = make_net();
+  const auto prepared = prepare(capture(net, {data(1, 4)}), Recipe::x86_int8());
+  const std::string channels = error_of([&] { prepared->forward(torch::randn({2, 4, 16, 16})); });
+  EXPECT_NE(channels.find("in dimension 1 of"), std::string::npos) << channels;
+  const std::string dimensions = error_of([&] { prepared->forward(torch::randn({3, 16, 16})); });
+  EXPECT_NE(dimensions.find("with 4 dimensions"), std::string::npos) << dimensions;
+}
+
 TEST(Convert, EveryObserverCalibratesTheNetwork) {
   Net net = make_net();
   const auto captured = capture(net, {data(1, 4)});

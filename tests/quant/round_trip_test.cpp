@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "error_of.h"
+#include "golden_data.h"
 
 namespace ulp::quant {
 namespace {
@@ -38,6 +39,37 @@ TEST(QParamsOf, EveryCodeSurvivesTheRoundTrip) {
           EXPECT_TRUE(quantize(at::zeros({1}), params).to(at::kInt).equal(params.zero_point))
               << "zero is exact";
           EXPECT_TRUE(quantize_dequantize(values, params).equal(values));
+        }
+      }
+    }
+  }
+}
+
+// Parameters from PyTorch's formulas (observer_test.cpp), values from its operators: equal for every
+// distribution, number of bits and scheme, per tensor and per channel.
+TEST(QuantizeDequantize, EqualsLibTorch) {
+  for (const char* kind : {"uniform", "normal", "heavy", "cauchy", "one_sided", "negative", "huge", "tiny",
+                           "constant", "zero", "spike"}) {
+    const at::Tensor x = test::make(kind, 7, 1200).reshape({4, 300});
+    for (int64_t bits = 2; bits <= 8; ++bits) {
+      for (Scheme scheme :
+           {Scheme{}, Scheme{.is_signed = true, .mapping = Mapping::symmetric},
+            Scheme{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted},
+            Scheme{.is_signed = true}, Scheme{.mapping = Mapping::symmetric}}) {
+        scheme.bits = bits;
+        const QParams whole = qparams_of(x, scheme);
+        EXPECT_TRUE(quantize_dequantize(x, whole).equal(at::fake_quantize_per_tensor_affine(
+            x, whole.scale, whole.zero_point, scheme.qmin(), scheme.qmax())))
+            << kind << ' ' << scheme.to_string();
+        for (const Granularity& granularity : {Granularity(PerChannel{1}), Granularity(PerToken{}),
+                                               Granularity(PerGroup{75}), Granularity(PerBlock{2, 50})}) {
+          scheme.granularity = granularity;
+          const QParams parts = qparams_of(x, scheme);
+          const at::Tensor rows = at::fake_quantize_per_channel_affine(
+              to_rows(x, granularity).contiguous(), parts.scale.reshape(-1), parts.zero_point.reshape(-1), 0,
+              scheme.qmin(), scheme.qmax());
+          EXPECT_TRUE(quantize_dequantize(x, parts).equal(from_rows(rows, granularity, x.sizes())))
+              << kind << ' ' << scheme.to_string();
         }
       }
     }
