@@ -22,7 +22,9 @@ std::string module_name(const char* prefix, std::string name) {
 
 // A value that is on the grid of its input's parameters already, whatever the op.
 bool stays_on_grid(const Node& node) {
-  for (const char* op : {"aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape", "aten::relu"}) {
+  for (const char* op : {"aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape", "aten::relu",
+                         "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
+                         "aten::slice", "aten::narrow"}) {
     if (node.is(op)) return true;
   }
   return false;
@@ -86,7 +88,9 @@ class Builder {
 
   void share(const Value& kept, const Value& origin) {
     quantizers_[&kept] = quantizers_.at(&origin);
-    if (stays_on_grid(*kept.producer)) return;
+    // What a cat reads takes the parameters of its result, which is quantized with them: once is enough.
+    const bool read_by_origin = kept.producer->args[0].value != &origin;
+    if (stays_on_grid(*kept.producer) || read_by_origin) return;
     insert(find(kept), module_name("quantizer_", kept.name),
            std::make_shared<SharingQuantizer>(quantizers_.at(&origin)));
   }
