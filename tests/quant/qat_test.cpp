@@ -206,6 +206,44 @@ TEST(ConvertQat, GivesTheIntegersOfTheForwardPassBitForBit) {
   }
 }
 
+// Two branches that are joined, an average pool whose result has to be rounded, a linear layer with batch
+// norm and a dropout, which are there in train mode only.
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() {
+    torch::manual_seed(9);
+    left = register_module("left", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)));
+    right = register_module("right", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 6, 1).bias(false)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(6));
+    hidden = register_module("hidden", torch::nn::Linear(10 * 16, 12));
+    hidden_norm = register_module("hidden_norm", torch::nn::BatchNorm1d(12));
+    out = register_module("out", torch::nn::Linear(12, 5));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = at::cat({at::relu(left(x)), at::relu(norm(right(x)))}, 1);
+    y = at::avg_pool2d(y, {4, 4}).flatten(1);
+    y = at::dropout(at::relu(hidden_norm(hidden(y))), 0.2, is_training());
+    return out(y);
+  }
+  torch::nn::Conv2d left{nullptr}, right{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::BatchNorm1d hidden_norm{nullptr};
+  torch::nn::Linear hidden{nullptr}, out{nullptr};
+};
+TORCH_MODULE(Branches);
+
+TEST(ConvertQat, GivesTheSameIntegersThroughCatPoolAndLinearBatchNorm) {
+  for (const auto folding : kFoldings) {
+    Branches model;
+    auto qat = prepare_qat(capture(model, {data(1, 4)}), Recipe::x86_int8(), {.folding = folding});
+    EXPECT_EQ(qat->report().changes.size(), 4U);
+    train_some(*qat, 4);
+    qat->eval();
+    const at::Tensor x = data(50, 16);
+    EXPECT_TRUE(qat->forward(x).equal(convert_qat(qat)->forward(x))) << name_of(folding);
+    EXPECT_TRUE(qat->forward(x).equal(qat->forward(x))) << "nothing is dropped in eval mode";
+  }
+}
+
 TEST(ConvertQat, HasTheFormOfStaticQuantization) {
   Net model = make_net();
   const auto captured = capture(model, {data(1, 4)});
