@@ -10,6 +10,7 @@
 #include "ulp/base/error.h"
 #include "ulp/quant/calibration_observer.h"
 #include "ulp/quant/round_trip.h"
+#include "ulp/train/memory_meter.h"
 
 namespace ulp::quant {
 namespace {
@@ -229,19 +230,25 @@ TEST(Calibration, ThreadCountDoesNotMatter) {
   at::set_num_threads(threads);
 }
 
+// Tensors alive, and at most alive, after 10 and after 1,000 batches whose range grows all the time.
 TEST(Calibration, MemoryDoesNotGrowWithBatches) {
   torch::manual_seed(7);
-  MseObserver observer("x", kU8);
-  const auto bytes = [&] {
-    size_t sum = 0;
-    for (const auto& buffer : observer.buffers()) sum += buffer.nbytes();
-    return sum;
-  };
-  observer.forward(torch::randn({64}));
-  const size_t first = bytes();
-  for (int i = 0; i < 200; ++i) observer.forward(torch::randn({64}) * i);
-  EXPECT_EQ(bytes(), first);
-  EXPECT_LT(first, size_t{70000});
+  for (const ObserverKind kind :
+       {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram,
+        ObserverKind::percentile, ObserverKind::entropy, ObserverKind::mse}) {
+    const train::MemoryMeter meter;
+    const auto observer = make_observer({kU8, kind}, "x");
+    const auto observe = [&](int from, int to) {
+      for (int i = from; i < to; ++i) observer->forward(torch::randn({500}) * i);
+    };
+    observe(1, 10);
+    const int64_t live = meter.live_bytes(), peak = meter.peak_bytes();
+    observe(10, 1000);
+    EXPECT_EQ(meter.live_bytes(), live) << static_cast<int>(kind);
+    EXPECT_EQ(meter.peak_bytes(), peak) << static_cast<int>(kind);
+    EXPECT_GT(live, 0);
+    EXPECT_LT(live, 70000);
+  }
 }
 
 TEST(Calibration, RefusesWhatItCannotObserve) {
