@@ -143,6 +143,28 @@ TEST(PrepareQat, BothFoldingsComputeTheirFormulas) {
   }
 }
 
+TEST(PrepareQat, FrozenBatchNormTrainsThroughTheFoldedWeight) {
+  for (const auto folding : kFoldings) {
+    Reference ours, theirs;
+    const at::Tensor x = data(2, 4);
+    torch::nn::Sequential model(ours.conv, ours.bn);
+    auto qat = prepare_qat(capture(model, {x}), Recipe::x86_int8(), {.folding = folding});
+    qat->freeze_batch_norm();
+    const at::Tensor got = step(*qat, x), f = theirs.factor();
+    const at::Tensor expected =
+        at::conv2d(Reference::quantized_input(x), theirs.quantized_weight(f),
+                   theirs.bn->bias + f * (theirs.conv->bias - theirs.bn->running_mean), 1, 1);
+    torch::manual_seed(77);
+    (expected * torch::randn_like(expected)).sum().backward();
+    EXPECT_TRUE(at::allclose(got, expected, 1e-3, 1e-3)) << (got - expected).abs().max();
+    const auto wanted = torch::nn::Sequential(theirs.conv, theirs.bn)->named_parameters();
+    for (const auto& p : model->named_parameters()) {
+      EXPECT_TRUE(at::allclose(p.value().grad(), wanted[p.key()].grad(), 1e-3, 1e-3))
+          << name_of(folding) << ' ' << p.key();
+    }
+  }
+}
+
 TEST(PrepareQat, AGammaOfZeroIsNoNaNAndCanLearn) {
   for (const auto folding : kFoldings) {
     for (const bool tiny : {false, true}) {
@@ -311,6 +333,25 @@ TEST(QatModule, BatchNormsOfTheirOwnAreFrozenToo) {
   qat->forward(data(3, 4));
   EXPECT_TRUE(bn->running_mean.equal(mean));
   EXPECT_EQ(bn->num_batches_tracked.item<int>(), 1);
+}
+
+TEST(QatModule, WeightsAreObservedWhileNothingIsRounded) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 2));
+  auto qat = prepare_qat(capture(model, {torch::zeros({2, 3})}), Recipe::x86_int8());
+  const at::NoGradGuard no_grad;
+  at::Tensor weight = model[0]->as<torch::nn::Linear>()->weight;
+  qat->set_fake_quant_enabled(false);
+  weight.fill_(1.27F);
+  EXPECT_TRUE(at::allclose(qat->forward(torch::ones({1, 3})),
+                           model[0]->as<torch::nn::Linear>()->forward(torch::ones({1, 3}))));
+  qat->set_observers_enabled(false);
+  weight.fill_(12.7F);
+  qat->forward(torch::ones({1, 3}));
+  qat->set_fake_quant_enabled(true);
+  // Frozen at 0.01: what grew beyond it saturates.
+  const auto buffers = convert_qat(qat)->named_buffers();
+  EXPECT_TRUE(at::allclose(buffers["0.weight.scale"], torch::full({2}, 0.01F))) << buffers["0.weight.scale"];
+  EXPECT_TRUE((buffers["0.weight.int8"] == 127).all().item<bool>());
 }
 
 TEST(QatSchedule, SetsTheSwitchesOfEveryMoment) {

@@ -126,16 +126,18 @@ QParams WeightQuantizer::observe(const at::Tensor& weight) const {
 
 at::Tensor WeightQuantizer::quantize(const at::Tensor& weight, const at::Tensor& observed,
                                      const at::Tensor& room) {
-  if (!state_->fake_quant_enabled) return weight;
+  const bool rounding = state_->fake_quant_enabled, observing = is_training() && state_->observers_enabled;
   if (learned_) {
     const auto scales = static_cast<double>(learned_->qparams().scale.numel());
-    return learned_->apply(weight, static_cast<double>(weight.numel()) / scales, room);
+    return rounding ? learned_->apply(weight, static_cast<double>(weight.numel()) / scales, room) : weight;
   }
+  if (!rounding && !observing) return weight;
   QParams params = qparams(observed);
-  if (is_training() && state_->observers_enabled) {
+  if (observing) {
     scale_.set_data(params.scale);
     zero_point_.set_data(params.zero_point);
   }
+  if (!rounding) return weight;
   if (room.defined()) params.scale = at::maximum(params.scale, room);
   return fake_quantize(weight, params);
 }
