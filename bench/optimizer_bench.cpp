@@ -4,7 +4,6 @@
 // Run with --benchmark_enable_random_interleaving=true --benchmark_repetitions=N, so that the rows take
 // turns. Every step's gradients are made ready again outside the measured time. Arrays are far larger than
 // any cache.
-#include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -13,6 +12,7 @@
 #include <memory>
 
 #include "ulp/amp/fused_step.h"
+#include "ulp/graph/torch_parallel.h"
 
 namespace {
 
@@ -140,14 +140,14 @@ Work memory_bound() {
   const auto step = [arrays, n] {
     float* a[4];
     for (int i = 0; i < 4; ++i) a[i] = (*arrays)[static_cast<size_t>(i)].data_ptr<float>();
-    at::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
+    ulp::graph::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
       float lanes[16] = {};
       for (int64_t i = begin * kPiece; i < end * kPiece; i += 16) {
         for (int64_t l = 0; l < 16; ++l) lanes[l] += a[0][i + l];
       }
       benchmark::DoNotOptimize(lanes);
     });
-    at::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
+    ulp::graph::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
       const float* __restrict g = a[0];
       float* __restrict p = a[1], * __restrict m = a[2], * __restrict v = a[3];
       for (int64_t i = begin * kPiece; i < end * kPiece; ++i) {

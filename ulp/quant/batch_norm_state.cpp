@@ -1,6 +1,6 @@
 #include "ulp/quant/batch_norm_state.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/quant/quantizer.h"
 

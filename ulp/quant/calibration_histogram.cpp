@@ -1,13 +1,13 @@
 #include "ulp/quant/calibration_histogram.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "ulp/graph/torch_parallel.h"
 
 namespace ulp::quant {
 namespace {
@@ -44,7 +44,7 @@ void CalibrationHistogram::add(const float* values, int64_t n, float largest) {
   const double bins_per_unit = 1 / width();
   if (n <= kGrain) return count(values, n, bins_per_unit, counts.data());
   std::mutex mutex;
-  at::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+  graph::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> part(kBins);
     count(values + begin, end - begin, bins_per_unit, part.data());
     const std::lock_guard lock(mutex);

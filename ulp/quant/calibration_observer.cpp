@@ -1,11 +1,11 @@
 #include "ulp/quant/calibration_observer.h"
 
-#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/torch_parallel.h"
 
 namespace ulp::quant {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 template <typename Task>
 void for_each_channel(int64_t channels, Task task) {
   if (channels == 1) return task(0);
-  at::parallel_for(0, channels, 1, [&](int64_t begin, int64_t end) {
+  graph::parallel_for(0, channels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) task(c);
   });
 }

@@ -1,6 +1,6 @@
 #include "ulp/quant/fake_quant_support.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "ulp/graph/torch_parallel.h"
 #include "ulp/kernels/fake_quant.h"

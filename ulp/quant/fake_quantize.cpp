@@ -1,6 +1,6 @@
 // ulp::fake_quantize and its gradient, on the fused kernels.
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include "ulp/quant/fake_quant_support.h"
 #include "ulp/quant/ops.h"

@@ -1,6 +1,6 @@
 #include "ulp/quant/layer_codes.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace ulp::quant {
 namespace {

@@ -1,12 +1,12 @@
 // ulp::fake_quantize_learned: fake quantization whose scale and zero point are trained (LSQ and LSQ+).
-#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/torch_parallel.h"
 #include "ulp/quant/fake_quant_support.h"
 #include "ulp/quant/ops.h"
 
@@ -72,7 +72,7 @@ Gradients gradients(const Tensor& x, const Tensor& gradient, const Params& param
               *scales = params.scale.const_data_ptr<float>(),
               *zeros = params.zero_point.const_data_ptr<float>();
   float* dx = result.x.mutable_data_ptr<float>();
-  at::parallel_for(0, runs, std::max<int64_t>(1, kPiece / length), [&](int64_t begin, int64_t end) {
+  graph::parallel_for(0, runs, std::max<int64_t>(1, kPiece / length), [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run) {
       const int64_t c = run % blocks.channels, at = run * length;
       sums[static_cast<size_t>(run)] =

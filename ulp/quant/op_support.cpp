@@ -1,6 +1,6 @@
 #include "ulp/quant/op_support.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

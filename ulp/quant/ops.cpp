@@ -1,12 +1,12 @@
 #include "ulp/quant/ops.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/torch_parallel.h"
 #include "ulp/quant/op_support.h"
 
 namespace ulp::quant {
@@ -53,11 +53,12 @@ void for_each_run(const Tensor& dense, const Params& params, int64_t axis, int64
   const float* zeros = params.zero_point.const_data_ptr<float>();
   if (blocks.channels == 1) {
     const Codec codec(scales[0], zeros[0], qmin, qmax);
-    at::parallel_for(0, blocks.inner, kGrain, [&](int64_t begin, int64_t end) { task(codec, begin, end); });
+    graph::parallel_for(0, blocks.inner, kGrain,
+                        [&](int64_t begin, int64_t end) { task(codec, begin, end); });
     return;
   }
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(blocks.inner, 1));
-  at::parallel_for(0, blocks.outer * blocks.channels, grain, [&](int64_t begin, int64_t end) {
+  graph::parallel_for(0, blocks.outer * blocks.channels, grain, [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run) {
       const int64_t c = run % blocks.channels;
       task(Codec(scales[c], zeros[c], qmin, qmax), run * blocks.inner, (run + 1) * blocks.inner);

@@ -1,6 +1,6 @@
 #include "ulp/quant/qat.h"
 
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include "ulp/base/error.h"
 #include "ulp/quant/convert_graph.h"

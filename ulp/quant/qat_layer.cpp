@@ -1,6 +1,6 @@
 #include "ulp/quant/qat_layer.h"
 
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include "ulp/graph/pattern.h"
 #include "ulp/quant/layer_codes.h"

@@ -1,6 +1,6 @@
 #include "ulp/quant/straight_through.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace ulp::quant {
 namespace {
