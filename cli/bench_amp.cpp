@@ -15,7 +15,7 @@ namespace {
 struct Flags : CommonFlags {
   std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
   bool quick = false, full = false;
-  std::string report;
+  std::string report, masters = "split";
   train::AmpBenchOptions options;
 };
 
@@ -24,6 +24,7 @@ void run(Flags& flags) {
   train::AmpBenchOptions& options = flags.options;
   options.networks.clear();
   for (const std::string& name : flags.networks) options.networks.push_back(train::find_amp_network(name));
+  options.masters = amp::find_masters(flags.masters);
   options.validate();
   if (flags.quick) options.size = train::AmpSize::quick;
   if (flags.full) options.size = train::AmpSize::full;
@@ -81,6 +82,11 @@ void add_bench_amp(CLI::App& bench) {
       ->add_option("--attention-dropout", flags->options.attention_dropout,
                    "Of BERT's attention weights; 0 lets LibTorch use its fused attention")
       ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  command
+      ->add_option("--masters", flags->masters,
+                   "How fp32 values behind bf16 parameters are kept: fp32, split, stochastic or kahan")
+      ->check(CLI::IsMember({"fp32", "split", "stochastic", "kahan"}))
       ->capture_default_str();
   command->add_flag("--profile", flags->options.profile,
                     "Also show where the time of a step goes, by operator");

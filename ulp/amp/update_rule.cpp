@@ -51,4 +51,12 @@ const char* to_string(MasterWeights masters) {
   }
 }
 
+MasterWeights find_masters(const std::string& name) {
+  using enum MasterWeights;
+  for (const MasterWeights masters : {fp32, split, stochastic, kahan}) {
+    if (name == to_string(masters)) return masters;
+  }
+  fail("amp.MasterWeights", "expected masters fp32, split, stochastic or kahan, got '", name, "'");
+}
+
 }  // namespace ulp::amp

@@ -1,6 +1,7 @@
 // How FusedOptimizer turns a gradient into an update, and how it keeps the weights.
 #pragma once
 
+#include <string>
 #include <variant>
 
 #include "ulp/base/export.h"
@@ -68,5 +69,7 @@ enum class MasterWeights {
 };
 /// "fp32", "split", "stochastic" or "kahan".
 ULP_API const char* to_string(MasterWeights masters);
+/// The kind of that name; another name is an error that lists them.
+ULP_API MasterWeights find_masters(const std::string& name);
 
 }  // namespace ulp::amp

@@ -26,11 +26,11 @@ constexpr std::array kNetworks = {AmpNetwork::feed_forward, AmpNetwork::unet, Am
 /// One network being trained in one mode.
 class Trainee {
  public:
-  Trainee(const AmpWorkload& work, const std::string& precision, uint64_t seed)
+  Trainee(const AmpWorkload& work, const std::string& precision, const AmpBenchOptions& options)
       : work_(work),
         precision_(amp::find_precision(precision)),
-        model_(make(work, precision_, seed)),
-        optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate}, amp::MasterWeights::split),
+        model_(make(work, precision_, options.seed)),
+        optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate}, options.masters),
         scaler_(amp::make_scaler(precision_.needs_scaler ? "pytorch" : "none", {.init_scale = 1024})) {}
 
   /// Forward, backward, optimizer; the loss.
@@ -81,10 +81,11 @@ struct Run {
   std::vector<double> seconds = {};
 };
 
-Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& work, uint64_t seed) {
+Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& work,
+          const AmpBenchOptions& options) {
   Run run{.result = {.network = network, .precision = precision, .shape = work.shape}};
   const MemoryMeter meter;
-  run.trainee = std::make_unique<Trainee>(work, precision, seed);
+  run.trainee = std::make_unique<Trainee>(work, precision, options);
   run.result.first_loss = run.trainee->step();
   run.trainee->step();  // the first one had no optimizer state yet
   run.result.peak_bytes = meter.peak_bytes();
@@ -136,7 +137,7 @@ std::vector<AmpResult> bench_network(AmpNetwork network, const AmpBenchOptions& 
   std::vector<Run> runs;
   for (const std::string& precision : options.precisions) {
     say(precision, "memory");
-    runs.push_back(start(network, precision, work, options.seed));
+    runs.push_back(start(network, precision, work, options));
   }
   int steps = 0;
   for (Run& run : runs) {

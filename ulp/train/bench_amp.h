@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/amp/update_rule.h"
 #include "ulp/base/export.h"
 #include "ulp/report/report.h"
 #include "ulp/train/op_profile.h"
@@ -27,8 +28,9 @@ enum class AmpSize {
 
 struct ULP_API AmpBenchOptions {
   std::vector<AmpNetwork> networks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
-  /// Of amp::precisions(). Those with narrow parameters keep split masters; optimizer state is fp32 in all.
+  /// Of amp::precisions(). Optimizer state is fp32 in all.
   std::vector<std::string> precisions = {"fp32", "bf16", "O2:bf16"};
+  amp::MasterWeights masters = amp::MasterWeights::split;  ///< where parameters are bf16
   AmpSize size = AmpSize::usual;
   int rounds = 3;                  ///< timed turns A B A B; each precision does at least one step in each
   double dropout = 0.1;            ///< of BERT, as published; that of attention weights is the next

@@ -122,7 +122,9 @@ report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchO
                   {.title = "Memory against fp32",
                    .caption = "Peak of live tensors.",
                    .y = {.title = "memory", .unit = "x", .better = Better::lower, .minimum = 0.0}}));
-  report.settings = {{"rounds", std::to_string(options.rounds)}, {"seed", std::to_string(options.seed)}};
+  report.settings = {{"masters of bf16 parameters", amp::to_string(options.masters)},
+                     {"rounds", std::to_string(options.rounds)},
+                     {"seed", std::to_string(options.seed)}};
   return report;
 }
 

@@ -28,14 +28,6 @@ const OptimizerDefaults& defaults_of(const std::string& optimizer) {
   fail(kWhere, "expected optimizer sgd, adam or adamw, got '", optimizer, "'");
 }
 
-amp::MasterWeights find_masters(const std::string& name) {
-  using enum amp::MasterWeights;
-  for (amp::MasterWeights masters : {fp32, split, stochastic, kahan}) {
-    if (name == amp::to_string(masters)) return masters;
-  }
-  fail(kWhere, "expected masters fp32, split, stochastic or kahan, got '", name, "'");
-}
-
 template <typename Value>
 nlohmann::json or_null(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
@@ -57,7 +49,7 @@ std::string TrainOptions::scaler_name() const {
 }
 
 std::optional<amp::MasterWeights> TrainOptions::master_weights() const {
-  if (!masters.empty()) return find_masters(masters);
+  if (!masters.empty()) return amp::find_masters(masters);
   if (amp::find_precision(precision).master_weights) return amp::MasterWeights::fp32;
   return std::nullopt;
 }
@@ -79,7 +71,7 @@ std::optional<std::string> TrainOptions::conflict() const {
   if (!masters.empty() && !resolved.parameter_dtype) {
     return "--masters " + masters + " is for bf16 and fp16 parameters, which " + in_precision + " has not";
   }
-  if (half && !masters.empty() && find_masters(masters) != amp::MasterWeights::fp32) {
+  if (half && !masters.empty() && amp::find_masters(masters) != amp::MasterWeights::fp32) {
     return "--masters " + masters + " is for bf16 parameters, which " + in_precision + " has not";
   }
   if (!half && scaler_name() != "none") {
