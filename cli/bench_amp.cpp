@@ -68,7 +68,7 @@ void add_bench_amp(CLI::App& bench) {
   command
       ->add_option(
           "--precisions", flags->options.precisions,
-          "As in ulp train: fp32, bf16 (autocast), O2:bf16 (bf16 parameters with split masters), fp16 (loss "
+          "As in ulp train: fp32, bf16 (autocast), O2:bf16 (bf16 parameters with --masters), fp16 (loss "
           "scaling; slow on a CPU without fp16 arithmetic)")
       ->delimiter(',')
       ->capture_default_str();

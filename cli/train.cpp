@@ -122,9 +122,13 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
   Watching watching(flags, trainer, *network.module);
   try {
     run_steps(flags, trainer, progress, &watching, outcome);
-  } catch (...) {
-    watching.explain(progress);
-    watching.write(flags, model);
+  } catch (const std::exception& reason) {
+    if (dynamic_cast<const Interrupted*>(&reason) == nullptr) watching.explain(progress);
+    try {
+      watching.write(flags, model);
+    } catch (const std::exception& error) {  // must not hide why the run ended
+      progress.print(error.what());
+    }
     throw;
   }
   watching.write(flags, model);

@@ -83,9 +83,16 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
       "--watch", flags.watch,
       "Show what a number format does to gradients and ops while training: shares lost, headroom, "
       "causes of skipped steps");
-  command.add_option("--watch-format", flags.watching.format, "The format that values are held against")
+  const auto watch = [&flags](const std::string&) { flags.watch = true; };
+  command
+      .add_option("--watch-format", flags.watching.format,
+                  "The format that values are held against (implies --watch)")
+      ->each(watch)
       ->capture_default_str();
-  command.add_option("--watch-every", flags.watching.every, "Steps from one that is looked at to the next")
+  command
+      .add_option("--watch-every", flags.watching.every,
+                  "Steps from one that is looked at to the next (implies --watch)")
+      ->each(watch)
       ->capture_default_str();
   command.add_option("--report", flags.report, "Write what the watch saw as an HTML page (implies --watch)");
 }

@@ -148,6 +148,19 @@ TEST(WatchNonFinite, SaysWhenTheInputsWereToBlame) {
   EXPECT_NE(found->describe().find("its inputs were not finite"), std::string::npos);
 }
 
+TEST(WatchNonFinite, AnInPlaceOpOnPartOfATensorIsBlamedItself) {
+  Net net;
+  NumericsWatch watch(*net);
+  const auto found = find(watch, [&] {
+    at::Tensor x = torch::ones({3, 4});
+    x.select(1, 2).div_(0);  // a column: not dense in memory
+    return net(ones_with(0, 0, 1)) + x.sum() * 0;
+  });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->place.op, "aten::div_");
+  EXPECT_TRUE(found->inputs_finite) << found->describe();
+}
+
 TEST(WatchNonFinite, MasksOfInfinityAreNoFault) {
   at::Tensor scores = torch::ones({2, 4, 4}).requires_grad_();
   NumericsWatch watch(NamedTensors{{"scores", scores}});

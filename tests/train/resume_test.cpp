@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/io/safetensors.h"
@@ -97,10 +99,17 @@ TEST(ResumeErrors, AnotherRunIsRefusedByTheNamesOfWhatDiffers) {
   EXPECT_TRUE(torch::equal(weights(*model), before));
 }
 
-/// A checkpoint of the run without its extra tensors.
-void drop_extra(const std::filesystem::path& from, const std::filesystem::path& to) {
+/// A checkpoint of the run without its schedule.
+void drop_schedule(const std::filesystem::path& from, const std::filesystem::path& to) {
   ulp::io::TensorFile file = ulp::io::load_tensors(from);
-  std::erase_if(file.tensors, [](const auto& entry) { return entry.first.starts_with("extra."); });
+  int found = 0;
+  for (auto& [key, text] : file.metadata) {
+    auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object() || !json.contains("loader")) continue;
+    found += static_cast<int>(json.erase("schedule"));
+    text = json.dump();
+  }
+  EXPECT_EQ(found, 1);
   ulp::io::save_tensors(to, file.tensors, file.metadata);
 }
 
@@ -110,7 +119,7 @@ TEST(ResumeErrors, ACheckpointWithoutTheSchedulesPlaceIsDamaged) {
   Trainer trainer(small_model(), data, {.batch = 16});
   trainer.step();
   trainer.save(folder / "run.ckpt");
-  drop_extra(folder / "run.ckpt", folder / "cut.ckpt");
+  drop_schedule(folder / "run.ckpt", folder / "cut.ckpt");
   EXPECT_THROW(trainer.resume(folder / "cut.ckpt"), ulp::FileError);
 }
 
@@ -130,6 +139,28 @@ TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
   EXPECT_EQ(found, 1);
   ulp::io::save_tensors(folder / "bad.ckpt", file.tensors, file.metadata);
   EXPECT_THROW(trainer.resume(folder / "bad.ckpt"), ulp::FileError);
+}
+
+TEST(ResumeErrors, MissingOrForeignMomentsAreDamaged) {
+  const ulp::test::TempFolder folder;
+  const auto data = bars();
+  Trainer trainer(small_model(), data,
+                  {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16});
+  trainer.step();
+  trainer.save(folder / "run.ckpt");
+  const ulp::io::TensorFile whole = ulp::io::load_tensors(folder / "run.ckpt");
+  for (const std::string name : {"exp_avg", "exp_avg_sq", "master"}) {
+    for (const bool drop : {true, false}) {
+      ulp::io::TensorFile file = whole;
+      for (auto& [key, tensor] : file.tensors) {
+        if (key == "optimizer.0." + name) tensor = tensor.to(torch::kDouble);
+      }
+      if (drop)
+        std::erase_if(file.tensors, [&](const auto& entry) { return entry.first == "optimizer.0." + name; });
+      ulp::io::save_tensors(folder / "bad.ckpt", file.tensors, file.metadata);
+      EXPECT_THROW(trainer.resume(folder / "bad.ckpt"), ulp::FileError) << name << drop;
+    }
+  }
 }
 
 }  // namespace

@@ -305,8 +305,12 @@ TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {
 
 TEST(Trainer, ALossThatIsNotFiniteEndsTheRun) {
   const auto data = bars();
-  Trainer trainer(small_model(), data, {.batch = 16, .learning_rate = 1e30, .warmup = 0});
+  const auto model = small_model();
+  Trainer trainer(model, data, {.batch = 16, .learning_rate = 1e30, .warmup = 0});
   expect_says(error_of([&] { run_to(trainer, 8); }), "expected a finite loss");
+  const auto before = model->parameters()[0].detach().clone();
+  expect_says(error_of([&] { trainer.step(); }), "expected a finite loss");
+  EXPECT_TRUE(torch::equal(model->parameters()[0], before)) << "a step that failed changes nothing";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ulp/amp/policy_scope.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/scope.h"
 #include "ulp/graph/trace.h"
 #include "ulp/report/table.h"
 
@@ -47,11 +48,6 @@ struct Frame : at::ObserverContext {
   }
 };
 
-std::string parent(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
-}
-
 /// Boxed calls show the caller's whole stack; a call's own values are what lies on top.
 template <typename Values>
 std::span<const c10::IValue> top(const Values& values, size_t count) {
@@ -65,7 +61,7 @@ void look_at_inputs(Call& call, std::span<const c10::IValue> inputs) {
       if (!tensor.defined()) return;
       if (state->paths) {
         const auto found = state->paths->find(tensor.unsafeGetTensorImpl());
-        if (found != state->paths->end() && call.path.empty()) call.path = parent(found->second);
+        if (found != state->paths->end() && call.path.empty()) call.path = graph::parent_path(found->second);
       }
       if (!tensor.is_floating_point() && !tensor.is_complex()) return;
       if (call.in.empty()) call.bytes = static_cast<int64_t>(tensor.nbytes());

@@ -76,27 +76,15 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, siz
 }
 
 /// The master's memory; it is made from the parameter if it is not there yet.
-void* master_data(at::Tensor& master, const at::Tensor& parameter, WeightStore store) {
-  c10::ScalarType type = c10::kFloat;
-  switch (store) {
-    case WeightStore::f32:
-    case WeightStore::bf16_stochastic:
-      return nullptr;
-    case WeightStore::bf16_split:
-      type = c10::kShort;
-      break;
-    case WeightStore::bf16_kahan:
-      type = c10::kBFloat16;
-      break;
-    default:
-      break;
-  }
+void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights masters) {
+  const auto type = master_type(parameter.scalar_type(), masters);
+  if (!type) return nullptr;
   if (!master.defined()) {
-    master = at::zeros_like(parameter, parameter.options().dtype(type).requires_grad(false));
-    if (type == c10::kFloat) master.copy_(parameter);
+    master = at::zeros_like(parameter, parameter.options().dtype(*type).requires_grad(false));
+    if (*type == c10::kFloat) master.copy_(parameter);
   }
-  if (master.scalar_type() != type)
-    fail(kWhere, "expected masters of type ", type, " for these options, got ", master.dtype());
+  if (master.scalar_type() != *type)
+    fail(kWhere, "expected masters of type ", *type, " for these options, got ", master.dtype());
   return master.data_ptr();
 }
 
@@ -114,8 +102,8 @@ float* buffer(at::Tensor& tensor, const at::Tensor& parameter) {
 }
 
 /// The rule's numbers for the step, and the state it works on.
-void prepare(const SgdRule& rule, FusedParamState& state, const at::Tensor& parameter, UpdateStep& step,
-             OptimizerTensor& tensor) {
+void prepare(const SgdRule& rule, FusedParamState& state, int64_t /*count*/, const at::Tensor& parameter,
+             UpdateStep& step, OptimizerTensor& tensor) {
   step.negative_lr = static_cast<float>(-rule.lr);
   step.weight_decay = static_cast<float>(rule.weight_decay);
   if (rule.momentum == 0) return;
@@ -128,9 +116,9 @@ void prepare(const SgdRule& rule, FusedParamState& state, const at::Tensor& para
 }
 
 template <typename Rule>
-void prepare(const Rule& rule, FusedParamState& state, const at::Tensor& parameter, UpdateStep& step,
-             OptimizerTensor& tensor) {
-  const auto count = static_cast<double>(state.step);
+void prepare(const Rule& rule, FusedParamState& state, int64_t steps, const at::Tensor& parameter,
+             UpdateStep& step, OptimizerTensor& tensor) {
+  const auto count = static_cast<double>(steps);
   step.beta1 = static_cast<float>(rule.beta1);
   step.one_minus_beta1 = static_cast<float>(1 - rule.beta1);
   step.beta2 = static_cast<float>(rule.beta2);
@@ -216,20 +204,23 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     const GradientEntry& entry = entries[i];
     const FusedOptions& options = options_of(optimizer.param_groups()[entry.group]);
     FusedParamState& state = state_of(optimizer, entry.parameter);
-    state.step += 1;
+    const int64_t count = state.step + 1;
     OptimizerTensor tensor = gradient_tensor(entry);
     tensor.store = store_of(entry.parameter, options.masters);
     tensor.parameter = entry.parameter.data_ptr();
-    tensor.master = master_data(state.master, entry.parameter, tensor.store);
-    std::visit([&](const auto& rule) { prepare(rule, state, entry.parameter, steps[i], tensor); },
+    tensor.master = master_data(state.master, entry.parameter, options.masters);
+    std::visit([&](const auto& rule) { prepare(rule, state, count, entry.parameter, steps[i], tensor); },
                options.rule);
     tensor.step = &steps[i];
-    tensor.random = {optimizer.seed(), static_cast<uint64_t>(state.step) << 32 | entry.ordinal};
+    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | entry.ordinal};
     tensors.push_back(tensor);
   }
   kernels::update_parameters(tensors, inverse_scale, clip, kernels::selected_isa(), graph::TorchParallel());
   // Autograd and the autocast cache recognise changed values by their version.
-  for (const GradientEntry& entry : entries) entry.parameter.unsafeGetTensorImpl()->bump_version();
+  for (const GradientEntry& entry : entries) {
+    state_of(optimizer, entry.parameter).step += 1;
+    entry.parameter.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 }  // namespace ulp::amp

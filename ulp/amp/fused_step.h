@@ -29,7 +29,8 @@ struct FusedStepResult {
 /// `scaler` may be null or disabled; otherwise scaler->update() afterwards acts as after scaler->step(), and
 /// calls out of order are the same errors. The gradient is multiplied by 1 / scale and by the clip factor in
 /// fp32; the gradient tensors themselves are not written: after a step they are still scaled and not clipped.
-/// After a skipped step they are unscaled in place, with their inf and NaN. fp16 gradients are fine here.
+/// After a skipped step they are unscaled in place, with their inf and NaN. fp16 gradients are fine here,
+/// except with keras2 at a scale below 1, which has to call unscale_().
 ///
 /// Whenever the first pass runs, a gradient with inf or NaN skips the step, with or without a scaler: weights
 /// and state stay as they are.

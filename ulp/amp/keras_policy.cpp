@@ -11,6 +11,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/scope.h"
 
 namespace ulp::amp {
 
@@ -32,11 +33,6 @@ bool castable(c10::ScalarType dtype) {
   return dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
 }
 
-std::string parent(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos ? "" : name.substr(0, dot);
-}
-
 bool matches(const std::string& pattern, const std::string& path) {
   return fnmatch(pattern.c_str(), path.c_str(), 0) == 0 ||
          fnmatch((pattern + ".*").c_str(), path.c_str(), 0) == 0;
@@ -46,10 +42,10 @@ bool matches(const std::string& pattern, const std::string& path) {
 std::set<std::string> paths_of(const Graph& graph) {
   std::set<std::string> paths = {""};
   const auto add = [&](std::string path) {
-    for (; !path.empty(); path = parent(path)) paths.insert(path);
+    for (; !path.empty(); path = graph::parent_path(path)) paths.insert(path);
   };
   for (const auto& node : graph.nodes()) add(node->scope);
-  for (const auto& [name, attribute] : graph.attributes()) add(parent(name));
+  for (const auto& [name, attribute] : graph.attributes()) add(graph::parent_path(name));
   return paths;
 }
 
@@ -204,7 +200,7 @@ bool is_cast(const Node& node) {
 void store_variables(Graph& graph, Rules& rules) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, attribute] : graph.attributes()) {
-    const DtypePolicy* policy = rules.find(parent(name));
+    const DtypePolicy* policy = rules.find(graph::parent_path(name));
     at::Tensor tensor = attribute.tensor;
     if (!policy || attribute.kind == Attribute::Kind::constant || !castable(tensor.scalar_type()) ||
         tensor.scalar_type() == policy->variable) {

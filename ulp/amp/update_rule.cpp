@@ -51,6 +51,12 @@ const char* to_string(MasterWeights masters) {
   }
 }
 
+std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters) {
+  if (parameter == c10::kFloat || masters == MasterWeights::stochastic) return std::nullopt;
+  if (parameter == c10::kHalf || masters == MasterWeights::fp32) return c10::kFloat;
+  return masters == MasterWeights::split ? c10::kShort : c10::kBFloat16;
+}
+
 MasterWeights find_masters(const std::string& name) {
   using enum MasterWeights;
   for (const MasterWeights masters : {fp32, split, stochastic, kahan}) {

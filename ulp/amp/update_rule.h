@@ -1,6 +1,9 @@
 // How FusedOptimizer turns a gradient into an update, and how it keeps the weights.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -59,7 +62,7 @@ void for_each_field(Rule& rule, Field&& field) {
 }
 
 /// How the weights behind bf16 and fp16 parameters are kept between steps. fp32 parameters are their own
-/// masters in every mode; fp16 parameters have fp32 masters or none of these.
+/// masters in every mode; fp16 parameters always have fp32 ones.
 enum class MasterWeights {
   fp32,        ///< an fp32 copy beside each parameter (4 bytes more a weight)
   split,       ///< the low half of the fp32 weight (2 bytes more): the very same weights as with fp32 copies;
@@ -71,5 +74,7 @@ enum class MasterWeights {
 ULP_API const char* to_string(MasterWeights masters);
 /// The kind of that name; another name is an error that lists them.
 ULP_API MasterWeights find_masters(const std::string& name);
+/// The type of what is kept beside a parameter of this type; nothing where nothing is kept.
+ULP_API std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters);
 
 }  // namespace ulp::amp

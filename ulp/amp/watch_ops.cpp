@@ -60,7 +60,7 @@ void OpWatch::look(const OpCall& call, const at::Tensor& output, int32_t index) 
   if (added) ops_.push_back({place, output.scalar_type(), {}});
   ops_[at->second].stats.merge(place.pass == Pass::backward ? stats.scaled(-scale_exponent_) : stats);
 
-  if (stats.nonfinite() > 0 && !produced_ && !call.given_nonfinite) blame(call, block, place, stats);
+  if (stats.nonfinite() > 0 && !produced_ && !call.given_nonfinite) blame(call, output, block, place, stats);
   if (stats.nonfinite() > 0) {
     tainted_[memory_of(output)] = {stats.infinities > 0, stats.nans > 0};
   } else {
@@ -68,9 +68,9 @@ void OpWatch::look(const OpCall& call, const at::Tensor& output, int32_t index) 
   }
 }
 
-void OpWatch::blame(const OpCall& call, const at::Tensor& block, const OpPlace& place,
-                    const kernels::ExponentStats& stats) {
-  const Kinds had = kinds_of_inputs(call, block);
+void OpWatch::blame(const OpCall& call, const at::Tensor& output, const at::Tensor& block,
+                    const OpPlace& place, const kernels::ExponentStats& stats) {
+  const Kinds had = kinds_of_inputs(call, output);
   const bool own = stats.nans > 0 ? !had.nans : !had.infinities && !had.nans;
   if (!own && seen_) return;
   const NonFinite found{.step = step_,

@@ -19,7 +19,7 @@ namespace ulp::io {
 /// pointers say what to fill in, and a part that is asked for must be in the file.
 struct CheckpointParts {
   torch::nn::Module* model = nullptr;
-  torch::optim::Optimizer* optimizer = nullptr;  ///< SGD, Adam or AdamW
+  torch::optim::Optimizer* optimizer = nullptr;  ///< SGD, Adam, AdamW or FusedOptimizer
   std::map<std::string, double> scaler = {};     ///< a GradScaler's state
   std::map<std::string, double> schedule = {};   ///< a LearningRateSchedule's state
   std::string loader = {};                       ///< BatchLoader::state()
@@ -35,7 +35,7 @@ struct CheckpointInfo {
   int64_t step = 0;
   int64_t epoch = 0;
   std::string config = {};
-  std::string optimizer;  ///< "SGD", "Adam", "AdamW", or empty
+  std::string optimizer;  ///< "SGD", "Adam", "AdamW", "ulp::amp::FusedOptimizer", or empty
 };
 
 /// Writes the parts. Throws Error for an optimizer of another kind or an I/O failure; a file of that name

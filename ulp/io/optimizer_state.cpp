@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 
 #include "ulp/amp/fused_optimizer.h"
@@ -87,6 +88,28 @@ struct Fused {
     buffer("exp_avg", s.exp_avg);
     buffer("exp_avg_sq", s.exp_avg_sq);
     buffer("master", s.master);
+  }
+  /// Throws FileError unless the state is one that the next step can go on from.
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const std::string& place,
+                    const std::string& source) {
+    const auto expect = [&](const char* name, const at::Tensor& value, std::optional<at::ScalarType> type) {
+      if (!type) return;
+      if (!value.defined())
+        fail_file(kWhere, "expected '", place, name, "' in '", source, "', which has none");
+      if (value.scalar_type() != *type) {
+        fail_file(kWhere, "expected ", *type, " for '", place, name, "' in '", source, "', got ",
+                  value.dtype());
+      }
+    };
+    if (s.step < 1) fail_file(kWhere, "expected step >= 1 for '", place, "' in '", source, "', got ", s.step);
+    const auto* sgd = std::get_if<amp::SgdRule>(&o.rule);
+    if (sgd == nullptr) {
+      expect("exp_avg", s.exp_avg, at::kFloat);
+      expect("exp_avg_sq", s.exp_avg_sq, at::kFloat);
+    } else if (sgd->momentum != 0) {
+      expect("momentum_buffer", s.momentum_buffer, at::kFloat);
+    }
+    expect("master", s.master, amp::master_type(parameter.scalar_type(), o.masters));
   }
 
  private:
@@ -184,6 +207,8 @@ std::function<void()> load_groups(optim::Optimizer& optimizer, const json& group
           [&](const char* name, at::Tensor& value) {
             value = load_buffer(file, place + name, parameters[p], source);
           });
+      if constexpr (requires { &Kind::check; })
+        Kind::check(*state, options->back(), parameters[p], place, source);
       states->emplace_back(parameters[p].unsafeGetTensorImpl(), std::move(state));
     }
   }

@@ -12,7 +12,7 @@ namespace ulp::kernels {
 /// being all of (0, 2^-126] and infinity ending up in 511; 512 and 513 NaN.
 struct ExponentCounts {
   static constexpr int kBins = 514;
-  static constexpr int kZero = 1, kInfinity = 511, kNan = 512;
+  static constexpr int kZero = 1, kNan = 512;
   uint32_t bins[kBins];
   uint32_t largest;    ///< bits of the largest finite magnitude
   uint32_t nonfinite;  ///< infinities and NaN

@@ -76,7 +76,8 @@ at::Tensor normalised(const at::Tensor& values, const ModelSpec& spec) {
   return (values - channel(spec.mean)) / channel(spec.std);
 }
 
-TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model) {
+TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model,
+                     const std::string& source) {
   const auto dataset = [&](const Arrays& arrays) {
     return io::ImageDataset{.images = as_images(arrays.x).contiguous(),
                             .labels = arrays.y,
@@ -88,13 +89,20 @@ TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, c
   measure(images.images.to(torch::kFloat) / 255.0, measured);
   images.mean = measured.mean;
   images.std = measured.std;
-  return image_data(std::move(images), dataset(test), model);
+  return image_data(std::move(images), dataset(test), model, source);
 }
 
-TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model) {
+TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model,
+                    const std::string& source) {
   Arrays rows[] = {{as_values(train.x), train.y}, {as_values(test.x), test.y}};
   const at::IntArrayRef sizes = rows[0].x.sizes();
-  if (sizes[2] != sizes[3]) fail(kWhere, "expected square images, got ", sizes[2], 'x', sizes[3]);
+  if (sizes[2] != sizes[3])
+    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  for (const Arrays& split : rows) {
+    if (!at::isfinite(split.x).all().item<bool>())
+      fail_file(kWhere, "expected numbers in x that fp32 can hold, got NaN, infinity or larger ones in '",
+                source, "'");
+  }
   TaskData data{.spec = {.in_channels = sizes[1], .num_classes = classes, .image_size = sizes[2]},
                 .unit = "row",
                 .stream = {}};
@@ -123,10 +131,9 @@ TaskData from_splits(const Arrays& train, const Arrays& test, const std::string&
               train.x.sizes(), " and ", test.x.sizes());
   }
   const int64_t classes = std::max(train.y.max().item<int64_t>(), test.y.max().item<int64_t>()) + 1;
-  if (!at::isfinite(train.x).all().item<bool>() || !at::isfinite(test.x).all().item<bool>())
-    fail_file(kWhere, "expected numbers in x, got NaN or infinity in '", source, "'");
   const bool bytes = train.x.scalar_type() == at::kByte && train.x.dim() > 2;
-  return bytes ? byte_images(train, test, classes, model) : value_rows(train, test, classes, model);
+  return bytes ? byte_images(train, test, classes, model, source)
+               : value_rows(train, test, classes, model, source);
 }
 
 TaskData from_whole(const Arrays& all, const std::string& source, const ModelSpec* model) {

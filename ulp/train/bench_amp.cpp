@@ -23,6 +23,11 @@ namespace {
 
 constexpr std::array kNetworks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
 
+/// fp16 parameters have fp32 masters only.
+amp::MasterWeights masters_for(const amp::Precision& precision, amp::MasterWeights asked) {
+  return precision.parameter_dtype == at::kHalf ? amp::MasterWeights::fp32 : asked;
+}
+
 /// One network being trained in one mode.
 class Trainee {
  public:
@@ -30,7 +35,8 @@ class Trainee {
       : work_(work),
         precision_(amp::find_precision(precision)),
         model_(make(work, precision_, options.seed)),
-        optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate}, options.masters),
+        optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate},
+                   masters_for(precision_, options.masters)),
         scaler_(amp::make_scaler(precision_.needs_scaler ? "pytorch" : "none", {.init_scale = 1024})) {}
 
   /// Forward, backward, optimizer; the loss.

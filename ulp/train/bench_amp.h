@@ -23,7 +23,7 @@ ULP_API AmpNetwork find_amp_network(const std::string& name);
 enum class AmpSize {
   quick,  ///< small images and a BERT of two layers: seconds; shows that it works, not what it saves
   usual,  ///< BERT-base at B=4, S=128; one to two minutes
-  full    ///< BERT-base at B=16, S=128: the issue's
+  full    ///< BERT-base at B=16, S=128
 };
 
 struct ULP_API AmpBenchOptions {

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kWhere = "train.load_data";
-constexpr int64_t kHoldout = 10;
 
 fs::path idx_file(const fs::path& folder, const std::string& name) {
   const fs::path plain = folder / name;
@@ -71,7 +70,7 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
               name, "', which does not exist");
   }
   const std::string head = head_of(name);
-  if (head.starts_with("PK")) {
+  if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) {
     expect_kind(model, NetworkKind::image, name);
     return archive_data(name, model);
   }
@@ -87,10 +86,10 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
 TaskData load_folder(const std::string& name, const ModelSpec* model) {
   io::ImageDataset train = read_images(name, io::Split::train);
   if (!is_cifar_folder(name)) {
-    train.mean = ModelSpec{}.mean;  // what the figures of the README were made with
+    train.mean = ModelSpec{}.mean;  // Fashion-MNIST's
     train.std = ModelSpec{}.std;
   }
-  return image_data(std::move(train), read_images(name, io::Split::test), model);
+  return image_data(std::move(train), read_images(name, io::Split::test), model, name);
 }
 
 /// Throws unless the network can take the data.
@@ -115,12 +114,14 @@ at::Tensor holdout(int64_t samples, io::Split split) {
   return all.masked_select(split == io::Split::test ? test : test.logical_not());
 }
 
-TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model) {
+TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
+                    const std::string& source) {
   const at::IntArrayRef sizes = train.images.sizes();
-  if (sizes[2] != sizes[3]) fail(kWhere, "expected square images, got ", sizes[2], 'x', sizes[3]);
+  if (sizes[2] != sizes[3])
+    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
   if (test.images.sizes().slice(1) != sizes.slice(1)) {
-    fail(kWhere, "expected test images of ", sizes.slice(1), ", as those for training, got ",
-         test.images.sizes().slice(1));
+    fail_file(kWhere, "expected test images of ", sizes.slice(1), ", as those for training, in '", source,
+              "', got ", test.images.sizes().slice(1));
   }
   TaskData data{.spec = {.in_channels = sizes[1],
                          .num_classes = train.num_classes,

@@ -25,7 +25,7 @@ struct TaskData {
 /// Reads a data set, told apart by content and name:
 ///
 ///   fashion-mnist          io::load_fashion_mnist()
-///   a folder               with IDX files named as MNIST's, or with CIFAR-10's or CIFAR-100's binary files
+///   a folder               with IDX files named as MNIST's, or with CIFAR-10's binary files
 ///   FILE.npz, X.npy,Y.npy  arrays x (rows of values, or images) and y (classes from 0); an archive may have
 ///                          x_train, y_train, x_test and y_test instead, otherwise every tenth row is for
 ///                          testing

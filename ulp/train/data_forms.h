@@ -9,8 +9,12 @@
 
 namespace ulp::train {
 
-/// Training and test images, of one shape.
-TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model);
+/// One sample in so many is for testing where a data set does not say itself.
+inline constexpr int64_t kHoldout = 10;
+
+/// Training and test images, of one shape. `source` words errors.
+TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
+                    const std::string& source);
 
 /// FILE.npz.
 TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model);

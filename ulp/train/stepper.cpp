@@ -14,8 +14,6 @@ namespace {
 
 namespace optim = torch::optim;
 
-const std::string kSchedulePrefix = "schedule.";
-
 amp::UpdateRule update_rule(const TrainOptions& options) {
   const double rate = options.peak_rate();
   if (options.optimizer == "adam") return amp::AdamRule{.lr = rate, .weight_decay = options.decay()};
@@ -44,17 +42,6 @@ std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const
   if (!masters && !options.clip) return torch_optimizer(model.parameters(), options);
   return std::make_unique<amp::FusedOptimizer>(model.parameters(), update_rule(options),
                                                masters.value_or(amp::MasterWeights::fp32), options.seed);
-}
-
-amp::ScheduleState schedule_state(const io::CheckpointParts& parts, const std::filesystem::path& path) {
-  amp::ScheduleState state;
-  for (const auto& [name, tensor] : parts.extra) {
-    if (!name.starts_with(kSchedulePrefix)) continue;
-    if (tensor.scalar_type() != at::kDouble || tensor.numel() != 1)
-      fail_file("train.Trainer.resume", "expected one number '", name, "' in '", path.string(), "'");
-    state[name.substr(kSchedulePrefix.size())] = tensor.item<double>();
-  }
-  return state;
 }
 
 }  // namespace
@@ -95,17 +82,16 @@ Update Stepper::step() {
 void Stepper::add_to(io::CheckpointParts& parts) {
   parts.optimizer = optimizer_.get();
   parts.scaler = scaler_.state_dict();
-  for (const auto& [name, value] : schedule_.state_dict())
-    parts.extra.emplace_back(kSchedulePrefix + name, torch::tensor(value, torch::kDouble));
+  parts.schedule = schedule_.state_dict();
 }
 
 void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path) {
-  const amp::ScheduleState schedule = schedule_state(parts, path);
-  scaler_.load_state_dict(parts.scaler);
   try {
-    schedule_.load_state_dict(schedule);
+    scaler_.load_state_dict(parts.scaler);
+    schedule_.load_state_dict(parts.schedule);
   } catch (const Error& error) {
-    fail_file("train.Trainer.resume", "the schedule in '", path.string(), "': ", error.what());
+    fail_file("train.Trainer.resume", "the loss scale or the schedule in '", path.string(),
+              "': ", error.what());
   }
 }
 

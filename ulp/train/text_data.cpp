@@ -9,8 +9,6 @@ namespace ulp::train {
 
 namespace {
 
-constexpr int64_t kHoldout = 10;
-
 /// Batches of these samples of the texts.
 std::unique_ptr<BatchStream> text_stream(const io::TextDataset& texts, const at::Tensor& samples,
                                          const StreamOptions& options) {

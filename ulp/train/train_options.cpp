@@ -74,6 +74,8 @@ std::optional<std::string> TrainOptions::conflict() const {
   if (half && !masters.empty() && amp::find_masters(masters) != amp::MasterWeights::fp32) {
     return "--masters " + masters + " is for bf16 parameters, which " + in_precision + " has not";
   }
+  if (scaler_name() == "none" && (init_scale || growth_interval))
+    return "--init-scale and --growth-interval are for loss scaling, which " + in_precision + " has not here";
   if (!half && scaler_name() != "none") {
     return "--scaler " + scaler + " is for fp16, and " + in_precision + " does not compute in it";
   }

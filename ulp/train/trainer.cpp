@@ -155,13 +155,13 @@ StepInfo Trainer::step() {
   s.stepper.zero_grad();
   info.loss = s.accumulate();
   if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
-  const Update update = s.stepper.step();
-  info.result = update.result;
-  info.grad_norm = update.grad_norm;
   if (!std::isfinite(info.loss)) {
     fail("train.Trainer.step", "expected a finite loss, got ", info.loss, " at step ", info.step,
          "; a smaller learning rate usually helps");
   }
+  const Update update = s.stepper.step();
+  info.result = update.result;
+  info.grad_norm = update.grad_norm;
   ++s.next_step;
   if (s.observer != nullptr) s.observer->end(info);
   return info;

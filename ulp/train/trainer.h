@@ -53,7 +53,8 @@ class ULP_API Trainer {
   int64_t next_step() const;
   bool done() const { return next_step() >= total_steps(); }
   /// One step: forward and backward of `accumulate` batches, then the optimizer. A step that loss scaling
-  /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite.
+  /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite;
+  /// weights and optimizer are as before the step then.
   StepInfo step();
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
@@ -61,7 +62,8 @@ class ULP_API Trainer {
   /// Everything that the next step depends on, in one file, atomically.
   void save(const std::filesystem::path& path) const;
   /// Continues where save() left off: the following steps give the same bits. Throws FileError for a damaged
-  /// file, and ulp::Error naming the options in which the file's run was another one.
+  /// file (after which the trainer is not to be used), and ulp::Error naming the options in which the file's
+  /// run was another one.
   void resume(const std::filesystem::path& path);
 
  private:

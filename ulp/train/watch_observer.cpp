@@ -9,6 +9,7 @@ WatchObserver::WatchObserver(torch::nn::Module& model, const amp::WatchOptions& 
 
 void WatchObserver::begin(int64_t step, double scale) {
   step_.reset();
+  number_ = step;
   step_.emplace(watch_.begin_step(scale, step));
 }
 
@@ -38,7 +39,9 @@ std::optional<std::string> WatchObserver::news() {
 std::string WatchObserver::explanation() {
   step_.reset();  // what a step that threw had seen is kept
   const auto& found = watch_.summary().nonfinite;
-  return found.empty() ? "" : "step " + std::to_string(found.back().step) + ": " + found.back().describe();
+  return found.empty() || found.back().step != number_
+             ? ""
+             : "step " + std::to_string(found.back().step) + ": " + found.back().describe();
 }
 
 report::Report WatchObserver::report(const std::string& title, std::vector<report::Fact> settings) const {

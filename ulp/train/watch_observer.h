@@ -26,7 +26,8 @@ class ULP_API WatchObserver final : public StepObserver {
   /// "step 64, fp16: underflow 12 % -> 0.3 % ...": after a step that was sampled or skipped, else nothing. A
   /// line is given once.
   std::optional<std::string> news();
-  /// Where the first value came from that was not finite, for a run that failed; empty if none was seen.
+  /// Where the first value came from that was not finite in the last step, for a run that failed; empty if
+  /// that step was not looked at, or had none.
   std::string explanation();
   /// The run as a page: training loss, and what watch_report() makes.
   report::Report report(const std::string& title, std::vector<report::Fact> settings) const;
@@ -34,6 +35,7 @@ class ULP_API WatchObserver final : public StepObserver {
  private:
   amp::NumericsWatch watch_;
   std::optional<amp::NumericsWatch::Step> step_;  ///< stays open when a step throws
+  int64_t number_ = -1;                           ///< of the last step
   std::optional<std::string> news_;
   report::Series loss_{.name = "loss"};
 };
