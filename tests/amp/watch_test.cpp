@@ -162,6 +162,17 @@ TEST(NumericsWatch, NamesOpsByTheModuleTheyRunIn) {
   EXPECT_EQ(watch.summary().ops[0].place.op, "aten::conv2d");
 }
 
+TEST(NumericsWatch, OpsThatComputeNothingAreLeftOut) {
+  Net net;
+  NumericsWatch watch(*net);
+  auto step = watch.begin_step();
+  torch::empty({3}).detach_();
+  torch::ones({3}).detach().view({1, 3});
+  step.end();
+  ASSERT_EQ(watch.summary().ops.size(), 1u);
+  EXPECT_EQ(watch.summary().ops[0].place.op, "aten::ones");
+}
+
 TEST(NumericsWatch, NamesTheNodesOfAGraphModule) {
   Net net;
   const auto graph = ulp::capture(net, {images()});

@@ -32,9 +32,10 @@ bool is_nonfinite(const c10::IValue& value) {
   return value.isDouble() && !std::isfinite(value.toDouble());
 }
 
-/// aten::empty and its like, whose results hold whatever was there.
+/// aten::empty, aten::detach_ and their like, whose results hold whatever was there.
 bool returns_memory(const std::string& op) {
-  return op.starts_with("aten::empty") || op.starts_with("aten::new_empty") || op == "aten::resize_";
+  return op == "aten::detach_" || op.starts_with("aten::empty") || op.starts_with("aten::new_empty") ||
+         op == "aten::resize_";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct OpCall {
   std::vector<at::Tensor> inputs, outputs;  ///< defined tensors only, those in lists too
   bool in_place = false;                    ///< wrote to an input: what that held before is gone
   bool given_nonfinite = false;             ///< had an infinite or NaN number among its arguments
-  bool returns_memory = false;              ///< its result is uninitialised
+  bool returns_memory = false;              ///< its result holds whatever was there before
 };
 
 /// Gets the calls. Runs inside the profiler's callback, with recording off.

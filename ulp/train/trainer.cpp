@@ -151,8 +151,8 @@ StepInfo Trainer::step() {
                 .epoch = s.next_step * s.options.accumulate / s.task.batches->batches(),
                 .learning_rate = s.stepper.learning_rate(),
                 .scale = s.stepper.scale()};
-  if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   s.stepper.zero_grad();
+  if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   info.loss = s.accumulate();
   if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
   if (!std::isfinite(info.loss)) {
