@@ -4,7 +4,7 @@
 set -eu
 ulp=${ULP:-build/release/bin/ulp}
 model=${1:-mlp} epochs=${2:-4} seeds=${3:-5}
-for flags in "fp32" "bf16" "O2:bf16" "fp16" "fp16 --scaler none" "O3" "O2"; do
+for flags in "fp32" "bf16" "O2:bf16" "fp16" "fp16 --scaler none"; do
   seed=1
   while [ "$seed" -le "$seeds" ]; do
     # shellcheck disable=SC2086  # flags are several words
