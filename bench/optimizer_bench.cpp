@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "ulp/amp/fused_step.h"
+#include "ulp/amp/large_pages.h"
 #include "ulp/graph/torch_parallel.h"
 
 namespace {
@@ -131,12 +132,14 @@ Work torch_optim() {
   return {[] {}, [optimizer] { optimizer->step(); }, 28};
 }
 
-/// The same arrays with next to no arithmetic: gradients are read twice, three others read and written.
+/// The same arrays, on large pages, with next to no arithmetic: gradients are read twice, three others read
+/// and written.
 Work memory_bound() {
   constexpr int64_t kPiece = 16384;
   auto arrays = std::make_shared<Tensors>();
   const int64_t n = count(make(at::kFloat, 1)) / kPiece * kPiece;
-  for (int i = 0; i < 4; ++i) arrays->push_back(torch::ones({n}));
+  for (int i = 0; i < 4; ++i)
+    arrays->push_back(ulp::amp::zeros_on_large_pages(torch::empty({n}), at::kFloat).fill_(1));
   const auto step = [arrays, n] {
     float* a[4];
     for (int i = 0; i < 4; ++i) a[i] = (*arrays)[static_cast<size_t>(i)].data_ptr<float>();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ulp/amp/large_pages.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/torch_parallel.h"
 #include "ulp/kernels/optimizer.h"
@@ -80,7 +81,7 @@ void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights
   const auto type = master_type(parameter.scalar_type(), masters);
   if (!type) return nullptr;
   if (!master.defined()) {
-    master = at::zeros_like(parameter, parameter.options().dtype(*type).requires_grad(false));
+    master = zeros_on_large_pages(parameter, *type);
     if (*type == c10::kFloat) master.copy_(parameter);
   }
   if (master.scalar_type() != *type)
@@ -96,8 +97,7 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
 
 /// The buffer's memory; it is made if it is not there yet.
 float* buffer(at::Tensor& tensor, const at::Tensor& parameter) {
-  if (!tensor.defined())
-    tensor = at::zeros_like(parameter, parameter.options().dtype(c10::kFloat).requires_grad(false));
+  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, c10::kFloat);
   return tensor.data_ptr<float>();
 }
 
