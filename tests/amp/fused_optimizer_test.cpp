@@ -186,38 +186,36 @@ TEST(FusedOptimizer, BadParametersAndGradientsAreErrors) {
   const auto error = [](at::Tensor parameter, MasterWeights masters = MasterWeights::fp32) {
     return error_of([&] { FusedOptimizer({std::move(parameter)}, AdamWRule{}, masters); });
   };
-  EXPECT_THAT_PART(error({}), "expected a tensor for parameter 0 of group 0");
-  EXPECT_THAT_PART(error(torch::ones({2}, at::kDouble)), "expected fp32, bf16 or fp16 parameters");
-  EXPECT_THAT_PART(error(torch::ones({4, 4}).slice(1, 0, 2)), "dense in memory");
-  EXPECT_THAT_PART(error(torch::ones({2}, at::kHalf), MasterWeights::split),
-                   "expected bf16 parameters for split");
+  EXPECT_SAYS(error({}), "expected a tensor for parameter 0 of group 0");
+  EXPECT_SAYS(error(torch::ones({2}, at::kDouble)), "expected fp32, bf16 or fp16 parameters");
+  EXPECT_SAYS(error(torch::ones({4, 4}).slice(1, 0, 2)), "dense in memory");
+  EXPECT_SAYS(error(torch::ones({2}, at::kHalf), MasterWeights::split), "expected bf16 parameters for split");
   const auto twice = torch::ones({2});
-  EXPECT_THAT_PART(error_of([&] { FusedOptimizer({twice, twice}, SgdRule{}); }), "a second time");
-  EXPECT_THAT_PART(error_of([] { FusedOptimizer(std::vector<FusedGroup>{}); }),
-                   "at least one parameter group");
+  EXPECT_SAYS(error_of([&] { FusedOptimizer({twice, twice}, SgdRule{}); }), "a second time");
+  EXPECT_SAYS(error_of([] { FusedOptimizer(std::vector<FusedGroup>{}); }), "at least one parameter group");
 
   auto table = torch::ones({5, 2}).requires_grad_();
   FusedOptimizer optimizer({table}, SgdRule{});
   torch::embedding(table, torch::tensor({1, 1}), -1, false, /*sparse=*/true).sum().backward();
-  EXPECT_THAT_PART(error_of([&] { optimizer.step(); }), "expected dense gradients");
+  EXPECT_SAYS(error_of([&] { optimizer.step(); }), "expected dense gradients");
   EXPECT_TRUE(torch::equal(table, torch::ones({5, 2})));
-  EXPECT_THAT_PART(error_of([&] {
-                     optimizer.master_weight(torch::ones({5, 2}));
-                   }),
-                   "a parameter of this optimizer");
+  EXPECT_SAYS(error_of([&] {
+                optimizer.master_weight(torch::ones({5, 2}));
+              }),
+              "a parameter of this optimizer");
 }
 
 TEST(FusedOptimizer, RulesOutOfRangeAreErrors) {
   const auto error = [](UpdateRule rule) {
     return error_of([&] { FusedOptimizer({torch::ones({1})}, rule); });
   };
-  EXPECT_THAT_PART(error(SgdRule{.lr = -1}), "expected lr >= 0, got -1");
-  EXPECT_THAT_PART(error(SgdRule{.momentum = NAN}), "expected momentum >= 0");
-  EXPECT_THAT_PART(error(SgdRule{.nesterov = true}), "with nesterov");
-  EXPECT_THAT_PART(error(AdamRule{.beta2 = 1}), "expected beta2 in [0, 1), got 1");
-  EXPECT_THAT_PART(error(AdamRule{.beta1 = -0.1}), "expected beta1 >= 0");
-  EXPECT_THAT_PART(error(AdamWRule{.eps = -1}), "expected eps >= 0");
-  EXPECT_THAT_PART(error(AdamWRule{.weight_decay = -1}), "expected weight_decay >= 0");
+  EXPECT_SAYS(error(SgdRule{.lr = -1}), "expected lr >= 0, got -1");
+  EXPECT_SAYS(error(SgdRule{.momentum = NAN}), "expected momentum >= 0");
+  EXPECT_SAYS(error(SgdRule{.nesterov = true}), "with nesterov");
+  EXPECT_SAYS(error(AdamRule{.beta2 = 1}), "expected beta2 in [0, 1), got 1");
+  EXPECT_SAYS(error(AdamRule{.beta1 = -0.1}), "expected beta1 >= 0");
+  EXPECT_SAYS(error(AdamWRule{.eps = -1}), "expected eps >= 0");
+  EXPECT_SAYS(error(AdamWRule{.weight_decay = -1}), "expected weight_decay >= 0");
 }
 
 }  // namespace

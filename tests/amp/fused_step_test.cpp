@@ -146,15 +146,14 @@ TEST_F(FusedStep, NoGradientsIsAVerdict) {
 TEST_F(FusedStep, CallsOutOfOrderAndBadOptionsAreErrors) {
   set_gradients(parameters_, 1, 1000);
   GradScaler fresh;
-  EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, &fresh); }),
-                   "expected scale(loss) to have been called");
+  EXPECT_SAYS(error_of([&] { fused_step(optimizer_, &fresh); }), "expected scale(loss) to have been called");
   fused_step(optimizer_, &scaler_);
-  EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, &scaler_); }), "one step between two updates");
-  EXPECT_THAT_PART(error_of([&] { scaler_.step(optimizer_); }), "one call between two updates");
-  EXPECT_THAT_PART(error_of([&] { scaler_.unscale_(optimizer_); }), "before step()");
+  EXPECT_SAYS(error_of([&] { fused_step(optimizer_, &scaler_); }), "one step between two updates");
+  EXPECT_SAYS(error_of([&] { scaler_.step(optimizer_); }), "one call between two updates");
+  EXPECT_SAYS(error_of([&] { scaler_.unscale_(optimizer_); }), "before step()");
   for (double bad : {0.0, -1.0, static_cast<double>(NAN)})
-    EXPECT_THAT_PART(error_of([&] { fused_step(optimizer_, nullptr, {.max_norm = bad}); }),
-                     "expected max_norm > 0");
+    EXPECT_SAYS(error_of([&] { fused_step(optimizer_, nullptr, {.max_norm = bad}); }),
+                "expected max_norm > 0");
 }
 
 TEST_F(FusedStep, Fp16GradientsAreUnscaledInFp32) {

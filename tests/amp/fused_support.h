@@ -7,8 +7,8 @@
 
 #include <cmath>
 
+#include "error_of.h"
 #include "ulp/amp/fused_optimizer.h"
-#include "ulp/base/error.h"
 
 namespace ulp::amp::test {
 
@@ -59,20 +59,6 @@ inline FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& pa
   return static_cast<FusedParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()));
 }
 
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// EXPECT that a message has a part.
-#define EXPECT_THAT_PART(message, part) EXPECT_PRED2(ulp::amp::test::contains, (message), std::string(part))
-inline bool contains(const std::string& message, const std::string& part) {
-  return message.find(part) != std::string::npos;
-}
+using ulp::test::error_of;
 
 }  // namespace ulp::amp::test

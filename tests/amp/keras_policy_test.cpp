@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "error_of.h"
 #include "ulp/amp/explain.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture.h"
@@ -12,19 +13,10 @@ namespace {
 
 using ulp::amp::apply_policy;
 using ulp::amp::find_dtype_policy;
+using ulp::test::error_of;
 
 constexpr auto kBF16 = torch::kBFloat16;
 constexpr auto kFloat = torch::kFloat;
-
-template <typename Action>
-std::string message(const Action& action) {
-  try {
-    action();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Block : torch::nn::Module {
   torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(4, 4, 3));
@@ -162,13 +154,13 @@ TEST(KerasPolicy, UnknownPathsAndPoliciesAreErrorsThatChangeNothing) {
   Net net;
   const auto x = torch::rand({2, 4, 8, 8});
   const auto captured = ulp::capture(net, {x});
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               apply_policy(*captured, {{"*", "bfloat16"}, {"bdoy", "float32"}});
             }),
             "[amp.apply_policy] expected the path of a module of the model (body, body.bn, body.conv, head), "
             "got 'bdoy'");
   EXPECT_EQ(
-      message([&] {
+      error_of([&] {
         apply_policy(*captured, {{"*", "mixed_float8"}});
       }),
       "[amp.find_dtype_policy] expected one of float32, mixed_float16, mixed_bfloat16, float16, bfloat16, "

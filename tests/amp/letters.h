@@ -1,5 +1,4 @@
-// The gradients that a letter stands for in the golden trajectories of loss scalers, and errors by their
-// text.
+// The gradients that a letter stands for in the golden trajectories of loss scalers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "error_of.h"
 #include "ulp/base/error.h"
 
 namespace letters {
@@ -31,19 +31,4 @@ inline nlohmann::json golden(const char* file) {
   return nlohmann::json::parse(std::ifstream(std::string(ULP_SOURCE_DIR "/tests/golden/") + file));
 }
 
-/// The message of the ulp::Error that `call` throws, or "".
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace letters
-
-#define EXPECT_ERROR(call, part)                                            \
-  EXPECT_NE(letters::error_of([&] { call; }).find(part), std::string::npos) \
-      << "got '" << letters::error_of([&] { call; }) << "'"

@@ -101,7 +101,7 @@ TEST(ScaleDialects, DamagedStatesAreErrorsAndChangeNothing) {
     damaged[name] = value;
     EXPECT_ERROR(scaler.load_state_dict(damaged), part);
     damaged.erase(name);
-    EXPECT_NE(letters::error_of([&] { scaler.load_state_dict(damaged); }), "") << spec << ' ' << name;
+    EXPECT_NE(ulp::test::error_of([&] { scaler.load_state_dict(damaged); }), "") << spec << ' ' << name;
     EXPECT_EQ(scaler.state_dict(), before);
   };
   const double nan = std::nan("");

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "error_of.h"
 #include "ulp/amp/autocast.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture.h"
@@ -18,19 +19,10 @@ namespace {
 using ulp::amp::Autocast;
 using ulp::amp::Cast;
 using ulp::amp::OpPolicy;
+using ulp::test::error_of;
 
 constexpr auto kBF16 = torch::kBFloat16;
 constexpr auto kFloat = torch::kFloat;
-
-template <typename Action>
-std::string message(const Action& action) {
-  try {
-    action();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::set<std::string> names(const OpPolicy& policy) {
   std::set<std::string> result;
@@ -86,17 +78,17 @@ TEST(OpPolicy, ANameWithoutOverloadMeansAllThatAreNeitherInPlaceNorOut) {
 
 TEST(OpPolicy, RefusesWhatHasNoPlaceInAPolicy) {
   OpPolicy policy;
-  EXPECT_EQ(message([&] { policy.set("aten::sotfmax", Cast::fp32); }),
+  EXPECT_EQ(error_of([&] { policy.set("aten::sotfmax", Cast::fp32); }),
             "[amp.OpPolicy.set] expected an operator known to the dispatcher, got 'aten::sotfmax'");
-  EXPECT_EQ(message([&] { policy.set("aten::softmax.nix", Cast::fp32); }),
+  EXPECT_EQ(error_of([&] { policy.set("aten::softmax.nix", Cast::fp32); }),
             "[amp.OpPolicy.set] expected an operator known to the dispatcher, got 'aten::softmax.nix'");
   const std::string mutating = "[amp.OpPolicy.set] expected an op that is neither in-place nor out=, got '";
-  EXPECT_EQ(message([&] { policy.set("aten::exp_", Cast::fp32); }),
+  EXPECT_EQ(error_of([&] { policy.set("aten::exp_", Cast::fp32); }),
             mutating + "aten::exp_': those are left alone");
-  EXPECT_EQ(message([&] { policy.set("aten::exp.out", Cast::fp32); }),
+  EXPECT_EQ(error_of([&] { policy.set("aten::exp.out", Cast::fp32); }),
             mutating + "aten::exp.out': those are left alone");
   EXPECT_EQ(
-      message([&] { policy.set("aten::exp", Cast::fp32_set_opt_dtype); }),
+      error_of([&] { policy.set("aten::exp", Cast::fp32_set_opt_dtype); }),
       "[amp.OpPolicy.set] expected an op with an optional dtype for fp32_set_opt_dtype, got 'aten::exp'");
   EXPECT_EQ(policy, OpPolicy());
 }
@@ -231,7 +223,7 @@ TEST(OpPolicy, RefusedOpsAreAnErrorThatSaysSo) {
   const auto p = torch::rand({4}), t = torch::rand({4});
   const Autocast guard(torch::kCPU, kBF16, OpPolicy::cuda_like());
   EXPECT_EQ(
-      message([&] { torch::binary_cross_entropy(p, t); }),
+      error_of([&] { torch::binary_cross_entropy(p, t); }),
       "[amp.Autocast] expected an op that is safe under autocast, got aten::binary_cross_entropy; run it "
       "where autocast is off, or list it as fp32");
 }

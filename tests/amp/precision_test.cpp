@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "error_of.h"
 #include "ulp/amp/autocast.h"
 #include "ulp/amp/grad_scaler.h"
 #include "ulp/base/error.h"
@@ -13,16 +14,7 @@ namespace {
 
 using ulp::amp::find_precision;
 using ulp::amp::Precision;
-
-template <typename Action>
-std::string message(const Action& action) {
-  try {
-    action();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using ulp::test::error_of;
 
 TEST(Precision, NamesAreUnique) {
   for (const Precision& precision : ulp::amp::precisions()) {
@@ -41,20 +33,20 @@ TEST(Precision, OnlyFormatsNarrowerThanFp32InRangeNeedAScaler) {
 }
 
 TEST(Precision, AnUnknownNameListsTheKnownOnes) {
-  EXPECT_EQ(message([] { find_precision("fp12"); }),
+  EXPECT_EQ(error_of([] { find_precision("fp12"); }),
             "[amp.find_precision] expected one of fp32, tf32, bf16, fp16, mixed_bfloat16, mixed_float16, O0, "
             "O1, O1:bf16, O2, O2:bf16, O3, O3:bf16, got 'fp12'");
 }
 
 TEST(Precision, ADeviceThatCannotIsAnError) {
-  EXPECT_EQ(message([] { check_device(find_precision("tf32"), torch::kCPU); }),
+  EXPECT_EQ(error_of([] { check_device(find_precision("tf32"), torch::kCPU); }),
             "[amp.precision] expected a device with tf32, got cpu, which has none; use fp32");
-  EXPECT_EQ(message([] { autocast_for(find_precision("bf16"), torch::kMeta); }),
+  EXPECT_EQ(error_of([] { autocast_for(find_precision("bf16"), torch::kMeta); }),
             "[amp.precision] expected the device cpu or cuda for 'bf16', got meta");
   if (!torch::cuda::is_available()) {
-    EXPECT_EQ(message([] { autocast_for(find_precision("fp16"), torch::kCUDA); }),
+    EXPECT_EQ(error_of([] { autocast_for(find_precision("fp16"), torch::kCUDA); }),
               "[amp.precision] expected a GPU for 'fp16' on cuda, found none");
-    EXPECT_EQ(message([] { ulp::amp::allow_tf32(true); }),
+    EXPECT_EQ(error_of([] { ulp::amp::allow_tf32(true); }),
               "[amp.allow_tf32] expected a GPU to compute in tf32, found none; fp32 stays fp32 on a CPU");
   }
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "ulp/graph/capture.h"
 #include "ulp/graph/graph_module.h"
 
@@ -199,23 +200,4 @@ std::shared_ptr<graph::GraphModule> check(Model& model, const Tensors& examples,
   return captured;
 }
 
-/// The message of the error that `run` throws; fails the test when it throws none.
-template <typename Run>
-std::string error_of(const Run& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected an ulp::Error, got none";
-  return "";
-}
-
 }  // namespace ulp::test
-
-/// The error of a statement mentions the text.
-#define EXPECT_ERROR(statement, text)                                    \
-  do {                                                                   \
-    std::string what = ulp::test::error_of([&] { statement; });          \
-    EXPECT_NE(what.find(text), std::string::npos) << "it says " << what; \
-  } while (false)

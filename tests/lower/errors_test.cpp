@@ -1,6 +1,7 @@
 // What cannot be lowered is named, all of it at once.
 #include <gtest/gtest.h>
 
+#include "error_of.h"
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
@@ -9,15 +10,6 @@
 
 namespace ulp::test {
 namespace {
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_words(const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words)

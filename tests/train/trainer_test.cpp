@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "error_of.h"
 #include "support.h"
 #include "ulp/amp/autocast.h"
 #include "ulp/amp/schedule_rule.h"
@@ -27,21 +28,6 @@ double triangle(int64_t step, int64_t total) {
 TrainOptions plain(int64_t batch = 16) {
   return {
       .batch = batch, .learning_rate = 0.05, .momentum = 0, .weight_decay = 0, .warmup = 0, .augment = false};
-}
-
-/// The message of the error that `call` throws.
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const ulp::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_says(const std::string& message, const std::string& says) {
-  EXPECT_NE(message.find(says), std::string::npos) << "'" << says << "' is not in: " << message;
 }
 
 /// What the tool does without any flags, written out.
@@ -179,7 +165,7 @@ TEST(Trainer, EveryPrecisionTrainsAndStoresWhatItSays) {
                                .learning_rate = 0.1,
                                .augment = false};
     if (precision.tf32) {
-      expect_says(error_of([&] { Trainer(small_model(), data, options); }), "tf32");
+      EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), "tf32");
       continue;
     }
     const auto model = small_model();
@@ -257,7 +243,7 @@ TEST(Trainer, ObserversSeeEachStepWithItsScaledGradients) {
 TEST(Trainer, BadOptionsNameTheField) {
   const auto data = bars();
   const auto says = [&](const TrainOptions& options, const std::string& text) {
-    expect_says(error_of([&] { Trainer(small_model(), data, options); }), text);
+    EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), text);
   };
   says({.precision = "fp12"}, "bf16");
   says({.optimizer = "lion"}, "adamw");
@@ -287,9 +273,9 @@ TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {
   const auto says = [&](const TrainOptions& options, const std::string& first, const std::string& second) {
     const auto conflict = options.conflict();
     ASSERT_TRUE(conflict.has_value()) << first;
-    expect_says(*conflict, first);
-    expect_says(*conflict, second);
-    expect_says(error_of([&] { Trainer(small_model(), data, options); }), *conflict);
+    EXPECT_SAYS(*conflict, first);
+    EXPECT_SAYS(*conflict, second);
+    EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), *conflict);
   };
   says({.precision = "fp32", .masters = "split"}, "--masters split", "--precision fp32");
   says({.precision = "fp16", .masters = "split"}, "--masters split", "--precision fp16");
@@ -307,9 +293,9 @@ TEST(Trainer, ALossThatIsNotFiniteEndsTheRun) {
   const auto data = bars();
   const auto model = small_model();
   Trainer trainer(model, data, {.batch = 16, .learning_rate = 1e30, .warmup = 0});
-  expect_says(error_of([&] { run_to(trainer, 8); }), "expected a finite loss");
+  EXPECT_SAYS(ulp::test::error_of([&] { run_to(trainer, 8); }), "expected a finite loss");
   const auto before = model->parameters()[0].detach().clone();
-  expect_says(error_of([&] { trainer.step(); }), "expected a finite loss");
+  EXPECT_SAYS(ulp::test::error_of([&] { trainer.step(); }), "expected a finite loss");
   EXPECT_TRUE(torch::equal(model->parameters()[0], before)) << "a step that failed changes nothing";
 }
 

@@ -129,10 +129,6 @@ class Watch {
 
 // --- from calls to rows -----------------------------------------------------------------------------------
 
-bool castable(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
-}
-
 bool listed(const Call& call) {
   return call.rule.cast != Cast::leave;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "ulp/amp/policy_scope.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/scope.h"
@@ -28,10 +29,6 @@ constexpr DtypePolicy kPolicies[] = {{"float32", c10::kFloat, c10::kFloat},
                                      {"mixed_bfloat16", c10::kBFloat16, c10::kFloat},
                                      {"float16", c10::kHalf, c10::kHalf},
                                      {"bfloat16", c10::kBFloat16, c10::kBFloat16}};
-
-bool castable(c10::ScalarType dtype) {
-  return dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
-}
 
 bool matches(const std::string& pattern, const std::string& path) {
   return fnmatch(pattern.c_str(), path.c_str(), 0) == 0 ||

@@ -37,10 +37,6 @@ std::optional<size_t> index_of(c10::DeviceType device) {
 
 // --- the kernel that each listed op gets ------------------------------------------------------------------
 
-bool castable(c10::ScalarType dtype) {
-  return dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
-}
-
 /// Calls visit(tensor) for each defined tensor among a call's arguments until it returns true.
 template <typename Visit>
 void any_tensor(c10::ArrayRef<c10::IValue> args, const Visit& visit) {

@@ -25,6 +25,11 @@ struct FunctionSchema;
 
 namespace ulp::amp {
 
+/// What autocast casts: fp32, bf16 and fp16; never fp64, complex, fp8 or integers.
+constexpr bool castable(c10::ScalarType dtype) {
+  return dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
+}
+
 /// Which argument is the op's optional `dtype`, if it has one.
 std::optional<size_t> dtype_argument(const c10::FunctionSchema& schema);
 

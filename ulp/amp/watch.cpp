@@ -10,6 +10,7 @@
 #include "ulp/amp/watch_tensor.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/scope.h"
+#include "ulp/report/format.h"
 
 namespace ulp::amp {
 
@@ -40,12 +41,6 @@ std::string number(const char* format, double value) {
   char text[48];
   std::snprintf(text, sizeof text, format, value);
   return text;
-}
-
-std::string power_of_two(double scale) {
-  int exponent = 0;
-  if (std::frexp(scale, &exponent) != 0.5) return number("%g", scale);
-  return "2^" + std::to_string(exponent - 1);
 }
 
 }  // namespace
@@ -189,11 +184,12 @@ std::string NumericsWatch::line() const {
   std::string out(summary.range.format().name);
   if (summary.samples.empty()) return out + ": nothing sampled yet";
   const GradientSample& s = summary.samples.back();
-  out += ": underflow " + number("%.2g", 100 * s.before.underflow) + " % -> " +
-         number("%.2g", 100 * s.after.underflow) + " % at scale " + power_of_two(s.scale);
+  out += ": underflow " + number("%.2g", 100 * s.before.underflow) + " %";
+  if (s.scale != 1)
+    out += " -> " + number("%.2g", 100 * s.after.underflow) + " % at scale " + report::format_scale(s.scale);
   if (s.after.overflow > 0) out += ", overflow " + number("%.2g", 100 * s.after.overflow) + " %";
-  out +=
-      ", headroom " + number("%.1f", s.headroom) + " binades, advised scale " + power_of_two(s.advised_scale);
+  out += ", headroom " + number("%.1f", s.headroom) + " binades, advised scale " +
+         report::format_scale(s.advised_scale);
   if (!summary.skipped.empty()) out += ", " + std::to_string(summary.skipped.size()) + " skipped";
   if (s.nonfinite > 0 && !summary.nonfinite.empty()) out += "; " + summary.nonfinite.back().describe();
   return out;

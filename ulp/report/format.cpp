@@ -95,6 +95,11 @@ std::string format_number(double value, int decimals) {
   return with_commas(out);
 }
 
+std::string format_scale(double value) {
+  int exponent = 0;
+  return std::frexp(value, &exponent) == 0.5 ? "2^" + std::to_string(exponent - 1) : format_number(value);
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e8) return "-:--";
   const auto total = static_cast<int64_t>(std::llround(seconds));

@@ -12,6 +12,9 @@ namespace ulp::report {
 /// trailing zeros: 0.4123, 12.5, 1,235. Not-a-number and infinities read "nan", "inf", "-inf".
 ULP_API std::string format_number(double value, int decimals = -1);
 
+/// "2^16" for a power of two, else format_number(value).
+ULP_API std::string format_scale(double value);
+
 /// "0:07", "12:03", "1:02:03"; "-:--" when not finite or negative.
 ULP_API std::string format_duration(double seconds);
 

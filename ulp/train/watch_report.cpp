@@ -23,12 +23,6 @@ using report::Table;
 constexpr double kPercent = 100;
 constexpr size_t kMostMarks = 200;  // skipped steps marked in a chart
 
-std::string power(double scale) {
-  int exponent = 0;
-  return std::frexp(scale, &exponent) == 0.5 ? "2^" + std::to_string(exponent - 1)
-                                             : report::format_number(scale);
-}
-
 std::string percent(double share) {
   char text[32];
   std::snprintf(text, sizeof text, share > 0 && share < 1e-4 ? "%.0e %%" : "%.3g %%", kPercent * share);
@@ -170,7 +164,7 @@ Table gradients_table(const WatchSummary& summary, size_t rows) {
   Table table{
       .title = "Gradients in " + std::string(range.format().name),
       .caption = "Over all sampled steps, worst first; scaled means times the last loss scale, " +
-                 power(summary.last_scale()) +
+                 report::format_scale(summary.last_scale()) +
                  ". Shares are of non-zero values. Headroom is what is left below the format's largest "
                  "number, in powers of two.",
       .columns = {{"gradient"},
@@ -234,7 +228,7 @@ Table skipped_table(const WatchSummary& summary, size_t rows) {
   Table table{.title = "Skipped steps", .columns = {{"step"}, {"loss scale"}, {"cause"}}};
   for (size_t i = 0; i < std::min(rows, summary.skipped.size()); ++i) {
     const auto& s = summary.skipped[i];
-    table.add_row({static_cast<double>(s.step), power(s.scale), s.cause});
+    table.add_row({static_cast<double>(s.step), report::format_scale(s.scale), s.cause});
   }
   if (summary.skipped.size() > rows)
     table.caption =
@@ -274,7 +268,8 @@ Chart gradient_chart(const WatchSummary& summary) {
       .y = {.title = "share of non-zero values", .unit = "%"}};
   chart.series.push_back(histogram("without scale", all, shown));
   if (exponent != 0) {
-    chart.series.push_back(histogram("with loss scale " + power(scale), all.scaled(exponent), shown));
+    chart.series.push_back(
+        histogram("with loss scale " + report::format_scale(scale), all.scaled(exponent), shown));
   }
   chart.bands = bands(range, range.shares(all), range.shares(all, exponent), exponent != 0);
   return chart;
@@ -286,8 +281,8 @@ WatchReport watch_report(const WatchSummary& summary, size_t rows) {
     out.charts = {gradient_chart(summary), scale_chart(summary), underflow_chart(summary)};
     const auto& last = summary.samples.back();
     out.notes.push_back("The advised loss scale for " + std::string(summary.range.format().name) + " is " +
-                        power(last.advised_scale) + "; the run ended with " + power(summary.last_scale()) +
-                        ".");
+                        report::format_scale(last.advised_scale) + "; the run ended with " +
+                        report::format_scale(summary.last_scale()) + ".");
   }
   std::vector<Table> tables = {skipped_table(summary, rows), nonfinite_table(summary, rows),
                                gradients_table(summary, rows), ops_table(summary, amp::Pass::forward, rows),
