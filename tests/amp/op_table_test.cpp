@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -81,7 +82,7 @@ TEST(OpTable, LibTorchComputesInWhatItsCpuListsSay) {
 
 // Regenerate with ULP_UPDATE_DOCS=1.
 TEST(OpTable, TheDocumentationShowsThePolicies) {
-  const std::string path = std::string(ULP_SOURCE_DIR) + "/docs/autocast.md";
+  const auto path = std::filesystem::path(ULP_SOURCE_DIR) / "docs/autocast.md";
   const std::string mark = "<!-- generated from the policies; everything below this line is a test's -->\n\n";
   std::stringstream content;
   content << std::ifstream(path).rdbuf();

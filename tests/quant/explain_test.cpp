@@ -9,7 +9,7 @@
 namespace ulp::quant {
 namespace {
 
-using test::error_of;
+using ulp::test::error_of;
 
 const Scheme kS4Restricted{
     .bits = 4, .is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};

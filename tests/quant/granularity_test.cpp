@@ -12,7 +12,7 @@
 namespace ulp::quant {
 namespace {
 
-using test::error_of;
+using ulp::test::error_of;
 
 using Shape = std::vector<int64_t>;
 

@@ -17,9 +17,9 @@ namespace {
 
 using graph::GraphModule;
 using test::data;
-using test::error_of;
 using test::make_net;
 using test::Net;
+using ulp::test::error_of;
 
 constexpr BatchNormFolding kFoldings[] = {BatchNormFolding::fast, BatchNormFolding::exact};
 

@@ -18,9 +18,9 @@ using graph::GraphModule;
 using graph::Node;
 using graph::Value;
 using test::data;
-using test::error_of;
 using test::make_net;
 using test::Net;
+using ulp::test::error_of;
 
 struct Quantized {
   std::shared_ptr<PreparedModule> prepared;

@@ -11,7 +11,7 @@
 namespace ulp::quant {
 namespace {
 
-using test::error_of;
+using ulp::test::error_of;
 
 TEST(QParamsOf, EqualsChoosingFromTheExtremes) {
   torch::manual_seed(1);

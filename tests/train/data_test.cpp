@@ -108,7 +108,9 @@ TEST(Data, ArraysOfBytesAreImagesInAnyOrderOfDimensions) {
   const TempFolder folder;
   std::vector<uint8_t> pixels(20 * 5 * 5 * 3);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 7);
-  write(folder / "y.npy", npy("|u1", "20, 1", std::string(19, '\0') + '\1'));
+  std::string labels(20, '\0');
+  labels.back() = '\1';
+  write(folder / "y.npy", npy("|u1", "20, 1", labels));
   write(folder / "x.npy", npy("|u1", "20, 5, 5, 3", bytes_of(pixels)));
   const TaskData last = load_data(pair_of(folder), 0);
   EXPECT_EQ(std::string(last.unit), "image");
