@@ -216,8 +216,7 @@ TEST(Convert, SkippedModulesStayFloatAndTheReportSaysSo) {
   Recipe recipe = Recipe::x86_int8();
   recipe.skip_modules = {"stem", "block2"};
   const Quantized q = quantize_net(capture(net, {data(1, 4)}), recipe);
-  EXPECT_TRUE(
-      mentions(q.report.near_misses, "stem (aten::conv2d) not quantized: the recipe skips this module"));
+  EXPECT_TRUE(mentions(q.report.near_misses, "stem (aten::conv2d) not quantized: the recipe skips it"));
   EXPECT_TRUE(mentions(q.report.near_misses, "block2.conv1"));
   EXPECT_NE(q.converted->graph().find_attribute("stem.weight"), nullptr);
   EXPECT_EQ(q.converted->graph().find_attribute("block2.conv1.weight.int8"), nullptr);

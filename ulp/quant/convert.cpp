@@ -36,12 +36,12 @@ class Converter {
       : graph_(graph), recipe_(recipe), known_(known), report_(report) {}
 
   void run() {
-    remove_observers();
+    observers_ = take_observers(graph_);
     const Placement placement = place(graph_, recipe_);
     for (Value* value : placement.observed) quantized_[value] = store("quant." + value->name, find(*value));
     for (const auto& [value, origin] : placement.sharing) quantized_[value] = quantized_.at(origin);
     for (const Chain& chain : placement.chains) {
-      if (!chain.op->is("aten::add")) quantize_layer(*chain.op);
+      if (has_weight(*chain.op)) quantize_layer(*chain.op);
     }
     for (Value* value : placement.observed) insert_pair(value);
     for (const auto& [value, origin] : placement.sharing) insert_pair(value);
@@ -49,21 +49,6 @@ class Converter {
   }
 
  private:
-  void remove_observers() {
-    std::vector<Node*> nodes;
-    for (const auto& node : graph_.nodes()) {
-      if (node->kind() == Node::Kind::module) nodes.push_back(node.get());
-    }
-    for (Node* node : nodes) {
-      const auto observer = std::dynamic_pointer_cast<Observer>(graph_.modules().at(node->target()));
-      if (!observer) continue;
-      observers_[node->target()] = observer;
-      graph_.replace_uses(node->output(), node->args[0].value);
-      graph_.modules().erase(node->target());
-      graph_.erase(node);
-    }
-  }
-
   QParams find(const Value& value) const {
     if (const auto known = known_.values.find(value.name); known != known_.values.end()) return known->second;
     const auto found = observers_.find(observer_name(value.name));
@@ -125,7 +110,8 @@ class Converter {
                                 : graph_.attribute_tensor(bias_argument.value).detach().to(at::kFloat);
     const at::Tensor input_scale = quantized_.at(layer.args[0].value).params.scale;
     const auto known = known_.weights.find(layer.name());
-    QParams params = known != known_.weights.end() ? known->second : weight_params(weight, weight_name);
+    QParams params =
+        known != known_.weights.end() ? known->second : weight_params(weight, weight_name, layer);
     if (bias.defined()) {
       if (!at::isfinite(bias).all().item<bool>()) {
         fail("quant.convert", "expected a finite bias beside '", weight_name,
@@ -141,8 +127,8 @@ class Converter {
     }
   }
 
-  QParams weight_params(const at::Tensor& weight, const std::string& name) const {
-    const auto observer = make_observer(recipe_.weight, name);
+  QParams weight_params(const at::Tensor& weight, const std::string& name, const Node& layer) const {
+    const auto observer = make_observer(recipe_.weight_of(op_name(layer)), name);
     observer->forward(weight);
     if (observer->nan_count() + observer->inf_count() > 0) {
       fail("quant.convert", "expected finite weights, got ", observer->nan_count(), " NaN and ",
@@ -199,11 +185,28 @@ class Converter {
   const Recipe& recipe_;
   const KnownQParams& known_;
   graph::PassReport& report_;
-  std::unordered_map<std::string, std::shared_ptr<Observer>> observers_;
+  Observers observers_;
   std::unordered_map<const Value*, Quantized> quantized_;
 };
 
 }  // namespace
+
+Observers take_observers(Graph& graph) {
+  Observers observers;
+  std::vector<Node*> nodes;
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::module) nodes.push_back(node.get());
+  }
+  for (Node* node : nodes) {
+    const auto observer = std::dynamic_pointer_cast<Observer>(graph.modules().at(node->target()));
+    if (!observer) continue;
+    observers[node->target()] = observer;
+    graph.replace_uses(node->output(), node->args[0].value);
+    graph.modules().erase(node->target());
+    graph.erase(node);
+  }
+  return observers;
+}
 
 std::shared_ptr<graph::GraphModule> convert_graph(const std::shared_ptr<Graph>& graph, const Recipe& recipe,
                                                   const KnownQParams& known, graph::PassReport& report) {

@@ -7,6 +7,7 @@
 
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/pass.h"
+#include "ulp/quant/observer.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {
@@ -16,6 +17,12 @@ struct KnownQParams {
   std::unordered_map<std::string, QParams> values;   ///< by the name of the quantized value
   std::unordered_map<std::string, QParams> weights;  ///< by the name of the layer's node
 };
+
+/// Observers by the name of their submodule; see observer_name().
+using Observers = std::unordered_map<std::string, std::shared_ptr<Observer>>;
+
+/// Takes the observers that prepare() put there out of the graph.
+Observers take_observers(graph::Graph& graph);
 
 /// Gives the graph the form that quantize.h documents and wraps it. Values without known parameters have an
 /// observer in the graph; weights without them are observed here.

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ulp/quant/placement.h"
 
@@ -15,8 +16,12 @@ struct InferenceForm {
   Placement placement;
 };
 
-/// The captured graph stays as it is. Throws ulp::Error for an invalid recipe, a skip pattern that matches
-/// nothing, or a model with nothing to quantize.
+/// A copy of the captured graph as it will infer; `near_misses` receives what could not be folded and why.
+std::shared_ptr<graph::Graph> inference_graph(const graph::Graph& captured,
+                                              std::vector<std::string>* near_misses = nullptr);
+
+/// The captured graph stays as it is. Throws ulp::Error for an invalid recipe, a pattern that matches
+/// nothing, what the recipe's backend cannot run (naming the layer), or a model with nothing to quantize.
 InferenceForm inference_form(const graph::Graph& captured, const Recipe& recipe);
 
 /// The layer that computes the value, for messages: the one in whose chain it ends, if any.

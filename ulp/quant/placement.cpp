@@ -15,10 +15,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-bool is_layer(const Node& node) {
-  return node.is("aten::conv2d") || node.is("aten::linear");
-}
-
 bool literal_equals(const Argument& arg, double value) {
   return arg.kind == Argument::Kind::literal && arg.literal.isScalar() &&
          arg.literal.toScalar().toDouble() == value;
@@ -28,6 +24,11 @@ bool is_activation(const Node& node) {
   if (node.is("aten::relu") || node.is("aten::relu6")) return true;
   return node.is("aten::hardtanh") && literal_equals(node.arg("min_val"), 0) &&
          literal_equals(node.arg("max_val"), 6);
+}
+
+// Ops whose results have bounds that do not depend on the data; quantized where a recipe asks for it.
+bool ends_fixed(const Node& node) {
+  return node.is("aten::softmax") || node.is("aten::sigmoid") || node.is("aten::tanh");
 }
 
 bool is_any(const Node& node, std::initializer_list<const char*> ops) {
@@ -95,6 +96,7 @@ class Placer {
     for (const auto& node : graph_.nodes()) visit(node.get());
     for (const Chain& chain : placement_.chains) {
       need(chain.op->args[0].value);
+      if (ends_fixed(*chain.op)) need(chain.result());
       if (chain.op->is("aten::add")) need(chain.op->args[1].value);
       if (chain.add) need(other_operand(*chain.add, chain.op->output()));
     }
@@ -115,6 +117,7 @@ class Placer {
                                             ") not quantized: " + why);
     reported_.insert(&node);
   }
+  bool skips(const Node& node) const { return recipe_.skips(op_name(node)); }
   static Value* other_operand(const Node& add, const Value* one) {
     return add.args[0].value == one ? add.args[1].value : add.args[0].value;
   }
@@ -127,22 +130,22 @@ class Placer {
   }
 
   void visit(Node* node) {
-    if (is_layer(*node)) return visit_layer(node);
+    if (has_weight(*node)) return visit_layer(node);
     if (node->is("aten::add") && !fused_.contains(node)) visit_add(node);
     if (node->is("aten::cat")) visit_cat(node);
+    if (ends_fixed(*node)) visit_fixed(node);
   }
 
   void visit_layer(Node* node) {
     const std::string obstacle = layer_obstacle(graph_, *node);
     if (!wants(node->is("aten::conv2d") ? "conv2d" : "linear"))
       return refuse(*node, "the recipe leaves this op out");
-    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
     if (!obstacle.empty()) return refuse(*node, obstacle);
     Chain chain{node, nullptr, nullptr};
     fused_.insert(node);
     Node* next = only_reader(node->output());
-    if (next && next->is("aten::add") && wants("add") && !fused_.contains(next) &&
-        !recipe_.skips(next->scope)) {
+    if (next && next->is("aten::add") && wants("add") && !fused_.contains(next) && !skips(*next)) {
       const std::string why = add_obstacle(*next);
       if (why.empty()) {
         chain.add = next;
@@ -158,7 +161,7 @@ class Placer {
   // An add that no layer could take: worth it only between tensors that are quantized anyway.
   void visit_add(Node* node) {
     if (!wants("add") || reported_.contains(node)) return;
-    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
     const std::string obstacle = add_obstacle(*node);
     if (!obstacle.empty()) return refuse(*node, obstacle);
     for (const Argument& operand : {node->args[0], node->args[1]}) {
@@ -170,9 +173,21 @@ class Placer {
     finish({node, nullptr, nullptr}, only_reader(node->output()));
   }
 
+  // Its result is quantized whoever reads it: the bounds are the target's.
+  void visit_fixed(Node* node) {
+    if (!wants(std::string(node->op()).substr(6).c_str())) return;
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (!results_.contains(source(node->args[0].value))) {
+      return refuse(*node, "operand '" + node->args[0].value->name + "' is no result of a quantized op");
+    }
+    fused_.insert(node);
+    results_.insert(node->output());
+    placement_.chains.push_back({node, nullptr, nullptr});
+  }
+
   // Quantized only if a quantized op reads its result in the end; see need().
   void visit_cat(Node* node) {
-    if (recipe_.skips(node->scope)) return refuse(*node, "the recipe skips this module");
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
     const std::string obstacle = cat_obstacle(*node);
     if (!obstacle.empty()) return refuse(*node, obstacle);
     for (const Argument& operand : node->args[0].items) {
@@ -288,7 +303,27 @@ std::string Chain::describe() const {
 }
 
 std::string describe(const Node& node) {
-  return is_layer(node) && !node.scope.empty() ? node.scope : node.name();
+  return has_weight(node) && !node.scope.empty() ? node.scope : node.name();
+}
+
+OpName op_name(const Node& node) {
+  const bool is_call = node.kind() == Node::Kind::call;
+  const std::string target(is_call ? node.op() : "input");
+  const size_t scope = target.find("::");
+  return {.op = scope == std::string::npos ? target : target.substr(scope + 2),
+          .module = node.scope,
+          .value = node.name()};
+}
+
+const Node& producer_of(const Value& value, const Placement& placement) {
+  for (const Chain& chain : placement.chains) {
+    if (chain.result() == &value) return *chain.op;
+  }
+  return *value.producer;
+}
+
+bool has_weight(const Node& node) {
+  return node.is("aten::conv2d") || node.is("aten::linear");
 }
 
 std::string observer_name(const std::string& value) {

@@ -16,7 +16,7 @@ namespace ulp::quant {
 
 /// A quantized op with what is fused behind it (rule 3 in quantize.h).
 struct ULP_API Chain {
-  graph::Node* op = nullptr;          ///< conv2d, linear, or an add of its own
+  graph::Node* op = nullptr;          ///< conv2d, linear, an add of its own, or an op of fixed_ending()
   graph::Node* add = nullptr;         ///< a residual add behind a conv2d or linear
   graph::Node* activation = nullptr;  ///< relu or relu6
   graph::Value* result() const;
@@ -34,6 +34,13 @@ struct Placement {
 
 /// For a graph in canonical form without observers.
 ULP_API Placement place(const graph::Graph& graph, const Recipe& recipe);
+
+/// The op as a recipe names it.
+OpName op_name(const graph::Node& node);
+/// The op whose result a quantized value is: of a chain the first.
+const graph::Node& producer_of(const graph::Value& value, const Placement& placement);
+/// A layer's op: one with a weight.
+bool has_weight(const graph::Node& node);
 
 /// The name of the submodule that observes the value.
 std::string observer_name(const std::string& value);

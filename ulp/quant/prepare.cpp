@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/backend.h"
 #include "ulp/quant/inference_form.h"
 #include "ulp/quant/observer.h"
 #include "ulp/quant/quantize.h"
@@ -14,18 +15,46 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-void check_skip_patterns(const Graph& graph, const Recipe& recipe) {
+/// Every pattern must be about something that the model has.
+void check_patterns(const Graph& graph, const Recipe& recipe) {
+  const auto expect_any = [&](const char* field, const std::string& pattern, const auto& matches) {
+    const auto named = [&](const auto& node) { return matches(op_name(*node)); };
+    if (std::any_of(graph.nodes().begin(), graph.nodes().end(), named)) return;
+    fail("quant.prepare", "expected ", field, " of the model, got '", pattern, "'");
+  };
   for (const std::string& pattern : recipe.skip_modules) {
-    const auto in_pattern = [&](const auto& node) { return matches_module(pattern, node->scope); };
-    if (std::none_of(graph.nodes().begin(), graph.nodes().end(), in_pattern)) {
-      fail("quant.prepare", "expected skip_modules to name modules of the model, got '", pattern, "'");
+    expect_any("skip_modules to name modules", pattern,
+               [&](const OpName& name) { return matches_module(pattern, name.module); });
+  }
+  for (const std::string& value : recipe.skip_values) {
+    expect_any("skip_values to name values", value, [&](const OpName& name) { return name.value == value; });
+  }
+  for (const Override& rule : recipe.overrides) {
+    if (rule.module.empty() && rule.value.empty()) continue;
+    expect_any("overrides to name ops", rule.module.empty() ? rule.value : rule.module,
+               [&](const OpName& name) { return rule.matches(name); });
+  }
+}
+
+void check_backend(const Placement& placement, const Recipe& recipe) {
+  const auto expect = [](const std::string& what, const std::string& obstacle) {
+    if (!obstacle.empty()) fail("quant.prepare", "'", what, "': ", obstacle);
+  };
+  for (const Value* value : placement.observed) {
+    const OpName name = op_name(producer_of(*value, placement));
+    expect(label_of(*value, placement),
+           activation_obstacle(recipe.backend, name, recipe.activation_of(name)));
+  }
+  for (const Chain& chain : placement.chains) {
+    if (has_weight(*chain.op)) {
+      expect(describe(*chain.op), weight_obstacle(recipe.backend, recipe.weight_of(op_name(*chain.op))));
     }
   }
 }
 
-void insert_observer(Graph& graph, Value* value, const Recipe& recipe, const std::string& label) {
+void insert_observer(Graph& graph, Value* value, const TensorRecipe& recipe, const std::string& label) {
   const std::string module = observer_name(value->name);
-  graph.modules()[module] = make_observer(recipe.activation, label);
+  graph.modules()[module] = make_observer(recipe, label);
   Node* observer = graph.call_module(module, value, first_reader_place(graph, value));
   graph.replace_uses(value, observer->output(), observer);
 }
@@ -39,21 +68,27 @@ std::string label_of(const Value& value, const Placement& placement) {
   return value.name;
 }
 
-InferenceForm inference_form(const Graph& captured, const Recipe& recipe) {
-  recipe.validate();
-  const std::shared_ptr<Graph> graph = captured.clone();
-  std::vector<std::string> near_misses;
+std::shared_ptr<Graph> inference_graph(const Graph& captured, std::vector<std::string>* near_misses) {
+  std::shared_ptr<Graph> graph = captured.clone();
   for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
     const graph::PassReport one = pass(*graph);
-    near_misses.insert(near_misses.end(), one.near_misses.begin(), one.near_misses.end());
+    if (near_misses) near_misses->insert(near_misses->end(), one.near_misses.begin(), one.near_misses.end());
   }
-  check_skip_patterns(*graph, recipe);
+  return graph;
+}
+
+InferenceForm inference_form(const Graph& captured, const Recipe& recipe) {
+  recipe.validate();
+  std::vector<std::string> near_misses;
+  const std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
+  check_patterns(*graph, recipe);
   Placement placement = place(*graph, recipe);
   std::vector<std::string>& refused = placement.report.near_misses;
   if (placement.chains.empty()) {
     fail("quant.prepare", "expected at least one op that the recipe quantizes, got none",
          refused.empty() ? "" : "; " + refused.front());
   }
+  check_backend(placement, recipe);
   refused.insert(refused.begin(), near_misses.begin(), near_misses.end());
   return {graph, std::move(placement)};
 }
@@ -65,7 +100,10 @@ std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule
                                         const Recipe& recipe) {
   if (!captured) fail("quant.prepare", "expected a captured model, got null");
   auto [graph, placement] = inference_form(captured->graph(), recipe);
-  for (Value* value : placement.observed) insert_observer(*graph, value, recipe, label_of(*value, placement));
+  for (Value* value : placement.observed) {
+    insert_observer(*graph, value, recipe.activation_of(op_name(producer_of(*value, placement))),
+                    label_of(*value, placement));
+  }
   auto prepared = std::make_shared<PreparedModule>(graph, recipe, std::move(placement.report));
   prepared->eval();
   return prepared;

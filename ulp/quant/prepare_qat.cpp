@@ -43,12 +43,12 @@ class Builder {
 
   void run() {
     for (const Chain& chain : form_.placement.chains) {
-      if (!chain.op->is("aten::add")) find_norm(*chain.op);
+      if (has_weight(*chain.op)) find_norm(*chain.op);
     }
     for (Value* value : form_.placement.observed) observe(*value);
     for (const auto& [value, origin] : form_.placement.sharing) share(*value, *origin);
     for (const Chain& chain : form_.placement.chains) {
-      if (!chain.op->is("aten::add")) replace_layer(*chain.op);
+      if (has_weight(*chain.op)) replace_layer(*chain.op);
     }
     replace_norms();
     graph_.remove_dead();
@@ -79,8 +79,9 @@ class Builder {
   }
 
   void observe(const Value& kept) {
-    auto quantizer = std::make_shared<ActivationQuantizer>(label_of(kept, form_.placement),
-                                                           parts_.recipe.activation, options_, parts_.state);
+    const TensorRecipe& how = parts_.recipe.activation_of(op_name(producer_of(kept, form_.placement)));
+    auto quantizer =
+        std::make_shared<ActivationQuantizer>(label_of(kept, form_.placement), how, options_, parts_.state);
     parts_.activations[kept.name] = quantizer;
     quantizers_[&kept] = quantizer;
     insert(find(kept), module_name("quantizer_", kept.name), quantizer);
@@ -100,9 +101,9 @@ class Builder {
     const auto norm = norms_.find(own);
     std::optional<BatchNormState> state;
     if (norm != norms_.end()) state = take_batch_norm(graph_, *norm->second);
-    auto layer =
-        std::make_shared<QatLayer>(describe(kept), LayerCall(graph_, *own), std::move(state), parts_.recipe,
-                                   options_, parts_.state, quantizers_.at(kept.args[0].value));
+    auto layer = std::make_shared<QatLayer>(describe(kept), LayerCall(graph_, *own), std::move(state),
+                                            parts_.recipe.weight_of(op_name(kept)), options_, parts_.state,
+                                            quantizers_.at(kept.args[0].value));
     const std::string name = module_name("qat_", kept.name());
     parts_.layers[kept.name()] = layer;
     graph_.modules()[name] = layer;

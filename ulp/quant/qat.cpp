@@ -65,7 +65,7 @@ std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>
     if (!remark.empty()) result.near_misses.push_back(remark);
   }
   for (const Chain& chain : form.placement.chains) {
-    if (chain.op->is("aten::add")) continue;
+    if (!has_weight(*chain.op)) continue;
     const graph::Node& node = *chain.op;
     const QatLayer& layer = *parts.layers.at(node.name());
     known.weights[node.name()] = layer.weight_qparams();

@@ -47,17 +47,16 @@ at::Tensor LayerCall::operator()(const at::Tensor& x, const at::Tensor& w, const
 }
 
 QatLayer::QatLayer(const std::string& label, LayerCall call, std::optional<BatchNormState> norm,
-                   const Recipe& recipe, const QatOptions& options, std::shared_ptr<const QatState> state,
-                   std::shared_ptr<ActivationQuantizer> input)
+                   const TensorRecipe& weight, const QatOptions& options,
+                   std::shared_ptr<const QatState> state, std::shared_ptr<ActivationQuantizer> input)
     : label_(label),
       call_(std::move(call)),
       norm_(std::move(norm)),
       folding_(options.folding),
       state_(std::move(state)),
       input_(std::move(input)) {
-  quantizer_ =
-      register_module("weight", std::make_shared<WeightQuantizer>(label + ".weight", recipe.weight, options,
-                                                                  state_, observed_weight()));
+  quantizer_ = register_module("weight", std::make_shared<WeightQuantizer>(label + ".weight", weight, options,
+                                                                           state_, observed_weight()));
 }
 
 at::Tensor QatLayer::scaled_weight(const at::Tensor& factor) const {

@@ -25,8 +25,8 @@ struct LayerCall {
 class QatLayer final : public graph::TensorModule {
  public:
   /// `input`: what quantizes the layer's input, in whose steps the bias is rounded.
-  QatLayer(const std::string& label, LayerCall call, std::optional<BatchNormState> norm, const Recipe& recipe,
-           const QatOptions& options, std::shared_ptr<const QatState> state,
+  QatLayer(const std::string& label, LayerCall call, std::optional<BatchNormState> norm,
+           const TensorRecipe& weight, const QatOptions& options, std::shared_ptr<const QatState> state,
            std::shared_ptr<ActivationQuantizer> input);
   at::Tensor forward(const at::Tensor& x) override;
 

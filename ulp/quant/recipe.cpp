@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kType = "ulp.quant.Recipe";
-constexpr std::array<const char*, 3> kOps = {"conv2d", "linear", "add"};
+constexpr std::array<const char*, 6> kOps = {"conv2d", "linear", "add", "softmax", "sigmoid", "tanh"};
 
 template <typename Enum>
 struct Word {
@@ -30,6 +30,10 @@ constexpr std::array<Word<ObserverKind>, 7> kObservers = {{{ObserverKind::min_ma
                                                            {ObserverKind::entropy, "entropy"},
                                                            {ObserverKind::mse, "mse"},
                                                            {ObserverKind::fixed, "fixed"}}};
+constexpr std::array<Word<Backend>, 4> kBackends = {{{Backend::x86_int8, "x86_int8"},
+                                                     {Backend::arm_int8, "arm_int8"},
+                                                     {Backend::tflite_int8, "tflite_int8"},
+                                                     {Backend::onnx_qdq, "onnx_qdq"}}};
 constexpr std::array<Word<Mapping>, 2> kMappings = {
     {{Mapping::symmetric, "symmetric"}, {Mapping::affine, "affine"}}};
 constexpr std::array<Word<Range>, 2> kRanges = {{{Range::full, "full"}, {Range::restricted, "restricted"}}};
@@ -55,11 +59,24 @@ void visit(TensorRecipe& recipe, Visitor& v) {
 }
 
 template <typename Visitor>
+void visit(Override& rule, Visitor& v) {
+  v("op", rule.op);
+  v("module", rule.module);
+  v("value", rule.value);
+  v("activation", rule.activation);
+  v("weight", rule.weight);
+}
+
+template <typename Visitor>
 void visit(Recipe& recipe, Visitor& v) {
+  v("backend", recipe.backend, kBackends);
   v("activation", recipe.activation);
   v("weight", recipe.weight);
   v("ops", recipe.ops);
   v("skip_modules", recipe.skip_modules);
+  v("skip_values", recipe.skip_values);
+  v("overrides", recipe.overrides,
+    Override{.op = {}, .module = {}, .value = {}, .activation = recipe.activation, .weight = recipe.weight});
 }
 
 json granularity_to_json(const Granularity& value) {
@@ -100,7 +117,23 @@ struct Writer {
   void operator()(const char* name, const int64_t& value) { out[name] = value; }
   void operator()(const char* name, const bool& value) { out[name] = value; }
   void operator()(const char* name, const double& value) { out[name] = value; }
+  void operator()(const char* name, const std::string& value) {
+    if (!value.empty()) out[name] = value;
+  }
   void operator()(const char* name, const std::vector<std::string>& value) { out[name] = value; }
+  template <typename Struct>
+  void operator()(const char* name, std::optional<Struct>& value) {
+    if (value) (*this)(name, *value);
+  }
+  template <typename Struct>
+  void operator()(const char* name, std::vector<Struct>& values, const Struct&) {
+    out[name] = json::array();
+    for (Struct& value : values) {
+      Writer inner;
+      visit(value, inner);
+      out[name].push_back(inner.out);
+    }
+  }
   void operator()(const char* name, const Granularity& value) { out[name] = granularity_to_json(value); }
   template <typename Enum, size_t N>
   void operator()(const char* name, Enum value, const std::array<Word<Enum>, N>& words) {
@@ -146,6 +179,11 @@ struct Reader {
     if (field && !field->is_number()) wrong(name, "a number");
     if (field) value = field->get<double>();
   }
+  void operator()(const char* name, std::string& value) {
+    const json* field = find(name);
+    if (field && !field->is_string()) wrong(name, "a string");
+    if (field) value = field->get<std::string>();
+  }
   void operator()(const char* name, std::vector<std::string>& value) {
     const json* field = find(name);
     if (!field) return;
@@ -182,6 +220,27 @@ struct Reader {
     visit(value, inner);
     inner.refuse_unknown();
   }
+  template <typename Struct>
+  void operator()(const char* name, std::optional<Struct>& value) {
+    if (!find(name)) return value.reset();
+    if (!value) value.emplace();
+    (*this)(name, *value);
+  }
+  // Fields that an element does not have are the prototype's; optional ones stay empty then.
+  template <typename Struct>
+  void operator()(const char* name, std::vector<Struct>& values, const Struct& prototype) {
+    const json* field = find(name);
+    if (!field) return;
+    values.clear();
+    const auto is_object = [](const json& item) { return item.is_object(); };
+    if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_object))
+      wrong(name, "a list of objects");
+    for (const json& item : *field) {
+      Reader inner{item, path + name + "[" + std::to_string(values.size()) + "].", {}};
+      visit(values.emplace_back(prototype), inner);
+      inner.refuse_unknown();
+    }
+  }
   void refuse_unknown() const {
     for (const auto& [name, value] : in.items()) {
       if (!known.contains(name)) fail_file("quant.Recipe", "expected a known field, got '", path, name, "'");
@@ -199,6 +258,38 @@ bool matches(std::string_view pattern, std::string_view text) {
     return false;
   }
   return !text.empty() && pattern[0] == text[0] && matches(pattern.substr(1), text.substr(1));
+}
+
+void validate_activation(const TensorRecipe& recipe, const std::string& what) {
+  recipe.validate(what.c_str());
+  if (recipe.scheme.per_tensor()) return;
+  fail("quant.Recipe", "expected ", what, " per tensor, got ", to_string(recipe.scheme.granularity));
+}
+
+void validate_weight(const TensorRecipe& recipe, const std::string& what) {
+  const Scheme& scheme = recipe.scheme;
+  recipe.validate(what.c_str());
+  if (!scheme.per_tensor() && scheme.granularity != Granularity(PerChannel{0})) {
+    fail("quant.Recipe", "expected ", what, " per tensor or per channel 0, got ",
+         to_string(scheme.granularity));
+  }
+  if (scheme.mapping != Mapping::symmetric || !scheme.is_signed) {
+    fail("quant.Recipe", "expected ", what, " signed and symmetric, got ", scheme.to_string());
+  }
+}
+
+// The most particular override that matches: a value's before a module's before an op's, the last of equals.
+const TensorRecipe& resolve(const Recipe& recipe, std::optional<TensorRecipe> Override::*field,
+                            const TensorRecipe& otherwise, const OpName& name) {
+  const TensorRecipe* found = &otherwise;
+  int best = -1;
+  for (const Override& rule : recipe.overrides) {
+    const int rank = !rule.value.empty() ? 2 : !rule.module.empty() ? 1 : 0;
+    if (!(rule.*field) || rank < best || !rule.matches(name)) continue;
+    found = &*(rule.*field);
+    best = rank;
+  }
+  return *found;
 }
 
 }  // namespace
@@ -247,33 +338,100 @@ Recipe Recipe::x86_int8() {
                               .range = Range::restricted,
                               .granularity = PerChannel{0}},
                    .observer = ObserverKind::min_max};
-  recipe.ops.assign(kOps.begin(), kOps.end());
+  recipe.ops = {"conv2d", "linear", "add"};
   return recipe;
 }
 
+Recipe Recipe::arm_int8() {
+  Recipe recipe = x86_int8();
+  recipe.backend = Backend::arm_int8;
+  return recipe;
+}
+
+Recipe Recipe::tflite_int8() {
+  Recipe recipe = x86_int8();
+  recipe.backend = Backend::tflite_int8;
+  recipe.activation = {.scheme = {.is_signed = true}, .observer = ObserverKind::min_max};
+  recipe.ops.assign(kOps.begin(), kOps.end());
+  // (max - min) / 255 is 1/256 and 1/128 for these bounds.
+  const auto ends_in = [&](const char* op, double min, double max) {
+    TensorRecipe fixed = recipe.activation;
+    fixed.observer = ObserverKind::fixed;
+    fixed.fixed_min = min;
+    fixed.fixed_max = max;
+    recipe.overrides.push_back({.op = op, .module = {}, .value = {}, .activation = fixed, .weight = {}});
+  };
+  ends_in("softmax", 0, 255.0 / 256);
+  ends_in("sigmoid", 0, 255.0 / 256);
+  ends_in("tanh", -1, 127.0 / 128);
+  return recipe;
+}
+
+Recipe Recipe::onnx_qdq() {
+  Recipe recipe = x86_int8();
+  recipe.backend = Backend::onnx_qdq;
+  recipe.weight.scheme.range = Range::full;
+  return recipe;
+}
+
+const char* to_string(Backend backend) {
+  return kBackends[static_cast<size_t>(backend)].text;
+}
+
+std::vector<std::string> recipe_profiles() {
+  std::vector<std::string> names;
+  for (const auto& backend : kBackends) names.emplace_back(backend.text);
+  return names;
+}
+
+Recipe Recipe::profile(const std::string& name) {
+  for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq()}) {
+    if (name == to_string(recipe.backend)) return recipe;
+  }
+  fail("quant.Recipe", "expected x86_int8, arm_int8, tflite_int8 or onnx_qdq, got '", name, "'");
+}
+
 void Recipe::validate() const {
-  activation.validate("activation");
-  weight.validate("weight");
-  if (!activation.scheme.per_tensor()) {
-    fail("quant.Recipe", "expected activation per tensor, got ", to_string(activation.scheme.granularity));
-  }
-  if (!weight.scheme.per_tensor() && weight.scheme.granularity != Granularity(PerChannel{0})) {
-    fail("quant.Recipe", "expected weight per tensor or per channel 0, got ",
-         to_string(weight.scheme.granularity));
-  }
-  if (weight.scheme.mapping != Mapping::symmetric || !weight.scheme.is_signed) {
-    fail("quant.Recipe", "expected weight signed and symmetric, got ", weight.scheme.to_string());
+  validate_activation(activation, "activation");
+  validate_weight(weight, "weight");
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const std::string name = "overrides[" + std::to_string(i) + "]";
+    const Override& rule = overrides[i];
+    if (rule.op.empty() && rule.module.empty() && rule.value.empty()) {
+      fail("quant.Recipe", "expected ", name, " to name an op, a module or a value, got none");
+    }
+    if (rule.activation) validate_activation(*rule.activation, name + ".activation");
+    if (rule.weight) validate_weight(*rule.weight, name + ".weight");
   }
   for (const auto& op : ops) {
     if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
-      fail("quant.Recipe", "expected ops of conv2d, linear, add, got '", op, "'");
+      fail("quant.Recipe", "expected ops of conv2d, linear, add, softmax, sigmoid, tanh, got '", op, "'");
     }
   }
+}
+
+bool Override::matches(const OpName& name) const {
+  return (op.empty() || quant::matches(op, name.op)) &&
+         (module.empty() || matches_module(module, name.module)) &&
+         (value.empty() || quant::matches(value, name.value));
+}
+
+const TensorRecipe& Recipe::activation_of(const OpName& name) const {
+  return resolve(*this, &Override::activation, activation, name);
+}
+
+const TensorRecipe& Recipe::weight_of(const OpName& name) const {
+  return resolve(*this, &Override::weight, weight, name);
 }
 
 bool Recipe::skips(const std::string& module) const {
   return std::any_of(skip_modules.begin(), skip_modules.end(),
                      [&](const std::string& pattern) { return matches_module(pattern, module); });
+}
+
+bool Recipe::skips(const OpName& name) const {
+  return skips(name.module) ||
+         std::find(skip_values.begin(), skip_values.end(), name.value) != skip_values.end();
 }
 
 std::string Recipe::to_json() const {

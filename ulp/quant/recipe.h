@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,24 +35,66 @@ struct ULP_API TensorRecipe {
   bool operator==(const TensorRecipe&) const = default;
 };
 
+/// What is to run the integers, and so what may be asked of them; see backend.h.
+enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq };
+
+/// "x86_int8".
+ULP_API const char* to_string(Backend backend);
+
+/// An op of a graph as a recipe names it.
+struct OpName {
+  std::string op;      ///< "conv2d"; "input" for an input of the model
+  std::string module;  ///< path of the module that calls it; may be empty
+  std::string value;   ///< its result in the graph's listing
+};
+
+/// An exception from the defaults, for the ops that every given pattern matches ('*' is any run of
+/// characters).
+struct ULP_API Override {
+  std::string op, module, value;           ///< empty: any; a module's children are meant, too
+  std::optional<TensorRecipe> activation;  ///< of the op's result, an activation fused behind it included
+  std::optional<TensorRecipe> weight;      ///< of a layer
+  bool matches(const OpName& name) const;
+  bool operator==(const Override&) const = default;
+};
+
 /// Which ops of a model are quantized, and how their tensors are.
 struct ULP_API Recipe {
-  TensorRecipe activation;                ///< per tensor
-  TensorRecipe weight;                    ///< per channel of axis 0, or per tensor; observed once, at convert
-  std::vector<std::string> ops;           ///< ops to quantize: of "conv2d", "linear", "add"
+  Backend backend = Backend::x86_int8;
+  TensorRecipe activation;       ///< per tensor
+  TensorRecipe weight;           ///< per channel of axis 0, or per tensor; observed once, at convert
+  std::vector<std::string> ops;  ///< to quantize: of "conv2d", "linear", "add", "softmax", "sigmoid", "tanh"
   std::vector<std::string> skip_modules;  ///< module paths left in float; '*' matches any run of characters
+  std::vector<std::string> skip_values;   ///< ops left in float, by the value they compute in the listing
+  std::vector<Override> overrides;        ///< by op first, then by module, then by value; later ones win
 
   /// Activations u8 affine per tensor by histogram; weights s8 symmetric per output channel by min-max, in
   /// the restricted range [-127, 127]: the full range would make s = max / 127.5 and put a bias into every
   /// sum.
   static Recipe x86_int8();
+  /// As x86_int8; weights must be in [-127, 127], as kernels that add pairs of products in 16 bits need it.
+  static Recipe arm_int8();
+  /// TensorFlow Lite's published 8-bit specification: activations s8 affine by min-max, weights s8 in [-127,
+  /// 127] with zero point 0, per channel; softmax and sigmoid end at (1/256, -128), tanh at (1/128, 0).
+  static Recipe tflite_int8();
+  /// What ONNX's QuantizeLinear and DequantizeLinear write down: 8 bits, full ranges.
+  static Recipe onnx_qdq();
+  /// One of these by its backend's name. Throws ulp::Error with the names that there are.
+  static Recipe profile(const std::string& name);
+
+  /// How the result of this op is quantized, overrides considered.
+  const TensorRecipe& activation_of(const OpName& name) const;
+  /// The same of this layer's weight.
+  const TensorRecipe& weight_of(const OpName& name) const;
 
   /// Throws ulp::Error naming the field.
   void validate() const;
   /// True if a skip pattern matches this module path or a parent of it.
   bool skips(const std::string& module) const;
+  /// The same, or the op's value is to be skipped.
+  bool skips(const OpName& name) const;
 
-  /// {"type": "ulp.quant.Recipe", "version": 2, ...}.
+  /// {"type": "ulp.quant.Recipe", "version": 3, ...}.
   std::string to_json() const;
   /// Reads this version and older ones; fields that are missing keep the values of x86_int8(). Throws
   /// FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer version.
@@ -59,11 +102,14 @@ struct ULP_API Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
+/// The names that Recipe::profile() knows.
+ULP_API std::vector<std::string> recipe_profiles();
+
 /// True if the pattern matches the module's path or that of a parent; '*' matches any run of characters.
 ULP_API bool matches_module(const std::string& pattern, const std::string& module);
 
 /// 2: observers by percentile, entropy, mse and fixed bounds with their parameters; groups, tokens and
-/// blocks.
-inline constexpr int kRecipeVersion = 2;
+/// blocks. 3: backends, overrides, skip_values.
+inline constexpr int kRecipeVersion = 3;
 
 }  // namespace ulp::quant

@@ -1,0 +1,32 @@
+// The flags of ulp quantize.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "cli/quantize_explain.h"
+#include "ulp/train/quantize.h"
+
+namespace ulp::cli {
+
+struct QuantizeFlags : CommonFlags {
+  std::string model, out, recipe, report, save_recipe;
+  std::string mode = "static";
+  std::string data = "fashion-mnist";
+  int64_t samples = 1000, test = 1000, keep_worst = 0;
+  bool sensitivity = false, compare = false, verbose = false;
+  train::QatTraining qat;
+  ScriptShape shape;
+  ExplainFlags explain;
+
+  /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no
+  /// sense.
+  void check() const;
+};
+
+void add_quantize_flags(CLI::App& command, QuantizeFlags& flags);
+
+}  // namespace ulp::cli

@@ -1,0 +1,142 @@
+// ulp quantize as a user meets it: every mode, reports, sensitivity, and bad input.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tool.h"
+
+namespace {
+
+using nlohmann::json;
+using ulp::test::expect_error;
+using ulp::test::Outcome;
+using ulp::test::read_file;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+
+/// The last line is the error; lines of progress may stand before it.
+void expect_late_error(const Outcome& outcome, int code, const std::string& says) {
+  const size_t line = outcome.err.rfind("ulp: ");
+  ASSERT_NE(line, std::string::npos) << outcome.err;
+  expect_error({.code = outcome.code, .out = outcome.out, .err = outcome.err.substr(line)}, code, says);
+}
+
+class Quantize : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shop_ = new Workshop;
+    shop_->make_data("data");
+    ASSERT_EQ(
+        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
+            .code,
+        0);
+  }
+  static void TearDownTestSuite() { delete shop_; }
+  static Outcome quantize(const std::string& args) {
+    return shop_->ulp("quantize m.safetensors --data data --samples 64 " + args);
+  }
+  static std::string recipe(const std::string& fields, int version = 3) {
+    const std::string text =
+        R"({"type": "ulp.quant.Recipe", "version": )" + std::to_string(version) + fields + "}";
+    write_file(*shop_ / "recipe.json", text);
+    return "--recipe recipe.json --out x.ulp";
+  }
+  static Workshop* shop_;
+};
+
+Workshop* Quantize::shop_ = nullptr;
+
+TEST_F(Quantize, EveryModeWritesAnEngineAsGoodAsTheModel) {
+  for (const char* mode : {"static", "qat --epochs 2 --batch 16"}) {
+    const Outcome outcome = quantize(std::string("--out q.ulp --json --mode ") + mode);
+    ASSERT_EQ(outcome.code, 0) << mode << ": " << outcome.err;
+    const json result = json::parse(outcome.out);
+    EXPECT_NEAR(result["accuracy_percent"], result["float_accuracy_percent"], 3.2) << mode;
+    EXPECT_GT(result["float_accuracy_percent"], 90.0);
+    EXPECT_LT(result["weight_bytes"], 0.27 * result["float_weight_bytes"].get<double>());
+    EXPECT_EQ(shop_->ulp("eval q.ulp --data data").code, 0);
+  }
+}
+
+TEST_F(Quantize, ReportIsWrittenAsJsonAndPage) {
+  std::filesystem::create_directories(*shop_ / "out");
+  const Outcome outcome = quantize("--out q.ulp --compare --sensitivity --report out");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("Each layer quantized alone"), std::string::npos) << outcome.out;
+  const json report = json::parse(read_file(*shop_ / "out/report.json"));
+  EXPECT_EQ(report["charts"].size(), 2u);
+  EXPECT_NE(read_file(*shop_ / "out/report.html").find("Float against quantized activations"),
+            std::string::npos);
+}
+
+TEST_F(Quantize, SensitivityNeedsNoOutputAndKeepWorstUsesIt) {
+  const Outcome alone = quantize("--sensitivity --json");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const json rows = json::parse(alone.out)["sensitivity"];
+  ASSERT_EQ(rows.size(), 5u);
+  const Outcome outcome = quantize("--keep-worst 2 --save-recipe kept.json --out q.ulp");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json recipe = json::parse(read_file(*shop_ / "kept.json"));
+  EXPECT_EQ(recipe["skip_values"], (json{rows[0]["value"], rows[1]["value"]}));
+  EXPECT_EQ(quantize("--recipe kept.json --out q2.ulp").code, 0);
+}
+
+TEST_F(Quantize, ProfilesByName) {
+  for (const char* profile : {"x86_int8", "arm_int8", "tflite_int8", "onnx_qdq"}) {
+    const Outcome outcome = quantize(std::string("--out q.ulp --json --recipe ") + profile);
+    ASSERT_EQ(outcome.code, 0) << profile << ": " << outcome.err;
+    EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 85.0) << profile;
+  }
+}
+
+TEST_F(Quantize, WrongUseIsExitCodeTwo) {
+  expect_error(quantize(""), 2, "--out");
+  expect_error(quantize("--out q.ulp --mode magic"), 2, "qat");
+  expect_error(quantize("--compare"), 2, "--out");
+  expect_error(quantize("--sensitivity --test 0"), 2, "--test 0");
+  expect_error(quantize("--out q.ulp --samples 0"), 2, "--samples");
+}
+
+TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {
+  expect_error(quantize(recipe(R"(, "weights": {})")), 3, "'weights'");
+  expect_error(quantize(recipe(R"(, "skip_modules": ["layer9"])")), 1, "'layer9'");
+  expect_error(quantize(recipe("", 99)), 3, "version 1 to 3, got 99");
+  expect_error(quantize(recipe(R"(, "weight": {"scheme": {"granularity": {"per_channel": 7}}})")), 1,
+               "weight per tensor or per channel 0, got per channel 7");
+  expect_error(quantize(recipe(R"(, "backend": "arm_int8", "weight": {"scheme": {"range": "full"}})")), 1,
+               "arm_int8 takes weights in [-127, 127]");
+  expect_late_error(quantize(recipe(R"(, "activation": {"scheme": {"bits": 7}})")), 1,
+                    "'input_q': expected codes [0, 255]");
+}
+
+TEST_F(Quantize, BadDataIsRefused) {
+  std::filesystem::create_directories(*shop_ / "none");
+  expect_error(shop_->ulp("quantize m.safetensors --data none --out x.ulp"), 3, "train-images");
+  write_file(*shop_ / "scripted.pt", "");
+  expect_error(shop_->ulp("quantize scripted.pt --data data --out x.ulp"), 3, "scripted.pt");
+  expect_error(quantize("--mode qat --batch 100000 --out x.ulp"), 1, "batch");
+  expect_late_error(quantize("--mode qat --lr 1e30 --batch 16 --epochs 4 --out x.ulp"), 1, "'conv1.weight'");
+}
+
+TEST_F(Quantize, EngineCutShortIsRefused) {
+  ASSERT_EQ(quantize("--out whole.ulp").code, 0);
+  const std::string engine = read_file(*shop_ / "whole.ulp");
+  for (const size_t size : {size_t{8}, engine.size() / 3, engine.size() - 1}) {
+    write_file(*shop_ / "cut.ulp", engine.substr(0, size));
+    expect_error(shop_->ulp("eval cut.ulp --data data"), 3, "cut.ulp");
+  }
+}
+
+TEST_F(Quantize, CtrlCWhileTrainingIsExitCode130AndLeavesNothing) {
+  const pid_t process = shop_->start(
+      "quantize m.safetensors --data data --mode qat --batch 16 --max-steps 100000000 --out late.ulp");
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  ::kill(process, SIGINT);
+  EXPECT_EQ(Workshop::wait(process), 130);
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "late.ulp"));
+}
+
+}  // namespace

@@ -1,0 +1,49 @@
+#include "ulp/train/quantize_mode.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "ulp/base/error.h"
+
+namespace ulp::train {
+
+namespace {
+
+QuantizedModel run_static(const QuantizeJob& job) {
+  const int64_t samples = std::min(job.samples, job.data->size());
+  return quantize(job.captured, job.recipe, *job.data, job.samples, [&](int64_t done) {
+    if (job.progress) job.progress(done, samples, "");
+  });
+}
+
+QuantizedModel run_qat(const QuantizeJob& job) {
+  return quantize_qat(job.captured, job.recipe, *job.data, job.qat, [&](const StepInfo& info, int64_t total) {
+    char note[32];
+    std::snprintf(note, sizeof note, "loss %.3f", info.loss);
+    if (job.progress) job.progress(info.step + 1, total, note);
+  });
+}
+
+constexpr std::array kModes = {
+    QuantizeMode{"static", "ranges of weights and activations from calibration images", true, "calibrating",
+                 "image", quant::Recipe::x86_int8, run_static},
+    QuantizeMode{"qat", "trains on with rounded weights and activations", true, "training", "step",
+                 quant::Recipe::x86_int8, run_qat}};
+
+}  // namespace
+
+std::span<const QuantizeMode> quantize_modes() {
+  return kModes;
+}
+
+const QuantizeMode& find_quantize_mode(const std::string& name) {
+  std::string names;
+  for (const QuantizeMode& mode : kModes) {
+    if (name == mode.name) return mode;
+    names += (names.empty() ? "" : ", ") + std::string(mode.name);
+  }
+  fail("train.find_quantize_mode", "expected one of ", names, ", got '", name, "'");
+}
+
+}  // namespace ulp::train
