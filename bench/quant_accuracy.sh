@@ -1,5 +1,5 @@
 #!/bin/sh
-# What each way of quantizing costs a trained model on all test images, as a Markdown table.
+# What each way of quantizing costs a trained model on TEST (10000) test images, as a Markdown table.
 #   bench/quant_accuracy.sh MODEL [QAT FLAGS]     e.g. resnet20.safetensors --max-steps 300 --precision bf16
 # QAT rows train on for the flags' steps; their gain over float is partly that of training longer.
 set -eu
@@ -25,7 +25,7 @@ recipe channel4 4 '{"per_channel": 0}'
 row() {
   title=$1 recipe=$2
   shift 2
-  "$ulp" quantize "$model" --recipe "$folder/$recipe.json" --test 10000 --out "$folder/q.ulp" --json "$@" \
+  "$ulp" quantize "$model" --recipe "$folder/$recipe.json" --test "${TEST:-10000}" --out "$folder/q.ulp" --json "$@" \
     2>"$folder/errors" >"$folder/result.json" || { cat "$folder/errors" >&2; exit 1; }
   awk -v title="$title" '
     /"accuracy_percent"/ { quantized = $2 + 0 }

@@ -122,9 +122,12 @@ runtime::Plan make_engine(Work& work) {
   const train::QuantizedModel quantized = quantize(work);
   outcome.quantized = quantized.report.changes;
   outcome.reasons = quantized.report.near_misses;
-  const LowerOptions options{.metadata = {{train::kModelSpecKey, work.model.spec.to_json()},
-                                          {"recipe", work.recipe.to_json()},
-                                          {"mode", work.mode.name}}};
+  LowerOptions options{.metadata = {{train::kModelSpecKey, work.model.spec.to_json()},
+                                    {"recipe", work.recipe.to_json()},
+                                    {"mode", work.mode.name}}};
+  options.report = [&](const std::string& line) {
+    if (line.find(" not fused into ") != std::string::npos) outcome.reasons.push_back(line);
+  };
   const runtime::Plan plan = lower(*quantized.graph, options);
   plan.save(work.flags.out);
   outcome.float_bytes = weight_bytes(float_plan);

@@ -1,6 +1,7 @@
 // Which steps a graph becomes, as text.
 #include <gtest/gtest.h>
 
+#include "error_of.h"
 #include "support.h"
 #include "ulp/lower/lower.h"
 
@@ -171,6 +172,47 @@ TEST(Fusion, ReportNamesWhatWasFolded) {
   lower(*captured(net, torch::randn({2, 3, 8, 8})),
         {.report = [&](const std::string& line) { lines += line + "\n"; }});
   EXPECT_NE(lines.find("fold"), std::string::npos) << lines;
+}
+
+/// The lines of the lowering that say what was not fused; it may fail for other reasons.
+std::string unfused(const std::function<at::Tensor(torch::nn::Conv2d, const at::Tensor&)>& body) {
+  auto net = std::make_shared<Net>();
+  auto c = net->add("conv", conv(3, 3));
+  net->body = [=](const at::Tensor& x) { return body(c, x); };
+  std::string lines;
+  const auto report = [&](const std::string& line) {
+    if (line.find(" not fused into aten::conv2d 'conv2d' in conv: ") != std::string::npos)
+      lines += line + "\n";
+  };
+  try {
+    lower(*captured(net, torch::randn({2, 3, 8, 8})), {.report = report});
+  } catch (const Error&) {
+  }
+  return lines;
+}
+
+TEST(Fusion, ReportSaysByNameWhyAnOpStandsAlone) {
+  EXPECT_SAYS(unfused([](auto c, const auto& x) {
+                const at::Tensor y = c->forward(x);
+                return torch::relu(y) + torch::max_pool2d(y, 1);
+              }),
+              "aten::relu 'relu' in ");
+  EXPECT_SAYS(unfused([](auto c, const auto& x) {
+                const at::Tensor y = c->forward(x);
+                return torch::relu(y) + torch::max_pool2d(y, 1);
+              }),
+              "its result is also read by aten::max_pool2d 'max_pool2d'");
+  EXPECT_SAYS(unfused([](auto c, const auto& x) { return torch::max_pool2d(c->forward(x), 2); }),
+              "no step of the engine ends in a pooling");
+  EXPECT_SAYS(unfused([](auto c, const auto& x) { return torch::clamp(torch::relu(c->forward(x)), 0, 6); }),
+              "that step has an activation already");
+  EXPECT_SAYS(unfused([](auto c, const auto& x) { return torch::silu(c->forward(x)); }),
+              "no step of this kind ends in aten::silu");
+  EXPECT_SAYS(unfused([](auto c, const auto& x) {
+                return c->forward(x) + torch::max_pool2d(x, {8, 8});
+              }),
+              "its operands differ in shape");
+  EXPECT_EQ(unfused([](auto c, const auto& x) { return torch::relu(c->forward(x) + x); }), "");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ulp/graph/pass.h"
 #include "ulp/lower/builder.h"
 #include "ulp/lower/fuse.h"
+#include "ulp/lower/fuse_report.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/shapes.h"
 
@@ -47,7 +48,9 @@ class Lowerer {
   Lowerer(Graph& graph, const LowerOptions& options)
       : graph_(graph),
         builder_(graph, options.precision == LowerOptions::Precision::bf16 ? DataType::bf16 : DataType::f32),
-        groups_(graph, options.report) {}
+        groups_(graph, options.report) {
+    if (options.report) report_unfused(graph, groups_, options.report);
+  }
 
   runtime::Plan run() {
     for (const Value* input : graph_.inputs()) attempt([&] { add_input(input); });
