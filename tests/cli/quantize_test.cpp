@@ -115,6 +115,17 @@ TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {
 TEST_F(Quantize, BadDataIsRefused) {
   std::filesystem::create_directories(*shop_ / "none");
   expect_error(shop_->ulp("quantize m.safetensors --data none --out x.ulp"), 3, "train-images");
+  std::filesystem::create_directories(*shop_ / "small");
+  const auto number = [](char value) { return std::string("\0\0\0", 3) + value; };
+  const std::string images =
+      std::string("\0\0\x08\x03", 4) + number(2) + number(14) + number(14) + std::string(2 * 14 * 14, 'x');
+  const std::string labels = std::string("\0\0\x08\x01", 4) + number(2) + std::string(2, '\1');
+  for (const char* split : {"train", "t10k"}) {
+    write_file(*shop_ / ("small/" + std::string(split) + "-images-idx3-ubyte"), images);
+    write_file(*shop_ / ("small/" + std::string(split) + "-labels-idx1-ubyte"), labels);
+  }
+  expect_error(shop_->ulp("quantize m.safetensors --data small --out x.ulp"), 1,
+               "expected images of 1x28x28 for lenet5, got 1x14x14");
   write_file(*shop_ / "scripted.pt", "");
   expect_error(shop_->ulp("quantize scripted.pt --data data --out x.ulp"), 3, "scripted.pt");
   expect_error(quantize("--mode qat --batch 100000 --out x.ulp"), 1, "batch");

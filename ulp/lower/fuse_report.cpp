@@ -30,14 +30,14 @@ bool starts_step(const Node& node) {
 /// Why `node` is not part of the step `before`, whose result it reads as `value`; empty where another line
 /// says so.
 std::string obstacle(const graph::Graph& graph, const Node& node, const Value& value, const Group& before) {
+  if (node.is("aten::batch_norm")) return "";  // folding has reported it
+  if (is_pool(node)) return "no step of the engine ends in a pooling";
   const std::vector<Node*> readers = graph.users(&value);
   for (const Node* reader : readers) {
     if (reader != &node && reader->kind() == Node::Kind::call)
       return "its result is also read by " + describe(*reader);
     if (reader != &node) return "its result is a result of the model";
   }
-  if (node.is("aten::batch_norm")) return "";  // folding has reported it
-  if (is_pool(node)) return "no step of the engine ends in a pooling";
   if (node.is("aten::add")) {
     if (!is_plain_add(node)) return "its operands differ in shape or its alpha is not 1";
     if (before.root->is("aten::add")) return "an add takes no other add";
