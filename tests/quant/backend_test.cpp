@@ -106,6 +106,29 @@ TEST(Backend, WhatATargetCannotRunIsRefusedByTheLayersName) {
                "'tanh': tflite_int8 fixes the result of tanh at scale 1/128 and zero point 0");
 }
 
+TEST(Backend, TfliteTakesCatsOfOneScaleOnly) {
+  struct Branches : torch::nn::Module {
+    explicit Branches(bool again) : again(again) {
+      const auto conv = [](int64_t in) { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, 4, 1)); };
+      a = register_module("a", conv(3));
+      b = register_module("b", conv(again ? 4 : 3));
+      c = register_module("c", conv(8));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = a(x);
+      return c(at::cat({y, b(again ? y : x)}, 1));
+    }
+    bool again;
+    torch::nn::Conv2d a{nullptr}, b{nullptr}, c{nullptr};
+  };
+  Branches apart(false), chained(true);
+  const at::Tensor x = data(1, 4);
+  converted(capture(apart, {x}), Recipe::tflite_int8(), x);
+  const auto captured = capture(chained, {x});
+  converted(captured, Recipe::x86_int8(), x);
+  EXPECT_ERROR(prepare(captured, Recipe::tflite_int8()), "takes operands of one scale, got 'a'");
+}
+
 TEST(Backend, OverridesGoByOpThenModuleThenValue) {
   Recipe recipe = Recipe::x86_int8();
   const auto bits = [&](int64_t count) {

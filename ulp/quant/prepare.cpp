@@ -1,6 +1,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ulp/base/error.h"
 #include "ulp/quant/backend.h"
@@ -36,7 +37,28 @@ void check_patterns(const Graph& graph, const Recipe& recipe) {
   }
 }
 
+/// TensorFlow Lite's concatenation takes operands of its result's scale and zero point only.
+void check_cats(const Placement& placement) {
+  std::unordered_map<const Value*, const Value*> origins;
+  for (const Value* value : placement.observed) origins.emplace(value, value);
+  for (const auto& [value, origin] : placement.sharing) origins.emplace(value, origin);
+  const auto root = [&](const Value* value) {
+    while (origins.at(value) != value) value = origins.at(value);
+    return value;
+  };
+  for (const auto& [result, origin] : origins) {
+    if (!result->producer->is("aten::cat")) continue;
+    for (const graph::Argument& operand : result->producer->args[0].items) {
+      if (root(operand.value) == root(result)) continue;
+      fail("quant.prepare", "'", describe(*result->producer),
+           "': tflite_int8 takes operands of one scale, got '", label_of(*operand.value, placement),
+           "', which other ops read, too, with its own");
+    }
+  }
+}
+
 void check_backend(const Placement& placement, const Recipe& recipe) {
+  if (recipe.backend == Backend::tflite_int8) check_cats(placement);
   const auto expect = [](const std::string& what, const std::string& obstacle) {
     if (!obstacle.empty()) fail("quant.prepare", "'", what, "': ", obstacle);
   };

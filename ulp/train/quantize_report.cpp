@@ -103,7 +103,7 @@ Table comparison_table(const std::vector<quant::ValueComparison>& comparison) {
                           {"codes"},
                           {"SQNR", "dB", Better::none, 1},
                           {"mean squared error"},
-                          {"cosine"},
+                          {"cosine", "", Better::none, 6},
                           {"largest error"}},
               .rows = {}};
   for (const quant::ValueComparison& row : comparison) {
