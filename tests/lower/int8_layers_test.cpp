@@ -53,6 +53,20 @@ void expect_as_graph(const Small& small, const at::Tensor& input, const std::str
   EXPECT_LE(error, share * quantization);
 }
 
+TEST(Int8Layers, SoftmaxWithTheFixedResultOfTflite) {
+  torch::manual_seed(4);
+  auto net = std::make_shared<Net>();
+  auto fc = net->add("fc", torch::nn::Linear(8, 4));
+  net->body = [=](const at::Tensor& x) mutable { return torch::softmax(fc->forward(x), -1); };
+  const at::Tensor x = torch::randn({16, 8});
+  const Small small = quantize(net, x, quant::Recipe::tflite_int8());
+  runtime::Engine engine(lower(*small.quantized));
+  const torch::NoGradGuard no_grad;
+  const at::Tensor got = run_engine(engine, x), expected = small.quantized->forward(x);
+  EXPECT_TRUE((got * 256).equal((got * 256).round()));
+  EXPECT_LE((got - expected).abs().max().item<float>(), 1.0F / 256);
+}
+
 TEST(Int8Layers, SumThatFusesWithNoLayer) {
   torch::manual_seed(1);
   auto net = std::make_shared<Net>();
