@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "cli/model_flags.h"
 #include "cli/train_flags.h"
+#include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/train/data.h"
@@ -51,6 +53,18 @@ std::string choose_model(const TrainFlags& flags, const train::TaskData& data) {
   if (can_take(flags.model, data.spec)) return flags.model;
   throw CLI::ValidationError("--model " + flags.model + " does not take the " + data.unit + "s of --data " +
                              flags.data + "; " + default_model(data.spec) + " does");
+}
+
+/// What --init's file holds; nothing without --init.
+std::optional<train::ModelSpec> initial_spec(const TrainFlags& flags) {
+  if (flags.init.empty()) return std::nullopt;
+  auto spec = train::read_model_spec(flags.init);
+  if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
+  if (!flags.model.empty() && flags.model != spec->name) {
+    throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
+                               flags.model);
+  }
+  return spec;
 }
 
 std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& model) {
@@ -191,12 +205,13 @@ void run(TrainFlags flags) {
   if (!flags.optimizer.empty()) flags.options.optimizer = flags.optimizer;
   flags.watch |= !flags.report.empty();
   flags.check();
-  const train::TaskData data = train::load_data(flags.data, flags.length);
-  train::ModelSpec spec = data.spec;
+  const std::optional<train::ModelSpec> stored = initial_spec(flags);
+  const train::TaskData data = train::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
+  train::ModelSpec spec = stored ? *stored : data.spec;
   if (flags.optimizer.empty() && spec.kind != train::NetworkKind::image) flags.options.optimizer = "adamw";
-  spec.name = choose_model(flags, data);
+  if (!stored) spec.name = choose_model(flags, data);
   torch::manual_seed(flags.options.seed);
-  const train::Network network = train::make_network(spec);
+  const train::Network network = stored ? train::load_network(flags.init) : train::make_network(spec);
   train::Trainer trainer(
       {.model = network.module,
        .forward = network.forward,

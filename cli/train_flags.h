@@ -15,7 +15,7 @@ struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
   std::string optimizer;  ///< empty: sgd, for text adamw
-  std::string out, checkpoint, report;
+  std::string init, out, checkpoint, report;
   int64_t checkpoint_every = 0;
   int64_t length = 128;
   bool resume = false;

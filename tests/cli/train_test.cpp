@@ -89,6 +89,24 @@ TEST(TrainFlags, MastersResumeBitForBit) {
   expect_error(shop.ulp(args + "kahan --resume"), 1, "masters \"kahan\", got \"split\"");
 }
 
+TEST(TrainFlags, InitStartsFromAModelsWeights) {
+  const Workshop shop;
+  shop.make_data("data");
+  const Outcome trained =
+      shop.ulp("train --model mlp --data data --epochs 3 --batch 16 --lr 0.02 --out m.safetensors --json");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string on = "train --data data --batch 16 --max-steps 1 --lr 1e-12 --json --init ";
+  const Outcome outcome = shop.ulp(on + "m.safetensors");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto before = nlohmann::json::parse(trained.out), after = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(after["model"], "mlp");
+  EXPECT_NEAR(after["test_loss"], before["test_loss"], 1e-5);
+  expect_error(shop.ulp(on + "m.safetensors --model lenet5"), 2, "holds mlp, not --model lenet5");
+  expect_error(shop.ulp(on + "none.safetensors"), 3, "none.safetensors");
+  ASSERT_EQ(shop.ulp("lower m.safetensors --out m.ulp").code, 0);
+  expect_error(shop.ulp(on + "m.ulp"), 3, "for --init, got 'm.ulp'");
+}
+
 TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
   const Workshop shop;
   shop.make_data("data");
