@@ -1,6 +1,4 @@
 // ulp quantize: a trained model and data -> an int8 engine file, and what that cost.
-#include <torch/utils.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,19 +10,13 @@
 #include "cli/quantize_flags.h"
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
-#include "ulp/lower/lower.h"
-#include "ulp/report/format.h"
 #include "ulp/train/data.h"
 #include "ulp/train/model_file.h"
-#include "ulp/train/quantize_mode.h"
-#include "ulp/train/quantize_report.h"
+#include "ulp/train/quantize_run.h"
 
 namespace ulp::cli {
 
 namespace {
-
-constexpr int64_t kSensitivityImages = 256;
-constexpr int64_t kCompareImages = 32;
 
 quant::Recipe read_recipe(const std::string& recipe, const train::QuantizeMode& mode) {
   if (recipe.empty()) return mode.default_recipe();
@@ -38,116 +30,31 @@ quant::Recipe read_recipe(const std::string& recipe, const train::QuantizeMode& 
   return quant::Recipe::from_json(text.str());
 }
 
-struct Work {
-  const QuantizeFlags& flags;
-  const train::QuantizeMode& mode;
-  train::LoadedModel model;
-  quant::Recipe recipe;
-  std::optional<io::ImageDataset> data, test;
-  train::QuantizeOutcome outcome;
+/// A bar for each stage in turn.
+class StageBars {
+ public:
+  void show(const train::Stage& stage) {
+    if (!bar_ || stage.title != title_) {
+      bar_.reset();
+      bar_ = std::make_unique<report::Progress>(stage.title, stage.total,
+                                                report::ProgressOptions{.unit = stage.unit});
+      title_ = stage.title;
+    }
+    bar_->update(stage.done, stage.note);
+  }
+
+ private:
+  std::unique_ptr<report::Progress> bar_;
+  std::string title_;
 };
 
-/// The sum of a plan's constants.
-int64_t weight_bytes(const runtime::Plan& plan) {
-  int64_t bytes = 0;
-  for (const auto& [name, constant] : plan.constants) bytes += static_cast<int64_t>(constant.bytes.size());
-  return bytes;
-}
-
-std::optional<train::Accuracy> accuracy_of(const char* title, const runtime::Plan& plan, const Work& work) {
-  if (!work.test) return std::nullopt;
-  runtime::Engine engine(plan, {.threads = work.flags.threads});
-  report::Progress progress(title, work.test->size(), {.unit = "image"});
-  return train::evaluate(train::engine_classifier(engine), *work.test, 250,
-                         [&](int64_t done) { progress.update(done); });
-}
-
-io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
-  return io::slice(data, 0, std::min(count, data.size()));
-}
-
-/// Every layer alone, on a calibrated copy; the recipe then leaves the worst ones out.
-void measure_sensitivity(Work& work) {
-  const QuantizeFlags& flags = work.flags;
-  if (!flags.sensitivity && flags.keep_worst == 0) return;
-  std::shared_ptr<quant::PreparedModule> calibrated;
-  {
-    report::Progress progress("calibrating", std::min(flags.samples, work.data->size()), {.unit = "image"});
-    calibrated = train::calibrate(work.model.graph, work.recipe, *work.data, flags.samples,
-                                  [&](int64_t done) { progress.update(done); });
-  }
-  const io::ImageDataset images = first(*work.test, kSensitivityImages);
-  std::unique_ptr<report::Progress> progress;
-  const auto show = [&](int64_t done, int64_t total) {
-    if (!progress) {
-      progress =
-          std::make_unique<report::Progress>("sensitivity", total, report::ProgressOptions{.unit = "layer"});
-    }
-    progress->update(done);
-  };
-  const auto score = [&](graph::GraphModule& model) {
-    return train::evaluate([&](const at::Tensor& x) { return model.forward(x); }, images).percent();
-  };
-  work.outcome.sensitivity = quant::sensitivity(calibrated, {train::first_images(images, images.size())},
-                                                {.score = score, .progress = show});
-  for (const std::string& value : work.outcome.sensitivity->worst(flags.keep_worst))
-    work.recipe.skip_values.push_back(value);
-}
-
-train::QuantizedModel quantize(Work& work) {
-  std::unique_ptr<report::Progress> shown;
-  const auto show = [&](int64_t done, int64_t total, const std::string& note) {
-    if (!shown) {
-      shown = std::make_unique<report::Progress>(work.mode.verb, total,
-                                                 report::ProgressOptions{.unit = work.mode.unit});
-    }
-    shown->update(done, note);
-  };
-  return work.mode.run({.captured = work.model.graph,
-                        .recipe = work.recipe,
-                        .data = work.data ? &*work.data : nullptr,
-                        .samples = work.flags.samples,
-                        .qat = work.flags.qat,
-                        .progress = show});
-}
-
-/// Quantizes, writes the engine and fills in what the outcome knows of it.
-runtime::Plan make_engine(Work& work) {
-  train::QuantizeOutcome& outcome = work.outcome;
-  const runtime::Plan float_plan = lower(*work.model.graph);  // before training changes the weights
-  std::shared_ptr<graph::GraphModule> reference;
-  if (work.flags.compare) {
-    reference = train::load_model_file(work.flags.model, work.flags.shape.spec()).graph;
-  }
-  const train::QuantizedModel quantized = quantize(work);
-  outcome.quantized = quantized.report.changes;
-  outcome.reasons = quantized.report.near_misses;
-  LowerOptions options{.metadata = {{train::kModelSpecKey, work.model.spec.to_json()},
-                                    {"recipe", work.recipe.to_json()},
-                                    {"mode", work.mode.name}}};
-  options.report = [&](const std::string& line) {
-    if (line.find(" not fused into ") != std::string::npos) outcome.reasons.push_back(line);
-  };
-  const runtime::Plan plan = lower(*quantized.graph, options);
-  plan.save(work.flags.out);
-  outcome.float_bytes = weight_bytes(float_plan);
-  outcome.bytes = weight_bytes(plan);
-  outcome.float_accuracy = accuracy_of("evaluate float", float_plan, work);
-  outcome.accuracy = accuracy_of("evaluate quantized", plan, work);
-  if (reference) {
-    const at::Tensor images = train::first_images(*work.test, std::min(kCompareImages, work.test->size()));
-    outcome.comparison = quant::compare(*reference, *quantized.graph, {images});
-  }
-  return plan;
-}
-
-nlohmann::json to_json(const Work& work, const runtime::Plan* plan) {
-  const train::QuantizeOutcome& outcome = work.outcome;
+nlohmann::json to_json(const QuantizeFlags& flags, const train::QuantizeRun& run) {
+  const train::QuantizeOutcome& outcome = run.outcome;
   nlohmann::json json{{"mode", outcome.mode}};
-  if (plan) {
-    json.update({{"file", work.flags.out},
-                 {"bytes", std::filesystem::file_size(work.flags.out)},
-                 {"steps", plan->steps.size()},
+  if (run.plan) {
+    json.update({{"file", flags.out},
+                 {"bytes", std::filesystem::file_size(flags.out)},
+                 {"steps", run.plan->steps.size()},
                  {"weight_bytes", outcome.bytes},
                  {"float_weight_bytes", outcome.float_bytes}});
   }
@@ -161,21 +68,14 @@ nlohmann::json to_json(const Work& work, const runtime::Plan* plan) {
   return json;
 }
 
-void show(const Work& work, const runtime::Plan* plan) {
-  const train::QuantizeOutcome& outcome = work.outcome;
-  if (work.flags.json) return print_json(to_json(work, plan));
+void show(const QuantizeFlags& flags, const train::QuantizeRun& run) {
+  if (flags.json) return print_json(to_json(flags, run));
+  const train::QuantizeOutcome& outcome = run.outcome;
   if (outcome.sensitivity) print_table(train::sensitivity_table(*outcome.sensitivity));
   if (!outcome.comparison.empty()) print_table(train::comparison_table(outcome.comparison));
-  if (!plan) return;
+  if (!run.plan) return;
   print_table(train::result_table(outcome));
-  report_written(work.flags, *plan, work.flags.out);
-}
-
-void write_report(const Work& work) {
-  if (work.flags.report.empty()) return;
-  const report::Report report = train::quantize_report(work.outcome);
-  report.write_json(std::filesystem::path(work.flags.report) / "report.json");
-  report.write_html(std::filesystem::path(work.flags.report) / "report.html");
+  report_written(flags, *run.plan, flags.out);
 }
 
 std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Recipe& recipe) {
@@ -193,40 +93,60 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Reci
   return facts;
 }
 
+void write_files(const QuantizeFlags& flags, train::QuantizeRun& run) {
+  if (run.plan) run.plan->save(flags.out);
+  if (!flags.save_recipe.empty()) {
+    AtomicFile file(flags.save_recipe);
+    file.write(run.recipe.to_json());
+    file.commit();
+  }
+  if (flags.report.empty()) return;
+  run.outcome.settings = settings(flags, run.recipe);
+  const report::Report report = train::quantize_report(run.outcome);
+  report.write_json(std::filesystem::path(flags.report) / "report.json");
+  report.write_html(std::filesystem::path(flags.report) / "report.html");
+}
+
+train::QuantizeRun quantize(const QuantizeFlags& flags) {
+  const train::QuantizeMode& mode = train::find_quantize_mode(flags.mode);
+  quant::Recipe recipe = read_recipe(flags.recipe, mode);
+  const train::LoadedModel model = train::load_model_file(flags.model, flags.shape.spec());
+  std::optional<io::ImageDataset> data, test;
+  if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
+    data = train::load_images(flags.data, io::Split::train, model.spec);
+  if (flags.test > 0) {
+    test = train::load_images(flags.data, io::Split::test, model.spec);
+    test = io::slice(*test, 0, std::min(flags.test, test->size()));
+  }
+  StageBars bars;
+  return train::run_quantize({.model = model.spec.name,
+                              .captured = model.graph,
+                              .mode = &mode,
+                              .recipe = std::move(recipe),
+                              .data = data ? &*data : nullptr,
+                              .test = test ? &*test : nullptr,
+                              .samples = flags.samples,
+                              .qat = flags.qat,
+                              .sensitivity = flags.sensitivity,
+                              .keep_worst = flags.keep_worst,
+                              .compare = flags.compare,
+                              .make_engine = !flags.out.empty(),
+                              .threads = flags.threads,
+                              .metadata = {{train::kModelSpecKey, model.spec.to_json()}},
+                              .progress = [&](const train::Stage& stage) { bars.show(stage); }});
+}
+
 void run(const QuantizeFlags& flags) {
   if (flags.explain.asked()) return flags.explain.run(flags);
   flags.check();
   apply(flags);
-  const train::QuantizeMode& mode = train::find_quantize_mode(flags.mode);
-  quant::Recipe recipe = read_recipe(flags.recipe, mode);
-  Work work{.flags = flags,
-            .mode = mode,
-            .model = train::load_model_file(flags.model, flags.shape.spec()),
-            .recipe = std::move(recipe),
-            .data = {},
-            .test = {},
-            .outcome = {}};
-  const train::ModelSpec& spec = work.model.spec;
-  work.outcome.model = spec.name;
-  work.outcome.mode = mode.name;
-  const bool calibrates = mode.needs_data || flags.sensitivity || flags.keep_worst > 0;
-  if (calibrates) work.data = train::load_images(flags.data, io::Split::train, spec);
-  if (flags.test > 0) work.test = first(train::load_images(flags.data, io::Split::test, spec), flags.test);
-  measure_sensitivity(work);
-  std::optional<runtime::Plan> plan;
-  if (!flags.out.empty()) plan = make_engine(work);
-  work.outcome.settings = settings(flags, work.recipe);
-  if (!flags.save_recipe.empty()) {
-    AtomicFile file(flags.save_recipe);
-    file.write(work.recipe.to_json());
-    file.commit();
-  }
-  write_report(work);
+  train::QuantizeRun run = quantize(flags);
+  write_files(flags, run);
   if (flags.verbose) {
-    for (const std::string& line : work.outcome.quantized) std::cerr << line << '\n';
-    for (const std::string& line : work.outcome.reasons) std::cerr << "note: " << line << '\n';
+    for (const std::string& line : run.outcome.quantized) std::cerr << line << '\n';
+    for (const std::string& line : run.outcome.reasons) std::cerr << "note: " << line << '\n';
   }
-  show(work, plan ? &*plan : nullptr);
+  show(flags, run);
 }
 
 }  // namespace
