@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "ulp/base/error.h"
+#include "ulp/lower/evaluate.h"
 #include "ulp/train/measure.h"
 #include "ulp/train/runnable.h"
 
@@ -23,18 +24,14 @@ struct Flags : CommonFlags {
   ScriptShape shape;
 };
 
-at::Tensor random_images(const train::Runnable& model, int64_t batch) {
+at::Tensor random_inputs(const train::Runnable& model, int64_t batch) {
   torch::manual_seed(0);
-  std::vector<int64_t> shape = {batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size};
-  if (model.engine) {
-    shape = model.engine->inputs().front().shape;
-    shape[0] = batch;
-  }
-  return torch::randn(shape);
+  if (model.engine) return random_input(model.engine->inputs().front(), batch);
+  return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
 }
 
 train::Candidate candidate(const train::Runnable& model, const std::string& name, int64_t largest) {
-  const at::Tensor images = random_images(model, largest);
+  const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
     const at::Tensor nhwc = images.contiguous(at::MemoryFormat::ChannelsLast);
     return {name, [forward = model.forward, nhwc](int64_t batch) {
@@ -101,7 +98,7 @@ void run(const Flags& flags) {
   for (size_t i = 0; flags.profile && i < models.size(); ++i) {
     if (models[i].engine)
       tables.push_back(
-          profile_table(flags.models[i], *models[i].engine, largest, random_images(models[i], largest)));
+          profile_table(flags.models[i], *models[i].engine, largest, random_inputs(models[i], largest)));
   }
   if (flags.json) {
     nlohmann::json json;

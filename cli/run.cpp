@@ -59,9 +59,7 @@ std::vector<at::Tensor> random_inputs(const Flags& flags, const runtime::Engine&
   torch::manual_seed(0);
   std::vector<at::Tensor> inputs;
   for (const runtime::TensorInfo& info : engine.inputs()) {
-    std::vector<int64_t> shape = info.shape;
-    if (!shape.empty() && shape[0] == runtime::kBatch) shape[0] = flags.count;
-    inputs.push_back(torch::randn(shape));
+    inputs.push_back(random_input(info, flags.count));
   }
   return inputs;
 }

@@ -16,6 +16,13 @@ float widen(uint16_t half) {
 /// `value` counts steps of the output's scale, which is 1 unless the output is u8.
 float activate(float value, Activation activation, const View& y) {
   if (activation == Activation::none) return value;
+  const double v = value;
+  if (activation == Activation::tanh) return static_cast<float>(std::tanh(v));
+  if (activation == Activation::gelu) return static_cast<float>(0.5 * v * std::erfc(-v * M_SQRT1_2));
+  if (activation == Activation::gelu_tanh) {
+    const double inner = M_2_SQRTPI * M_SQRT1_2 * (v + 0.044715 * v * v * v);
+    return static_cast<float>(0.5 * v * (1 + std::tanh(inner)));
+  }
   value = std::max(value, 0.0F);
   return activation == Activation::relu6 ? std::min(value, 6.0F / y.info.scale) : value;
 }
@@ -145,6 +152,10 @@ void each_pixel(const View& y, int64_t batch, F f) {
   }
 }
 
+int64_t first_of(const View& x, int64_t batch) {
+  return x.info.shape[0] == kBatch ? batch : x.info.shape[0];
+}
+
 void convert(const View& x, const View& y, int64_t batch) {
   const auto one = [&](int64_t from, int64_t to) {
     if (x.info.type == DataType::u8 && y.info.type == DataType::u8) {
@@ -202,6 +213,102 @@ void flatten(const View& x, const View& y, int64_t batch) {
   convert(x, plain, batch);
 }
 
+int64_t id_at(const View& x, int64_t i) {
+  return x.info.type == DataType::i64 ? static_cast<const int64_t*>(x.data)[i]
+                                      : static_cast<const int32_t*>(x.data)[i];
+}
+
+void select(const Step& step, const View& x, const View& y, int64_t batch) {
+  const int64_t inner = element_count(y.info, batch) / first_of(y, batch);
+  for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
+    y.set_steps(i, x.steps((i / inner * x.info.shape[1] + step.begin) * inner + i % inner));
+  }
+}
+
+void layer_norm(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
+  const int64_t n = x.info.shape.back();
+  for (int64_t row = 0; row < element_count(x.info, batch); row += n) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < n; ++i) mean += double{x.get(row + i)} / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) variance += std::pow(x.get(row + i) - mean, 2) / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) {
+      double v = (x.get(row + i) - mean) / std::sqrt(variance + double{step.epsilon});
+      if (step.constants.contains("weight")) v *= constant_at<float>(plan, step, "weight", i);
+      if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", i);
+      y.set(row + i, static_cast<float>(v));
+    }
+  }
+}
+
+void embedding(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
+  const int64_t width = y.info.shape.back();
+  for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
+    y.set(i, constant_at<float>(plan, step, "weight", id_at(x, i / width) * width + i % width));
+  }
+}
+
+void attention(const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
+  const int64_t queries = y.info.shape[1], width = y.info.shape[2], keys = x[1].info.shape[1];
+  const int64_t depth = width / step.heads;
+  for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
+    const int64_t row = i / width, item = row / queries, head = i % width / depth;
+    double sum = 0, mixed = 0;
+    for (int64_t key = 0; key < (step.causal ? row % queries + 1 : keys); ++key) {
+      double score = x.size() == 4 ? x[3].get(item * keys + key) : 0.0;
+      for (int64_t d = head * depth; d < (head + 1) * depth; ++d) {
+        score += double{x[0].get(row * width + d)} * x[1].get((item * keys + key) * width + d) * step.scale;
+      }
+      sum += std::exp(score);
+      mixed += std::exp(score) * x[2].get((item * keys + key) * width + i % width);
+    }
+    y.set(i, sum == 0 ? 0.0F : static_cast<float>(mixed / sum));
+  }
+}
+
+/// Scale and zero point of values in [low, high], in the arithmetic that kernels/dynamic_linear.h documents.
+struct Quantizer {
+  float inverse, scale;
+  int64_t zero;
+  Quantizer(float low, float high)
+      : scale(high == low ? 1.0F : static_cast<float>((double{high} - double{low}) / 255)) {
+    inverse = 1.0F / scale;
+    const double span = high == low ? 1.0 : (double{high} - double{low}) / 255;
+    zero = static_cast<int64_t>(std::clamp(std::nearbyint(-double{low} / span), 0.0, 255.0));
+  }
+  int64_t centered(float x) const {
+    const auto code = static_cast<int64_t>(std::nearbyint(x * inverse)) + zero;
+    return std::clamp<int64_t>(code, 0, 255) - zero;
+  }
+};
+
+void dynamic_linear(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y,
+                    int64_t batch) {
+  const int64_t in = x[0].info.shape.back(), out = y.info.shape.back();
+  const int64_t total = element_count(x[0].info, batch);
+  const auto quantizer = [&](int64_t begin, int64_t end) {
+    float low = 0, high = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      low = std::min(low, x[0].get(i));
+      high = std::max(high, x[0].get(i));
+    }
+    return Quantizer(low, high);
+  };
+  for (int64_t row = 0; row < total / in; ++row) {
+    const Quantizer q = step.per_tensor ? quantizer(0, total) : quantizer(row * in, row * in + in);
+    for (int64_t c = 0; c < out; ++c) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < in; ++k) {
+        sum += q.centered(x[0].get(row * in + k)) * constant_at<int8_t>(plan, step, "weight", c * in + k);
+      }
+      const float factor = q.scale * constant_at<float>(plan, step, "weight_scale", c);
+      float v = static_cast<float>(sum) * factor;
+      if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", c);
+      if (x.size() == 2) v += x[1].get(row * out + c);
+      y.set(row * out + c, activate(v, step.activation, y));
+    }
+  }
+}
+
 }  // namespace
 
 float View::steps(int64_t i) const {
@@ -239,6 +346,11 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return linear(plan, step, x, y, batch);
     case Op::add:
       for (int64_t i = 0; i < count; ++i) {
+        if (x.size() == 1) {
+          const float addend = constant_at<float>(plan, step, "addend", i % (count / first_of(y, batch)));
+          y.set_steps(i, activate(x[0].steps(i) + addend, step.activation, y));
+          continue;
+        }
         const float sum = x[0].steps(i) * (x[0].info.scale / y.info.scale) +
                           x[1].steps(i) * (x[1].info.scale / y.info.scale);
         y.set_steps(i, activate(sum, step.activation, y));
@@ -265,6 +377,21 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return channel_shuffle(step, x[0], y, batch);
     case Op::convert:
       return convert(x[0], y, batch);
+    case Op::select:
+      return select(step, x[0], y, batch);
+    case Op::layer_norm:
+      return layer_norm(plan, step, x[0], y, batch);
+    case Op::embedding:
+      return embedding(plan, step, x[0], y, batch);
+    case Op::token_mask:
+      for (int64_t i = 0; i < count; ++i) {
+        y.set(i, id_at(x[0], i) == step.token ? -std::numeric_limits<float>::infinity() : 0.0F);
+      }
+      return;
+    case Op::attention:
+      return attention(step, x, y, batch);
+    case Op::dynamic_linear:
+      return dynamic_linear(plan, step, x, y, batch);
   }
 }
 

@@ -46,10 +46,11 @@ struct Container {
 
 class PlanFile : public ::testing::Test {
  protected:
-  std::string saved(Numbers numbers) {
-    small_network(numbers).save(path_);
+  std::string saved(const Plan& plan) {
+    plan.save(path_);
     return read_text(path_);
   }
+  std::string saved(Numbers numbers) { return saved(small_network(numbers)); }
   /// The message of the FileError that loading `file` throws; empty when it loads. Anything else fails the
   /// test.
   std::string load_error(const std::string& file) {
@@ -157,8 +158,8 @@ TEST_F(PlanFile, NamesTheStepThatIsWrong) {
     changed.set_plan(plan);
     return changed.join();
   };
-  expect_error(with([](Json& p) { p["steps"][1]["op"] = "attention"; }),
-               "step 1 'conv1' has an unknown op 'attention'");
+  expect_error(with([](Json& p) { p["steps"][1]["op"] = "resize"; }),
+               "step 1 'conv1' has an unknown op 'resize'");
   expect_error(with([](Json& p) { p["steps"][1]["surprise"] = 1; }), "unknown field 'surprise'");
   expect_error(with([](Json& p) { p["steps"][1]["window"]["stride_h"] = 0; }), "step 1 'conv1' (conv)");
   expect_error(with([](Json& p) { p["steps"][1]["constants"].erase("weight"); }), "step 1 'conv1' (conv)");
@@ -207,16 +208,18 @@ TEST_F(PlanFile, SurvivesEveryFieldSetToSomethingElse) {
                                   Json::array(),
                                   Json::object(),
                                   Json::array({0, 0})};
-  const Container file(saved(Numbers::u8));
-  const Json plan = file.plan();
-  const Json fields = plan.flatten();
-  for (const auto& item : fields.items()) {
-    for (const Json& value : evil) {
-      Json changed = plan;
-      changed[Json::json_pointer(item.key())] = value;
-      Container damaged = file;
-      damaged.set_plan(changed);
-      survive(damaged.join());
+  for (const std::string& text : {saved(small_network(Numbers::u8)), saved(small_text_network())}) {
+    const Container file(text);
+    const Json plan = file.plan();
+    const Json fields = plan.flatten();
+    for (const auto& item : fields.items()) {
+      for (const Json& value : evil) {
+        Json changed = plan;
+        changed[Json::json_pointer(item.key())] = value;
+        Container damaged = file;
+        damaged.set_plan(changed);
+        survive(damaged.join());
+      }
     }
   }
   EXPECT_GT(refused_, 1000);

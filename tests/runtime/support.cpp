@@ -28,7 +28,7 @@ int32_t Builder::append(Step step, DataType type, Layout layout) {
     info.scale = 0.0625F * static_cast<float>(random_.integer(1, 4));
     info.zero_point = static_cast<int32_t>(random_.integer(0, 128));
     if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten || step.op == Op::slice ||
-        step.op == Op::channel_shuffle) {
+        step.op == Op::channel_shuffle || step.op == Op::select) {
       info.scale = this->info(step.inputs[0]).scale;
       info.zero_point = this->info(step.inputs[0]).zero_point;
     }
@@ -115,6 +115,58 @@ int32_t Builder::channel_shuffle(int32_t x, int64_t groups) {
   return append({.op = Op::channel_shuffle, .inputs = {x}, .groups = groups}, from.type, from.layout);
 }
 
+int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants) {
+  for (const auto& [role, shape] : constants) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    const std::string name = std::string(to_string(step.op)) + std::to_string(plan.steps.size()) + "." + role;
+    const bool scale = std::string(role) == "weight_scale";
+    step.constants[role] = name;
+    if (step.op == Op::dynamic_linear && std::string(role) == "weight") {
+      std::vector<int8_t> codes(static_cast<size_t>(count));
+      for (int8_t& code : codes) code = static_cast<int8_t>(random_.integer(-127, 127));
+      plan.constants[name] = constant_of(DataType::i8, shape, codes);
+      continue;
+    }
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& v : values)
+      v = 0.125F * static_cast<float>(scale ? random_.integer(1, 4) : random_.integer(-8, 8));
+    if (scale) {
+      for (float& v : values) v *= 0.01F;
+    }
+    plan.constants[name] = constant_of(DataType::f32, shape, values);
+  }
+  return append(std::move(step), DataType::f32, Layout::plain);
+}
+
+Plan small_text_network() {
+  constexpr int64_t kWidth = 12, kLength = 6;
+  Builder b(Numbers::f32);
+  const auto norm = [&](int32_t x) {
+    return b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 1e-3F},
+                  {{"weight", {kWidth}}, {"bias", {kWidth}}});
+  };
+  const auto dynamic = [&](std::vector<int32_t> inputs, int64_t out, Activation activation) {
+    const int64_t in = b.info(inputs[0]).shape.back();
+    return b.text({.op = Op::dynamic_linear, .inputs = std::move(inputs), .activation = activation},
+                  {{"weight", {out, in}}, {"weight_scale", {out}}, {"bias", {out}}});
+  };
+  const int32_t ids = b.input({kBatch, kLength}, DataType::i64);
+  const int32_t mask = b.text({.op = Op::token_mask, .inputs = {ids}, .token = 3});
+  const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {11, kWidth}}});
+  const int32_t placed = b.text({.op = Op::add, .inputs = {words}}, {{"addend", {kLength, kWidth}}});
+  const int32_t x = norm(placed);
+  const int32_t q = b.linear(x, kWidth), k = b.linear(x, kWidth);
+  const int32_t v = dynamic({x}, kWidth, Activation::none);
+  const int32_t mixed = b.text({.op = Op::attention, .inputs = {q, k, v, mask}, .heads = 3, .scale = 0.25F});
+  const int32_t attended = norm(dynamic({mixed, x}, kWidth, Activation::none));
+  const int32_t wide = b.linear(attended, 20, Activation::gelu);
+  const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .begin = 1});
+  b.output(b.linear(b.op(Op::relu, {first}, {}, Activation::tanh), 4));
+  b.plan.metadata["model"] = "small text network";
+  return b.plan;
+}
+
 Plan small_network(Numbers numbers) {
   Builder b(numbers);
   const Window same{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
@@ -140,6 +192,15 @@ std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed) {
   for (const int32_t index : plan.inputs) {
     const TensorInfo& info = plan.tensors[static_cast<size_t>(index)];
     Bytes bytes(byte_count(info, batch));
+    if (info.type == DataType::i64 || info.type == DataType::i32) {
+      for (int64_t i = 0; i < element_count(info, batch); ++i) {
+        const int64_t id = random.integer(0, 4);
+        const auto size = element_size(info.type);  // little-endian: the low bytes of an int64 are the int32
+        std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &id, size);
+      }
+      inputs.push_back(std::move(bytes));
+      continue;
+    }
     const plain::View view{bytes.data(), info};
     for (int64_t i = 0; i < element_count(info, batch); ++i) {
       view.set(i, static_cast<float>(random.integer(-4, 4)));

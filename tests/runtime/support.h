@@ -67,6 +67,8 @@ class Builder {
              Activation activation = Activation::none);
   int32_t slice(int32_t x, int64_t begin, int64_t length);
   int32_t channel_shuffle(int32_t x, int64_t groups);
+  /// A step of f32 whose fields are filled in but for its constants, each f32 or i8 of this shape.
+  int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {});
   void output(int32_t x) { plan.outputs.push_back(x); }
 
   const TensorInfo& info(int32_t x) const { return plan.tensors[static_cast<size_t>(x)]; }
@@ -84,7 +86,10 @@ class Builder {
 /// conv + relu, a residual block, pooling, a linear layer: every op once.
 Plan small_network(Numbers numbers);
 
-/// Inputs for a plan: whole numbers in [-4, 4], as raw bytes.
+/// A classifier of texts of 6 ids below 11: every op on tokens once.
+Plan small_text_network();
+
+/// Inputs for a plan: whole numbers in [-4, 4], ids in [0, 4], as raw bytes.
 std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed);
 /// Runs the plan in plain loops.
 std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vector<Bytes>& inputs);

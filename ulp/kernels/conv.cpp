@@ -83,6 +83,9 @@ void check_types(const ConvConfig& c, const ConvWeights& w) {
       c.residual_type != Element::u8) {
     fail(kWhere, "expected a residual of f32, bf16 or u8");
   }
+  if (is_curve(c.activation) && (c.output != Element::f32 || c.shape.groups != 1)) {
+    fail(kWhere, "expected gelu and tanh only on f32 results of a layer without groups");
+  }
   if (integer && (w.i8 == nullptr || w.scale == nullptr))
     fail(kWhere, "expected i8 weights and their scales");
   if (!integer && w.f32 == nullptr) fail(kWhere, "expected f32 weights");
@@ -94,7 +97,8 @@ void check_types(const ConvConfig& c, const ConvWeights& w) {
 void set_clamp(const ConvConfig& config, Finish* f) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float unit = config.output == Element::u8 ? config.output_q.scale : 1.0F;
-  f->lo = config.activation == Activation::none ? -infinity : 0.0F;
+  const bool clamps = config.activation == Activation::relu || config.activation == Activation::relu6;
+  f->lo = clamps ? 0.0F : -infinity;
   f->hi = config.activation == Activation::relu6 ? 6.0F / unit : infinity;
   if (config.output == Element::u8) {
     f->lo = std::max(f->lo, static_cast<float>(-config.output_q.zero_point));
@@ -154,7 +158,7 @@ std::unique_ptr<Conv> make_amx(const ConvConfig& config, const ConvWeights& weig
                                const AmxKernels& kernels) {
   const bool depthwise = config.shape.groups > 1 && config.shape.groups == config.shape.in_channels &&
                          config.shape.groups == config.shape.out_channels;
-  if (!depthwise) {
+  if (!depthwise && !is_curve(config.activation)) {
     if (auto conv = make_amx_conv(config, weights, kernels)) return conv;
   }
   return make_avx512(config, weights, true);
@@ -185,6 +189,7 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
     std::copy_n(weights.bias, n, out.bias.as<float>());
   }
   set_clamp(config, &out.finish);
+  if (is_curve(config.activation)) out.finish.curve = config.activation;
   out.finish.output = config.output;
   out.finish.output_zero = config.output == Element::u8 ? config.output_q.zero_point : 0;
   out.finish.residual_type = config.residual_type;

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ulp/kernels/conv_impl.h"
+#include "ulp/kernels/curves.h"
 
 namespace ulp::kernels {
 namespace {
@@ -110,6 +111,8 @@ class ReferenceConv final : public Conv {
         }
         finish_store(f, v, residual, y, base + o);
       }
+      if (is_curve(f.curve))
+        apply_curve(f.curve, static_cast<float*>(y) + base, static_cast<float*>(y) + base, n);
     }
   }
 

@@ -8,8 +8,14 @@ namespace ulp::kernels {
 /// Element type of a buffer that a kernel reads or writes.
 enum class Element : uint8_t { f32, bf16, u8, i8, i32 };
 
-/// What follows the accumulation, in this order: bias, residual, activation.
-enum class Activation : uint8_t { none, relu, relu6 };
+/// What follows the accumulation, in this order: bias, residual, activation. gelu: with erf; gelu_tanh: its
+/// approximation by tanh.
+enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
+
+/// More than a clamp: for f32 results only (curves.h).
+constexpr bool is_curve(Activation activation) {
+  return activation >= Activation::gelu;
+}
 
 /// An affine 8-bit quantizer: real = (q - zero_point) * scale.
 struct Affine {

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/row_ops.h"
+#include "ulp/kernels/rows.h"
 #include "ulp/kernels/small_ops.h"
 #include "ulp/kernels/small_ops_table.h"
 #include "ulp/kernels/split.h"
@@ -62,6 +64,14 @@ ElementwiseArgs float_args(Activation activation) {
 void activate(Element type, Activation activation, const void* x, void* y, int64_t n, Affine q, Isa isa,
               const Parallel& parallel) {
   check_type("kernels.activate", type);
+  if (is_curve(activation)) {
+    if (type != Element::f32) fail("kernels.activate", "expected f32 elements for gelu and tanh");
+    split(n, parallel, [&](int64_t begin, int64_t count) {
+      row_ops(isa).curve(activation, static_cast<const float*>(x) + begin, static_cast<float*>(y) + begin,
+                         count);
+    });
+    return;
+  }
   ElementwiseArgs args = float_args(activation);
   if (type == Element::u8) {
     // Whole codes: the clamp compares bytes.

@@ -19,6 +19,11 @@ struct Finish {
   float residual_scale = 1, residual_zero = 0;
   Element output = Element::f32;
   Element residual_type = Element::f32;
+  Activation curve = Activation::none;  ///< applied last, to f32 results
+  // Dynamic layers, whose rows bring a scale and a zero point of their own:
+  // v = float(acc - zero[row] * weight_sum[c]) * (scale[row] * multiplier[c]) + bias_f32[c].
+  const int32_t* weight_sum = nullptr;
+  const float* bias_f32 = nullptr;
 };
 
 static inline float bits_to_float(uint32_t bits) {

@@ -2,6 +2,7 @@
 // set, which names its table with ULP_SMALL_OPS; everything here has internal linkage.
 #include <cstdint>
 
+#include "ulp/kernels/curves.h"
 #include "ulp/kernels/finish.h"
 #include "ulp/kernels/small_ops.h"
 
@@ -101,26 +102,6 @@ void bf16_to_f32(const uint16_t* x, float* y, int64_t n) {
 }
 void u8_to_i16(const uint8_t* x, int16_t* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i];
-}
-
-/// exp for x <= 0 to about 2 ulp: Cody-Waite reduction and a degree 6 polynomial; NaN stays. The power of two
-/// comes in two halves, so that it underflows to 0 by itself: a test for it would keep the loop from
-/// vectorizing.
-inline float exp_negative(float x) {
-  const float bounded = x < -110.0F ? -110.0F : x;
-  const float n = round_even(bounded * 1.44269504F);
-  const float r = (bounded - n * 0.693359375F) - n * -2.12194440e-4F;
-  float p = 1.0F / 720;
-  p = p * r + 1.0F / 120;
-  p = p * r + 1.0F / 24;
-  p = p * r + 1.0F / 6;
-  p = p * r + 0.5F;
-  p = p * r + 1.0F;
-  p = p * r + 1.0F;
-  // n as an integer sits in the low bits of n + 1.5 * 2^23; with the bias of the exponent it is not negative.
-  const uint32_t biased = float_to_bits(n + 12582912.0F) - 0x4b400000U + 254U;
-  const uint32_t half = biased >> 1;
-  return p * bits_to_float(half << 23) * bits_to_float((biased - half) << 23);
 }
 
 constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine

@@ -2,6 +2,7 @@
 // set. Everything has internal linkage.
 #pragma once
 
+#include "ulp/kernels/curves.h"
 #include "ulp/kernels/tile_kernel.h"
 
 namespace ulp::kernels {
@@ -97,6 +98,41 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
       return call(with ? finish_rows<Sums, Element::bf16, true> : finish_rows<Sums, Element::bf16, false>);
     default:
       return call(with ? finish_rows<Sums, Element::f32, true> : finish_rows<Sums, Element::f32, false>);
+  }
+}
+
+/// Sums of a dynamic layer -> the output, in f32.
+template <typename Sums>
+__attribute__((noinline)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
+                                              int64_t panels, const TileArgs& t) {
+  using V = typename Sums::Vec;
+  const Finish& f = *t.finish;
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
+  for (int64_t n = 0; n < panels; ++n) {
+    const int64_t left = t.channels - n * V::kLanes;
+    if (left <= 0) break;
+    const int64_t channel = t.channel + n * V::kLanes;
+    const typename V::F scale = V::loadf(f.multiplier + channel), bias = V::loadf(f.bias_f32 + channel);
+    const typename V::I weight_sum = V::loadi(f.weight_sum + channel);
+    for (int64_t m = 0; m < pixels; ++m) {
+      const typename V::I sum = V::loadi(sums + (m * panels + n) * V::kLanes);
+      const typename V::I exact = V::subi(sum, V::muli(V::seti(t.row_zero[m]), weight_sum));
+      const int64_t at = m * t.y_step + n * V::kLanes;
+      typename V::F v = V::mul(V::to_float(exact), V::mul(V::set1(t.row_scale[m]), scale));
+      v = V::add(v, bias);
+      if (t.residual != nullptr) v = V::add(v, V::load_as_float(f.residual_type, t.residual, at, left));
+      V::store_f32(t.y, at, left, V::min(hi, V::max(lo, v)));
+    }
+  }
+}
+
+/// The curve over what a tile has just stored.
+template <typename V>
+void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
+  const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
+  for (int64_t m = 0; m < pixels; ++m) {
+    float* y = static_cast<float*>(t.y) + m * t.y_step;
+    apply_curve(t.finish->curve, y, y, n);
   }
 }
 
@@ -202,7 +238,13 @@ void tile(const TileArgs& t) {
 #pragma GCC unroll 4
     for (int n = 0; n < NB; ++n) Dot::store(sums + (m * NB + n) * V::kLanes, acc[m][n]);
   }
-  finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  bool finished = false;
+  if constexpr (Dot::kInteger) {
+    finished = t.row_scale != nullptr;
+    if (finished) finish_dynamic<Dot>(sums, M, NB, t);
+  }
+  if (!finished) finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  if (is_curve(t.finish->curve)) curve_tile<V>(t, M, NB);
 }
 
 // clang-format off

@@ -21,11 +21,13 @@ struct TileArgs {
   const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][4 bytes]
   int64_t b_panel;   ///< bytes of a panel
   const Finish* finish;
-  int64_t channel;       ///< the tile's first output channel
-  int64_t channels;      ///< how many of its channels exist
-  void* y;               ///< the first pixel and channel of the tile
-  const void* residual;  ///< likewise, or null
-  int64_t y_step;        ///< elements from one output pixel to the next
+  int64_t channel;                   ///< the tile's first output channel
+  int64_t channels;                  ///< how many of its channels exist
+  void* y;                           ///< the first pixel and channel of the tile
+  const void* residual;              ///< likewise, or null
+  int64_t y_step;                    ///< elements from one output pixel to the next
+  const float* row_scale = nullptr;  ///< dynamic layers: of the first pixel and those behind it
+  const int32_t* row_zero = nullptr;
 };
 
 using TileFn = void (*)(const TileArgs&);

@@ -26,6 +26,8 @@ struct Vec512 {
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static I addi(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I subi(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static I muli(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static I madd16(I a, I b) { return _mm512_madd_epi16(a, b); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }

@@ -50,6 +50,9 @@ int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, 
     if (form(tensor) == wanted) return tensor;
   }
   const Form made = form(held.front());
+  if (made.type == DataType::i32 || made.type == DataType::i64) {
+    unsupported(reader, "expected numbers, got the integers of '", value->name, "'");
+  }
   // Between two 8-bit scales, and between bf16 and 8 bits, the way is f32; as in the graph.
   const bool by_float =
       made.type != DataType::f32 && wanted.type != DataType::f32 && made.type != wanted.type;

@@ -22,6 +22,7 @@ bool read_as_f32(const graph::Graph& graph, const Value* value) {
 }
 
 DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
+  if (group.activation >= runtime::Activation::gelu) return DataType::f32;
   if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
   if (group.quantize != nullptr || read_as_f32(builder.graph(), group.result)) {
     return DataType::f32;
@@ -47,11 +48,11 @@ Form input_form(Builder& builder, const Node& node, const Value* x, Layout layou
   return {builder.float_type(), layout};
 }
 
+}  // namespace
+
 std::string layer_name(const Node& node) {
   return node.scope.empty() ? node.name() : node.scope;
 }
-
-}  // namespace
 
 void finish_quantize(Builder& builder, const Group& group) {
   if (group.quantize == nullptr) return;
@@ -122,8 +123,58 @@ void lower_linear(Builder& builder, const Group& group) {
   emit_compute(builder, group, std::move(step), form.type, Layout::plain);
 }
 
+void lower_linear_dynamic(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "x");
+  if (shape_of(node, *x).size() < 2)
+    unsupported(node, "expected an input [N, ..., features], got 1 dimension");
+  Step step;
+  step.op = runtime::Op::dynamic_linear;
+  step.name = layer_name(node);
+  step.per_tensor = bool_arg(node, "per_tensor");
+  add_dynamic_constants(builder, node, step);
+  step.inputs = {builder.as(node, x, {DataType::f32, Layout::plain})};
+  emit_compute(builder, group, std::move(step), DataType::f32, Layout::plain);
+}
+
+namespace {
+
+/// The operand of a sum that is a constant of one item's shape, and the other one; null where there is none.
+struct ConstantSum {
+  const Value* x = nullptr;
+  const Value* addend = nullptr;
+};
+
+ConstantSum constant_sum(const graph::Graph& graph, const Node& node) {
+  if (!node.arg("other").is_value() || number_arg(node, "alpha") != 1.0) return {};
+  const Value *a = node.arg("self").value, *b = node.arg("other").value;
+  if (graph.attribute_tensor(a).defined()) std::swap(a, b);
+  const at::Tensor addend = graph.attribute_tensor(b);
+  if (!addend.defined() || addend.dim() == 0) return {};
+  const std::vector<int64_t> shape = shape_of(node, *a);
+  std::vector<int64_t> item(shape.begin() + 1, shape.end());
+  if (addend.dim() == static_cast<int64_t>(shape.size())) item.insert(item.begin(), 1);
+  return addend.sizes() == at::IntArrayRef(item) ? ConstantSum{a, b} : ConstantSum{};
+}
+
+void lower_constant_sum(Builder& builder, const Group& group, const ConstantSum& sum) {
+  const Node& node = *group.root;
+  Step step = step_of(runtime::Op::add, node);
+  runtime::Constant constant = make_constant(builder.graph().attribute_tensor(sum.addend), DataType::f32);
+  const size_t rank = shape_of(node, *sum.x).size();
+  if (constant.shape.size() == rank) constant.shape.erase(constant.shape.begin());
+  step.constants["addend"] = builder.constant(sum.addend->producer->target(), std::move(constant));
+  const Form form{DataType::f32, Layout::plain};
+  step.inputs = {builder.as(node, sum.x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
 void lower_add(Builder& builder, const Group& group) {
   const Node& node = *group.root;
+  const ConstantSum with_constant = constant_sum(builder.graph(), node);
+  if (with_constant.x != nullptr) return lower_constant_sum(builder, group, with_constant);
   if (!is_plain_add(node)) {
     unsupported(node, "expected the sum of two tensors of one shape without alpha, got something else");
   }

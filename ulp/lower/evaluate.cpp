@@ -80,4 +80,11 @@ at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t 
   return at::cat(parts);
 }
 
+at::Tensor random_input(const TensorInfo& info, int64_t batch) {
+  std::vector<int64_t> sizes = info.shape;
+  if (sizes.at(0) == runtime::kBatch) sizes[0] = batch;
+  const bool ids = info.type == DataType::i32 || info.type == DataType::i64;
+  return ids ? at::zeros(sizes, scalar_type(info.type)) : at::randn(sizes).to(scalar_type(info.type));
+}
+
 }  // namespace ulp

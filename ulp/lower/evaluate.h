@@ -11,7 +11,8 @@
 namespace ulp {
 namespace runtime {
 class Engine;
-}
+struct TensorInfo;
+}  // namespace runtime
 
 /// The engine's first output for all rows of `input` (dimension 0 is the batch), computed `batch` rows at a
 /// time. Throws ulp::Error for an engine with several inputs, and for an input of other sizes than the
@@ -22,5 +23,9 @@ ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, 
 /// engine's.
 ULP_API std::vector<at::Tensor> run_engine_all(runtime::Engine& engine,
                                                const std::vector<at::Tensor>& inputs);
+
+/// Something to feed an engine's input with: standard normal numbers, and id 0, which every table has, where
+/// the input holds integers. The engine's sizes, with `batch` for a free dimension 0.
+ULP_API at::Tensor random_input(const runtime::TensorInfo& info, int64_t batch);
 
 }  // namespace ulp

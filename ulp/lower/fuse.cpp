@@ -2,6 +2,8 @@
 
 #include <ranges>
 
+#include "ulp/lower/attention.h"
+
 namespace ulp::lowering {
 
 using graph::Node;
@@ -18,8 +20,12 @@ Node* only_reader(const graph::Graph& graph, const Value* value) {
   return reads == 1 ? users[0] : nullptr;
 }
 
+bool is_linear(const Node& node) {
+  return node.is("aten::linear") || node.is("ulp::linear_dynamic");
+}
+
 bool takes_residual(const Node& node) {
-  return node.is("aten::conv2d") || node.is("aten::linear");
+  return node.is("aten::conv2d") || is_linear(node);
 }
 
 bool takes_activation(const Node& node) {
@@ -75,6 +81,10 @@ void Groups::grow(const graph::Graph& graph, const Node* root,
     if (next != nullptr && taken_.contains(next)) next = nullptr;
   };
   advance(root);
+  if (const std::optional<JoinedHeads> joined = joined_heads(graph, *root)) {
+    advance(joined->transpose);
+    advance(joined->reshape);
+  }
   if (next != nullptr && takes_residual(*root) && is_plain_add(*next)) {
     Value* other = other_operand(*next, group.result);
     if (!graph.attribute_tensor(other).defined()) {
@@ -85,7 +95,8 @@ void Groups::grow(const graph::Graph& graph, const Node* root,
     }
   }
   if (next != nullptr && takes_activation(*root)) {
-    if (const std::optional<runtime::Activation> activation = activation_of(*next)) {
+    const std::optional<runtime::Activation> activation = activation_of(*next);
+    if (activation && (is_linear(*root) || *activation < runtime::Activation::gelu)) {
       group.activation = *activation;
       advance(next);
     }

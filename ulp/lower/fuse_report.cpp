@@ -24,7 +24,7 @@ bool follows(const Node& node) {
 }
 
 bool starts_step(const Node& node) {
-  return is_any(node, {"aten::conv2d", "aten::linear", "aten::add"});
+  return is_any(node, {"aten::conv2d", "aten::linear", "ulp::linear_dynamic", "aten::add"});
 }
 
 /// Why `node` is not part of the step `before`, whose result it reads as `value`; empty where another line

@@ -1,12 +1,14 @@
 #include "ulp/lower/lower.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <unordered_set>
 
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/pass.h"
 #include "ulp/lower/builder.h"
+#include "ulp/lower/constants.h"
 #include "ulp/lower/fuse.h"
 #include "ulp/lower/fuse_report.h"
 #include "ulp/lower/ops.h"
@@ -40,6 +42,14 @@ void remove_identities(Graph& graph) {
     graph.replace_uses(node->output(), node->args[0].value);
     graph.erase(node);
   }
+}
+
+/// Ids come as integers, everything else as f32.
+std::optional<DataType> input_type(at::ScalarType dtype) {
+  if (dtype == at::kFloat) return DataType::f32;
+  if (dtype == at::kInt) return DataType::i32;
+  if (dtype == at::kLong) return DataType::i64;
+  return std::nullopt;
 }
 
 /// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
@@ -101,9 +111,9 @@ class Lowerer {
   void add_input(const Value* input) {
     const Node& node = *input->producer;
     const std::vector<int64_t> shape = shape_of(node, *input);
-    if (input->meta->dtype != at::kFloat)
-      unsupported(node, "expected an f32 input, got ", input->meta->dtype);
-    const int32_t tensor = builder_.add_tensor(input->name, {}, shape);
+    const std::optional<DataType> type = input_type(input->meta->dtype);
+    if (!type) unsupported(node, "expected an input of f32, i32 or i64, got ", input->meta->dtype);
+    const int32_t tensor = builder_.add_tensor(input->name, {*type}, shape);
     builder_.bind(input, tensor);
     builder_.plan().inputs.push_back(tensor);
   }
@@ -155,6 +165,7 @@ runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
   report_pass(graph::canonicalize(graph), options);
   report_pass(graph::strip_training(graph), options);
   report_pass(graph::fold_batch_norm(graph), options);
+  fold_constants(graph);
   graph.remove_dead(true);
   complete_shapes(graph);
   remove_identities(graph);

@@ -159,6 +159,13 @@ std::optional<Activation> activation_of(const Node& node) {
   const std::string_view op = node.op();
   if (one_of(op, {"aten::relu", "aten::relu_"})) return Activation::relu;
   if (one_of(op, {"aten::relu6", "aten::relu6_"})) return Activation::relu6;
+  if (one_of(op, {"aten::tanh", "aten::tanh_"})) return Activation::tanh;
+  if (node.is("aten::gelu")) {
+    const Argument& approximate = node.arg("approximate");
+    const bool by_tanh = approximate.kind == Argument::Kind::literal && approximate.literal.isString() &&
+                         approximate.literal.toStringRef() == "tanh";
+    return by_tanh ? Activation::gelu_tanh : Activation::gelu;
+  }
   if (one_of(op, {"aten::hardtanh", "aten::hardtanh_"})) {
     return activation_between(constant_number(node, "min_val"), constant_number(node, "max_val"));
   }

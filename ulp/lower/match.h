@@ -50,7 +50,7 @@ graph::Value* value_arg(const graph::Node& node, std::string_view name);
 /// 0.
 std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value);
 
-/// relu, relu_, relu6, hardtanh(0, 6), clamp(0, none or 6), clamp_min(0).
+/// relu, relu_, relu6, hardtanh(0, 6), clamp(0, none or 6), clamp_min(0), gelu, tanh.
 std::optional<runtime::Activation> activation_of(const graph::Node& node);
 /// An op that gives back its input when inferring: dropout, contiguous, clone, detach, a cast to the same
 /// type, a reshape to the same sizes.

@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 27> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 39> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -35,6 +35,18 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 27> kTable = {{
     {"aten::channel_shuffle", lower_channel_shuffle},
     {"aten::softmax", lower_softmax},
     {"aten::_softmax", lower_softmax},
+    {"aten::gelu", lower_activation},
+    {"aten::tanh", lower_activation},
+    {"aten::embedding", lower_embedding},
+    {"aten::layer_norm", lower_layer_norm},
+    {"aten::select", lower_select},
+    {"aten::scaled_dot_product_attention", lower_attention},
+    {"aten::transpose", lower_part_of_attention},
+    {"aten::permute", lower_part_of_attention},
+    {"aten::ne", lower_part_of_attention},
+    {"aten::unsqueeze", lower_part_of_attention},
+    {"aten::expand", lower_part_of_attention},
+    {"ulp::linear_dynamic", lower_linear_dynamic},
     {"ulp::quantize", lower_quantize},
     {"ulp::dequantize", lower_dequantize},
 }};

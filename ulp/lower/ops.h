@@ -31,6 +31,13 @@ void lower_concat(Builder& builder, const Group& group);
 void lower_slices(Builder& builder, const Group& group);
 void lower_channel_shuffle(Builder& builder, const Group& group);
 void lower_softmax(Builder& builder, const Group& group);
+void lower_embedding(Builder& builder, const Group& group);
+void lower_layer_norm(Builder& builder, const Group& group);
+void lower_select(Builder& builder, const Group& group);
+void lower_attention(Builder& builder, const Group& group);
+/// Splitting of heads and masks: part of the attention that reads them.
+void lower_part_of_attention(Builder& builder, const Group& group);
+void lower_linear_dynamic(Builder& builder, const Group& group);
 void lower_quantize(Builder& builder, const Group& group);
 void lower_dequantize(Builder& builder, const Group& group);
 
@@ -38,6 +45,8 @@ void lower_dequantize(Builder& builder, const Group& group);
 /// and quantize; decides the output's type from the inputs' type.
 void emit_compute(Builder& builder, const Group& group, runtime::Step step, runtime::DataType input_type,
                   runtime::Layout layout);
+/// The module's path, or the node's name outside of modules.
+std::string layer_name(const graph::Node& node);
 /// A step of this op with the node's name.
 runtime::Step step_of(runtime::Op op, const graph::Node& node);
 /// The form for a step that keeps its input's numbers: 8 bits stay 8 bits, the rest is in the inner float

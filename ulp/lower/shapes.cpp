@@ -61,6 +61,7 @@ graph::GraphModule probe_of(const Graph& graph, const std::vector<Value*>& wante
   std::vector<Argument> results;
   for (const Value* value : wanted) results.emplace_back(by_name.at(value->name));
   copy->set_output(Argument::tuple(std::move(results)));
+  copy->remove_dead();
   return graph::GraphModule(copy);
 }
 
@@ -82,6 +83,14 @@ void complete_shapes(Graph& graph) {
     }
     missing[i]->meta = meta;
   }
+}
+
+std::vector<at::Tensor> evaluate_fixed(const Graph& graph, const std::vector<Value*>& values) {
+  if (values.empty()) return {};
+  const torch::NoGradGuard no_grad;
+  graph::GraphModule probe = probe_of(graph, values);
+  probe.eval();
+  return probe.forward_all(zeros_of(graph, 2));
 }
 
 void set_input_shapes(Graph& graph, const std::vector<at::Tensor>& examples) {

@@ -13,6 +13,9 @@ namespace ulp::lowering {
 /// of the input's sizes at two batch sizes. Throws ulp::Error when an input itself has no known sizes.
 void complete_shapes(graph::Graph& graph);
 
+/// What these values hold, which depend on no input.
+std::vector<at::Tensor> evaluate_fixed(const graph::Graph& graph, const std::vector<graph::Value*>& values);
+
 /// Gives the inputs the examples' sizes, dimension 0 free; forgets all others unless nothing changed.
 void set_input_shapes(graph::Graph& graph, const std::vector<at::Tensor>& examples);
 

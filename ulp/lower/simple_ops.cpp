@@ -2,6 +2,7 @@
 // and the quantize and dequantize nodes that are not part of another step.
 #include <algorithm>
 
+#include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -89,6 +90,7 @@ void lower_activation(Builder& builder, const Group& group) {
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
   Form form = kept_form(builder, node, x);
+  if (*activation >= runtime::Activation::gelu) form = {DataType::f32, form.layout};
   // 6 is seldom a multiple of the scale.
   if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
     form = {DataType::f32, form.layout};
@@ -159,7 +161,10 @@ void lower_mean(Builder& builder, const Group& group) {
 void lower_reshape(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = value_arg(node, "self");
-  if (!is_flatten(node)) unsupported(node, "expected a reshape to [N, all the rest]");
+  if (!is_flatten(node)) {
+    if (feeds_attention(builder.graph(), node.output())) return;
+    unsupported(node, "expected a reshape to [N, all the rest]");
+  }
   // A reshape moves bytes only: any type and layout will do as it is.
   Form form = builder.form_of(node, x);
   Step step = step_of(runtime::Op::flatten, node);

@@ -14,13 +14,6 @@ using runtime::Step;
 
 namespace {
 
-at::Tensor attribute_arg(const Graph& graph, const Node& node, std::string_view name) {
-  const graph::Argument& arg = node.arg(name);
-  const at::Tensor tensor = arg.is_value() ? graph.attribute_tensor(arg.value) : at::Tensor();
-  if (!tensor.defined()) unsupported(node, "expected '", name, "' to be a parameter, buffer or constant");
-  return tensor;
-}
-
 std::string attribute_name(const Value* value) {
   return value->producer->target();
 }
@@ -90,6 +83,13 @@ void add_quantized_bias(Builder& builder, const Node& node, float input_scale, c
 
 }  // namespace
 
+at::Tensor attribute_arg(const Graph& graph, const Node& node, std::string_view name) {
+  const graph::Argument& arg = node.arg(name);
+  const at::Tensor tensor = arg.is_value() ? graph.attribute_tensor(arg.value) : at::Tensor();
+  if (!tensor.defined()) unsupported(node, "expected '", name, "' to be a parameter, buffer or constant");
+  return tensor;
+}
+
 Form quantizer_form(const Graph& graph, const Node& quantize) {
   const at::Tensor scale = attribute_arg(graph, quantize, "scale");
   const at::Tensor zero_point = attribute_arg(graph, quantize, "zero_point");
@@ -137,6 +137,23 @@ void add_quantized_constants(Builder& builder, const Node& node, float input_sca
   step.constants["weight_scale"] =
       builder.constant(name + ".scale", make_constant(weight.scale, DataType::f32));
   if (!node.arg("bias").is_none()) add_quantized_bias(builder, node, input_scale, weight.scale, step);
+}
+
+void add_float_constant(Builder& builder, const Node& node, std::string_view argument, const char* role,
+                        Step& step) {
+  if (node.arg(argument).is_none()) return;
+  const at::Tensor tensor = attribute_arg(builder.graph(), node, argument);
+  step.constants[role] =
+      builder.constant(attribute_name(node.arg(argument).value), make_constant(tensor, DataType::f32));
+}
+
+void add_dynamic_constants(Builder& builder, const Node& node, Step& step) {
+  const at::Tensor codes = attribute_arg(builder.graph(), node, "weight");
+  if (codes.scalar_type() != at::kChar) unsupported(node, "expected int8 weights, got ", codes.scalar_type());
+  const std::string name = without_suffix(attribute_name(node.arg("weight").value), ".int8");
+  step.constants["weight"] = builder.constant(name, make_constant(codes, DataType::i8));
+  add_float_constant(builder, node, "weight_scale", "weight_scale", step);
+  add_float_constant(builder, node, "bias", "bias", step);
 }
 
 }  // namespace ulp::lowering

@@ -23,4 +23,13 @@ void add_float_constants(Builder& builder, const graph::Node& node, runtime::Dat
 void add_quantized_constants(Builder& builder, const graph::Node& node, float input_scale,
                              runtime::Step& step);
 
+/// Adds "weight" (i8), "weight_scale" and "bias" (f32) of a layer that quantizes its input as it runs.
+void add_dynamic_constants(Builder& builder, const graph::Node& node, runtime::Step& step);
+
+/// The tensor of a parameter, buffer or constant argument; throws Unsupported for a computed one.
+at::Tensor attribute_arg(const graph::Graph& graph, const graph::Node& node, std::string_view name);
+/// Adds the f32 tensor of an argument under this role, if it is not None.
+void add_float_constant(Builder& builder, const graph::Node& node, std::string_view argument,
+                        const char* role, runtime::Step& step);
+
 }  // namespace ulp::lowering

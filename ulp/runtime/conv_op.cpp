@@ -69,6 +69,7 @@ void check_output(const StepView& view) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   view.expect_same_layout(x);
+  view.expect_curve_on_f32();
   if (y.type != x.type && y.type != DataType::f32) {
     view.fail("expected an output of type ", to_string(x.type), " or f32, got ", to_string(y.type));
   }
@@ -94,6 +95,7 @@ std::vector<int64_t> infer_conv(const StepView& view) {
   const Window& w = view.step().window;
   const int64_t groups = view.step().groups;
   view.expect_image("an input", x);
+  if (view.step().activation >= Activation::gelu) view.fail("expected relu or relu6 on images");
   if (w.ceil_mode || !w.count_include_pad) view.fail("ceil_mode and count_include_pad are for pooling");
   const Constant* weight = view.constant("weight");
   if (weight == nullptr || weight->shape.size() != 4) {

@@ -143,6 +143,7 @@ struct Engine::State {
     }
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
+    program.check_ids({in, out, 0, batch});
   }
 };
 

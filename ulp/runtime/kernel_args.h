@@ -1,6 +1,9 @@
 // Words of a plan in the words of the kernels.
 #pragma once
 
+#include <cstring>
+#include <vector>
+
 #include "ulp/kernels/element.h"
 #include "ulp/runtime/plan.h"
 
@@ -28,6 +31,12 @@ inline kernels::Activation kernel_activation(Activation activation) {
       return kernels::Activation::relu;
     case Activation::relu6:
       return kernels::Activation::relu6;
+    case Activation::gelu:
+      return kernels::Activation::gelu;
+    case Activation::gelu_tanh:
+      return kernels::Activation::gelu_tanh;
+    case Activation::tanh:
+      return kernels::Activation::tanh;
     default:
       return kernels::Activation::none;
   }
@@ -54,6 +63,13 @@ inline int64_t first_size(const TensorInfo& tensor, int64_t batch) {
 /// Elements below the first dimension.
 inline int64_t item_elements(const TensorInfo& tensor) {
   return element_count(tensor, 1) / first_size(tensor, 1);
+}
+
+/// A copy of an f32 constant, for a runner to keep.
+inline std::vector<float> floats_of(const Constant& constant) {
+  std::vector<float> values(constant.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), constant.bytes.data(), constant.bytes.size());
+  return values;
 }
 
 /// NCHW and NHWC are the same bytes without channels to move: one channel or one pixel.

@@ -45,6 +45,8 @@ enum class Sharing : uint8_t {
 /// Fields of Step beside inputs and output that an op reads; the others must keep their defaults.
 struct UsedFields {
   bool window = false, groups = false, activation = false, range = false;
+  bool heads = false;  ///< heads, scale and causal
+  bool epsilon = false, token = false, per_tensor = false;
 };
 
 inline Sharing share_nothing(const StepView&) {

@@ -5,13 +5,16 @@
 namespace ulp::runtime {
 
 extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
-    kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp;
+    kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp, kSelectOp, kLayerNormOp, kEmbeddingOp,
+    kTokenMaskOp, kAttentionOp, kDynamicLinearOp;
 
 namespace {
 // In the order of the enumerators.
-constexpr std::array kOps = {&kConvOp,    &kLinearOp,         &kAddOp,     &kReluOp,    &kMaxPoolOp,
-                             &kAvgPoolOp, &kGlobalAvgPoolOp,  &kFlattenOp, &kSoftmaxOp, &kConcatOp,
-                             &kSliceOp,   &kChannelShuffleOp, &kConvertOp};
+constexpr std::array kOps = {&kConvOp,      &kLinearOp,    &kAddOp,           &kReluOp,
+                             &kMaxPoolOp,   &kAvgPoolOp,   &kGlobalAvgPoolOp, &kFlattenOp,
+                             &kSoftmaxOp,   &kConcatOp,    &kSliceOp,         &kChannelShuffleOp,
+                             &kConvertOp,   &kSelectOp,    &kLayerNormOp,     &kEmbeddingOp,
+                             &kTokenMaskOp, &kAttentionOp, &kDynamicLinearOp};
 }  // namespace
 
 const OpDef& op_def(Op op) {

@@ -51,8 +51,8 @@ struct Constant {
 enum class Op : uint8_t {
   conv,             // inputs: x[, residual]; constants: weight, [bias], [weight_scale]
   linear,           // the same over [rows, features]
-  add,              // x, y
-  relu,             // relu or relu6, by activation
+  add,              // x, y, or x and the constant `addend` of one item's shape
+  relu,             // any activation by itself
   max_pool,         // x
   avg_pool,         // x
   global_avg_pool,  // x -> [N, C, 1, 1]
@@ -61,11 +61,19 @@ enum class Op : uint8_t {
   concat,           // x, y, ... side by side along the channels (the last axis of what is no image)
   slice,            // channels [begin, begin + length) of x
   channel_shuffle,  // channel g * (C / groups) + i of x becomes channel i * groups + g
-  convert  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 -> u8
+  convert,  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 ->
+            // u8
+  select,   // x[:, begin]: one index of dimension 1, which falls away
+  layer_norm,     // x; constants: [weight], [bias], over the last axis
+  embedding,      // ids; constants: weight [rows, width] -> [..., width]
+  token_mask,     // ids -> 0, or -infinity where the id is `token`
+  attention,      // q, k, v[, mask]: scaled dot-product attention of `heads` heads
+  dynamic_linear  // x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
 };
 ULP_API const char* to_string(Op op);
 
-enum class Activation : uint8_t { none, relu, relu6 };
+/// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
+enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
 ULP_API const char* to_string(Activation activation);
 
 /// Window of a convolution or a pooling.
@@ -91,7 +99,13 @@ struct Step {
   Window window{};
   int64_t groups = 1;
   Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
-  int64_t begin = 0, length = 0;             ///< slice
+  int64_t begin = 0, length = 0;             ///< slice; begin: select
+  int64_t heads = 1;                         ///< attention
+  float scale = 1.0F;                        ///< attention: of the products of queries and keys
+  bool causal = false;                       ///< attention: query i sees keys 0 to i
+  float epsilon = 0.0F;                      ///< layer_norm
+  int64_t token = 0;                         ///< token_mask
+  bool per_tensor = false;  ///< dynamic_linear: one quantizer for the whole batch, else one a row
 };
 
 /// Tensors, steps in order of execution, constants, and which tensors the caller sees.
@@ -102,7 +116,10 @@ struct Step {
 /// and works on the last dimension. relu, max_pool, flatten, slice and channel_shuffle keep type, scale and
 /// zero point; average pooling keeps the type; add and concat take tensors of the output's type, each u8 with
 /// its own scale; softmax takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer
-/// to another, and may change the layout.
+/// to another, and may change the layout. select keeps type, scale and zero point. gelu and tanh give f32.
+/// Ids are i32 or i64 inputs of the plan. layer_norm, embedding, attention and dynamic_linear compute in f32:
+/// q and the result are [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the
+/// scores, [N, keys].
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;

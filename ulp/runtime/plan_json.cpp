@@ -73,6 +73,12 @@ Json step_to_json(const Step& step) {
   if (step.groups != 1) json["groups"] = step.groups;
   if (step.begin != 0) json["begin"] = step.begin;
   if (step.length != 0) json["length"] = step.length;
+  if (step.heads != 1) json["heads"] = step.heads;
+  if (step.scale != 1.0F) json["scale"] = step.scale;
+  if (step.causal) json["causal"] = true;
+  if (step.epsilon != 0.0F) json["epsilon"] = step.epsilon;
+  if (step.token != 0) json["token"] = step.token;
+  if (step.per_tensor) json["per_tensor"] = true;
   if (step.activation != Activation::none) json["activation"] = to_string(step.activation);
   return json;
 }
@@ -117,6 +123,18 @@ class Reader {
                           : value.is_number_integer() && std::in_range<Int>(value.get<int64_t>());
     if (!fits) expected(name, "an integer", value);
     return value.get<Int>();
+  }
+  /// Checked before narrowing: a double beyond float's range has no defined conversion.
+  float real(const char* name, const Json& value) const {
+    const double limit = std::numeric_limits<float>::max();
+    if (!value.is_number() || !(value.get<double>() >= -limit && value.get<double>() <= limit)) {
+      expected(name, "a number", value);
+    }
+    return static_cast<float>(value.get<double>());
+  }
+  bool flag(const char* name, const Json& value) const {
+    if (!value.is_boolean()) expected(name, "true or false", value);
+    return value.get<bool>();
   }
   std::map<std::string, std::string> texts(const char* name) const {
     std::map<std::string, std::string> all;
@@ -200,9 +218,9 @@ Window window_from_json(const Json& json, const std::string& where) {
 
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
-  const Reader reader(
-      json, where,
-      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation", "begin", "length"});
+  const Reader reader(json, where,
+                      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation",
+                       "begin", "length", "heads", "scale", "causal", "epsilon", "token", "per_tensor"});
   Step step;
   step.name = reader.text("name");
   const std::string word = reader.text("op");
@@ -220,7 +238,15 @@ Step step_from_json(const Json& json, size_t index) {
   if (const Json* length = reader.optional("length"))
     step.length = reader.integer<int64_t>("length", *length);
   if (reader.optional("activation") != nullptr) {
-    step.activation = enum_from(reader, "activation", Activation::relu6);
+    step.activation = enum_from(reader, "activation", Activation::tanh);
+  }
+  if (const Json* heads = reader.optional("heads")) step.heads = reader.integer<int64_t>("heads", *heads);
+  if (const Json* token = reader.optional("token")) step.token = reader.integer<int64_t>("token", *token);
+  if (const Json* scale = reader.optional("scale")) step.scale = reader.real("scale", *scale);
+  if (const Json* epsilon = reader.optional("epsilon")) step.epsilon = reader.real("epsilon", *epsilon);
+  if (const Json* causal = reader.optional("causal")) step.causal = reader.flag("causal", *causal);
+  if (const Json* per_tensor = reader.optional("per_tensor")) {
+    step.per_tensor = reader.flag("per_tensor", *per_tensor);
   }
   return step;
 }

@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/arena.h"
+#include "ulp/runtime/ids.h"
 
 namespace ulp::runtime {
 namespace {
@@ -29,6 +30,8 @@ Program::Program(const Plan& plan, kernels::Isa isa) {
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const TensorInfo& tensor : tensors_) independent_ = independent_ && tensor.shape.size() > 1;
+  for (const Step& step : plan.steps) independent_ = independent_ && !step.per_tensor;
+  find_tables(plan);
   const StoragePlan storage = assign_storage(plan);
   place_tensors(storage);
   for (size_t s = 0; s < plan.steps.size(); ++s) {
@@ -42,6 +45,28 @@ Program::Program(const Plan& plan, kernels::Isa isa) {
                              storage.of_tensor[static_cast<size_t>(step.output)];
     steps_.push_back({op_def(step.op).prepare(view, isa), step.name, step.op, step.inputs, step.output,
                       op_def(step.op).sharing(view) == Sharing::alias && same_memory});
+  }
+}
+
+void Program::find_tables(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    if (step.op != Op::embedding) continue;
+    // No step makes integers, so ids are inputs of the plan.
+    const auto input = std::ranges::find(plan.inputs, step.inputs[0]) - plan.inputs.begin();
+    tables_.push_back(
+        {static_cast<size_t>(input), plan.constants.at(step.constants.at("weight")).shape[0], step.name});
+  }
+}
+
+void Program::check_ids(const Items& items) const {
+  for (const Table& table : tables_) {
+    const TensorInfo& info = inputs_[table.input];
+    for (int64_t i = 0; i < element_count(info, items.count); ++i) {
+      const int64_t id = id_at(info.type, items.in[table.input], i);
+      if (id >= 0 && id < table.rows) continue;
+      fail("runtime.Engine.run", "expected ids in [0, ", table.rows, ") in input '", info.name, "' for '",
+           table.step, "', got ", id, " at element ", i);
+    }
   }
 }
 

@@ -38,8 +38,11 @@ class Program {
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
   size_t steps() const { return steps_.size(); }
-  /// Every tensor has a batch dimension and one more, so that items are independent of each other.
+  /// Every tensor has a batch dimension and one more, and no step looks at the whole batch, so that items are
+  /// independent of each other.
   bool items_are_independent() const { return independent_; }
+  /// Throws ulp::Error naming the step for an id outside its table.
+  void check_ids(const Items& items) const;
   /// Bytes of an item's intermediates, or of its largest tensor if that is more.
   size_t bytes_per_item() const;
   /// Bytes of a region for so many items whose steps are spread over `workers`.
@@ -67,12 +70,21 @@ class Program {
     bool nothing_to_do = false;  ///< an alias whose output is its input's memory
   };
 
+  /// A table that an input's ids point into.
+  struct Table {
+    size_t input = 0;
+    int64_t rows = 0;
+    std::string step;
+  };
+
   void place_tensors(const StoragePlan& storage);
+  void find_tables(const Plan& plan);
   std::byte* address(int32_t tensor, const Region& region, const Items& items) const;
 
   std::vector<TensorInfo> tensors_, inputs_, outputs_;
   std::vector<PreparedStep> steps_;
-  std::vector<Place> places_;    // one per tensor
+  std::vector<Place> places_;  // one per tensor
+  std::vector<Table> tables_;
   size_t arena_per_item_ = 0;    // offsets and this scale with the capacity
   size_t largest_per_item_ = 0;  // of any tensor
   bool independent_ = true;

@@ -64,6 +64,34 @@ void StepView::expect_same_kind(size_t i) const {
   }
 }
 
+void StepView::expect_curve_on_f32() const {
+  if (step_.activation >= Activation::gelu && output().type != DataType::f32) {
+    fail("expected an f32 output for ", to_string(step_.activation), ", got ", to_string(output().type));
+  }
+}
+
+void StepView::expect_plain_f32(size_t i, size_t rank) const {
+  const TensorInfo& x = input(i);
+  if (x.type != DataType::f32 || x.layout != Layout::plain || x.shape.size() < rank) {
+    fail("expected input ", i, " to be f32 of at least ", rank, " dimensions and layout plain, got ",
+         to_string(x.type), " ", shape_text(x.shape), " ", to_string(x.layout));
+  }
+}
+
+void StepView::expect_plain_f32_output() const {
+  if (output().type != DataType::f32 || output().layout != Layout::plain) {
+    fail("expected an f32 output of layout plain, got ", to_string(output().type), " ",
+         to_string(output().layout));
+  }
+}
+
+void StepView::expect_ids() const {
+  if ((input().type != DataType::i32 && input().type != DataType::i64) || input().layout != Layout::plain) {
+    fail("expected ids of type i32 or i64 and layout plain, got ", to_string(input().type), " ",
+         to_string(input().layout));
+  }
+}
+
 void StepView::expect_same_layout(const TensorInfo& input) const {
   if (output().layout != input.layout) {
     fail("expected an output of layout ", to_string(input.layout), ", got ", to_string(output().layout));

@@ -54,6 +54,14 @@ class StepView {
   /// Input i of the output's type and layout; u8 with a scale of its own that is not too far from the
   /// output's.
   void expect_same_kind(size_t i) const;
+  /// gelu and tanh only where the output is f32.
+  void expect_curve_on_f32() const;
+  /// Input i f32 of layout plain with at least `rank` dimensions.
+  void expect_plain_f32(size_t i, size_t rank) const;
+  /// An f32 output of layout plain.
+  void expect_plain_f32_output() const;
+  /// The input's ids: i32 or i64 of layout plain.
+  void expect_ids() const;
   /// Output of the input's layout.
   void expect_same_layout(const TensorInfo& input) const;
 

@@ -59,10 +59,7 @@ namespace {
 
 using namespace ulp::runtime::testing;
 
-class NoAllocation : public ::testing::TestWithParam<Numbers> {};
-
-TEST_P(NoAllocation, RunAllocatesNothingAfterTheLargestBatch) {
-  const Plan plan = small_network(GetParam());
+void expect_no_allocation(const Plan& plan) {
   for (const kernels::Isa isa : kernels::available_isas()) {
     for (const int threads : {1, 3}) {
       counting = true;
@@ -94,6 +91,16 @@ TEST_P(NoAllocation, RunAllocatesNothingAfterTheLargestBatch) {
       }
     }
   }
+}
+
+class NoAllocation : public ::testing::TestWithParam<Numbers> {};
+
+TEST_P(NoAllocation, RunAllocatesNothingAfterTheLargestBatch) {
+  expect_no_allocation(small_network(GetParam()));
+}
+
+TEST(NoAllocationOnText, RunAllocatesNothingAfterTheLargestBatch) {
+  expect_no_allocation(small_text_network());
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, NoAllocation, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),

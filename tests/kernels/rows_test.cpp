@@ -1,0 +1,183 @@
+// Layer norm, curves and attention against float64.
+#include "ulp/kernels/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "helpers.h"
+#include "ulp/kernels/attention.h"
+#include "ulp/kernels/elementwise.h"
+
+namespace ulp::kernels {
+namespace {
+
+using namespace ulp::kernels::test;
+
+constexpr double kUlp = 0x1p-24;
+
+TEST(Rows, LayerNormIsWithinRoundingOfFloat64AndTheSameEverywhere) {
+  for (const int64_t n : {1, 3, 16, 31, 128, 769}) {
+    constexpr int64_t kRows = 5;
+    const auto x = random_floats(kRows * n, 1, -2, 6), w = random_floats(n, 2), b = random_floats(n, 3);
+    std::vector<float> first;
+    for (const Isa isa : available_isas()) {
+      Guarded<float> y(kRows * n);
+      layer_norm(x.data(), w.data(), b.data(), 1e-5F, y.data(), kRows, n, isa, ThreadParallel(2));
+      EXPECT_TRUE(y.intact());
+      const std::vector<float> got = y.values();
+      if (first.empty()) first = got;
+      EXPECT_EQ(std::memcmp(first.data(), got.data(), got.size() * 4), 0) << to_string(isa) << " " << n;
+    }
+    for (int64_t r = 0; r < kRows; ++r) {
+      double mean = 0, variance = 0, magnitude = 0;
+      for (int64_t i = 0; i < n; ++i) mean += x[static_cast<size_t>(r * n + i)] / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) {
+        const double v = x[static_cast<size_t>(r * n + i)];
+        variance += (v - mean) * (v - mean) / static_cast<double>(n);
+        magnitude = std::max(magnitude, std::abs(v));
+      }
+      const double factor = 1 / std::sqrt(variance + double{1e-5F});
+      // The mean of n numbers in 16 lanes is off by n / 16 + 16 roundings at most, the rest by a few.
+      const double bound = (static_cast<double>(n) / 16 + 24) * kUlp * (magnitude * factor + 1) * 3;
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(r * n + i), c = static_cast<size_t>(i);
+        EXPECT_NEAR(first[at], (x[at] - mean) * factor * w[c] + b[c], bound) << n << " element " << at;
+      }
+    }
+  }
+}
+
+TEST(Rows, LayerNormWithoutWeightOrBias) {
+  const auto x = random_floats(40, 1), w = random_floats(20, 2);
+  const std::vector<float> zeros(20), ones(20, 1.0F);
+  for (const Isa isa : available_isas()) {
+    const auto run = [&](const float* weight, const float* bias) {
+      std::vector<float> y(40);
+      layer_norm(x.data(), weight, bias, 1e-5F, y.data(), 2, 20, isa, SerialParallel());
+      return y;
+    };
+    EXPECT_EQ(run(nullptr, nullptr), run(ones.data(), zeros.data()));
+    EXPECT_EQ(run(w.data(), nullptr), run(w.data(), zeros.data()));
+    EXPECT_EQ(run(nullptr, w.data()), run(ones.data(), w.data()));
+  }
+}
+
+TEST(Rows, CurvesAreWithinTheirBoundsAndTheSameEverywhere) {
+  std::vector<float> x;
+  for (int i = -60000; i <= 60000; ++i) x.push_back(static_cast<float>(i) * 2e-4F);
+  for (const float special : {0.0F, -0.0F, 1e-30F, -1e30F, 1e30F}) x.push_back(special);
+  const auto n = static_cast<int64_t>(x.size());
+  const auto expected = [](Activation curve, double v) {
+    if (curve == Activation::tanh) return std::tanh(v);
+    if (curve == Activation::gelu) return 0.5 * v * std::erfc(-v * M_SQRT1_2);
+    return 0.5 * v * (1 + std::tanh(M_2_SQRTPI * M_SQRT1_2 * (v + 0.044715 * v * v * v)));
+  };
+  for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+    std::vector<float> first;
+    for (const Isa isa : available_isas()) {
+      Guarded<float> y(n);
+      activate(Element::f32, curve, x.data(), y.data(), n, {}, isa, ThreadParallel(2));
+      EXPECT_TRUE(y.intact());
+      if (first.empty()) first = y.values();
+      EXPECT_EQ(std::memcmp(first.data(), y.data(), first.size() * 4), 0) << to_string(isa);
+    }
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = x[i], unit = curve == Activation::tanh ? 1.0 : std::abs(v);
+      ASSERT_NEAR(first[i], expected(curve, v), 0x1p-22 * unit) << static_cast<int>(curve) << " at " << v;
+    }
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+    float y = 0;
+    activate(Element::f32, curve, &nan, &y, 1, {}, Isa::portable, SerialParallel());
+    EXPECT_TRUE(std::isnan(y)) << static_cast<int>(curve);
+  }
+}
+
+struct AttentionCase {
+  AttentionShape shape;
+  int64_t batch;
+  bool mask;
+};
+
+/// Softmax attention in float64.
+std::vector<double> attend_plainly(const AttentionCase& c, const std::vector<float>& q,
+                                   const std::vector<float>& k, const std::vector<float>& v,
+                                   const std::vector<float>& mask) {
+  const AttentionShape& s = c.shape;
+  const int64_t width = s.heads * s.depth;
+  std::vector<double> y(static_cast<size_t>(c.batch * s.queries * width));
+  const auto at = [&](int64_t item, int64_t rows, int64_t row, int64_t head, int64_t d) {
+    return static_cast<size_t>(((item * rows + row) * s.heads + head) * s.depth + d);
+  };
+  for (int64_t item = 0; item < c.batch; ++item) {
+    for (int64_t head = 0; head < s.heads; ++head) {
+      for (int64_t i = 0; i < s.queries; ++i) {
+        std::vector<double> p(static_cast<size_t>(s.keys));
+        double sum = 0;
+        for (int64_t j = 0; j < s.keys; ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < s.depth; ++d) {
+            score += double{q[at(item, s.queries, i, head, d)]} * k[at(item, s.keys, j, head, d)];
+          }
+          score = score * s.scale + (c.mask ? mask[static_cast<size_t>(item * s.keys + j)] : 0.0);
+          p[static_cast<size_t>(j)] = s.causal && j > i ? 0.0 : std::exp(score);
+          sum += p[static_cast<size_t>(j)];
+        }
+        for (int64_t d = 0; d < s.depth; ++d) {
+          double mixed = 0;
+          for (int64_t j = 0; j < s.keys; ++j) {
+            mixed += p[static_cast<size_t>(j)] * v[at(item, s.keys, j, head, d)];
+          }
+          y[at(item, s.queries, i, head, d)] = sum == 0 ? 0 : mixed / sum;
+        }
+      }
+    }
+  }
+  return y;
+}
+
+TEST(Attention, IsWithinRoundingOfFloat64) {
+  const AttentionCase cases[] = {
+      {{1, 1, 1, 1, 1.0F, false}, 1, false},   {{2, 64, 128, 128, 0.125F, false}, 2, true},
+      {{3, 5, 7, 19, 0.5F, false}, 2, true},   {{4, 32, 50, 50, 0.25F, true}, 1, false},
+      {{1, 17, 1, 33, 0.3F, false}, 3, false}, {{2, 80, 25, 16, 0.1F, true}, 1, true}};
+  for (const AttentionCase& c : cases) {
+    const int64_t width = c.shape.heads * c.shape.depth;
+    const auto q = random_floats(c.batch * c.shape.queries * width, 1, -2, 2);
+    const auto k = random_floats(c.batch * c.shape.keys * width, 2, -2, 2);
+    const auto v = random_floats(c.batch * c.shape.keys * width, 3, -2, 2);
+    std::vector<float> mask(static_cast<size_t>(c.batch * c.shape.keys));
+    for (size_t i = 0; i < mask.size(); ++i) {
+      if (i % 3 == 1) mask[i] = -std::numeric_limits<float>::infinity();
+    }
+    // The last item sees no key at all.
+    if (c.batch > 1) std::fill(mask.end() - c.shape.keys, mask.end(), mask.size() > 1 ? mask[1] : 0.0F);
+    const std::vector<double> expected = attend_plainly(c, q, k, v, mask);
+    // A score of `depth` products is off by their roundings; e^score and the weighted mean pass that on.
+    const double score = static_cast<double>(c.shape.depth) * 4 * c.shape.scale;
+    const double bound =
+        2 * kUlp *
+        (2 * (static_cast<double>(c.shape.depth) + 4) * (score + 1) + static_cast<double>(c.shape.keys) + 16);
+    for (const Isa isa : available_isas()) {
+      for (const int workers : {1, 3}) {
+        Guarded<float> y(static_cast<int64_t>(expected.size()));
+        std::vector<float> memory(attention_workspace_bytes(c.shape, workers) / 4 + 16);
+        float* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4 % 16;
+        attention(c.shape, c.batch, q.data(), k.data(), v.data(), c.mask ? mask.data() : nullptr, y.data(),
+                  workspace, isa, ThreadParallel(workers));
+        EXPECT_TRUE(y.intact());
+        for (size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_NEAR(y.data()[i], expected[i], bound)
+              << to_string(isa) << " element " << i << " of " << c.shape.queries << "x" << c.shape.keys
+              << "; " << repeat_command();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp::kernels

@@ -1,0 +1,159 @@
+// Networks over tokens: the engine against LibTorch, in f32 and with dynamic int8 layers.
+#include <gtest/gtest.h>
+
+#include "support.h"
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/models/bert.h"
+#include "ulp/quant/dynamic.h"
+
+namespace ulp::test {
+namespace {
+
+models::BertConfig small_bert() {
+  models::BertConfig config = models::BertConfig::tiny();
+  config.width = 48;
+  config.heads = 3;
+  config.intermediate = 80;
+  return config;
+}
+
+/// Tokens of which some texts end in padding (0).
+at::Tensor texts(int64_t count, int64_t length) {
+  at::Tensor tokens = torch::randint(1, 256, {count, length});
+  for (int64_t i = 0; i < count; ++i) tokens[i].narrow(0, length - i % length, i % length).zero_();
+  return tokens;
+}
+
+std::shared_ptr<graph::GraphModule> captured_bert(const models::BertConfig& config, int64_t length) {
+  torch::manual_seed(5);
+  auto model = models::make_bert(config);
+  const torch::NoGradGuard no_grad;
+  // Deviations of 0.02 would leave attention nearly uniform and layer norms without effect.
+  for (at::Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter) * 0.1);
+  return captured(model, texts(2, length));
+}
+
+TEST(Text, BertInTheEngineIsLibTorchsWithinRounding) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_bert(small_bert(), 13);
+  const runtime::Plan plan = lower(*module);
+  const at::Tensor tokens = texts(40, 13);
+  const at::Tensor expected = module->forward(tokens);
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const int64_t batch : {1, 3, 40}) {
+      runtime::Engine engine(plan, {.threads = 2, .isa = kernels::to_string(isa)});
+      EXPECT_LE(relative_error(run_engine(engine, tokens, batch), expected), rounding_bound(plan, kF32, kF32))
+          << kernels::to_string(isa) << ", batch " << batch;
+    }
+  }
+}
+
+TEST(Text, BertWithoutPaddingNeedsNoMask) {
+  const torch::NoGradGuard no_grad;
+  models::BertConfig config = small_bert();
+  config.padding_token = -1;
+  const auto module = captured_bert(config, 7);
+  const runtime::Plan plan = lower(*module);
+  EXPECT_EQ(listing(plan).find("token_mask"), std::string::npos);
+  runtime::Engine engine(plan);
+  const at::Tensor tokens = texts(5, 7);
+  EXPECT_LE(relative_error(run_engine(engine, tokens), module->forward(tokens)),
+            rounding_bound(plan, kF32, kF32));
+}
+
+TEST(Text, ATextOfPaddingOnlyGivesLibTorchsNumbers) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_bert(small_bert(), 6);
+  const runtime::Plan plan = lower(*module);
+  runtime::Engine engine(plan);
+  const at::Tensor tokens = torch::zeros({2, 6}, torch::kLong);
+  EXPECT_LE(relative_error(run_engine(engine, tokens), module->forward(tokens)),
+            rounding_bound(plan, kF32, kF32));
+}
+
+TEST(Text, GeluTanhAndResidualsBecomePartOfTheirLayer) {
+  const auto module = captured_bert(small_bert(), 5);
+  const std::string steps = listing(lower(*module));
+  const auto count = [&](const std::string& what) {
+    int found = 0;
+    for (size_t at = steps.find(what); at != std::string::npos; at = steps.find(what, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("attention "), 2) << steps;
+  EXPECT_EQ(count("layer_norm "), 5) << steps;
+  EXPECT_EQ(count(" gelu"), 2) << steps;
+  EXPECT_EQ(count(" tanh"), 1) << steps;
+  EXPECT_EQ(count("add "), 1) << "the positions\n" << steps;
+  EXPECT_EQ(count("token_mask "), 1) << "one for both blocks\n" << steps;
+  EXPECT_EQ(count("convert "), 0) << steps;
+}
+
+TEST(Text, InBf16TheLinearLayersAreBf16) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_bert(small_bert(), 9);
+  const runtime::Plan plan = lower(*module, {.precision = LowerOptions::Precision::bf16});
+  runtime::Engine engine(plan);
+  const at::Tensor tokens = texts(6, 9);
+  const double error = relative_error(run_engine(engine, tokens), module->forward(tokens));
+  EXPECT_LE(error, rounding_bound(plan, kBF16, kBF16));
+  EXPECT_GT(error, rounding_bound(plan, kF32, kF32)) << "it is bf16";
+}
+
+/// Each dynamic layer by itself, fed with the graph's own tensors: the same numbers but for what follows it.
+TEST(Text, DynamicLayersGiveTheGraphsNumbers) {
+  torch::manual_seed(6);
+  const torch::NoGradGuard no_grad;
+  for (const bool per_tensor : {false, true}) {
+    auto net = std::make_shared<Net>();
+    auto first = net->add("first", torch::nn::Linear(70, 50));
+    auto second = net->add("second", torch::nn::Linear(torch::nn::LinearOptions(70, 50).bias(false)));
+    net->body = [=](const at::Tensor& x) mutable {
+      return torch::relu(first->forward(x) + second->forward(x));
+    };
+    const auto quantized =
+        quant::quantize_dynamic(captured(net, torch::randn({2, 6, 70})), {.per_tensor = per_tensor});
+    const runtime::Plan plan = lower(*quantized);
+    EXPECT_EQ(plan.steps.size(), 2U) << listing(plan);
+    const at::Tensor x = torch::randn({5, 6, 70}) * 3;
+    const at::Tensor expected = quantized->forward(x);
+    for (const kernels::Isa isa : kernels::available_isas()) {
+      runtime::Engine engine(plan, {.isa = kernels::to_string(isa)});
+      EXPECT_TRUE(run_engine(engine, x).equal(expected)) << kernels::to_string(isa) << " " << per_tensor;
+    }
+  }
+}
+
+TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_bert(small_bert(), 13);
+  const auto quantized = quant::quantize_dynamic(module);
+  const runtime::Plan plan = lower(*quantized);
+  const std::string steps = listing(plan);
+  EXPECT_EQ(steps.find("\nlinear"), std::string::npos) << steps;
+  runtime::Engine engine(plan);
+  const at::Tensor tokens = texts(40, 13);
+  const at::Tensor exact = module->forward(tokens), expected = quantized->forward(tokens);
+  const at::Tensor got = run_engine(engine, tokens);
+  // Rounding before a layer moves single codes; their effect stays below that of quantization itself.
+  EXPECT_LE(relative_error(got, expected), relative_error(expected, exact));
+  EXPECT_LE(relative_error(got, exact), 0.1);
+}
+
+TEST(Text, WhatTheEngineHasNotIsNamed) {
+  const torch::NoGradGuard no_grad;
+  auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) { return x.transpose(1, 2).contiguous(); };
+  try {
+    lower(*captured(net, torch::randn({2, 3, 4})));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("only around scaled_dot_product_attention"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ulp::test

@@ -1,0 +1,229 @@
+// The ops on tokens: engine against plain loops, refusals, and ids outside their table.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "plain_loops.h"
+#include "support.h"
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa.h"
+
+namespace ulp::runtime {
+namespace {
+
+using namespace ulp::runtime::testing;
+
+/// Largest |a - b| as a share of the largest |a|, over f32 outputs.
+void expect_close(const Plan& plan, int64_t batch, const EngineOptions& options, double bound) {
+  Engine engine(plan, options);
+  const std::vector<Bytes> inputs = make_inputs(plan, batch, 7);
+  const std::vector<Bytes> expected = run_plainly(plan, batch, inputs);
+  const std::vector<Bytes> got = run_engine(engine, batch, inputs);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const plain::View a{const_cast<std::byte*>(expected[i].data()), engine.outputs()[i]};
+    const plain::View b{const_cast<std::byte*>(got[i].data()), engine.outputs()[i]};
+    const int64_t count = element_count(engine.outputs()[i], batch);
+    float largest = 0;
+    for (int64_t e = 0; e < count; ++e) largest = std::max(largest, std::abs(a.get(e)));
+    for (int64_t e = 0; e < count; ++e) {
+      if (a.get(e) == b.get(e)) continue;  // infinities of masks, too
+      ASSERT_NEAR(a.get(e), b.get(e), bound * largest) << options.isa << " output " << i << " element " << e;
+    }
+  }
+}
+
+/// Float ops are a few roundings of 2^-24 apart; nothing behind them is rounded to codes.
+constexpr double kFloat = 64 * 0x1p-24;
+
+TEST(TextOps, EachOpMatchesPlainLoops) {
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    const EngineOptions options{.threads = 2, .isa = kernels::to_string(isa)};
+    for (const DataType type : {DataType::i32, DataType::i64}) {
+      Builder b(Numbers::f32);
+      const int32_t ids = b.input({kBatch, 5}, type);
+      const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {9, 7}}});
+      b.output(words);
+      b.output(
+          b.text({.op = Op::add, .inputs = {words}, .activation = Activation::relu}, {{"addend", {5, 7}}}));
+      b.output(b.text({.op = Op::token_mask, .inputs = {ids}, .token = 2}));
+      expect_close(b.plan, 3, options, 0);
+    }
+    Builder b(Numbers::f32);
+    const int32_t x = b.input({kBatch, 6, 24}), r = b.input({kBatch, 6, 10}), k = b.input({kBatch, 9, 24});
+    b.output(
+        b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 1e-5F}, {{"weight", {24}}, {"bias", {24}}}));
+    b.output(b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 0.5F}));
+    b.output(b.text({.op = Op::select, .inputs = {x}, .begin = 4}));
+    b.output(b.text({.op = Op::attention, .inputs = {x, k, k}, .heads = 4, .scale = 0.1F}));
+    b.output(b.text({.op = Op::attention, .inputs = {x, x, x}, .heads = 2, .scale = 0.05F, .causal = true}));
+    for (const bool per_tensor : {false, true}) {
+      b.output(b.text({.op = Op::dynamic_linear,
+                       .inputs = {x, r},
+                       .activation = Activation::gelu,
+                       .per_tensor = per_tensor},
+                      {{"weight", {10, 24}}, {"weight_scale", {10}}, {"bias", {10}}}));
+    }
+    for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+      b.output(b.linear(x, 11, curve));
+      b.output(b.op(Op::relu, {x}, {}, curve));
+    }
+    for (const int64_t batch : {1, 3, 40}) expect_close(b.plan, batch, options, kFloat);
+  }
+}
+
+TEST(TextOps, ANetworkOfThemMatchesPlainLoops) {
+  // Roundings before a dynamic layer can move an input by a code: 1 / 255 of its row's range each.
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const int64_t batch : {1, 2, 33}) {
+      expect_close(small_text_network(), batch, {.threads = 2, .isa = kernels::to_string(isa)}, 2.0 / 255);
+    }
+  }
+}
+
+TEST(TextOps, SlicesOfABatchGiveTheSameBits) {
+  const Plan plan = small_text_network();
+  Engine one(plan, {.threads = 1}), two(plan, {.threads = 2});
+  const std::vector<Bytes> inputs = make_inputs(plan, 64, 3);
+  EXPECT_EQ(run_engine(one, 64, inputs), run_engine(two, 64, inputs));
+  // Item by item, too: no item knows of another.
+  const std::vector<Bytes> all = run_engine(one, 64, inputs);
+  const size_t in = inputs[0].size() / 64, out = all[0].size() / 64;
+  for (size_t i = 0; i < 64; i += 9) {
+    const Bytes item(inputs[0].begin() + static_cast<std::ptrdiff_t>(i * in),
+                     inputs[0].begin() + static_cast<std::ptrdiff_t>((i + 1) * in));
+    const Bytes expected(all[0].begin() + static_cast<std::ptrdiff_t>(i * out),
+                         all[0].begin() + static_cast<std::ptrdiff_t>((i + 1) * out));
+    EXPECT_EQ(run_engine(one, 1, {item})[0], expected) << i;
+  }
+}
+
+TEST(TextOps, OneQuantizerForTheWholeBatchSeesTheWholeBatch) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 16});
+  b.output(b.text({.op = Op::dynamic_linear, .inputs = {x}, .per_tensor = true},
+                  {{"weight", {8, 16}}, {"weight_scale", {8}}}));
+  expect_close(b.plan, 100, {.threads = 2}, kFloat);
+}
+
+TEST(TextOps, FilesKeepEveryField) {
+  const TemporaryFolder folder;
+  const Plan plan = small_text_network();
+  plan.save(folder / "text.ulp");
+  const Plan loaded = Plan::load(folder / "text.ulp");
+  ASSERT_EQ(loaded.steps.size(), plan.steps.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    EXPECT_EQ(loaded.steps[i].op, plan.steps[i].op);
+    EXPECT_EQ(loaded.steps[i].heads, plan.steps[i].heads);
+    EXPECT_EQ(loaded.steps[i].scale, plan.steps[i].scale);
+    EXPECT_EQ(loaded.steps[i].epsilon, plan.steps[i].epsilon);
+    EXPECT_EQ(loaded.steps[i].token, plan.steps[i].token);
+    EXPECT_EQ(loaded.steps[i].activation, plan.steps[i].activation);
+  }
+  Engine before(plan), after(loaded);
+  const std::vector<Bytes> inputs = make_inputs(plan, 5, 1);
+  EXPECT_EQ(run_engine(before, 5, inputs), run_engine(after, 5, inputs));
+}
+
+TEST(TextOps, IdsOutsideTheTableAreRefusedByName) {
+  Builder b(Numbers::f32);
+  b.output(
+      b.text({.op = Op::embedding, .inputs = {b.input({kBatch, 3}, DataType::i64)}}, {{"weight", {9, 4}}}));
+  Engine engine(b.plan);
+  for (const int64_t bad : {int64_t{9}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    const std::vector<int64_t> ids = {0, 8, 1, 2, bad, 3};
+    std::vector<float> y(24);
+    const void* in[] = {ids.data()};
+    void* out[] = {y.data()};
+    try {
+      engine.run(2, in, out);
+      ADD_FAILURE() << bad << ": accepted";
+    } catch (const Error& error) {
+      EXPECT_NE(
+          std::string(error.what()).find("[runtime.Engine.run] expected ids in [0, 9) in input 'input0'"),
+          std::string::npos)
+          << error.what();
+      EXPECT_NE(std::string(error.what()).find(std::to_string(bad) + " at element 4"), std::string::npos);
+    }
+  }
+}
+
+TEST(TextOps, BadStepsAreRefused) {
+  struct Bad {
+    const char* what;
+    Op op;
+    std::function<void(Plan&, Step&)> change;
+    const char* message;
+  };
+  const auto tensor = [](Plan& p, int32_t i) -> TensorInfo& { return p.tensors[static_cast<size_t>(i)]; };
+  const auto constant = [](Plan& p, const Step& s, const char* role) -> Constant& {
+    return p.constants.at(s.constants.at(role));
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Bad all[] = {
+      {"float ids", Op::embedding, [&](Plan& p, Step& s) { tensor(p, s.inputs[0]).type = DataType::f32; },
+       "expected ids"},
+      {"byte ids", Op::token_mask, [&](Plan& p, Step& s) { tensor(p, s.inputs[0]).type = DataType::i8; },
+       "expected ids"},
+      {"no table", Op::embedding, [](Plan&, Step& s) { s.constants.clear(); }, "constant 'weight'"},
+      {"flat table", Op::embedding, [&](Plan& p, Step& s) { constant(p, s, "weight").shape = {132}; },
+       "2 dimensions"},
+      {"token elsewhere", Op::embedding, [](Plan&, Step& s) { s.token = 1; }, "has a token"},
+      {"addend shape", Op::add,
+       [&](Plan& p, Step& s) {
+         constant(p, s, "addend").shape = {12, 6};
+       },
+       "constant 'addend'"},
+      {"addend and two inputs", Op::add, [](Plan&, Step& s) { s.inputs.push_back(s.inputs[0]); },
+       "or one and an 'addend'"},
+      {"sum with gelu", Op::add, [](Plan&, Step& s) { s.activation = Activation::gelu; }, "after a sum"},
+      {"norm weight", Op::layer_norm,
+       [&](Plan& p, Step& s) {
+         constant(p, s, "weight").shape = {3, 4};
+       },
+       "constant 'weight'"},
+      {"epsilon NaN", Op::layer_norm, [=](Plan&, Step& s) { s.epsilon = nan; }, "finite epsilon"},
+      {"epsilon negative", Op::layer_norm, [](Plan&, Step& s) { s.epsilon = -1; }, "finite epsilon"},
+      {"heads", Op::attention, [](Plan&, Step& s) { s.heads = 5; }, "heads that divide 12"},
+      {"no heads", Op::attention, [](Plan&, Step& s) { s.heads = 0; }, "heads that divide 12"},
+      {"scale", Op::attention, [=](Plan&, Step& s) { s.scale = nan; }, "finite scale"},
+      {"mask", Op::attention, [](Plan&, Step& s) { s.inputs[3] = s.inputs[0]; }, "expected a mask"},
+      {"keys", Op::attention, [](Plan&, Step& s) { s.inputs[1] = s.inputs[3]; }, "at least 3 dimensions"},
+      {"epsilon elsewhere", Op::attention, [](Plan&, Step& s) { s.epsilon = 1; }, "has an epsilon"},
+      {"heads elsewhere", Op::layer_norm, [](Plan&, Step& s) { s.causal = true; }, "fields of attention"},
+      {"index", Op::select, [](Plan&, Step& s) { s.begin = 6; }, "an index in [0, 6)"},
+      {"negative index", Op::select, [](Plan&, Step& s) { s.begin = -1; }, "an index in [0, 6)"},
+      {"weight type", Op::dynamic_linear,
+       [&](Plan& p, Step& s) { constant(p, s, "weight").type = DataType::u8; }, "constant 'weight'"},
+      {"no scales", Op::dynamic_linear, [](Plan&, Step& s) { s.constants.erase("weight_scale"); },
+       "'weight_scale', got none"},
+      {"scale NaN", Op::dynamic_linear,
+       [&](Plan& p, Step& s) { std::memcpy(constant(p, s, "weight_scale").bytes.data(), &nan, 4); },
+       "finite and > 0"},
+      {"bias type", Op::dynamic_linear,
+       [&](Plan& p, Step& s) { constant(p, s, "bias").type = DataType::i32; }, "constant 'bias'"},
+      {"per_tensor elsewhere", Op::linear, [](Plan&, Step& s) { s.per_tensor = true; }, "has per_tensor"},
+      {"curve unknown", Op::relu, [](Plan&, Step& s) { s.activation = static_cast<Activation>(6); },
+       "unknown activation"}};
+  ASSERT_NO_THROW(small_text_network().verify());
+  for (const Bad& bad : all) {
+    Plan plan = small_text_network();
+    Step* step = nullptr;
+    for (Step& candidate : plan.steps) {
+      if (step == nullptr && candidate.op == bad.op) step = &candidate;
+    }
+    ASSERT_NE(step, nullptr) << bad.what;
+    bad.change(plan, *step);
+    try {
+      plan.verify();
+      ADD_FAILURE() << bad.what << ": accepted";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(bad.message), std::string::npos)
+          << bad.what << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp::runtime

@@ -1,0 +1,28 @@
+// The table of operations on rows of floats that each instruction set fills in. Plain data, see finish.h for
+// why.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/kernels/element.h"
+
+namespace ulp::kernels {
+
+/// Bounds of a row, zero included; `finite` is false when the row holds a NaN or an infinity.
+struct RowRange {
+  float min = 0, max = 0;
+  bool finite = true;
+};
+
+struct RowOps {
+  /// y = curve(x), curves.h.
+  void (*curve)(Activation curve, const float* x, float* y, int64_t n);
+  /// y = (x - mean) / sqrt(variance + epsilon) [* weight] [+ bias]; weight and bias may be null.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, float* y,
+                     int64_t n);
+  RowRange (*range)(const float* x, int64_t n);
+};
+
+extern const RowOps kRowOpsPortable, kRowOpsAvx2, kRowOpsAvx512;
+
+}  // namespace ulp::kernels

@@ -1,0 +1,149 @@
+#include "ulp/lower/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulp/lower/ops.h"
+
+namespace ulp::lowering {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+
+namespace {
+
+constexpr const char* kAttention = "aten::scaled_dot_product_attention";
+
+bool is_reshape(const Node& node) {
+  return node.is("aten::view") || node.is("aten::reshape") || node.is("aten::flatten") ||
+         node.is("aten::_unsafe_view");
+}
+
+/// Swaps dimensions 1 and 2 of four.
+bool swaps_heads(const Node& node) {
+  if (node.kind() != Node::Kind::call || !node.output()->meta || node.output()->meta->sizes.size() != 4)
+    return false;
+  const auto positive = [](int64_t dim) { return dim < 0 ? dim + 4 : dim; };
+  if (node.is("aten::transpose")) {
+    const int64_t a = positive(int_arg(node, "dim0")), b = positive(int_arg(node, "dim1"));
+    return std::min(a, b) == 1 && std::max(a, b) == 2;
+  }
+  return node.is("aten::permute") && ints_arg(node, "dims") == std::vector<int64_t>{0, 2, 1, 3};
+}
+
+const Node* only_user(const Graph& graph, const Value* value) {
+  const std::vector<Node*> users = graph.users(value);
+  return users.size() == 1 && users[0]->kind() == Node::Kind::call ? users[0] : nullptr;
+}
+
+/// The rows [N, S, heads * depth] that an operand of shape [N, heads, S, depth] was split from.
+const Value* split_from(const Node& attention, const char* name) {
+  const Value* heads = value_arg(attention, name);
+  const Node& swap = *heads->producer;
+  if (swaps_heads(swap)) {
+    const Value* split = swap.args.at(0).value;
+    const Node& reshape = *split->producer;
+    if (reshape.kind() == Node::Kind::call && is_reshape(reshape)) {
+      const Value* rows = reshape.args.at(0).value;
+      const std::vector<int64_t> from = shape_of(attention, *rows), to = shape_of(attention, *split);
+      if (from.size() == 3 && from[0] == to[0] && from[1] == to[1] && from[2] == to[2] * to[3]) return rows;
+    }
+  }
+  unsupported(attention, "expected '", name,
+              "' to be [N, S, heads * depth] split by view and transpose(1, 2)");
+}
+
+/// The tensor of the mask [N, keys] that is added to the scores.
+int32_t mask_tensor(Builder& builder, const Node& attention, int64_t keys) {
+  const Value* mask = value_arg(attention, "attn_mask");
+  const std::vector<int64_t> shape = shape_of(attention, *mask);
+  const Node* node = mask->producer;
+  while (node->is("aten::unsqueeze") || node->is("aten::expand") || is_reshape(*node)) {
+    node = node->args.at(0).value->producer;
+  }
+  const bool by_key = shape.size() == 4 && shape[1] == 1 && shape[2] == 1 && shape[3] == keys;
+  if (!by_key || !node->is("aten::ne") || node->arg("other").is_value()) {
+    unsupported(attention, "expected no mask, or tokens != a number as [N, 1, 1, keys]");
+  }
+  const Value* ids = value_arg(*node, "self");
+  const Form held = builder.form_of(*node, ids);
+  const std::vector<int64_t> ids_shape = shape_of(*node, *ids);
+  if ((held.type != DataType::i32 && held.type != DataType::i64) || ids_shape.size() != 2) {
+    unsupported(attention, "expected a mask made of integer tokens [N, keys]");
+  }
+  if (builder.bound(node->output())) {
+    return builder.as(attention, node->output(), {DataType::f32, Layout::plain});
+  }
+  Step step = step_of(runtime::Op::token_mask, *node);
+  step.token = static_cast<int64_t>(*number_arg(*node, "other"));
+  step.inputs = {builder.as(*node, ids, held)};
+  const int32_t made = builder.emit(std::move(step), node->output()->name, {}, ids_shape);
+  builder.bind(node->output(), made);
+  return made;
+}
+
+float scale_of(const Node& attention, int64_t depth) {
+  const std::optional<double> given = number_arg(attention, "scale");
+  return static_cast<float>(given.value_or(1.0 / std::sqrt(static_cast<double>(depth))));
+}
+
+}  // namespace
+
+std::optional<JoinedHeads> joined_heads(const Graph& graph, const Node& attention) {
+  if (!attention.is(kAttention)) return std::nullopt;
+  const Node* swap = only_user(graph, attention.output());
+  if (swap == nullptr || !swaps_heads(*swap)) return std::nullopt;
+  const Node* reshape = only_user(graph, swap->output());
+  // An identity between them (contiguous, clone) was removed before.
+  if (reshape == nullptr || !is_reshape(*reshape)) return std::nullopt;
+  const auto &from = swap->output()->meta, &to = reshape->output()->meta;
+  const bool joins = from && to && to->sizes.size() == 3 && from->sizes.size() == 4 &&
+                     from->sizes[0] == to->sizes[0] && from->sizes[1] == to->sizes[1];
+  return joins ? std::optional(JoinedHeads{swap, reshape}) : std::nullopt;
+}
+
+bool feeds_attention(const Graph& graph, const Value* value) {
+  return std::ranges::all_of(graph.users(value), [&](const Node* user) {
+    if (user->is(kAttention)) return true;
+    const bool moves = user->kind() == Node::Kind::call &&
+                       (user->is("aten::transpose") || user->is("aten::permute") ||
+                        user->is("aten::unsqueeze") || user->is("aten::expand") || is_reshape(*user));
+    return moves && feeds_attention(graph, user->output());
+  });
+}
+
+void lower_part_of_attention(Builder& builder, const Group& group) {
+  if (!feeds_attention(builder.graph(), group.root->output())) {
+    unsupported(*group.root, "expected it only around scaled_dot_product_attention");
+  }
+}
+
+void lower_attention(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (group.last == &node) {
+    unsupported(node, "expected its result to be joined by transpose(1, 2) and a reshape to [N, S, width]");
+  }
+  const graph::Argument& dropout = node.arg("dropout_p");
+  if (dropout.kind == graph::Argument::Kind::literal && number_arg(node, "dropout_p") != 0.0) {
+    unsupported(node, "expected no dropout in eval mode");
+  }
+  Step step = step_of(runtime::Op::attention, node);
+  const Form form{DataType::f32, Layout::plain};
+  for (const char* name : {"query", "key", "value"}) {
+    step.inputs.push_back(builder.as(node, split_from(node, name), form));
+  }
+  const std::vector<int64_t> query = shape_of(node, *value_arg(node, "query"));
+  const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
+  if (query[1] != key[1]) unsupported(node, "expected as many heads in keys as in queries");
+  if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
+  step.heads = query[1];
+  step.scale = scale_of(node, query[3]);
+  step.causal = bool_arg(node, "is_causal");
+  emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace ulp::lowering

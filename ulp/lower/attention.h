@@ -1,0 +1,21 @@
+// The spellings around scaled_dot_product_attention: heads that are split from rows and joined again, masks.
+#pragma once
+
+#include <optional>
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::lowering {
+
+/// [N, heads, S, depth] -> transpose -> [N, S, heads, depth] -> reshape -> [N, S, heads * depth].
+struct JoinedHeads {
+  const graph::Node* transpose;
+  const graph::Node* reshape;
+};
+/// What follows an attention node, when nothing else reads its result.
+std::optional<JoinedHeads> joined_heads(const graph::Graph& graph, const graph::Node& attention);
+
+/// True when the value ends in attention nodes only, by way of transposes, reshapes and broadcasts.
+bool feeds_attention(const graph::Graph& graph, const graph::Value* value);
+
+}  // namespace ulp::lowering

@@ -1,0 +1,65 @@
+// Ops of networks over tokens: embedding, layer norm, one position of a text.
+#include "ulp/lower/ops.h"
+#include "ulp/lower/weights.h"
+
+namespace ulp::lowering {
+
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+
+namespace {
+
+constexpr Form kPlain{DataType::f32, Layout::plain};
+
+}  // namespace
+
+void lower_embedding(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* ids = value_arg(node, "indices");
+  const Form form = builder.form_of(node, ids);
+  if (form.type != DataType::i32 && form.type != DataType::i64) {
+    unsupported(node, "expected ids that are an integer input of the model");
+  }
+  Step step = step_of(runtime::Op::embedding, node);
+  step.name = layer_name(node);
+  add_float_constant(builder, node, "weight", "weight", step);
+  step.inputs = {builder.as(node, ids, form)};
+  emit_same(builder, group, std::move(step), kPlain);
+}
+
+void lower_layer_norm(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "input");
+  if (shape_of(node, *x).size() < 2 || ints_arg(node, "normalized_shape").size() != 1) {
+    unsupported(node, "expected to normalise the last of two or more dimensions");
+  }
+  Step step = step_of(runtime::Op::layer_norm, node);
+  step.name = layer_name(node);
+  step.epsilon = static_cast<float>(*number_arg(node, "eps"));
+  add_float_constant(builder, node, "weight", "weight", step);
+  add_float_constant(builder, node, "bias", "bias", step);
+  step.inputs = {builder.as(node, x, kPlain)};
+  emit_same(builder, group, std::move(step), kPlain);
+}
+
+void lower_select(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "self");
+  const std::vector<int64_t> shape = shape_of(node, *x);
+  const int64_t rank = static_cast<int64_t>(shape.size()), dim = int_arg(node, "dim");
+  if (rank < 3 || (dim < 0 ? dim + rank : dim) != 1) {
+    unsupported(node, "expected one index of dimension 1 of three or more, got dimension ", dim);
+  }
+  Step step = step_of(runtime::Op::select, node);
+  step.begin = int_arg(node, "index");
+  if (step.begin < 0) step.begin += shape[1];
+  Form form = kept_form(builder, node, x);
+  form.layout = Layout::plain;
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,101 @@
+#include "ulp/quant/dynamic.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/observer.h"
+#include "ulp/quant/ops.h"
+#include "ulp/quant/placement.h"
+#include "ulp/quant/recipe.h"
+
+namespace ulp::quant {
+namespace {
+
+using graph::Attribute;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+constexpr const char* kWhere = "quant.quantize_dynamic";
+constexpr int64_t kMaxIn = int64_t{1} << 16;  // more products could overflow an int32 sum
+
+void check_skip_patterns(const Graph& graph, const DynamicOptions& options) {
+  for (const std::string& pattern : options.skip_modules) {
+    const auto in_pattern = [&](const auto& node) { return matches_module(pattern, node->scope); };
+    if (std::ranges::none_of(graph.nodes(), in_pattern)) {
+      fail(kWhere, "expected skip_modules to name modules of the model, got '", pattern, "'");
+    }
+  }
+}
+
+/// Why a linear layer stays in float; empty: it does not.
+std::string refusal(const Graph& graph, const Node& layer, const DynamicOptions& options) {
+  const auto skips = [&](const std::string& pattern) { return matches_module(pattern, layer.scope); };
+  if (std::ranges::any_of(options.skip_modules, skips)) return "skipped by name";
+  const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
+  if (!weight.defined() || weight.dim() != 2) return "its weight is computed";
+  if (weight.size(1) > kMaxIn) return "more than 65536 input features";
+  return "";
+}
+
+/// Stores the weight's codes and scales beside it, once for all layers that share it.
+void quantize_layer(Graph& graph, Node* layer, bool per_tensor) {
+  const at::NoGradGuard no_grad;
+  Value* weight = layer->arg("weight").value;
+  const std::string name = weight->producer->target();
+  if (graph.find_attribute(name + ".int8") == nullptr) {
+    const auto observer = make_observer(Recipe::x86_int8().weight, name);
+    const at::Tensor values = graph.attribute_tensor(weight).detach();
+    observer->forward(values);
+    if (observer->nan_count() + observer->inf_count() > 0) {
+      fail(kWhere, "expected finite weights, got ", observer->nan_count(), " NaN and ", observer->inf_count(),
+           " infinite values in '", name, "'");
+    }
+    const QParams params = observer->qparams();
+    graph.set_attribute(name + ".int8", {Attribute::Kind::buffer, quantize(values, params)});
+    graph.set_attribute(name + ".scale", {Attribute::Kind::buffer, params.scale});
+  }
+  const graph::Argument x = layer->arg("input"), bias = layer->arg("bias");
+  graph.retarget(
+      layer, "ulp::linear_dynamic",
+      {x, graph.attribute(name + ".int8"), graph.attribute(name + ".scale"), bias, c10::IValue(per_tensor)});
+}
+
+}  // namespace
+
+std::shared_ptr<graph::GraphModule> quantize_dynamic(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const DynamicOptions& options,
+                                                     graph::PassReport* report) {
+  if (!captured) fail(kWhere, "expected a captured model, got null");
+  const std::shared_ptr<Graph> graph = captured->graph().clone();
+  graph::PassReport result;
+  result.pass = "quantize_dynamic";
+  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
+  check_skip_patterns(*graph, options);
+  std::vector<Node*> layers;
+  for (const auto& node : graph->nodes()) {
+    if (node->is("aten::linear")) layers.push_back(node.get());
+  }
+  for (Node* layer : layers) {
+    const std::string why = refusal(*graph, *layer, options);
+    if (!why.empty()) {
+      result.near_misses.push_back(describe(*layer) + " stays in float: " + why);
+      continue;
+    }
+    quantize_layer(*graph, layer, options.per_tensor);
+    result.changes.push_back(describe(*layer) + " quantizes its input as it runs");
+  }
+  if (result.changes.empty()) {
+    fail(kWhere, "expected at least one linear layer with a stored weight, got none",
+         result.near_misses.empty() ? "" : "; " + result.near_misses.front());
+  }
+  graph->remove_dead(/*attributes=*/true);
+  auto module = std::make_shared<graph::GraphModule>(graph);
+  module->eval();
+  if (report) *report = std::move(result);
+  return module;
+}
+
+}  // namespace ulp::quant
