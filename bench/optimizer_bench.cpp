@@ -19,6 +19,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 using ulp::amp::MasterWeights;
+using ulp::amp::MomentFormat;
 
 constexpr double kScale = 65536, kMaxNorm = 1e9;
 
@@ -107,16 +108,17 @@ Work libtorch(at::ScalarType type, double bytes) {
   return {prepare, step, bytes};
 }
 
-Work fused(at::ScalarType type, MasterWeights masters, double bytes) {
+Work fused(at::ScalarType type, MasterWeights masters, double bytes,
+           MomentFormat moments = MomentFormat::fp32) {
   struct State {
-    explicit State(Tensors p, MasterWeights masters)
-        : optimizer(std::move(p), ulp::amp::AdamWRule{.lr = 1e-4}, masters) {
+    State(Tensors p, MasterWeights masters, MomentFormat moments)
+        : optimizer(std::move(p), ulp::amp::AdamWRule{.lr = 1e-4}, masters, /*seed=*/0, moments) {
       scaler.scale(torch::zeros({}));
     }
     ulp::amp::FusedOptimizer optimizer;
     ulp::amp::GradScaler scaler{{.init_scale = kScale, .growth_interval = 1 << 30}};
   };
-  auto s = std::make_shared<State>(with_gradients(type), masters);
+  auto s = std::make_shared<State>(with_gradients(type), masters, moments);
   const auto step = [s] {
     const auto done = ulp::amp::fused_step(s->optimizer, &s->scaler, {.max_norm = kMaxNorm});
     if (done.result != ulp::amp::StepResult::stepped) std::abort();
@@ -190,6 +192,10 @@ int main(int argc, char** argv) {
       {"fused/bf16_split", [] { return fused(at::kBFloat16, MasterWeights::split, 28); }},
       {"fused/bf16_stochastic", [] { return fused(at::kBFloat16, MasterWeights::stochastic, 24); }},
       {"fused/bf16_kahan", [] { return fused(at::kBFloat16, MasterWeights::kahan, 28); }},
+      {"fused/bf16_split_moments_bf16",
+       [] { return fused(at::kBFloat16, MasterWeights::split, 20, MomentFormat::bf16); }},
+      {"fused/bf16_stochastic_moments_bf16",
+       [] { return fused(at::kBFloat16, MasterWeights::stochastic, 16, MomentFormat::bf16); }},
       {"torch_optim/fp32", torch_optim},
   };
   for (const auto& [name, make_work] : rows) {

@@ -15,7 +15,7 @@ namespace {
 struct Flags : CommonFlags {
   std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
   bool quick = false, full = false;
-  std::string report, masters = "split";
+  std::string report, masters = "split", moments = "fp32";
   train::AmpBenchOptions options;
 };
 
@@ -25,6 +25,7 @@ void run(Flags& flags) {
   options.networks.clear();
   for (const std::string& name : flags.networks) options.networks.push_back(train::find_amp_network(name));
   options.masters = amp::find_masters(flags.masters);
+  options.moments = amp::find_moments(flags.moments);
   options.validate();
   if (flags.quick) options.size = train::AmpSize::quick;
   if (flags.full) options.size = train::AmpSize::full;
@@ -87,6 +88,11 @@ void add_bench_amp(CLI::App& bench) {
       ->add_option("--masters", flags->masters,
                    "How fp32 values behind bf16 parameters are kept: fp32, split, stochastic or kahan")
       ->check(CLI::IsMember({"fp32", "split", "stochastic", "kahan"}))
+      ->capture_default_str();
+  command
+      ->add_option("--moments", flags->moments,
+                   "How AdamW's moments of bf16 parameters are kept: fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   command->add_flag("--profile", flags->options.profile,
                     "Also show where the time of a step goes, by operator");

@@ -77,6 +77,7 @@ std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& m
                                      {"batch", std::to_string(options.batch * options.accumulate)},
                                      {"seed", std::to_string(options.seed)}};
   if (!options.masters.empty()) facts.push_back({"masters", options.masters});
+  if (options.moments != "fp32") facts.push_back({"moments", options.moments});
   return facts;
 }
 

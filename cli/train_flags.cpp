@@ -46,6 +46,13 @@ void add_precision_options(CLI::App& command, train::TrainOptions& options) {
           "Store parameters in bf16 or fp16 and keep their fp32 values: fp32 (a copy), split (the low "
           "halves), stochastic (rounding at random), kahan (what rounding lost)")
       ->check(CLI::IsMember({"fp32", "split", "stochastic", "kahan"}));
+  command
+      .add_option("--moments", options.moments,
+                  "With --masters or --clip: keep the optimizer's momentum and moments in fp32 or in bf16 "
+                  "(half the memory, "
+                  "rounded at random)")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
 }
 
 void add_loop_options(CLI::App& command, TrainFlags& flags) {

@@ -10,12 +10,7 @@ import pathlib
 
 import numpy
 import torch
-
-# A torchvision built for another PyTorch imports once the two operators are known that it registers unasked.
-OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
-for operator in ("nms", "qnms"):
-    OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float threshold) -> Tensor")
-import torchvision  # noqa: E402
+import torchvision
 
 MODELS = {"resnet18": 64, "resnet50": 64, "resnext50_32x4d": 64, "mobilenet_v2": 64, "googlenet": 64, "inception_v3": 80,
           "shufflenet_v2_x1_0": 64}

@@ -16,6 +16,7 @@ namespace {
 using ulp::amp::AdamWRule;
 using ulp::amp::FusedOptimizer;
 using ulp::amp::MasterWeights;
+using ulp::amp::MomentFormat;
 using ulp::amp::SgdRule;
 using ulp::io::CheckpointParts;
 
@@ -326,9 +327,9 @@ TEST_F(Checkpoint, AnotherModelOrOptimizerIsRefusedByName) {
 
 /// A bf16 parameter that follows gradients of its own, with weights kept in one of the ways.
 struct LowPrecision : torch::nn::Module {
-  LowPrecision(MasterWeights masters, uint64_t seed)
+  LowPrecision(MasterWeights masters, uint64_t seed, MomentFormat moments = MomentFormat::fp32)
       : weight(register_parameter("weight", torch::ones({37, 5}, torch::kBFloat16))),
-        optimizer({weight}, AdamWRule{}, masters, seed) {}
+        optimizer({weight}, AdamWRule{}, masters, seed, moments) {}
   void train(int first, int last) {
     for (int step = first; step < last; ++step) {
       auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
@@ -343,7 +344,8 @@ struct LowPrecision : torch::nn::Module {
 TEST_F(Checkpoint, MastersOfEveryKindResumeBitForBit) {
   for (auto masters :
        {MasterWeights::fp32, MasterWeights::split, MasterWeights::stochastic, MasterWeights::kahan}) {
-    LowPrecision unbroken(masters, 3), resumed(masters, 4);
+    const auto moments = masters == MasterWeights::split ? MomentFormat::bf16 : MomentFormat::fp32;
+    LowPrecision unbroken(masters, 3, moments), resumed(masters, 4, moments);
     CheckpointParts parts{.model = &unbroken, .optimizer = &unbroken.optimizer};
     unbroken.train(0, 5);
     ulp::io::save_checkpoint(at("c"), parts);
@@ -364,6 +366,9 @@ TEST_F(Checkpoint, MastersAndRulesOfAnotherKindAreRefused) {
   ulp::io::save_checkpoint(at("c"), {.optimizer = &split.optimizer});
   CheckpointParts parts{.optimizer = &kahan.optimizer};
   expect_file_error("expected masters 'kahan'", [&] { ulp::io::load_checkpoint(at("c"), parts); });
+  LowPrecision narrow(MasterWeights::split, 1, MomentFormat::bf16);
+  parts.optimizer = &narrow.optimizer;
+  expect_file_error("expected moments 'bf16'", [&] { ulp::io::load_checkpoint(at("c"), parts); });
   FusedOptimizer sgd({split.weight}, SgdRule{}, MasterWeights::split);
   parts.optimizer = &sgd;
   expect_file_error("expected rule 'SGD'", [&] { ulp::io::load_checkpoint(at("c"), parts); });

@@ -61,26 +61,42 @@ TEST(Half, RoundsToNearestEven) {
   }
 }
 
+constexpr formats::RandomKey kKey = {7, 9};
+
 /// All arrays of one parameter, with canaries around them.
 struct Arrays {
-  Arrays(int64_t n, WeightStore store, FloatType type, uint32_t seed)
+  Arrays(int64_t n, WeightStore store, FloatType type, uint32_t seed, MomentStore moments = MomentStore::f32)
       : size(n),
         store(store),
         type(type),
+        moments(moments),
         gradient(2 * n),
         parameter(2 * n),
         master(2 * n),
-        first(n),
-        second(n) {
+        first(2 * n),
+        second(2 * n) {
     const auto g = random_floats(n, seed), w = random_floats(n, seed + 1, -2, 2);
     const auto m = random_floats(n, seed + 2), v = random_floats(n, seed + 3, 0, 1);
     for (int64_t i = 0; i < n; ++i) {
       const auto k = static_cast<size_t>(i);
       put_gradient(i, g[k] * (i % 5 == 4 ? 1e-6F : 3.0F));
       put_weight(i, w[k]);
-      first.data()[i] = m[k];
-      second.data()[i] = v[k] * v[k];
+      put_moment(first, i, m[k], 0x8000);
+      put_moment(second, i, v[k] * v[k], 0x8000);
     }
+  }
+  /// `random`: 16 bits, of which bf16 moments are rounded up in that many of 65,536 cases.
+  void put_moment(Guarded<uint16_t>& moment, int64_t i, float v, uint32_t random) {
+    if (moments == MomentStore::f32) {
+      std::memcpy(moment.data() + 2 * i, &v, 4);
+    } else {
+      moment.data()[i] = static_cast<uint16_t>((float_to_bits(v) + random) >> 16);
+    }
+  }
+  float get_moment(Guarded<uint16_t>& moment, int64_t i) const {
+    float v;
+    std::memcpy(&v, moment.data() + 2 * i, 4);
+    return moments == MomentStore::f32 ? v : from_bf16(moment.data()[i]);
   }
   void put_gradient(int64_t i, float v) {
     if (type == FloatType::f32) {
@@ -144,8 +160,17 @@ struct Arrays {
     }
   }
   OptimizerTensor tensor(const UpdateStep& step) {
-    return {size,          gradient.data(), type,  parameter.data(), store, master.data(), first.data(),
-            second.data(), &step,           {7, 9}};
+    return {.size = size,
+            .gradient = gradient.data(),
+            .gradient_type = type,
+            .parameter = parameter.data(),
+            .store = store,
+            .master = master.data(),
+            .first = first.data(),
+            .second = second.data(),
+            .moments = moments,
+            .step = &step,
+            .random = kKey};
   }
   bool intact() {
     return gradient.intact() && parameter.intact() && master.intact() && first.intact() && second.intact();
@@ -162,8 +187,8 @@ struct Arrays {
   int64_t size;
   WeightStore store;
   FloatType type;
-  Guarded<uint16_t> gradient, parameter, master;
-  Guarded<float> first, second;
+  MomentStore moments;
+  Guarded<uint16_t> gradient, parameter, master, first, second;
 };
 
 /// The definitions of UpdateKind, one element at a time.
@@ -183,9 +208,15 @@ float updated(const UpdateStep& s, float g, float p, float& m, float& v) {
 void reference(Arrays& a, const UpdateStep& step, float inverse_scale, float clip) {
   for (int64_t i = 0; i < a.size; ++i) {
     const float g = a.get_gradient(i) * inverse_scale * clip;
-    const float w = updated(step, g, a.get_weight(i), a.first.data()[i], a.second.data()[i]);
+    float m = a.get_moment(a.first, i), v = a.get_moment(a.second, i);
+    const float w = updated(step, g, a.get_weight(i), m, v);
+    const uint32_t word =
+        formats::random_bits({kKey.seed ^ kMomentSeed, kKey.stream}, static_cast<uint64_t>(i));
+    if (step.kind != UpdateKind::sgd) a.put_moment(a.first, i, m, word >> 16);
+    if (step.kind == UpdateKind::adam || step.kind == UpdateKind::adamw)
+      a.put_moment(a.second, i, v, word & 0xffff);
     if (a.store == WeightStore::bf16_stochastic) {
-      const uint32_t random = formats::random_bits({7, 9}, static_cast<uint64_t>(i)) >> 16;
+      const uint32_t random = formats::random_bits(kKey, static_cast<uint64_t>(i)) >> 16;
       a.parameter.data()[i] = static_cast<uint16_t>((float_to_bits(w) + random) >> 16);
       continue;
     }
@@ -224,16 +255,21 @@ std::vector<UpdateStep> steps() {
 class OptimizerLoops : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(OptimizerLoops, EveryUpdateEqualsThePlainOne) {
+  const std::pair<int64_t, MomentStore> cases[] = {
+      {1, MomentStore::f32}, {63, MomentStore::f32}, {700, MomentStore::f32}, {700, MomentStore::bf16}};
   uint32_t seed = 1;
   for (const UpdateStep& step : steps()) {
     for (int store = 0; store < kWeightStores; ++store) {
       for (int type = 0; type < kFloatTypes; ++type) {
-        for (int64_t size : {1, 63, 700}) {
-          SCOPED_TRACE(::testing::Message()
-                       << "kind " << static_cast<int>(step.kind) << " store " << store << " type " << type
-                       << " size " << size << "; " << repeat_command());
-          Arrays expected(size, static_cast<WeightStore>(store), static_cast<FloatType>(type), seed);
-          Arrays got(size, static_cast<WeightStore>(store), static_cast<FloatType>(type), seed++);
+        for (const auto& [size, moments] : cases) {
+          SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(step.kind) << " store " << store
+                                            << " type " << type << " size " << size << " moments "
+                                            << static_cast<int>(moments) << "; " << repeat_command());
+          const auto make = [&] {
+            return Arrays(size, static_cast<WeightStore>(store), static_cast<FloatType>(type), seed, moments);
+          };
+          Arrays expected = make(), got = make();
+          ++seed;
           ASSERT_TRUE(got.equal(expected));
           reference(expected, step, 0.25F, 0.9F);
           ASSERT_FALSE(size > 1 && got.equal(expected)) << "the update does nothing";
@@ -252,8 +288,10 @@ TEST_P(OptimizerLoops, ManyTensorsOnManyThreadsGiveTheSameBits) {
     std::vector<OptimizerTensor> tensors;
     uint32_t seed = 100;
     for (int64_t size : {40000, 0, 5, 16384, 16385, 1}) {
-      for (int store = 0; store < kWeightStores; ++store)
-        arrays.emplace_back(size, static_cast<WeightStore>(store), FloatType::bf16, seed++);
+      for (int store = 0; store < kWeightStores; ++store) {
+        for (MomentStore moments : {MomentStore::f32, MomentStore::bf16})
+          arrays.emplace_back(size, static_cast<WeightStore>(store), FloatType::bf16, seed++, moments);
+      }
     }
     for (Arrays& each : arrays) tensors.push_back(each.tensor(step));
     update_parameters(tensors, 1, 1, isa, parallel);

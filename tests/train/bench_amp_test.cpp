@@ -51,6 +51,15 @@ TEST(BenchAmp, EveryPrecisionLearnsAndTheSameSteps) {
   EXPECT_LT(results[2].peak_bytes, results[0].peak_bytes);
 }
 
+TEST(BenchAmp, MomentsInBf16TakeFourBytesAParameterLess) {
+  auto options = quick({AmpNetwork::feed_forward}, {"O2:bf16"});
+  const AmpResult wide = bench_amp(options).at(0);
+  options.moments = ulp::amp::MomentFormat::bf16;
+  const AmpResult narrow = bench_amp(options).at(0);
+  EXPECT_EQ(narrow.peak_bytes, wide.peak_bytes - 4 * wide.parameters);
+  EXPECT_LT(narrow.last_loss, narrow.first_loss);
+}
+
 TEST(BenchAmp, Fp16TrainsWithItsScaler) {
   for (const AmpResult& result : bench_amp(quick({AmpNetwork::feed_forward}, {"fp16", "O2"})))
     EXPECT_LT(result.last_loss, result.first_loss) << result.precision;

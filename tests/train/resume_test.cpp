@@ -63,6 +63,8 @@ const Case kCases[] = {
     {"NoScaler", {.precision = "fp16", .scaler = "none", .batch = 16}},
     {"MastersFp32", {.precision = "bf16", .masters = "fp32", .batch = 16}},
     {"MastersSplit", {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16}},
+    {"MomentsBf16",
+     {.precision = "bf16", .masters = "split", .moments = "bf16", .optimizer = "adamw", .batch = 16}},
     {"MastersStochastic", {.precision = "bf16", .masters = "stochastic", .batch = 16}},
     {"MastersKahan", {.precision = "bf16", .masters = "kahan", .batch = 8, .accumulate = 2, .clip = 0.1}},
     {"O1", {.precision = "O1", .batch = 16}},

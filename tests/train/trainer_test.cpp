@@ -182,7 +182,12 @@ TEST(Trainer, MastersMakeNarrowParametersTrain) {
   const auto data = bars();
   for (const char* masters : {"fp32", "split", "stochastic", "kahan"}) {
     const auto model = small_model();
-    TrainOptions options{.precision = "bf16", .masters = masters, .epochs = 8, .batch = 16, .augment = false};
+    TrainOptions options{.precision = "bf16",
+                         .masters = masters,
+                         .moments = std::string(masters) == "split" ? "bf16" : "fp32",
+                         .epochs = 8,
+                         .batch = 16,
+                         .augment = false};
     Trainer trainer(model, data, options);
     EXPECT_EQ(model->parameters()[0].scalar_type(), torch::kBFloat16);
     const double first = trainer.step().loss;
@@ -261,6 +266,7 @@ TEST(Trainer, BadOptionsNameTheField) {
   says({.precision = "fp16", .scaler = "static:-1"}, "scale");
   says({.precision = "fp16", .scaler = "static:8", .init_scale = 4}, "init_scale");
   says({.precision = "bf16", .masters = "fp8"}, "kahan");
+  says({.precision = "bf16", .masters = "split", .moments = "fp8"}, "fp32 or bf16");
   says({.batch = 16, .schedule = "staircase"}, "cosine");
   says({.init_scale = -1}, "init_scale > 0");
   says({.growth_interval = 0}, "growth_interval > 0");
@@ -278,6 +284,7 @@ TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {
     EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), *conflict);
   };
   says({.precision = "fp32", .masters = "split"}, "--masters split", "--precision fp32");
+  says({.precision = "bf16", .moments = "bf16"}, "--moments bf16", "--masters");
   says({.precision = "fp16", .masters = "split"}, "--masters split", "--precision fp16");
   says({.precision = "O2", .masters = "kahan"}, "--masters kahan", "--precision O2");
   says({.precision = "fp32", .scaler = "pytorch"}, "--scaler pytorch", "--precision fp32");

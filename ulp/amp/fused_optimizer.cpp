@@ -30,9 +30,10 @@ std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGr
   return result;
 }
 
-std::vector<FusedGroup> one_group(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters) {
+std::vector<FusedGroup> one_group(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters,
+                                  MomentFormat moments) {
   std::vector<FusedGroup> groups;
-  groups.push_back({std::move(params), rule, masters});
+  groups.push_back({std::move(params), rule, masters, moments});
   return groups;
 }
 
@@ -53,15 +54,17 @@ void FusedOptions::set_lr(double lr) {
 }
 
 FusedOptimizer::FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters,
-                               uint64_t seed)
-    : FusedOptimizer(one_group(std::move(params), rule, masters), seed) {}
+                               uint64_t seed, MomentFormat moments)
+    : FusedOptimizer(one_group(std::move(params), rule, masters, moments), seed) {}
 
 FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed)
     : Optimizer(checked(groups), std::make_unique<FusedOptions>()), seed_(seed) {
   // Set here, because add_param_group() keeps the options of LibTorch's own optimizers only.
-  for (size_t g = 0; g < groups.size(); ++g)
-    param_groups_[g].set_options(std::make_unique<FusedOptions>(groups[g].rule, groups[g].masters));
-  defaults_ = std::make_unique<FusedOptions>(groups.front().rule, groups.front().masters);
+  const auto options = [](const FusedGroup& group) {
+    return std::make_unique<FusedOptions>(group.rule, group.masters, group.moments);
+  };
+  for (size_t g = 0; g < groups.size(); ++g) param_groups_[g].set_options(options(groups[g]));
+  defaults_ = options(groups.front());
 }
 
 at::Tensor FusedOptimizer::step(LossClosure closure) {

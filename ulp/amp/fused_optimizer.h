@@ -16,9 +16,11 @@ namespace ulp::amp {
 /// Options of a parameter group. Learning-rate schedulers use get_lr() and set_lr().
 struct ULP_API FusedOptions : torch::optim::OptimizerCloneableOptions<FusedOptions> {
   FusedOptions() = default;
-  FusedOptions(UpdateRule rule, MasterWeights masters) : rule(rule), masters(masters) {}
+  FusedOptions(UpdateRule rule, MasterWeights masters, MomentFormat moments)
+      : rule(rule), masters(masters), moments(moments) {}
   UpdateRule rule;
   MasterWeights masters = MasterWeights::fp32;
+  MomentFormat moments = MomentFormat::fp32;
 
   double get_lr() const override;
   void set_lr(double lr) override;
@@ -28,7 +30,7 @@ struct ULP_API FusedOptions : torch::optim::OptimizerCloneableOptions<FusedOptio
 /// parameter's shape and memory layout.
 struct ULP_API FusedParamState : torch::optim::OptimizerCloneableParamState<FusedParamState> {
   int64_t step = 0;
-  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< fp32
+  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments
   at::Tensor master;  ///< fp32: the weight; split: int16, its low half; kahan: bf16, what rounding lost
 };
 
@@ -37,6 +39,7 @@ struct ULP_API FusedGroup {
   std::vector<at::Tensor> params;
   UpdateRule rule;
   MasterWeights masters = MasterWeights::fp32;
+  MomentFormat moments = MomentFormat::fp32;
 };
 
 /// An optimizer whose update is one parallel loop over all parameters: gradient, weight, state and master are
@@ -59,7 +62,7 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// `seed`: of stochastic rounding, which depends on it, on the number of the step and on the place in the
   /// optimizer's list of parameters only.
   FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters = MasterWeights::fp32,
-                 uint64_t seed = 0);
+                 uint64_t seed = 0, MomentFormat moments = MomentFormat::fp32);
   explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0);
 
   /// One update from the gradients as they are. A closure is called first, with gradients enabled.

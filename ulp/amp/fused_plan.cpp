@@ -96,14 +96,24 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
 }
 
 /// The buffer's memory; it is made if it is not there yet.
-float* buffer(at::Tensor& tensor, const at::Tensor& parameter) {
-  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, c10::kFloat);
-  return tensor.data_ptr<float>();
+void* buffer(at::Tensor& tensor, const at::Tensor& parameter, MomentFormat moments) {
+  const auto type = moment_type(moments);
+  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, type);
+  if (tensor.scalar_type() != type)
+    fail(kWhere, "expected moments of type ", type, " for these options, got ", tensor.dtype());
+  return tensor.data_ptr();
 }
 
+/// What prepare() needs of one parameter.
+struct Prepared {
+  FusedParamState& state;
+  const at::Tensor& parameter;
+  MomentFormat moments;
+  int64_t count;  ///< of the step, from 1
+};
+
 /// The rule's numbers for the step, and the state it works on.
-void prepare(const SgdRule& rule, FusedParamState& state, int64_t /*count*/, const at::Tensor& parameter,
-             UpdateStep& step, OptimizerTensor& tensor) {
+void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
   step.negative_lr = static_cast<float>(-rule.lr);
   step.weight_decay = static_cast<float>(rule.weight_decay);
   if (rule.momentum == 0) return;
@@ -111,14 +121,13 @@ void prepare(const SgdRule& rule, FusedParamState& state, int64_t /*count*/, con
   step.momentum = static_cast<float>(rule.momentum);
   step.one_minus_dampening = static_cast<float>(1 - rule.dampening);
   step.nesterov = rule.nesterov;
-  step.first_step = !state.momentum_buffer.defined();
-  tensor.first = buffer(state.momentum_buffer, parameter);
+  step.first_step = !of.state.momentum_buffer.defined();
+  tensor.first = buffer(of.state.momentum_buffer, of.parameter, of.moments);
 }
 
 template <typename Rule>
-void prepare(const Rule& rule, FusedParamState& state, int64_t steps, const at::Tensor& parameter,
-             UpdateStep& step, OptimizerTensor& tensor) {
-  const auto count = static_cast<double>(steps);
+void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
+  const auto count = static_cast<double>(of.count);
   step.beta1 = static_cast<float>(rule.beta1);
   step.one_minus_beta1 = static_cast<float>(1 - rule.beta1);
   step.beta2 = static_cast<float>(rule.beta2);
@@ -133,8 +142,8 @@ void prepare(const Rule& rule, FusedParamState& state, int64_t steps, const at::
     step.kind = UpdateKind::adamw;
     step.decay = static_cast<float>(1 - rule.lr * rule.weight_decay);
   }
-  tensor.first = buffer(state.exp_avg, parameter);
-  tensor.second = buffer(state.exp_avg_sq, parameter);
+  tensor.first = buffer(of.state.exp_avg, of.parameter, of.moments);
+  tensor.second = buffer(of.state.exp_avg_sq, of.parameter, of.moments);
 }
 
 OptimizerTensor gradient_tensor(const GradientEntry& entry) {
@@ -209,8 +218,10 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     tensor.store = store_of(entry.parameter, options.masters);
     tensor.parameter = entry.parameter.data_ptr();
     tensor.master = master_data(state.master, entry.parameter, options.masters);
-    std::visit([&](const auto& rule) { prepare(rule, state, count, entry.parameter, steps[i], tensor); },
-               options.rule);
+    tensor.moments =
+        options.moments == MomentFormat::fp32 ? kernels::MomentStore::f32 : kernels::MomentStore::bf16;
+    const Prepared of{state, entry.parameter, options.moments, count};
+    std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
     tensor.step = &steps[i];
     tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | entry.ordinal};
     tensors.push_back(tensor);

@@ -65,4 +65,19 @@ MasterWeights find_masters(const std::string& name) {
   fail("amp.MasterWeights", "expected masters fp32, split, stochastic or kahan, got '", name, "'");
 }
 
+const char* to_string(MomentFormat moments) {
+  return moments == MomentFormat::fp32 ? "fp32" : "bf16";
+}
+
+MomentFormat find_moments(const std::string& name) {
+  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16}) {
+    if (name == to_string(moments)) return moments;
+  }
+  fail("amp.MomentFormat", "expected moments fp32 or bf16, got '", name, "'");
+}
+
+c10::ScalarType moment_type(MomentFormat moments) {
+  return moments == MomentFormat::fp32 ? c10::kFloat : c10::kBFloat16;
+}
+
 }  // namespace ulp::amp

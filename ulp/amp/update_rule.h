@@ -77,4 +77,18 @@ ULP_API MasterWeights find_masters(const std::string& name);
 /// The type of what is kept beside a parameter of this type; nothing where nothing is kept.
 ULP_API std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters);
 
+/// How momentum buffers and Adam's moments are kept between steps; the arithmetic on them is fp32.
+enum class MomentFormat {
+  fp32,
+  bf16,  ///< half the memory; rounded up or down at random, right in the mean (to the nearest, a second
+         ///< moment with beta2 = 0.999 would stall: its steps are smaller than half a unit in bf16's last
+         ///< place)
+};
+/// "fp32" or "bf16".
+ULP_API const char* to_string(MomentFormat moments);
+/// The format of that name; another name is an error that lists them.
+ULP_API MomentFormat find_moments(const std::string& name);
+/// The type of the tensors.
+ULP_API c10::ScalarType moment_type(MomentFormat moments);
+
 }  // namespace ulp::amp

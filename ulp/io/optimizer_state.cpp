@@ -79,6 +79,7 @@ struct Fused {
   static void options(Options& o, Field&& field) {
     same(field, "rule", amp::name_of(o.rule));
     same(field, "masters", amp::to_string(o.masters));
+    same(field, "moments", amp::to_string(o.moments));
     std::visit([&](auto& rule) { amp::for_each_field(rule, field); }, o.rule);
   }
   template <typename Field, typename Buffer>
@@ -104,10 +105,10 @@ struct Fused {
     if (s.step < 1) fail_file(kWhere, "expected step >= 1 for '", place, "' in '", source, "', got ", s.step);
     const auto* sgd = std::get_if<amp::SgdRule>(&o.rule);
     if (sgd == nullptr) {
-      expect("exp_avg", s.exp_avg, at::kFloat);
-      expect("exp_avg_sq", s.exp_avg_sq, at::kFloat);
+      expect("exp_avg", s.exp_avg, amp::moment_type(o.moments));
+      expect("exp_avg_sq", s.exp_avg_sq, amp::moment_type(o.moments));
     } else if (sgd->momentum != 0) {
-      expect("momentum_buffer", s.momentum_buffer, at::kFloat);
+      expect("momentum_buffer", s.momentum_buffer, amp::moment_type(o.moments));
     }
     expect("master", s.master, amp::master_type(parameter.scalar_type(), o.masters));
   }

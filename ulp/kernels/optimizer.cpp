@@ -41,12 +41,12 @@ const void* at(const void* base, int64_t bytes) {
 void* at(void* base, int64_t bytes) {
   return base == nullptr ? nullptr : static_cast<char*>(base) + bytes;
 }
-float* at(float* base, int64_t index) {
-  return base == nullptr ? nullptr : base + index;
-}
 
 int64_t bytes_of(FloatType type) {
   return type == FloatType::f32 ? 4 : 2;
+}
+int64_t bytes_of(MomentStore store) {
+  return store == MomentStore::f32 ? 4 : 2;
 }
 int64_t parameter_bytes(WeightStore store) {
   return store == WeightStore::f32 ? 4 : 2;
@@ -89,8 +89,9 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
     const UpdateRun run{.gradient = at(t.gradient, begin * bytes_of(t.gradient_type)),
                         .parameter = at(t.parameter, begin * parameter_bytes(t.store)),
                         .master = at(t.master, begin * master_bytes(t.store)),
-                        .first = at(t.first, begin),
-                        .second = at(t.second, begin),
+                        .first = at(t.first, begin * bytes_of(t.moments)),
+                        .second = at(t.second, begin * bytes_of(t.moments)),
+                        .moments = t.moments,
                         .size = size,
                         .begin = begin,
                         .inverse_scale = inverse_scale,

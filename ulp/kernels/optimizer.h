@@ -22,11 +22,12 @@ struct OptimizerTensor {
   FloatType gradient_type = FloatType::f32;
   void* parameter = nullptr;
   WeightStore store = WeightStore::f32;
-  void* master = nullptr;   ///< what WeightStore says
-  float* first = nullptr;   ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
-  float* second = nullptr;  ///< Adam: exp_avg_sq
+  void* master = nullptr;  ///< what WeightStore says
+  void* first = nullptr;   ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
+  void* second = nullptr;  ///< Adam: exp_avg_sq
+  MomentStore moments = MomentStore::f32;
   const UpdateStep* step = nullptr;
-  formats::RandomKey random;  ///< WeightStore::bf16_stochastic; a key of its own for each tensor and step
+  formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
 };
 
 /// The sum of the squares of all gradients, in double: its root is the global norm, and it is inf or NaN

@@ -1,10 +1,15 @@
 // The optimizer loops, written so that the compiler vectorizes them. Included once by a file per instruction
-// set, which names its table with ULP_OPTIMIZER_OPS; everything here has internal linkage.
+// set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
+// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
 #include <cstdint>
 
 #include "ulp/kernels/finish.h"
 #include "ulp/kernels/half.h"
 #include "ulp/kernels/optimizer_ops.h"
+
+#ifndef ULP_RANDOM_BITS_OF_GROUP
+#define ULP_RANDOM_BITS_OF_GROUP formats::random_bits_of_group
+#endif
 
 namespace ulp::kernels {
 namespace {
@@ -50,6 +55,15 @@ double square_sum(const void* gradient, int64_t n) {
   return sums[0];
 }
 
+/// The bf16 above or below, from 16 random bits.
+inline uint16_t float_to_bf16_stochastic(float v, uint32_t random) {
+  const uint32_t own = float_to_bits(v);
+  const uint32_t quiet = own >> 16 | 0x40U;
+  // Infinities have no bits below the sixteenth, so that nothing is carried into them.
+  const uint32_t rounded = (own + random) >> 16;
+  return static_cast<uint16_t>((own & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+}
+
 /// How a weight is read and written: `Master` and `Parameter` are the types of the two arrays, and unused
 /// ones are never touched.
 struct StoreF32 {
@@ -90,13 +104,7 @@ struct StoreBf16Stochastic {
   using Parameter = uint16_t;
   using Master = float;
   static float load(Parameter p, Master) { return bf16_to_float(p); }
-  static Parameter round(float w, uint32_t random) {
-    const uint32_t own = float_to_bits(w);
-    const uint32_t quiet = own >> 16 | 0x40U;
-    // Infinities have no bits below the sixteenth, so that nothing is carried into them.
-    const uint32_t rounded = (own + (random >> 16)) >> 16;
-    return static_cast<uint16_t>((own & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
-  }
+  static Parameter round(float w, uint32_t random) { return float_to_bf16_stochastic(w, random >> 16); }
   static Master rest(float, Parameter) { return 0; }
   static constexpr bool kReadsParameter = true, kMaster = false, kRandom = true;
 };
@@ -154,29 +162,52 @@ inline void prefetch_block(const T* from) {
     __builtin_prefetch(at + line);
 }
 
+/// The random words of the elements [begin, begin + n) of a tensor.
+inline void random_words(formats::RandomKey key, int64_t begin, int64_t n, uint32_t* words) {
+  for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
+    const auto group = static_cast<uint64_t>((begin + i) / formats::kRandomGroup);
+    ULP_RANDOM_BITS_OF_GROUP(key, group, words + i);
+  }
+}
+
+/// A block of a moment as fp32 numbers: its own memory, or `wide` where it is stored in bf16.
+inline float* widen(void* moment, MomentStore store, int64_t begin, int64_t n, float* wide) {
+  if (store == MomentStore::f32) {
+    float* own = static_cast<float*>(moment) + begin;
+    prefetch_block(own);
+    return own;
+  }
+  const uint16_t* __restrict codes = static_cast<const uint16_t*>(moment) + begin;
+  prefetch_block(codes);
+  for (int64_t i = 0; i < n; ++i) wide[i] = bf16_to_float(codes[i]);
+  return wide;
+}
+
+/// Stores a block that widen() put into `wide`; each element takes 16 bits of its word, from bit `shift` on.
+inline void narrow(const float* __restrict wide, const uint32_t* __restrict words, uint32_t shift, int64_t n,
+                   uint16_t* __restrict codes) {
+  for (int64_t i = 0; i < n; ++i) codes[i] = float_to_bf16_stochastic(wide[i], words[i] >> shift & 0xffffU);
+}
+
 template <typename Rule, typename Store, typename Grad>
 void update(const UpdateRun& run) {
   const UpdateStep s = *run.step;
   const float inverse_scale = run.inverse_scale, clip = run.clip;
   uint32_t random[kBlock];
+  float wide_first[kBlock], wide_second[kBlock];
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {
     const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
     const auto* __restrict g = static_cast<const typename Grad::T*>(run.gradient) + begin;
     auto* __restrict p = static_cast<typename Store::Parameter*>(run.parameter) + begin;
     auto* __restrict master = static_cast<typename Store::Master*>(run.master) + (Store::kMaster ? begin : 0);
-    float* __restrict first = run.first + (Rule::kFirst ? begin : 0);
-    float* __restrict second = run.second + (Rule::kSecond ? begin : 0);
+    float* __restrict first = nullptr;
+    float* __restrict second = nullptr;
     prefetch_block(g);
     if constexpr (Store::kReadsParameter) prefetch_block(p);
     if constexpr (Store::kMaster) prefetch_block(master);
-    if constexpr (Rule::kFirst) prefetch_block(first);
-    if constexpr (Rule::kSecond) prefetch_block(second);
-    if constexpr (Store::kRandom) {
-      for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
-        const int64_t group = (run.begin + begin + i) / formats::kRandomGroup;
-        formats::random_bits_of_group(run.random, static_cast<uint64_t>(group), random + i);
-      }
-    }
+    if constexpr (Rule::kFirst) first = widen(run.first, run.moments, begin, n, wide_first);
+    if constexpr (Rule::kSecond) second = widen(run.second, run.moments, begin, n, wide_second);
+    if constexpr (Store::kRandom) random_words(run.random, run.begin + begin, n, random);
     for (int64_t i = 0; i < n; ++i) {
       typename Store::Parameter own{};
       typename Store::Master rest{};
@@ -192,6 +223,11 @@ void update(const UpdateRun& run) {
       if constexpr (Store::kMaster) master[i] = Store::rest(weight, rounded);
       if constexpr (Rule::kFirst) first[i] = m;
       if constexpr (Rule::kSecond) second[i] = v;
+    }
+    if (Rule::kFirst && run.moments == MomentStore::bf16) {
+      random_words({run.random.seed ^ kMomentSeed, run.random.stream}, run.begin + begin, n, random);
+      narrow(first, random, 16, n, static_cast<uint16_t*>(run.first) + begin);
+      if constexpr (Rule::kSecond) narrow(second, random, 0, n, static_cast<uint16_t*>(run.second) + begin);
     }
   }
 }

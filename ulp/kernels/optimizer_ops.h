@@ -23,6 +23,13 @@ enum class WeightStore : uint8_t {
 };
 constexpr int kWeightStores = 6;
 
+/// How `first` and `second` of an OptimizerTensor are kept between steps; the arithmetic on them is fp32.
+enum class MomentStore : uint8_t {
+  f32,
+  bf16,  ///< up or down with the probability that makes the mean exact: to the nearest, an average that moves
+         ///< by 1 / 1000 of itself a step would never move
+};
+
 /// The update of one element, g being the finished gradient and p the weight; a product that is added to is
 /// not rounded (fma).
 enum class UpdateKind : uint8_t {
@@ -44,13 +51,17 @@ struct UpdateStep {
   float decay = 1, negative_step_size = 0, sqrt_correction2 = 1, eps = 0;
 };
 
+/// Flips the seed of a RandomKey for the moments: their random words are not those of the weights.
+constexpr uint64_t kMomentSeed = 0x6d6f6d656e747321;
+
 /// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 64.
 struct UpdateRun {
   const void* gradient;
   void* parameter;
   void* master;
-  float* first;
-  float* second;
+  void* first;
+  void* second;
+  MomentStore moments;
   int64_t size, begin;
   float inverse_scale, clip;
   const UpdateStep* step;

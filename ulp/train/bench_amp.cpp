@@ -28,6 +28,10 @@ amp::MasterWeights masters_for(const amp::Precision& precision, amp::MasterWeigh
   return precision.parameter_dtype == at::kHalf ? amp::MasterWeights::fp32 : asked;
 }
 
+amp::MomentFormat moments_for(const amp::Precision& precision, amp::MomentFormat asked) {
+  return precision.parameter_dtype == at::kBFloat16 ? asked : amp::MomentFormat::fp32;
+}
+
 /// One network being trained in one mode.
 class Trainee {
  public:
@@ -36,7 +40,8 @@ class Trainee {
         precision_(amp::find_precision(precision)),
         model_(make(work, precision_, options.seed)),
         optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate},
-                   masters_for(precision_, options.masters)),
+                   masters_for(precision_, options.masters), /*seed=*/0,
+                   moments_for(precision_, options.moments)),
         scaler_(amp::make_scaler(precision_.needs_scaler ? "pytorch" : "none", {.init_scale = 1024})) {}
 
   /// Forward, backward, optimizer; the loss.

@@ -28,9 +28,10 @@ enum class AmpSize {
 
 struct ULP_API AmpBenchOptions {
   std::vector<AmpNetwork> networks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
-  /// Of amp::precisions(). Optimizer state is fp32 in all.
+  /// Of amp::precisions().
   std::vector<std::string> precisions = {"fp32", "bf16", "O2:bf16"};
   amp::MasterWeights masters = amp::MasterWeights::split;  ///< where parameters are bf16
+  amp::MomentFormat moments = amp::MomentFormat::fp32;     ///< of the optimizer where parameters are bf16
   AmpSize size = AmpSize::usual;
   int rounds = 3;                  ///< timed turns A B A B; each precision does at least one step in each
   double dropout = 0.1;            ///< of BERT, as published; that of attention weights is the next

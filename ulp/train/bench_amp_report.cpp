@@ -123,6 +123,7 @@ report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchO
                    .caption = "Peak of live tensors.",
                    .y = {.title = "memory", .unit = "x", .better = Better::lower, .minimum = 0.0}}));
   report.settings = {{"masters of bf16 parameters", amp::to_string(options.masters)},
+                     {"moments of bf16 parameters", amp::to_string(options.moments)},
                      {"rounds", std::to_string(options.rounds)},
                      {"seed", std::to_string(options.seed)}};
   return report;

@@ -41,7 +41,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const
   const auto masters = options.master_weights();
   if (!masters && !options.clip) return torch_optimizer(model.parameters(), options);
   return std::make_unique<amp::FusedOptimizer>(model.parameters(), update_rule(options),
-                                               masters.value_or(amp::MasterWeights::fp32), options.seed);
+                                               masters.value_or(amp::MasterWeights::fp32), options.seed,
+                                               amp::find_moments(options.moments));
 }
 
 }  // namespace

@@ -74,6 +74,11 @@ std::optional<std::string> TrainOptions::conflict() const {
   if (half && !masters.empty() && amp::find_masters(masters) != amp::MasterWeights::fp32) {
     return "--masters " + masters + " is for bf16 parameters, which " + in_precision + " has not";
   }
+  if (amp::find_moments(moments) != amp::MomentFormat::fp32 && !master_weights() && !clip) {
+    return "--moments " + moments +
+           " needs --masters or --clip: without them the step is LibTorch's, whose state is as the "
+           "parameters are";
+  }
   if (scaler_name() == "none" && (init_scale || growth_interval))
     return "--init-scale and --growth-interval are for loss scaling, which " + in_precision + " has not here";
   if (!half && scaler_name() != "none") {
@@ -116,6 +121,7 @@ std::string TrainOptions::to_json() const {
                         {"init_scale", or_null(init_scale)},
                         {"growth_interval", or_null(growth_interval)},
                         {"masters", kept ? amp::to_string(*kept) : "none"},
+                        {"moments", moments},
                         {"optimizer", optimizer},
                         {"epochs", epochs},
                         {"batch", batch},

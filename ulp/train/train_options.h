@@ -19,6 +19,8 @@ struct ULP_API TrainOptions {
   /// fp32, split, stochastic or kahan: parameters are stored in the precision's bf16 or fp16, and this is how
   /// their fp32 values are kept. Empty: as the precision has it.
   std::string masters = {};
+  /// fp32 or bf16: how the optimizer keeps momentum and moments; bf16 with masters or `clip` only.
+  std::string moments = "fp32";
   std::string optimizer = "sgd";  ///< sgd (Nesterov), adam or adamw
   int64_t epochs = 4;
   int64_t batch = 128;     ///< samples that go through the model at once
