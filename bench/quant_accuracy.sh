@@ -9,17 +9,19 @@ shift
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# recipe NAME BITS GRANULARITY
+# recipe NAME BITS GRANULARITY OBSERVER
 recipe() {
   cat >"$folder/$1.json" <<JSON
 {"type": "ulp.quant.Recipe", "version": 3,
- "weight": {"observer": "mse", "scheme": {"bits": $2, "granularity": $3}}}
+ "weight": {"observer": "$4", "scheme": {"bits": $2, "granularity": $3}}}
 JSON
 }
-recipe tensor 8 '"per_tensor"'
-recipe channel 8 '{"per_channel": 0}'
-recipe tensor4 4 '"per_tensor"'
-recipe channel4 4 '{"per_channel": 0}'
+recipe tensor 8 '"per_tensor"' mse
+recipe channel 8 '{"per_channel": 0}' mse
+recipe tensor4 4 '"per_tensor"' mse
+recipe channel4 4 '{"per_channel": 0}' mse
+recipe tensor4_range 4 '"per_tensor"' min_max
+recipe channel4_range 4 '{"per_channel": 0}' min_max
 
 # row TITLE RECIPE FLAGS...
 row() {
@@ -42,5 +44,7 @@ row "int8 static, per tensor" tensor
 row "int8 static, per channel" channel
 row "4-bit weights static, per tensor" tensor4
 row "4-bit weights static, per channel" channel4
+row "4-bit weights static, per tensor, whole range" tensor4_range
+row "4-bit weights static, per channel, whole range" channel4_range
 row "int8 QAT, per channel" channel --mode qat "$@"
 row "4-bit weights QAT, per channel" channel4 --mode qat "$@"

@@ -175,7 +175,7 @@ class Placer {
 
   // Its result is quantized whoever reads it: the bounds are the target's.
   void visit_fixed(Node* node) {
-    if (!wants(std::string(node->op()).substr(6).c_str())) return;
+    if (!wants(op_name(*node).op.c_str())) return;
     if (skips(*node)) return refuse(*node, "the recipe skips it");
     if (!results_.contains(source(node->args[0].value))) {
       return refuse(*node, "operand '" + node->args[0].value->name + "' is no result of a quantized op");

@@ -16,7 +16,7 @@ namespace ulp::quant {
 
 /// A quantized op with what is fused behind it (rule 3 in quantize.h).
 struct ULP_API Chain {
-  graph::Node* op = nullptr;          ///< conv2d, linear, an add of its own, or an op of fixed_ending()
+  graph::Node* op = nullptr;          ///< conv2d, linear, an add of its own, or softmax, sigmoid, tanh
   graph::Node* add = nullptr;         ///< a residual add behind a conv2d or linear
   graph::Node* activation = nullptr;  ///< relu or relu6
   graph::Value* result() const;

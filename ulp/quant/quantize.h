@@ -9,7 +9,9 @@
 //
 // Form of the converted graph (ulp::lower relies on exactly this):
 //
-// 1. A quantized activation %v (scale f32[1], zero_point i32[1], codes u8 [0, 255]; dtype is at::kByte):
+// 1. A quantized activation %v (scale f32[1], zero_point i32[1], codes u8 [0, 255], dtype at::kByte; where
+// the
+//    recipe's scheme is signed, [-128, 127] and Char):
 //        %v_q  = ulp::quantize(%v, %quant.v.scale, %quant.v.zero_point, -1, 0, 255, Byte)
 //        %v_dq = ulp::dequantize(%v_q, %quant.v.scale, %quant.v.zero_point, -1)
 //    Every other reader of %v (the graph's output too) reads %v_dq. %v_q has one reader, %v_dq. Graph inputs
@@ -45,7 +47,10 @@
 //    and cats, where a quantized op reads its result in the end: it reads %a_dq, %b_dq, ... and is followed
 //    by a pair. An operand that nothing else reads has the very same attributes as the result, others their
 //    own.
-// 6. Everything else is float and stands outside.
+// 6. aten::softmax, sigmoid and tanh, where the recipe's `ops` name them and they read a result of the above:
+//    they read %x_dq and are followed by a pair whoever reads their result (Recipe::tflite_int8 fixes its
+//    parameters).
+// 7. Everything else is float and stands outside.
 //
 // Integers: q = clamp(round_half_even(x * (1 / s)) + z, qmin, qmax), see quant/ops.h.
 #pragma once
