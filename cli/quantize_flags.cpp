@@ -74,6 +74,8 @@ void QuantizeFlags::check() const {
   if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test images, got --test 0");
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test images, got --test 0");
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
+  if (!train::find_quantize_mode(mode).needs_data && (sensitivity || keep_worst > 0))
+    throw CLI::ValidationError("--sensitivity and --keep-worst are for modes with data, got --mode " + mode);
   for (const std::string& file : {out, save_recipe}) {
     if (!file.empty()) check_writable(file);
   }

@@ -61,6 +61,24 @@ TEST_F(Quantize, EveryModeWritesAnEngineAsGoodAsTheModel) {
   }
 }
 
+TEST_F(Quantize, DynamicNeedsNoTrainingData) {
+  std::filesystem::create_directories(*shop_ / "tested");
+  for (const char* file : {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    std::filesystem::copy(*shop_ / "data" / file, *shop_ / "tested" / file);
+  }
+  const Outcome outcome =
+      shop_->ulp("quantize m.safetensors --mode dynamic --data tested --compare --out d.ulp --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_NEAR(result["accuracy_percent"], result["float_accuracy_percent"], 3.2);
+  EXPECT_LT(result["weight_bytes"], 0.4 * result["float_weight_bytes"].get<double>());
+  EXPECT_GT(result["comparison"].back()["SQNR [dB]"], 25.0);
+  expect_error(quantize("--mode dynamic --out x.ulp --keep-worst 1"), 2, "--mode dynamic");
+  expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_values": ["conv2d"])")), 1,
+               "skip_modules alone");
+  expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_modules": ["nowhere"])")), 1, "'nowhere'");
+}
+
 TEST_F(Quantize, ReportIsWrittenAsJsonAndPage) {
   std::filesystem::create_directories(*shop_ / "out");
   const Outcome outcome = quantize("--out q.ulp --compare --sensitivity --report out");

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/dynamic.h"
 
 namespace ulp::train {
 
@@ -25,11 +26,25 @@ QuantizedModel run_qat(const QuantizeJob& job) {
   });
 }
 
+QuantizedModel run_dynamic(const QuantizeJob& job) {
+  quant::Recipe plain = quant::Recipe::x86_int8();
+  plain.skip_modules = job.recipe.skip_modules;
+  if (!(job.recipe == plain)) {
+    fail("train.quantize", "expected a recipe of skip_modules alone for the mode dynamic, got other fields");
+  }
+  QuantizedModel result;
+  result.graph =
+      quant::quantize_dynamic(job.captured, {.skip_modules = job.recipe.skip_modules}, &result.report);
+  return result;
+}
+
 constexpr std::array kModes = {
     QuantizeMode{"static", "ranges of weights and activations from calibration images", true, "calibrating",
                  "image", quant::Recipe::x86_int8, run_static},
     QuantizeMode{"qat", "trains on with rounded weights and activations", true, "training", "step",
-                 quant::Recipe::x86_int8, run_qat}};
+                 quant::Recipe::x86_int8, run_qat},
+    QuantizeMode{"dynamic", "linear layers with int8 weights quantize their input as they run; needs no data",
+                 false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic}};
 
 }  // namespace
 
