@@ -87,6 +87,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
     const auto& [tensor, begin, size] = chunks[static_cast<size_t>(i)];
     const OptimizerTensor& t = *tensor;
     const UpdateRun run{.gradient = at(t.gradient, begin * bytes_of(t.gradient_type)),
+                        .gradient_type = t.gradient_type,
                         .parameter = at(t.parameter, begin * parameter_bytes(t.store)),
                         .master = at(t.master, begin * master_bytes(t.store)),
                         .first = at(t.first, begin * bytes_of(t.moments)),
@@ -98,8 +99,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .clip = clip,
                         .step = t.step,
                         .random = t.random};
-    const auto kind = static_cast<size_t>(t.step->kind);
-    ops.update[kind][static_cast<size_t>(t.store)][static_cast<size_t>(t.gradient_type)](run);
+    ops.update[static_cast<size_t>(t.step->kind)][static_cast<size_t>(t.store)](run);
   });
 }
 

@@ -162,51 +162,64 @@ inline void prefetch_block(const T* from) {
     __builtin_prefetch(at + line);
 }
 
-/// The random words of the elements [begin, begin + n) of a tensor.
-inline void random_words(formats::RandomKey key, int64_t begin, int64_t n, uint32_t* words) {
+/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as the next two: every rule,
+/// store and gradient would have a copy.
+__attribute__((noinline)) void random_words(formats::RandomKey key, int64_t begin, int64_t n,
+                                            uint32_t* words) {
   for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
     const auto group = static_cast<uint64_t>((begin + i) / formats::kRandomGroup);
     ULP_RANDOM_BITS_OF_GROUP(key, group, words + i);
   }
 }
 
-/// A block of a moment as fp32 numbers: its own memory, or `wide` where it is stored in bf16.
-inline float* widen(void* moment, MomentStore store, int64_t begin, int64_t n, float* wide) {
-  if (store == MomentStore::f32) {
-    float* own = static_cast<float*>(moment) + begin;
-    prefetch_block(own);
-    return own;
-  }
-  const uint16_t* __restrict codes = static_cast<const uint16_t*>(moment) + begin;
+template <typename Grad>
+inline void widen_codes(const void* array, int64_t begin, int64_t n, float* __restrict wide) {
+  const auto* __restrict codes = static_cast<const typename Grad::T*>(array) + begin;
   prefetch_block(codes);
-  for (int64_t i = 0; i < n; ++i) wide[i] = bf16_to_float(codes[i]);
-  return wide;
+  for (int64_t i = 0; i < n; ++i) wide[i] = Grad::load(codes[i]);
+}
+
+/// The elements [begin, begin + n) of an array as fp32 numbers: where they are, or in `wide` for 16-bit
+/// types.
+__attribute__((noinline)) float* widen(void* array, FloatType type, int64_t begin, int64_t n, float* wide) {
+  if (type == FloatType::bf16) {
+    widen_codes<GradBf16>(array, begin, n, wide);
+    return wide;
+  }
+  if (type == FloatType::f16) {
+    widen_codes<GradF16>(array, begin, n, wide);
+    return wide;
+  }
+  float* own = static_cast<float*>(array) + begin;
+  prefetch_block(own);
+  return own;
 }
 
 /// Stores a block that widen() put into `wide`; each element takes 16 bits of its word, from bit `shift` on.
-inline void narrow(const float* __restrict wide, const uint32_t* __restrict words, uint32_t shift, int64_t n,
-                   uint16_t* __restrict codes) {
+__attribute__((noinline)) void narrow(const float* __restrict wide, const uint32_t* __restrict words,
+                                      uint32_t shift, int64_t n, uint16_t* __restrict codes) {
   for (int64_t i = 0; i < n; ++i) codes[i] = float_to_bf16_stochastic(wide[i], words[i] >> shift & 0xffffU);
 }
 
-template <typename Rule, typename Store, typename Grad>
+template <typename Rule, typename Store>
 void update(const UpdateRun& run) {
   const UpdateStep s = *run.step;
   const float inverse_scale = run.inverse_scale, clip = run.clip;
   uint32_t random[kBlock];
-  float wide_first[kBlock], wide_second[kBlock];
+  float wide_gradient[kBlock], wide_first[kBlock], wide_second[kBlock];
+  const FloatType moments = run.moments == MomentStore::f32 ? FloatType::f32 : FloatType::bf16;
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {
     const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
-    const auto* __restrict g = static_cast<const typename Grad::T*>(run.gradient) + begin;
+    const float* __restrict g =
+        widen(const_cast<void*>(run.gradient), run.gradient_type, begin, n, wide_gradient);
     auto* __restrict p = static_cast<typename Store::Parameter*>(run.parameter) + begin;
     auto* __restrict master = static_cast<typename Store::Master*>(run.master) + (Store::kMaster ? begin : 0);
     float* __restrict first = nullptr;
     float* __restrict second = nullptr;
-    prefetch_block(g);
     if constexpr (Store::kReadsParameter) prefetch_block(p);
     if constexpr (Store::kMaster) prefetch_block(master);
-    if constexpr (Rule::kFirst) first = widen(run.first, run.moments, begin, n, wide_first);
-    if constexpr (Rule::kSecond) second = widen(run.second, run.moments, begin, n, wide_second);
+    if constexpr (Rule::kFirst) first = widen(run.first, moments, begin, n, wide_first);
+    if constexpr (Rule::kSecond) second = widen(run.second, moments, begin, n, wide_second);
     if constexpr (Store::kRandom) random_words(run.random, run.begin + begin, n, random);
     for (int64_t i = 0; i < n; ++i) {
       typename Store::Parameter own{};
@@ -216,7 +229,7 @@ void update(const UpdateRun& run) {
       if constexpr (Store::kMaster) rest = master[i];
       if constexpr (Rule::kFirst) m = first[i];
       if constexpr (Rule::kSecond) v = second[i];
-      const float gradient = Grad::load(g[i]) * inverse_scale * clip;
+      const float gradient = g[i] * inverse_scale * clip;
       const float weight = Rule::next(s, gradient, Store::load(own, rest), m, v);
       const auto rounded = Store::round(weight, Store::kRandom ? random[i] : 0);
       p[i] = rounded;
@@ -234,12 +247,11 @@ void update(const UpdateRun& run) {
 
 }  // namespace
 
-// clang-format off
-#define ULP_GRADS(rule, store) {update<rule, store, GradF32>, update<rule, store, GradBf16>, update<rule, store, GradF16>}
-#define ULP_STORES(rule)                                                                             \
-  {ULP_GRADS(rule, StoreF32),       ULP_GRADS(rule, StoreBf16Master),     ULP_GRADS(rule, StoreF16Master), \
-   ULP_GRADS(rule, StoreBf16Split), ULP_GRADS(rule, StoreBf16Stochastic), ULP_GRADS(rule, StoreBf16Kahan)}
-// clang-format on
+#define ULP_STORES(rule)                                                                              \
+  {                                                                                                   \
+    update<rule, StoreF32>, update<rule, StoreBf16Master>, update<rule, StoreF16Master>,              \
+        update<rule, StoreBf16Split>, update<rule, StoreBf16Stochastic>, update<rule, StoreBf16Kahan> \
+  }
 
 extern const OptimizerOps ULP_OPTIMIZER_OPS;
 const OptimizerOps ULP_OPTIMIZER_OPS = {

@@ -57,6 +57,7 @@ constexpr uint64_t kMomentSeed = 0x6d6f6d656e747321;
 /// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 64.
 struct UpdateRun {
   const void* gradient;
+  FloatType gradient_type;
   void* parameter;
   void* master;
   void* first;
@@ -70,7 +71,7 @@ struct UpdateRun {
 
 struct OptimizerOps {
   double (*square_sum[kFloatTypes])(const void* gradient, int64_t n);
-  void (*update[kUpdateKinds][kWeightStores][kFloatTypes])(const UpdateRun& run);
+  void (*update[kUpdateKinds][kWeightStores])(const UpdateRun& run);
 };
 
 extern const OptimizerOps kOptimizerOpsPortable, kOptimizerOpsAvx2, kOptimizerOpsAvx512;

@@ -128,7 +128,7 @@ __attribute__((noinline)) void finish_dynamic(const typename Sums::Scalar* sums,
 
 /// The curve over what a tile has just stored.
 template <typename V>
-void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
+__attribute__((noinline)) void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
   const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
   for (int64_t m = 0; m < pixels; ++m) {
     float* y = static_cast<float*>(t.y) + m * t.y_step;

@@ -15,7 +15,7 @@ struct DemoOptions {
   std::filesystem::path out = "demo-out";
   std::string data = "fashion-mnist";
   std::string model = "resnet14";
-  int64_t epochs = 4;
+  int64_t epochs = 3;
   uint64_t seed = 1;
 };
 
