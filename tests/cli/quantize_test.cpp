@@ -50,7 +50,7 @@ class Quantize : public ::testing::Test {
 Workshop* Quantize::shop_ = nullptr;
 
 TEST_F(Quantize, EveryModeWritesAnEngineAsGoodAsTheModel) {
-  for (const char* mode : {"static", "qat --epochs 2 --batch 16"}) {
+  for (const char* mode : {"static", "qat --epochs 2 --batch 16 --threads 1"}) {
     const Outcome outcome = quantize(std::string("--out q.ulp --json --mode ") + mode);
     ASSERT_EQ(outcome.code, 0) << mode << ": " << outcome.err;
     const json result = json::parse(outcome.out);
@@ -146,8 +146,9 @@ TEST_F(Quantize, BadDataIsRefused) {
                "expected images of 1x28x28 for lenet5, got 1x14x14");
   write_file(*shop_ / "scripted.pt", "");
   expect_error(shop_->ulp("quantize scripted.pt --data data --out x.ulp"), 3, "scripted.pt");
-  expect_error(quantize("--mode qat --batch 100000 --out x.ulp"), 1, "batch");
-  expect_late_error(quantize("--mode qat --lr 1e30 --batch 16 --epochs 4 --out x.ulp"), 1, "'conv1.weight'");
+  expect_error(quantize("--mode qat --threads 1 --batch 100000 --out x.ulp"), 1, "batch");
+  expect_late_error(quantize("--mode qat --threads 1 --lr 1e30 --batch 16 --epochs 4 --out x.ulp"), 1,
+                    "'conv1.weight'");
 }
 
 TEST_F(Quantize, EngineCutShortIsRefused) {
@@ -161,7 +162,8 @@ TEST_F(Quantize, EngineCutShortIsRefused) {
 
 TEST_F(Quantize, CtrlCWhileTrainingIsExitCode130AndLeavesNothing) {
   const pid_t process = shop_->start(
-      "quantize m.safetensors --data data --mode qat --batch 16 --max-steps 100000000 --out late.ulp");
+      "quantize m.safetensors --data data --mode qat --threads 1 --batch 16 --max-steps 100000000 --out "
+      "late.ulp");
   std::this_thread::sleep_for(std::chrono::seconds(3));
   ::kill(process, SIGINT);
   EXPECT_EQ(Workshop::wait(process), 130);
