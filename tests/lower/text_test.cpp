@@ -8,6 +8,7 @@
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/quant/dynamic.h"
+#include "ulp/quant/weights.h"
 
 namespace ulp::test {
 namespace {
@@ -140,6 +141,42 @@ TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
   // Rounding before a layer moves single codes; their effect stays below that of quantization itself.
   EXPECT_LE(relative_error(got, expected), relative_error(expected, exact));
   EXPECT_LE(relative_error(got, exact), 0.1);
+}
+
+TEST(Text, CodedWeightsGiveTheGraphsNumbersAndSmallFiles) {
+  const torch::NoGradGuard no_grad;
+  models::BertConfig config = small_bert();
+  config.width = 96;
+  config.intermediate = 192;
+  const auto module = captured_bert(config, 11);
+  const at::Tensor tokens = texts(9, 11);
+  const auto bytes = [](const runtime::Plan& plan, const char* part) {
+    size_t sum = 0;
+    for (const runtime::Step& step : plan.steps) {
+      if (step.op != runtime::Op::linear) continue;
+      for (const auto& [role, name] : step.constants) {
+        if (role.starts_with(part)) sum += plan.constants.at(name).bytes.size();
+      }
+    }
+    return static_cast<double>(sum);
+  };
+  const double plain = bytes(lower(*module), "weight");
+  struct Case {
+    quant::WeightOptions options;
+    double share;
+  };
+  for (const Case& c :
+       {Case{{}, 0.27}, Case{{.bits = 4}, 0.16}, Case{{.bits = 4, .group = 48, .affine = true}, 0.16}}) {
+    const auto quantized = quant::quantize_weights(module, c.options);
+    const runtime::Plan plan = lower(*quantized);
+    EXPECT_LE(bytes(plan, "weight"), c.share * plain);
+    const at::Tensor expected = quantized->forward(tokens);
+    for (const kernels::Isa isa : kernels::available_isas()) {
+      runtime::Engine engine(plan, {.threads = 2, .isa = kernels::to_string(isa)});
+      EXPECT_LE(relative_error(run_engine(engine, tokens), expected), rounding_bound(plan, kF32, kF32))
+          << kernels::to_string(isa) << ", " << c.options.bits << " bits";
+    }
+  }
 }
 
 TEST(Text, WhatTheEngineHasNotIsNamed) {

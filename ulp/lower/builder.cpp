@@ -116,6 +116,7 @@ std::string Builder::constant(const std::string& name, Constant constant) {
 Constant make_constant(const at::Tensor& tensor, DataType type) {
   static const std::unordered_map<DataType, at::ScalarType> kTypes = {{DataType::f32, at::kFloat},
                                                                       {DataType::bf16, at::kBFloat16},
+                                                                      {DataType::u8, at::kByte},
                                                                       {DataType::i8, at::kChar},
                                                                       {DataType::i32, at::kInt}};
   const at::Tensor dense =

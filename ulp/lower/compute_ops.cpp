@@ -117,8 +117,14 @@ void lower_linear(Builder& builder, const Group& group) {
   Step step;
   step.op = runtime::Op::linear;
   step.name = layer_name(node);
-  const Form form = input_form(builder, node, x, Layout::plain);
-  add_constants(builder, node, form, step);
+  const bool coded = is_coded_weight(builder.graph(), value_arg(node, "weight"));
+  const Form form = coded ? Form{DataType::f32, Layout::plain} : input_form(builder, node, x, Layout::plain);
+  if (coded) {
+    add_coded_weight(builder, node, step);
+    add_float_constant(builder, node, "bias", "bias", step);
+  } else {
+    add_constants(builder, node, form, step);
+  }
   step.inputs = {builder.as(node, x, form)};
   emit_compute(builder, group, std::move(step), form.type, Layout::plain);
 }

@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 39> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 40> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -47,6 +47,7 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 39> kTable = {{
     {"aten::unsqueeze", lower_part_of_attention},
     {"aten::expand", lower_part_of_attention},
     {"ulp::linear_dynamic", lower_linear_dynamic},
+    {"ulp::dequantize_weight", lower_coded_weight},
     {"ulp::quantize", lower_quantize},
     {"ulp::dequantize", lower_dequantize},
 }};

@@ -38,6 +38,8 @@ void lower_attention(Builder& builder, const Group& group);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
 void lower_linear_dynamic(Builder& builder, const Group& group);
+/// Read by the layer it belongs to.
+void lower_coded_weight(Builder& builder, const Group& group);
 void lower_quantize(Builder& builder, const Group& group);
 void lower_dequantize(Builder& builder, const Group& group);
 

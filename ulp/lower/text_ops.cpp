@@ -25,9 +25,29 @@ void lower_embedding(Builder& builder, const Group& group) {
   }
   Step step = step_of(runtime::Op::embedding, node);
   step.name = layer_name(node);
-  add_float_constant(builder, node, "weight", "weight", step);
+  const Value* weight = value_arg(node, "weight");
+  if (is_coded_weight(builder.graph(), weight)) {
+    const graph::BatchExpr width = node.output()->meta->sizes.back();
+    const at::Tensor codes = builder.graph().attribute_tensor(weight->producer->arg("codes").value);
+    const int64_t stored = codes.dim() == 2 ? codes.size(1) : 2 * codes.size(1) * codes.size(2);
+    if (width.offset != stored) {
+      unsupported(node, "expected a width of whole groups, got ", width.offset, " of ", stored);
+    }
+    add_coded_weight(builder, node, step);
+  } else {
+    add_float_constant(builder, node, "weight", "weight", step);
+  }
   step.inputs = {builder.as(node, ids, form)};
   emit_same(builder, group, std::move(step), kPlain);
+}
+
+void lower_coded_weight(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  for (const Node* user : builder.graph().users(node.output())) {
+    const bool reads_weight = (user->is("aten::linear") || user->is("aten::embedding")) &&
+                              user->arg("weight").value == node.output();
+    if (!reads_weight) unsupported(node, "expected only linear layers and embeddings to read it");
+  }
 }
 
 void lower_layer_norm(Builder& builder, const Group& group) {

@@ -156,4 +156,24 @@ void add_dynamic_constants(Builder& builder, const Node& node, Step& step) {
   add_float_constant(builder, node, "bias", "bias", step);
 }
 
+bool is_coded_weight(const Graph& graph, const Value* value) {
+  const Node* node = value->producer;
+  if (node == nullptr || !node->is("ulp::dequantize_weight")) return false;
+  const graph::Argument& codes = node->arg("codes");
+  return codes.is_value() && graph.attribute_tensor(codes.value).defined();
+}
+
+void add_coded_weight(Builder& builder, const Node& node, Step& step) {
+  const Node& coded = *value_arg(node, "weight")->producer;
+  const at::Tensor codes = attribute_arg(builder.graph(), coded, "codes");
+  const DataType type = codes.scalar_type() == at::kByte ? DataType::u8 : DataType::i8;
+  step.constants["weight"] =
+      builder.constant(attribute_name(coded.arg("codes").value), make_constant(codes, type));
+  add_float_constant(builder, coded, "scale", "weight_scale", step);
+  if (coded.arg("zero_point").is_none()) return;
+  const at::Tensor zero = attribute_arg(builder.graph(), coded, "zero_point");
+  step.constants["weight_zero"] =
+      builder.constant(attribute_name(coded.arg("zero_point").value), make_constant(zero, DataType::u8));
+}
+
 }  // namespace ulp::lowering

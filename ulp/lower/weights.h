@@ -26,6 +26,12 @@ void add_quantized_constants(Builder& builder, const graph::Node& node, float in
 /// Adds "weight" (i8), "weight_scale" and "bias" (f32) of a layer that quantizes its input as it runs.
 void add_dynamic_constants(Builder& builder, const graph::Node& node, runtime::Step& step);
 
+/// True when the value is ulp::dequantize_weight of stored codes.
+bool is_coded_weight(const graph::Graph& graph, const graph::Value* value);
+/// Adds "weight" (codes), "weight_scale" and, where there is one, "weight_zero" of a layer whose weight
+/// is_coded.
+void add_coded_weight(Builder& builder, const graph::Node& node, runtime::Step& step);
+
 /// The tensor of a parameter, buffer or constant argument; throws Unsupported for a computed one.
 at::Tensor attribute_arg(const graph::Graph& graph, const graph::Node& node, std::string_view name);
 /// Adds the f32 tensor of an argument under this role, if it is not None.

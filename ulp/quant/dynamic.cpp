@@ -9,6 +9,7 @@
 #include "ulp/quant/ops.h"
 #include "ulp/quant/placement.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/skip_patterns.h"
 
 namespace ulp::quant {
 namespace {
@@ -21,19 +22,9 @@ using graph::Value;
 constexpr const char* kWhere = "quant.quantize_dynamic";
 constexpr int64_t kMaxIn = int64_t{1} << 16;  // more products could overflow an int32 sum
 
-void check_skip_patterns(const Graph& graph, const DynamicOptions& options) {
-  for (const std::string& pattern : options.skip_modules) {
-    const auto in_pattern = [&](const auto& node) { return matches_module(pattern, node->scope); };
-    if (std::ranges::none_of(graph.nodes(), in_pattern)) {
-      fail(kWhere, "expected skip_modules to name modules of the model, got '", pattern, "'");
-    }
-  }
-}
-
 /// Why a linear layer stays in float; empty: it does not.
 std::string refusal(const Graph& graph, const Node& layer, const DynamicOptions& options) {
-  const auto skips = [&](const std::string& pattern) { return matches_module(pattern, layer.scope); };
-  if (std::ranges::any_of(options.skip_modules, skips)) return "skipped by name";
+  if (is_skipped(layer, options.skip_modules)) return "skipped by name";
   const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
   if (!weight.defined() || weight.dim() != 2) return "its weight is computed";
   if (weight.size(1) > kMaxIn) return "more than 65536 input features";
@@ -73,7 +64,7 @@ std::shared_ptr<graph::GraphModule> quantize_dynamic(const std::shared_ptr<graph
   graph::PassReport result;
   result.pass = "quantize_dynamic";
   for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
-  check_skip_patterns(*graph, options);
+  check_skip_patterns(kWhere, *graph, options.skip_modules);
   std::vector<Node*> layers;
   for (const auto& node : graph->nodes()) {
     if (node->is("aten::linear")) layers.push_back(node.get());

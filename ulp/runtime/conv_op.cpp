@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ulp/kernels/conv.h"
+#include "ulp/runtime/coded_linear.h"
 #include "ulp/runtime/kernel_args.h"
 #include "ulp/runtime/op.h"
 #include "ulp/runtime/verify.h"
@@ -114,6 +115,8 @@ std::vector<int64_t> infer_conv(const StepView& view) {
 }
 
 std::vector<int64_t> infer_linear(const StepView& view) {
+  if (is_coded_linear(view)) return infer_coded_linear(view);
+  if (view.constant("weight_zero") != nullptr) view.fail("'weight_zero' is for 4-bit codes");
   const TensorInfo& x = view.input();
   if (x.shape.size() < 2 || x.layout != Layout::plain) {
     view.fail("expected an input of at least 2 dimensions and layout plain, got ", shape_text(x.shape), " ",
@@ -192,6 +195,7 @@ class ConvRunner final : public Runner {
 };
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
+  if (view.step().op == Op::linear && is_coded_linear(view)) return prepare_coded_linear(view, isa);
   const TensorInfo& x = view.input();
   kernels::ConvWeights weights;
   std::vector<float> wide;
@@ -227,7 +231,7 @@ const OpDef kLinearOp = {.op = Op::linear,
                          .name = "linear",
                          .max_inputs = 2,
                          .uses = {.window = false, .groups = false, .activation = true},
-                         .roles = {"weight", "bias", "weight_scale"},
+                         .roles = {"weight", "bias", "weight_scale", "weight_zero"},
                          .infer = infer_linear,
                          .check_output = check_output,
                          .prepare = prepare_conv};

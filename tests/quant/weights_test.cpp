@@ -1,0 +1,99 @@
+// Weight-only quantization: the operator, packing, and the pass.
+#include "ulp/quant/weights.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture.h"
+#include "ulp/models/bert.h"
+#include "ulp/quant/round_trip.h"
+
+namespace ulp::quant {
+namespace {
+
+TEST(DequantizeWeight, ReadsTheLowHalfFirst) {
+  const at::Tensor codes = at::tensor({0x21, 0x43, 0xf0, 0x08}, at::kByte).view({1, 2, 2});
+  const at::Tensor scale = at::tensor({1.0F, 0.5F}).view({1, 2});
+  EXPECT_TRUE(dequantize_weight(codes, scale, std::nullopt, 8)
+                  .equal(at::tensor({-7.0F, -6.0F, -5.0F, -4.0F, -4.0F, 3.5F, 0.0F, -4.0F}).view({1, 8})));
+  const at::Tensor zero = at::tensor({1, 15}, at::kByte).view({1, 2});
+  EXPECT_TRUE(dequantize_weight(codes, scale, zero, 7)
+                  .equal(at::tensor({0.0F, 1.0F, 2.0F, 3.0F, -7.5F, 0.0F, -3.5F}).view({1, 7})));
+  EXPECT_THROW(dequantize_weight(codes, scale, zero, 9), Error);
+  EXPECT_THROW(dequantize_weight(codes, scale, zero, 4), Error);
+  EXPECT_THROW(dequantize_weight(codes, scale.narrow(1, 0, 1), std::nullopt, 8), Error);
+  EXPECT_THROW(dequantize_weight(codes.to(at::kInt), scale, std::nullopt, 8), Error);
+}
+
+std::shared_ptr<graph::GraphModule> captured_bert() {
+  torch::manual_seed(3);
+  const at::NoGradGuard no_grad;
+  models::BertConfig config = models::BertConfig::tiny();
+  config.width = 64;
+  config.intermediate = 96;
+  const auto model = models::make_bert(config);
+  model->eval();
+  auto result = capture(model, {at::randint(0, 256, {2, 9})});
+  result->eval();
+  return result;
+}
+
+TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
+  const at::NoGradGuard no_grad;
+  const auto captured = captured_bert();
+  for (const WeightOptions& options :
+       {WeightOptions{}, WeightOptions{.bits = 4}, WeightOptions{.bits = 4, .group = 22, .affine = true}}) {
+    graph::PassReport report;
+    const auto quantized = quantize_weights(captured, options, &report);
+    quantized->graph().verify();
+    EXPECT_EQ(report.changes.size(), 2U * 6 + 2 + 1) << "linear layers and the words";
+    int seen = 0;
+    for (const auto& node : quantized->graph().nodes()) {
+      if (!node->is("ulp::dequantize_weight")) continue;
+      const auto tensor = [&](const char* name) {
+        return quantized->graph().attribute_tensor(node->arg(name).value);
+      };
+      const std::string name = node->arg("scale").value->producer->target();
+      const at::Tensor weight =
+          captured->graph().find_attribute(name.substr(0, name.size() - 6))->tensor.detach();
+      Scheme scheme{.bits = options.bits, .granularity = PerChannel{0}};
+      if (options.bits == 4) scheme.granularity = PerGroup{options.group};
+      if (!options.affine) {
+        scheme.is_signed = true;
+        scheme.mapping = Mapping::symmetric;
+        scheme.range = Range::restricted;
+      }
+      const at::Tensor expected = quantize_dequantize(weight, qparams_of(weight, scheme));
+      const std::optional<at::Tensor> zero =
+          options.affine ? std::optional(tensor("zero_point")) : std::nullopt;
+      EXPECT_TRUE(dequantize_weight(tensor("codes"), tensor("scale"), zero, weight.size(1)).equal(expected))
+          << name;
+      ++seen;
+    }
+    EXPECT_EQ(seen, 15);
+  }
+}
+
+TEST(QuantizeWeights, SkipsAndRefuses) {
+  graph::PassReport report;
+  quantize_weights(captured_bert(), {.embeddings = false, .skip_modules = {"bert.encoder"}}, &report);
+  EXPECT_EQ(report.changes.size(), 2U);
+  EXPECT_EQ(report.near_misses.size(), 12U);
+  EXPECT_THROW(quantize_weights(nullptr), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(), {.bits = 3}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(), {.bits = 4, .group = 7}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(), {.affine = true}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(), {.skip_modules = {"nowhere"}}), Error);
+  const auto bad = captured_bert();
+  {
+    const at::NoGradGuard no_grad;
+    bad->parameters()[0][3][1] = std::numeric_limits<float>::infinity();
+  }
+  EXPECT_THROW(quantize_weights(bad), Error);
+}
+
+}  // namespace
+}  // namespace ulp::quant

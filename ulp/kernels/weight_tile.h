@@ -1,0 +1,33 @@
+// A tile of a layer with coded weights, compiled for each instruction set. Plain data, see finish.h for why.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/kernels/element.h"
+
+namespace ulp::kernels {
+
+constexpr int64_t kWeightLanes = 16;  // output channels of a panel
+
+struct WeightTileArgs {
+  const float* x;
+  int64_t x_stride, rows;
+  const uint8_t* codes;  ///< of one panel: 8 bits [in][16], 4 bits [in / 2][16]
+  const float* scale;    ///< [groups][16]
+  const float* zero;     ///< [groups][16]
+  int64_t in, group;
+  const float* bias;      ///< [16]
+  const float* residual;  ///< the panel's first channel of the first row, or null
+  float* y;
+  int64_t y_stride, channels;  ///< how many of the 16 channels exist
+  float lo, hi;
+  Activation curve;
+};
+
+using WeightTileFn = void (*)(const WeightTileArgs&);
+struct WeightTiles {
+  WeightTileFn bits8, bits4;
+};
+extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512;
+
+}  // namespace ulp::kernels
