@@ -103,8 +103,8 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
 
 /// Sums of a dynamic layer -> the output, in f32.
 template <typename Sums>
-__attribute__((noinline)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
-                                              int64_t panels, const TileArgs& t) {
+__attribute__((noinline, noclone)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
+                                                       int64_t panels, const TileArgs& t) {
   using V = typename Sums::Vec;
   const Finish& f = *t.finish;
   const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
@@ -126,9 +126,9 @@ __attribute__((noinline)) void finish_dynamic(const typename Sums::Scalar* sums,
   }
 }
 
-/// The curve over what a tile has just stored.
+/// The curve over what a tile has just stored; one copy serves the tiles of all sizes.
 template <typename V>
-__attribute__((noinline)) void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
+__attribute__((noinline, noclone)) void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
   const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
   for (int64_t m = 0; m < pixels; ++m) {
     float* y = static_cast<float*>(t.y) + m * t.y_step;

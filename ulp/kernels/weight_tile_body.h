@@ -61,6 +61,11 @@ struct Codes4 {
   }
 };
 
+/// One copy serves the tiles of all sizes.
+__attribute__((noinline, noclone)) void curve_row(const WeightTileArgs& t, float* y) {
+  apply_curve(t.curve, y, y, t.channels);
+}
+
 template <typename Codes, int kRows>
 void tile(const WeightTileArgs& t, int64_t row) {
   Floats sums[kRows] = {};
@@ -81,7 +86,7 @@ void tile(const WeightTileArgs& t, int64_t row) {
       v = v < t.lo ? t.lo : v;
       y[c] = v > t.hi ? t.hi : v;
     }
-    if (is_curve(t.curve)) apply_curve(t.curve, y, y, t.channels);
+    if (is_curve(t.curve)) curve_row(t, y);
   }
 }
 
