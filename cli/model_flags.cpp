@@ -70,6 +70,13 @@ void check_writable(const std::string& path) {
   if (fs::is_directory(path)) fail("cli", "the output '", path, "' is a folder");
 }
 
+void make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("cli", "could not make the folder '", path, "': ", error.message());
+  if (::access(path.c_str(), W_OK) != 0) fail("cli", "no permission to write into '", path, "'");
+}
+
 void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path) {
   const auto bytes = fs::file_size(path);
   if (flags.json) return print_json({{"file", path}, {"bytes", bytes}, {"steps", plan.steps.size()}});

@@ -33,6 +33,9 @@ std::string describe(const train::Accuracy& accuracy, train::NetworkKind kind, c
 /// Throws ulp::Error now, before hours of work, if the folder of an output file does not exist or cannot be
 /// written to.
 void check_writable(const std::string& path);
+/// The folder of a report, made where it does not exist; throws ulp::Error if it cannot be made or written
+/// to.
+void make_folder(const std::string& path);
 /// "wrote model.ulp: 17 steps, 712,345 bytes", or the same as JSON.
 void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path);
 

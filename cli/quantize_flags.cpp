@@ -1,6 +1,6 @@
 #include "cli/quantize_flags.h"
 
-#include <filesystem>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -30,9 +30,13 @@ std::string recipe_help() {
   return help + " (default: the mode's)";
 }
 
+const std::map<std::string, quant::LearnedParameters> kLearned = {
+    {"none", quant::LearnedParameters::none},
+    {"scale", quant::LearnedParameters::scale},
+    {"scale_and_zero_point", quant::LearnedParameters::scale_and_zero_point}};
+
 void add_qat_options(CLI::App& command, train::QatTraining& qat) {
   using quant::BatchNormFolding;
-  using quant::LearnedParameters;
   CLI::Option_group* group = command.add_option_group("qat", "Training of --mode qat");
   train::TrainOptions& options = qat.train;
   group->add_option("--epochs", options.epochs, "Passes over the training data")->capture_default_str();
@@ -52,15 +56,20 @@ void add_qat_options(CLI::App& command, train::QatTraining& qat) {
       ->add_option("--freeze-observers", qat.freeze_observers_after,
                    "Share of the steps after which ranges stay (1: never)")
       ->capture_default_str();
-  group->add_option("--learned", qat.options.learned, "What is learned besides the model")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LearnedParameters>{
-          {"none", LearnedParameters::none},
-          {"scale", LearnedParameters::scale},
-          {"scale_and_zero_point", LearnedParameters::scale_and_zero_point}}))
+  group
+      ->add_option_function<std::string>(
+          "--learned", [&qat](const std::string& name) { qat.options.learned = kLearned.at(name); },
+          "What is learned besides the model")
+      ->check(CLI::IsMember(kLearned))
       ->default_str("none");
-  group->add_option("--folding", qat.options.folding, "Batch norms while training")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, BatchNormFolding>{
-          {"fast", BatchNormFolding::fast}, {"exact", BatchNormFolding::exact}}))
+  group
+      ->add_option_function<std::string>(
+          "--folding",
+          [&qat](const std::string& name) {
+            qat.options.folding = name == "exact" ? BatchNormFolding::exact : BatchNormFolding::fast;
+          },
+          "Batch norms while training: exact takes two passes, fast one")
+      ->check(CLI::IsMember({"fast", "exact"}))
       ->default_str("fast");
 }
 
@@ -79,7 +88,7 @@ void QuantizeFlags::check() const {
   for (const std::string& file : {out, save_recipe}) {
     if (!file.empty()) check_writable(file);
   }
-  if (!report.empty()) check_writable((std::filesystem::path(report) / "report.json").string());
+  if (!report.empty()) make_folder(report);
   if (mode == "qat") qat.validate();
 }
 
@@ -95,13 +104,13 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--test", flags.test, "Test images to compare accuracies on (0: none)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");
   command.add_flag("--sensitivity", flags.sensitivity,
                    "Show what each layer costs when it alone is quantized (first 256 test images)");
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   command.add_option("--save-recipe", flags.save_recipe, "Write the recipe that was used as JSON");
   command.add_option("--report", flags.report, "Folder for report.json and report.html");

@@ -26,9 +26,8 @@ enum class BatchNormFolding : uint8_t {
   /// One convolution: BN(conv(x, FQ(W f)) / f + bias), f kept away from zero for the division.
   fast,
   /// Two: conv(x, W, bias) gives the statistics of the batch, conv(x, FQ(W f), f bias) the result, which is
-  /// then scaled
-  /// from
-  /// the running to the batch's deviation. No division by gamma, and no error of rounding in the statistics.
+  /// then scaled from the running to the batch's deviation. No division by gamma, and no error of rounding
+  /// in the statistics.
   exact
 };
 
