@@ -95,7 +95,7 @@ struct Step {
   std::vector<int32_t> inputs{};  ///< indices into Plan::tensors
   int32_t output = -1;
   std::map<std::string, std::string>
-      constants{};  ///< role ("weight", "bias", "weight_scale") -> name in Plan::constants
+      constants{};  ///< role ("weight", "bias", "weight_scale", ...) -> name in Plan::constants
   Window window{};
   int64_t groups = 1;
   Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
@@ -117,9 +117,10 @@ struct Step {
 /// zero point; average pooling keeps the type; add and concat take tensors of the output's type, each u8 with
 /// its own scale; softmax takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer
 /// to another, and may change the layout. select keeps type, scale and zero point. gelu and tanh give f32.
-/// Ids are i32 or i64 inputs of the plan. layer_norm, embedding, attention and dynamic_linear compute in f32:
-/// q and the result are [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the
-/// scores, [N, keys].
+/// Where the input is f32, linear's weight may be codes of 8 or 4 bits with scales, and so may embedding's
+/// table (coded_matrix.h). Ids are i32 or i64 inputs of the plan. layer_norm, embedding, attention and
+/// dynamic_linear compute in f32: q and the result are [N, queries, heads * depth], k and v [N, keys, heads *
+/// depth], the mask, added to the scores, [N, keys].
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;
