@@ -82,12 +82,13 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Reci
   std::vector<report::Fact> facts = {{"mode", flags.mode},
                                      {"data", flags.data},
                                      {"backend", to_string(recipe.backend)},
-                                     {"activations", recipe.activation.scheme.to_string()},
                                      {"weights", recipe.weight.scheme.to_string()}};
+  if (train::find_quantize_mode(flags.mode).needs_data)
+    facts.push_back({"activations", recipe.activation.scheme.to_string()});
   if (flags.mode == "qat") {
     facts.push_back({"epochs", std::to_string(flags.qat.train.epochs)});
     facts.push_back({"seed", std::to_string(flags.qat.train.seed)});
-  } else {
+  } else if (flags.mode == "static") {
     facts.push_back({"calibration images", std::to_string(flags.samples)});
   }
   return facts;

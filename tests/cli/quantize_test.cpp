@@ -79,6 +79,27 @@ TEST_F(Quantize, DynamicNeedsNoTrainingData) {
   expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_modules": ["nowhere"])")), 1, "'nowhere'");
 }
 
+TEST_F(Quantize, WeightOnlyKeepsFourBitsOrEight) {
+  int64_t bytes = 0;
+  for (
+      const std::string scheme :
+      {R"({"bits": 4, "signed": true, "mapping": "symmetric", "range": "restricted", "granularity": {"per_group": 32}})",
+       R"({"bits": 8, "signed": true, "mapping": "symmetric", "range": "restricted", "granularity": {"per_channel": 0}})"}) {
+    const Outcome outcome =
+        quantize("--mode weight-only --json " +
+                 recipe(R"(, "backend": "weight_only", "weight": {"scheme": )" + scheme + "}"));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json result = json::parse(outcome.out);
+    EXPECT_NEAR(result["accuracy_percent"], result["float_accuracy_percent"], 3.2);
+    EXPECT_GT(result["weight_bytes"], bytes);
+    bytes = result["weight_bytes"];
+    EXPECT_LT(bytes, result["float_weight_bytes"]);
+  }
+  EXPECT_EQ(shop_->ulp("eval x.ulp --data data").code, 0);
+  expect_error(quantize("--mode weight-only --recipe x86_int8 --out x.ulp"), 1, "got one of x86_int8");
+  expect_error(quantize("--recipe weight_only --out x.ulp"), 1, "activations in float");
+}
+
 TEST_F(Quantize, ReportIsWrittenAsJsonAndPage) {
   std::filesystem::create_directories(*shop_ / "out");
   const Outcome outcome = quantize("--out q.ulp --compare --sensitivity --report out");

@@ -6,9 +6,10 @@
 
 #include <limits>
 
-#include "ulp/base/error.h"
+#include "error_of.h"
 #include "ulp/graph/capture.h"
 #include "ulp/models/bert.h"
+#include "ulp/quant/quantize.h"
 #include "ulp/quant/round_trip.h"
 
 namespace ulp::quant {
@@ -26,6 +27,40 @@ TEST(DequantizeWeight, ReadsTheLowHalfFirst) {
   EXPECT_THROW(dequantize_weight(codes, scale, zero, 4), Error);
   EXPECT_THROW(dequantize_weight(codes, scale.narrow(1, 0, 1), std::nullopt, 8), Error);
   EXPECT_THROW(dequantize_weight(codes.to(at::kInt), scale, std::nullopt, 8), Error);
+}
+
+TEST(WeightRecipe, SaysBitsGroupsAndZeroPoints) {
+  Recipe recipe = Recipe::weight_only();
+  recipe.validate();
+  EXPECT_EQ(Recipe::from_json(recipe.to_json()), recipe);
+  WeightOptions options = weight_options(recipe);
+  EXPECT_EQ(options.bits, 4);
+  EXPECT_EQ(options.group, 32);
+  EXPECT_FALSE(options.affine);
+  recipe.skip_modules = {"fc"};
+  recipe.weight.scheme = {.bits = 4, .granularity = PerGroup{64}};
+  options = weight_options(recipe);
+  EXPECT_TRUE(options.affine);
+  EXPECT_EQ(options.group, 64);
+  EXPECT_EQ(options.skip_modules, recipe.skip_modules);
+  recipe.weight.scheme = Recipe::x86_int8().weight.scheme;
+  EXPECT_EQ(weight_options(recipe).bits, 8);
+}
+
+TEST(WeightRecipe, WhatItCannotSayIsRefused) {
+  EXPECT_ERROR(weight_options(Recipe::x86_int8()), "got one of x86_int8");
+  Recipe recipe = Recipe::weight_only();
+  recipe.weight.scheme.bits = 3;
+  EXPECT_ERROR(weight_options(recipe), "got s3 symmetric restricted");
+  recipe = Recipe::weight_only();
+  recipe.weight.observer = ObserverKind::mse;
+  EXPECT_ERROR(weight_options(recipe), "other fields");
+  recipe = Recipe::weight_only();
+  recipe.weight.scheme.granularity = PerGroup{7};
+  EXPECT_ERROR(weight_options(recipe), "even group");
+  torch::nn::Linear layer(8, 4);
+  EXPECT_ERROR(prepare(capture(layer, {torch::randn({2, 8})}), Recipe::weight_only()),
+               "activations in float");
 }
 
 std::shared_ptr<graph::GraphModule> captured_bert() {

@@ -42,7 +42,7 @@ TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
     EXPECT_FALSE(result.report.changes.empty()) << mode.name;
     EXPECT_EQ(find_quantize_mode(mode.name).run, mode.run);
   }
-  EXPECT_ERROR(find_quantize_mode("magic"), "static, qat, dynamic");
+  EXPECT_ERROR(find_quantize_mode("magic"), "static, qat, dynamic, weight-only");
 }
 
 TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {

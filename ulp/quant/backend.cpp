@@ -21,6 +21,7 @@ ScaleZero fixed_by_tflite(const std::string& op) {
 std::string activation_obstacle(Backend backend, const OpName& op, const TensorRecipe& recipe) {
   const Scheme& scheme = recipe.scheme;
   if (backend == Backend::x86_int8) return "";
+  if (backend == Backend::weight_only) return "weight_only leaves activations in float";
   if (scheme.bits != 8 || scheme.range != Range::full)
     return refusal(backend, "activations of 8 bits in their full range", scheme);
   if (backend != Backend::tflite_int8) return "";

@@ -30,10 +30,11 @@ constexpr std::array<Word<ObserverKind>, 7> kObservers = {{{ObserverKind::min_ma
                                                            {ObserverKind::entropy, "entropy"},
                                                            {ObserverKind::mse, "mse"},
                                                            {ObserverKind::fixed, "fixed"}}};
-constexpr std::array<Word<Backend>, 4> kBackends = {{{Backend::x86_int8, "x86_int8"},
+constexpr std::array<Word<Backend>, 5> kBackends = {{{Backend::x86_int8, "x86_int8"},
                                                      {Backend::arm_int8, "arm_int8"},
                                                      {Backend::tflite_int8, "tflite_int8"},
-                                                     {Backend::onnx_qdq, "onnx_qdq"}}};
+                                                     {Backend::onnx_qdq, "onnx_qdq"},
+                                                     {Backend::weight_only, "weight_only"}}};
 constexpr std::array<Word<Mapping>, 2> kMappings = {
     {{Mapping::symmetric, "symmetric"}, {Mapping::affine, "affine"}}};
 constexpr std::array<Word<Range>, 2> kRanges = {{{Range::full, "full"}, {Range::restricted, "restricted"}}};
@@ -374,6 +375,14 @@ Recipe Recipe::onnx_qdq() {
   return recipe;
 }
 
+Recipe Recipe::weight_only() {
+  Recipe recipe = x86_int8();
+  recipe.backend = Backend::weight_only;
+  recipe.weight.scheme.bits = 4;
+  recipe.weight.scheme.granularity = PerGroup{32};
+  return recipe;
+}
+
 const char* to_string(Backend backend) {
   return kBackends[static_cast<size_t>(backend)].text;
 }
@@ -385,14 +394,20 @@ std::vector<std::string> recipe_profiles() {
 }
 
 Recipe Recipe::profile(const std::string& name) {
-  for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq()}) {
+  for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq(), weight_only()}) {
     if (name == to_string(recipe.backend)) return recipe;
   }
-  fail("quant.Recipe", "expected x86_int8, arm_int8, tflite_int8 or onnx_qdq, got '", name, "'");
+  fail("quant.Recipe", "expected x86_int8, arm_int8, tflite_int8, onnx_qdq or weight_only, got '", name, "'");
 }
 
 void Recipe::validate() const {
   validate_activation(activation, "activation");
+  if (backend == Backend::weight_only) {
+    weight.validate("weight");  // its schemes are quantize_weights()'s to judge
+    if (!overrides.empty())
+      fail("quant.Recipe", "expected no overrides for weight_only, got ", overrides.size());
+    return;
+  }
   validate_weight(weight, "weight");
   for (size_t i = 0; i < overrides.size(); ++i) {
     const std::string name = "overrides[" + std::to_string(i) + "]";

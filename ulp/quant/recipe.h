@@ -36,7 +36,7 @@ struct ULP_API TensorRecipe {
 };
 
 /// What is to run the integers, and so what may be asked of them; see backend.h.
-enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq };
+enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight_only };
 
 /// "x86_int8".
 ULP_API const char* to_string(Backend backend);
@@ -79,6 +79,9 @@ struct ULP_API Recipe {
   static Recipe tflite_int8();
   /// What ONNX's QuantizeLinear and DequantizeLinear write down: 8 bits, full ranges.
   static Recipe onnx_qdq();
+  /// Weights of linear layers and embeddings alone, s4 symmetric in groups of 32; also u4 affine per group,
+  /// or s8 symmetric restricted per channel 0. For quantize_weights(); prepare() refuses it.
+  static Recipe weight_only();
   /// One of these by its backend's name. Throws ulp::Error with the names that there are.
   static Recipe profile(const std::string& name);
 

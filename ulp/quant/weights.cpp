@@ -118,6 +118,32 @@ void WeightOptions::validate() const {
   if (bits == 8 && affine) fail(kWhere, "expected affine with 4 bits only");
 }
 
+WeightOptions weight_options(const Recipe& recipe) {
+  Recipe plain = Recipe::weight_only();
+  plain.weight.scheme = recipe.weight.scheme;
+  plain.skip_modules = recipe.skip_modules;
+  if (!(recipe == plain)) {
+    fail(kWhere, "expected a recipe of weight_only with weight.scheme and skip_modules alone, got one of ",
+         to_string(recipe.backend), recipe.backend == Backend::weight_only ? " with other fields" : "");
+  }
+  const Scheme& scheme = recipe.weight.scheme;
+  WeightOptions options{.skip_modules = recipe.skip_modules};
+  if (const auto* group = std::get_if<PerGroup>(&scheme.granularity)) {
+    options.bits = 4;
+    options.group = group->size;
+    options.affine = scheme.mapping == Mapping::affine;
+  }
+  if (!(scheme == scheme_of(options))) {
+    fail(kWhere,
+         "expected weights s8 symmetric restricted per channel 0, s4 symmetric restricted per group or u4 "
+         "affine "
+         "per group, got ",
+         scheme.to_string());
+  }
+  options.validate();
+  return options;
+}
+
 std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOptions& options,
                                                      graph::PassReport* report) {

@@ -21,6 +21,7 @@
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/pass.h"
+#include "ulp/quant/recipe.h"
 
 namespace ulp::quant {
 
@@ -34,6 +35,10 @@ struct ULP_API WeightOptions {
   /// Throws ulp::Error naming the field.
   void validate() const;
 };
+
+/// What a recipe of the backend weight_only says of weights. Throws ulp::Error for another backend, a scheme
+/// that is none of those above, and fields that have no meaning here.
+ULP_API WeightOptions weight_options(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; the
 /// captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/quant/dynamic.h"
+#include "ulp/quant/weights.h"
 
 namespace ulp::train {
 
@@ -38,13 +39,21 @@ QuantizedModel run_dynamic(const QuantizeJob& job) {
   return result;
 }
 
+QuantizedModel run_weight_only(const QuantizeJob& job) {
+  QuantizedModel result;
+  result.graph = quant::quantize_weights(job.captured, quant::weight_options(job.recipe), &result.report);
+  return result;
+}
+
 constexpr std::array kModes = {
     QuantizeMode{"static", "ranges of weights and activations from calibration images", true, "calibrating",
                  "image", quant::Recipe::x86_int8, run_static},
     QuantizeMode{"qat", "trains on with rounded weights and activations", true, "training", "step",
                  quant::Recipe::x86_int8, run_qat},
     QuantizeMode{"dynamic", "linear layers with int8 weights quantize their input as they run; needs no data",
-                 false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic}};
+                 false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic},
+    QuantizeMode{"weight-only", "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
+                 false, "quantizing", "layer", quant::Recipe::weight_only, run_weight_only}};
 
 }  // namespace
 
