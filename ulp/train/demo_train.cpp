@@ -15,10 +15,10 @@ namespace ulp::train {
 
 namespace {
 
-constexpr int64_t kQuickSteps = 240;
+constexpr int64_t kQuickSteps = 140;
 constexpr int64_t kHalfSteps = 40;
 constexpr int64_t kHalfBatch = 32;  // fp16 arithmetic is emulated on most processors
-constexpr int64_t kQuickHalfSteps = 30;
+constexpr int64_t kQuickHalfSteps = 20;
 
 struct Training {
   TrainingRun run;
