@@ -54,18 +54,8 @@ void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-Workshop::Workshop() {
-  std::string name = (fs::temp_directory_path() / "ulp_cli_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  folder_ = name;
-}
-
-Workshop::~Workshop() {
-  fs::remove_all(folder_);
-}
-
 Outcome Workshop::ulp(const std::string& args, const std::string& before) const {
-  const std::string command = "cd '" + folder_.string() + "' && " + before + " '" ULP_TOOL "' " + args +
+  const std::string command = "cd '" + folder().string() + "' && " + before + " '" ULP_TOOL "' " + args +
                               " >.stdout 2>.stderr </dev/null";
   Outcome outcome;
   outcome.code = code_of(std::system(("bash -c \"" + command + "\"").c_str()));
@@ -78,7 +68,7 @@ pid_t Workshop::start(const std::string& args) const {
   const pid_t process = ::fork();
   if (process != 0) return process;
   const std::string command =
-      "cd '" + folder_.string() + "' && exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
+      "cd '" + folder().string() + "' && exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
   ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
   ::_exit(127);
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "temporary_folder.h"
+
 namespace ulp::test {
 
 struct Outcome {
@@ -17,9 +19,7 @@ struct Outcome {
 /// A folder of its own, removed at the end.
 class Workshop {
  public:
-  Workshop();
-  ~Workshop();
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& folder() const { return folder_.path(); }
   std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
 
   /// Runs `ulp ARGS` in the folder through the shell; `before` stands in front of it ("ulimit -f 8;").
@@ -33,7 +33,7 @@ class Workshop {
   void make_data(const std::string& name, int train_images = 256, int test_images = 64) const;
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 /// An error is one line that starts with "ulp: ", nothing on stdout.

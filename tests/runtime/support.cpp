@@ -254,14 +254,4 @@ void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got
   }
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "ulp_runtime_XXXXXX").string();
-  path_ = ::mkdtemp(pattern.data());
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 }  // namespace ulp::runtime::testing

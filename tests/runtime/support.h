@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "temporary_folder.h"
 #include "ulp/runtime/engine.h"
 #include "ulp/runtime/plan.h"
 
@@ -100,15 +101,6 @@ std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<B
 /// is not.
 void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got, int steps = 0);
 
-/// A folder that is removed with all it holds.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  std::filesystem::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
+using ulp::test::TemporaryFolder;
 
 }  // namespace ulp::runtime::testing

@@ -12,7 +12,7 @@ namespace {
 
 using namespace ulp::train;
 using ulp::io::Split;
-using ulp::test::TempFolder;
+using ulp::test::TemporaryFolder;
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
@@ -34,7 +34,7 @@ std::string bytes_of(const std::vector<Value>& values) {
 }
 
 /// Rows of two floats and labels 0, 1, 2, 0, ...; the first value of row i is i.
-void write_rows(const TempFolder& folder, int64_t rows) {
+void write_rows(const TemporaryFolder& folder, int64_t rows) {
   std::vector<float> x;
   std::vector<int64_t> y;
   for (int64_t i = 0; i < rows; ++i) {
@@ -51,7 +51,7 @@ at::Tensor longs(const std::vector<int64_t>& values) {
   return torch::tensor(values, torch::kLong);
 }
 
-std::string pair_of(const TempFolder& folder) {
+std::string pair_of(const TemporaryFolder& folder) {
   return (folder / "x.npy").string() + "," + (folder / "y.npy").string();
 }
 
@@ -72,7 +72,7 @@ TaskBatch all_of(const TaskData& data, Split split) {
 }
 
 TEST(Data, RowsAreNormalisedAndEveryTenthIsForTesting) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_rows(folder, 40);
   const TaskData data = load_data(pair_of(folder), 0);
   EXPECT_EQ(data.spec.kind, NetworkKind::image);
@@ -90,7 +90,7 @@ TEST(Data, RowsAreNormalisedAndEveryTenthIsForTesting) {
 }
 
 TEST(Data, AModelsNormalisationIsUsedForItsTestData) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_rows(folder, 40);
   ModelSpec model = load_data(pair_of(folder), 0).spec;
   model.mean = {9, 7};
@@ -105,7 +105,7 @@ TEST(Data, AModelsNormalisationIsUsedForItsTestData) {
 }
 
 TEST(Data, ArraysOfBytesAreImagesInAnyOrderOfDimensions) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<uint8_t> pixels(20 * 5 * 5 * 3);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 7);
   std::string labels(20, '\0');
@@ -124,7 +124,7 @@ TEST(Data, ArraysOfBytesAreImagesInAnyOrderOfDimensions) {
 }
 
 TEST(Data, BadArraysAreRefused) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto load = [&] { load_data(pair_of(folder), 0); };
   write_rows(folder, 9);
   expect_file_error("at least 10 rows", load);
@@ -155,7 +155,7 @@ TEST(Data, BadArraysAreRefused) {
 }
 
 TEST(Data, TextIsCutIntoWindowsWhoseTargetsAreTheNextBytes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 401; ++i) text += static_cast<char>('a' + i % 26);
   write(folder / "book.txt", text);
@@ -173,7 +173,7 @@ TEST(Data, TextIsCutIntoWindowsWhoseTargetsAreTheNextBytes) {
 }
 
 TEST(Data, LabelledLinesBecomePaddedTexts) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string lines;
   for (int i = 0; i < 20; ++i) lines += (i % 2 ? "good\tyes" : "bad\tno") + std::string("\n");
   write(folder / "t.tsv", lines);
@@ -193,7 +193,7 @@ TEST(Data, LabelledLinesBecomePaddedTexts) {
 }
 
 TEST(Data, CifarFoldersAreKnownByTheirFiles) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string records;
   for (int i = 0; i < 12; ++i) records += static_cast<char>(i % 10) + std::string(3072, static_cast<char>(i));
   write(folder / "data_batch_1.bin", records);
@@ -208,7 +208,7 @@ TEST(Data, CifarFoldersAreKnownByTheirFiles) {
 }
 
 TEST(Data, ModelSpecsOfEveryKindSurviveTheirFile) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   ModelSpec spec{.name = "lstm",
                  .kind = NetworkKind::text,
                  .num_classes = 2,

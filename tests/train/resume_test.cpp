@@ -25,7 +25,7 @@ struct Case {
 class Resume : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Resume, GivesTheSameBits) {
-  const ulp::test::TempFolder folder;
+  const ulp::test::TemporaryFolder folder;
   const auto data = bars();
   const Case& param = GetParam();
   const auto whole = small_model(param.model);
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Options, Resume, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ResumeErrors, AnotherRunIsRefusedByTheNamesOfWhatDiffers) {
-  const ulp::test::TempFolder folder;
+  const ulp::test::TemporaryFolder folder;
   const auto data = bars();
   {
     Trainer trainer(small_model(), data, {.batch = 16});
@@ -116,7 +116,7 @@ void drop_schedule(const std::filesystem::path& from, const std::filesystem::pat
 }
 
 TEST(ResumeErrors, ACheckpointWithoutTheSchedulesPlaceIsDamaged) {
-  const ulp::test::TempFolder folder;
+  const ulp::test::TemporaryFolder folder;
   const auto data = bars();
   Trainer trainer(small_model(), data, {.batch = 16});
   trainer.step();
@@ -126,7 +126,7 @@ TEST(ResumeErrors, ACheckpointWithoutTheSchedulesPlaceIsDamaged) {
 }
 
 TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
-  const ulp::test::TempFolder folder;
+  const ulp::test::TemporaryFolder folder;
   const auto data = bars();
   Trainer trainer(small_model(), data, {.precision = "bf16", .masters = "fp32", .batch = 16});
   trainer.step();
@@ -144,7 +144,7 @@ TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
 }
 
 TEST(ResumeErrors, MissingOrForeignMomentsAreDamaged) {
-  const ulp::test::TempFolder folder;
+  const ulp::test::TemporaryFolder folder;
   const auto data = bars();
   Trainer trainer(small_model(), data,
                   {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16});

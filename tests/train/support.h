@@ -1,14 +1,12 @@
 // Small tasks that the tests of training share.
 #pragma once
 
-#include <stdlib.h>
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
+#include "temporary_folder.h"
 #include "ulp/io/dataset.h"
 #include "ulp/models/registry.h"
 #include "ulp/train/trainer.h"
@@ -40,23 +38,6 @@ inline at::Tensor weights(const torch::nn::Module& model) {
   for (const at::Tensor& tensor : model.buffers()) all.push_back(tensor.detach().flatten().to(at::kFloat));
   return torch::cat(all);
 }
-
-/// A folder that is removed at the end.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ulp_train_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    folder_ = name;
-  }
-  ~TempFolder() { std::filesystem::remove_all(folder_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
-
- private:
-  std::filesystem::path folder_;
-};
 
 /// Steps until next_step() is `last`.
 inline void run_to(train::Trainer& trainer, int64_t last) {

@@ -2,14 +2,11 @@
 
 #include <torch/utils.h>
 
-#include <algorithm>
-
 #include "ulp/base/error.h"
+#include "ulp/quant/layer_rewrite.h"
 #include "ulp/quant/observer.h"
 #include "ulp/quant/ops.h"
-#include "ulp/quant/placement.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/skip_patterns.h"
 
 namespace ulp::quant {
 namespace {
@@ -23,8 +20,7 @@ constexpr const char* kWhere = "quant.quantize_dynamic";
 constexpr int64_t kMaxIn = int64_t{1} << 16;  // more products could overflow an int32 sum
 
 /// Why a linear layer stays in float; empty: it does not.
-std::string refusal(const Graph& graph, const Node& layer, const DynamicOptions& options) {
-  if (is_skipped(layer, options.skip_modules)) return "skipped by name";
+std::string refusal(const Graph& graph, const Node& layer) {
   const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
   if (!weight.defined() || weight.dim() != 2) return "its weight is computed";
   if (weight.size(1) > kMaxIn) return "more than 65536 input features";
@@ -59,34 +55,17 @@ void quantize_layer(Graph& graph, Node* layer, bool per_tensor) {
 std::shared_ptr<graph::GraphModule> quantize_dynamic(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const DynamicOptions& options,
                                                      graph::PassReport* report) {
-  if (!captured) fail(kWhere, "expected a captured model, got null");
-  const std::shared_ptr<Graph> graph = captured->graph().clone();
-  graph::PassReport result;
-  result.pass = "quantize_dynamic";
-  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
-  check_skip_patterns(kWhere, *graph, options.skip_modules);
-  std::vector<Node*> layers;
-  for (const auto& node : graph->nodes()) {
-    if (node->is("aten::linear")) layers.push_back(node.get());
-  }
-  for (Node* layer : layers) {
-    const std::string why = refusal(*graph, *layer, options);
-    if (!why.empty()) {
-      result.near_misses.push_back(describe(*layer) + " stays in float: " + why);
-      continue;
-    }
-    quantize_layer(*graph, layer, options.per_tensor);
-    result.changes.push_back(describe(*layer) + " quantizes its input as it runs");
-  }
-  if (result.changes.empty()) {
-    fail(kWhere, "expected at least one linear layer with a stored weight, got none",
-         result.near_misses.empty() ? "" : "; " + result.near_misses.front());
-  }
-  graph->remove_dead(/*attributes=*/true);
-  auto module = std::make_shared<graph::GraphModule>(graph);
-  module->eval();
-  if (report) *report = std::move(result);
-  return module;
+  return rewrite_layers(
+      captured,
+      {.where = kWhere,
+       .pass = "quantize_dynamic",
+       .wanted = "linear layer",
+       .done = "quantizes its input as it runs",
+       .ops = {"aten::linear"},
+       .skip_modules = options.skip_modules,
+       .refusal = refusal,
+       .rewrite = [&](Graph& graph, Node* layer) { quantize_layer(graph, layer, options.per_tensor); }},
+      report);
 }
 
 }  // namespace ulp::quant

@@ -2,14 +2,12 @@
 
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/placement.h"
+#include "ulp/quant/layer_rewrite.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/round_trip.h"
-#include "ulp/quant/skip_patterns.h"
 
 namespace ulp::quant {
 namespace {
@@ -42,50 +40,32 @@ at::Tensor pack(const at::Tensor& codes, const WeightOptions& options) {
   return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
 }
 
-class Quantizer {
- public:
-  Quantizer(Graph& graph, const WeightOptions& options, graph::PassReport& report)
-      : graph_(graph), options_(options), report_(report) {}
+std::string refusal(const Graph& graph, const Node& layer) {
+  const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
+  return weight.defined() && weight.dim() == 2 ? "" : "its weight is computed";
+}
 
-  void run() {
-    std::vector<Node*> layers;
-    for (const auto& node : graph_.nodes()) {
-      if (node->is("aten::linear") || (options_.embeddings && node->is("aten::embedding"))) {
-        layers.push_back(node.get());
-      }
-    }
-    for (Node* layer : layers) {
-      const std::string why = refusal(*layer);
-      if (!why.empty()) {
-        report_.near_misses.push_back(describe(*layer) + " stays in float: " + why);
-        continue;
-      }
-      layer->arg("weight") = decoded(layer);
-      report_.changes.push_back(describe(*layer) + " reads weights of " + std::to_string(options_.bits) +
-                                " bits");
-    }
-  }
+/// Puts the codes of layers into the graph.
+class Coder {
+ public:
+  explicit Coder(const WeightOptions& options) : options_(options) {}
+
+  void rewrite(Graph& graph, Node* layer) { layer->arg("weight") = decoded(graph, layer); }
 
  private:
-  std::string refusal(const Node& layer) const {
-    if (is_skipped(layer, options_.skip_modules)) return "skipped by name";
-    const at::Tensor weight = graph_.attribute_tensor(layer.arg("weight").value);
-    return weight.defined() && weight.dim() == 2 ? "" : "its weight is computed";
-  }
-
-  Value* buffer(const std::string& name, const at::Tensor& tensor) {
-    graph_.set_attribute(name, {Attribute::Kind::buffer, tensor});
-    return graph_.attribute(name);
+  static Value* buffer(Graph& graph, const std::string& name, const at::Tensor& tensor) {
+    graph.set_attribute(name, {Attribute::Kind::buffer, tensor});
+    return graph.attribute(name);
   }
 
   /// The node that reads the codes, one for all layers that share a weight.
-  Value* decoded(Node* layer) {
+  Value* decoded(Graph& graph, Node* layer) {
     const Value* weight = layer->arg("weight").value;
     Value*& made = decoded_[weight];
     if (made != nullptr) return made;
     const at::NoGradGuard no_grad;
     const std::string name = weight->producer->target();
-    const at::Tensor values = graph_.attribute_tensor(weight).detach();
+    const at::Tensor values = graph.attribute_tensor(weight).detach();
     if (!at::isfinite(values).all().item<bool>()) {
       fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
     }
@@ -93,20 +73,19 @@ class Quantizer {
     const at::Tensor codes = quantize(values, params);
     const bool nibbles = options_.bits == 4;
     graph::Argument zero = c10::IValue();
-    if (nibbles && options_.affine) zero = buffer(name + ".zero_point", params.zero_point.to(at::kByte));
-    Node* node =
-        graph_.call("ulp::dequantize_weight",
-                    {buffer(name + (nibbles ? ".int4" : ".int8"), nibbles ? pack(codes, options_) : codes),
-                     buffer(name + ".scale", params.scale), zero, c10::IValue(values.size(1))},
-                    layer);
+    if (nibbles && options_.affine)
+      zero = buffer(graph, name + ".zero_point", params.zero_point.to(at::kByte));
+    Node* node = graph.call(
+        "ulp::dequantize_weight",
+        {buffer(graph, name + (nibbles ? ".int4" : ".int8"), nibbles ? pack(codes, options_) : codes),
+         buffer(graph, name + ".scale", params.scale), zero, c10::IValue(values.size(1))},
+        layer);
     node->scope = layer->scope;
     node->output()->meta = weight->meta;
     return made = node->output();
   }
 
-  Graph& graph_;
   const WeightOptions& options_;
-  graph::PassReport& report_;
   std::unordered_map<const Value*, Value*> decoded_;
 };
 
@@ -147,23 +126,21 @@ WeightOptions weight_options(const Recipe& recipe) {
 std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOptions& options,
                                                      graph::PassReport* report) {
-  if (!captured) fail(kWhere, "expected a captured model, got null");
   options.validate();
-  const std::shared_ptr<Graph> graph = captured->graph().clone();
-  graph::PassReport result;
-  result.pass = "quantize_weights";
-  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
-  check_skip_patterns(kWhere, *graph, options.skip_modules);
-  Quantizer(*graph, options, result).run();
-  if (result.changes.empty()) {
-    fail(kWhere, "expected at least one linear layer or embedding with a stored weight, got none",
-         result.near_misses.empty() ? "" : "; " + result.near_misses.front());
-  }
-  graph->remove_dead(/*attributes=*/true);
-  auto module = std::make_shared<graph::GraphModule>(graph);
-  module->eval();
-  if (report) *report = std::move(result);
-  return module;
+  const std::string done = "reads weights of " + std::to_string(options.bits) + " bits";
+  std::vector<std::string> ops = {"aten::linear"};
+  if (options.embeddings) ops.emplace_back("aten::embedding");
+  Coder coder(options);
+  return rewrite_layers(captured,
+                        {.where = kWhere,
+                         .pass = "quantize_weights",
+                         .wanted = "linear layer or embedding",
+                         .done = done.c_str(),
+                         .ops = ops,
+                         .skip_modules = options.skip_modules,
+                         .refusal = refusal,
+                         .rewrite = [&](Graph& graph, Node* layer) { coder.rewrite(graph, layer); }},
+                        report);
 }
 
 }  // namespace ulp::quant
