@@ -1,4 +1,4 @@
-// The data of tests/golden/make_observers.py, made again bit for bit.
+// The data of tests/golden/make_observers.py and make_quant_graphs.py, made again bit for bit.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,6 +16,17 @@ inline std::vector<float> uniform(uint64_t seed, int64_t count) {
   for (auto& value : out) {
     seed = seed * 6364136223846793005U + 1442695040888963407U;
     value = static_cast<float>(seed >> 40) * 0x1p-24F;
+  }
+  return out;
+}
+
+/// Small multiples of `step`, which is a power of two.
+inline at::Tensor dyadic(uint64_t seed, at::IntArrayRef shape, int64_t levels, float step) {
+  const at::Tensor out = at::empty(shape, at::kFloat);
+  float* data = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    data[i] = static_cast<float>(static_cast<int64_t>(seed >> 40) % levels - levels / 2) * step;
   }
   return out;
 }
