@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "int8_support.h"
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
@@ -40,37 +41,6 @@ const Quantized& quantized(const std::string& name, int64_t channels, int64_t si
   return at->second;
 }
 
-/// How far two tensors are apart, in units of `step`.
-struct Distance {
-  int64_t elements = 0, different = 0;
-  double largest = 0;
-  void add(const at::Tensor& a, const at::Tensor& b, double step) {
-    const at::Tensor steps = (a.to(at::kDouble) - b.to(at::kDouble)).abs() / step;
-    elements += steps.numel();
-    different += (steps > 0.5).sum().item<int64_t>();
-    largest = std::max(largest, steps.max().item<double>());
-  }
-  double share() const { return static_cast<double>(different) / static_cast<double>(elements); }
-};
-
-const TensorInfo& info(const runtime::Plan& plan, int32_t tensor) {
-  return plan.tensors[static_cast<size_t>(tensor)];
-}
-
-/// The graph's tensor in the form in which the plan holds it; codes when the graph has real numbers there.
-at::Tensor in_form(const at::Tensor& value, const TensorInfo& form) {
-  if (form.type != DataType::u8 || value.scalar_type() == at::kByte) return value;
-  return (value / form.scale).round().add(form.zero_point).clamp(0, 255).to(at::kByte);
-}
-
-/// One step of a float result: its input's scale times its largest weight scale.
-double step_of_sum(const runtime::Plan& plan, const runtime::Step& step) {
-  const runtime::Constant& scales = plan.constants.at(step.constants.at("weight_scale"));
-  const auto* data = reinterpret_cast<const float*>(scales.bytes.data());
-  const auto count = static_cast<int64_t>(scales.bytes.size() / sizeof(float));
-  return info(plan, step.inputs[0]).scale * *std::max_element(data, data + count);
-}
-
 struct ModelCase {
   const char* name;
   int64_t channels, size;
@@ -99,36 +69,8 @@ class Int8 : public testing::TestWithParam<ModelCase> {
   at::Tensor input;
 };
 
-/// Each step is given what the graph has at its inputs, so that one step's rounding does not hide another's
-/// error.
 TEST_P(Int8, EveryStepIsTheGraphsWithinOneCode) {
-  const std::map<std::string, at::Tensor> values = trace_values(*module, input);
-  std::pair<double, std::string> worst;
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const runtime::Plan part = only_step(plan, i);
-    const TensorInfo& y = info(plan, part.outputs[0]);
-    std::vector<at::Tensor> inputs;
-    for (const int32_t index : part.inputs) {
-      ASSERT_TRUE(values.contains(info(plan, index).name)) << info(plan, index).name << "\n" << listing(plan);
-      inputs.push_back(in_form(values.at(info(plan, index).name), info(plan, index)));
-    }
-    ASSERT_TRUE(values.contains(y.name)) << y.name << "\n" << listing(plan);
-    runtime::Engine engine(part);
-    const at::Tensor result = run_engine_all(engine, inputs).at(0);
-    Distance distance;
-    const bool codes = y.type == DataType::u8;
-    distance.add(result, in_form(values.at(y.name), y), codes ? 1.0 : step_of_sum(plan, plan.steps[i]));
-    EXPECT_LE(distance.largest, 1) << y.name;
-    // Means of codes often lie half way between two codes, where float32 rounding in the graph decides.
-    const runtime::Op op = plan.steps[i].op;
-    if (op == runtime::Op::avg_pool || op == runtime::Op::global_avg_pool) {
-      RecordProperty("mean", std::to_string(distance.share()));
-      continue;
-    }
-    EXPECT_LE(distance.different, std::max(1.0, 0.001 * static_cast<double>(distance.elements))) << y.name;
-    if (distance.share() > worst.first) worst = {distance.share(), y.name};
-  }
-  RecordProperty("worst_step", std::to_string(worst.first) + " " + worst.second);
+  RecordProperty("worst_step", expect_steps_as_graph(*module, plan, input));
 }
 
 TEST_P(Int8, NoRoundTripThroughFloat) {

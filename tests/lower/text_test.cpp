@@ -1,6 +1,7 @@
 // Networks over tokens: the engine against LibTorch, in f32 and with dynamic int8 layers.
 #include <gtest/gtest.h>
 
+#include "int8_support.h"
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/isa.h"
@@ -8,6 +9,8 @@
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/quant/dynamic.h"
+#include "ulp/quant/quantize.h"
+#include "ulp/quant/round_trip.h"
 #include "ulp/quant/weights.h"
 
 namespace ulp::test {
@@ -141,6 +144,34 @@ TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
   // Rounding before a layer moves single codes; their effect stays below that of quantization itself.
   EXPECT_LE(relative_error(got, expected), relative_error(expected, exact));
   EXPECT_LE(relative_error(got, exact), 0.1);
+}
+
+/// Embeddings, layer norms and attention are float; every linear layer works on integers.
+TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_bert(small_bert(), 13);
+  const auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  for (int i = 0; i < 4; ++i) prepared->forward(texts(16, 13));
+  graph::PassReport report;
+  const auto quantized = quant::convert(prepared, &report);
+  EXPECT_EQ(report.changes.size(), 14U) << testing::PrintToString(report.changes);
+  const runtime::Plan plan = lower(*quantized);
+  for (const runtime::Step& step : plan.steps) {
+    if (step.op != runtime::Op::linear) continue;
+    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[0])].type, runtime::DataType::u8) << step.name;
+  }
+  const at::Tensor tokens = texts(40, 13);
+  RecordProperty("worst_step", expect_steps_as_graph(*quantized, plan, tokens));
+  const at::Tensor exact = module->forward(tokens), expected = quantized->forward(tokens);
+  const double graph_db = quant::quantization_error(exact, expected).sqnr_db;
+  RecordProperty("graph_db", std::to_string(graph_db));
+  EXPECT_GE(graph_db, 28);
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    runtime::Engine engine(plan, {.threads = 2, .isa = kernels::to_string(isa)});
+    const double db = quant::quantization_error(exact, run_engine(engine, tokens)).sqnr_db;
+    RecordProperty("engine_db", std::to_string(db));
+    EXPECT_GE(db, 28) << kernels::to_string(isa);
+  }
 }
 
 TEST(Text, CodedWeightsGiveTheGraphsNumbersAndSmallFiles) {

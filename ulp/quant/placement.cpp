@@ -40,6 +40,13 @@ bool keeps_parameters(const Node& node) {
                        "aten::view", "aten::reshape"});
 }
 
+// [N, S, heads, depth], swapped from attention's result, back to rows: an engine does all of that in
+// attention's step, so codes can start behind it only.
+bool joins_heads(const Node& node) {
+  const Node& before = *node.args[0].value->producer;
+  return before.is("aten::transpose") || before.is("aten::permute");
+}
+
 // These keep the parameters too, but are worth it only between quantized ops.
 bool moves_channels(const Node& node) {
   return is_any(node, {"aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
@@ -215,7 +222,7 @@ class Placer {
         fused_.contains(&node)) {
       return false;
     }
-    if (keeps_parameters(node)) return true;
+    if (keeps_parameters(node)) return !joins_heads(node);
     return (node.is("aten::relu") || moves_channels(node)) && results_.contains(source(node.args[0].value));
   }
   // The value whose parameters this one would have.

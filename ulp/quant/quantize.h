@@ -40,7 +40,8 @@
 //    quantized op reads ends in float: there is no `quantize` after it (the logits of the last linear layer).
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
-//    they end in float): aten::max_pool2d, avg_pool2d, adaptive_avg_pool2d, flatten, view, reshape; on
+//    they end in float): aten::max_pool2d, avg_pool2d, adaptive_avg_pool2d, flatten, view, reshape (not
+//    one that joins an attention's heads: codes start behind it); on
 //    results of chains and cats also channel_shuffle, chunk, split, split_with_sizes, slice, narrow, and a
 //    relu that is in no chain of rule 3.
 // 5. aten::cat along the channels (dimension 1 of an image, the last of anything else) of results of chains
