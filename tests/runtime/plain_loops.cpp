@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "plain_values.h"
+
 namespace ulp::runtime::plain {
 namespace {
 
@@ -25,15 +27,6 @@ float activate(float value, Activation activation, const View& y) {
   }
   value = std::max(value, 0.0F);
   return activation == Activation::relu6 ? std::min(value, 6.0F / y.info.scale) : value;
-}
-
-template <typename T>
-T constant_at(const Plan& plan, const Step& step, const char* role, int64_t i) {
-  T value;
-  std::memcpy(&value,
-              plan.constants.at(step.constants.at(role)).bytes.data() + static_cast<size_t>(i) * sizeof(T),
-              sizeof(T));
-  return value;
 }
 
 /// One output of a convolution from its accumulator; y = activation(acc * m + residual).
@@ -265,22 +258,6 @@ void attention(const Step& step, const std::vector<View>& x, const View& y, int6
   }
 }
 
-/// Scale and zero point of values in [low, high], in the arithmetic that kernels/dynamic_linear.h documents.
-struct Quantizer {
-  float inverse, scale;
-  int64_t zero;
-  Quantizer(float low, float high)
-      : scale(high == low ? 1.0F : static_cast<float>((double{high} - double{low}) / 255)) {
-    inverse = 1.0F / scale;
-    const double span = high == low ? 1.0 : (double{high} - double{low}) / 255;
-    zero = static_cast<int64_t>(std::clamp(std::nearbyint(-double{low} / span), 0.0, 255.0));
-  }
-  int64_t centered(float x) const {
-    const auto code = static_cast<int64_t>(std::nearbyint(x * inverse)) + zero;
-    return std::clamp<int64_t>(code, 0, 255) - zero;
-  }
-};
-
 void dynamic_linear(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y,
                     int64_t batch) {
   const int64_t in = x[0].info.shape.back(), out = y.info.shape.back();
@@ -392,6 +369,9 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return attention(step, x, y, batch);
     case Op::dynamic_linear:
       return dynamic_linear(plan, step, x, y, batch);
+    case Op::lstm:
+    case Op::gru:
+      return recurrent(plan, step, x[0], y, batch);
   }
 }
 

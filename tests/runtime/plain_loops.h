@@ -34,4 +34,7 @@ struct View {
 /// Runs one step of a verified plan.
 void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 
+/// lstm and gru, for run_step.
+void recurrent(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch);
+
 }  // namespace ulp::runtime::plain

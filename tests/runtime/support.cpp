@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plain_loops.h"
@@ -120,9 +121,11 @@ int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::v
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
     const std::string name = std::string(to_string(step.op)) + std::to_string(plan.steps.size()) + "." + role;
-    const bool scale = std::string(role) == "weight_scale";
+    const std::string own_scale = std::string(role) + "_scale";
+    const bool scale = std::string(role).ends_with("_scale");
+    const auto is_own_scale = [&](const auto& other) { return other.first == own_scale; };
     step.constants[role] = name;
-    if (step.op == Op::dynamic_linear && std::string(role) == "weight") {
+    if (std::ranges::any_of(constants, is_own_scale)) {
       std::vector<int8_t> codes(static_cast<size_t>(count));
       for (int8_t& code : codes) code = static_cast<int8_t>(random_.integer(-127, 127));
       plan.constants[name] = constant_of(DataType::i8, shape, codes);
@@ -137,6 +140,17 @@ int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::v
     plan.constants[name] = constant_of(DataType::f32, shape, values);
   }
   return append(std::move(step), DataType::f32, Layout::plain);
+}
+
+int32_t Builder::recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse, bool per_tensor) {
+  const int64_t gates = (op == Op::lstm ? 4 : 3) * hidden;
+  std::vector<std::pair<const char*, std::vector<int64_t>>> constants = {
+      {"weight_ih", {gates, info(x).shape[2]}},
+      {"weight_hh", {gates, hidden}},
+      {"bias_ih", {gates}},
+      {"bias_hh", {gates}}};
+  if (int8) constants.insert(constants.end(), {{"weight_ih_scale", {gates}}, {"weight_hh_scale", {gates}}});
+  return text({.op = op, .inputs = {x}, .per_tensor = per_tensor, .reverse = reverse}, constants);
 }
 
 Plan small_text_network() {
@@ -160,7 +174,8 @@ Plan small_text_network() {
   const int32_t v = dynamic({x}, kWidth, Activation::none);
   const int32_t mixed = b.text({.op = Op::attention, .inputs = {q, k, v, mask}, .heads = 3, .scale = 0.25F});
   const int32_t attended = norm(dynamic({mixed, x}, kWidth, Activation::none));
-  const int32_t wide = b.linear(attended, 20, Activation::gelu);
+  const int32_t read = b.recurrent(Op::lstm, attended, 8, false);
+  const int32_t wide = b.linear(b.recurrent(Op::gru, read, 5, true, true), 20, Activation::gelu);
   const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .begin = 1});
   b.output(b.linear(b.op(Op::relu, {first}, {}, Activation::tanh), 4));
   b.plan.metadata["model"] = "small text network";

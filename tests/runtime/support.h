@@ -68,8 +68,12 @@ class Builder {
              Activation activation = Activation::none);
   int32_t slice(int32_t x, int64_t begin, int64_t length);
   int32_t channel_shuffle(int32_t x, int64_t groups);
-  /// A step of f32 whose fields are filled in but for its constants, each f32 or i8 of this shape.
+  /// A step of f32 whose fields are filled in but for its constants of this shape: f32, or i8 where they have
+  /// a scale.
   int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {});
+  /// lstm or gru over [N, steps, features].
+  int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,
+                    bool per_tensor = false);
   void output(int32_t x) { plan.outputs.push_back(x); }
 
   const TensorInfo& info(int32_t x) const { return plan.tensors[static_cast<size_t>(x)]; }

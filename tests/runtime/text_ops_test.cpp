@@ -73,6 +73,26 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
   }
 }
 
+TEST(TextOps, RecurrentLayersMatchPlainLoops) {
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    const EngineOptions options{.threads = 2, .isa = kernels::to_string(isa)};
+    for (const Op op : {Op::lstm, Op::gru}) {
+      Builder floats(Numbers::f32), codes(Numbers::f32);
+      const int32_t x = floats.input({kBatch, 6, 9}), q = codes.input({kBatch, 6, 9});
+      for (const bool reverse : {false, true}) {
+        floats.output(floats.recurrent(op, x, 10, false, reverse));
+        codes.output(codes.recurrent(op, q, 10, true, reverse));
+        codes.output(codes.recurrent(op, q, 17, true, reverse, true));
+      }
+      for (const int64_t batch : {1, 3, 40}) {
+        expect_close(floats.plan, batch, options, 4 * kFloat);
+        // The roundings of one step can move an input of the next by a code.
+        expect_close(codes.plan, batch, options, 2.0 / 255);
+      }
+    }
+  }
+}
+
 TEST(TextOps, ANetworkOfThemMatchesPlainLoops) {
   // Roundings before a dynamic layer can move an input by a code: 1 / 255 of its row's range each.
   for (const kernels::Isa isa : kernels::available_isas()) {
@@ -119,6 +139,7 @@ TEST(TextOps, FilesKeepEveryField) {
     EXPECT_EQ(loaded.steps[i].scale, plan.steps[i].scale);
     EXPECT_EQ(loaded.steps[i].epsilon, plan.steps[i].epsilon);
     EXPECT_EQ(loaded.steps[i].token, plan.steps[i].token);
+    EXPECT_EQ(loaded.steps[i].reverse, plan.steps[i].reverse);
     EXPECT_EQ(loaded.steps[i].activation, plan.steps[i].activation);
   }
   Engine before(plan), after(loaded);
@@ -204,6 +225,25 @@ TEST(TextOps, BadStepsAreRefused) {
       {"bias type", Op::dynamic_linear,
        [&](Plan& p, Step& s) { constant(p, s, "bias").type = DataType::i32; }, "constant 'bias'"},
       {"per_tensor elsewhere", Op::linear, [](Plan&, Step& s) { s.per_tensor = true; }, "has per_tensor"},
+      {"input gates", Op::lstm, [&](Plan& p, Step& s) { constant(p, s, "weight_ih").shape = {12, 32}; },
+       "constant 'weight_ih'"},
+      {"hidden gates", Op::gru, [](Plan&, Step& s) { s.constants.erase("weight_hh"); },
+       "constant 'weight_hh'"},
+      {"one bias short", Op::lstm, [&](Plan& p, Step& s) { constant(p, s, "bias_hh").shape = {2, 16}; },
+       "constant 'bias_hh'"},
+      {"codes and floats", Op::gru,
+       [&](Plan&, Step& s) { s.constants["weight_ih"] = s.constants.at("weight_hh"); },
+       "constant 'weight_ih'"},
+      {"hidden scale NaN", Op::gru,
+       [&](Plan& p, Step& s) { std::memcpy(constant(p, s, "weight_hh_scale").bytes.data(), &nan, 4); },
+       "finite and > 0"},
+      {"scale of floats", Op::lstm,
+       [](Plan&, Step& s) { s.constants["weight_hh_scale"] = s.constants.at("bias_hh"); },
+       "are for i8 weights"},
+      {"per_tensor of floats", Op::lstm, [](Plan&, Step& s) { s.per_tensor = true; }, "are for i8 weights"},
+      {"direction elsewhere", Op::attention, [](Plan&, Step& s) { s.reverse = true; }, "no direction"},
+      {"a text without steps", Op::lstm, [](Plan& p, Step& s) { s.inputs = p.inputs; },
+       "to be f32 of at least 3"},
       {"curve unknown", Op::relu, [](Plan&, Step& s) { s.activation = static_cast<Activation>(6); },
        "unknown activation"}};
   ASSERT_NO_THROW(small_text_network().verify());

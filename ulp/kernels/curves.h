@@ -1,5 +1,6 @@
-// exp, tanh and gelu in plain arithmetic, written so that loops over them vectorize; without contraction they
-// give the same bits on every instruction set. Functions with internal linkage, see finish.h for why.
+// exp, tanh, sigmoid and gelu in plain arithmetic, written so that loops over them vectorize; without
+// contraction they give the same bits on every instruction set. Functions with internal linkage, see finish.h
+// for why.
 #pragma once
 
 #include "ulp/kernels/finish.h"
@@ -32,6 +33,13 @@ static inline float tanh_curve(float x) {
   const float e = exp_negative(-2.0F * magnitude);
   const float t = (1.0F - e) / (1.0F + e);
   return bits_to_float(float_to_bits(t) | (float_to_bits(x) & 0x80000000U));
+}
+
+/// 1 / (1 + e^-x) with the exponential of a number <= 0 on either side; |error| <= 2^-22.
+static inline float sigmoid_curve(float x) {
+  const float magnitude = bits_to_float(float_to_bits(x) & 0x7fffffffU);
+  const float e = exp_negative(-magnitude);
+  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
 }
 
 /// erf(x / sqrt 2) as x P(x^2) / Q(x^2) on [-5.65, 5.65], where it reaches +-1 to float's precision; a

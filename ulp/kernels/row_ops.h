@@ -21,6 +21,9 @@ struct RowOps {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, float* y,
                      int64_t n);
   RowRange (*range)(const float* x, int64_t n);
+  /// One time step of `n` units of a cell, recurrent_cell.h.
+  void (*lstm_cell)(const float* input_gates, const float* hidden_gates, float* c, float* h, int64_t n);
+  void (*gru_cell)(const float* input_gates, const float* hidden_gates, float* h, int64_t n);
 };
 
 extern const RowOps kRowOpsPortable, kRowOpsAvx2, kRowOpsAvx512;

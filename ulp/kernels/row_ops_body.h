@@ -72,9 +72,31 @@ RowRange range(const float* x, int64_t n) {
   return found;
 }
 
+// Without __restrict these loops would need more checks for overlap than the compiler makes.
+
+void lstm_cell(const float* __restrict x, const float* __restrict r, float* __restrict c, float* __restrict h,
+               int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float in = sigmoid_curve(x[i] + r[i]), forget = sigmoid_curve(x[n + i] + r[n + i]);
+    const float cell = tanh_curve(x[2 * n + i] + r[2 * n + i]);
+    const float out = sigmoid_curve(x[3 * n + i] + r[3 * n + i]);
+    const float next = forget * c[i] + in * cell;
+    c[i] = next;
+    h[i] = out * tanh_curve(next);
+  }
+}
+
+void gru_cell(const float* __restrict x, const float* __restrict r, float* __restrict h, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float reset = sigmoid_curve(x[i] + r[i]), update = sigmoid_curve(x[n + i] + r[n + i]);
+    const float fresh = tanh_curve(x[2 * n + i] + reset * r[2 * n + i]);
+    h[i] = (h[i] - fresh) * update + fresh;
+  }
+}
+
 }  // namespace
 
 extern const RowOps ULP_ROW_OPS;
-const RowOps ULP_ROW_OPS = {curve, layer_norm, range};
+const RowOps ULP_ROW_OPS = {curve, layer_norm, range, lstm_cell, gru_cell};
 
 }  // namespace ulp::kernels

@@ -65,6 +65,9 @@ inline int64_t item_elements(const TensorInfo& tensor) {
   return element_count(tensor, 1) / first_size(tensor, 1);
 }
 
+/// Products of codes in one sum of a dynamic layer: no int32 sum overflows.
+inline constexpr int64_t kMaxDynamicFeatures = int64_t{1} << 16;
+
 /// A copy of an f32 constant, for a runner to keep.
 inline std::vector<float> floats_of(const Constant& constant) {
   std::vector<float> values(constant.bytes.size() / sizeof(float));

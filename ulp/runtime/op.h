@@ -46,7 +46,7 @@ enum class Sharing : uint8_t {
 struct UsedFields {
   bool window = false, groups = false, activation = false, range = false;
   bool heads = false;  ///< heads, scale and causal
-  bool epsilon = false, token = false, per_tensor = false;
+  bool epsilon = false, token = false, per_tensor = false, reverse = false;
 };
 
 inline Sharing share_nothing(const StepView&) {

@@ -6,15 +6,15 @@ namespace ulp::runtime {
 
 extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
     kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp, kSelectOp, kLayerNormOp, kEmbeddingOp,
-    kTokenMaskOp, kAttentionOp, kDynamicLinearOp;
+    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp;
 
 namespace {
 // In the order of the enumerators.
-constexpr std::array kOps = {&kConvOp,      &kLinearOp,    &kAddOp,           &kReluOp,
-                             &kMaxPoolOp,   &kAvgPoolOp,   &kGlobalAvgPoolOp, &kFlattenOp,
-                             &kSoftmaxOp,   &kConcatOp,    &kSliceOp,         &kChannelShuffleOp,
-                             &kConvertOp,   &kSelectOp,    &kLayerNormOp,     &kEmbeddingOp,
-                             &kTokenMaskOp, &kAttentionOp, &kDynamicLinearOp};
+constexpr std::array kOps = {
+    &kConvOp,          &kLinearOp,  &kAddOp,       &kReluOp,      &kMaxPoolOp,   &kAvgPoolOp,
+    &kGlobalAvgPoolOp, &kFlattenOp, &kSoftmaxOp,   &kConcatOp,    &kSliceOp,     &kChannelShuffleOp,
+    &kConvertOp,       &kSelectOp,  &kLayerNormOp, &kEmbeddingOp, &kTokenMaskOp, &kAttentionOp,
+    &kDynamicLinearOp, &kLstmOp,    &kGruOp};
 }  // namespace
 
 const OpDef& op_def(Op op) {

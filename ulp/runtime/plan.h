@@ -64,11 +64,14 @@ enum class Op : uint8_t {
   convert,  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 ->
             // u8
   select,   // x[:, begin]: one index of dimension 1, which falls away
-  layer_norm,     // x; constants: [weight], [bias], over the last axis
-  embedding,      // ids; constants: weight [rows, width] -> [..., width]
-  token_mask,     // ids -> 0, or -infinity where the id is `token`
-  attention,      // q, k, v[, mask]: scaled dot-product attention of `heads` heads
-  dynamic_linear  // x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
+  layer_norm,      // x; constants: [weight], [bias], over the last axis
+  embedding,       // ids; constants: weight [rows, width] -> [..., width]
+  token_mask,      // ids -> 0, or -infinity where the id is `token`
+  attention,       // q, k, v[, mask]: scaled dot-product attention of `heads` heads
+  dynamic_linear,  // x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
+  lstm,  // x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with weight_ih_scale and
+         // weight_hh_scale, [bias_ih, bias_hh]
+  gru    // the same
 };
 ULP_API const char* to_string(Op op);
 
@@ -105,7 +108,8 @@ struct Step {
   bool causal = false;                       ///< attention: query i sees keys 0 to i
   float epsilon = 0.0F;                      ///< layer_norm
   int64_t token = 0;                         ///< token_mask
-  bool per_tensor = false;  ///< dynamic_linear: one quantizer for the whole batch, else one a row
+  bool per_tensor = false;  ///< dynamic_linear, lstm, gru: one quantizer for the whole batch, else one a row
+  bool reverse = false;     ///< lstm, gru: from the last step of time to the first
 };
 
 /// Tensors, steps in order of execution, constants, and which tensors the caller sees.
@@ -120,7 +124,10 @@ struct Step {
 /// Where the input is f32, linear's weight may be codes of 8 or 4 bits with scales, and so may embedding's
 /// table (coded_matrix.h). Ids are i32 or i64 inputs of the plan. layer_norm, embedding, attention and
 /// dynamic_linear compute in f32: q and the result are [N, queries, heads * depth], k and v [N, keys, heads *
-/// depth], the mask, added to the scores, [N, keys].
+/// depth], the mask, added to the scores, [N, keys]. So do lstm and gru, one direction of one layer: x [N,
+/// steps, features] -> [N, steps, hidden], weight_ih [gates * hidden, features], weight_hh [gates * hidden,
+/// hidden], both biases [gates * hidden] in PyTorch's order of gates (i, f, g, o; r, z, n), h and c zero
+/// before the first step; i8 weights are multiplied as in dynamic_linear.
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;

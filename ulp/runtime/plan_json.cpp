@@ -79,6 +79,7 @@ Json step_to_json(const Step& step) {
   if (step.epsilon != 0.0F) json["epsilon"] = step.epsilon;
   if (step.token != 0) json["token"] = step.token;
   if (step.per_tensor) json["per_tensor"] = true;
+  if (step.reverse) json["reverse"] = true;
   if (step.activation != Activation::none) json["activation"] = to_string(step.activation);
   return json;
 }
@@ -218,9 +219,10 @@ Window window_from_json(const Json& json, const std::string& where) {
 
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
-  const Reader reader(json, where,
-                      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation",
-                       "begin", "length", "heads", "scale", "causal", "epsilon", "token", "per_tensor"});
+  const Reader reader(
+      json, where,
+      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation", "begin", "length",
+       "heads", "scale", "causal", "epsilon", "token", "per_tensor", "reverse"});
   Step step;
   step.name = reader.text("name");
   const std::string word = reader.text("op");
@@ -248,6 +250,7 @@ Step step_from_json(const Json& json, size_t index) {
   if (const Json* per_tensor = reader.optional("per_tensor")) {
     step.per_tensor = reader.flag("per_tensor", *per_tensor);
   }
+  if (const Json* reverse = reader.optional("reverse")) step.reverse = reader.flag("reverse", *reverse);
   return step;
 }
 

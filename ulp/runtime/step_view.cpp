@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulp/runtime/kernel_args.h"
+
 namespace ulp::runtime {
 
 std::string shape_text(std::span<const int64_t> shape) {
@@ -43,6 +45,15 @@ void StepView::expect_constant(const char* role, DataType type, std::span<const 
   if (found->type != type || !std::ranges::equal(found->shape, shape)) {
     fail("expected constant '", role, "' to be ", to_string(type), " ", shape_text(shape), ", got ",
          to_string(found->type), " ", shape_text(found->shape));
+  }
+}
+
+void StepView::expect_scales(const char* role, std::span<const int64_t> shape) const {
+  expect_constant(role, DataType::f32, shape);
+  for (const float scale : floats_of(*constant(role))) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      fail("expected '", role, "' to be finite and > 0, got ", scale);
+    }
   }
 }
 

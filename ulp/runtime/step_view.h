@@ -49,6 +49,8 @@ class StepView {
   void expect_activation_type(const TensorInfo& tensor) const;
   void expect_image(const char* what, const TensorInfo& tensor) const;
   void expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const;
+  /// f32 of this shape, every number finite and > 0.
+  void expect_scales(const char* role, std::span<const int64_t> shape) const;
   /// Output of the input's type, scale and zero point.
   void expect_same_numbers(const TensorInfo& input) const;
   /// Input i of the output's type and layout; u8 with a scale of its own that is not too far from the

@@ -78,6 +78,7 @@ void check_fields(const StepView& view, const OpDef& def) {
   if (!def.uses.epsilon && step.epsilon != 0.0F) view.fail("has an epsilon, but the op uses none");
   if (!def.uses.token && step.token != 0) view.fail("has a token, but the op uses none");
   if (!def.uses.per_tensor && step.per_tensor) view.fail("has per_tensor, but the op uses none");
+  if (!def.uses.reverse && step.reverse) view.fail("is reverse, but the op has no direction");
   if (!std::isfinite(step.scale) || !(step.epsilon >= 0.0F) || !std::isfinite(step.epsilon)) {
     view.fail("expected a finite scale and a finite epsilon >= 0, got ", step.scale, " and ", step.epsilon);
   }
@@ -108,7 +109,7 @@ void check_index(const Plan& plan, const StepView& view, int32_t index) {
 /// All of a step that does not depend on its output tensor or on the order of the plan.
 void check_operands(const Plan& plan, const StepView& view) {
   const Step& step = view.step();
-  if (step.op > Op::dynamic_linear) problem("step '", step.name, "': unknown op");
+  if (step.op > Op::gru) problem("step '", step.name, "': unknown op");
   const OpDef& def = op_def(step.op);
   if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
     view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
