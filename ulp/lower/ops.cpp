@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 40> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 46> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -46,7 +46,13 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 40> kTable = {{
     {"aten::ne", lower_part_of_attention},
     {"aten::unsqueeze", lower_part_of_attention},
     {"aten::expand", lower_part_of_attention},
+    {"aten::lstm", lower_recurrent},
+    {"aten::gru", lower_recurrent},
+    {"aten::zeros", lower_zeros},
+    {"aten::zeros_like", lower_zeros},
     {"ulp::linear_dynamic", lower_linear_dynamic},
+    {"ulp::lstm_dynamic", lower_recurrent},
+    {"ulp::gru_dynamic", lower_recurrent},
     {"ulp::dequantize_weight", lower_coded_weight},
     {"ulp::quantize", lower_quantize},
     {"ulp::dequantize", lower_dequantize},

@@ -37,6 +37,13 @@ void lower_select(Builder& builder, const Group& group);
 void lower_attention(Builder& builder, const Group& group);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
+/// aten::lstm, aten::gru and their dynamic forms.
+void lower_recurrent(Builder& builder, const Group& group);
+/// A node beside a recurrent layer that lower_recurrent takes care of: it cuts out a last state or swaps time
+/// and batch.
+bool belongs_to_recurrent(const graph::Graph& graph, const graph::Node& node);
+/// The first state of recurrent layers.
+void lower_zeros(Builder& builder, const Group& group);
 void lower_linear_dynamic(Builder& builder, const Group& group);
 /// Read by the layer it belongs to.
 void lower_coded_weight(Builder& builder, const Group& group);

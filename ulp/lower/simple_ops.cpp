@@ -160,6 +160,7 @@ void lower_mean(Builder& builder, const Group& group) {
 
 void lower_reshape(Builder& builder, const Group& group) {
   const Node& node = *group.root;
+  if (belongs_to_recurrent(builder.graph(), node)) return;
   const Value* x = value_arg(node, "self");
   if (!is_flatten(node)) {
     if (feeds_attention(builder.graph(), node.output())) return;

@@ -67,6 +67,7 @@ void lower_layer_norm(Builder& builder, const Group& group) {
 
 void lower_select(Builder& builder, const Group& group) {
   const Node& node = *group.root;
+  if (belongs_to_recurrent(builder.graph(), node)) return;
   const Value* x = value_arg(node, "self");
   const std::vector<int64_t> shape = shape_of(node, *x);
   const int64_t rank = static_cast<int64_t>(shape.size()), dim = int_arg(node, "dim");
