@@ -42,14 +42,15 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
     if (std::ranges::any_of(how.ops, is_op)) layers.push_back(node.get());
   }
   for (Node* layer : layers) {
+    const std::string name = describe(*layer);  // rewriting takes the op away that it follows from
     const std::string why =
         is_skipped(*layer, how.skip_modules) ? "skipped by name" : how.refusal(*graph, *layer);
     if (!why.empty()) {
-      result.near_misses.push_back(describe(*layer) + " stays in float: " + why);
+      result.near_misses.push_back(name + " stays in float: " + why);
       continue;
     }
     how.rewrite(*graph, layer);
-    result.changes.push_back(describe(*layer) + " " + how.done);
+    result.changes.push_back(name + " " + how.done);
   }
   if (result.changes.empty()) {
     fail(how.where, "expected at least one ", how.wanted, " with a stored weight, got none",

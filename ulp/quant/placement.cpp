@@ -281,6 +281,7 @@ class Placer {
       refuse(*node, keeps_parameters(*node) || moves_channels(*node) || cats_.contains(node.get())
                         ? "no quantized op reads its result"
                     : is_activation(*node) ? "it follows no quantized op"
+                    : is_recurrent(*node)  ? "recurrent layers are quantized dynamically only"
                                            : "it has no quantized form");
     }
   }
@@ -310,7 +311,12 @@ std::string Chain::describe() const {
 }
 
 std::string describe(const Node& node) {
-  return has_weight(node) && !node.scope.empty() ? node.scope : node.name();
+  const bool layer = has_weight(node) || is_recurrent(node);
+  return layer && !node.scope.empty() ? node.scope : node.name();
+}
+
+bool is_recurrent(const Node& node) {
+  return node.is("aten::lstm") || node.is("aten::gru");
 }
 
 OpName op_name(const Node& node) {

@@ -39,6 +39,8 @@ ULP_API Placement place(const graph::Graph& graph, const Recipe& recipe);
 OpName op_name(const graph::Node& node);
 /// The op whose result a quantized value is: of a chain the first.
 const graph::Node& producer_of(const graph::Value& value, const Placement& placement);
+/// aten::lstm or aten::gru.
+bool is_recurrent(const graph::Node& node);
 /// A layer's op: one with a weight.
 bool has_weight(const graph::Node& node);
 

@@ -1,0 +1,231 @@
+// LSTM and GRU: the engine against LibTorch.
+#include <gtest/gtest.h>
+
+#include "support.h"
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/models/lstm.h"
+#include "ulp/quant/dynamic.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+namespace {
+
+/// Every step of time adds the roundings of its products and curves to those before it; 2^-22 each at most.
+double bound(int64_t steps, int64_t layers = 1) {
+  return static_cast<double>(16 + steps * layers) * 0x1p-21;
+}
+
+void expect_engine_gives(const std::shared_ptr<graph::GraphModule>& module, const at::Tensor& input,
+                         double limit) {
+  const torch::NoGradGuard no_grad;
+  const runtime::Plan plan = lower(*module);
+  const std::vector<at::Tensor> expected = module->forward_all({input});
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const int threads : {1, 2}) {
+      runtime::Engine engine(plan, {.threads = threads, .isa = kernels::to_string(isa)});
+      const std::vector<at::Tensor> got = run_engine_all(engine, {input});
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_LE(relative_error(got[i], expected[i]), limit) << kernels::to_string(isa) << " result " << i;
+      }
+    }
+  }
+}
+
+/// A layer of either kind with what is read of its results.
+template <typename Layer>
+std::shared_ptr<graph::GraphModule> captured_layer(
+    Layer layer, std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> read, const at::Tensor& x) {
+  auto net = std::make_shared<Net>();
+  net->add("layer", layer);
+  net->body = [=](const at::Tensor& input) mutable {
+    if constexpr (std::is_same_v<Layer, torch::nn::LSTM>) {
+      const auto [y, states] = layer->forward(input);
+      return read(y, std::get<0>(states));
+    } else {
+      const auto [y, states] = layer->forward(input);
+      return read(y, states);
+    }
+  };
+  return captured(net, x);
+}
+
+at::Tensor sequence(const at::Tensor& y, const at::Tensor&) {
+  return y;
+}
+
+TEST(Recurrent, LayersInTheEngineAreLibTorchsWithinRounding) {
+  torch::manual_seed(1);
+  const at::Tensor x = torch::randn({5, 11, 9});
+  for (const bool bidirectional : {false, true}) {
+    for (const int64_t layers : {1, 2}) {
+      for (const bool bias : {true, false}) {
+        const auto lstm = torch::nn::LSTM(torch::nn::LSTMOptions(9, 20)
+                                              .num_layers(layers)
+                                              .bias(bias)
+                                              .batch_first(true)
+                                              .dropout(layers > 1 ? 0.4 : 0)
+                                              .bidirectional(bidirectional));
+        const auto gru = torch::nn::GRU(
+            torch::nn::GRUOptions(9, 20).num_layers(layers).bias(bias).batch_first(true).bidirectional(
+                bidirectional));
+        expect_engine_gives(captured_layer(lstm, sequence, x), x, bound(11, layers));
+        expect_engine_gives(captured_layer(gru, sequence, x), x, bound(11, layers));
+      }
+    }
+  }
+}
+
+TEST(Recurrent, LastStatesAreCutOutOfTheSequences) {
+  torch::manual_seed(2);
+  const at::Tensor x = torch::randn({3, 6, 4});
+  const auto both =
+      torch::nn::LSTM(torch::nn::LSTMOptions(4, 7).num_layers(2).batch_first(true).bidirectional(true));
+  const auto ends = [](const at::Tensor&, const at::Tensor& h) { return torch::cat({h[-2], h[-1]}, 1); };
+  expect_engine_gives(captured_layer(both, ends, x), x, bound(6, 2));
+  const auto one = torch::nn::GRU(torch::nn::GRUOptions(4, 7).batch_first(true));
+  const auto squeezed = [](const at::Tensor&, const at::Tensor& h) { return h.squeeze(0); };
+  expect_engine_gives(captured_layer(one, squeezed, x), x, bound(6));
+  const auto last = [](const at::Tensor& y, const at::Tensor&) { return y.select(1, -1); };
+  expect_engine_gives(captured_layer(one, last, x), x, bound(6));
+}
+
+/// A time-major layer around which a model swaps time and batch.
+std::shared_ptr<graph::GraphModule> time_major(std::function<at::Tensor(const at::Tensor&)> behind,
+                                               const at::Tensor& x) {
+  auto net = std::make_shared<Net>();
+  auto layer = net->add("layer", torch::nn::GRU(torch::nn::GRUOptions(4, 7).num_layers(2)));
+  net->body = [=](const at::Tensor& input) mutable {
+    return behind(std::get<0>(layer->forward(input.transpose(0, 1))));
+  };
+  return captured(net, x);
+}
+
+TEST(Recurrent, TimeFirstNeedsNoTransposition) {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({3, 6, 4});
+  const auto back = time_major([](const at::Tensor& y) { return y.permute({1, 0, 2}); }, x);
+  EXPECT_EQ(lower(*back).steps.size(), 2U);
+  expect_engine_gives(back, x, bound(6, 2));
+  expect_engine_gives(time_major([](const at::Tensor& y) { return y[-1]; }, x), x, bound(6, 2));
+  EXPECT_THROW(lower(*time_major([](const at::Tensor& y) { return y.sum(0); }, x)), Error);
+}
+
+TEST(Recurrent, StepsAreNamedLikeTheLayersAndFilesKeepTheDirection) {
+  const at::Tensor x = torch::randn({2, 5, 3});
+  const auto layer =
+      torch::nn::GRU(torch::nn::GRUOptions(3, 4).num_layers(2).batch_first(true).bidirectional(true));
+  const runtime::Plan plan = lower(*captured_layer(layer, sequence, x));
+  ASSERT_EQ(plan.steps.size(), 6U) << listing(plan);
+  EXPECT_EQ(plan.steps[0].name, "layer.l0");
+  EXPECT_EQ(plan.steps[4].name, "layer.l1_reverse");
+  EXPECT_TRUE(plan.steps[4].reverse && !plan.steps[3].reverse);
+  EXPECT_TRUE(plan.constants.contains("layer.weight_hh_l1_reverse"));
+}
+
+TEST(Recurrent, TheLanguageModelLowers) {
+  torch::manual_seed(3);
+  const auto model =
+      models::make_lstm({.vocab_size = 40, .embedding = 12, .hidden = 24, .layers = 2, .dropout = 0.5});
+  const at::Tensor tokens = torch::randint(0, 40, {6, 15});
+  expect_engine_gives(captured(model, tokens), tokens, bound(15, 2));
+}
+
+TEST(Recurrent, DynamicLayersGiveTheGraphsBits) {
+  torch::manual_seed(5);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::randn({5, 11, 9});
+  const auto lstm =
+      torch::nn::LSTM(torch::nn::LSTMOptions(9, 20).num_layers(2).batch_first(true).bidirectional(true));
+  const auto gru = torch::nn::GRU(torch::nn::GRUOptions(9, 20).num_layers(2).batch_first(true).bias(false));
+  for (const auto& module : {captured_layer(lstm, sequence, x), captured_layer(gru, sequence, x)}) {
+    for (const bool per_tensor : {false, true}) {
+      const auto quantized = quant::quantize_dynamic(module, {.per_tensor = per_tensor});
+      const runtime::Plan plan = lower(*quantized);
+      const at::Tensor expected = quantized->forward(x);
+      for (const kernels::Isa isa : kernels::available_isas()) {
+        runtime::Engine engine(plan, {.threads = 2, .isa = kernels::to_string(isa)});
+        EXPECT_TRUE(run_engine(engine, x).equal(expected)) << kernels::to_string(isa) << " " << per_tensor;
+      }
+    }
+  }
+}
+
+TEST(Recurrent, TheDynamicLanguageModelGivesTheGraphsBits) {
+  torch::manual_seed(6);
+  const torch::NoGradGuard no_grad;
+  const auto model = models::make_lstm({.vocab_size = 40, .embedding = 12, .hidden = 24, .layers = 2});
+  const at::Tensor tokens = torch::randint(0, 40, {6, 15});
+  const auto quantized = quant::quantize_dynamic(captured(model, tokens));
+  const runtime::Plan plan = lower(*quantized);
+  runtime::Engine engine(plan);
+  EXPECT_TRUE(run_engine(engine, tokens).equal(quantized->forward(tokens))) << listing(plan);
+}
+
+TEST(Recurrent, StaticallyQuantizedModelsKeepTheLayerInFloat) {
+  torch::manual_seed(7);
+  const torch::NoGradGuard no_grad;
+  const auto model = models::make_lstm({.vocab_size = 40, .embedding = 16, .hidden = 32});
+  const at::Tensor tokens = torch::randint(0, 40, {8, 10});
+  const auto module = captured(model, tokens);
+  const auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  prepared->forward(tokens);
+  const auto quantized = quant::convert(prepared);
+  const runtime::Plan plan = lower(*quantized);
+  runtime::Engine engine(plan);
+  const at::Tensor got = run_engine(engine, tokens), exact = module->forward(tokens);
+  EXPECT_LE(relative_error(got, exact), 0.05);
+  EXPECT_GT(relative_error(got, exact), 0) << "its head is quantized: " << listing(plan);
+}
+
+/// The error of lowering a layer.
+template <typename Layer>
+std::string refusal(Layer layer,
+                    std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> read = sequence) {
+  try {
+    lower(*captured_layer(layer, read, torch::randn({3, 5, 4})));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(Recurrent, FormsThatTheEngineHasNotAreNamed) {
+  const torch::NoGradGuard no_grad;
+  using torch::nn::LSTM;
+  using torch::nn::LSTMOptions;
+  const LSTM plain(LSTMOptions(4, 6).batch_first(true));
+  const std::string projected = refusal(LSTM(LSTMOptions(4, 6).batch_first(true).proj_size(3)));
+  expect_part(projected, "aten::lstm.input 'lstm' in layer: expected 4 weights and biases, got 5");
+  expect_part(refusal(plain, [](const at::Tensor&, const at::Tensor& h) { return h.transpose(0, 1); }),
+              "expected its last states to be read one by one, as h_n[i]");
+  auto net = std::make_shared<Net>();
+  auto layer = net->add("layer", plain);
+  net->body = [=](const at::Tensor& x) mutable { return std::get<1>(std::get<1>(layer->forward(x)))[0]; };
+  const auto error_of = [](const std::shared_ptr<graph::GraphModule>& module) -> std::string {
+    try {
+      lower(*module);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  expect_part(error_of(captured(net, torch::randn({3, 5, 4}))), "the last cell states (c_n)");
+  const auto started = captured_layer(plain, sequence, torch::randn({3, 5, 4}));
+  graph::Graph& graph = started->graph();
+  graph.set_attribute("start", {graph::Attribute::Kind::parameter, torch::ones({1, 3, 6})});
+  for (const auto& node : graph.nodes()) {
+    if (node->is("aten::zeros")) graph.replace_uses(node->output(), graph.attribute("start"));
+  }
+  expect_part(error_of(started), "an initial state of zeros");
+}
+
+}  // namespace
+}  // namespace ulp::test
