@@ -134,6 +134,24 @@ TEST(Recurrent, TheLanguageModelLowers) {
   expect_engine_gives(captured(model, tokens), tokens, bound(15, 2));
 }
 
+TEST(Recurrent, TheClassifierLowersWithAndWithoutPadding) {
+  torch::manual_seed(8);
+  at::Tensor tokens = torch::randint(1, 30, {6, 9});
+  tokens[1].narrow(0, 4, 5).zero_();
+  tokens[2].zero_();
+  for (const int64_t padding : {-1, 0}) {
+    const auto model = models::make_lstm(
+        {.vocab_size = 30, .embedding = 8, .hidden = 16, .num_classes = 3, .padding_token = padding});
+    const auto module = captured(model, tokens);
+    expect_engine_gives(module, tokens, bound(9));
+    EXPECT_EQ(lower(*module).steps.size(), 4U) << "embedding, lstm, token_mean, head";
+    const auto quantized = quant::quantize_dynamic(module);
+    runtime::Engine engine(lower(*quantized));
+    const torch::NoGradGuard no_grad;
+    EXPECT_LE(relative_error(run_engine(engine, tokens), module->forward(tokens)), 0.1);
+  }
+}
+
 TEST(Recurrent, DynamicLayersGiveTheGraphsBits) {
   torch::manual_seed(5);
   const torch::NoGradGuard no_grad;

@@ -218,6 +218,19 @@ void select(const Step& step, const View& x, const View& y, int64_t batch) {
   }
 }
 
+void token_mean(const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
+  const int64_t steps = x[0].info.shape[1], width = x[0].info.shape[2];
+  for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
+    double sum = 0, count = 0;
+    for (int64_t t = i / width * steps; t < (i / width + 1) * steps; ++t) {
+      if (x.size() == 2 && id_at(x[1], t) == step.token) continue;
+      sum += x[0].get(t * width + i % width);
+      ++count;
+    }
+    y.set(i, static_cast<float>(sum / std::max(1.0, count)));
+  }
+}
+
 void layer_norm(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
   const int64_t n = x.info.shape.back();
   for (int64_t row = 0; row < element_count(x.info, batch); row += n) {
@@ -365,6 +378,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
         y.set(i, id_at(x[0], i) == step.token ? -std::numeric_limits<float>::infinity() : 0.0F);
       }
       return;
+    case Op::token_mean:
+      return token_mean(step, x, y, batch);
     case Op::attention:
       return attention(step, x, y, batch);
     case Op::dynamic_linear:

@@ -73,6 +73,39 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
   }
 }
 
+TEST(TextOps, MeansOverStepsMatchPlainLoops) {
+  for (const DataType type : {DataType::i32, DataType::i64}) {
+    Builder b(Numbers::f32);
+    const int32_t ids = b.input({kBatch, 2}, type), x = b.input({kBatch, 2, 7}),
+                  all = b.input({kBatch, 5, 3});
+    // Two ids below 5: some texts hold nothing but the token.
+    b.output(b.text({.op = Op::token_mean, .inputs = {x, ids}, .token = 1}));
+    b.output(b.text({.op = Op::token_mean, .inputs = {all}}));
+    for (const int64_t batch : {1, 40}) expect_close(b.plan, batch, {.threads = 2}, kFloat);
+  }
+}
+
+TEST(TextOps, BadMeansOverStepsAreRefused) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 5, 3}), ids = b.input({kBatch, 4}, DataType::i64),
+                flat = b.input({kBatch, 5});
+  const auto message = [&](const Step& step) -> std::string {
+    try {
+      static_cast<void>(b.plan.output_shape(step));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto expect = [&](const Step& step, const char* part) {
+    EXPECT_NE(message(step).find(part), std::string::npos) << message(step);
+  };
+  expect({.op = Op::token_mean, .inputs = {x, ids}}, "expected ids [batch, 5], got [batch, 4]");
+  expect({.op = Op::token_mean, .inputs = {x, flat}}, "expected ids of type i32 or i64");
+  expect({.op = Op::token_mean, .inputs = {flat}}, "of at least 3 dimensions");
+  expect({.op = Op::token_mean, .inputs = {x}, .token = 2}, "a token is for ids");
+}
+
 TEST(TextOps, RecurrentLayersMatchPlainLoops) {
   for (const kernels::Isa isa : kernels::available_isas()) {
     const EngineOptions options{.threads = 2, .isa = kernels::to_string(isa)};

@@ -13,6 +13,7 @@
 #include "ulp/lower/fuse_report.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/shapes.h"
+#include "ulp/lower/token_mean.h"
 
 namespace ulp {
 namespace lowering {
@@ -165,6 +166,7 @@ runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
   report_pass(graph::canonicalize(graph), options);
   report_pass(graph::strip_training(graph), options);
   report_pass(graph::fold_batch_norm(graph), options);
+  report_pass(fuse_token_mean(graph), options);
   fold_constants(graph);
   graph.remove_dead(true);
   complete_shapes(graph);

@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 46> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 47> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -50,6 +50,7 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 46> kTable = {{
     {"aten::gru", lower_recurrent},
     {"aten::zeros", lower_zeros},
     {"aten::zeros_like", lower_zeros},
+    {"ulp::token_mean", lower_token_mean},
     {"ulp::linear_dynamic", lower_linear_dynamic},
     {"ulp::lstm_dynamic", lower_recurrent},
     {"ulp::gru_dynamic", lower_recurrent},

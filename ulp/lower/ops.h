@@ -44,6 +44,8 @@ void lower_recurrent(Builder& builder, const Group& group);
 bool belongs_to_recurrent(const graph::Graph& graph, const graph::Node& node);
 /// The first state of recurrent layers.
 void lower_zeros(Builder& builder, const Group& group);
+/// ulp::token_mean, and aten::mean over dimension 1 of three.
+void lower_token_mean(Builder& builder, const Group& group);
 void lower_linear_dynamic(Builder& builder, const Group& group);
 /// Read by the layer it belongs to.
 void lower_coded_weight(Builder& builder, const Group& group);

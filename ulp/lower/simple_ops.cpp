@@ -137,8 +137,12 @@ void lower_mean(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   if (!has_arg(node, "dim"))
     unsupported(node, "expected the mean over H and W, got the mean over everything");
-  const Value* x = image_arg(node);
   std::vector<int64_t> dims = ints_arg(node, "dim");
+  const bool over_steps = dims == std::vector<int64_t>{1} || dims == std::vector<int64_t>{-2};
+  if (shape_of(node, *value_arg(node, "self")).size() == 3 && over_steps && !bool_arg(node, "keepdim")) {
+    return lower_token_mean(builder, group);
+  }
+  const Value* x = image_arg(node);
   for (int64_t& dim : dims) dim += dim < 0 ? 4 : 0;
   std::ranges::sort(dims);
   if (dims != std::vector<int64_t>{2, 3}) unsupported(node, "expected the mean over dimensions 2 and 3");

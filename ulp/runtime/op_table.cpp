@@ -6,7 +6,7 @@ namespace ulp::runtime {
 
 extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
     kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp, kSelectOp, kLayerNormOp, kEmbeddingOp,
-    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp;
+    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp, kTokenMeanOp;
 
 namespace {
 // In the order of the enumerators.
@@ -14,7 +14,7 @@ constexpr std::array kOps = {
     &kConvOp,          &kLinearOp,  &kAddOp,       &kReluOp,      &kMaxPoolOp,   &kAvgPoolOp,
     &kGlobalAvgPoolOp, &kFlattenOp, &kSoftmaxOp,   &kConcatOp,    &kSliceOp,     &kChannelShuffleOp,
     &kConvertOp,       &kSelectOp,  &kLayerNormOp, &kEmbeddingOp, &kTokenMaskOp, &kAttentionOp,
-    &kDynamicLinearOp, &kLstmOp,    &kGruOp};
+    &kDynamicLinearOp, &kLstmOp,    &kGruOp,       &kTokenMeanOp};
 }  // namespace
 
 const OpDef& op_def(Op op) {

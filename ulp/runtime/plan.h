@@ -71,7 +71,8 @@ enum class Op : uint8_t {
   dynamic_linear,  // x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
   lstm,  // x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with weight_ih_scale and
          // weight_hh_scale, [bias_ih, bias_hh]
-  gru    // the same
+  gru,   // the same
+  token_mean  // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
 };
 ULP_API const char* to_string(Op op);
 
@@ -107,7 +108,7 @@ struct Step {
   float scale = 1.0F;                        ///< attention: of the products of queries and keys
   bool causal = false;                       ///< attention: query i sees keys 0 to i
   float epsilon = 0.0F;                      ///< layer_norm
-  int64_t token = 0;                         ///< token_mask
+  int64_t token = 0;                         ///< token_mask, token_mean
   bool per_tensor = false;  ///< dynamic_linear, lstm, gru: one quantizer for the whole batch, else one a row
   bool reverse = false;     ///< lstm, gru: from the last step of time to the first
 };
@@ -128,6 +129,7 @@ struct Step {
 /// steps, features] -> [N, steps, hidden], weight_ih [gates * hidden, features], weight_hh [gates * hidden,
 /// hidden], both biases [gates * hidden] in PyTorch's order of gates (i, f, g, o; r, z, n), h and c zero
 /// before the first step; i8 weights are multiplied as in dynamic_linear.
+/// token_mean: x f32 [N, steps, features], ids [N, steps] -> [N, features], zeros where every id is `token`.
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;
   std::vector<Step> steps;

@@ -96,10 +96,11 @@ void StepView::expect_plain_f32_output() const {
   }
 }
 
-void StepView::expect_ids() const {
-  if ((input().type != DataType::i32 && input().type != DataType::i64) || input().layout != Layout::plain) {
-    fail("expected ids of type i32 or i64 and layout plain, got ", to_string(input().type), " ",
-         to_string(input().layout));
+void StepView::expect_ids(size_t i) const {
+  const TensorInfo& ids = input(i);
+  if ((ids.type != DataType::i32 && ids.type != DataType::i64) || ids.layout != Layout::plain) {
+    fail("expected ids of type i32 or i64 and layout plain, got ", to_string(ids.type), " ",
+         to_string(ids.layout));
   }
 }
 

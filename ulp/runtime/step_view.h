@@ -62,8 +62,8 @@ class StepView {
   void expect_plain_f32(size_t i, size_t rank) const;
   /// An f32 output of layout plain.
   void expect_plain_f32_output() const;
-  /// The input's ids: i32 or i64 of layout plain.
-  void expect_ids() const;
+  /// Input i holds ids: i32 or i64 of layout plain.
+  void expect_ids(size_t i = 0) const;
   /// Output of the input's layout.
   void expect_same_layout(const TensorInfo& input) const;
 

@@ -109,7 +109,7 @@ void check_index(const Plan& plan, const StepView& view, int32_t index) {
 /// All of a step that does not depend on its output tensor or on the order of the plan.
 void check_operands(const Plan& plan, const StepView& view) {
   const Step& step = view.step();
-  if (step.op > Op::gru) problem("step '", step.name, "': unknown op");
+  if (step.op > Op::token_mean) problem("step '", step.name, "': unknown op");
   const OpDef& def = op_def(step.op);
   if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
     view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
