@@ -1,5 +1,6 @@
-// BERT-base's stack of layers on texts of 128 tokens: LibTorch in fp32 against engines in fp32 and with
-// dynamic int8 layers, on the same cores and in the same run.
+// BERT-base's stack of layers on texts of 128 tokens, and an LSTM of 2 layers of 512 that predicts their
+// bytes: LibTorch in fp32 against engines in fp32 and with dynamic int8 layers, on the same cores and in the
+// same run.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -8,6 +9,7 @@
 #include "ulp/graph/capture.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/lstm.h"
 #include "ulp/quant/dynamic.h"
 #include "ulp/runtime/engine.h"
 #include "ulp/runtime/thread_pool.h"
@@ -16,22 +18,37 @@ namespace {
 
 constexpr int64_t kLength = 128;
 
-const std::shared_ptr<ulp::models::TextModel>& model() {
-  static const auto made = [] {
+/// A network with what engines are made from, each built on first use.
+struct Network {
+  int64_t vocabulary;
+  std::shared_ptr<ulp::models::TextModel> model;
+  std::shared_ptr<ulp::graph::GraphModule> captured;
+  ulp::runtime::Plan f32, int8;
+
+  Network(int64_t words, const std::shared_ptr<ulp::models::TextModel>& made)
+      : vocabulary(words), model(made) {
+    const torch::NoGradGuard no_grad;
+    model->eval();
+    captured = ulp::capture(model, {tokens(2)});
+    captured->eval();
+    f32 = ulp::lower(*captured);
+    int8 = ulp::lower(*ulp::quant::quantize_dynamic(captured));
+  }
+  at::Tensor tokens(int64_t batch) const { return torch::randint(0, vocabulary, {batch, kLength}); }
+};
+
+const Network& bert() {
+  static const Network made = [] {
     torch::manual_seed(1);
-    auto bert = ulp::models::make_bert(ulp::models::BertConfig::base());
-    bert->eval();
-    return bert;
+    return Network(30000, ulp::models::make_bert(ulp::models::BertConfig::base()));
   }();
   return made;
 }
 
-const std::shared_ptr<ulp::graph::GraphModule>& captured() {
-  static const auto made = [] {
-    const torch::NoGradGuard no_grad;
-    auto graph = ulp::capture(model(), {torch::randint(0, 30000, {2, kLength})});
-    graph->eval();
-    return graph;
+const Network& lstm() {
+  static const Network made = [] {
+    torch::manual_seed(1);
+    return Network(256, ulp::models::make_lstm({.embedding = 128, .hidden = 512, .layers = 2}));
   }();
   return made;
 }
@@ -41,19 +58,20 @@ int threads(const benchmark::State& state) {
   return state.range(1) > 0 ? static_cast<int>(state.range(1)) : ulp::runtime::usable_cores();
 }
 
-void libtorch_f32(benchmark::State& state) {
+void libtorch(benchmark::State& state, const Network& network) {
   const torch::NoGradGuard no_grad;
   at::set_num_threads(threads(state));
-  const at::Tensor tokens = torch::randint(0, 30000, {state.range(0), kLength});
-  model()->forward(tokens);
-  for (auto _ : state) benchmark::DoNotOptimize(model()->forward(tokens));
+  const at::Tensor tokens = network.tokens(state.range(0));
+  network.model->forward(tokens);
+  for (auto _ : state) benchmark::DoNotOptimize(network.model->forward(tokens));
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-void run_engine(benchmark::State& state, const ulp::runtime::Plan& plan) {
+void run_engine(benchmark::State& state, const Network& network, const ulp::runtime::Plan& plan) {
   ulp::runtime::Engine engine(plan, {.threads = threads(state)});
-  const at::Tensor tokens = torch::randint(0, 30000, {state.range(0), kLength});
-  const at::Tensor logits = torch::empty({state.range(0), 2});
+  const at::Tensor tokens = network.tokens(state.range(0));
+  const ulp::runtime::TensorInfo& info = engine.outputs()[0];
+  const at::Tensor logits = torch::empty({ulp::runtime::element_count(info, state.range(0))});
   const void* in[] = {tokens.const_data_ptr()};
   void* out[] = {logits.mutable_data_ptr()};
   engine.run(state.range(0), in, out);
@@ -65,14 +83,23 @@ void run_engine(benchmark::State& state, const ulp::runtime::Plan& plan) {
   for (const auto& [kernel, seconds] : by_kernel) state.counters[kernel + "_ms"] = seconds * 1e3;
 }
 
-void engine_f32(benchmark::State& state) {
-  static const ulp::runtime::Plan plan = ulp::lower(*captured());
-  run_engine(state, plan);
+void libtorch_f32(benchmark::State& state) {
+  libtorch(state, bert());
 }
-
+void engine_f32(benchmark::State& state) {
+  run_engine(state, bert(), bert().f32);
+}
 void engine_dynamic_int8(benchmark::State& state) {
-  static const ulp::runtime::Plan plan = ulp::lower(*ulp::quant::quantize_dynamic(captured()));
-  run_engine(state, plan);
+  run_engine(state, bert(), bert().int8);
+}
+void lstm_libtorch_f32(benchmark::State& state) {
+  libtorch(state, lstm());
+}
+void lstm_engine_f32(benchmark::State& state) {
+  run_engine(state, lstm(), lstm().f32);
+}
+void lstm_engine_dynamic_int8(benchmark::State& state) {
+  run_engine(state, lstm(), lstm().int8);
 }
 
 // With one thread the CPU column counts all the work, whatever else the machine does.
@@ -83,6 +110,9 @@ void cases(benchmark::internal::Benchmark* bench) {
 BENCHMARK(libtorch_f32)->Apply(cases);
 BENCHMARK(engine_f32)->Apply(cases);
 BENCHMARK(engine_dynamic_int8)->Apply(cases);
+BENCHMARK(lstm_libtorch_f32)->Apply(cases);
+BENCHMARK(lstm_engine_f32)->Apply(cases);
+BENCHMARK(lstm_engine_dynamic_int8)->Apply(cases);
 
 }  // namespace
 
