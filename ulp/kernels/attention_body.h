@@ -3,6 +3,7 @@
 // bytes of a vector and the vectors of a tile; everything here has internal linkage.
 #include "ulp/kernels/attention_head.h"
 #include "ulp/kernels/curves.h"
+#include "ulp/kernels/prefetch.h"
 
 namespace ulp::kernels {
 namespace {
@@ -99,6 +100,57 @@ float soften(float* scores, const float* mask, float scale, int64_t n) {
   return sum;
 }
 
+typedef int32_t Places __attribute__((vector_size(ULP_VECTOR_BYTES)));
+
+/// The lanes that interleave one half of two vectors: a0 b0 a1 b1 ...
+template <bool kHigh>
+inline __attribute__((always_inline)) Places interleaved() {
+  Places places{};
+#pragma GCC unroll 16
+  for (int l = 0; l < kVector; ++l) {
+    places[l] = static_cast<int32_t>(l / 2 + (kHigh ? kVector / 2 : 0) + (l % 2) * kVector);
+  }
+  return places;
+}
+
+/// rows[i][l] -> rows[l][i]: each round interleaves row i with row i + half, a rotation of the bits of the
+/// place (row, lane) by one.
+inline __attribute__((always_inline)) void transpose(Vector (&rows)[kVector]) {
+  const Places low = interleaved<false>(), high = interleaved<true>();
+#pragma GCC unroll 4
+  for (int64_t round = 1; round < kVector; round *= 2) {
+    Vector mixed[kVector];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVector / 2; ++i) {
+      mixed[2 * i] = __builtin_shuffle(rows[i], rows[i + kVector / 2], low);
+      mixed[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kVector / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kVector; ++i) rows[i] = mixed[i];
+  }
+}
+
+/// to[d][i] = rows[i][d], zeros from `count` to kRowPad; `step` from row to row of `to`.
+void transpose_keys(const float* rows, int64_t stride, int64_t depth, int64_t count, float* to,
+                    int64_t step) {
+  static_assert(kRowPad % kVector == 0);
+  int64_t d = 0;
+  for (; count == kRowPad && d + kVector <= depth; d += kVector) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kRowPad; i += kVector) {
+      Vector block[kVector];
+#pragma GCC unroll 16
+      for (int l = 0; l < kVector; ++l) block[l] = vector_at(rows + (i + l) * stride + d);
+      transpose(block);
+#pragma GCC unroll 16
+      for (int l = 0; l < kVector; ++l) vector_at(to + (d + l) * step + i) = block[l];
+    }
+  }
+  for (; d < depth; ++d) {
+    for (int64_t i = 0; i < kRowPad; ++i) to[d * step + i] = i < count ? rows[i * stride + d] : 0;
+  }
+}
+
 void head(const HeadArgs& h) {
   const int64_t keys = pad_row(h.keys), depth = pad_row(h.depth);
   float* transposed = h.scratch;
@@ -107,21 +159,25 @@ void head(const HeadArgs& h) {
   float* mixed = scores + kQueryBlock * keys;
   for (int64_t first = 0; first < keys; first += kRowPad) {
     const int64_t count = h.keys - first < kRowPad ? h.keys - first : kRowPad;
-    for (int64_t d = 0; d < h.depth; ++d) {
-      float* to = transposed + d * keys + first;
-      for (int64_t i = 0; i < count; ++i) to[i] = h.k[(first + i) * h.stride + d];
-      for (int64_t i = count; i < kRowPad; ++i) to[i] = 0;
-    }
+    transpose_keys(h.k + first * h.stride, h.stride, h.depth, count, transposed + first, keys);
   }
   for (int64_t key = 0; key < h.keys; ++key) {
+    const float* from = h.v + key * h.stride;
     float* to = values + key * depth;
-    for (int64_t d = 0; d < h.depth; ++d) to[d] = h.v[key * h.stride + d];
+    // The next head's part of these rows, while this one works.
+    prefetch_lines(from + h.depth, h.depth * 4);
+    prefetch_lines(h.k + key * h.stride + h.depth, h.depth * 4);
+    for (int64_t d = 0; d < h.depth; ++d) to[d] = from[d];
     for (int64_t d = h.depth; d < depth; ++d) to[d] = 0;
   }
   for (int64_t first = 0; first < h.queries; first += kQueryBlock) {
     const int64_t rows = h.queries - first < kQueryBlock ? h.queries - first : kQueryBlock;
     const int64_t last = first + rows;
     const int64_t seen = h.causal && last < h.keys ? last : h.keys;  // by the last of these queries
+    for (int64_t r = 0; r < rows; ++r) {
+      prefetch_lines(h.q + (first + r) * h.stride + h.depth, h.depth * 4);
+      prefetch_lines<true>(h.y + (first + r) * h.stride, h.depth * 4);
+    }
     multiply({h.q + first * h.stride, h.stride, transposed, keys, scores, keys, h.depth}, rows,
              pad_row(seen));
     float sums[kQueryBlock];

@@ -6,6 +6,7 @@
 #include "ulp/kernels/finish.h"
 #include "ulp/kernels/half.h"
 #include "ulp/kernels/optimizer_ops.h"
+#include "ulp/kernels/prefetch.h"
 
 #ifndef ULP_RANDOM_BITS_OF_GROUP
 #define ULP_RANDOM_BITS_OF_GROUP formats::random_bits_of_group
@@ -157,9 +158,8 @@ struct Adam : AdamW {
 
 template <typename T>
 inline void prefetch_block(const T* from) {
-  const char* at = reinterpret_cast<const char*>(from) + kPrefetchUpdate;
-  for (int64_t line = 0; line < kBlock * static_cast<int64_t>(sizeof(T)); line += 64)
-    __builtin_prefetch(at + line);
+  prefetch_lines(reinterpret_cast<const char*>(from) + kPrefetchUpdate,
+                 kBlock * static_cast<int64_t>(sizeof(T)));
 }
 
 /// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as the next two: every rule,

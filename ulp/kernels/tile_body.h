@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ulp/kernels/curves.h"
+#include "ulp/kernels/prefetch.h"
 #include "ulp/kernels/tile_kernel.h"
 
 namespace ulp::kernels {
@@ -101,6 +102,19 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
   }
 }
 
+/// Fetches what finish_dynamic() will read and write while the products are summed: rows of f32 far apart,
+/// which the hardware does not foresee.
+template <typename V>
+__attribute__((noinline, noclone)) void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
+  const int64_t bytes = panels * V::kLanes * 4, step = t.y_step * 4;
+  const char* y = static_cast<const char*>(t.y);
+  const char* residual = static_cast<const char*>(t.residual);
+  if (residual != nullptr) {
+    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * step, bytes);
+  }
+  for (int64_t m = 0; m < pixels; ++m) prefetch_lines<true>(y + m * step, bytes);
+}
+
 /// Sums of a dynamic layer -> the output, in f32.
 template <typename Sums>
 __attribute__((noinline, noclone)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
@@ -193,6 +207,9 @@ void tile(const TileArgs& t) {
         Dot::load(static_cast<const uint8_t*>(t.finish->bias) + (t.channel + n * V::kLanes) * 4);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[m][n] = bias;
+  }
+  if constexpr (Dot::kInteger) {
+    if (t.row_scale != nullptr) prefetch_dynamic<V>(t, M, NB);
   }
   const int64_t step = t.a_step;
   const uint8_t* panels[NB];

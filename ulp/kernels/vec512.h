@@ -57,7 +57,12 @@ struct Vec512 {
     return to_float(_mm512_cvtepu8_epi32(bytes));
   }
   static void store_f32(void* data, int64_t i, int64_t n, F v) {
-    _mm512_mask_storeu_ps(static_cast<float*>(data) + i, mask(n), v);
+    float* to = static_cast<float*>(data) + i;
+    if (n >= 16) {
+      _mm512_storeu_ps(to, v);  // a later load cannot take its data from a masked store that is under way
+    } else {
+      _mm512_mask_storeu_ps(to, mask(n), v);
+    }
   }
   static void store_bf16(void* data, int64_t i, int64_t n, F v) {
     const I bits = _mm512_castps_si512(v);
