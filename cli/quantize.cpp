@@ -61,6 +61,8 @@ nlohmann::json to_json(const QuantizeFlags& flags, const train::QuantizeRun& run
   if (outcome.accuracy) {
     json["accuracy_percent"] = outcome.accuracy->percent();
     json["float_accuracy_percent"] = outcome.float_accuracy->percent();
+    json["loss"] = outcome.accuracy->loss;
+    json["float_loss"] = outcome.float_accuracy->loss;
   }
   if (!outcome.comparison.empty())
     json["comparison"] = cli::to_json(train::comparison_table(outcome.comparison));
@@ -108,9 +110,38 @@ void write_files(const QuantizeFlags& flags, train::QuantizeRun& run) {
   report.write_html(std::filesystem::path(flags.report) / "report.html");
 }
 
+/// A network over text: in the modes that need no data, tried on all of the test data.
+train::QuantizeRun quantize_text(const QuantizeFlags& flags, const train::QuantizeMode& mode,
+                                 const quant::Recipe& recipe) {
+  if (mode.needs_data || flags.compare) {
+    fail("cli.quantize",
+         "expected --mode dynamic or weight-only, without --compare, for a network over text, got ",
+         flags.compare ? "--compare" : std::string("--mode ") + mode.name);
+  }
+  const train::LoadedModel model = train::load_text_model_file(flags.model);
+  std::optional<train::TaskData> data;
+  if (flags.test > 0) data = train::load_data(flags.data, /*length=*/0, &model.spec);
+  StageBars bars;
+  train::QuantizeRequest request;
+  request.model = model.spec.name;
+  request.captured = model.graph;
+  request.mode = &mode;
+  request.recipe = recipe;
+  request.threads = flags.threads;
+  request.metadata = {{train::kModelSpecKey, model.spec.to_json()}};
+  request.progress = [&](const train::Stage& stage) { bars.show(stage); };
+  if (data) {
+    request.test_batches = [&] { return data->stream(io::Split::test, {.batch = 64}); };
+    request.unit = data->unit;
+  }
+  return train::run_quantize(request);
+}
+
 train::QuantizeRun quantize(const QuantizeFlags& flags) {
   const train::QuantizeMode& mode = train::find_quantize_mode(flags.mode);
   quant::Recipe recipe = read_recipe(flags.recipe, mode);
+  const auto stored = train::read_model_spec(flags.model);
+  if (stored && stored->kind != train::NetworkKind::image) return quantize_text(flags, mode, recipe);
   const train::LoadedModel model = train::load_model_file(flags.model, flags.shape.spec());
   std::optional<io::ImageDataset> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
@@ -161,6 +192,7 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"
                   "  ulp quantize model.safetensors --sensitivity\n"
                   "  ulp quantize model.safetensors --keep-worst 2 --compare --out q.ulp\n"
+                  "  ulp quantize lstm.safetensors --mode dynamic --data book.txt --out lstm.ulp\n"
                   "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
   add_quantize_flags(*command, *flags);

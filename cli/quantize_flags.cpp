@@ -99,11 +99,13 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->check(CLI::IsMember(mode_names()))
       ->capture_default_str();
   command.add_option("--recipe", flags.recipe, recipe_help());
-  add_data_option(command, flags.data);
+  add_any_data_option(command, flags.data);
   command.add_option("--samples", flags.samples, "Training images to calibrate with")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--test", flags.test, "Test images to compare accuracies on (0: none)")
+  command
+      .add_option("--test", flags.test,
+                  "Test images to compare accuracies on (0: none; of a text all is taken)")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");

@@ -167,6 +167,20 @@ Network load_network(const std::filesystem::path& path) {
   return network;
 }
 
+LoadedModel load_text_model_file(const std::filesystem::path& path) {
+  const ModelSpec spec = expect_spec(path);
+  if (spec.kind == NetworkKind::image) {
+    fail_file("train.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
+              spec.name, ", an image network");
+  }
+  const auto model = std::dynamic_pointer_cast<models::TextModel>(load_network(path).module);
+  LoadedModel loaded{.spec = spec,
+                     .forward = [model](const at::Tensor& tokens) { return model->forward(tokens); },
+                     .graph = capture(model, {torch::ones({2, spec.max_length}, torch::kLong)})};
+  loaded.graph->eval();
+  return loaded;
+}
+
 void to_float(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   const auto cast = [](at::Tensor& tensor) {

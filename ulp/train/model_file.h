@@ -86,6 +86,10 @@ ULP_API void to_float(torch::nn::Module& module);
 /// neither kind.
 ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
+/// Reads a network over text from a file of save_model_file(), captured for as many bytes as its data had;
+/// `forward` takes tokens. Throws FileError for anything else.
+ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
+
 /// Captures a reference network for images of the spec's shape, in eval mode.
 ULP_API std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec);
 

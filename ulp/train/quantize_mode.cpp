@@ -50,8 +50,10 @@ constexpr std::array kModes = {
                  "image", quant::Recipe::x86_int8, run_static},
     QuantizeMode{"qat", "trains on with rounded weights and activations", true, "training", "step",
                  quant::Recipe::x86_int8, run_qat},
-    QuantizeMode{"dynamic", "linear layers with int8 weights quantize their input as they run; needs no data",
-                 false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic},
+    QuantizeMode{
+        "dynamic",
+        "linear and recurrent layers with int8 weights quantize their input as they run; needs no data",
+        false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic},
     QuantizeMode{"weight-only", "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
                  false, "quantizing", "layer", quant::Recipe::weight_only, run_weight_only}};
 

@@ -79,14 +79,16 @@ Chart sensitivity_chart(const quant::Sensitivity& sensitivity) {
 
 Table result_table(const QuantizeOutcome& outcome) {
   Table table{.title = outcome.model + ", " + outcome.mode,
-              .caption = "Engines on test images.",
+              .caption = "Engines on test data.",
               .columns = {{"model"},
                           {"accuracy", "%", Better::higher, 2},
+                          {"loss", "nats", Better::lower, 4},
                           {"weights", "KiB", Better::lower, 1},
                           {"size against float", "x", Better::lower, 3}},
               .rows = {}};
   const auto row = [&](const char* name, const std::optional<Accuracy>& accuracy, int64_t bytes) {
-    table.add_row({name, percent(accuracy), static_cast<double>(bytes) / kKiB,
+    table.add_row({name, percent(accuracy), accuracy ? Cell(accuracy->loss) : Cell(),
+                   static_cast<double>(bytes) / kKiB,
                    static_cast<double>(bytes) / static_cast<double>(outcome.float_bytes)});
   };
   row("float", outcome.float_accuracy, outcome.float_bytes);

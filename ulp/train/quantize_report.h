@@ -18,7 +18,7 @@ namespace ulp::train {
 /// Everything that one run of `ulp quantize` found out.
 struct QuantizeOutcome {
   std::string model, mode;
-  std::optional<Accuracy> float_accuracy, accuracy;  ///< of the engines, on test images
+  std::optional<Accuracy> float_accuracy, accuracy;  ///< of the engines, on test data
   int64_t float_bytes = 0, bytes = 0;                ///< of the engines' weights
   std::vector<std::string> quantized;                ///< one line a layer
   std::vector<std::string> reasons;                  ///< what was not folded, fused or quantized, and why

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kSensitivityImages = 256;
 constexpr int64_t kCompareImages = 32;
+constexpr int64_t kTestBatch = 250;
 
 io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
   return io::slice(data, 0, std::min(count, data.size()));
@@ -72,12 +73,20 @@ class Runner {
       run_.recipe.skip_values.push_back(value);
   }
 
+  std::unique_ptr<BatchStream> test_batches() const {
+    if (request_.test_batches) return request_.test_batches();
+    return request_.test ? image_stream(*request_.test, {.batch = kTestBatch}) : nullptr;
+  }
+
   std::optional<Accuracy> accuracy_of(const char* title, const runtime::Plan& plan) const {
-    if (!request_.test) return std::nullopt;
+    const std::unique_ptr<BatchStream> batches = test_batches();
+    if (!batches) return std::nullopt;
     runtime::Engine engine(plan, {.threads = request_.threads});
-    return evaluate(engine_classifier(engine), *request_.test, 250, [&](int64_t done) {
-      show({title, "image", done, request_.test->size()});
-    });
+    const Classifier classifier = engine_classifier(engine);
+    return evaluate([&](const TaskBatch& batch) { return classifier(batch.inputs); }, *batches,
+                    [&](int64_t done) {
+                      show({title, request_.unit, done, batches->samples()});
+                    });
   }
 
   void make_engine() {

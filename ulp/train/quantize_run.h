@@ -27,7 +27,10 @@ struct QuantizeRequest {
   quant::Recipe recipe;
   const io::ImageDataset* data = nullptr;  ///< training images; null where nothing needs them
   const io::ImageDataset* test = nullptr;  ///< null: accuracies are not measured
-  int64_t samples = 1000;                  ///< to calibrate with
+  /// Test batches of any task, anew at each call, in the place of `test`; `unit` is what a sample is.
+  std::function<std::unique_ptr<BatchStream>()> test_batches = {};
+  const char* unit = "image";
+  int64_t samples = 1000;  ///< to calibrate with
   QatTraining qat;
   bool sensitivity = false;                          ///< measure each layer alone; needs data and test
   int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too

@@ -1,0 +1,60 @@
+// ulp quantize over networks that read text.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tool.h"
+
+namespace {
+
+using ulp::test::expect_error;
+using ulp::test::Outcome;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+
+/// An LSTM that predicts bytes and a BERT that tells two kinds of lines apart, each trained for a moment.
+struct Texts : Workshop {
+  Texts() {
+    std::string book, lines;
+    for (int i = 0; i < 300; ++i) {
+      const std::string number = std::to_string(i * 7 % 100);
+      book += "line " + number + " of the book.\n";
+      lines += i % 2 == 0 ? "good\ta fine day " + number + "\n" : "bad\tan awful hour " + number + "\n";
+    }
+    write_file(*this / "book.txt", book);
+    write_file(*this / "lines.tsv", lines);
+    train("--model lstm --data book.txt --out lstm.safetensors");
+    train("--model bert --data lines.tsv --out bert.safetensors");
+  }
+  void train(const std::string& what) const {
+    const Outcome outcome = ulp("train " + what + " --length 24 --batch 8 --max-steps 40 --threads 1");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+};
+
+TEST(QuantizeText, ModesWithoutDataTakeNetworksOverText) {
+  const Texts shop;
+  for (const char* mode : {"dynamic", "weight-only"}) {
+    for (const char* what : {"lstm.safetensors --data book.txt", "bert.safetensors --data lines.tsv"}) {
+      const Outcome outcome =
+          shop.ulp(std::string("quantize ") + what + " --out q.ulp --json --mode " + mode);
+      ASSERT_EQ(outcome.code, 0) << outcome.err;
+      const auto json = nlohmann::json::parse(outcome.out);
+      EXPECT_NEAR(json["loss"], json["float_loss"], mode[0] == 'd' ? 0.02 : 0.5) << mode << " " << what;
+      EXPECT_LT(json["weight_bytes"], json["float_weight_bytes"]) << mode << " " << what;
+    }
+  }
+  const Outcome table = shop.ulp("quantize lstm.safetensors --data book.txt --mode dynamic --out q.ulp -v");
+  EXPECT_NE(table.out.find("loss"), std::string::npos) << table.out;
+  EXPECT_NE(table.err.find("lstm quantizes its input as it runs"), std::string::npos) << table.err;
+}
+
+TEST(QuantizeText, WhatDoesNotFitIsSaid) {
+  const Texts shop;
+  expect_error(shop.ulp("quantize lstm.safetensors --data book.txt --out q.ulp"), 1, "got --mode static");
+  expect_error(shop.ulp("quantize lstm.safetensors --data book.txt --mode dynamic --compare --out q.ulp"), 1,
+               "got --compare");
+  EXPECT_EQ(shop.ulp("quantize lstm.safetensors --mode dynamic --test 0 --out q.ulp").code, 0);
+}
+
+}  // namespace
