@@ -41,6 +41,10 @@ TEST(QuantizeText, ModesWithoutDataTakeNetworksOverText) {
       ASSERT_EQ(outcome.code, 0) << outcome.err;
       const auto json = nlohmann::json::parse(outcome.out);
       EXPECT_NEAR(json["loss"], json["float_loss"], mode[0] == 'd' ? 0.02 : 0.5) << mode << " " << what;
+      const std::string data = std::string(what).substr(std::string(what).find("--data"));
+      const Outcome eval = shop.ulp("eval q.ulp --json " + data);
+      ASSERT_EQ(eval.code, 0) << eval.err;
+      EXPECT_NEAR(nlohmann::json::parse(eval.out)["loss"], json["loss"], 1e-5) << "the engine file by itself";
       EXPECT_LT(json["weight_bytes"], json["float_weight_bytes"]) << mode << " " << what;
     }
   }

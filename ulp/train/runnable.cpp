@@ -16,10 +16,11 @@ bool is_engine_file(const std::filesystem::path& path) {
   return SafetensorsFile(path).metadata().contains("ulp.plan");
 }
 
-ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Engine& engine, ModelSpec spec) {
-  const SafetensorsFile file(path);
-  const auto found = file.metadata().find(kModelSpecKey);
-  if (found != file.metadata().end()) return ModelSpec::from_json(found->second);
+/// What the plan says of its model; of a foreign one what its tensors say.
+ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& plan,
+                      const runtime::Engine& engine, ModelSpec spec) {
+  const auto found = plan.metadata.find(kModelSpecKey);
+  if (found != plan.metadata.end()) return ModelSpec::from_json(found->second);
   const std::vector<int64_t>& shape = engine.inputs().front().shape;
   spec.name = path.stem().string();
   if (shape.size() == 4) {
@@ -38,13 +39,14 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
   Runnable result;
   if (is_engine_file(path)) {
     result.kind = "engine";
-    result.engine = std::make_shared<runtime::Engine>(path, runtime::EngineOptions{.threads = threads});
+    const runtime::Plan plan = runtime::Plan::load(path);
+    result.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
     if (result.engine->inputs().size() != 1 || result.engine->outputs().size() != 1) {
       fail_file("train.load_runnable", "expected an engine with one input and one output, got ",
                 result.engine->inputs().size(), " and ", result.engine->outputs().size(), " in '",
                 path.string(), "'");
     }
-    result.spec = engine_spec(path, *result.engine, script_spec);
+    result.spec = engine_spec(path, plan, *result.engine, script_spec);
     result.forward = [engine = result.engine](const at::Tensor& images) {
       return engine_classifier(*engine)(images);
     };

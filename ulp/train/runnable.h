@@ -1,4 +1,5 @@
-// Anything that classifies images, whatever file it comes from: an engine or a LibTorch model.
+// Anything that gives logits, whatever file it comes from: an engine (over images or text) or a LibTorch
+// model of images.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +21,7 @@ struct Runnable {
 };
 
 /// Opens an engine file, a file of `ulp train` or a TorchScript file. `script_spec` says what the file does
-/// not. Throws FileError for anything else, and for an engine with other than one image input and one output.
+/// not. Throws FileError for anything else, and for an engine with other than one input and one output.
 ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
                                int threads = 0);
 
