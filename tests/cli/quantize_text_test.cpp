@@ -24,6 +24,7 @@ struct Texts : Workshop {
     write_file(*this / "book.txt", book);
     write_file(*this / "lines.tsv", lines);
     train("--model lstm --data book.txt --out lstm.safetensors");
+    train("--model gpt2 --data book.txt --out gpt2.safetensors");
     train("--model bert --data lines.tsv --out bert.safetensors");
   }
   void train(const std::string& what) const {
@@ -35,7 +36,8 @@ struct Texts : Workshop {
 TEST(QuantizeText, ModesWithoutDataTakeNetworksOverText) {
   const Texts shop;
   for (const char* mode : {"dynamic", "weight-only"}) {
-    for (const char* what : {"lstm.safetensors --data book.txt", "bert.safetensors --data lines.tsv"}) {
+    for (const char* what : {"lstm.safetensors --data book.txt", "bert.safetensors --data lines.tsv",
+                             "gpt2.safetensors --data book.txt"}) {
       const Outcome outcome =
           shop.ulp(std::string("quantize ") + what + " --out q.ulp --json --mode " + mode);
       ASSERT_EQ(outcome.code, 0) << outcome.err;

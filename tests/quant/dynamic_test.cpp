@@ -11,6 +11,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/capture.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/gpt2.h"
 #include "ulp/quant/ops.h"
 
 namespace ulp::quant {
@@ -111,6 +112,29 @@ TEST(QuantizeDynamic, EveryLinearLayerOfBertIsQuantizedAndTheResultIsNear) {
     EXPECT_LE(noise, 0.05) << per_tensor;
     EXPECT_GT(noise, 0) << "it is quantized";
   }
+}
+
+TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
+  torch::manual_seed(7);
+  const at::NoGradGuard no_grad;
+  models::Gpt2Config config = models::Gpt2Config::tiny();
+  config.vocab_size = 50;
+  const auto model = models::make_gpt2(config);
+  model->eval();
+  const at::Tensor tokens = at::randint(0, 50, {3, 9});
+  const auto captured = capture(model, {tokens});
+  captured->eval();
+  graph::PassReport report;
+  const auto quantized = quantize_dynamic(captured, {}, &report);
+  EXPECT_TRUE(report.near_misses.empty()) << report.near_misses.front();
+  EXPECT_EQ(report.changes.front(), "h.0.attn.c_attn quantizes its input as it runs");
+  for (const auto& [name, attribute] : quantized->graph().attributes()) {
+    EXPECT_FALSE(name.ends_with(".transposed")) << name << " is read by nobody";
+  }
+  const at::Tensor expected = captured->forward(tokens), got = quantized->forward(tokens);
+  const double noise = ((got - expected).pow(2).sum() / expected.pow(2).sum()).sqrt().item<double>();
+  EXPECT_LE(noise, 0.05);
+  EXPECT_GT(noise, 0) << "it is quantized";
 }
 
 TEST(QuantizeDynamic, SkipsByNameAndSaysSo) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/pattern.h"
 #include "ulp/quant/placement.h"
 #include "ulp/quant/recipe.h"
 
@@ -26,6 +27,22 @@ bool is_skipped(const Node& node, const std::vector<std::string>& patterns) {
                              [&](const auto& pattern) { return matches_module(pattern, node.scope); });
 }
 
+/// A layer that reads the transpose of a stored weight (GPT-2's do) reads a stored transpose from now on, so
+/// that its codes lie in the layer's own order.
+void store_transposed(Graph& graph, Node* layer) {
+  if (is_recurrent(*layer)) return;
+  graph::Argument& weight = layer->arg("weight");
+  const Node* swap = graph::producer(weight, "aten::t");
+  if (swap == nullptr) swap = graph::producer(weight, "aten::transpose");
+  const at::Tensor stored = swap == nullptr ? at::Tensor() : graph.attribute_tensor(swap->args[0].value);
+  if (!stored.defined() || stored.dim() != 2) return;
+  const std::string name = swap->args[0].value->producer->target() + ".transposed";
+  if (graph.find_attribute(name) == nullptr) {
+    graph.set_attribute(name, {graph::Attribute::Kind::parameter, stored.detach().t().contiguous()});
+  }
+  weight = graph.attribute(name);
+}
+
 }  // namespace
 
 std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
@@ -43,8 +60,9 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   }
   for (Node* layer : layers) {
     const std::string name = describe(*layer);  // rewriting takes the op away that it follows from
-    const std::string why =
-        is_skipped(*layer, how.skip_modules) ? "skipped by name" : how.refusal(*graph, *layer);
+    const bool skipped = is_skipped(*layer, how.skip_modules);
+    if (!skipped) store_transposed(*graph, layer);
+    const std::string why = skipped ? "skipped by name" : how.refusal(*graph, *layer);
     if (!why.empty()) {
       result.near_misses.push_back(name + " stays in float: " + why);
       continue;
