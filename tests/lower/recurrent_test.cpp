@@ -134,6 +134,19 @@ TEST(Recurrent, TheLanguageModelLowers) {
   expect_engine_gives(captured(model, tokens), tokens, bound(15, 2));
 }
 
+TEST(Recurrent, InBf16TheLayerStaysInF32) {
+  torch::manual_seed(9);
+  const torch::NoGradGuard no_grad;
+  const auto model = models::make_lstm({.vocab_size = 40, .embedding = 12, .hidden = 24});
+  const at::Tensor tokens = torch::randint(0, 40, {6, 15});
+  const auto module = captured(model, tokens);
+  const runtime::Plan plan = lower(*module, {.precision = LowerOptions::Precision::bf16});
+  runtime::Engine engine(plan);
+  const double error = relative_error(run_engine(engine, tokens), module->forward(tokens));
+  EXPECT_LE(error, rounding_bound(plan, kBF16, kBF16));
+  EXPECT_GT(error, bound(15)) << "its head is bf16: " << listing(plan);
+}
+
 TEST(Recurrent, TheClassifierLowersWithAndWithoutPadding) {
   torch::manual_seed(8);
   at::Tensor tokens = torch::randint(1, 30, {6, 9});
