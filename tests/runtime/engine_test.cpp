@@ -85,6 +85,35 @@ TEST_P(EngineOps, PoolsInEveryMode) {
   }
 }
 
+TEST_P(EngineOps, ImagesOfAnotherSize) {
+  for (const auto& [h, w] : {std::pair<int64_t, int64_t>{10, 14}, {3, 20}, {1, 1}, {5, 7}, {4, 6}}) {
+    Builder b(GetParam());
+    const int32_t x = b.enter(b.input({kBatch, 3, 5, 7}));
+    b.output(b.leave(b.sized(Op::resize_nearest, x, h, w)));
+    b.output(b.leave(b.sized(Op::resize_bilinear, x, h, w)));
+    b.output(b.leave(b.sized(Op::resize_bilinear, x, h, w, /*align_corners=*/true)));
+    check(b.plan, 3, {.threads = 2});
+  }
+}
+
+TEST_P(EngineOps, ChannelsBecomePixels) {
+  for (const auto& [h, w] : {std::pair<int64_t, int64_t>{15, 8}, {14, 8}, {13, 7}}) {
+    Builder b(GetParam());
+    const int32_t x = b.enter(b.input({kBatch, 12, 5, 4}));
+    b.output(b.leave(b.sized(Op::depth_to_space, x, h, w, false, {.stride_h = 3, .stride_w = 2})));
+    check(b.plan, 3, {.threads = 2});
+  }
+}
+
+TEST_P(EngineOps, AHeightOfOneComesAndGoes) {
+  Builder b(GetParam());
+  const int32_t image = b.op(Op::unsqueeze, {b.enter(b.input({kBatch, 3, 6}))});
+  b.output(b.leave(image));
+  b.output(b.leave(b.op(Op::squeeze, {image})));
+  b.output(b.leave(b.op(Op::squeeze, {b.enter(b.input({kBatch, 4, 1, 5}))})));
+  check(b.plan, 3);
+}
+
 TEST_P(EngineOps, FlattenGivesLogicalOrder) {
   Builder b(GetParam());
   b.output(b.leave(b.op(Op::flatten, {b.enter(b.input({kBatch, 3, 4, 5}))})));

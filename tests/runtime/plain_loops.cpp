@@ -206,6 +206,45 @@ void flatten(const View& x, const View& y, int64_t batch) {
   convert(x, plain, batch);
 }
 
+void depth_to_space(const Step& step, const View& x, const View& y, int64_t batch) {
+  const int64_t h = step.window.stride_h, w = step.window.stride_w, channels = y.info.shape[1];
+  each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
+    const int64_t part = i % h * w + j % w;
+    y.set_steps(y.at(n, c, i, j), x.steps(x.at(n, part * channels + c, i / h, j / w)));
+  });
+}
+
+/// The two sources of output i and the weight of the second.
+struct Source {
+  int64_t low, high;
+  float weight;
+  Source(const Step& step, int64_t i, int64_t in, int64_t out) {
+    const auto at = static_cast<float>(i), ratio = static_cast<float>(in) / static_cast<float>(out);
+    float from = std::max((at + 0.5F) * ratio - 0.5F, 0.0F);
+    if (step.op == Op::resize_nearest) from = std::floor(at * ratio);
+    if (step.align_corners) {
+      from = out == 1 ? 0.0F : at * (static_cast<float>(in - 1) / static_cast<float>(out - 1));
+    }
+    low = std::min(static_cast<int64_t>(from), in - 1);
+    high = std::min(low + 1, in - 1);
+    weight = std::min(from - static_cast<float>(low), 1.0F);
+  }
+};
+
+void resize(const Step& step, const View& x, const View& y, int64_t batch) {
+  each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
+    const Source v(step, i, x.info.shape[2], y.info.shape[2]), u(step, j, x.info.shape[3], y.info.shape[3]);
+    // Of codes the codes are interpolated, zero point and all.
+    const auto zero = static_cast<float>(x.info.type == DataType::u8 ? x.info.zero_point : 0);
+    const auto line = [&](int64_t row) {
+      return (1.0F - u.weight) * (x.steps(x.at(n, c, row, u.low)) + zero) +
+             u.weight * (x.steps(x.at(n, c, row, u.high)) + zero);
+    };
+    const float value = (1.0F - v.weight) * line(v.low) + v.weight * line(v.high);
+    y.set_steps(y.at(n, c, i, j), x.info.type == DataType::u8 ? std::nearbyint(value) - zero : value);
+  });
+}
+
 int64_t id_at(const View& x, int64_t i) {
   return x.info.type == DataType::i64 ? static_cast<const int64_t*>(x.data)[i]
                                       : static_cast<const int32_t*>(x.data)[i];
@@ -356,7 +395,14 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
         pool_pixel(step, x[0], y, n, c, h, w);
       });
     case Op::flatten:
+    case Op::squeeze:
+    case Op::unsqueeze:
       return flatten(x[0], y, batch);
+    case Op::depth_to_space:
+      return depth_to_space(step, x[0], y, batch);
+    case Op::resize_nearest:
+    case Op::resize_bilinear:
+      return resize(step, x[0], y, batch);
     case Op::softmax:
       return softmax(x[0], y, count / y.info.shape.back(), y.info.shape.back());
     case Op::concat:

@@ -29,7 +29,7 @@ int32_t Builder::append(Step step, DataType type, Layout layout) {
     info.scale = 0.0625F * static_cast<float>(random_.integer(1, 4));
     info.zero_point = static_cast<int32_t>(random_.integer(0, 128));
     if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten || step.op == Op::slice ||
-        step.op == Op::channel_shuffle || step.op == Op::select) {
+        step.op == Op::channel_shuffle || step.op == Op::select || step.op >= Op::depth_to_space) {
       info.scale = this->info(step.inputs[0]).scale;
       info.zero_point = this->info(step.inputs[0]).zero_point;
     }
@@ -101,7 +101,8 @@ int32_t Builder::linear(int32_t x, int64_t features, Activation activation) {
 int32_t Builder::op(Op op, std::vector<int32_t> inputs, Window window, Activation activation) {
   const TensorInfo& x = info(inputs[0]);
   const DataType type = x.type;
-  const Layout layout = op == Op::flatten ? Layout::plain : x.layout;
+  const bool view = op == Op::flatten || op == Op::squeeze || op == Op::unsqueeze;
+  const Layout layout = view ? Layout::plain : x.layout;
   return append({.op = op, .inputs = std::move(inputs), .window = window, .activation = activation}, type,
                 layout);
 }
@@ -114,6 +115,17 @@ int32_t Builder::slice(int32_t x, int64_t begin, int64_t length) {
 int32_t Builder::channel_shuffle(int32_t x, int64_t groups) {
   const TensorInfo& from = info(x);
   return append({.op = Op::channel_shuffle, .inputs = {x}, .groups = groups}, from.type, from.layout);
+}
+
+int32_t Builder::sized(Op op, int32_t x, int64_t size_h, int64_t size_w, bool align_corners, Window factors) {
+  const TensorInfo& from = info(x);
+  return append({.op = op,
+                 .inputs = {x},
+                 .window = factors,
+                 .size_h = size_h,
+                 .size_w = size_w,
+                 .align_corners = align_corners},
+                from.type, from.layout);
 }
 
 int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants) {

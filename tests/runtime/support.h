@@ -68,6 +68,9 @@ class Builder {
              Activation activation = Activation::none);
   int32_t slice(int32_t x, int64_t begin, int64_t length);
   int32_t channel_shuffle(int32_t x, int64_t groups);
+  /// resize or depth_to_space to this size.
+  int32_t sized(Op op, int32_t x, int64_t size_h, int64_t size_w, bool align_corners = false,
+                Window factors = {});
   /// A step of f32 whose fields are filled in but for its constants of this shape: f32, or i8 where they have
   /// a scale.
   int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {});

@@ -178,6 +178,37 @@ TEST(Verify, RefusesBadSmallOps) {
         "conversion from or to f32"}});
 }
 
+TEST(Verify, SizesOfImagesAreChecked) {
+  const auto problem_of = [](const std::function<void(Step&)>& change, Op op, Window factors = {}) {
+    Builder b(Numbers::f32);
+    const int32_t x = b.enter(b.input({kBatch, 8, 3, 3}));
+    b.output(b.leave(b.sized(op, x, 6, 6, false, factors)));
+    change(b.plan.steps[1]);
+    try {
+      b.plan.verify();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Window two{.stride_h = 2, .stride_w = 2};
+  const auto expect = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  EXPECT_EQ(problem_of([](Step&) {}, Op::depth_to_space, two), "");
+  expect(problem_of([](Step& s) { s.size_h = 7; }, Op::depth_to_space, two),
+         "a size above 4 and up to 6, got 7");
+  expect(problem_of([](Step& s) { s.size_w = 4; }, Op::depth_to_space, two),
+         "a size above 4 and up to 6, got 4");
+  expect(problem_of([](Step& s) { s.window.pad_h = 1; }, Op::depth_to_space, two), "strides only");
+  expect(problem_of([](Step& s) { s.window.stride_h = 3; }, Op::depth_to_space, two), "divide by 3 x 2");
+  expect(problem_of([](Step& s) { s.size_h = 0; }, Op::resize_nearest), "a size of at least 1 x 1");
+  expect(problem_of([](Step& s) { s.size_h = 5; }, Op::resize_bilinear), "expected an output of shape");
+  expect(problem_of([](Step& s) { s.align_corners = true; }, Op::resize_nearest), "is for resize_bilinear");
+  expect(problem_of([](Step& s) { s.op = Op::relu, s.activation = Activation::relu; }, Op::resize_nearest),
+         "has a size, but the op uses none");
+}
+
 TEST(Verify, OutputShapeServesThoseWhoBuildPlans) {
   Plan plan = small_network(Numbers::f32);
   Step step = plan.steps[1];

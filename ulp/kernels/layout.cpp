@@ -134,4 +134,21 @@ void shuffle_channels(int64_t element_size, const void* x, void* y, int64_t rows
                [&]<typename T>(T) { shuffle_rows<T>(x, y, rows, channels, groups, parallel); });
 }
 
+void depth_to_space(int64_t element_size, const DepthToSpaceShape& s, int64_t batch, const void* x, void* y,
+                    const Parallel& parallel) {
+  const int64_t part = s.channels * element_size, pixel = s.factor_h * s.factor_w * part;
+  parallel.run(batch * s.out_h, [&](int64_t task, int) {
+    const int64_t i = task % s.out_h;
+    const uint8_t* line = static_cast<const uint8_t*>(x) +
+                          (task / s.out_h * s.in_h + i / s.factor_h) * s.in_w * pixel +
+                          i % s.factor_h * s.factor_w * part;
+    uint8_t* to = static_cast<uint8_t*>(y) + task * s.out_w * part;
+    // The parts of one pixel lie side by side in x and in y.
+    for (int64_t j = 0; j < s.out_w; j += s.factor_w) {
+      const int64_t parts = std::min(s.factor_w, s.out_w - j);
+      std::memcpy(to + j * part, line + j / s.factor_w * pixel, static_cast<size_t>(parts * part));
+    }
+  });
+}
+
 }  // namespace ulp::kernels

@@ -29,4 +29,18 @@ ULP_API void slice_channels(int64_t element_size, const void* x, void* y, int64_
 ULP_API void shuffle_channels(int64_t element_size, const void* x, void* y, int64_t rows, int64_t channels,
                               int64_t groups, const Parallel& parallel);
 
+/// Sizes of depth_to_space.
+struct DepthToSpaceShape {
+  int64_t in_h = 1, in_w = 1;
+  int64_t channels = 1;  ///< of the output
+  int64_t factor_h = 1, factor_w = 1;
+  int64_t out_h = 1, out_w = 1;  ///< up to in * factor: what is beyond is left out
+};
+
+/// x: [batch, in_h, in_w, factor_h * factor_w * channels] -> y: [batch, out_h, out_w, channels]: pixel (i, j)
+/// of y has part (i % factor_h) * factor_w + j % factor_w of the channels of pixel (i / factor_h, j /
+/// factor_w) of x. Not in place.
+ULP_API void depth_to_space(int64_t element_size, const DepthToSpaceShape& shape, int64_t batch,
+                            const void* x, void* y, const Parallel& parallel);
+
 }  // namespace ulp::kernels

@@ -1,4 +1,5 @@
-// Flatten to [N, rest] in logical order: nothing to do unless the bytes lie in another order.
+// Other sizes of the same elements in logical order, flatten to [N, rest] and a dimension of 1 more or less:
+// nothing to do unless the bytes lie in another order.
 #include <cstring>
 
 #include "ulp/kernels/layout.h"
@@ -12,7 +13,7 @@ bool keeps_order(const TensorInfo& x) {
   return x.layout == Layout::plain || same_order(x, Layout::plain);
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_flatten(const StepView& view) {
   const TensorInfo& x = view.input();
   if (x.shape.size() < 2) view.fail("expected an input of at least 2 dimensions, got ", shape_text(x.shape));
   int64_t rest = 1;
@@ -20,9 +21,24 @@ std::vector<int64_t> infer(const StepView& view) {
   return {x.shape[0], rest};
 }
 
+std::vector<int64_t> infer_unsqueeze(const StepView& view) {
+  const TensorInfo& x = view.input();
+  if (x.shape.size() != 3) view.fail("expected an input of 3 dimensions, got ", shape_text(x.shape));
+  return {x.shape[0], x.shape[1], 1, x.shape[2]};
+}
+
+std::vector<int64_t> infer_squeeze(const StepView& view) {
+  const TensorInfo& x = view.input();
+  if (x.shape.size() != 4 || x.shape[2] != 1) {
+    view.fail("expected an input [N, C, 1, L], got ", shape_text(x.shape));
+  }
+  return {x.shape[0], x.shape[1], x.shape[3]};
+}
+
 void check_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
+  if (view.output().layout != Layout::plain) view.fail("expected an output of layout plain");
 }
 
 Sharing sharing(const StepView& view) {
@@ -49,10 +65,22 @@ class FlattenRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kFlattenOp;
+extern const OpDef kFlattenOp, kUnsqueezeOp, kSqueezeOp;
 const OpDef kFlattenOp = {.op = Op::flatten,
                           .name = "flatten",
-                          .infer = infer,
+                          .infer = infer_flatten,
+                          .check_output = check_output,
+                          .sharing = sharing,
+                          .prepare = make_runner<FlattenRunner>};
+const OpDef kUnsqueezeOp = {.op = Op::unsqueeze,
+                            .name = "unsqueeze",
+                            .infer = infer_unsqueeze,
+                            .check_output = check_output,
+                            .sharing = sharing,
+                            .prepare = make_runner<FlattenRunner>};
+const OpDef kSqueezeOp = {.op = Op::squeeze,
+                          .name = "squeeze",
+                          .infer = infer_squeeze,
                           .check_output = check_output,
                           .sharing = sharing,
                           .prepare = make_runner<FlattenRunner>};

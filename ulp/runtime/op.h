@@ -47,6 +47,7 @@ struct UsedFields {
   bool window = false, groups = false, activation = false, range = false;
   bool heads = false;  ///< heads, scale and causal
   bool epsilon = false, token = false, per_tensor = false, reverse = false;
+  bool size = false;  ///< size_h, size_w and align_corners
 };
 
 inline Sharing share_nothing(const StepView&) {

@@ -6,15 +6,17 @@ namespace ulp::runtime {
 
 extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
     kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp, kSelectOp, kLayerNormOp, kEmbeddingOp,
-    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp, kTokenMeanOp;
+    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp, kTokenMeanOp, kDepthToSpaceOp,
+    kResizeNearestOp, kResizeBilinearOp, kUnsqueezeOp, kSqueezeOp;
 
 namespace {
 // In the order of the enumerators.
 constexpr std::array kOps = {
-    &kConvOp,          &kLinearOp,  &kAddOp,       &kReluOp,      &kMaxPoolOp,   &kAvgPoolOp,
-    &kGlobalAvgPoolOp, &kFlattenOp, &kSoftmaxOp,   &kConcatOp,    &kSliceOp,     &kChannelShuffleOp,
-    &kConvertOp,       &kSelectOp,  &kLayerNormOp, &kEmbeddingOp, &kTokenMaskOp, &kAttentionOp,
-    &kDynamicLinearOp, &kLstmOp,    &kGruOp,       &kTokenMeanOp};
+    &kConvOp,           &kLinearOp,    &kAddOp,       &kReluOp,      &kMaxPoolOp,      &kAvgPoolOp,
+    &kGlobalAvgPoolOp,  &kFlattenOp,   &kSoftmaxOp,   &kConcatOp,    &kSliceOp,        &kChannelShuffleOp,
+    &kConvertOp,        &kSelectOp,    &kLayerNormOp, &kEmbeddingOp, &kTokenMaskOp,    &kAttentionOp,
+    &kDynamicLinearOp,  &kLstmOp,      &kGruOp,       &kTokenMeanOp, &kDepthToSpaceOp, &kResizeNearestOp,
+    &kResizeBilinearOp, &kUnsqueezeOp, &kSqueezeOp};
 }  // namespace
 
 const OpDef& op_def(Op op) {

@@ -72,7 +72,12 @@ enum class Op : uint8_t {
   lstm,  // x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with weight_ih_scale and
          // weight_hh_scale, [bias_ih, bias_hh]
   gru,   // the same
-  token_mean  // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
+  token_mean,       // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
+  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (kernels/layout.h)
+  resize_nearest,   // x -> [N, C, size_h, size_w]
+  resize_bilinear,  // the same, interpolated
+  unsqueeze,        // [N, C, L] -> [N, C, 1, L]
+  squeeze           // [N, C, 1, L] -> [N, C, L]
 };
 ULP_API const char* to_string(Op op);
 
@@ -109,6 +114,8 @@ struct Step {
   bool causal = false;                       ///< attention: query i sees keys 0 to i
   float epsilon = 0.0F;                      ///< layer_norm
   int64_t token = 0;                         ///< token_mask, token_mean
+  int64_t size_h = 0, size_w = 0;            ///< resize, depth_to_space: of the result
+  bool align_corners = false;                ///< resize_bilinear
   bool per_tensor = false;  ///< dynamic_linear, lstm, gru: one quantizer for the whole batch, else one a row
   bool reverse = false;     ///< lstm, gru: from the last step of time to the first
 };
@@ -118,17 +125,17 @@ struct Step {
 /// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an
 /// i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
 /// residual has the output's shape, layout and type. Images (4-d) are nhwc inside; linear takes any rank >= 2
-/// and works on the last dimension. relu, max_pool, flatten, slice and channel_shuffle keep type, scale and
-/// zero point; average pooling keeps the type; add and concat take tensors of the output's type, each u8 with
-/// its own scale; softmax takes and gives f32 or bf16. convert goes from or to f32, or from one u8 quantizer
-/// to another, and may change the layout. select keeps type, scale and zero point. gelu and tanh give f32.
-/// Where the input is f32, linear's weight may be codes of 8 or 4 bits with scales, and so may embedding's
-/// table (coded_matrix.h). Ids are i32 or i64 inputs of the plan. layer_norm, embedding, attention and
-/// dynamic_linear compute in f32: q and the result are [N, queries, heads * depth], k and v [N, keys, heads *
-/// depth], the mask, added to the scores, [N, keys]. So do lstm and gru, one direction of one layer: x [N,
-/// steps, features] -> [N, steps, hidden], weight_ih [gates * hidden, features], weight_hh [gates * hidden,
-/// hidden], both biases [gates * hidden] in PyTorch's order of gates (i, f, g, o; r, z, n), h and c zero
-/// before the first step; i8 weights are multiplied as in dynamic_linear.
+/// and works on the last dimension. relu, max_pool, flatten, slice, channel_shuffle, depth_to_space, resize,
+/// squeeze and unsqueeze keep type, scale and zero point; average pooling keeps the type; add and concat take
+/// tensors of the output's type, each u8 with its own scale; softmax takes and gives f32 or bf16. convert
+/// goes from or to f32, or from one u8 quantizer to another, and may change the layout. select keeps type,
+/// scale and zero point. gelu and tanh give f32. Where the input is f32, linear's weight may be codes of 8 or
+/// 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64 inputs of the plan.
+/// layer_norm, embedding, attention and dynamic_linear compute in f32: q and the result are [N, queries,
+/// heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores, [N, keys]. So do lstm and
+/// gru, one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates * hidden,
+/// features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of gates
+/// (i, f, g, o; r, z, n), h and c zero before the first step; i8 weights are multiplied as in dynamic_linear.
 /// token_mean: x f32 [N, steps, features], ids [N, steps] -> [N, features], zeros where every id is `token`.
 struct ULP_API Plan {
   std::vector<TensorInfo> tensors;

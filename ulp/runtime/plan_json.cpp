@@ -78,6 +78,9 @@ Json step_to_json(const Step& step) {
   if (step.causal) json["causal"] = true;
   if (step.epsilon != 0.0F) json["epsilon"] = step.epsilon;
   if (step.token != 0) json["token"] = step.token;
+  if (step.size_h != 0) json["size_h"] = step.size_h;
+  if (step.size_w != 0) json["size_w"] = step.size_w;
+  if (step.align_corners) json["align_corners"] = true;
   if (step.per_tensor) json["per_tensor"] = true;
   if (step.reverse) json["reverse"] = true;
   if (step.activation != Activation::none) json["activation"] = to_string(step.activation);
@@ -220,9 +223,9 @@ Window window_from_json(const Json& json, const std::string& where) {
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
   const Reader reader(
-      json, where,
-      {"op", "name", "inputs", "output", "constants", "window", "groups", "activation", "begin", "length",
-       "heads", "scale", "causal", "epsilon", "token", "per_tensor", "reverse"});
+      json, where, {"op",         "name",       "inputs",  "output", "constants", "window",       "groups",
+                    "activation", "begin",      "length",  "heads",  "scale",     "causal",       "epsilon",
+                    "token",      "per_tensor", "reverse", "size_h", "size_w",    "align_corners"});
   Step step;
   step.name = reader.text("name");
   const std::string word = reader.text("op");
@@ -244,6 +247,11 @@ Step step_from_json(const Json& json, size_t index) {
   }
   if (const Json* heads = reader.optional("heads")) step.heads = reader.integer<int64_t>("heads", *heads);
   if (const Json* token = reader.optional("token")) step.token = reader.integer<int64_t>("token", *token);
+  if (const Json* size = reader.optional("size_h")) step.size_h = reader.integer<int64_t>("size_h", *size);
+  if (const Json* size = reader.optional("size_w")) step.size_w = reader.integer<int64_t>("size_w", *size);
+  if (const Json* corners = reader.optional("align_corners")) {
+    step.align_corners = reader.flag("align_corners", *corners);
+  }
   if (const Json* scale = reader.optional("scale")) step.scale = reader.real("scale", *scale);
   if (const Json* epsilon = reader.optional("epsilon")) step.epsilon = reader.real("epsilon", *epsilon);
   if (const Json* causal = reader.optional("causal")) step.causal = reader.flag("causal", *causal);

@@ -75,6 +75,12 @@ void check_fields(const StepView& view, const OpDef& def) {
   if (!def.uses.heads && (step.heads != 1 || step.scale != 1.0F || step.causal)) {
     view.fail("has fields of attention, but the op uses none");
   }
+  if (!def.uses.size && (step.size_h != 0 || step.size_w != 0 || step.align_corners)) {
+    view.fail("has a size, but the op uses none");
+  }
+  if (def.uses.size && std::min(step.size_h, step.size_w) < 1) {
+    view.fail("expected a size of at least 1 x 1, got ", step.size_h, " x ", step.size_w);
+  }
   if (!def.uses.epsilon && step.epsilon != 0.0F) view.fail("has an epsilon, but the op uses none");
   if (!def.uses.token && step.token != 0) view.fail("has a token, but the op uses none");
   if (!def.uses.per_tensor && step.per_tensor) view.fail("has per_tensor, but the op uses none");
@@ -109,7 +115,7 @@ void check_index(const Plan& plan, const StepView& view, int32_t index) {
 /// All of a step that does not depend on its output tensor or on the order of the plan.
 void check_operands(const Plan& plan, const StepView& view) {
   const Step& step = view.step();
-  if (step.op > Op::token_mean) problem("step '", step.name, "': unknown op");
+  if (step.op > Op::squeeze) problem("step '", step.name, "': unknown op");
   const OpDef& def = op_def(step.op);
   if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
     view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
