@@ -29,8 +29,18 @@ ULP_API PassReport canonicalize(Graph& graph);
 /// layer's names.
 ULP_API PassReport fold_batch_norm(Graph& graph);
 
-/// Removes what does nothing in eval mode: dropout, identity, contiguous on dense values, train-only nodes;
-/// for graphs that will only ever infer.
+/// Makes batch norms that fold into no layer (fold_batch_norm comes first) depthwise convolutions of one tap,
+/// of 1, 2 or 3 dimensions as their input has: x * scale + shift, for inference.
+ULP_API PassReport batch_norm_as_conv(Graph& graph);
+
+/// Makes 2-d transposed convolutions ordinary ones, for inference: outputs a stride apart have the same taps,
+/// so the results of a window of one stride become the channels of a convolution, whose zeros among the taps
+/// are computed, too, and ulp::depth_to_space makes pixels of them. A clamp behind comes first. Exact up to
+/// the order of summation.
+ULP_API PassReport transposed_as_conv(Graph& graph);
+
+/// Removes what does nothing in eval mode: dropout, identity, a clamp of what is clamped, contiguous on dense
+/// values, train-only nodes; for graphs that will only ever infer.
 ULP_API PassReport strip_training(Graph& graph);
 
 }  // namespace ulp::graph

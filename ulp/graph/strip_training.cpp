@@ -46,7 +46,15 @@ bool may_return_argument(const Node& node) {
          node.is("aten::to") || is_dropout(node);
 }
 
+/// relu of what is not negative, relu6 of relu6.
+bool clamps_again(const Node& node) {
+  if (!node.is("aten::relu") && !node.is("aten::relu6")) return false;
+  const Node& before = *node.args[0].value->producer;
+  return before.is("aten::relu6") || (node.is("aten::relu") && before.is("aten::relu"));
+}
+
 bool does_nothing(const Node& node) {
+  if (clamps_again(node)) return true;
   if (is_dropout(node)) return !node.arg("train").literal.toBool();
   if (node.is("aten::alias") || node.is("aten::detach")) return true;
   if (!node.is("aten::contiguous")) return false;
