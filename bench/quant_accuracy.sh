@@ -20,6 +20,7 @@ recipe tensor 8 '"per_tensor"' mse
 recipe channel 8 '{"per_channel": 0}' mse
 recipe tensor4 4 '"per_tensor"' mse
 recipe channel4 4 '{"per_channel": 0}' mse
+echo '{"type": "ulp.quant.Recipe", "version": 3}' >"$folder/none.json"
 recipe tensor4_range 4 '"per_tensor"' min_max
 recipe channel4_range 4 '{"per_channel": 0}' min_max
 
@@ -46,5 +47,6 @@ row "4-bit weights static, per tensor" tensor4
 row "4-bit weights static, per channel" channel4
 row "4-bit weights static, per tensor, whole range" tensor4_range
 row "4-bit weights static, per channel, whole range" channel4_range
+row "int8 dynamic, linear layers" none --mode dynamic
 row "int8 QAT, per channel" channel --mode qat "$@"
 row "4-bit weights QAT, per channel" channel4 --mode qat "$@"

@@ -20,16 +20,21 @@ at::Tensor in_form(const at::Tensor& value, const TensorInfo& form) {
   return (value / form.scale).round().add(form.zero_point).clamp(0, 255).to(at::kByte);
 }
 
-/// What the graph calls this tensor of the plan: a codes' tensor made f32 for a float step is the graph's
-/// `_dq`.
+/// What the graph calls this tensor of the plan: one in another layout, or made f32 (of codes: the graph's
+/// `_dq`), has the name of the value with that added.
 std::string name_in_graph(std::string name) {
-  if (!name.ends_with("_q.f32")) return name;
-  name.resize(name.size() - std::string("_q.f32").size());
-  return name + "_dq";
+  const auto strip = [&](const std::string& suffix) {
+    const bool has = name.ends_with(suffix);
+    if (has) name.resize(name.size() - suffix.size());
+    return has;
+  };
+  if (!strip(".nchw")) strip(".nhwc");
+  if (strip(".f32") && strip("_q")) name += "_dq";
+  return name;
 }
 
 bool is_mean(Op op) {
-  return op == Op::avg_pool || op == Op::global_avg_pool;
+  return op == Op::avg_pool || op == Op::global_avg_pool || op == Op::resize_bilinear;
 }
 
 }  // namespace

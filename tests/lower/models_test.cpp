@@ -76,7 +76,10 @@ TEST_P(Models, NothingIsLeftUnfused) {
   for (const runtime::Step& step : plan.steps) {
     EXPECT_TRUE(step.op != runtime::Op::relu && step.op != runtime::Op::add) << listing(plan);
   }
-  EXPECT_LE(std::ranges::count(plan.steps, runtime::Op::convert, &runtime::Step::op), 1) << listing(plan);
+  // One way in, and one out for images.
+  const bool images = plan.tensors[static_cast<size_t>(plan.outputs[0])].shape.size() == 4;
+  EXPECT_LE(std::ranges::count(plan.steps, runtime::Op::convert, &runtime::Step::op), images ? 2 : 1)
+      << listing(plan);
 }
 
 /// Networks that have every op between them.
@@ -98,15 +101,14 @@ INSTANTIATE_TEST_SUITE_P(Lower, ModelsFile,
                                          ModelCase{"shufflenet_v2_x1_0", 3, 64}),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Lower, Models,
-                         testing::Values(ModelCase{"lenet5", 1, 28}, ModelCase{"mlp", 1, 28},
-                                         ModelCase{"resnet20", 3, 32}, ModelCase{"resnet18", 3, 64},
-                                         ModelCase{"resnet50", 3, 64}, ModelCase{"mobilenet_v2", 3, 64},
-                                         ModelCase{"resnext50_32x4d", 3, 64, 1},
-                                         ModelCase{"inception_v3", 3, 75, 1},
-                                         ModelCase{"googlenet", 3, 64, 2},
-                                         ModelCase{"shufflenet_v2_x1_0", 3, 64, 2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Lower, Models,
+    testing::Values(ModelCase{"lenet5", 1, 28}, ModelCase{"mlp", 1, 28}, ModelCase{"resnet20", 3, 32},
+                    ModelCase{"resnet18", 3, 64}, ModelCase{"resnet50", 3, 64},
+                    ModelCase{"mobilenet_v2", 3, 64}, ModelCase{"resnext50_32x4d", 3, 64, 1},
+                    ModelCase{"inception_v3", 3, 75, 1}, ModelCase{"googlenet", 3, 64, 2},
+                    ModelCase{"shufflenet_v2_x1_0", 3, 64, 2}, ModelCase{"unet", 3, 32, 2}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace ulp::test

@@ -71,6 +71,7 @@ TEST(Recipe, ReadsOlderVersions) {
     "weight": {"observer": "min_max", "scheme": {"bits": 8, "granularity": {"per_channel": 0},
                "mapping": "symmetric", "range": "restricted", "signed": true}}})";
   Recipe expected = Recipe::x86_int8();
+  expected.ops = {"conv2d", "linear", "add"};
   expected.skip_modules = {"fc"};
   expected.activation.observer = ObserverKind::moving_average;
   EXPECT_EQ(Recipe::from_json(old), expected);

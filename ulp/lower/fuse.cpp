@@ -34,7 +34,7 @@ bool takes_activation(const Node& node) {
 
 bool takes_quantize(const Node& node) {
   return takes_activation(node) || node.is("aten::avg_pool2d") || node.is("aten::adaptive_avg_pool2d") ||
-         node.is("aten::mean") || node.is("aten::cat");
+         node.is("aten::mean") || node.is("aten::cat") || node.is("aten::upsample_bilinear2d");
 }
 
 Value* other_operand(const Node& add, const Value* value) {

@@ -11,6 +11,7 @@
 #include "ulp/lower/constants.h"
 #include "ulp/lower/fuse.h"
 #include "ulp/lower/fuse_report.h"
+#include "ulp/lower/height_one.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/shapes.h"
 #include "ulp/lower/token_mean.h"
@@ -167,6 +168,10 @@ runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
   report_pass(graph::strip_training(graph), options);
   report_pass(graph::fold_batch_norm(graph), options);
   report_pass(fuse_token_mean(graph), options);
+  complete_shapes(graph);
+  report_pass(graph::batch_norm_as_conv(graph), options);
+  report_pass(graph::transposed_as_conv(graph), options);
+  make_sequences_images(graph);
   fold_constants(graph);
   graph.remove_dead(true);
   complete_shapes(graph);

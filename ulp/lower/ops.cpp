@@ -9,7 +9,7 @@ using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 47> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 50> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
@@ -25,7 +25,7 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 47> kTable = {{
     {"aten::flatten", lower_reshape},
     {"aten::view", lower_reshape},
     {"aten::reshape", lower_reshape},
-    {"aten::squeeze", lower_reshape},
+    {"aten::squeeze", lower_squeeze},
     {"aten::cat", lower_concat},
     {"aten::chunk", lower_slices},
     {"aten::split", lower_slices},
@@ -33,6 +33,9 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 47> kTable = {{
     {"aten::slice", lower_slices},
     {"aten::narrow", lower_slices},
     {"aten::channel_shuffle", lower_channel_shuffle},
+    {"ulp::depth_to_space", lower_depth_to_space},
+    {"aten::upsample_nearest2d", lower_resize},
+    {"aten::upsample_bilinear2d", lower_resize},
     {"aten::softmax", lower_softmax},
     {"aten::_softmax", lower_softmax},
     {"aten::gelu", lower_activation},
@@ -44,7 +47,7 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 47> kTable = {{
     {"aten::transpose", lower_part_of_attention},
     {"aten::permute", lower_part_of_attention},
     {"aten::ne", lower_part_of_attention},
-    {"aten::unsqueeze", lower_part_of_attention},
+    {"aten::unsqueeze", lower_unsqueeze},
     {"aten::expand", lower_part_of_attention},
     {"aten::lstm", lower_recurrent},
     {"aten::gru", lower_recurrent},
@@ -84,7 +87,10 @@ std::string hint_for(const Node& node) {
     return "observers and fake-quantizers do not run in an engine; call quant::convert first";
   }
   if (node.is("aten::batch_norm"))
-    return "only batch norm that directly follows a convolution or linear layer folds";
+    return "only batch norm behind a linear layer, or of images and sequences, has a form in the engine";
+  if (node.is("aten::conv3d") || node.is("aten::conv_transpose3d"))
+    return "the engine has convolutions of 1 and 2 dimensions";
+  if (node.is("aten::conv_transpose1d")) return "the engine has transposed convolutions of images only";
   return "no lowering for this op";
 }
 

@@ -30,6 +30,11 @@ void lower_reshape(Builder& builder, const Group& group);
 void lower_concat(Builder& builder, const Group& group);
 void lower_slices(Builder& builder, const Group& group);
 void lower_channel_shuffle(Builder& builder, const Group& group);
+void lower_depth_to_space(Builder& builder, const Group& group);
+void lower_resize(Builder& builder, const Group& group);
+/// Between sequences [N, C, L] and images of height 1; else as lower_reshape and lower_part_of_attention.
+void lower_squeeze(Builder& builder, const Group& group);
+void lower_unsqueeze(Builder& builder, const Group& group);
 void lower_softmax(Builder& builder, const Group& group);
 void lower_embedding(Builder& builder, const Group& group);
 void lower_layer_norm(Builder& builder, const Group& group);
@@ -63,6 +68,9 @@ runtime::Step step_of(runtime::Op op, const graph::Node& node);
 /// The form for a step that keeps its input's numbers: 8 bits stay 8 bits, the rest is in the inner float
 /// type.
 Form kept_form(Builder& builder, const graph::Node& node, const graph::Value* x);
+/// A mean of 8-bit codes is rounded to codes; that is what the graph does only where it quantizes the mean
+/// with the scale of the input. Elsewhere the mean is taken in float.
+Form mean_form(Builder& builder, const Group& group, const graph::Value* x);
 /// Emits a step that keeps type and scale of its input, in `form`, for the group's root.
 void emit_same(Builder& builder, const Group& group, runtime::Step step, const Form& form);
 /// Binds the quantize of a group whose result is held by some tensor already.

@@ -25,19 +25,6 @@ const Value* image_arg(const Node& node) {
   return x;
 }
 
-/// A mean of 8-bit codes is rounded to codes; that is what the graph does only where it quantizes the mean
-/// with the scale of the input. Elsewhere the mean is taken in float.
-Form mean_form(Builder& builder, const Group& group, const Value* x) {
-  const Node& node = *group.root;
-  const Form form = kept_form(builder, node, x);
-  if (form.type != DataType::u8) return form;
-  if (group.quantize != nullptr) {
-    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
-    if (wanted.scale == form.scale && wanted.zero_point == form.zero_point) return form;
-  }
-  return {builder.float_type(), form.layout};
-}
-
 void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) {
   const Form form = mean_form(builder, group, x);
   step.inputs = {builder.as(*group.root, x, form)};
@@ -74,6 +61,17 @@ Form kept_form(Builder& builder, const Node& node, const Value* x) {
   form.layout = inner_layout(shape_of(node, *x).size());
   if (form.type != DataType::u8) form = {builder.float_type(), form.layout};
   return form;
+}
+
+Form mean_form(Builder& builder, const Group& group, const Value* x) {
+  const Node& node = *group.root;
+  const Form form = kept_form(builder, node, x);
+  if (form.type != DataType::u8) return form;
+  if (group.quantize != nullptr) {
+    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
+    if (wanted.scale == form.scale && wanted.zero_point == form.zero_point) return form;
+  }
+  return {builder.float_type(), form.layout};
 }
 
 void emit_same(Builder& builder, const Group& group, Step step, const Form& form) {

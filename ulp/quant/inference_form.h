@@ -9,6 +9,10 @@
 
 namespace ulp::quant {
 
+/// What the form is for. In a graph that trains, layers keep parameters of their own; for conversion alone,
+/// batch norms that fold into nothing and transposed convolutions are ordinary convolutions.
+enum class Purpose : uint8_t { conversion, training };
+
 /// A captured graph as it will infer (canonical, batch norms folded, without training-only nodes), and which
 /// of its ops are quantized where. Values and nodes keep their names.
 struct InferenceForm {
@@ -22,7 +26,7 @@ std::shared_ptr<graph::Graph> inference_graph(const graph::Graph& captured,
 
 /// The captured graph stays as it is. Throws ulp::Error for an invalid recipe, a pattern that matches
 /// nothing, what the recipe's backend cannot run (naming the layer), or a model with nothing to quantize.
-InferenceForm inference_form(const graph::Graph& captured, const Recipe& recipe);
+InferenceForm inference_form(const graph::Graph& captured, const Recipe& recipe, Purpose purpose);
 
 /// The layer that computes the value, for messages: the one in whose chain it ends, if any.
 std::string label_of(const graph::Value& value, const Placement& placement);

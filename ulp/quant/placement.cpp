@@ -36,7 +36,8 @@ bool is_any(const Node& node, std::initializer_list<const char*> ops) {
 }
 
 bool keeps_parameters(const Node& node) {
-  return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d", "aten::flatten",
+  return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
+                       "aten::max_pool1d", "aten::avg_pool1d", "aten::adaptive_avg_pool1d", "aten::flatten",
                        "aten::view", "aten::reshape"});
 }
 
@@ -49,8 +50,9 @@ bool joins_heads(const Node& node) {
 
 // These keep the parameters too, but are worth it only between quantized ops.
 bool moves_channels(const Node& node) {
-  return is_any(node, {"aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
-                       "aten::slice", "aten::narrow"});
+  return is_any(
+      node, {"aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
+             "aten::narrow", "ulp::depth_to_space", "aten::upsample_nearest2d", "aten::upsample_bilinear2d"});
 }
 
 // Empty when the values can stand side by side as integers, else the reason why not.
@@ -82,8 +84,7 @@ std::string add_obstacle(const Node& node) {
 }
 
 std::string layer_obstacle(const Graph& graph, const Node& node) {
-  if (node.target() != "aten::conv2d" && node.target() != "aten::linear")
-    return "its padding is given as a word";
+  if (node.target() != node.op()) return "its padding is given as a word";
   const Argument &weight = node.arg("weight"), &bias = node.arg("bias");
   const at::Tensor values = weight.is_value() ? graph.attribute_tensor(weight.value) : at::Tensor();
   if (!values.defined()) return "its weight is computed, not stored";
@@ -145,8 +146,7 @@ class Placer {
 
   void visit_layer(Node* node) {
     const std::string obstacle = layer_obstacle(graph_, *node);
-    if (!wants(node->is("aten::conv2d") ? "conv2d" : "linear"))
-      return refuse(*node, "the recipe leaves this op out");
+    if (!wants(op_name(*node).op.c_str())) return refuse(*node, "the recipe leaves this op out");
     if (skips(*node)) return refuse(*node, "the recipe skips it");
     if (!obstacle.empty()) return refuse(*node, obstacle);
     Chain chain{node, nullptr, nullptr};
@@ -336,7 +336,7 @@ const Node& producer_of(const Value& value, const Placement& placement) {
 }
 
 bool has_weight(const Node& node) {
-  return node.is("aten::conv2d") || node.is("aten::linear");
+  return is_any(node, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"});
 }
 
 std::string observer_name(const std::string& value) {

@@ -16,8 +16,8 @@ namespace ulp::quant {
 
 /// A quantized op with what is fused behind it (rule 3 in quantize.h).
 struct ULP_API Chain {
-  graph::Node* op = nullptr;          ///< conv2d, linear, an add of its own, or softmax, sigmoid, tanh
-  graph::Node* add = nullptr;         ///< a residual add behind a conv2d or linear
+  graph::Node* op = nullptr;          ///< a layer, an add of its own, or softmax, sigmoid, tanh
+  graph::Node* add = nullptr;         ///< a residual add behind a layer
   graph::Node* activation = nullptr;  ///< relu or relu6
   graph::Value* result() const;
   std::string describe() const;  ///< "layer1.0.conv1 + add + relu"

@@ -99,10 +99,16 @@ std::shared_ptr<Graph> inference_graph(const Graph& captured, std::vector<std::s
   return graph;
 }
 
-InferenceForm inference_form(const Graph& captured, const Recipe& recipe) {
+InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpose purpose) {
   recipe.validate();
   std::vector<std::string> near_misses;
   const std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
+  if (purpose == Purpose::conversion) {
+    for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
+      const graph::PassReport one = pass(*graph);
+      near_misses.insert(near_misses.end(), one.near_misses.begin(), one.near_misses.end());
+    }
+  }
   check_patterns(*graph, recipe);
   Placement placement = place(*graph, recipe);
   std::vector<std::string>& refused = placement.report.near_misses;
@@ -121,7 +127,7 @@ PreparedModule::PreparedModule(std::shared_ptr<Graph> graph, Recipe recipe, grap
 std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule>& captured,
                                         const Recipe& recipe) {
   if (!captured) fail("quant.prepare", "expected a captured model, got null");
-  auto [graph, placement] = inference_form(captured->graph(), recipe);
+  auto [graph, placement] = inference_form(captured->graph(), recipe, Purpose::conversion);
   for (Value* value : placement.observed) {
     insert_observer(*graph, value, recipe.activation_of(op_name(producer_of(*value, placement))),
                     label_of(*value, placement));

@@ -22,9 +22,10 @@ std::string module_name(const char* prefix, std::string name) {
 
 // A value that is on the grid of its input's parameters already, whatever the op.
 bool stays_on_grid(const Node& node) {
-  for (const char* op : {"aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape", "aten::relu",
-                         "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
-                         "aten::slice", "aten::narrow"}) {
+  for (const char* op :
+       {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape", "aten::relu",
+        "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
+        "aten::narrow", "aten::upsample_nearest2d"}) {
     if (node.is(op)) return true;
   }
   return false;
@@ -153,7 +154,7 @@ class Builder {
 std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>& captured,
                                        const Recipe& recipe, const QatOptions& options) {
   if (!captured) fail("quant.prepare_qat", "expected a captured model, got null");
-  InferenceForm form = inference_form(captured->graph(), recipe);
+  InferenceForm form = inference_form(captured->graph(), recipe, Purpose::training);
   const std::shared_ptr<Graph> graph = captured->graph().clone();
   graph::canonicalize(*graph);
   auto parts = std::make_unique<QatParts>();

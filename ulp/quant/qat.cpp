@@ -56,7 +56,7 @@ std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>
   if (!module) fail("quant.convert_qat", "expected a model from prepare_qat, got null");
   const at::NoGradGuard no_grad;
   const QatParts& parts = *module->parts_;
-  const InferenceForm form = inference_form(*parts.source, parts.recipe);
+  const InferenceForm form = inference_form(*parts.source, parts.recipe, Purpose::training);
   KnownQParams known;
   graph::PassReport result = parts.report;
   for (const auto& [value, quantizer] : parts.activations) {

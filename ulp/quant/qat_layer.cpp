@@ -43,7 +43,10 @@ LayerCall::LayerCall(const graph::Graph& graph, const graph::Node& layer)
 
 at::Tensor LayerCall::operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const {
   const std::optional<at::Tensor> maybe = b.defined() ? std::optional(b) : std::nullopt;
-  return is_linear ? at::linear(x, w, maybe) : at::conv2d(x, w, maybe, stride, padding, dilation, groups);
+  if (is_linear) return at::linear(x, w, maybe);
+  if (w.dim() == 3) return at::conv1d(x, w, maybe, stride, padding, dilation, groups);
+  if (w.dim() == 5) return at::conv3d(x, w, maybe, stride, padding, dilation, groups);
+  return at::conv2d(x, w, maybe, stride, padding, dilation, groups);
 }
 
 QatLayer::QatLayer(const std::string& label, LayerCall call, std::optional<BatchNormState> norm,

@@ -27,7 +27,8 @@
 //    zero. %b is a literal None for a layer without bias. A parameter read by two layers gets a second set of
 //    buffers
 //    ("conv1.weight_2.int8" ...) where their scales differ. A per-tensor weight recipe gives scale [1], axis
-//    -1.
+//    -1. conv1d and conv3d are as conv2d; conv_transpose2d and batch norms alone are conv2d here
+//    (graph/pass.h).
 // 3. What may stand between the float result of a quantized op and the `quantize` of rule 1 (one step of an
 //    engine). Each value inside a chain has one reader:
 //        conv2d | linear
@@ -40,10 +41,10 @@
 //    quantized op reads ends in float: there is no `quantize` after it (the logits of the last linear layer).
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
-//    they end in float): aten::max_pool2d, avg_pool2d, adaptive_avg_pool2d, flatten, view, reshape (not
-//    one that joins an attention's heads: codes start behind it); on
-//    results of chains and cats also channel_shuffle, chunk, split, split_with_sizes, slice, narrow, and a
-//    relu that is in no chain of rule 3.
+//    they end in float): aten::max_pool1d and 2d, avg_pool and adaptive_avg_pool likewise, flatten, view,
+//    reshape (not one that joins an attention's heads: codes start behind it); on results of chains and cats
+//    also channel_shuffle, chunk, split, split_with_sizes, slice, narrow, upsample_nearest2d,
+//    upsample_bilinear2d, ulp::depth_to_space, and a relu that is in no chain of rule 3.
 // 5. aten::cat along the channels (dimension 1 of an image, the last of anything else) of results of chains
 //    and cats, where a quantized op reads its result in the end: it reads %a_dq, %b_dq, ... and is followed
 //    by a pair. An operand that nothing else reads has the very same attributes as the result, others their

@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kType = "ulp.quant.Recipe";
-constexpr std::array<const char*, 6> kOps = {"conv2d", "linear", "add", "softmax", "sigmoid", "tanh"};
+constexpr std::array<const char*, 8> kOps = {"conv1d", "conv2d",  "conv3d",  "linear",
+                                             "add",    "softmax", "sigmoid", "tanh"};
 
 template <typename Enum>
 struct Word {
@@ -339,7 +340,7 @@ Recipe Recipe::x86_int8() {
                               .range = Range::restricted,
                               .granularity = PerChannel{0}},
                    .observer = ObserverKind::min_max};
-  recipe.ops = {"conv2d", "linear", "add"};
+  recipe.ops = {"conv1d", "conv2d", "conv3d", "linear", "add"};
   return recipe;
 }
 
@@ -420,7 +421,8 @@ void Recipe::validate() const {
   }
   for (const auto& op : ops) {
     if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
-      fail("quant.Recipe", "expected ops of conv2d, linear, add, softmax, sigmoid, tanh, got '", op, "'");
+      fail("quant.Recipe",
+           "expected ops of conv1d, conv2d, conv3d, linear, add, softmax, sigmoid, tanh, got '", op, "'");
     }
   }
 }

@@ -1,0 +1,106 @@
+// Ops that change the sizes of images: resizing, channels that become pixels, a height of 1 more or less.
+#include "ulp/lower/attention.h"
+#include "ulp/lower/ops.h"
+
+namespace ulp::lowering {
+
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Op;
+using runtime::Step;
+
+namespace {
+
+std::vector<int64_t> image_shape(const Node& node, const Value& value) {
+  const std::vector<int64_t> shape = shape_of(node, value);
+  if (shape.size() != 4) unsupported(node, "expected images [N, C, H, W], got ", shape.size(), " dimensions");
+  return shape;
+}
+
+/// PyTorch steps by 1 / factor where a factor is given: the same as by the sizes where it divides them.
+void expect_factors_of_sizes(const Node& node, const std::vector<int64_t>& in,
+                             const std::vector<int64_t>& out) {
+  std::vector<double> factors;
+  for (const char* name : {"scales_h", "scales_w"}) {
+    if (has_arg(node, name)) factors.push_back(number_arg(node, name).value_or(0));
+  }
+  if (has_arg(node, "scale_factors")) {
+    const graph::Argument& given = node.arg("scale_factors");
+    if (given.kind == graph::Argument::Kind::literal && given.literal.isDoubleList()) {
+      factors = given.literal.toDoubleVector();
+    }
+  }
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (factors[i] != 0 && factors[i] * static_cast<double>(in[i + 2]) != static_cast<double>(out[i + 2])) {
+      unsupported(node, "expected a factor that gives whole sizes, got ", factors[i], " of ", in[i + 2]);
+    }
+  }
+}
+
+}  // namespace
+
+void lower_resize(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = node.args.at(0).value;
+  const bool bilinear = node.is("aten::upsample_bilinear2d");
+  const std::vector<int64_t> out = image_shape(node, *group.result);
+  expect_factors_of_sizes(node, image_shape(node, *x), out);
+  Step step = step_of(bilinear ? Op::resize_bilinear : Op::resize_nearest, node);
+  step.size_h = out[2];
+  step.size_w = out[3];
+  step.align_corners = bilinear && bool_arg(node, "align_corners");
+  // Between codes only where the graph rounds to codes of the same scale.
+  const Form form = bilinear ? mean_form(builder, group, x) : kept_form(builder, node, x);
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+namespace {
+
+void lower_view(Builder& builder, const Group& group, Op op) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "self");
+  Form form = builder.form_of(node, x);
+  Step step = step_of(op, node);
+  step.inputs = {builder.as(node, x, form)};
+  form.layout = runtime::Layout::plain;
+  emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
+void lower_squeeze(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const bool height = has_arg(node, "dim") && int_arg(node, "dim") == 2 &&
+                      shape_of(node, *value_arg(node, "self")).size() == 4 &&
+                      shape_of(node, *group.result).size() == 3;
+  if (!height) return lower_reshape(builder, group);
+  lower_view(builder, group, Op::squeeze);
+}
+
+void lower_unsqueeze(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const bool attends = feeds_attention(builder.graph(), node.output());
+  if (attends || int_arg(node, "dim") != 2 || shape_of(node, *group.result).size() != 4) {
+    return lower_part_of_attention(builder, group);
+  }
+  lower_view(builder, group, Op::unsqueeze);
+}
+
+void lower_depth_to_space(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "x");
+  const std::vector<int64_t> out = image_shape(node, *group.result);
+  Step step = step_of(Op::depth_to_space, node);
+  step.name = layer_name(node);
+  step.window.stride_h = int_arg(node, "h");
+  step.window.stride_w = int_arg(node, "w");
+  step.size_h = out[2];
+  step.size_w = out[3];
+  const Form form = kept_form(builder, node, x);
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace ulp::lowering
