@@ -216,7 +216,7 @@ void reference(Arrays& a, const UpdateStep& step, float inverse_scale, float cli
     if (step.kind == UpdateKind::adam || step.kind == UpdateKind::adamw)
       a.put_moment(a.second, i, v, word & 0xffff);
     if (a.store == WeightStore::bf16_stochastic) {
-      const uint32_t random = formats::random_bits(kKey, static_cast<uint64_t>(i)) >> 16;
+      const uint32_t random = random_half(kKey, static_cast<uint64_t>(i));
       a.parameter.data()[i] = static_cast<uint16_t>((float_to_bits(w) + random) >> 16);
       continue;
     }

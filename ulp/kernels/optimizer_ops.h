@@ -54,7 +54,14 @@ struct UpdateStep {
 /// Flips the seed of a RandomKey for the moments: their random words are not those of the weights.
 constexpr uint64_t kMomentSeed = 0x6d6f6d656e747321;
 
-/// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 64.
+/// The 16 bits that round the stochastic parameter of element `index`: half a word, so that one word serves
+/// two elements 64 apart.
+static inline uint32_t random_half(formats::RandomKey key, uint64_t index) {
+  const uint64_t word = index / 128 * 64 + index % 64;
+  return formats::random_bits(key, word) >> (index / 64 % 2 * 16) & 0xffffU;
+}
+
+/// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 128.
 struct UpdateRun {
   const void* gradient;
   FloatType gradient_type;
