@@ -210,6 +210,29 @@ TEST(Canonicalize, ConvolutionsBecomePlain) {
   EXPECT_TRUE(torch::equal(captured->forward(x), want));
 }
 
+void expect_folded(nn::Sequential model, const at::Tensor& x) {
+  model->to(torch::kDouble);
+  model->train();
+  model->forward(x);  // running statistics that are not 0 and 1
+  model->eval();
+  auto captured = ulp::capture(model, {x});
+  const at::Tensor want = captured->forward(x);
+  fold_batch_norm(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::batch_norm"), 0);
+  EXPECT_TRUE(torch::allclose(captured->forward(x), want, 1e-10, 1e-10));
+}
+
+TEST(FoldBatchNorm, IntoConvolutionsOfEveryDimension) {
+  torch::manual_seed(3);
+  const auto image = [](std::vector<int64_t> shape) { return torch::randn(shape, torch::kDouble); };
+  expect_folded(nn::Sequential(nn::Conv1d(2, 3, 3), nn::BatchNorm1d(3)), image({4, 2, 6}));
+  expect_folded(nn::Sequential(nn::Conv3d(2, 3, 2), nn::BatchNorm3d(3)), image({4, 2, 4, 4, 4}));
+  expect_folded(nn::Sequential(nn::ConvTranspose1d(2, 3, 3), nn::BatchNorm1d(3)), image({4, 2, 6}));
+  expect_folded(nn::Sequential(nn::ConvTranspose2d(2, 3, 2), nn::BatchNorm2d(3)), image({4, 2, 4, 4}));
+  expect_folded(nn::Sequential(nn::ConvTranspose3d(2, 3, 2), nn::BatchNorm3d(3)), image({4, 2, 3, 3, 3}));
+}
+
 TEST(StripTraining, LeavesWhatInferenceNeeds) {
   nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(2, 4, 3)), nn::BatchNorm2d(4), nn::Dropout(0.5),
                        nn::ReLU(), nn::Flatten(), nn::Linear(16, 3));

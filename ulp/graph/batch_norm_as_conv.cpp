@@ -6,10 +6,6 @@ namespace ulp::graph {
 
 namespace {
 
-at::Tensor tensor(const Graph& graph, const Argument& arg) {
-  return arg.is_value() ? graph.attribute_tensor(arg.value) : at::Tensor();
-}
-
 /// gamma / sqrt(var + eps) x + beta - gamma mean / sqrt(var + eps). Returns what stands in the way.
 std::string rewrite(Graph& graph, Node& norm) {
   const at::NoGradGuard no_grad;
@@ -18,10 +14,11 @@ std::string rewrite(Graph& graph, Node& norm) {
   const Argument& training = norm.arg("training");
   if (training.kind == Argument::Kind::literal && training.literal.toBool())
     return "it normalizes by the batch's own statistics in eval mode too";
-  const at::Tensor mean = tensor(graph, norm.arg("running_mean"));
-  const at::Tensor var = tensor(graph, norm.arg("running_var"));
+  const at::Tensor mean = stored_tensor(graph, norm.arg("running_mean"));
+  const at::Tensor var = stored_tensor(graph, norm.arg("running_var"));
   if (!mean.defined() || !var.defined()) return "it has no running statistics";
-  const at::Tensor gamma = tensor(graph, norm.arg("weight")), beta = tensor(graph, norm.arg("bias"));
+  const at::Tensor gamma = stored_tensor(graph, norm.arg("weight")),
+                   beta = stored_tensor(graph, norm.arg("bias"));
   // In double: the result is rounded once, as if the formula had been exact.
   at::Tensor scale = 1 / (var.to(at::kDouble) + norm.arg("eps").literal.toDouble()).sqrt();
   if (gamma.defined()) scale = scale * gamma.to(at::kDouble);

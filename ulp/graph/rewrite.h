@@ -9,6 +9,11 @@
 
 namespace ulp::graph {
 
+/// The parameter, buffer or constant that is given; undefined where it is computed or none.
+inline at::Tensor stored_tensor(const Graph& graph, const Argument& arg) {
+  return arg.is_value() ? graph.attribute_tensor(arg.value) : at::Tensor();
+}
+
 /// The value of a new parameter: of this name, or of one with a number where it is taken.
 inline Value* store_parameter(Graph& graph, const std::string& wish, const at::Tensor& tensor) {
   std::string name = wish;

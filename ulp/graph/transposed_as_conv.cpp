@@ -78,10 +78,6 @@ Argument one(int64_t value) {
   return c10::IValue(value);
 }
 
-at::Tensor tensor(const Graph& graph, const Argument& arg) {
-  return arg.is_value() ? graph.attribute_tensor(arg.value) : at::Tensor();
-}
-
 bool is_clamp(const Node& node) {
   return node.is("aten::relu") || node.is("aten::relu6") || node.is("aten::hardtanh");
 }
@@ -100,7 +96,8 @@ std::optional<TensorMeta> phase_meta(const Node& node, const Axis& h, const Axis
 /// Returns what stands in the way.
 std::string rewrite(Graph& graph, Node& node) {
   const at::NoGradGuard no_grad;
-  const at::Tensor weight = tensor(graph, node.arg("weight")), bias = tensor(graph, node.arg("bias"));
+  const at::Tensor weight = stored_tensor(graph, node.arg("weight")),
+                   bias = stored_tensor(graph, node.arg("bias"));
   if (!weight.defined() || (!bias.defined() && !node.arg("bias").is_none()))
     return "its parameters are computed, not stored";
   const auto stride = integers(node.arg("stride")), padding = integers(node.arg("padding")),
