@@ -13,6 +13,7 @@
 
 #include "ulp/amp/fused_step.h"
 #include "ulp/amp/large_pages.h"
+#include "ulp/amp/training_memory.h"
 #include "ulp/graph/torch_parallel.h"
 
 namespace {
@@ -183,6 +184,7 @@ void run(benchmark::State& state, const std::function<Work()>& make_work) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ulp::amp::prepare_training_memory();
   const std::pair<const char*, std::function<Work()>> rows[] = {
       {"memory/fp32", memory_bound},
       {"libtorch/fp32", [] { return libtorch(at::kFloat, 48); }},

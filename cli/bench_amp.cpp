@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "ulp/amp/training_memory.h"
 #include "ulp/report/progress.h"
 
 namespace ulp::cli {
@@ -20,6 +21,7 @@ struct Flags : CommonFlags {
 };
 
 void run(Flags& flags) {
+  amp::prepare_training_memory();
   apply(flags);
   train::AmpBenchOptions& options = flags.options;
   options.networks.clear();

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "ulp/amp/training_memory.h"
 #include "ulp/models/registry.h"
 #include "ulp/report/format.h"
 
@@ -15,6 +16,7 @@ namespace {
 struct Flags : CommonFlags, train::DemoOptions {};
 
 void run(const Flags& flags) {
+  amp::prepare_training_memory();
   apply(flags);
   const report::Report report = train::run_demo(flags);
   if (flags.json) return print_json(nlohmann::json::parse(report.to_json()));

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/quantize_flags.h"
+#include "ulp/amp/training_memory.h"
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/train/data.h"
@@ -169,6 +170,7 @@ train::QuantizeRun quantize(const QuantizeFlags& flags) {
 }
 
 void run(const QuantizeFlags& flags) {
+  amp::prepare_training_memory();
   if (flags.explain.asked()) return flags.explain.run(flags);
   flags.check();
   apply(flags);

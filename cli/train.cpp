@@ -13,6 +13,7 @@
 
 #include "cli/model_flags.h"
 #include "cli/train_flags.h"
+#include "ulp/amp/training_memory.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
@@ -202,6 +203,7 @@ void show(const TrainFlags& flags, const train::ModelSpec& spec, const char* uni
 }
 
 void run(TrainFlags flags) {
+  amp::prepare_training_memory();
   apply(flags);
   if (!flags.optimizer.empty()) flags.options.optimizer = flags.optimizer;
   flags.watch |= !flags.report.empty();

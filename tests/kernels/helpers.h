@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
@@ -64,21 +66,30 @@ std::vector<T> random_ints(int64_t n, uint32_t seed, int low, int high) {
 template <typename T>
 class Guarded {
  public:
-  explicit Guarded(int64_t n) : n_(static_cast<size_t>(n)), data_(n_ * sizeof(T) + 2 * kGuard, kCanary) {}
-  T* data() { return reinterpret_cast<T*>(data_.data() + kGuard); }
+  /// The array begins `shift` elements behind a multiple of 64 bytes.
+  explicit Guarded(int64_t n, int64_t shift = 0)
+      : n_(static_cast<size_t>(n)), begin_(kGuard + static_cast<size_t>(shift) * sizeof(T)) {
+    lines_.resize((end() + kGuard + sizeof(Line) - 1) / sizeof(Line));
+    std::memset(lines_.data(), kCanary, lines_.size() * sizeof(Line));
+  }
+  T* data() { return reinterpret_cast<T*>(bytes() + begin_); }
   std::vector<T> values() { return {data(), data() + n_}; }
-  bool intact() const {
-    for (size_t i = 0; i < kGuard; ++i) {
-      if (data_[i] != kCanary || data_[data_.size() - 1 - i] != kCanary) return false;
-    }
-    return true;
+  bool intact() {
+    const auto canary = [](uint8_t byte) { return byte == kCanary; };
+    return std::all_of(bytes(), bytes() + begin_, canary) &&
+           std::all_of(bytes() + end(), bytes() + lines_.size() * sizeof(Line), canary);
   }
 
  private:
+  struct alignas(64) Line {
+    uint8_t bytes[64];
+  };
   static constexpr size_t kGuard = 256;
   static constexpr uint8_t kCanary = 0xa5;
-  size_t n_;
-  std::vector<uint8_t> data_;
+  uint8_t* bytes() { return lines_.data()->bytes; }
+  size_t end() const { return begin_ + n_ * sizeof(T); }
+  size_t n_, begin_;
+  std::vector<Line> lines_;
 };
 
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {

@@ -71,7 +71,7 @@ struct Arrays {
         type(type),
         moments(moments),
         gradient(2 * n),
-        parameter(2 * n),
+        parameter(2 * n, seed / 4 % 2),  // whole lines and others are written by different means
         master(2 * n),
         first(2 * n),
         second(2 * n) {

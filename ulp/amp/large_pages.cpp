@@ -12,21 +12,22 @@ namespace {
 
 constexpr uintptr_t kLargePage = uintptr_t{1} << 21;
 
-void ask_for_large_pages([[maybe_unused]] const at::Tensor& tensor) {
+}  // namespace
+
+void ask_for_large_pages([[maybe_unused]] const void* memory, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const uintptr_t from = (begin + kLargePage - 1) & ~(kLargePage - 1);
-  const uintptr_t to = (begin + tensor.nbytes()) & ~(kLargePage - 1);
-  // Advice: a kernel that does not take it changes nothing.
-  if (from < to) (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
+  if (bytes < kLargePage) return;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t from = begin & ~(kLargePage - 1);
+  const uintptr_t to = (begin + bytes + kLargePage - 1) & ~(kLargePage - 1);
+  // Advice: a kernel that does not take it changes nothing, and holes in the range are passed over.
+  (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
 #endif
 }
 
-}  // namespace
-
 at::Tensor zeros_on_large_pages(const at::Tensor& like, c10::ScalarType type) {
   at::Tensor tensor = at::empty_like(like, like.options().dtype(type).requires_grad(false));
-  ask_for_large_pages(tensor);  // before the memory is touched
+  ask_for_large_pages(tensor.mutable_data_ptr(), tensor.nbytes());  // before the memory is touched
   return tensor.zero_();
 }
 

@@ -40,9 +40,9 @@ static inline float bf16_to_float(uint16_t value) {
 /// Round half to even; a NaN stays a (quiet) NaN.
 static inline uint16_t float_to_bf16(float value) {
   const uint32_t bits = float_to_bits(value);
-  const uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
-  const uint32_t quiet = bits >> 16 | 0x40U;
-  return static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  const uint32_t rounded = bits + 0x7fffU + (bits >> 16 & 1U);
+  const uint32_t quiet = bits | 0x400000U;
+  return static_cast<uint16_t>((value != value ? quiet : rounded) >> 16);
 }
 
 /// Round half to even for |value| < 2^22, without a library call, so that loops over it vectorize.

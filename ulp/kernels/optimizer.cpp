@@ -89,6 +89,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
     const UpdateRun run{.gradient = at(t.gradient, begin * bytes_of(t.gradient_type)),
                         .gradient_type = t.gradient_type,
                         .parameter = at(t.parameter, begin * parameter_bytes(t.store)),
+                        .store = t.store,
                         .master = at(t.master, begin * master_bytes(t.store)),
                         .first = at(t.first, begin * bytes_of(t.moments)),
                         .second = at(t.second, begin * bytes_of(t.moments)),
@@ -99,7 +100,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .clip = clip,
                         .step = t.step,
                         .random = t.random};
-    ops.update[static_cast<size_t>(t.step->kind)][static_cast<size_t>(t.store)](run);
+    ops.update[static_cast<size_t>(t.step->kind)](run);
   });
 }
 

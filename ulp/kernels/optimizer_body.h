@@ -2,11 +2,16 @@
 // set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
 // formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 #include "ulp/kernels/finish.h"
 #include "ulp/kernels/half.h"
 #include "ulp/kernels/optimizer_ops.h"
-#include "ulp/kernels/prefetch.h"
 
 #ifndef ULP_RANDOM_BITS_OF_GROUP
 #define ULP_RANDOM_BITS_OF_GROUP formats::random_bits_of_group
@@ -15,11 +20,9 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kBlock = 256;  // elements between two rounds of prefetching; a multiple of 128
-constexpr int64_t kPrefetchUpdate = 8192,
-                  kPrefetchNorm = 8192;  // bytes ahead; from 512 to 8192 tried on Zen 4
-constexpr int kPartials = 16;            // of a sum; fixed, so that the order is the same on every machine
-constexpr int kWidened = 64;             // gradients made fp32 at a time; a multiple of kPartials
+constexpr int64_t kBlock = 256;  // elements at a time, small enough for the first cache; a multiple of 128
+constexpr int kPartials = 16;    // of a sum; fixed, so that the order is the same on every machine
+constexpr int kWidened = 64;     // gradients made fp32 at a time; a multiple of kPartials
 
 struct GradF32 {
   using T = float;
@@ -34,33 +37,38 @@ struct GradF16 {
   static float load(T v) { return half_to_float(v); }
 };
 
-/// Squares of floats are exact in double, so the order of the additions alone decides the bits.
+/// Squares of floats are exact in double: fused or not, the bits are the same.
+inline double add_square(double sum, float v) {
+  const double wide = static_cast<double>(v);
+#ifdef __FMA__
+  return __builtin_fma(wide, wide, sum);
+#else
+  return sum + wide * wide;
+#endif
+}
+
+/// The order of the additions alone decides the bits.
 template <typename Grad>
 double square_sum(const void* gradient, int64_t n) {
   const auto* __restrict g = static_cast<const typename Grad::T*>(gradient);
   double sums[kPartials] = {};
   int64_t i = 0;
   for (; i + kWidened <= n; i += kWidened) {
-    prefetch_lines(reinterpret_cast<const char*>(g + i) + kPrefetchNorm, kWidened * sizeof(*g));
     float wide[kWidened];  // on its own: GCC does not vectorize 16 bits to double in one loop well
-    for (int l = 0; l < kWidened; ++l) wide[l] = Grad::load(g[i + l]);
-    for (int from = 0; from < kWidened; from += kPartials) {
-      for (int l = 0; l < kPartials; ++l) {
-        const double v = static_cast<double>(wide[from + l]);
-        sums[l] += v * v;
-      }
+    const float* from = wide;
+    if constexpr (std::is_same_v<Grad, GradF32>) {
+      from = g + i;
+    } else {
+      for (int l = 0; l < kWidened; ++l) wide[l] = Grad::load(g[i + l]);
+    }
+    for (int j = 0; j < kWidened; j += kPartials) {
+      for (int l = 0; l < kPartials; ++l) sums[l] = add_square(sums[l], from[j + l]);
     }
   }
   for (; i + kPartials <= n; i += kPartials) {
-    for (int l = 0; l < kPartials; ++l) {
-      const double v = static_cast<double>(Grad::load(g[i + l]));
-      sums[l] += v * v;
-    }
+    for (int l = 0; l < kPartials; ++l) sums[l] = add_square(sums[l], Grad::load(g[i + l]));
   }
-  for (int l = 0; i + l < n; ++l) {
-    const double v = static_cast<double>(Grad::load(g[i + l]));
-    sums[l] += v * v;
-  }
+  for (int l = 0; i + l < n; ++l) sums[l] = add_square(sums[l], Grad::load(g[i + l]));
   for (int width = kPartials / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
   }
@@ -70,37 +78,16 @@ double square_sum(const void* gradient, int64_t n) {
 /// The bf16 above or below, from 16 random bits.
 inline uint16_t float_to_bf16_stochastic(float v, uint32_t random) {
   const uint32_t own = float_to_bits(v);
-  const uint32_t quiet = own >> 16 | 0x40U;
+  const uint32_t quiet = own | 0x400000U;
   // Infinities have no bits below the sixteenth, so that nothing is carried into them.
-  const uint32_t rounded = (own + random) >> 16;
-  return static_cast<uint16_t>((own & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  const uint32_t rounded = own + random;
+  return static_cast<uint16_t>((v != v ? quiet : rounded) >> 16);
 }
 
-/// How a weight is read and written: `Master` and `Parameter` are the types of the two arrays, and unused
-/// ones are never touched.
-struct StoreF32 {
-  using Parameter = float;
-  using Master = float;
-  static float load(Parameter p, Master) { return p; }
-  static Parameter round(float w, uint32_t) { return w; }
-  static Master rest(float, Parameter) { return 0; }
-  static constexpr bool kReadsParameter = true, kMaster = false, kRandom = false;
-};
-struct StoreBf16Master {
-  using Parameter = uint16_t;
-  using Master = float;
-  static float load(Parameter, Master m) { return m; }
-  static Parameter round(float w, uint32_t) { return float_to_bf16(w); }
-  static Master rest(float w, Parameter) { return w; }
-  static constexpr bool kReadsParameter = false, kMaster = true, kRandom = false;
-};
-struct StoreF16Master : StoreBf16Master {
-  static Parameter round(float w, uint32_t) { return float_to_half(w); }
-};
-struct StoreBf16Split {
-  using Parameter = uint16_t;
-  using Master = int16_t;
-  static float load(Parameter p, Master low) {
+/// How a bf16 parameter and the 16 bits kept beside it make a weight, and how a weight is taken apart again.
+struct Bf16Split {
+  using Rest = int16_t;
+  static float join(uint16_t p, Rest low) {
     return bits_to_float((uint32_t{p} << 16) + static_cast<uint32_t>(int32_t{low}));
   }
   static uint32_t bits(float w) {
@@ -108,25 +95,14 @@ struct StoreBf16Split {
     // One NaN for all: others could carry into the sign when they are rounded.
     return (own & 0x7fffffffU) > 0x7f800000U ? 0x7fc00000U : own;
   }
-  static Parameter round(float w, uint32_t) { return static_cast<uint16_t>((bits(w) + 0x8000U) >> 16); }
-  static Master rest(float w, Parameter) { return static_cast<int16_t>(static_cast<uint16_t>(bits(w))); }
-  static constexpr bool kReadsParameter = true, kMaster = true, kRandom = false;
+  static uint16_t round(float w) { return static_cast<uint16_t>((bits(w) + 0x8000U) >> 16); }
+  static Rest rest(float w, uint16_t) { return static_cast<int16_t>(static_cast<uint16_t>(bits(w))); }
 };
-struct StoreBf16Stochastic {
-  using Parameter = uint16_t;
-  using Master = float;
-  static float load(Parameter p, Master) { return bf16_to_float(p); }
-  static Parameter round(float w, uint32_t random) { return float_to_bf16_stochastic(w, random); }
-  static Master rest(float, Parameter) { return 0; }
-  static constexpr bool kReadsParameter = true, kMaster = false, kRandom = true;
-};
-struct StoreBf16Kahan {
-  using Parameter = uint16_t;
-  using Master = uint16_t;
-  static float load(Parameter p, Master lost) { return bf16_to_float(p) + bf16_to_float(lost); }
-  static Parameter round(float w, uint32_t) { return float_to_bf16(w); }
-  static Master rest(float w, Parameter p) { return float_to_bf16(w - bf16_to_float(p)); }
-  static constexpr bool kReadsParameter = true, kMaster = true, kRandom = false;
+struct Bf16Kahan {
+  using Rest = uint16_t;
+  static float join(uint16_t p, Rest lost) { return bf16_to_float(p) + bf16_to_float(lost); }
+  static uint16_t round(float w) { return float_to_bf16(w); }
+  static Rest rest(float w, uint16_t p) { return float_to_bf16(w - bf16_to_float(p)); }
 };
 
 /// a * b + c in one rounding, at the places where LibTorch's loops have it.
@@ -183,14 +159,8 @@ struct Adam : AdamW {
   }
 };
 
-template <typename T>
-inline void prefetch_block(const T* from) {
-  prefetch_lines(reinterpret_cast<const char*>(from) + kPrefetchUpdate,
-                 kBlock * static_cast<int64_t>(sizeof(T)));
-}
-
-/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as the next two: every rule,
-/// store and gradient would have a copy.
+/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as the next two: every rule
+/// would have a copy.
 __attribute__((noinline)) void random_words(formats::RandomKey key, int64_t begin, int64_t n,
                                             uint32_t* words) {
   for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
@@ -216,7 +186,6 @@ __attribute__((noinline)) void random_halves(formats::RandomKey key, int64_t beg
 template <typename Grad>
 inline void widen_codes(const void* array, int64_t begin, int64_t n, float* __restrict wide) {
   const auto* __restrict codes = static_cast<const typename Grad::T*>(array) + begin;
-  prefetch_block(codes);
   for (int64_t i = 0; i < n; ++i) wide[i] = Grad::load(codes[i]);
 }
 
@@ -231,9 +200,7 @@ __attribute__((noinline)) float* widen(void* array, FloatType type, int64_t begi
     widen_codes<GradF16>(array, begin, n, wide);
     return wide;
   }
-  float* own = static_cast<float*>(array) + begin;
-  prefetch_block(own);
-  return own;
+  return static_cast<float*>(array) + begin;
 }
 
 /// Stores a block that widen() put into `wide`; each element takes 16 bits of its word, from bit `shift` on.
@@ -242,61 +209,121 @@ __attribute__((noinline)) void narrow(const float* __restrict wide, const uint32
   for (int64_t i = 0; i < n; ++i) codes[i] = float_to_bf16_stochastic(wide[i], words[i] >> shift & 0xffffU);
 }
 
-template <typename Rule, typename Store>
+/// What a WeightStore does with the elements [begin, begin + n), a block: `load` gives their weights as fp32
+/// numbers, where they are or in `wide`, and `store` puts the updated ones away, `random` being room for a
+/// block.
+struct WeightAccess {
+  float* (*load)(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide);
+  void (*store)(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                uint32_t* __restrict random);
+};
+
+float* load_parameters(const UpdateRun& run, int64_t begin, int64_t, float* __restrict) {
+  return static_cast<float*>(run.parameter) + begin;
+}
+void leave_in_place(const UpdateRun&, int64_t, int64_t, const float* __restrict, uint32_t* __restrict) {}
+
+float* load_masters(const UpdateRun& run, int64_t begin, int64_t, float* __restrict) {
+  return static_cast<float*>(run.master) + begin;
+}
+/// Writes a block past the caches: lines that are overwritten whole and that nobody reads soon need not be
+/// read first. `to` is at the begin of a line.
+inline void stream_block(const uint16_t* block, uint16_t* to) {
+#ifdef __SSE2__
+  for (int64_t i = 0; i < kBlock; i += 8) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(block + i)));
+  }
+#else
+  std::memcpy(to, block, sizeof(uint16_t) * kBlock);
+#endif
+}
+template <uint16_t (*round)(float)>
+void store_copies(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                  uint32_t* __restrict) {
+  auto* parameters = static_cast<uint16_t*>(run.parameter) + begin;
+  const bool whole_lines = n == kBlock && reinterpret_cast<uintptr_t>(parameters) % 64 == 0;
+  alignas(64) uint16_t block[kBlock];
+  uint16_t* __restrict to = whole_lines ? block : parameters;
+  for (int64_t i = 0; i < n; ++i) to[i] = round(weights[i]);
+  if (whole_lines) stream_block(block, parameters);
+}
+
+template <typename Parts>
+float* join_parts(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide) {
+  const auto* __restrict p = static_cast<const uint16_t*>(run.parameter) + begin;
+  const auto* __restrict rest = static_cast<const typename Parts::Rest*>(run.master) + begin;
+  for (int64_t i = 0; i < n; ++i) wide[i] = Parts::join(p[i], rest[i]);
+  return wide;
+}
+template <typename Parts>
+void store_parts(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                 uint32_t* __restrict) {
+  auto* __restrict p = static_cast<uint16_t*>(run.parameter) + begin;
+  auto* __restrict rest = static_cast<typename Parts::Rest*>(run.master) + begin;
+  for (int64_t i = 0; i < n; ++i) {
+    p[i] = Parts::round(weights[i]);
+    rest[i] = Parts::rest(weights[i], p[i]);
+  }
+}
+
+float* load_codes(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide) {
+  return widen(run.parameter, FloatType::bf16, begin, n, wide);
+}
+void store_stochastically(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                          uint32_t* __restrict random) {
+  random_halves(run.random, run.begin + begin, n, random);
+  narrow(weights, random, 0, n, static_cast<uint16_t*>(run.parameter) + begin);
+}
+
+/// Indexed by WeightStore.
+constexpr WeightAccess kWeightAccess[kWeightStores] = {
+    {load_parameters, leave_in_place},           {load_masters, store_copies<float_to_bf16>},
+    {load_masters, store_copies<float_to_half>}, {join_parts<Bf16Split>, store_parts<Bf16Split>},
+    {load_codes, store_stochastically},          {join_parts<Bf16Kahan>, store_parts<Bf16Kahan>},
+};
+
+template <typename Rule>
 void update(const UpdateRun& run) {
   const RuleStep s(*run.step);
   const float inverse_scale = run.inverse_scale, clip = run.clip;
-  uint32_t random[kBlock];
-  float wide_gradient[kBlock], wide_first[kBlock], wide_second[kBlock];
+  const WeightAccess& weights = kWeightAccess[static_cast<size_t>(run.store)];
   const FloatType moments = run.moments == MomentStore::f32 ? FloatType::f32 : FloatType::bf16;
+  alignas(64) uint32_t random[kBlock];
+  alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {
     const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
     const float* __restrict g =
         widen(const_cast<void*>(run.gradient), run.gradient_type, begin, n, wide_gradient);
-    auto* __restrict p = static_cast<typename Store::Parameter*>(run.parameter) + begin;
-    auto* __restrict master = static_cast<typename Store::Master*>(run.master) + (Store::kMaster ? begin : 0);
+    float* __restrict w = weights.load(run, begin, n, wide_weight);
     float* __restrict first = nullptr;
     float* __restrict second = nullptr;
-    if constexpr (Store::kReadsParameter) prefetch_block(p);
-    if constexpr (Store::kMaster) prefetch_block(master);
     if constexpr (Rule::kFirst) first = widen(run.first, moments, begin, n, wide_first);
     if constexpr (Rule::kSecond) second = widen(run.second, moments, begin, n, wide_second);
-    if constexpr (Store::kRandom) random_halves(run.random, run.begin + begin, n, random);
     for (int64_t i = 0; i < n; ++i) {
-      typename Store::Parameter own{};
-      typename Store::Master rest{};
       float m = 0, v = 0;
-      if constexpr (Store::kReadsParameter) own = p[i];
-      if constexpr (Store::kMaster) rest = master[i];
       if constexpr (Rule::kFirst) m = first[i];
       if constexpr (Rule::kSecond) v = second[i];
-      const float gradient = g[i] * inverse_scale * clip;
-      const float weight = Rule::next(s, gradient, Store::load(own, rest), m, v);
-      const auto rounded = Store::round(weight, Store::kRandom ? random[i] : 0);
-      p[i] = rounded;
-      if constexpr (Store::kMaster) master[i] = Store::rest(weight, rounded);
+      w[i] = Rule::next(s, g[i] * inverse_scale * clip, w[i], m, v);
       if constexpr (Rule::kFirst) first[i] = m;
       if constexpr (Rule::kSecond) second[i] = v;
     }
+    weights.store(run, begin, n, w, random);
     if (Rule::kFirst && run.moments == MomentStore::bf16) {
       random_words({run.random.seed ^ kMomentSeed, run.random.stream}, run.begin + begin, n, random);
       narrow(first, random, 16, n, static_cast<uint16_t*>(run.first) + begin);
       if constexpr (Rule::kSecond) narrow(second, random, 0, n, static_cast<uint16_t*>(run.second) + begin);
     }
   }
+#ifdef __SSE2__
+  _mm_sfence();  // stream_block()'s writes come before whatever says that this is done
+#endif
 }
 
 }  // namespace
 
-#define ULP_STORES(rule)                                                                              \
-  {                                                                                                   \
-    update<rule, StoreF32>, update<rule, StoreBf16Master>, update<rule, StoreF16Master>,              \
-        update<rule, StoreBf16Split>, update<rule, StoreBf16Stochastic>, update<rule, StoreBf16Kahan> \
-  }
-
 extern const OptimizerOps ULP_OPTIMIZER_OPS;
-const OptimizerOps ULP_OPTIMIZER_OPS = {
-    {square_sum<GradF32>, square_sum<GradBf16>, square_sum<GradF16>},
-    {ULP_STORES(Sgd), ULP_STORES(SgdMomentum), ULP_STORES(Adam), ULP_STORES(AdamW)}};
+const OptimizerOps ULP_OPTIMIZER_OPS = {{square_sum<GradF32>, square_sum<GradBf16>, square_sum<GradF16>},
+                                        {update<Sgd>, update<SgdMomentum>, update<Adam>, update<AdamW>}};
 
 }  // namespace ulp::kernels

@@ -66,6 +66,7 @@ struct UpdateRun {
   const void* gradient;
   FloatType gradient_type;
   void* parameter;
+  WeightStore store;
   void* master;
   void* first;
   void* second;
@@ -78,7 +79,7 @@ struct UpdateRun {
 
 struct OptimizerOps {
   double (*square_sum[kFloatTypes])(const void* gradient, int64_t n);
-  void (*update[kUpdateKinds][kWeightStores])(const UpdateRun& run);
+  void (*update[kUpdateKinds])(const UpdateRun& run);
 };
 
 extern const OptimizerOps kOptimizerOpsPortable, kOptimizerOpsAvx2, kOptimizerOpsAvx512;

@@ -1,0 +1,64 @@
+#include "ulp/amp/training_memory.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
+
+namespace {
+
+#ifdef __linux__
+/// The flags of the mapping that holds `address`, as in proc(5); empty if the system does not say.
+std::string mapping_flags(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream range(line);
+    if (range >> std::hex >> begin >> dash >> end && dash == '-') inside = begin <= wanted && wanted < end;
+    if (inside && line.rfind("VmFlags:", 0) == 0) return line + " ";
+  }
+  return {};
+}
+
+TEST(TrainingMemory, LargeTensorsAskForLargePages) {
+  ulp::amp::prepare_training_memory();
+  ulp::amp::prepare_training_memory();  // the second time it does nothing
+  const at::Tensor tensor = torch::ones({5, 1 << 20});
+  const std::string flags = mapping_flags(tensor.data_ptr<float>() + (1 << 20));
+  if (flags.empty() || !std::filesystem::exists("/sys/kernel/mm/transparent_hugepage"))
+    GTEST_SKIP() << "this system has no large pages, or does not say where";
+  EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
+  EXPECT_EQ(tensor.sum().item<float>(), 5 << 20);
+  const at::Tensor copy = tensor.clone();  // the allocator copies and resizes as LibTorch's does
+  EXPECT_TRUE(torch::equal(copy, tensor));
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(TrainingMemory, FreedTensorsLeaveTheirMemoryToTheNext) {
+  ulp::amp::prepare_training_memory();
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+  };
+  constexpr int64_t kBytes = 96 << 20;  // above every threshold of glibc's own
+  const auto use = [&] { torch::empty({kBytes}, torch::kUInt8).fill_(1); };
+  use();
+  const int64_t before = faults();
+  for (int i = 0; i < 3; ++i) use();
+  // Given back to the system, each would cost at least a fault for every large page.
+  EXPECT_LT(faults() - before, kBytes >> 21);
+}
+#endif
+#endif
+
+}  // namespace
