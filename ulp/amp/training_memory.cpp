@@ -39,7 +39,7 @@ bool prepare() {
 #endif
 #ifdef __linux__
   // Never destroyed: tensors outlive static objects.
-  c10::SetCPUAllocator(new LargePageAllocator(*c10::GetCPUAllocator()), UINT8_MAX);
+  c10::SetCPUAllocator(new LargePageAllocator(*c10::GetCPUAllocator()));
 #endif
   return true;
 }
