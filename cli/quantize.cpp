@@ -170,9 +170,9 @@ train::QuantizeRun quantize(const QuantizeFlags& flags) {
 }
 
 void run(const QuantizeFlags& flags) {
-  amp::prepare_training_memory();
   if (flags.explain.asked()) return flags.explain.run(flags);
   flags.check();
+  amp::prepare_training_memory();
   apply(flags);
   train::QuantizeRun run = quantize(flags);
   write_files(flags, run);

@@ -61,13 +61,13 @@ std::vector<T> random_ints(int64_t n, uint32_t seed, int low, int high) {
   return out;
 }
 
-/// Ends of a page-sized guard are not available everywhere; a canary behind the buffer shows a write past its
-/// end.
+/// Ends of a page-sized guard are not available everywhere; canaries on both sides of the buffer show a write
+/// outside of it.
 template <typename T>
 class Guarded {
  public:
-  /// The array begins `shift` elements behind a multiple of 64 bytes.
-  explicit Guarded(int64_t n, int64_t shift = 0)
+  /// The array begins `shift` elements behind a multiple of 64 bytes; 16 bytes unless told, as on a heap.
+  explicit Guarded(int64_t n, int64_t shift = 16 / sizeof(T))
       : n_(static_cast<size_t>(n)), begin_(kGuard + static_cast<size_t>(shift) * sizeof(T)) {
     lines_.resize((end() + kGuard + sizeof(Line) - 1) / sizeof(Line));
     std::memset(lines_.data(), kCanary, lines_.size() * sizeof(Line));

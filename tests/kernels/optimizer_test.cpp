@@ -71,7 +71,7 @@ struct Arrays {
         type(type),
         moments(moments),
         gradient(2 * n),
-        parameter(2 * n, seed / 4 % 2),  // whole lines and others are written by different means
+        parameter(2 * n, 2 * (seed / 4 % 2)),  // whole lines and others are written by different means
         master(2 * n),
         first(2 * n),
         second(2 * n) {
@@ -166,6 +166,7 @@ struct Arrays {
             .parameter = parameter.data(),
             .store = store,
             .master = master.data(),
+            .stream_copies = true,
             .first = first.data(),
             .second = second.data(),
             .moments = moments,

@@ -21,6 +21,9 @@ using kernels::WeightStore;
 
 constexpr const char* kWhere = "amp.FusedOptimizer";
 
+/// Above so many parameters their 16-bit copies (32 MiB) do not wait in a cache for the next forward pass.
+constexpr int64_t kCachedParameters = 16 << 20;
+
 FloatType float_type(const at::Tensor& gradient) {
   switch (gradient.scalar_type()) {
     case c10::kFloat:
@@ -209,6 +212,8 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
   const at::NoGradGuard no_grad;
   std::vector<UpdateStep> steps(entries.size());
   std::vector<OptimizerTensor> tensors;
+  int64_t parameters = 0;
+  for (const GradientEntry& entry : entries) parameters += entry.parameter.numel();
   for (size_t i = 0; i < entries.size(); ++i) {
     const GradientEntry& entry = entries[i];
     const FusedOptions& options = options_of(optimizer.param_groups()[entry.group]);
@@ -220,6 +225,7 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     tensor.master = master_data(state.master, entry.parameter, options.masters);
     tensor.moments =
         options.moments == MomentFormat::fp32 ? kernels::MomentStore::f32 : kernels::MomentStore::bf16;
+    tensor.stream_copies = parameters > kCachedParameters;
     const Prepared of{state, entry.parameter, options.moments, count};
     std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
     tensor.step = &steps[i];

@@ -8,20 +8,13 @@
 
 namespace ulp::amp {
 
-namespace {
-
-constexpr uintptr_t kLargePage = uintptr_t{1} << 21;
-
-}  // namespace
-
 void ask_for_large_pages([[maybe_unused]] const void* memory, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
-  if (bytes < kLargePage) return;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t from = begin & ~(kLargePage - 1);
-  const uintptr_t to = (begin + bytes + kLargePage - 1) & ~(kLargePage - 1);
+  const uintptr_t from = (begin + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t to = (begin + bytes) / kLargePage * kLargePage;
   // Advice: a kernel that does not take it changes nothing, and holes in the range are passed over.
-  (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
+  if (from < to) (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
 #endif
 }
 

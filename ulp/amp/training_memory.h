@@ -9,7 +9,8 @@ namespace ulp::amp {
 /// tensors that are there already stay where they are. Every step of a training loop frees and asks for the
 /// same hundreds of megabytes. From here on
 ///  - the C heap keeps freed memory instead of giving it back to the system, which would clear it anew page
-///    by page (glibc: mallopt with M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD);
+///    by page (glibc: mallopt with M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD; large tensors
+///    made by other threads than main's are still mapped and unmapped);
 ///  - the kernel is asked for large pages under CPU tensors of 2 MiB and more (Linux: MADV_HUGEPAGE), by an
 ///    allocator in front of the one that LibTorch uses now.
 /// Both hold for the whole process, which keeps the memory of its peak to its end. Without glibc or Linux,

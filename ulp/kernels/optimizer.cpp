@@ -94,6 +94,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .first = at(t.first, begin * bytes_of(t.moments)),
                         .second = at(t.second, begin * bytes_of(t.moments)),
                         .moments = t.moments,
+                        .stream_copies = t.stream_copies,
                         .size = size,
                         .begin = begin,
                         .inverse_scale = inverse_scale,

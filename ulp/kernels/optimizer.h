@@ -22,9 +22,11 @@ struct OptimizerTensor {
   FloatType gradient_type = FloatType::f32;
   void* parameter = nullptr;
   WeightStore store = WeightStore::f32;
-  void* master = nullptr;  ///< what WeightStore says
-  void* first = nullptr;   ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
-  void* second = nullptr;  ///< Adam: exp_avg_sq
+  void* master = nullptr;      ///< what WeightStore says
+  bool stream_copies = false;  ///< writes parameters that are copies of their masters past the caches: for
+                               ///< models that are larger than those
+  void* first = nullptr;       ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
+  void* second = nullptr;      ///< Adam: exp_avg_sq
   MomentStore moments = MomentStore::f32;
   const UpdateStep* step = nullptr;
   formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step

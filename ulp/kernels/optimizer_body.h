@@ -2,8 +2,6 @@
 // set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
 // formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -56,7 +54,7 @@ double square_sum(const void* gradient, int64_t n) {
   for (; i + kWidened <= n; i += kWidened) {
     float wide[kWidened];  // on its own: GCC does not vectorize 16 bits to double in one loop well
     const float* from = wide;
-    if constexpr (std::is_same_v<Grad, GradF32>) {
+    if constexpr (sizeof(*g) == sizeof(*from)) {
       from = g + i;
     } else {
       for (int l = 0; l < kWidened; ++l) wide[l] = Grad::load(g[i + l]);
@@ -159,8 +157,8 @@ struct Adam : AdamW {
   }
 };
 
-/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as the next two: every rule
-/// would have a copy.
+/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as widen() and narrow():
+/// every rule would have a copy.
 __attribute__((noinline)) void random_words(formats::RandomKey key, int64_t begin, int64_t n,
                                             uint32_t* words) {
   for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
@@ -170,8 +168,7 @@ __attribute__((noinline)) void random_words(formats::RandomKey key, int64_t begi
 }
 
 /// As kernels::random_half() for the elements [begin, begin + n): a block of `random` holds more.
-__attribute__((noinline)) void random_halves(formats::RandomKey key, int64_t begin, int64_t n,
-                                             uint32_t* __restrict random) {
+inline void random_halves(formats::RandomKey key, int64_t begin, int64_t n, uint32_t* __restrict random) {
   constexpr int64_t kGroup = formats::kRandomGroup;
   uint32_t words[kGroup];
   for (int64_t i = 0; i < n; i += 2 * kGroup) {
@@ -226,8 +223,8 @@ void leave_in_place(const UpdateRun&, int64_t, int64_t, const float* __restrict,
 float* load_masters(const UpdateRun& run, int64_t begin, int64_t, float* __restrict) {
   return static_cast<float*>(run.master) + begin;
 }
-/// Writes a block past the caches: lines that are overwritten whole and that nobody reads soon need not be
-/// read first. `to` is at the begin of a line.
+/// Writes a block past the caches: lines that are overwritten whole need not be read first. `to` is at the
+/// begin of a line.
 inline void stream_block(const uint16_t* block, uint16_t* to) {
 #ifdef __SSE2__
   for (int64_t i = 0; i < kBlock; i += 8) {
@@ -235,18 +232,21 @@ inline void stream_block(const uint16_t* block, uint16_t* to) {
                      _mm_load_si128(reinterpret_cast<const __m128i*>(block + i)));
   }
 #else
-  std::memcpy(to, block, sizeof(uint16_t) * kBlock);
+  __builtin_memcpy(to, block, sizeof(uint16_t) * kBlock);
 #endif
+}
+template <uint16_t (*round)(float)>
+inline void round_to(const float* __restrict weights, int64_t n, uint16_t* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = round(weights[i]);
 }
 template <uint16_t (*round)(float)>
 void store_copies(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
                   uint32_t* __restrict) {
   auto* parameters = static_cast<uint16_t*>(run.parameter) + begin;
-  const bool whole_lines = n == kBlock && reinterpret_cast<uintptr_t>(parameters) % 64 == 0;
+  const bool streams = run.stream_copies && n == kBlock && reinterpret_cast<uintptr_t>(parameters) % 64 == 0;
   alignas(64) uint16_t block[kBlock];
-  uint16_t* __restrict to = whole_lines ? block : parameters;
-  for (int64_t i = 0; i < n; ++i) to[i] = round(weights[i]);
-  if (whole_lines) stream_block(block, parameters);
+  round_to<round>(weights, n, streams ? block : parameters);
+  if (streams) stream_block(block, parameters);
 }
 
 template <typename Parts>

@@ -71,6 +71,7 @@ struct UpdateRun {
   void* first;
   void* second;
   MomentStore moments;
+  bool stream_copies;
   int64_t size, begin;
   float inverse_scale, clip;
   const UpdateStep* step;
