@@ -13,7 +13,9 @@ namespace ulp::test {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ulp_test_XXXXXX").string();
+    constexpr size_t kDrawn = 6;  // characters at the end that mkdtemp replaces; it wants them to be X
+    std::string name =
+        (std::filesystem::temp_directory_path() / "ulp_test_").string() + std::string(kDrawn, 'X');
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }
