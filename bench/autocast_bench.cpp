@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 
 namespace {
 

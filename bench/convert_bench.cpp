@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ulp/kernels/convert.h"
-#include "ulp/runtime/thread_pool.h"
+#include "ulp/kernels/convert/convert.h"
+#include "ulp/runtime/engine/thread_pool.h"
 
 namespace {
 

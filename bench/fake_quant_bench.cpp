@@ -9,7 +9,7 @@
 #include <functional>
 #include <string>
 
-#include "ulp/quant/ops.h"
+#include "ulp/quant/operators/ops.h"
 
 namespace {
 

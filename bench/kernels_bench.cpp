@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/kernels/conv.h"
+#include "ulp/kernels/conv/conv.h"
 
 namespace {
 

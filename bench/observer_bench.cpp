@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ulp/quant/observer.h"
+#include "ulp/quant/observers/observer.h"
 
 namespace {
 

@@ -11,10 +11,10 @@
 #include <functional>
 #include <memory>
 
-#include "ulp/amp/fused_step.h"
-#include "ulp/amp/large_pages.h"
-#include "ulp/amp/training_memory.h"
-#include "ulp/graph/torch_parallel.h"
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/amp/optimizer/large_pages.h"
+#include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/libtorch/torch_parallel.h"
 
 namespace {
 
@@ -146,14 +146,14 @@ Work memory_bound() {
   const auto step = [arrays, n] {
     float* a[4];
     for (int i = 0; i < 4; ++i) a[i] = (*arrays)[static_cast<size_t>(i)].data_ptr<float>();
-    ulp::graph::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
+    ulp::libtorch::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
       float lanes[16] = {};
       for (int64_t i = begin * kPiece; i < end * kPiece; i += 16) {
         for (int64_t l = 0; l < 16; ++l) lanes[l] += a[0][i + l];
       }
       benchmark::DoNotOptimize(lanes);
     });
-    ulp::graph::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
+    ulp::libtorch::parallel_for(0, n / kPiece, 1, [&](int64_t begin, int64_t end) {
       const float* __restrict g = a[0];
       float* __restrict p = a[1], * __restrict m = a[2], * __restrict v = a[3];
       for (int64_t i = begin * kPiece; i < end * kPiece; ++i) {

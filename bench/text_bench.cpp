@@ -6,13 +6,13 @@
 
 #include <map>
 
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/lstm.h"
-#include "ulp/quant/dynamic.h"
-#include "ulp/runtime/engine.h"
-#include "ulp/runtime/thread_pool.h"
+#include "ulp/quant/weights/dynamic.h"
+#include "ulp/runtime/engine/engine.h"
+#include "ulp/runtime/engine/thread_pool.h"
 
 namespace {
 

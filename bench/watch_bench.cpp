@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/precision.h"
-#include "ulp/amp/watch.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/precision.h"
+#include "ulp/amp/watch/watch.h"
 #include "ulp/models/registry.h"
 
 namespace {

@@ -7,10 +7,10 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
-#include "ulp/train/measure.h"
-#include "ulp/train/runnable.h"
+#include "ulp/measure/measure.h"
 
 namespace ulp::cli {
 
@@ -24,13 +24,13 @@ struct Flags : CommonFlags {
   ScriptShape shape;
 };
 
-at::Tensor random_inputs(const train::Runnable& model, int64_t batch) {
+at::Tensor random_inputs(const app::Runnable& model, int64_t batch) {
   torch::manual_seed(0);
   if (model.engine) return random_input(model.engine->inputs().front(), batch);
   return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
 }
 
-train::Candidate candidate(const train::Runnable& model, const std::string& name, int64_t largest) {
+measure::Candidate candidate(const app::Runnable& model, const std::string& name, int64_t largest) {
   const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
     const at::Tensor nhwc = images.contiguous(at::MemoryFormat::ChannelsLast);
@@ -70,11 +70,11 @@ report::Table profile_table(const std::string& name, runtime::Engine& engine, in
 
 void run(const Flags& flags) {
   apply(flags);
-  std::vector<train::Runnable> models;
-  std::vector<train::Candidate> candidates;
+  std::vector<app::Runnable> models;
+  std::vector<measure::Candidate> candidates;
   const int64_t largest = *std::max_element(flags.batches.begin(), flags.batches.end());
   for (const std::string& path : flags.models) {
-    models.push_back(train::load_runnable(path, flags.shape.spec(), flags.threads));
+    models.push_back(app::load_runnable(path, flags.shape.spec(), flags.threads));
     candidates.push_back(candidate(models.back(), path, largest));
   }
   report::Table table{.title = "Speed",
@@ -87,7 +87,7 @@ void run(const Flags& flags) {
                                   {"throughput", "images/s", report::Better::higher, 0},
                                   {"against the first", "x"}}};
   for (int64_t batch : flags.batches) {
-    const auto timings = train::measure(candidates, batch, {.rounds = flags.rounds});
+    const auto timings = measure::time_in_turns(candidates, batch, {.rounds = flags.rounds});
     for (size_t i = 0; i < timings.size(); ++i) {
       table.add_row({candidates[i].name, models[i].kind, static_cast<double>(batch), timings[i].median * 1e3,
                      timings[i].minimum * 1e3, timings[i].maximum * 1e3,

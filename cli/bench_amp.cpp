@@ -1,12 +1,12 @@
 // ulp bench amp: training in fp32 against training in bf16 and fp16.
-#include "ulp/train/bench_amp.h"
+#include "ulp/app/bench_amp.h"
 
 #include <iostream>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
-#include "ulp/amp/training_memory.h"
+#include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/report/progress.h"
 
 namespace ulp::cli {
@@ -17,32 +17,32 @@ struct Flags : CommonFlags {
   std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
   bool quick = false, full = false;
   std::string report, masters = "split", moments = "fp32";
-  train::AmpBenchOptions options;
+  app::AmpBenchOptions options;
 };
 
 void run(Flags& flags) {
   amp::prepare_training_memory();
   apply(flags);
-  train::AmpBenchOptions& options = flags.options;
+  app::AmpBenchOptions& options = flags.options;
   options.networks.clear();
-  for (const std::string& name : flags.networks) options.networks.push_back(train::find_amp_network(name));
+  for (const std::string& name : flags.networks) options.networks.push_back(app::find_amp_network(name));
   options.masters = amp::find_masters(flags.masters);
   options.moments = amp::find_moments(flags.moments);
   options.validate();
-  if (flags.quick) options.size = train::AmpSize::quick;
-  if (flags.full) options.size = train::AmpSize::full;
+  if (flags.quick) options.size = app::AmpSize::quick;
+  if (flags.full) options.size = app::AmpSize::full;
   if (!flags.report.empty()) check_writable(flags.report);
 
-  std::vector<train::AmpResult> results;
+  std::vector<app::AmpResult> results;
   {
     const auto parts =
         static_cast<int64_t>(options.networks.size() * options.precisions.size()) * (2 + options.rounds);
     report::Progress progress("bench", parts, {.unit = "part"});
     int64_t done = 0;
     options.progress = [&](const std::string& part) { progress.update(done++, part); };
-    results = train::bench_amp(options);
+    results = app::bench_amp(options);
   }
-  const report::Report report = train::amp_report(results, options);
+  const report::Report report = app::amp_report(results, options);
   if (!flags.report.empty()) report.write_html(flags.report);
   if (flags.json) {
     nlohmann::json json;

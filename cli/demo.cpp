@@ -1,11 +1,11 @@
 // ulp demo: the main job on Fashion-MNIST.
-#include "ulp/train/demo.h"
+#include "ulp/app/demo.h"
 
 #include <iostream>
 #include <memory>
 
 #include "cli/command.h"
-#include "ulp/amp/training_memory.h"
+#include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/models/registry.h"
 #include "ulp/report/format.h"
 
@@ -13,12 +13,12 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags, train::DemoOptions {};
+struct Flags : CommonFlags, app::DemoOptions {};
 
 void run(const Flags& flags) {
   amp::prepare_training_memory();
   apply(flags);
-  const report::Report report = train::run_demo(flags);
+  const report::Report report = app::run_demo(flags);
   if (flags.json) return print_json(nlohmann::json::parse(report.to_json()));
   std::cout << report.to_text({.unicode = report::locale_is_utf8()})
             << "\nReport: " << (flags.out / "report.html").string() << '\n';

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cli/command.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 #include "ulp/report/machine.h"
 
 namespace ulp::cli {

@@ -8,8 +8,8 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
-#include "ulp/train/data.h"
-#include "ulp/train/runnable.h"
+#include "ulp/app/data.h"
+#include "ulp/app/runnable.h"
 
 namespace ulp::cli {
 
@@ -24,7 +24,7 @@ struct Flags : CommonFlags {
 
 /// A network and what it is to be tried on.
 struct Trial {
-  train::ModelSpec spec;
+  app::ModelSpec spec;
   std::string kind;
   const char* unit = "image";
   train::Forward forward;
@@ -33,23 +33,23 @@ struct Trial {
 
 Trial make_trial(const Flags& flags) {
   Trial trial;
-  const auto stored = train::read_model_spec(flags.model);
-  if (stored && stored->kind != train::NetworkKind::image) {
+  const auto stored = app::read_model_spec(flags.model);
+  if (stored && stored->kind != app::NetworkKind::image) {
     trial.spec = *stored;
     trial.kind = "LibTorch";
-    trial.forward = train::load_network(flags.model).forward;
+    trial.forward = app::load_network(flags.model).forward;
   } else {
-    const train::Runnable model = train::load_runnable(flags.model, flags.shape.spec(), flags.threads);
+    const app::Runnable model = app::load_runnable(flags.model, flags.shape.spec(), flags.threads);
     trial.spec = model.spec;
     trial.kind = model.kind;
     trial.forward = [model](const train::TaskBatch& batch) { return model.forward(batch.inputs); };
   }
   const bool folder = flags.data == "fashion-mnist" || std::filesystem::is_directory(flags.data);
-  if (folder && trial.spec.kind == train::NetworkKind::image) {  // no need to read the training images
-    trial.batches = train::image_stream(train::load_images(flags.data, io::Split::test, trial.spec),
+  if (folder && trial.spec.kind == app::NetworkKind::image) {  // no need to read the training images
+    trial.batches = train::image_stream(app::load_images(flags.data, io::Split::test, trial.spec),
                                         {.batch = flags.batch});
   } else {
-    const train::TaskData data = train::load_data(flags.data, /*length=*/0, &trial.spec);
+    const app::TaskData data = app::load_data(flags.data, /*length=*/0, &trial.spec);
     trial.unit = data.unit;
     trial.batches = data.stream(io::Split::test, {.batch = flags.batch});
   }

@@ -50,7 +50,7 @@ infinity or a NaN gets the NaN scale and is NaN as a whole; an NVFP4 scale does 
 
 ## In C++
 
-| what | one number (`ulp/formats`) | arrays, every instruction set (`ulp/kernels/convert.h`) |
+| what | one number (`ulp/formats`) | arrays, every instruction set (`ulp/kernels/convert/convert.h`) |
 |---|---|---|
 | value to code | `formats::encode(format, value, cast)` | `kernels::encode` |
 | code to value | `formats::decode(format, code)` | `kernels::decode` |

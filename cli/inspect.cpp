@@ -10,7 +10,7 @@
 #include "ulp/base/safetensors.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/models/registry.h"
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::cli {
 
@@ -102,13 +102,13 @@ bool is_reference_network(const std::string& name) {
 void run(const Flags& flags) {
   apply(flags);
   if (is_reference_network(flags.what)) {
-    train::ModelSpec spec = flags.shape.spec();
+    app::ModelSpec spec = flags.shape.spec();
     spec.name = flags.what;
     auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
-    return show_graph(flags, *train::capture_model(*model, spec));
+    return show_graph(flags, *app::capture_model(*model, spec));
   }
   if (flags.graph || flags.dot) {
-    return show_graph(flags, *train::load_model_file(flags.what, flags.shape.spec()).graph);
+    return show_graph(flags, *app::load_model_file(flags.what, flags.shape.spec()).graph);
   }
   show_file(flags);
 }

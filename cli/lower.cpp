@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
-#include "ulp/train/model_file.h"
+#include "ulp/app/model_file.h"
 
 namespace ulp::cli {
 
@@ -22,11 +22,11 @@ struct Flags : CommonFlags {
 void run(const Flags& flags) {
   apply(flags);
   check_writable(flags.out);
-  train::LoadedModel model = train::load_model_file(flags.model, flags.shape.spec());
+  app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
   LowerOptions options;
   options.precision =
       flags.precision == "bf16" ? LowerOptions::Precision::bf16 : LowerOptions::Precision::f32;
-  options.metadata[train::kModelSpecKey] = model.spec.to_json();
+  options.metadata[app::kModelSpecKey] = model.spec.to_json();
   if (flags.verbose) options.report = [](const std::string& line) { std::cerr << line << '\n'; };
   const runtime::Plan plan = lower(*model.graph, options);
   plan.save(flags.out);

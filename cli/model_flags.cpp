@@ -25,10 +25,10 @@ void ScriptShape::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
-train::ModelSpec ScriptShape::spec() const {
+app::ModelSpec ScriptShape::spec() const {
   if (shape[1] != shape[2])
     fail("cli", "expected square images, got --shape ", shape[0], ',', shape[1], ',', shape[2]);
-  train::ModelSpec spec;
+  app::ModelSpec spec;
   spec.in_channels = shape[0];
   spec.image_size = shape[1];
   spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);
@@ -50,9 +50,9 @@ void add_any_data_option(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
-std::string describe(const train::Accuracy& accuracy, train::NetworkKind kind, const std::string& unit) {
+std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, const std::string& unit) {
   std::ostringstream out;
-  if (kind == train::NetworkKind::language) {
+  if (kind == app::NetworkKind::language) {
     out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2
         << " bits a byte), " << accuracy.percent() << " % of " << accuracy.total << " test bytes right";
   } else {

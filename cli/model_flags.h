@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "ulp/app/model_file.h"
 #include "ulp/io/dataset.h"
 #include "ulp/report/progress.h"
-#include "ulp/runtime/plan.h"
-#include "ulp/train/model_file.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::cli {
 
@@ -18,7 +18,7 @@ struct ScriptShape {
   std::vector<int64_t> shape = {1, 28, 28};
   std::vector<double> normalize = {0.2860, 0.3530};
   void add_to(CLI::App& command);
-  train::ModelSpec spec() const;
+  app::ModelSpec spec() const;
 };
 
 /// --data: a data set's name or a folder of images.
@@ -28,7 +28,7 @@ void add_any_data_option(CLI::App& command, std::string& data);
 
 /// "92.5 % of 10000 test images", or for text "perplexity 5.2 (2.4 bits a byte), 51.3 % of 4096 test bytes
 /// right".
-std::string describe(const train::Accuracy& accuracy, train::NetworkKind kind, const std::string& unit);
+std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, const std::string& unit);
 
 /// Throws ulp::Error now, before hours of work, if the folder of an output file does not exist or cannot be
 /// written to.

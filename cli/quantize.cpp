@@ -8,18 +8,18 @@
 #include <sstream>
 
 #include "cli/quantize_flags.h"
-#include "ulp/amp/training_memory.h"
+#include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/data.h"
+#include "ulp/app/model_file.h"
+#include "ulp/app/quantize_run.h"
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
-#include "ulp/train/data.h"
-#include "ulp/train/model_file.h"
-#include "ulp/train/quantize_run.h"
 
 namespace ulp::cli {
 
 namespace {
 
-quant::Recipe read_recipe(const std::string& recipe, const train::QuantizeMode& mode) {
+quant::Recipe read_recipe(const std::string& recipe, const app::QuantizeMode& mode) {
   if (recipe.empty()) return mode.default_recipe();
   const std::vector<std::string> profiles = quant::recipe_profiles();
   if (std::find(profiles.begin(), profiles.end(), recipe) != profiles.end())
@@ -34,7 +34,7 @@ quant::Recipe read_recipe(const std::string& recipe, const train::QuantizeMode& 
 /// A bar for each stage in turn.
 class StageBars {
  public:
-  void show(const train::Stage& stage) {
+  void show(const app::Stage& stage) {
     if (!bar_ || stage.title != title_) {
       bar_.reset();
       bar_ = std::make_unique<report::Progress>(stage.title, stage.total,
@@ -49,8 +49,8 @@ class StageBars {
   std::string title_;
 };
 
-nlohmann::json to_json(const QuantizeFlags& flags, const train::QuantizeRun& run) {
-  const train::QuantizeOutcome& outcome = run.outcome;
+nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) {
+  const app::QuantizeOutcome& outcome = run.outcome;
   nlohmann::json json{{"mode", outcome.mode}};
   if (run.plan) {
     json.update({{"file", flags.out},
@@ -66,18 +66,18 @@ nlohmann::json to_json(const QuantizeFlags& flags, const train::QuantizeRun& run
     json["float_loss"] = outcome.float_accuracy->loss;
   }
   if (!outcome.comparison.empty())
-    json["comparison"] = cli::to_json(train::comparison_table(outcome.comparison));
-  if (outcome.sensitivity) json["sensitivity"] = cli::to_json(train::sensitivity_table(*outcome.sensitivity));
+    json["comparison"] = cli::to_json(app::comparison_table(outcome.comparison));
+  if (outcome.sensitivity) json["sensitivity"] = cli::to_json(app::sensitivity_table(*outcome.sensitivity));
   return json;
 }
 
-void show(const QuantizeFlags& flags, const train::QuantizeRun& run) {
+void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   if (flags.json) return print_json(to_json(flags, run));
-  const train::QuantizeOutcome& outcome = run.outcome;
-  if (outcome.sensitivity) print_table(train::sensitivity_table(*outcome.sensitivity));
-  if (!outcome.comparison.empty()) print_table(train::comparison_table(outcome.comparison));
+  const app::QuantizeOutcome& outcome = run.outcome;
+  if (outcome.sensitivity) print_table(app::sensitivity_table(*outcome.sensitivity));
+  if (!outcome.comparison.empty()) print_table(app::comparison_table(outcome.comparison));
   if (!run.plan) return;
-  print_table(train::result_table(outcome));
+  print_table(app::result_table(outcome));
   report_written(flags, *run.plan, flags.out);
 }
 
@@ -86,7 +86,7 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Reci
                                      {"data", flags.data},
                                      {"backend", to_string(recipe.backend)},
                                      {"weights", recipe.weight.scheme.to_string()}};
-  if (train::find_quantize_mode(flags.mode).needs_data)
+  if (app::find_quantize_mode(flags.mode).needs_data)
     facts.push_back({"activations", recipe.activation.scheme.to_string()});
   if (flags.mode == "qat") {
     facts.push_back({"epochs", std::to_string(flags.qat.train.epochs)});
@@ -97,7 +97,7 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Reci
   return facts;
 }
 
-void write_files(const QuantizeFlags& flags, train::QuantizeRun& run) {
+void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   if (run.plan) run.plan->save(flags.out);
   if (!flags.save_recipe.empty()) {
     AtomicFile file(flags.save_recipe);
@@ -106,67 +106,67 @@ void write_files(const QuantizeFlags& flags, train::QuantizeRun& run) {
   }
   if (flags.report.empty()) return;
   run.outcome.settings = settings(flags, run.recipe);
-  const report::Report report = train::quantize_report(run.outcome);
+  const report::Report report = app::quantize_report(run.outcome);
   report.write_json(std::filesystem::path(flags.report) / "report.json");
   report.write_html(std::filesystem::path(flags.report) / "report.html");
 }
 
 /// A network over text: in the modes that need no data, tried on all of the test data.
-train::QuantizeRun quantize_text(const QuantizeFlags& flags, const train::QuantizeMode& mode,
-                                 const quant::Recipe& recipe) {
+app::QuantizeRun quantize_text(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+                               const quant::Recipe& recipe) {
   if (mode.needs_data || flags.compare) {
     fail("cli.quantize",
          "expected --mode dynamic or weight-only, without --compare, for a network over text, got ",
          flags.compare ? "--compare" : std::string("--mode ") + mode.name);
   }
-  const train::LoadedModel model = train::load_text_model_file(flags.model);
-  std::optional<train::TaskData> data;
-  if (flags.test > 0) data = train::load_data(flags.data, /*length=*/0, &model.spec);
+  const app::LoadedModel model = app::load_text_model_file(flags.model);
+  std::optional<app::TaskData> data;
+  if (flags.test > 0) data = app::load_data(flags.data, /*length=*/0, &model.spec);
   StageBars bars;
-  train::QuantizeRequest request;
+  app::QuantizeRequest request;
   request.model = model.spec.name;
   request.captured = model.graph;
   request.mode = &mode;
   request.recipe = recipe;
   request.threads = flags.threads;
-  request.metadata = {{train::kModelSpecKey, model.spec.to_json()}};
-  request.progress = [&](const train::Stage& stage) { bars.show(stage); };
+  request.metadata = {{app::kModelSpecKey, model.spec.to_json()}};
+  request.progress = [&](const app::Stage& stage) { bars.show(stage); };
   if (data) {
     request.test_batches = [&] { return data->stream(io::Split::test, {.batch = 64}); };
     request.unit = data->unit;
   }
-  return train::run_quantize(request);
+  return app::run_quantize(request);
 }
 
-train::QuantizeRun quantize(const QuantizeFlags& flags) {
-  const train::QuantizeMode& mode = train::find_quantize_mode(flags.mode);
+app::QuantizeRun quantize(const QuantizeFlags& flags) {
+  const app::QuantizeMode& mode = app::find_quantize_mode(flags.mode);
   quant::Recipe recipe = read_recipe(flags.recipe, mode);
-  const auto stored = train::read_model_spec(flags.model);
-  if (stored && stored->kind != train::NetworkKind::image) return quantize_text(flags, mode, recipe);
-  const train::LoadedModel model = train::load_model_file(flags.model, flags.shape.spec());
+  const auto stored = app::read_model_spec(flags.model);
+  if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, mode, recipe);
+  const app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
   std::optional<io::ImageDataset> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
-    data = train::load_images(flags.data, io::Split::train, model.spec);
+    data = app::load_images(flags.data, io::Split::train, model.spec);
   if (flags.test > 0) {
-    test = train::load_images(flags.data, io::Split::test, model.spec);
+    test = app::load_images(flags.data, io::Split::test, model.spec);
     test = io::slice(*test, 0, std::min(flags.test, test->size()));
   }
   StageBars bars;
-  return train::run_quantize({.model = model.spec.name,
-                              .captured = model.graph,
-                              .mode = &mode,
-                              .recipe = std::move(recipe),
-                              .data = data ? &*data : nullptr,
-                              .test = test ? &*test : nullptr,
-                              .samples = flags.samples,
-                              .qat = flags.qat,
-                              .sensitivity = flags.sensitivity,
-                              .keep_worst = flags.keep_worst,
-                              .compare = flags.compare,
-                              .make_engine = !flags.out.empty(),
-                              .threads = flags.threads,
-                              .metadata = {{train::kModelSpecKey, model.spec.to_json()}},
-                              .progress = [&](const train::Stage& stage) { bars.show(stage); }});
+  return app::run_quantize({.model = model.spec.name,
+                            .captured = model.graph,
+                            .mode = &mode,
+                            .recipe = std::move(recipe),
+                            .data = data ? &*data : nullptr,
+                            .test = test ? &*test : nullptr,
+                            .samples = flags.samples,
+                            .qat = flags.qat,
+                            .sensitivity = flags.sensitivity,
+                            .keep_worst = flags.keep_worst,
+                            .compare = flags.compare,
+                            .make_engine = !flags.out.empty(),
+                            .threads = flags.threads,
+                            .metadata = {{app::kModelSpecKey, model.spec.to_json()}},
+                            .progress = [&](const app::Stage& stage) { bars.show(stage); }});
 }
 
 void run(const QuantizeFlags& flags) {
@@ -174,7 +174,7 @@ void run(const QuantizeFlags& flags) {
   flags.check();
   amp::prepare_training_memory();
   apply(flags);
-  train::QuantizeRun run = quantize(flags);
+  app::QuantizeRun run = quantize(flags);
   write_files(flags, run);
   if (flags.verbose) {
     for (const std::string& line : run.outcome.quantized) std::cerr << line << '\n';

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/explain.h"
+#include "ulp/quant/analysis/explain.h"
 #include "ulp/report/format.h"
 
 namespace ulp::cli {

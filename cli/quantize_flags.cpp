@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "ulp/app/quantize_mode.h"
 #include "ulp/base/error.h"
-#include "ulp/train/quantize_mode.h"
 
 namespace ulp::cli {
 
@@ -13,14 +13,14 @@ namespace {
 
 std::string mode_help() {
   std::string help = "How to quantize:";
-  for (const train::QuantizeMode& mode : train::quantize_modes())
+  for (const app::QuantizeMode& mode : app::quantize_modes())
     help.append("\n").append(mode.name).append(": ").append(mode.summary);
   return help;
 }
 
 std::vector<std::string> mode_names() {
   std::vector<std::string> names;
-  for (const train::QuantizeMode& mode : train::quantize_modes()) names.emplace_back(mode.name);
+  for (const app::QuantizeMode& mode : app::quantize_modes()) names.emplace_back(mode.name);
   return names;
 }
 
@@ -35,7 +35,7 @@ const std::map<std::string, quant::LearnedParameters> kLearned = {
     {"scale", quant::LearnedParameters::scale},
     {"scale_and_zero_point", quant::LearnedParameters::scale_and_zero_point}};
 
-void add_qat_options(CLI::App& command, train::QatTraining& qat) {
+void add_qat_options(CLI::App& command, app::QatTraining& qat) {
   using quant::BatchNormFolding;
   CLI::Option_group* group = command.add_option_group("qat", "Training of --mode qat");
   train::TrainOptions& options = qat.train;
@@ -83,7 +83,7 @@ void QuantizeFlags::check() const {
   if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test images, got --test 0");
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test images, got --test 0");
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
-  if (!train::find_quantize_mode(mode).needs_data && (sensitivity || keep_worst > 0))
+  if (!app::find_quantize_mode(mode).needs_data && (sensitivity || keep_worst > 0))
     throw CLI::ValidationError("--sensitivity and --keep-worst are for modes with data, got --mode " + mode);
   for (const std::string& file : {out, save_recipe}) {
     if (!file.empty()) check_writable(file);

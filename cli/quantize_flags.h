@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
-#include "ulp/train/quantize.h"
+#include "ulp/app/quantize.h"
 
 namespace ulp::cli {
 
@@ -18,7 +18,7 @@ struct QuantizeFlags : CommonFlags {
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   bool sensitivity = false, compare = false, verbose = false;
-  train::QatTraining qat;
+  app::QatTraining qat;
   ScriptShape shape;
   ExplainFlags explain;
 

@@ -7,11 +7,11 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "ulp/app/data.h"
+#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/lower/evaluate.h"
-#include "ulp/train/data.h"
-#include "ulp/train/runnable.h"
 
 namespace ulp::cli {
 
@@ -67,8 +67,8 @@ std::vector<at::Tensor> random_inputs(const Flags& flags, const runtime::Engine&
 std::vector<at::Tensor> inputs_for(const Flags& flags, const runtime::Engine& engine) {
   if (!flags.input.empty()) return inputs_from_file(flags, engine);
   if (flags.random) return random_inputs(flags, engine);
-  const train::ModelSpec spec = train::load_runnable(flags.engine).spec;
-  return {train::first_images(train::load_images(flags.data, io::Split::test, spec), flags.count)};
+  const app::ModelSpec spec = app::load_runnable(flags.engine).spec;
+  return {app::first_images(app::load_images(flags.data, io::Split::test, spec), flags.count)};
 }
 
 void save_outputs(const Flags& flags, const runtime::Engine& engine, const std::vector<at::Tensor>& outputs) {

@@ -13,11 +13,11 @@
 
 #include "cli/model_flags.h"
 #include "cli/train_flags.h"
-#include "ulp/amp/training_memory.h"
+#include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/data.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
-#include "ulp/train/data.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -32,24 +32,24 @@ struct Outcome {
 };
 
 /// The network for the data where none is named.
-std::string default_model(const train::ModelSpec& spec) {
-  if (spec.kind == train::NetworkKind::language) return "gpt2";
-  if (spec.kind == train::NetworkKind::text) return "bert";
+std::string default_model(const app::ModelSpec& spec) {
+  if (spec.kind == app::NetworkKind::language) return "gpt2";
+  if (spec.kind == app::NetworkKind::text) return "bert";
   return spec.image_size == 1 ? "mlp" : "resnet14";
 }
 
-bool can_take(const std::string& model, const train::ModelSpec& spec) {
+bool can_take(const std::string& model, const app::ModelSpec& spec) {
   const std::vector<std::string> text = models::text_model_names();
   const bool over_text = std::find(text.begin(), text.end(), model) != text.end();
-  if (spec.kind == train::NetworkKind::image) return !over_text && (spec.image_size > 1 || model == "mlp");
+  if (spec.kind == app::NetworkKind::image) return !over_text && (spec.image_size > 1 || model == "mlp");
   if (!over_text) return false;
   const auto tasks = models::text_model_tasks(model);
-  const auto task = spec.kind == train::NetworkKind::text ? models::TextTask::classification
-                                                          : models::TextTask::language_modelling;
+  const auto task = spec.kind == app::NetworkKind::text ? models::TextTask::classification
+                                                        : models::TextTask::language_modelling;
   return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
 }
 
-std::string choose_model(const TrainFlags& flags, const train::TaskData& data) {
+std::string choose_model(const TrainFlags& flags, const app::TaskData& data) {
   if (flags.model.empty()) return default_model(data.spec);
   if (can_take(flags.model, data.spec)) return flags.model;
   throw CLI::ValidationError("--model " + flags.model + " does not take the " + data.unit + "s of --data " +
@@ -57,9 +57,9 @@ std::string choose_model(const TrainFlags& flags, const train::TaskData& data) {
 }
 
 /// What --init's file holds; nothing without --init.
-std::optional<train::ModelSpec> initial_spec(const TrainFlags& flags) {
+std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
-  auto spec = train::read_model_spec(flags.init);
+  auto spec = app::read_model_spec(flags.init);
   if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
@@ -134,7 +134,7 @@ void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progres
 
 /// As run_steps(), watched; what was seen is shown and kept however the run ends.
 void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
-                 const train::Network& network, const std::string& model, Outcome& outcome) {
+                 const app::Network& network, const std::string& model, Outcome& outcome) {
   Watching watching(flags, trainer, *network.module);
   try {
     run_steps(flags, trainer, progress, &watching, outcome);
@@ -150,7 +150,7 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
   watching.write(flags, model);
 }
 
-Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const train::Network& network,
+Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const app::Network& network,
                       const std::string& model) {
   if (flags.resume && std::filesystem::exists(flags.checkpoint)) trainer.resume(flags.checkpoint);
   Outcome outcome{.first_step = trainer.next_step()};
@@ -164,8 +164,8 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const tr
   return outcome;
 }
 
-train::Accuracy test(const train::Network& network, const train::TaskData& data) {
-  train::to_float(*network.module);
+train::Accuracy test(const app::Network& network, const app::TaskData& data) {
+  app::to_float(*network.module);
   network.module->eval();
   const auto batches = data.stream(io::Split::test, {.batch = 250});
   report::Progress progress("evaluate", batches->samples(), {.unit = data.unit});
@@ -175,7 +175,7 @@ train::Accuracy test(const train::Network& network, const train::TaskData& data)
   return accuracy;
 }
 
-void show(const TrainFlags& flags, const train::ModelSpec& spec, const char* unit,
+void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
@@ -208,13 +208,13 @@ void run(TrainFlags flags) {
   if (!flags.optimizer.empty()) flags.options.optimizer = flags.optimizer;
   flags.watch |= !flags.report.empty();
   flags.check();
-  const std::optional<train::ModelSpec> stored = initial_spec(flags);
-  const train::TaskData data = train::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
-  train::ModelSpec spec = stored ? *stored : data.spec;
-  if (flags.optimizer.empty() && spec.kind != train::NetworkKind::image) flags.options.optimizer = "adamw";
+  const std::optional<app::ModelSpec> stored = initial_spec(flags);
+  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
+  app::ModelSpec spec = stored ? *stored : data.spec;
+  if (flags.optimizer.empty() && spec.kind != app::NetworkKind::image) flags.options.optimizer = "adamw";
   if (!stored) spec.name = choose_model(flags, data);
   torch::manual_seed(flags.options.seed);
-  const train::Network network = stored ? train::load_network(flags.init) : train::make_network(spec);
+  const app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
   train::Trainer trainer(
       {.model = network.module,
        .forward = network.forward,
@@ -225,7 +225,7 @@ void run(TrainFlags flags) {
       flags.options);
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
   const train::Accuracy accuracy = test(network, data);
-  if (!flags.out.empty()) train::save_model_file(flags.out, *network.module, spec);
+  if (!flags.out.empty()) app::save_model_file(flags.out, *network.module, spec);
   show(flags, spec, data.unit, trainer, outcome, accuracy);
 }
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cli/model_flags.h"
-#include "ulp/amp/precision.h"
+#include "ulp/amp/autocast/precision.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 

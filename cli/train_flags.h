@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "ulp/amp/watch.h"
+#include "ulp/amp/watch/watch.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {

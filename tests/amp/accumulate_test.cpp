@@ -1,12 +1,12 @@
-#include "ulp/amp/accumulate.h"
+#include "ulp/amp/optimizer/accumulate.h"
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "letters.h"
-#include "ulp/amp/make_scaler.h"
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/optimizer/schedule.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
-#include "ulp/amp/explain.h"
+#include "ulp/amp/autocast/explain.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/op_policy.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/op_policy.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/report/table.h"
 

@@ -1,5 +1,5 @@
 // Shares told from exponent counts, against casting each value with the formats' own definition.
-#include "ulp/amp/format_range.h"
+#include "ulp/amp/watch/format_range.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ulp/amp/fused_optimizer.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
 
 #include "fused_support.h"
 

@@ -1,9 +1,9 @@
-#include "ulp/amp/fused_step.h"
+#include "ulp/amp/optimizer/fused_step.h"
 
 #include <limits>
 
 #include "fused_support.h"
-#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 namespace ulp::amp::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "error_of.h"
-#include "ulp/amp/fused_optimizer.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
 
 namespace ulp::amp::test {
 

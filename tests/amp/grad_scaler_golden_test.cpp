@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "letters.h"
-#include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/scaling/grad_scaler.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/scaling/grad_scaler.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "letters.h"
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
-#include "ulp/amp/keras_policy.h"
+#include "ulp/amp/autocast/keras_policy.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "error_of.h"
-#include "ulp/amp/explain.h"
+#include "ulp/amp/autocast/explain.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/amp/large_pages.h"
+#include "ulp/amp/optimizer/large_pages.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

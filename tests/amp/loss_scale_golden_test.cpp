@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "letters.h"
-#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 namespace {
 

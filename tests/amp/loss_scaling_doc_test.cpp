@@ -5,10 +5,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "ulp/amp/accumulate.h"
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/make_scaler.h"
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/optimizer/accumulate.h"
+#include "ulp/amp/optimizer/schedule.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 namespace {
 

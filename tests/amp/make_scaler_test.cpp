@@ -1,4 +1,4 @@
-#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

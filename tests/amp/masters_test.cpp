@@ -1,6 +1,6 @@
 // How weights are kept behind bf16 and fp16 parameters: that naive updates stall, and that each cure works.
 #include "fused_support.h"
-#include "ulp/amp/fused_step.h"
+#include "ulp/amp/optimizer/fused_step.h"
 
 namespace ulp::amp::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "fused_support.h"
-#include "ulp/amp/fused_optimizer.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
 
 namespace ulp::amp::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/amp/op_policy.h"
+#include "ulp/amp/autocast/op_policy.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "error_of.h"
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace {

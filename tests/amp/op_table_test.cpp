@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "op_samples.h"
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/explain.h"
-#include "ulp/amp/op_policy.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/explain.h"
+#include "ulp/amp/autocast/op_policy.h"
 #include "ulp/base/error.h"
 #include "ulp/report/table.h"
 

@@ -1,13 +1,13 @@
-#include "ulp/amp/precision.h"
+#include "ulp/amp/autocast/precision.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "error_of.h"
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace {

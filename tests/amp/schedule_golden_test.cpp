@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "letters.h"
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/optimizer/schedule.h"
 
 namespace {
 

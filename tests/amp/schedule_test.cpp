@@ -1,10 +1,10 @@
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/optimizer/schedule.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "letters.h"
-#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/scaling/make_scaler.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "ulp/amp/training_memory.h"
+#include "ulp/amp/optimizer/training_memory.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>

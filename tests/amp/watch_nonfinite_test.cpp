@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ulp/amp/watch.h"
+#include "ulp/amp/watch/watch.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace {

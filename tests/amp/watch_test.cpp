@@ -1,5 +1,5 @@
 // Steps, samples, gradients: what NumericsWatch counts, and that it leaves no trace in the run.
-#include "ulp/amp/watch.h"
+#include "ulp/amp/watch/watch.h"
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <set>
 #include <stdexcept>
 
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
 #include "ulp/formats/convert.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace {

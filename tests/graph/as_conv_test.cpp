@@ -1,7 +1,7 @@
 // Batch norms and transposed convolutions as ordinary convolutions: the same numbers, and what is refused.
 #include "error_of.h"
 #include "same.h"
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 
 namespace {
 

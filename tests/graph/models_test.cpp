@@ -1,6 +1,6 @@
 // Every reference network, captured and proved equal to the original.
 #include "same.h"
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/models/unet.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "same.h"
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "same.h"
-#include "ulp/graph/trace.h"
+#include "ulp/graph/capture/trace.h"
 
 namespace {
 

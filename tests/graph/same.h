@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "error_of.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::test {

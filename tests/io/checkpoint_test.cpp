@@ -5,9 +5,9 @@
 #include <functional>
 
 #include "temp_folder.h"
-#include "ulp/amp/fused_optimizer.h"
-#include "ulp/amp/make_scaler.h"
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/amp/optimizer/schedule.h"
+#include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/io/batch_loader.h"
 

@@ -8,7 +8,7 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/amx_emulated_tiles.h"
+#include "ulp/kernels/conv/amx_emulated_tiles.h"
 
 namespace ulp::kernels {
 namespace {

@@ -1,5 +1,5 @@
 // Every instruction set against an oracle in double and int64 that shares no code with the kernels.
-#include "ulp/kernels/conv.h"
+#include "ulp/kernels/conv/conv.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "helpers.h"
-#include "ulp/kernels/convert.h"
+#include "ulp/kernels/convert/convert.h"
 
 namespace ulp::kernels {
 namespace {

@@ -1,5 +1,5 @@
 // Bulk conversions on every instruction set against the scalar definitions of ulp/formats: the same bits.
-#include "ulp/kernels/convert.h"
+#include "ulp/kernels/convert/convert.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/convert_lanes.h"
+#include "ulp/kernels/convert/convert_lanes.h"
 
 namespace ulp::kernels {
 namespace {

@@ -1,5 +1,5 @@
 // Dynamic linear layers: every instruction set gives the bits of the formula in plain loops.
-#include "ulp/kernels/dynamic_linear.h"
+#include "ulp/kernels/linear/dynamic_linear.h"
 
 #include <cmath>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/elementwise.h"
+#include "ulp/kernels/elementwise/elementwise.h"
 
 namespace ulp::kernels {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ulp/base/parallel.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels::test {
 

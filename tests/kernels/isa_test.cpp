@@ -1,4 +1,4 @@
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // LSTM and GRU: cells and whole sequences against float64, and the same bits everywhere where promised.
-#include "ulp/kernels/recurrent.h"
+#include "ulp/kernels/sequence/recurrent.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/dynamic_linear.h"
+#include "ulp/kernels/linear/dynamic_linear.h"
 
 namespace ulp::kernels {
 namespace {

@@ -1,5 +1,5 @@
 // Layer norm, curves and attention against float64.
-#include "ulp/kernels/rows.h"
+#include "ulp/kernels/elementwise/rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "helpers.h"
-#include "ulp/kernels/attention.h"
-#include "ulp/kernels/elementwise.h"
+#include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/kernels/sequence/attention.h"
 
 namespace ulp::kernels {
 namespace {

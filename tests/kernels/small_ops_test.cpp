@@ -8,9 +8,9 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/elementwise.h"
-#include "ulp/kernels/layout.h"
-#include "ulp/kernels/pool.h"
+#include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/kernels/image/layout.h"
+#include "ulp/kernels/image/pool.h"
 
 namespace ulp::kernels {
 namespace {

@@ -1,11 +1,11 @@
 // Layers with coded weights against float64, within the rounding of a sum of f32 products.
-#include "ulp/kernels/weight_linear.h"
+#include "ulp/kernels/linear/weight_linear.h"
 
 #include <cmath>
 
 #include "helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/elementwise.h"
+#include "ulp/kernels/elementwise/elementwise.h"
 
 namespace ulp::kernels {
 namespace {

@@ -5,11 +5,11 @@
 #include "error_of.h"
 #include "int8_support.h"
 #include "support.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::test {
 namespace {

@@ -1,5 +1,5 @@
 // A network that was trained quantized runs in the engine like one that was quantized after training.
-#include "ulp/quant/qat.h"
+#include "ulp/quant/qat/qat.h"
 
 #include <gtest/gtest.h>
 

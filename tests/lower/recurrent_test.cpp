@@ -3,12 +3,12 @@
 
 #include "support.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/lstm.h"
-#include "ulp/quant/dynamic.h"
 #include "ulp/quant/quantize.h"
+#include "ulp/quant/weights/dynamic.h"
 
 namespace ulp::test {
 namespace {

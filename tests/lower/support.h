@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ulp/graph/graph_module.h"
-#include "ulp/runtime/engine.h"
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/engine/engine.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::test {
 
@@ -54,7 +54,7 @@ constexpr double kBF16 = 0x1p-9;
 
 }  // namespace ulp::test
 
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 
 namespace ulp::test {
 template <typename Model>

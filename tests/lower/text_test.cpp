@@ -4,14 +4,14 @@
 #include "int8_support.h"
 #include "support.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
-#include "ulp/quant/dynamic.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/round_trip.h"
-#include "ulp/quant/weights.h"
+#include "ulp/quant/scheme/round_trip.h"
+#include "ulp/quant/weights/dynamic.h"
+#include "ulp/quant/weights/weights.h"
 
 namespace ulp::test {
 namespace {

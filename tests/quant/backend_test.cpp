@@ -5,9 +5,9 @@
 
 #include "error_of.h"
 #include "residual_net.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "golden_data.h"
 #include "ulp/base/error.h"
-#include "ulp/quant/calibration_observer.h"
-#include "ulp/quant/round_trip.h"
-#include "ulp/train/memory_meter.h"
+#include "ulp/measure/memory_meter.h"
+#include "ulp/quant/observers/calibration_observer.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {
@@ -236,7 +236,7 @@ TEST(Calibration, MemoryDoesNotGrowWithBatches) {
   for (const ObserverKind kind :
        {ObserverKind::min_max, ObserverKind::moving_average, ObserverKind::histogram,
         ObserverKind::percentile, ObserverKind::entropy, ObserverKind::mse}) {
-    const train::MemoryMeter meter;
+    const measure::MemoryMeter meter;
     const auto observer = make_observer({kU8, kind}, "x");
     const auto observe = [&](int from, int to) {
       for (int i = from; i < to; ++i) observer->forward(torch::randn({500}) * i);

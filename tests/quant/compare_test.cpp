@@ -1,4 +1,4 @@
-#include "ulp/quant/compare.h"
+#include "ulp/quant/analysis/compare.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,8 +7,8 @@
 
 #include "error_of.h"
 #include "residual_net.h"
-#include "ulp/graph/capture.h"
-#include "ulp/quant/qat.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "ulp/graph/capture.h"
-#include "ulp/quant/qat.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {

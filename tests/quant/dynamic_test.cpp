@@ -1,5 +1,5 @@
 // Dynamic quantization: the operator against PyTorch's own, and the pass.
-#include "ulp/quant/dynamic.h"
+#include "ulp/quant/weights/dynamic.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
-#include "ulp/quant/ops.h"
+#include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,5 +1,5 @@
 // The worked examples of the articles, and what explain() and parse_matrix() refuse.
-#include "ulp/quant/explain.h"
+#include "ulp/quant/analysis/explain.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/ops.h"
+#include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,5 +1,5 @@
 // Small floating-point formats as a target: against the definitions of the formats room, code by code.
-#include "ulp/quant/float_scheme.h"
+#include "ulp/quant/scheme/float_scheme.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/formats/convert.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {

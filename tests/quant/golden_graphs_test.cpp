@@ -11,9 +11,9 @@
 #include <set>
 
 #include "golden_network.h"
-#include "ulp/graph/capture.h"
-#include "ulp/quant/observer.h"
-#include "ulp/quant/ops.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/quant/observers/observer.h"
+#include "ulp/quant/operators/ops.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {

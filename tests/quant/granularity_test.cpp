@@ -1,5 +1,5 @@
 // Which elements share a scale: shapes, rows and back, names, and each granularity against plain loops.
-#include "ulp/quant/granularity.h"
+#include "ulp/quant/scheme/granularity.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "error_of.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {

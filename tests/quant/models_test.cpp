@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/registry.h"
 #include "ulp/quant/quantize.h"
 

@@ -1,4 +1,4 @@
-#include "ulp/quant/observer.h"
+#include "ulp/quant/observers/observer.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -9,7 +9,7 @@
 
 #include "golden_data.h"
 #include "ulp/base/error.h"
-#include "ulp/quant/histogram_observer.h"
+#include "ulp/quant/observers/histogram_observer.h"
 
 namespace ulp::quant {
 namespace {

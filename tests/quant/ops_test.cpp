@@ -1,4 +1,4 @@
-#include "ulp/quant/ops.h"
+#include "ulp/quant/operators/ops.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "ulp/quant/placement.h"
+#include "ulp/quant/static/placement.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "ulp/graph/capture.h"
-#include "ulp/quant/qat.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {

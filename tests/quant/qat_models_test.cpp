@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/registry.h"
-#include "ulp/quant/qat.h"
+#include "ulp/quant/qat/qat.h"
 
 namespace ulp::quant {
 namespace {

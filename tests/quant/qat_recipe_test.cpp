@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include "residual_net.h"
-#include "ulp/graph/capture.h"
-#include "ulp/quant/qat.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/quant/qat/qat.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/quant/qat.h"
+#include "ulp/quant/qat/qat.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,9 +7,9 @@
 
 #include "error_of.h"
 #include "residual_net.h"
-#include "ulp/amp/autocast.h"
+#include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {

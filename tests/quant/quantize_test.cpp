@@ -8,7 +8,7 @@
 
 #include "error_of.h"
 #include "residual_net.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 
 namespace ulp::quant {
 namespace {

@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/lstm.h"
-#include "ulp/quant/dynamic.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/weights/dynamic.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

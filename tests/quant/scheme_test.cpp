@@ -1,4 +1,4 @@
-#include "ulp/quant/scheme.h"
+#include "ulp/quant/scheme/scheme.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/ops.h"
+#include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {

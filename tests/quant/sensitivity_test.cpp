@@ -1,4 +1,4 @@
-#include "ulp/quant/sensitivity.h"
+#include "ulp/quant/analysis/sensitivity.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 
 #include "error_of.h"
 #include "residual_net.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 
 namespace ulp::quant {
 namespace {

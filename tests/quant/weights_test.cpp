@@ -1,5 +1,5 @@
 // Weight-only quantization: the operator, packing, and the pass.
-#include "ulp/quant/weights.h"
+#include "ulp/quant/weights/weights.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "error_of.h"
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/bert.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/round_trip.h"
+#include "ulp/quant/scheme/round_trip.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/runtime/arena.h"
+#include "ulp/runtime/engine/arena.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ulp/runtime/engine.h"
+#include "ulp/runtime/engine/engine.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "support.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::runtime {
 namespace {

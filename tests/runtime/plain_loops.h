@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime::plain {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime::plain {
 

@@ -1,4 +1,4 @@
-#include "ulp/runtime/storage.h"
+#include "ulp/runtime/engine/storage.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "temporary_folder.h"
-#include "ulp/runtime/engine.h"
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/engine/engine.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime::testing {
 

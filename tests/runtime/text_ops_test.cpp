@@ -8,7 +8,7 @@
 #include "plain_loops.h"
 #include "support.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "ulp/runtime/thread_pool.h"
+#include "ulp/runtime/engine/thread_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "ulp/graph/capture.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/text_model.h"
-#include "ulp/quant/dynamic.h"
-#include "ulp/runtime/engine.h"
+#include "ulp/quant/weights/dynamic.h"
+#include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
 

@@ -5,8 +5,8 @@
 
 #include "error_of.h"
 #include "support.h"
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/schedule_rule.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/optimizer/schedule_rule.h"
 #include "ulp/base/error.h"
 #include "ulp/io/batch_loader.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ulp/amp/watch.h"
+#include "ulp/amp/watch/watch.h"
 
 namespace {
 

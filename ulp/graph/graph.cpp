@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/schema.h"
+#include "ulp/graph/capture/schema.h"
 
 namespace ulp::graph {
 

@@ -140,8 +140,8 @@ struct Attribute {
   at::Tensor tensor;
 };
 
-/// A submodule with one tensor in and one out that a node may call (ulp/graph/tensor_module.h).
-class TensorModule;
+/// A submodule with one tensor in and one out that a node may call (ulp/libtorch/tensor_module.h).
+class libtorch::TensorModule;
 
 class ULP_API Graph {
  public:
@@ -199,8 +199,8 @@ class ULP_API Graph {
   /// The tensor that a value holds if it is an attribute's value, else undefined.
   at::Tensor attribute_tensor(const Value* value) const;
 
-  std::map<std::string, std::shared_ptr<TensorModule>>& modules() { return modules_; }
-  const std::map<std::string, std::shared_ptr<TensorModule>>& modules() const { return modules_; }
+  std::map<std::string, std::shared_ptr<libtorch::TensorModule>>& modules() { return modules_; }
+  const std::map<std::string, std::shared_ptr<libtorch::TensorModule>>& modules() const { return modules_; }
 
   /// Checks single assignment, order, users, arity against schemas, attribute and module names, one output.
   /// Throws ulp::Error naming the node.
@@ -210,7 +210,7 @@ class ULP_API Graph {
   Node* insert(std::unique_ptr<Node> node, Node* before);
   NodeList nodes_;
   std::vector<std::pair<std::string, Attribute>> attributes_;
-  std::map<std::string, std::shared_ptr<TensorModule>> modules_;
+  std::map<std::string, std::shared_ptr<libtorch::TensorModule>> modules_;
 };
 
 /// A readable listing, one node a line: `%relu_1 : f32[N, 64, 14, 14] = aten::relu(%add_2)  # layer1.0`.

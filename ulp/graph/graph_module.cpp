@@ -3,8 +3,8 @@
 #include <torch/nn/module.h>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/program.h"
-#include "ulp/graph/tensor_module.h"
+#include "ulp/graph/capture/program.h"
+#include "ulp/libtorch/tensor_module.h"
 
 namespace ulp::graph {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ulp/graph/resolve.h"
+#include "ulp/graph/capture/resolve.h"
 
 namespace ulp::graph {
 

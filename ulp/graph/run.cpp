@@ -4,7 +4,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/trace.h"
+#include "ulp/graph/capture/trace.h"
 
 namespace ulp::graph {
 

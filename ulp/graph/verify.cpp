@@ -3,8 +3,8 @@
 #include <unordered_set>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/schema.h"
 #include "ulp/graph/graph.h"
-#include "ulp/graph/schema.h"
 
 namespace ulp::graph {
 

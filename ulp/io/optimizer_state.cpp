@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "ulp/amp/fused_optimizer.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/base/error.h"
 
 namespace ulp::io {

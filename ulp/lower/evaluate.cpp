@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/runtime/engine.h"
+#include "ulp/runtime/engine/engine.h"
 
 namespace ulp {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "ulp/graph/graph_module.h"
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 #include "ulp/lower/builder.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/fuse.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp {
 namespace graph {

@@ -9,7 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/graph.h"
-#include "ulp/runtime/plan.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::lowering {
 

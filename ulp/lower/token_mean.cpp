@@ -3,7 +3,7 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include "ulp/graph/pattern.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/ops.h"
 
 namespace ulp::lowering {

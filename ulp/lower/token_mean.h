@@ -1,7 +1,7 @@
 // The mean over the steps of texts as one operator.
 #pragma once
 
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 
 namespace ulp::lowering {
 

@@ -1,7 +1,7 @@
 #include "ulp/models/layers.h"
 
 #include "ulp/base/error.h"
-#include "ulp/models/conv_guard.h"
+#include "ulp/libtorch/conv_guard.h"
 
 namespace ulp::models {
 
@@ -14,7 +14,7 @@ void to_channels_last(torch::nn::Module& model) {
 }
 
 at::Tensor Conv2dImpl::forward(const at::Tensor& input) {
-  return guarded_conv2d(*this, input);
+  return libtorch::guarded_conv2d(*this, input);
 }
 
 Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups) {

@@ -1,6 +1,6 @@
 #include "ulp/quant/backend.h"
 
-#include "ulp/quant/scheme.h"
+#include "ulp/quant/scheme/scheme.h"
 
 namespace ulp::quant {
 namespace {

@@ -61,7 +61,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/graph/pass.h"
+#include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {

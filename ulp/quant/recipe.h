@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
-#include "ulp/quant/scheme.h"
+#include "ulp/quant/scheme/scheme.h"
 
 namespace ulp::quant {
 

@@ -8,7 +8,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/io/dataset.h"
-#include "ulp/runtime/engine.h"
+#include "ulp/runtime/engine/engine.h"
 #include "ulp/train/task.h"
 
 namespace ulp::train {

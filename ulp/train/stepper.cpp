@@ -4,8 +4,8 @@
 #include <torch/optim.h>
 #include <torch/types.h>
 
-#include "ulp/amp/fused_step.h"
-#include "ulp/amp/make_scaler.h"
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
 
 namespace ulp::train {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
-#include "ulp/amp/fused_optimizer.h"
-#include "ulp/amp/grad_scaler.h"
-#include "ulp/amp/schedule.h"
+#include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/amp/optimizer/schedule.h"
+#include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/train_options.h"
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "ulp/amp/make_scaler.h"
-#include "ulp/amp/schedule_rule.h"
+#include "ulp/amp/optimizer/schedule_rule.h"
+#include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
 
 namespace ulp::train {

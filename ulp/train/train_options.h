@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "ulp/amp/precision.h"
-#include "ulp/amp/update_rule.h"
+#include "ulp/amp/autocast/precision.h"
+#include "ulp/amp/optimizer/update_rule.h"
 #include "ulp/base/export.h"
 
 namespace ulp::train {

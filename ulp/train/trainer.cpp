@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "ulp/amp/autocast.h"
-#include "ulp/amp/precision.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/stepper.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "ulp/amp/grad_scaler.h"
+#include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/export.h"
 #include "ulp/train/task.h"
 #include "ulp/train/train_options.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/amp/watch.h"
+#include "ulp/amp/watch/watch.h"
 #include "ulp/base/export.h"
 #include "ulp/report/report.h"
 #include "ulp/train/trainer.h"

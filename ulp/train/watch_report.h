@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/amp/watch_summary.h"
+#include "ulp/amp/watch/watch_summary.h"
 #include "ulp/base/export.h"
 #include "ulp/report/report.h"
 

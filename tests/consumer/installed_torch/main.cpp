@@ -1,4 +1,4 @@
-#include <ulp/amp/grad_scaler.h>
+#include <ulp/amp/scaling/grad_scaler.h>
 
 #include <iostream>
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "../support.h"
-#include "ulp/kernels/isa.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace {
 

@@ -1,0 +1,26 @@
+# ulp_isa_flags(family [flag...]): the flags of the files <family>_<instruction set>.cpp of a room of kernels. What comes
+# after the family's name says which instructions a file may use; portable files get the given flags alone.
+#
+# One instruction set a file: such a file must not include the standard library beyond <cstdint>, so that no inline
+# function compiled for a wide machine can be picked by the linker for all (tests/kernels/no_weak_symbols.cmake).
+# Contraction is off everywhere else: the integer layers promise the same bits on every machine.
+
+# GCC 12's intrinsics start from `__Y = __Y`, which it then warns about in the callers (GCC bug 105593).
+set(ulp_isa_avx2 -mavx2 -mfma -Wno-unused-function)
+set(ulp_isa_avx512 -Wno-maybe-uninitialized -Wno-uninitialized -Wno-unused-function -mavx2 -mfma -mavx512f -mavx512bw
+                   -mavx512dq -mavx512vl -mprefer-vector-width=512)
+set(ulp_isa_avx512_vnni ${ulp_isa_avx512} -mavx512vnni)
+set(ulp_isa_avx512_bf16 ${ulp_isa_avx512} -mavx512bf16)
+set(ulp_isa_amx ${ulp_isa_avx512})
+set(ulp_isa_amx_emulated ${ulp_isa_avx512})
+set(ulp_isa_portable)
+set(ULP_ISA_SUFFIXES portable avx2 avx512 avx512_vnni avx512_bf16 amx amx_emulated)
+
+function(ulp_isa_flags family)
+  foreach(isa ${ULP_ISA_SUFFIXES})
+    set(file ${family}_${isa}.cpp)
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${ulp_isa_${isa}};${ARGN}")
+    endif()
+  endforeach()
+endfunction()

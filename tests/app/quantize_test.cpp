@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include "error_of.h"
+#include "train/support.h"
+#include "ulp/app/quantize_mode.h"
+#include "ulp/app/quantize_report.h"
+#include "ulp/graph/capture/capture.h"
+
+namespace ulp::app {
+namespace {
+
+using test::bars;
+using test::small_model;
+
+std::shared_ptr<graph::GraphModule> captured(models::ImageModel& model) {
+  return capture(model, {torch::zeros({2, 1, 8, 8})});
+}
+
+QatTraining few_steps(int64_t steps) {
+  QatTraining training;
+  training.train.batch = 16;
+  training.train.max_steps = steps;
+  return training;
+}
+
+TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
+  const io::ImageDataset data = bars();
+  for (const QuantizeMode& mode : quantize_modes()) {
+    const auto model = small_model();
+    int64_t last = 0, expected = 0;
+    const QuantizedModel result = mode.run({.captured = captured(*model),
+                                            .recipe = mode.default_recipe(),
+                                            .data = mode.needs_data ? &data : nullptr,
+                                            .samples = 48,
+                                            .qat = few_steps(4),
+                                            .progress = [&](int64_t done, int64_t total, const std::string&) {
+                                              EXPECT_GT(done, last);
+                                              last = done;
+                                              expected = total;
+                                            }});
+    EXPECT_EQ(last, expected) << mode.name;
+    EXPECT_FALSE(result.report.changes.empty()) << mode.name;
+    EXPECT_EQ(find_quantize_mode(mode.name).run, mode.run);
+  }
+  EXPECT_ERROR(find_quantize_mode("magic"), "static, qat, dynamic, weight-only");
+}
+
+TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {
+  const io::ImageDataset data = bars();
+  at::Tensor logits;
+  for (int run = 0; run < 2; ++run) {
+    const auto model = small_model();
+    const at::Tensor before = test::weights(*model);
+    std::vector<double> losses;
+    const QuantizedModel result =
+        quantize_qat(captured(*model), quant::Recipe::x86_int8(), data, few_steps(30),
+                     [&](const train::StepInfo& info, int64_t total) {
+                       EXPECT_EQ(total, 30);
+                       losses.push_back(info.loss);
+                     });
+    ASSERT_EQ(losses.size(), 30U);
+    EXPECT_LT(losses.back(), 0.7 * losses.front());
+    EXPECT_FALSE(before.equal(test::weights(*model)));
+    const at::NoGradGuard no_grad;
+    const at::Tensor got = result.graph->forward(torch::ones({2, 1, 8, 8}));
+    if (run == 0) logits = got;
+    EXPECT_TRUE(got.equal(logits));
+  }
+}
+
+TEST(QuantizeQat, FreezesAfterItsShares) {
+  QatTraining training;
+  const quant::QatSchedule schedule = training.schedule(100);
+  EXPECT_EQ(schedule.freeze_batch_norm_at, 50);
+  EXPECT_EQ(schedule.freeze_observers_at, 75);
+  training.freeze_batch_norm_after = training.freeze_observers_after = 1;
+  EXPECT_EQ(training.schedule(100).freeze_observers_at, -1);
+  EXPECT_EQ(training.schedule(100).freeze_batch_norm_at, -1);
+  training.freeze_observers_after = 0;  // ranges must be seen once
+  EXPECT_EQ(training.schedule(100).freeze_observers_at, 1);
+}
+
+TEST(QuantizeQat, RefusesOptionsByName) {
+  const io::ImageDataset data = bars();
+  const auto model = small_model();
+  const auto error = [&](const QatTraining& training) {
+    return test::error_of([&] { quantize_qat(captured(*model), quant::Recipe::x86_int8(), data, training); });
+  };
+  QatTraining training = few_steps(2);
+  training.freeze_observers_after = 2;
+  EXPECT_SAYS(error(training), "freeze_observers_after in [0, 1], got 2");
+  training = few_steps(2);
+  training.train.precision = "O3:bf16";
+  EXPECT_SAYS(error(training), "fp32 parameters");
+  training = few_steps(2);
+  training.train.batch = 1000;
+  EXPECT_SAYS(error(training), "batch");
+}
+
+TEST(Calibrate, RefusesNoImagesAndNaN) {
+  const auto model = small_model();
+  EXPECT_ERROR(calibrate(captured(*model), quant::Recipe::x86_int8(), bars(), 0), "at least one calibration");
+  io::ImageDataset data = bars();
+  data.mean = {NAN};
+  EXPECT_ERROR(quantize(captured(*model), quant::Recipe::x86_int8(), data, 16), "NaN values at 'input'");
+}
+
+QuantizeOutcome outcome() {
+  QuantizeOutcome outcome{.model = "net",
+                          .mode = "static",
+                          .float_accuracy = train::Accuracy{.correct = 90, .total = 100},
+                          .accuracy = train::Accuracy{.correct = 89, .total = 100},
+                          .float_bytes = 4096,
+                          .bytes = 1024,
+                          .quantized = {"conv1 quantized"},
+                          .reasons = {"softmax not quantized: it has no quantized form"},
+                          .comparison = {},
+                          .sensitivity = {},
+                          .settings = {{"data", "bars"}}};
+  outcome.comparison.push_back({"conv1", "aten::conv2d", "conv2d", true, {.mse = 1, .sqnr_db = 30}});
+  outcome.comparison.push_back({"exact", "aten::relu", "relu", false, {.sqnr_db = INFINITY}});
+  outcome.sensitivity.emplace();
+  outcome.sensitivity->float_score = 90;
+  outcome.sensitivity->layers.push_back({"conv1", "conv2d", {.sqnr_db = 12}, 85});
+  return outcome;
+}
+
+TEST(QuantizeReport, HoldsTablesChartsAndReasons) {
+  const report::Report report = quantize_report(outcome());
+  EXPECT_EQ(report.headlines[0].value, "-1.00");
+  EXPECT_EQ(report.headlines[1].value, "25 %");
+  EXPECT_EQ(report.tables.size(), 5U);
+  EXPECT_EQ(report.charts.size(), 2U);
+  EXPECT_EQ(report.charts[0].series[0].x.size(), 1U);  // exact values have no noise to show
+  EXPECT_EQ(std::get<double>(report.tables[2].rows[0].back()), -5.0);
+  EXPECT_EQ(std::get<std::string>(report.tables[4].rows[0][0]),
+            "softmax not quantized: it has no quantized form");
+  EXPECT_EQ(report::Report::from_json(report.to_json()), report);
+  EXPECT_NE(report.to_html().find("Sensitivity"), std::string::npos);
+}
+
+TEST(QuantizeReport, LeavesOutWhatWasNotAskedFor) {
+  QuantizeOutcome plain = outcome();
+  plain.comparison.clear();
+  plain.sensitivity.reset();
+  plain.accuracy.reset();
+  plain.reasons.clear();
+  const report::Report report = quantize_report(plain);
+  EXPECT_EQ(report.tables.size(), 2U);
+  EXPECT_TRUE(report.charts.empty());
+  EXPECT_EQ(report.headlines.size(), 1U);
+}
+
+}  // namespace
+}  // namespace ulp::app

@@ -1,0 +1,86 @@
+// SGD, Adam and AdamW in one pass over memory, for fp32, bf16 and fp16 parameters on the CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ulp/amp/optimizer/update_rule.h"
+#include "ulp/base/export.h"
+
+namespace ulp::amp {
+
+/// Options of a parameter group. Learning-rate schedulers use get_lr() and set_lr().
+struct ULP_API FusedOptions : torch::optim::OptimizerCloneableOptions<FusedOptions> {
+  FusedOptions() = default;
+  FusedOptions(UpdateRule rule, MasterWeights masters, MomentFormat moments)
+      : rule(rule), masters(masters), moments(moments) {}
+  UpdateRule rule;
+  MasterWeights masters = MasterWeights::fp32;
+  MomentFormat moments = MomentFormat::fp32;
+
+  double get_lr() const override;
+  void set_lr(double lr) override;
+};
+
+/// State of one parameter; tensors that its rule or kind of master does not need are undefined. All have the
+/// parameter's shape and memory layout.
+struct ULP_API FusedParamState : torch::optim::OptimizerCloneableParamState<FusedParamState> {
+  int64_t step = 0;
+  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments
+  at::Tensor master;  ///< fp32: the weight; split: int16, its low half; kahan: bf16, what rounding lost
+};
+
+/// A parameter group: parameters with a rule of their own.
+struct ULP_API FusedGroup {
+  std::vector<at::Tensor> params;
+  UpdateRule rule;
+  MasterWeights masters = MasterWeights::fp32;
+  MomentFormat moments = MomentFormat::fp32;
+};
+
+/// An optimizer whose update is one parallel loop over all parameters: gradient, weight, state and master are
+/// read once and written once. Used as any torch::optim::Optimizer (GradScaler::step, learning-rate
+/// schedulers, io::save_checkpoint), or through fused_step(), which takes unscaling, the check for inf and
+/// NaN, and clipping into the same loop.
+///
+/// The arithmetic is fp32 in the order of LibTorch's C++ optimizers, multiply-adds fused where theirs are:
+/// the same bits but for the square root of Adam, which is exact here. They do not depend on the instruction
+/// set or the number of threads.
+///
+/// Parameters: fp32, bf16 or fp16 leaves on the CPU, dense in memory (any order of dimensions, channels_last
+/// too); anything else is an error. Gradients: dense; a gradient laid out otherwise than its parameter is
+/// copied first; sparse gradients are an error. Parameters without a gradient are left alone.
+///
+/// Masters start from the parameters at the first step. After loading other weights into the model call
+/// reset_masters().
+class ULP_API FusedOptimizer : public torch::optim::Optimizer {
+ public:
+  /// `seed`: of stochastic rounding, which depends on it, on the number of the step and on the place in the
+  /// optimizer's list of parameters only.
+  FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters = MasterWeights::fp32,
+                 uint64_t seed = 0, MomentFormat moments = MomentFormat::fp32);
+  explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0);
+
+  /// One update from the gradients as they are. A closure is called first, with gradients enabled.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// The weight behind a parameter in fp32, exactly as the next step will read it (a copy unless it is stored
+  /// that way); the parameter itself before the first step. An error for a tensor that is not a parameter of
+  /// this optimizer.
+  at::Tensor master_weight(const at::Tensor& parameter) const;
+  /// Forgets the masters: the next step starts from the parameters as they are then.
+  void reset_masters();
+
+  uint64_t seed() const { return seed_; }
+  /// For loading a checkpoint.
+  void set_seed(uint64_t seed) { seed_ = seed; }
+
+ private:
+  uint64_t seed_;
+};
+
+}  // namespace ulp::amp

@@ -1,0 +1,34 @@
+// What FusedOptimizer::step and fused_step share: finding the gradients, measuring and applying them;
+// internal to the room.
+#pragma once
+
+#include <vector>
+
+#include "ulp/amp/optimizer/fused_optimizer.h"
+
+namespace ulp::amp {
+
+/// A parameter that has a gradient.
+struct GradientEntry {
+  size_t group;      ///< of the optimizer
+  uint32_t ordinal;  ///< place in the list of all parameters
+  at::Tensor parameter;
+  at::Tensor gradient;  ///< in the parameter's memory layout
+};
+
+/// An error unless the kernels can update the parameter.
+void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index);
+/// An error if the group does not belong to a FusedOptimizer.
+const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
+
+/// All gradients; an error for those that are sparse or not floating-point numbers on the CPU.
+std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
+
+/// The 2-norm of all gradients in double; inf or NaN exactly when one of them is not finite.
+double gradient_norm(const std::vector<GradientEntry>& entries);
+
+/// One step with gradient * inverse_scale * clip.
+void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
+                     float inverse_scale, float clip);
+
+}  // namespace ulp::amp

@@ -1,0 +1,57 @@
+#include "ulp/amp/optimizer/fused_step.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ulp/amp/optimizer/fused_plan.h"
+#include "ulp/base/error.h"
+
+namespace ulp::amp {
+
+namespace {
+
+/// As clip_grad_norm_ computes it.
+double clip_factor(double max_norm, double norm) {
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+void unscale(const std::vector<GradientEntry>& entries, float inverse_scale) {
+  const at::NoGradGuard no_grad;
+  if (inverse_scale == 1) return;
+  for (const GradientEntry& entry : entries) {
+    at::Tensor gradient = entry.parameter.grad();
+    gradient.mul_(inverse_scale);
+  }
+}
+
+}  // namespace
+
+FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const FusedStepOptions& options) {
+  if (options.max_norm && !(*options.max_norm > 0))
+    fail("amp.fused_step", "expected max_norm > 0, got ", *options.max_norm);
+  const bool scaled = scaler != nullptr && scaler->is_enabled();
+  const GradScaler::PendingStep pending = scaled ? scaler->begin_step(optimizer) : GradScaler::PendingStep{};
+  const std::vector<GradientEntry> entries = collect_gradients(optimizer);
+
+  FusedStepResult done{.grad_norm = std::numeric_limits<double>::quiet_NaN()};
+  bool finite = !pending.nonfinite.value_or(false);
+  if (!entries.empty()) {
+    const bool unchecked = scaled ? !pending.nonfinite : options.check_finite;
+    if (options.max_norm || unchecked) {
+      const double norm = gradient_norm(entries);
+      finite = finite && std::isfinite(norm);
+      done.grad_norm = norm * static_cast<double>(pending.inverse_scale);
+    }
+    done.result = finite ? StepResult::stepped : StepResult::skipped_nonfinite;
+  }
+  if (done.result == StepResult::stepped) {
+    if (options.max_norm) done.clip_factor = clip_factor(*options.max_norm, done.grad_norm);
+    apply_gradients(optimizer, entries, pending.inverse_scale, static_cast<float>(done.clip_factor));
+  } else if (done.result == StepResult::skipped_nonfinite) {
+    unscale(entries, pending.inverse_scale);
+  }
+  if (scaled) scaler->end_step(optimizer, done.result);
+  return done;
+}
+
+}  // namespace ulp::amp

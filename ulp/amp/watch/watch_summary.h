@@ -1,0 +1,102 @@
+// What NumericsWatch has seen: plain results, for printing and for reports.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/amp/scaling/grad_scaler.h"
+#include "ulp/amp/watch/format_range.h"
+#include "ulp/base/export.h"
+#include "ulp/kernels/training/exponent_stats.h"
+
+namespace ulp::amp {
+
+enum class Pass : uint8_t { forward, backward };
+
+/// Which operation produced a tensor.
+struct OpPlace {
+  Pass pass = Pass::forward;
+  std::string op = {};    ///< "aten::conv2d"; in the backward pass what ran: "aten::convolution_backward"
+  std::string path = {};  ///< "layer1.0.conv1"; empty where it could not be told
+  std::string node = {};  ///< name in the GraphModule, if it was one
+  std::string autograd_node = {};  ///< backward: "ConvolutionBackward0"
+  int32_t occurrence = 0;          ///< of the same call within a step, from 0
+  int32_t output = 0;              ///< which of the op's tensors
+
+  /// "aten::conv2d in layer1.0.conv1"
+  ULP_API std::string describe() const;
+  bool operator==(const OpPlace&) const = default;
+};
+
+/// The values of one op output over all sampled steps; those of the backward pass divided by the loss scale.
+struct OpStats {
+  OpPlace place = {};
+  c10::ScalarType dtype = c10::kFloat;
+  kernels::ExponentStats stats = {};
+};
+
+/// One parameter's gradient over all sampled steps, divided by the loss scale.
+struct GradientStats {
+  std::string name = {};
+  kernels::ExponentStats stats = {};
+};
+
+/// The first value of a step that is not finite.
+struct NonFinite {
+  int64_t step = 0;
+  OpPlace place = {};
+  std::vector<int64_t> index = {};  ///< of the value in the tensor
+  double value = 0;
+  bool inputs_finite = true;  ///< false: the op got such values and only passed them on
+
+  /// "forward: aten::div in head, output [3, 7] is inf, from finite inputs"
+  ULP_API std::string describe() const;
+};
+
+/// All gradients of one sampled step.
+struct GradientSample {
+  int64_t step = 0;
+  double scale = 1;                ///< loss scale of the step
+  Shares before = {}, after = {};  ///< shares lost in the watched format without and with the scale
+  double amax = 0;                 ///< largest magnitude, divided by the scale
+  double zeros = 0;                ///< share of all values that are exactly zero
+  int64_t nonfinite = 0;           ///< values that are not finite
+  double headroom = 0;             ///< binades between the scaled amax and the format's largest number
+  double advised_scale = 1;        ///< from all gradients seen so far; see FormatRange::advise
+};
+
+/// One step, sampled or not.
+struct StepRecord {
+  int64_t step = 0;
+  double scale = 1;
+  StepResult result = StepResult::stepped;
+};
+
+/// A step that was not taken, and why.
+struct SkippedStep {
+  int64_t step = 0;
+  double scale = 1;
+  std::string cause = {};  ///< "gradient of fc.weight: inf at [3, 7]; 2 of 9 gradients are not finite"
+};
+
+struct WatchSummary {
+  explicit WatchSummary(const FormatRange& range) : range(range) {}
+
+  FormatRange range;
+  std::vector<OpStats> ops;  ///< in the order they first ran
+  std::vector<GradientStats> gradients;
+  kernels::ExponentStats all_gradients;  ///< of all parameters, divided by the loss scale
+  std::vector<GradientSample> samples;
+  std::vector<StepRecord> steps;
+  std::vector<SkippedStep> skipped;
+  std::vector<NonFinite> nonfinite;  ///< at most one a sampled step, and at most 1,000
+
+  /// The loss scale of the last step; 1 before the first.
+  double last_scale() const { return steps.empty() ? 1.0 : steps.back().scale; }
+};
+
+}  // namespace ulp::amp

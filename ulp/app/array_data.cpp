@@ -1,0 +1,172 @@
+// NumPy arrays as data: x, rows of values or images, and y, the class of each.
+#include <torch/types.h>
+
+#include "ulp/app/data_forms.h"
+#include "ulp/base/error.h"
+#include "ulp/io/npy.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr const char* kWhere = "train.load_data";
+constexpr int64_t kLargestLabel = 65535;
+
+/// The rows of both arrays for one split.
+struct Arrays {
+  at::Tensor x, y;
+};
+
+at::Tensor checked_labels(const at::Tensor& y, int64_t rows, const std::string& source) {
+  const at::Tensor flat = y.dim() == 2 && y.size(1) == 1 ? y.flatten() : y;
+  if (flat.dim() != 1 || flat.size(0) != rows) {
+    fail_file(kWhere, "expected y of shape (", rows, ") for the rows of x in '", source, "', got ",
+              y.sizes());
+  }
+  if (flat.is_floating_point() || flat.is_complex())
+    fail_file(kWhere, "expected whole numbers as labels in '", source, "', got ", flat.dtype());
+  const at::Tensor labels = flat.to(torch::kLong).contiguous();
+  const auto lowest = labels.min().item<int64_t>(), highest = labels.max().item<int64_t>();
+  if (lowest < 0 || highest > kLargestLabel) {
+    fail_file(kWhere, "expected labels in 0..", kLargestLabel, ", got ", lowest < 0 ? lowest : highest,
+              " in '", source, "'");
+  }
+  return labels;
+}
+
+Arrays checked(const at::Tensor& x, const at::Tensor& y, const std::string& source) {
+  if (x.dim() < 2 || x.dim() > 4 || x.numel() == 0 || x.is_complex()) {
+    fail_file(kWhere, "expected x of shape (N, values), (N, H, W) or (N, C, H, W) in '", source, "', got ",
+              x.sizes());
+  }
+  return {x, checked_labels(y, x.size(0), source)};
+}
+
+/// Bytes (N, H, W), (N, C, H, W) or (N, H, W, C) as (N, C, H, W).
+at::Tensor as_images(const at::Tensor& x) {
+  if (x.dim() == 3) return x.unsqueeze(1);
+  const bool channels_last = x.size(3) <= 4 && x.size(1) > 4;
+  return channels_last ? x.permute({0, 3, 1, 2}).contiguous() : x;
+}
+
+/// Values (N, F), (N, H, W) or (N, C, H, W) as float (N, C, H, W).
+at::Tensor as_values(const at::Tensor& x) {
+  const at::Tensor values = x.to(torch::kFloat);
+  if (x.dim() == 2) return values.unsqueeze(2).unsqueeze(3);
+  return x.dim() == 3 ? values.unsqueeze(1) : values;
+}
+
+std::vector<double> numbers(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(torch::kDouble).contiguous();
+  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
+}
+
+/// Mean and deviation of each channel; 1 for a channel that never changes.
+void measure::time_in_turns(const at::Tensor& values, ModelSpec& spec) {
+  const at::Tensor channels = values.transpose(0, 1).flatten(1).to(torch::kDouble);
+  const at::Tensor std = channels.std(at::IntArrayRef{1}, /*unbiased=*/false);
+  spec.mean = numbers(channels.mean(1));
+  spec.std = numbers(torch::where(std > 0, std, torch::ones_like(std)));
+}
+
+at::Tensor normalised(const at::Tensor& values, const ModelSpec& spec) {
+  const auto channel = [](const std::vector<double>& numbers) {
+    return torch::tensor(numbers, torch::kFloat).reshape({1, -1, 1, 1});
+  };
+  return (values - channel(spec.mean)) / channel(spec.std);
+}
+
+TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model,
+                     const std::string& source) {
+  const auto dataset = [&](const Arrays& arrays) {
+    return io::ImageDataset{.images = as_images(arrays.x).contiguous(),
+                            .labels = arrays.y,
+                            .num_classes = classes,
+                            .class_names = {}};
+  };
+  io::ImageDataset images = dataset(train);
+  ModelSpec measured;
+  measure::time_in_turns(images.images.to(torch::kFloat) / 255.0, measured);
+  images.mean = measured.mean;
+  images.std = measured.std;
+  return image_data(std::move(images), dataset(test), model, source);
+}
+
+TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, const ModelSpec* model,
+                    const std::string& source) {
+  Arrays rows[] = {{as_values(train.x), train.y}, {as_values(test.x), test.y}};
+  const at::IntArrayRef sizes = rows[0].x.sizes();
+  if (sizes[2] != sizes[3])
+    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  for (const Arrays& split : rows) {
+    if (!at::isfinite(split.x).all().item<bool>())
+      fail_file(kWhere, "expected numbers in x that fp32 can hold, got NaN, infinity or larger ones in '",
+                source, "'");
+  }
+  TaskData data{.spec = {.in_channels = sizes[1], .num_classes = classes, .image_size = sizes[2]},
+                .unit = "row",
+                .stream = {}};
+  measure::time_in_turns(rows[0].x, data.spec);
+  if (model != nullptr) {
+    data.spec.mean = model->mean;
+    data.spec.std = model->std;
+  }
+  for (Arrays& split : rows) split.x = normalised(split.x, data.spec);
+  data.stream = [train_rows = rows[0], test_rows = rows[1]](io::Split split,
+                                                            const train::StreamOptions& options) {
+    const Arrays& arrays = split == io::Split::train ? train_rows : test_rows;
+    const auto gather = [arrays](std::span<const int64_t> samples) {
+      const at::Tensor rows =
+          torch::tensor(at::ArrayRef<int64_t>(samples.data(), samples.size()), torch::kLong);
+      return train::TaskBatch{arrays.x.index_select(0, rows), arrays.y.index_select(0, rows)};
+    };
+    return train::sample_stream(arrays.y.size(0), gather, options);
+  };
+  return data;
+}
+
+TaskData from_splits(const Arrays& train, const Arrays& test, const std::string& source,
+                     const ModelSpec* model) {
+  if (train.x.dim() != test.x.dim() || train.x.sizes().slice(1) != test.x.sizes().slice(1)) {
+    fail_file(kWhere, "expected rows of one shape for training and testing in '", source, "', got ",
+              train.x.sizes(), " and ", test.x.sizes());
+  }
+  const int64_t classes = std::max(train.y.max().item<int64_t>(), test.y.max().item<int64_t>()) + 1;
+  const bool bytes = train.x.scalar_type() == at::kByte && train.x.dim() > 2;
+  return bytes ? byte_images(train, test, classes, model, source)
+               : value_rows(train, test, classes, model, source);
+}
+
+TaskData from_whole(const Arrays& all, const std::string& source, const ModelSpec* model) {
+  const auto part = [&](io::Split split) {
+    const at::Tensor rows = holdout(all.y.size(0), split);
+    return Arrays{all.x.index_select(0, rows), all.y.index_select(0, rows)};
+  };
+  const Arrays test = part(io::Split::test);
+  if (test.y.numel() < 1)
+    fail_file(kWhere, "expected at least 10 rows in '", source, "', got ", all.y.size(0));
+  return from_splits(part(io::Split::train), test, source, model);
+}
+
+}  // namespace
+
+TaskData array_data(const std::filesystem::path& x, const std::filesystem::path& y, const ModelSpec* model) {
+  const std::string source = x.string() + "," + y.string();
+  return from_whole(checked(io::load_npy(x), io::load_npy(y), source), source, model);
+}
+
+TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model) {
+  const std::string source = path.string();
+  const auto arrays = io::load_npz(path);
+  const auto has = [&](const char* name) { return arrays.contains(name); };
+  const auto get = [&](const char* x, const char* y) { return checked(arrays.at(x), arrays.at(y), source); };
+  if (has("x") && has("y")) return from_whole(get("x", "y"), source, model);
+  if (has("x_train") && has("y_train") && has("x_test") && has("y_test"))
+    return from_splits(get("x_train", "y_train"), get("x_test", "y_test"), source, model);
+  std::string names;
+  for (const auto& [name, array] : arrays) names.append(names.empty() ? "" : ", ").append(name);
+  fail_file(kWhere, "expected the arrays x and y, or x_train, y_train, x_test and y_test, in '", source,
+            "', got ", names.empty() ? "none" : names);
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,186 @@
+#include "ulp/app/data.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "ulp/app/data_forms.h"
+#include "ulp/base/error.h"
+#include "ulp/io/batch_loader.h"
+
+namespace ulp::app {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kWhere = "train.load_data";
+
+fs::path idx_file(const fs::path& folder, const std::string& name) {
+  const fs::path plain = folder / name;
+  return fs::exists(plain) ? plain : fs::path(plain.string() + ".gz");
+}
+
+io::ImageDataset load_idx_folder(const fs::path& folder, io::Split split, int64_t num_classes) {
+  const std::string prefix = split == io::Split::train ? "train" : "t10k";
+  return io::load_idx(idx_file(folder, prefix + "-images-idx3-ubyte"),
+                      idx_file(folder, prefix + "-labels-idx1-ubyte"), num_classes);
+}
+
+bool is_cifar_folder(const fs::path& folder) {
+  return fs::exists(folder / "cifar-10-batches-bin") || fs::exists(folder / "data_batch_1.bin") ||
+         fs::exists(folder / "test_batch.bin");
+}
+
+/// Images of a name or folder, normalised as the data set is.
+io::ImageDataset read_images(const std::string& name, io::Split split) {
+  if (name == "fashion-mnist") return io::load_fashion_mnist(split);
+  if (!fs::is_directory(name)) {
+    fail_file(kWhere, "expected 'fashion-mnist', or a folder with IDX or CIFAR files, got '", name, "'");
+  }
+  if (is_cifar_folder(name)) return io::load_cifar(name, split);
+  return load_idx_folder(name, split, ModelSpec{}.num_classes);
+}
+
+bool ends_with(const std::string& name, const std::string& end) {
+  return name.size() > end.size() && name.ends_with(end);
+}
+
+/// What stands at the beginning of the file.
+std::string head_of(const fs::path& path) {
+  std::string head(4096, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(in.gcount()));
+  return head;
+}
+
+void expect_kind(const ModelSpec* model, NetworkKind kind, const std::string& name) {
+  if (model != nullptr && model->kind != kind) {
+    fail(kWhere, "expected data of kind '", to_string(model->kind), "' for ", model->name, ", got '", name,
+         "' of kind '", to_string(kind), "'");
+  }
+}
+
+TaskData load_file(const std::string& name, int64_t length, const ModelSpec* model) {
+  if (!fs::exists(name)) {
+    fail_file(kWhere, "expected 'fashion-mnist', a folder, FILE.npz, X.npy,Y.npy, FILE.tsv or a text, got '",
+              name, "', which does not exist");
+  }
+  const std::string head = head_of(name);
+  if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) {
+    expect_kind(model, NetworkKind::image, name);
+    return archive_data(name, model);
+  }
+  if (head.starts_with("\x93NUMPY"))
+    fail_file(kWhere, "expected two arrays, --data X.npy,Y.npy, got only '", name, "'");
+  if (head.find('\0') != std::string::npos || ends_with(name, ".npz"))
+    fail_file(kWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
+  const bool labelled = ends_with(name, ".tsv");
+  expect_kind(model, labelled ? NetworkKind::text : NetworkKind::language, name);
+  return labelled ? labelled_text_data(name, length, model) : language_data(name, length);
+}
+
+TaskData load_folder(const std::string& name, const ModelSpec* model) {
+  io::ImageDataset train = read_images(name, io::Split::train);
+  if (!is_cifar_folder(name)) {
+    train.mean = ModelSpec{}.mean;  // Fashion-MNIST's
+    train.std = ModelSpec{}.std;
+  }
+  return image_data(std::move(train), read_images(name, io::Split::test), model, name);
+}
+
+/// Throws unless the network can take the data.
+void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name) {
+  const bool image = model.kind == NetworkKind::image;
+  if (image && (data.in_channels != model.in_channels || data.image_size != model.image_size)) {
+    fail(kWhere, "expected samples of ", model.in_channels, 'x', model.image_size, 'x', model.image_size,
+         " for ", model.name, ", got ", data.in_channels, 'x', data.image_size, 'x', data.image_size, " in '",
+         name, "'");
+  }
+  if (data.num_classes > model.num_classes) {
+    fail(kWhere, "expected at most ", model.num_classes, " classes for ", model.name, ", got ",
+         data.num_classes, " in '", name, "'");
+  }
+}
+
+}  // namespace
+
+at::Tensor holdout(int64_t samples, io::Split split) {
+  const at::Tensor all = torch::arange(samples, torch::kLong);
+  const at::Tensor test = all.remainder(kHoldout).eq(kHoldout - 1);
+  return all.masked_select(split == io::Split::test ? test : test.logical_not());
+}
+
+TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
+                    const std::string& source) {
+  const at::IntArrayRef sizes = train.images.sizes();
+  if (sizes[2] != sizes[3])
+    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  if (test.images.sizes().slice(1) != sizes.slice(1)) {
+    fail_file(kWhere, "expected test images of ", sizes.slice(1), ", as those for training, in '", source,
+              "', got ", test.images.sizes().slice(1));
+  }
+  TaskData data{.spec = {.in_channels = sizes[1],
+                         .num_classes = train.num_classes,
+                         .image_size = sizes[2],
+                         .mean = model ? model->mean : train.mean,
+                         .std = model ? model->std : train.std},
+                .unit = "image",
+                .stream = {}};
+  for (io::ImageDataset* split : {&train, &test}) {
+    split->mean = data.spec.mean;
+    split->std = data.spec.std;
+  }
+  data.stream = [train = std::move(train), test = std::move(test)](io::Split split,
+                                                                   const train::StreamOptions& options) {
+    return train::image_stream(split == io::Split::train ? train : test, options);
+  };
+  return data;
+}
+
+io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec) {
+  constexpr const char* kWhere = "train.load_images";
+  io::ImageDataset data = read_images(name, split);
+  const at::IntArrayRef sizes = data.images.sizes();
+  if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.image_size) {
+    fail(kWhere, "expected images of ", spec.in_channels, "x", spec.image_size, "x", spec.image_size, " for ",
+         spec.name, ", got ", sizes[1], "x", sizes[2], "x", sizes[3], " in '", name, "'");
+  }
+  if (data.num_classes > spec.num_classes) {
+    fail(kWhere, "expected at most ", spec.num_classes, " classes for ", spec.name, ", got ",
+         data.num_classes);
+  }
+  data.mean = spec.mean;
+  data.std = spec.std;
+  return data;
+}
+
+TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model) {
+  if (model != nullptr) length = model->max_length;
+  const size_t comma = name.find(',');
+  TaskData data;
+  if (comma != std::string::npos && !fs::exists(name)) {
+    expect_kind(model, NetworkKind::image, name);
+    data = array_data(name.substr(0, comma), name.substr(comma + 1), model);
+  } else if (name == "fashion-mnist" || fs::is_directory(name)) {
+    expect_kind(model, NetworkKind::image, name);
+    data = load_folder(name, model);
+  } else {
+    data = load_file(name, length, model);
+  }
+  if (model != nullptr) expect_fit(data.spec, *model, name);
+  return data;
+}
+
+at::Tensor first_images(const io::ImageDataset& data, int64_t count) {
+  if (count < 1 || count > data.size())
+    fail("train.first_images", "expected 1 to ", data.size(), " images, got ", count);
+  io::BatchLoader loader(io::slice(data, 0, count),
+                         {.batch_size = count, .shuffle = false, .channels_last = false});
+  return loader.next()->images;
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,49 @@
+// The tool's data sets by name, folder or file, prepared for a network.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ulp/app/model_file.h"
+#include "ulp/base/export.h"
+#include "ulp/io/dataset.h"
+#include "ulp/train/task.h"
+
+namespace ulp::app {
+
+/// A data set of any kind.
+struct TaskData {
+  ModelSpec spec;         ///< what a network for it must be like; its name is left to the caller
+  const char* unit = "";  ///< what a sample is: "image", "row", "window", "line"
+  std::function<std::unique_ptr<train::BatchStream>(io::Split split, const train::StreamOptions& options)>
+      stream;
+};
+
+/// Reads a data set, told apart by content and name:
+///
+///   fashion-mnist          io::load_fashion_mnist()
+///   a folder               with IDX files named as MNIST's, or with CIFAR-10's binary files
+///   FILE.npz, X.npy,Y.npy  arrays x (rows of values, or images) and y (classes from 0); an archive may have
+///                          x_train, y_train, x_test and y_test instead, otherwise every tenth row is for
+///                          testing
+///   FILE.tsv               a text in each line, behind its label and a tab; every tenth line is for testing
+///   any other text file    bytes to predict, in windows of `length`; the last tenth is for testing
+///
+/// Images and rows are normalised per channel; arrays of bytes of shape (N, H, W), (N, C, H, W) or (N, H, W,
+/// C) are images. `length`: bytes of a text that a network reads at once. With `model` the data is prepared
+/// for that network instead: its normalisation, classes and length. Throws FileError for a file that is
+/// missing, damaged, of another form or too short, and ulp::Error for data that does not fit the model.
+ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr);
+
+/// Images ("fashion-mnist" or a folder), normalised as the model's. Throws FileError for missing or damaged
+/// files, and ulp::Error when images or classes do not fit the model.
+ULP_API io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec);
+
+/// The first `count` images, normalised, float (count, C, H, W), dense in that order.
+ULP_API at::Tensor first_images(const io::ImageDataset& data, int64_t count);
+
+}  // namespace ulp::app

@@ -1,0 +1,33 @@
+// The forms of data that load_data() knows, one file each. Internal to the room.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "ulp/app/data.h"
+
+namespace ulp::app {
+
+/// One sample in so many is for testing where a data set does not say itself.
+inline constexpr int64_t kHoldout = 10;
+
+/// Training and test images, of one shape. `source` words errors.
+TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
+                    const std::string& source);
+
+/// FILE.npz.
+TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model);
+/// X.npy and Y.npy.
+TaskData array_data(const std::filesystem::path& x, const std::filesystem::path& y, const ModelSpec* model);
+
+/// Bytes to predict.
+TaskData language_data(const std::filesystem::path& path, int64_t length);
+/// Lines of label, tab, text. The classes are the model's where there is one.
+TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, const ModelSpec* model);
+
+/// The numbers of the samples for training or testing where a data set does not say itself: every tenth is
+/// for testing.
+at::Tensor holdout(int64_t samples, io::Split split);
+
+}  // namespace ulp::app

@@ -1,0 +1,154 @@
+#include <torch/types.h>
+
+#include <cstdio>
+#include <sstream>
+
+#include "ulp/app/demo_parts.h"
+#include "ulp/kernels/isa/isa.h"
+
+namespace ulp::app {
+
+namespace {
+
+using report::Better;
+using report::Cell;
+using report::Chart;
+using report::ChartKind;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kMillisecond = 1e-3;
+
+std::string number(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+template <typename T>
+Cell cell(const std::optional<T>& value, double unit = 1.0) {
+  return value ? Cell(static_cast<double>(*value) / unit) : Cell();
+}
+
+report::Table variants_table(const std::vector<Variant>& variants) {
+  report::Table table{.title = "Fashion-MNIST, one network in every precision",
+                      .caption =
+                          "LibTorch rows are trained and run eagerly (channels_last); their memory is the "
+                          "peak of live tensors in "
+                          "training. Engine rows hold the weights of the fp32 run; their memory is arena and "
+                          "packed weights at batch 64.",
+                      .columns = {{"variant"},
+                                  {"accuracy", "%", Better::higher, 2},
+                                  {"epoch", "s", Better::lower, 1},
+                                  {"memory", "MiB", Better::lower, 1},
+                                  {"file", "KiB", Better::lower, 0},
+                                  {"latency, batch 1", "ms", Better::lower, 3},
+                                  {"throughput, batch 64", "images/s", Better::higher, 0},
+                                  {"against LibTorch fp32", "x", Better::higher, 2}}};
+  const double baseline = variants.front().throughput;
+  for (const Variant& v : variants) {
+    table.add_row({v.name, v.accuracy ? Cell(v.accuracy->percent()) : Cell(), cell(v.seconds_per_epoch),
+                   static_cast<double>(v.memory_bytes) / kMiB, cell(v.file_bytes, 1024.0),
+                   v.latency_seconds / kMillisecond, v.throughput, v.throughput / baseline});
+  }
+  return table;
+}
+
+Chart loss_chart(const std::vector<TrainingRun>& runs) {
+  Chart chart{.kind = ChartKind::line,
+              .title = "Training loss",
+              .caption = "The same network from the same seed: the lower precisions follow fp32.",
+              .x = {.title = "step"},
+              .y = {.title = "cross-entropy", .scale = report::Scale::log10, .better = Better::lower}};
+  chart.smoothing = 0.9;
+  for (const TrainingRun& run : runs) {
+    const std::string name = run.precision == "fp16" ? "fp16 + GradScaler (short run)" : run.precision;
+    chart.series.push_back({.name = name, .x = run.step, .y = run.loss});
+  }
+  return chart;
+}
+
+Chart scale_chart(const TrainingRun& half) {
+  std::ostringstream skipped;
+  skipped << half.skipped_steps << " of " << half.step.size() << " steps were skipped.";
+  return {.kind = ChartKind::step,
+          .title = "Loss scale of the fp16 run",
+          .caption =
+              "It starts too high on purpose: every overflow skips a step and halves the scale, ten clean "
+              "steps double it. " +
+              skipped.str(),
+          .x = {.title = "step"},
+          .y = {.title = "loss scale", .scale = report::Scale::log2},
+          .series = {{.name = "fp16", .x = half.step, .y = half.scale}}};
+}
+
+Chart scatter(const std::vector<Variant>& variants, const char* title, const char* caption, report::Axis x,
+              double (*value)(const Variant&), bool files_only) {
+  Chart chart{.kind = ChartKind::scatter,
+              .title = title,
+              .caption = caption,
+              .x = std::move(x),
+              .y = {.title = "test accuracy", .unit = "%", .better = Better::higher}};
+  for (const Variant& v : variants) {
+    if (!v.accuracy || (files_only && !v.file_bytes)) continue;
+    chart.series.push_back(
+        {.name = v.name, .x = {value(v)}, .y = {v.accuracy->percent()}, .labels = {v.name}});
+  }
+  return chart;
+}
+
+const Variant& find(const std::vector<Variant>& variants, const std::string& name) {
+  for (const Variant& v : variants) {
+    if (v.name == name) return v;
+  }
+  return variants.front();
+}
+
+}  // namespace
+
+report::Report make_report(const std::vector<TrainingRun>& runs, const std::vector<Variant>& variants,
+                           const DemoOptions& options, double seconds) {
+  const Variant& base = variants.front();
+  const Variant& int8 = find(variants, "engine int8");
+  const Variant& fp32 = find(variants, "engine fp32");
+  report::Report report{
+      .title = "ulp demo: " + options.model + " on Fashion-MNIST",
+      .subtitle = "Trained in three precisions, quantized to int8, lowered and run without LibTorch",
+      .created = report::timestamp()};
+  report.headlines = {{number("%.1f\u00d7", int8.throughput / base.throughput),
+                       "int8 engine throughput against LibTorch fp32"},
+                      {number("%+.2f", int8.accuracy->percent() - fp32.accuracy->percent()),
+                       "points of accuracy, int8 against fp32"},
+                      {number("%.0f %%", 100.0 * static_cast<double>(*int8.file_bytes) /
+                                             static_cast<double>(*fp32.file_bytes)),
+                       "size of the int8 engine file against fp32"},
+                      {number("%.2f\u00d7", runs[0].seconds_per_epoch() / runs[1].seconds_per_epoch()),
+                       "bf16 training speed against fp32"}};
+  report.tables.push_back(variants_table(variants));
+  report.charts.push_back(loss_chart(runs));
+  report.charts.push_back(scale_chart(runs.back()));
+  report.charts.push_back(scatter(
+      variants, "Accuracy against file size", "Further left is smaller, further up is better.",
+      {.title = "file", .unit = "KiB", .better = Better::lower},
+      [](const Variant& v) { return static_cast<double>(*v.file_bytes) / 1024.0; }, true));
+  report.charts.push_back(scatter(
+      variants, "Accuracy against throughput", "Further right is faster, further up is better.",
+      {.title = "throughput, batch 64", .unit = "images/s", .better = Better::higher},
+      [](const Variant& v) { return v.throughput; }, false));
+  report.settings = {{"network", options.model},
+                     {"run", options.quick ? "quick: a few hundred steps, epoch times scaled up"
+                                           : number("%.0f epochs", static_cast<double>(options.epochs))},
+                     {"seed", std::to_string(options.seed)},
+                     {"threads", std::to_string(at::get_num_threads())},
+                     {"engine kernels", kernels::to_string(kernels::selected_isa())},
+                     {"calibration", number("%.0f training images", static_cast<double>(kCalibrationImages))},
+                     {"seconds in all", number("%.0f", seconds)}};
+  report.machine = report::machine_facts();
+  if (options.quick)
+    report.notes.push_back(
+        "A quick run: accuracies are those of a network trained for a few hundred steps only.");
+  report.notes.push_back(
+      "Speeds are medians over rounds in which all variants ran in turn; LibTorch runs in inference mode.");
+  return report;
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,108 @@
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ulp/app/demo_parts.h"
+#include "ulp/base/interrupt.h"
+#include "ulp/measure/memory_meter.h"
+#include "ulp/models/registry.h"
+#include "ulp/report/progress.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr int64_t kQuickSteps = 140;
+constexpr int64_t kHalfSteps = 40;
+constexpr int64_t kHalfBatch = 32;  // fp16 arithmetic is emulated on most processors
+constexpr int64_t kQuickHalfSteps = 20;
+
+struct Training {
+  TrainingRun run;
+  std::unique_ptr<train::Trainer> trainer;
+};
+
+int64_t parameter_bytes(const torch::nn::Module& model) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : model.parameters()) bytes += static_cast<int64_t>(tensor.nbytes());
+  for (const at::Tensor& tensor : model.buffers()) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+Training start(const DemoData& data, train::TrainOptions options) {
+  torch::manual_seed(options.seed);
+  Training training;
+  training.run.precision = options.precision;
+  training.run.model = models::make_model(
+      data.spec.name, {data.spec.in_channels, data.spec.num_classes, data.spec.image_size});
+  training.trainer = std::make_unique<train::Trainer>(training.run.model, data.train, options);
+  return training;
+}
+
+/// Trains until the end of the epoch or of the run, whichever comes first.
+void run_epoch(Training& training) {
+  TrainingRun& run = training.run;
+  train::Trainer& trainer = *training.trainer;
+  const int64_t first = trainer.next_step();
+  const int64_t last =
+      std::min(trainer.total_steps(), (first / trainer.steps_per_epoch() + 1) * trainer.steps_per_epoch());
+  const measure::MemoryMeter meter;
+  const auto begin = std::chrono::steady_clock::now();
+  report::Progress progress("train " + run.precision, last - first, {.unit = "step"});
+  while (trainer.next_step() < last) {
+    check_interrupted();
+    const train::StepInfo info = trainer.step();
+    run.step.push_back(static_cast<double>(info.step));
+    run.loss.push_back(info.loss);
+    run.scale.push_back(info.scale);
+    run.skipped_steps += info.result == amp::StepResult::skipped_nonfinite;
+    char note[32];
+    std::snprintf(note, sizeof note, "loss %.3f", info.loss);
+    progress.advance(1, note);
+  }
+  progress.finish();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run.epoch_seconds.push_back(seconds * static_cast<double>(trainer.steps_per_epoch()) /
+                              static_cast<double>(last - first));
+  run.peak_bytes = std::max(run.peak_bytes, meter.peak_bytes() + parameter_bytes(*run.model));
+}
+
+}  // namespace
+
+double TrainingRun::seconds_per_epoch() const {
+  std::vector<double> sorted = epoch_seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& options) {
+  train::TrainOptions train{
+      .epochs = options.epochs, .max_steps = options.quick ? kQuickSteps : 0, .seed = options.seed};
+  std::vector<Training> trainings;
+  for (const char* precision : {"fp32", "bf16"}) {
+    train.precision = precision;
+    trainings.push_back(start(data, train));
+  }
+  while (!trainings.front().trainer->done()) {  // in turn, so that a drifting machine favours neither
+    for (Training& training : trainings) run_epoch(training);
+  }
+  // fp16 starts at a scale that overflows and grows often, so that a short run shows the whole life of a loss
+  // scale.
+  train.precision = "fp16";
+  train.max_steps = options.quick ? kQuickHalfSteps : kHalfSteps;
+  train.batch = kHalfBatch;
+  train.init_scale = 16777216;
+  train.growth_interval = 10;
+  trainings.push_back(start(data, train));
+  run_epoch(trainings.back());
+
+  std::vector<TrainingRun> runs;
+  for (Training& training : trainings) runs.push_back(std::move(training.run));
+  return runs;
+}
+
+}  // namespace ulp::app

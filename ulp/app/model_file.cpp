@@ -1,0 +1,201 @@
+#include "ulp/app/model_file.h"
+
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn/module.h>
+#include <torch/script.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/io/safetensors.h"
+#include "ulp/io/text_dataset.h"
+#include "ulp/models/registry.h"
+#include "ulp/models/text_registry.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr const char* kKinds[] = {"image", "language", "text"};
+
+NetworkKind kind_of(const std::string& name) {
+  for (NetworkKind kind : {NetworkKind::image, NetworkKind::language, NetworkKind::text}) {
+    if (name == to_string(kind)) return kind;
+  }
+  fail_file("train.ModelSpec", "expected a kind of network that this program knows, got '", name, "'");
+}
+
+/// Two images, so that capture can run the model in train mode as well.
+at::Tensor example(const ModelSpec& spec) {
+  return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
+}
+
+/// TorchScript archives are zip files.
+bool is_zip(const std::filesystem::path& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, 4) == std::string_view("PK\x03\x04", 4);
+}
+
+LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
+  auto module = std::make_shared<torch::jit::Module>();
+  try {
+    *module = torch::jit::load(path.string());
+  } catch (const c10::Error& error) {
+    fail_file("train.load_model_file", "'", path.string(),
+              "' is no TorchScript module: ", error.what_without_backtrace());
+  }
+  module->eval();
+  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture(*module, {example(spec)})};
+  loaded.spec.name = path.stem().string();
+  loaded.graph->eval();
+  loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
+  return loaded;
+}
+
+/// The spec of a reference network's file; anything else is an error.
+ModelSpec expect_spec(const std::filesystem::path& path) {
+  const io::Metadata metadata = io::load_metadata(path);
+  const auto found = metadata.find(kModelSpecKey);
+  if (found == metadata.end() || metadata.contains("ulp.plan")) {
+    fail_file("train.load_model_file", "expected a model written by `ulp train` or a TorchScript file, got '",
+              path.string(),
+              metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
+  }
+  return ModelSpec::from_json(found->second);
+}
+
+LoadedModel load_reference(const std::filesystem::path& path) {
+  const ModelSpec spec = expect_spec(path);
+  if (spec.kind != NetworkKind::image) {
+    fail_file("train.load_model_file", "expected an image network, got '", path.string(), "' with ",
+              spec.name, ", a network over text; `ulp eval` takes it");
+  }
+  const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
+  io::load_model(path, *model);
+  models::to_channels_last(*model);
+  model->eval();
+  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture_model(*model, spec)};
+  loaded.forward = [model](const at::Tensor& images) { return model->forward(images); };
+  return loaded;
+}
+
+}  // namespace
+
+const char* to_string(NetworkKind kind) {
+  return kKinds[static_cast<size_t>(kind)];
+}
+
+std::string ModelSpec::to_json() const {
+  nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
+  if (kind == NetworkKind::image) {
+    json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
+  } else {
+    json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
+  }
+  return json.dump();
+}
+
+ModelSpec ModelSpec::from_json(const std::string& text) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    ModelSpec spec{.name = json.at("name").get<std::string>(),
+                   .kind = kind_of(json.value("kind", "image")),
+                   .num_classes = json.at("num_classes").get<int64_t>()};
+    const auto sane = [](int64_t value) { return value > 0 && value <= 65536; };
+    bool fits = sane(spec.num_classes);
+    if (spec.kind == NetworkKind::image) {
+      json.at("in_channels").get_to(spec.in_channels);
+      json.at("image_size").get_to(spec.image_size);
+      json.at("mean").get_to(spec.mean);
+      json.at("std").get_to(spec.std);
+      fits = fits && sane(spec.in_channels) && sane(spec.image_size);
+    } else {
+      json.at("max_length").get_to(spec.max_length);
+      json.at("class_names").get_to(spec.class_names);
+      fits = fits && sane(spec.max_length);
+    }
+    if (!fits) fail_file("train.ModelSpec", "expected sizes in 1..65536, got ", text);
+    return spec;
+  } catch (const nlohmann::json::exception& error) {
+    fail_file("train.ModelSpec", "expected a model's description in JSON: ", error.what());
+  }
+}
+
+void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
+                     const ModelSpec& spec) {
+  io::save_model(path, model, {{kModelSpecKey, spec.to_json()}});
+}
+
+LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+  return is_zip(path) ? load_script(path, script_spec) : load_reference(path);
+}
+
+std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
+  if (is_zip(path)) return std::nullopt;
+  const io::Metadata metadata = io::load_metadata(path);
+  const auto found = metadata.find(kModelSpecKey);
+  if (found == metadata.end()) return std::nullopt;
+  return ModelSpec::from_json(found->second);
+}
+
+Network make_network(const ModelSpec& spec) {
+  if (spec.kind == NetworkKind::image) {
+    const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
+    models::to_channels_last(*model);
+    return {model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
+  }
+  const bool classifies = spec.kind == NetworkKind::text;
+  const auto model = models::make_text_model(
+      spec.name,
+      {.task = classifies ? models::TextTask::classification : models::TextTask::language_modelling,
+       .max_length = spec.max_length,
+       .num_classes = spec.num_classes,
+       .padding_token = classifies ? io::kTextPadding : -1});
+  return {model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
+}
+
+Network load_network(const std::filesystem::path& path) {
+  Network network = make_network(expect_spec(path));
+  io::load_model(path, *network.module);
+  network.module->eval();
+  return network;
+}
+
+LoadedModel load_text_model_file(const std::filesystem::path& path) {
+  const ModelSpec spec = expect_spec(path);
+  if (spec.kind == NetworkKind::image) {
+    fail_file("train.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
+              spec.name, ", an image network");
+  }
+  const auto model = std::dynamic_pointer_cast<models::TextModel>(load_network(path).module);
+  LoadedModel loaded{.spec = spec,
+                     .forward = [model](const at::Tensor& tokens) { return model->forward(tokens); },
+                     .graph = capture(model, {torch::ones({2, spec.max_length}, torch::kLong)})};
+  loaded.graph->eval();
+  return loaded;
+}
+
+void to_float(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  const auto cast = [](at::Tensor& tensor) {
+    if (!tensor.is_floating_point() || tensor.scalar_type() == at::kFloat) return;
+    tensor.mutable_grad().reset();
+    tensor.set_data(tensor.to(at::kFloat));
+  };
+  for (at::Tensor& tensor : module.parameters()) cast(tensor);
+  for (at::Tensor& tensor : module.buffers()) cast(tensor);
+}
+
+std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec) {
+  auto module = capture(model, {example(spec)});
+  module->eval();
+  return module;
+}
+
+}  // namespace ulp::app

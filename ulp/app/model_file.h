@@ -1,0 +1,97 @@
+// Models as the tool passes them between commands: a safetensors file that says which reference network it
+// holds, or a TorchScript file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/models/image_model.h"
+#include "ulp/train/evaluate.h"
+#include "ulp/train/task.h"
+
+namespace ulp {
+namespace graph {
+class GraphModule;
+}
+
+namespace app {
+
+/// What a network takes and says.
+enum class NetworkKind {
+  image,     ///< images, or rows of arrays, to the logits of classes
+  language,  ///< bytes to the logits of the next byte, at each place
+  text       ///< bytes to the logits of classes
+};
+ULP_API const char* to_string(NetworkKind kind);
+
+/// What is needed to make a reference network again and to prepare its input.
+struct ULP_API ModelSpec {
+  std::string name = "resnet14";
+  NetworkKind kind = NetworkKind::image;
+  int64_t in_channels = 1;
+  int64_t num_classes = 10;
+  int64_t image_size = 28;
+  /// Per channel; input is (pixel / 255 - mean) / std, or (value - mean) / std where the data is of floats.
+  /// The defaults are Fashion-MNIST's.
+  std::vector<double> mean = {0.2860};
+  std::vector<double> std = {0.3530};
+  int64_t max_length = 0;                     ///< language and text: bytes in one input
+  std::vector<std::string> class_names = {};  ///< text: empty where labels are numbers
+
+  std::string to_json() const;
+  /// Throws FileError for text that is no such JSON.
+  static ModelSpec from_json(const std::string& text);
+};
+
+/// The key of safetensors and engine metadata under which a ModelSpec is stored.
+inline constexpr const char* kModelSpecKey = "ulp.model";
+
+/// A model of either kind, ready to evaluate.
+struct LoadedModel {
+  ModelSpec spec;
+  train::Classifier forward;                  ///< eager, in eval mode
+  std::shared_ptr<graph::GraphModule> graph;  ///< captured, in eval mode
+};
+
+/// Writes weights and spec, atomically.
+ULP_API void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
+                             const ModelSpec& spec);
+
+/// The spec of a file of save_model_file(); nothing for a safetensors file without one and for files of other
+/// kinds. Throws FileError for a file that is missing or damaged.
+ULP_API std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path);
+
+/// A reference network in train mode, weights drawn from the default generator.
+struct Network {
+  std::shared_ptr<torch::nn::Module> module;
+  train::Forward forward;
+};
+/// Throws Error where make_model() and make_text_model() do, and for a network of another kind.
+ULP_API Network make_network(const ModelSpec& spec);
+
+/// A network of any kind from a file of save_model_file(), in eval mode. Throws FileError for anything else.
+ULP_API Network load_network(const std::filesystem::path& path);
+
+/// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
+ULP_API void to_float(torch::nn::Module& module);
+
+/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt), which takes the
+/// shape and normalisation of `script_spec`. Throws FileError for a file that is missing, damaged, or of
+/// neither kind.
+ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
+
+/// Reads a network over text from a file of save_model_file(), captured for as many bytes as its data had;
+/// `forward` takes tokens. Throws FileError for anything else.
+ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
+
+/// Captures a reference network for images of the spec's shape, in eval mode.
+ULP_API std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec);
+
+}  // namespace app
+}  // namespace ulp

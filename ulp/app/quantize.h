@@ -1,0 +1,61 @@
+// Quantization of an image classifier with images of its data set: calibrated, or trained on quantized
+// numbers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/io/dataset.h"
+#include "ulp/quant/qat/qat.h"
+#include "ulp/quant/quantize.h"
+#include "ulp/quant/recipe.h"
+#include "ulp/train/evaluate.h"
+#include "ulp/train/trainer.h"
+
+namespace ulp::app {
+
+struct QuantizedModel {
+  std::shared_ptr<graph::GraphModule> graph;  ///< with explicit quantize and dequantize nodes
+  graph::PassReport report;                   ///< what was quantized, and what not and why
+};
+
+/// prepare, and run the first `samples` images of `data` through it. Throws ulp::Error for no samples and
+/// Interrupted on Ctrl-C.
+ULP_API std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<graph::GraphModule>& captured,
+                                                         const quant::Recipe& recipe,
+                                                         const io::ImageDataset& data, int64_t samples,
+                                                         const train::OnSamples& on_images = {});
+
+/// calibrate, convert. The captured model stays as it is.
+ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
+                                const train::OnSamples& on_images = {});
+
+/// Fine-tuning of a trained model: small steps down a cosine, batch norms and ranges frozen on the way.
+struct ULP_API QatTraining {
+  train::TrainOptions train = {
+      .epochs = 1, .learning_rate = 0.01, .weight_decay = 1e-4, .schedule = "cosine", .warmup = 0.05};
+  quant::QatOptions options;
+  double freeze_batch_norm_after = 0.5;  ///< share of the steps; 1: never
+  double freeze_observers_after = 0.75;  ///< share of the steps; 1: never
+
+  /// The freezing of a run of so many steps.
+  quant::QatSchedule schedule(int64_t total_steps) const;
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+};
+
+/// Called after each step of training.
+using OnStep = std::function<void(const train::StepInfo& info, int64_t total_steps)>;
+
+/// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained. Throws
+/// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C.
+ULP_API QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
+                                    const quant::Recipe& recipe, const io::ImageDataset& data,
+                                    const QatTraining& training, const OnStep& on_step = {});
+
+}  // namespace ulp::app

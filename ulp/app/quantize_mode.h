@@ -1,0 +1,40 @@
+// The ways in which `ulp quantize` makes a model small: a table with one entry a mode.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ulp/app/quantize.h"
+#include "ulp/base/export.h"
+
+namespace ulp::app {
+
+/// What a mode works on; each takes what it needs.
+struct QuantizeJob {
+  std::shared_ptr<graph::GraphModule> captured;
+  quant::Recipe recipe;
+  const io::ImageDataset* data = nullptr;  ///< training images; null for modes that need none
+  int64_t samples = 1000;                  ///< static: images to calibrate with
+  QatTraining qat;                         ///< qat
+  /// So much of the work is done; `note` is short free text.
+  std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
+};
+
+struct QuantizeMode {
+  const char* name;
+  const char* summary;
+  bool needs_data;
+  const char* verb;  ///< what its progress is called
+  const char* unit;  ///< what its progress counts
+  quant::Recipe (*default_recipe)();
+  QuantizedModel (*run)(const QuantizeJob& job);
+};
+
+/// Every mode there is, the default one first.
+ULP_API std::span<const QuantizeMode> quantize_modes();
+/// Throws ulp::Error with the names that there are.
+ULP_API const QuantizeMode& find_quantize_mode(const std::string& name);
+
+}  // namespace ulp::app

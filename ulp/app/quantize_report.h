@@ -1,0 +1,40 @@
+// What quantizing a model did to it, as tables and charts: for the terminal, report.json and report.html.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/quant/analysis/compare.h"
+#include "ulp/quant/analysis/sensitivity.h"
+#include "ulp/report/report.h"
+#include "ulp/train/evaluate.h"
+
+namespace ulp::app {
+
+/// Everything that one run of `ulp quantize` found out.
+struct QuantizeOutcome {
+  std::string model, mode;
+  std::optional<train::Accuracy> float_accuracy, accuracy;  ///< of the engines, on test data
+  int64_t float_bytes = 0, bytes = 0;                       ///< of the engines' weights
+  std::vector<std::string> quantized;                       ///< one line a layer
+  std::vector<std::string> reasons;                ///< what was not folded, fused or quantized, and why
+  std::vector<quant::ValueComparison> comparison;  ///< in order of execution; empty: not asked for
+  std::optional<quant::Sensitivity> sensitivity;
+  std::vector<report::Fact> settings;
+};
+
+/// Test accuracy and size of the float and the quantized engine.
+ULP_API report::Table result_table(const QuantizeOutcome& outcome);
+/// Signal to quantization noise and other errors of each activation.
+ULP_API report::Table comparison_table(const std::vector<quant::ValueComparison>& comparison);
+/// Each layer's harm alone, worst first.
+ULP_API report::Table sensitivity_table(const quant::Sensitivity& sensitivity);
+
+/// All of them, charts of comparison and sensitivity, and the reasons.
+ULP_API report::Report quantize_report(const QuantizeOutcome& outcome);
+
+}  // namespace ulp::app

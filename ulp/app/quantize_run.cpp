@@ -1,0 +1,135 @@
+#include "ulp/app/quantize_run.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+
+#include "ulp/app/data.h"
+#include "ulp/base/error.h"
+#include "ulp/lower/lower.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr int64_t kSensitivityImages = 256;
+constexpr int64_t kCompareImages = 32;
+constexpr int64_t kTestBatch = 250;
+
+io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
+  return io::slice(data, 0, std::min(count, data.size()));
+}
+
+/// A copy whose weights no training changes.
+std::shared_ptr<graph::GraphModule> frozen_copy(const graph::GraphModule& model) {
+  const at::NoGradGuard no_grad;
+  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
+  for (const auto& [name, attribute] : model.graph().attributes())
+    copy->set_attribute(name, {attribute.kind, attribute.tensor.detach().clone()});
+  return std::make_shared<graph::GraphModule>(copy);
+}
+
+int64_t weight_bytes(const runtime::Plan& plan) {
+  int64_t bytes = 0;
+  for (const auto& [name, constant] : plan.constants) bytes += static_cast<int64_t>(constant.bytes.size());
+  return bytes;
+}
+
+class Runner {
+ public:
+  explicit Runner(const QuantizeRequest& request) : request_(request) {
+    run_.recipe = request.recipe;
+    run_.outcome.model = request.model;
+    run_.outcome.mode = request.mode->name;
+  }
+
+  QuantizeRun run() {
+    if (request_.sensitivity || request_.keep_worst > 0) measure_sensitivity();
+    if (request_.make_engine) make_engine();
+    return std::move(run_);
+  }
+
+ private:
+  void show(Stage stage) const {
+    if (request_.progress) request_.progress(stage);
+  }
+
+  void measure_sensitivity() {
+    if (!request_.data || !request_.test)
+      fail("train.run_quantize", "expected training and test images for the sensitivity, got none");
+    const int64_t samples = std::min(request_.samples, request_.data->size());
+    const auto calibrated =
+        calibrate(request_.captured, run_.recipe, *request_.data, request_.samples, [&](int64_t done) {
+          show({"calibrating for the sensitivity", "image", done, samples});
+        });
+    const io::ImageDataset images = first(*request_.test, kSensitivityImages);
+    const auto score = [&](graph::GraphModule& model) {
+      return train::evaluate([&](const at::Tensor& x) { return model.forward(x); }, images).percent();
+    };
+    const auto progress = [&](int64_t done, int64_t total) { show({"sensitivity", "layer", done, total}); };
+    run_.outcome.sensitivity = quant::sensitivity(calibrated, {first_images(images, images.size())},
+                                                  {.score = score, .progress = progress});
+    for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
+      run_.recipe.skip_values.push_back(value);
+  }
+
+  std::unique_ptr<train::BatchStream> test_batches() const {
+    if (request_.test_batches) return request_.test_batches();
+    return request_.test ? train::image_stream(*request_.test, {.batch = kTestBatch}) : nullptr;
+  }
+
+  std::optional<train::Accuracy> accuracy_of(const char* title, const runtime::Plan& plan) const {
+    const std::unique_ptr<train::BatchStream> batches = test_batches();
+    if (!batches) return std::nullopt;
+    runtime::Engine engine(plan, {.threads = request_.threads});
+    const train::Classifier classifier = train::engine_classifier(engine);
+    return train::evaluate([&](const train::TaskBatch& batch) { return classifier(batch.inputs); }, *batches,
+                           [&](int64_t done) {
+                             show({title, request_.unit, done, batches->samples()});
+                           });
+  }
+
+  void make_engine() {
+    QuantizeOutcome& outcome = run_.outcome;
+    const QuantizeMode& mode = *request_.mode;
+    const runtime::Plan float_plan = lower(*request_.captured);  // before training changes the weights
+    const auto reference = request_.compare ? frozen_copy(*request_.captured) : nullptr;
+    const QuantizedModel quantized =
+        mode.run({.captured = request_.captured,
+                  .recipe = run_.recipe,
+                  .data = request_.data,
+                  .samples = request_.samples,
+                  .qat = request_.qat,
+                  .progress = [&](int64_t done, int64_t total, const std::string& note) {
+                    show({mode.verb, mode.unit, done, total, note});
+                  }});
+    outcome.quantized = quantized.report.changes;
+    outcome.reasons = quantized.report.near_misses;
+    LowerOptions options{.metadata = request_.metadata};
+    options.metadata["recipe"] = run_.recipe.to_json();
+    options.metadata["mode"] = mode.name;
+    options.report = [&](const std::string& line) {
+      if (line.find(" not fused into ") != std::string::npos) outcome.reasons.push_back(line);
+    };
+    run_.plan = lower(*quantized.graph, options);
+    outcome.float_bytes = weight_bytes(float_plan);
+    outcome.bytes = weight_bytes(*run_.plan);
+    outcome.float_accuracy = accuracy_of("evaluate float", float_plan);
+    outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
+    if (!reference) return;
+    if (!request_.test) fail("train.run_quantize", "expected test images for the comparison, got none");
+    const at::Tensor images = first_images(*request_.test, std::min(kCompareImages, request_.test->size()));
+    outcome.comparison = quant::compare(*reference, *quantized.graph, {images});
+  }
+
+  const QuantizeRequest& request_;
+  QuantizeRun run_;
+};
+
+}  // namespace
+
+QuantizeRun run_quantize(const QuantizeRequest& request) {
+  return Runner(request).run();
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,53 @@
+// A whole quantization with its measurements: sensitivity, the mode's work, lowering, accuracies, comparison.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "ulp/app/quantize_mode.h"
+#include "ulp/app/quantize_report.h"
+#include "ulp/base/export.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::app {
+
+/// Where a run is: so much of a stage is done. `note` is short free text.
+struct Stage {
+  std::string title;
+  const char* unit;
+  int64_t done, total;
+  std::string note = {};
+};
+
+struct QuantizeRequest {
+  std::string model;                             ///< its name, for the tables
+  std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
+  const QuantizeMode* mode = nullptr;
+  quant::Recipe recipe;
+  const io::ImageDataset* data = nullptr;  ///< training images; null where nothing needs them
+  const io::ImageDataset* test = nullptr;  ///< null: accuracies are not measured
+  /// Test batches of any task, anew at each call, in the place of `test`; `unit` is what a sample is.
+  std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
+  const char* unit = "image";
+  int64_t samples = 1000;  ///< to calibrate with
+  QatTraining qat;
+  bool sensitivity = false;                          ///< measure each layer alone; needs data and test
+  int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too
+  bool compare = false;                              ///< compare activations on test images
+  bool make_engine = true;                           ///< false: sensitivity only
+  int threads = 0;                                   ///< of the engines
+  std::map<std::string, std::string> metadata = {};  ///< of the plan; recipe and mode are added
+  std::function<void(const Stage& stage)> progress;
+};
+
+struct QuantizeRun {
+  QuantizeOutcome outcome;
+  quant::Recipe recipe;               ///< that was used: with the worst layers left out
+  std::optional<runtime::Plan> plan;  ///< the quantized model; nothing without make_engine
+};
+
+/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C.
+ULP_API QuantizeRun run_quantize(const QuantizeRequest& request);
+
+}  // namespace ulp::app

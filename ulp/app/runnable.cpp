@@ -1,0 +1,62 @@
+#include "ulp/app/runnable.h"
+
+#include <fstream>
+
+#include "ulp/base/error.h"
+#include "ulp/base/safetensors.h"
+
+namespace ulp::app {
+
+namespace {
+
+bool is_engine_file(const std::filesystem::path& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  if (std::string_view(magic, 2) == "PK") return false;  // TorchScript
+  return SafetensorsFile(path).metadata().contains("ulp.plan");
+}
+
+/// What the plan says of its model; of a foreign one what its tensors say.
+ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& plan,
+                      const runtime::Engine& engine, ModelSpec spec) {
+  const auto found = plan.metadata.find(kModelSpecKey);
+  if (found != plan.metadata.end()) return ModelSpec::from_json(found->second);
+  const std::vector<int64_t>& shape = engine.inputs().front().shape;
+  spec.name = path.stem().string();
+  if (shape.size() == 4) {
+    spec.in_channels = shape[1];
+    spec.image_size = shape[2];
+    spec.mean.resize(static_cast<size_t>(shape[1]), spec.mean.back());
+    spec.std.resize(static_cast<size_t>(shape[1]), spec.std.back());
+  }
+  spec.num_classes = engine.outputs().front().shape.back();
+  return spec;
+}
+
+}  // namespace
+
+Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec, int threads) {
+  Runnable result;
+  if (is_engine_file(path)) {
+    result.kind = "engine";
+    const runtime::Plan plan = runtime::Plan::load(path);
+    result.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
+    if (result.engine->inputs().size() != 1 || result.engine->outputs().size() != 1) {
+      fail_file("train.load_runnable", "expected an engine with one input and one output, got ",
+                result.engine->inputs().size(), " and ", result.engine->outputs().size(), " in '",
+                path.string(), "'");
+    }
+    result.spec = engine_spec(path, plan, *result.engine, script_spec);
+    result.forward = [engine = result.engine](const at::Tensor& images) {
+      return train::engine_classifier(*engine)(images);
+    };
+  } else {
+    LoadedModel model = load_model_file(path, script_spec);
+    result.kind = "LibTorch";
+    result.spec = model.spec;
+    result.forward = std::move(model.forward);
+  }
+  return result;
+}
+
+}  // namespace ulp::app

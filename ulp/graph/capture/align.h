@@ -1,0 +1,23 @@
+// Matches the calls of runs of one model against each other.
+#pragma once
+
+#include <vector>
+
+#include "ulp/graph/capture/resolve.h"
+
+namespace ulp::graph {
+
+/// One run and what its tensors are.
+struct Run {
+  Trace trace;
+  Resolved resolved;
+};
+
+/// Throws ulp::Error naming the first op that differs between runs at two batch sizes.
+void check_same_calls(const Trace& a, const Trace& b);
+
+/// For each call of the run in train mode, the call of the run in eval mode that it is, or -1 for one that
+/// train mode adds. Throws ulp::Error naming an op that train mode lacks.
+std::vector<int32_t> align(const Run& eval, const Run& train);
+
+}  // namespace ulp::graph

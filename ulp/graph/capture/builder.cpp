@@ -1,0 +1,252 @@
+#include "ulp/graph/capture/builder.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <map>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture/functional.h"
+#include "ulp/graph/capture/merge.h"
+#include "ulp/graph/capture/schema.h"
+#include "ulp/graph/capture/scope.h"
+
+namespace ulp::graph {
+
+namespace {
+
+class Builder {
+ public:
+  Builder(const Subject& subject, const Runs& runs)
+      : subject_(subject),
+        runs_(runs),
+        eval_of_train_(align(runs.eval[1], runs.train)),
+        merger_([this](const std::vector<Candidates>& offers, const std::string& where) {
+          return pick(offers, where);
+        }) {}
+
+  std::shared_ptr<Graph> run(const std::vector<int64_t>& batch_dims) {
+    add_inputs(batch_dims);
+    for (const auto& [name, attribute] : subject_.attributes) graph_->set_attribute(name, attribute);
+    translate_train_keys();
+    for (size_t i = 0; i < runs_.train.trace.calls.size(); ++i) add_call(i);
+    add_result();
+    graph_->remove_dead();
+    graph_->verify();
+    return graph_;
+  }
+
+ private:
+  size_t eval_count() const { return runs_.eval[0].trace.calls.size(); }
+
+  void add_inputs(const std::vector<int64_t>& batch_dims) {
+    for (size_t i = 0; i < batch_dims.size(); ++i) {
+      std::string name = batch_dims.size() == 1 ? "input" : "input_" + std::to_string(i);
+      Value* value = graph_->add_input(name, batch_dims[i]);
+      std::vector<TensorMeta> metas;
+      for (const Run& run : runs_.eval) metas.push_back(meta_of(run.trace.inputs[i]));
+      value->meta = merge_metas(metas);
+      values_[{ValueKey::Kind::input, static_cast<int32_t>(i), 0}] = value;
+    }
+  }
+
+  std::optional<TensorMeta> merge_metas(const std::vector<TensorMeta>& metas) const {
+    TensorMeta result = metas[0];
+    std::vector<int64_t> batches;
+    for (const Run& run : runs_.eval) batches.push_back(run.trace.batch);
+    for (const TensorMeta& meta : metas) {
+      if (meta.sizes.size() != result.sizes.size() || meta.dtype != result.dtype) return std::nullopt;
+      result.channels_last &= meta.channels_last;
+    }
+    for (size_t d = 0; d < result.sizes.size(); ++d) {
+      std::vector<int64_t> sizes;
+      for (const TensorMeta& meta : metas) sizes.push_back(meta.sizes[d].offset);
+      auto expr = fit(batches, sizes);
+      if (!expr) return std::nullopt;
+      result.sizes[d] = *expr;
+    }
+    return result;
+  }
+
+  /// From here on the train run's keys count calls as the eval runs do; calls of its own come behind.
+  int32_t translated(int32_t train_call) const {
+    if (train_call < 0) return train_call;
+    int32_t eval = eval_of_train_[train_call];
+    return eval >= 0 ? eval : static_cast<int32_t>(eval_count()) + train_call;
+  }
+
+  ValueKey translated(ValueKey key) const {
+    if (key.kind == ValueKey::Kind::call || key.kind == ValueKey::Kind::constant)
+      key.index = translated(key.index);
+    return key;
+  }
+
+  void translate_train_keys() {
+    train_ = runs_.train.resolved;
+    auto translate = [&](std::vector<Candidates>& tensors) {
+      for (Candidates& keys : tensors) {
+        for (ValueKey& key : keys) key = translated(key);
+      }
+    };
+    for (ResolvedCall& call : train_.calls) translate(call.tensors);
+    translate(train_.result);
+    train_.constants.clear();
+    for (const auto& [key, tensor] : runs_.train.resolved.constants)
+      train_.constants[translated(key)] = tensor;
+  }
+
+  Value* pick(const std::vector<Candidates>& offers, const std::string& where) {
+    const Candidates& preferred = offers[0];
+    for (auto key = preferred.rbegin(); key != preferred.rend(); ++key) {
+      bool everywhere = std::all_of(offers.begin(), offers.end(), [&](const Candidates& keys) {
+        return std::find(keys.begin(), keys.end(), *key) != keys.end();
+      });
+      if (everywhere) return value(*key, where);
+    }
+    for (const ValueKey& key : offers.back()) {
+      int32_t own = key.index - static_cast<int32_t>(eval_count());
+      if (key.kind == ValueKey::Kind::call && own >= 0) {
+        fail("graph.capture",
+             "train and eval mode run different operations: ", runs_.train.trace.calls[own].target,
+             " runs in train mode only and ", where, " reads its result");
+      }
+    }
+    fail("graph.capture", where, " is a different tensor in some of the runs");
+  }
+
+  Value* value(const ValueKey& key, const std::string& where) {
+    if (key.kind == ValueKey::Kind::attribute) return graph_->attribute(subject_.attributes[key.index].first);
+    auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    if (key.kind != ValueKey::Kind::constant) fail("graph.capture", where, " is not known at this point");
+    return values_[key] = constant(key, where);
+  }
+
+  Value* constant(const ValueKey& key, const std::string& where) {
+    std::vector<at::Tensor> seen;
+    if (train_.constants.count(key)) seen.push_back(train_.constants.at(key));
+    for (const Run& run : runs_.eval) {
+      auto found = run.resolved.constants.find(key);
+      if (found != run.resolved.constants.end()) seen.push_back(found->second);
+    }
+    for (const at::Tensor& tensor : seen) {
+      if (tensor.sizes() == seen[0].sizes() && tensor.scalar_type() == seen[0].scalar_type() &&
+          (tensor.is_same(seen[0]) || torch::equal(tensor, seen[0])))
+        continue;
+      fail("graph.capture", where,
+           " is a tensor made outside of recorded operations, and it changes between runs");
+    }
+    std::string name = "_constant" + std::to_string(constants_++);
+    graph_->set_attribute(name, {Attribute::Kind::constant, seen.back()});
+    return graph_->attribute(name);
+  }
+
+  /// What each run saw of a call; only the train run for a call that the others lack.
+  void add_call(size_t train_index) {
+    int32_t eval_index = eval_of_train_[train_index];
+    bool both = eval_index >= 0;
+    std::vector<const Run*> runs;
+    if (both) runs = {&runs_.eval[0], &runs_.eval[1], &runs_.eval[2]};
+    const TracedCall& call = runs_.train.trace.calls[train_index];
+    if (both) check_numbers(eval_index);
+    if (gives_numbers_only(call)) return;  // where they go, they are arguments like any other number
+    bool functional = train_.calls[train_index].functional;
+    for (const Run* run : runs) functional |= run->resolved.calls[eval_index].functional;
+    std::vector<Argument> args;
+    size_t leaf = 0;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      std::vector<Sighting> seen;
+      for (const Run* run : runs) {
+        seen.push_back({&run->trace.calls[eval_index].inputs[i], &run->resolved.calls[eval_index].tensors,
+                        run->trace.batch, false});
+      }
+      seen.push_back({&call.inputs[i], &train_.calls[train_index].tensors, runs_.train.trace.batch, true});
+      args.push_back(merger_.merge(seen, leaf, where(call, i, both ? eval_index : -1)));
+    }
+    Node* node = graph_->call(functional ? functional_target(call) : call.target, std::move(args));
+    node->in_place = functional;
+    node->no_grad = !call.grad;
+    node->train_only = !both;
+    register_outputs(node, call, both ? eval_index : translated(static_cast<int32_t>(train_index)));
+    if (both) set_metas(node, eval_index);
+    set_scope(*node);
+  }
+
+  static bool gives_numbers_only(const TracedCall& call) {
+    if (call.schema->is_mutable() || call.outputs.empty()) return false;
+    return std::none_of(call.outputs.begin(), call.outputs.end(),
+                        [](const c10::IValue& output) { return output.isTensor() || output.isList(); });
+  }
+
+  static std::string where(const TracedCall& call, size_t argument, int32_t index) {
+    std::string text = "argument '" + call.schema->arguments()[argument].name() + "' of " + call.target;
+    return index < 0 ? text + " (train mode)" : text + " (call " + std::to_string(index) + ")";
+  }
+
+  /// Numbers that operators return must not change, unless they are sizes.
+  void check_numbers(int32_t index) const {
+    const auto& first = runs_.eval[0].trace.calls[index];
+    for (const Run& run : runs_.eval) {
+      const auto& outputs = run.trace.calls[index].outputs;
+      for (size_t i = 0; i < outputs.size() && i < first.outputs.size(); ++i) {
+        bool number = outputs[i].isDouble() || outputs[i].isBool();
+        if (number && !(outputs[i] == first.outputs[i])) {
+          fail("graph.capture", "data-dependent result of ", first.target, " (call ", index,
+               "): it changes between runs");
+        }
+      }
+    }
+  }
+
+  void register_outputs(Node* node, const TracedCall& call, int32_t index) {
+    size_t count = 0;
+    for (const c10::IValue& output : call.outputs) {
+      if (!output.isTensor() && !output.isList()) ++count;
+      for_each_tensor(output, [&](const at::Tensor&) { ++count; });
+    }
+    if (call.schema->returns().size() == node->schema().returns().size())
+      graph_->set_output_count(node, count);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      values_[{ValueKey::Kind::call, index, static_cast<int32_t>(i)}] = node->output(i);
+    }
+  }
+
+  void set_metas(Node* node, int32_t index) const {
+    size_t count = runs_.eval[0].trace.calls[index].metas.size();
+    if (count != node->outputs().size()) return;  // results that are no tensors
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<TensorMeta> metas;
+      for (const Run& run : runs_.eval) {
+        if (run.trace.calls[index].metas.size() == count) metas.push_back(run.trace.calls[index].metas[i]);
+      }
+      if (metas.size() == runs_.eval.size()) node->output(i)->meta = merge_metas(metas);
+    }
+  }
+
+  void add_result() {
+    std::vector<Sighting> seen;
+    for (const Run& run : runs_.eval)
+      seen.push_back({&run.trace.result, &run.resolved.result, run.trace.batch, false});
+    seen.push_back({&runs_.train.trace.result, &train_.result, runs_.train.trace.batch, true});
+    size_t leaf = 0;
+    graph_->set_output(merger_.merge(seen, leaf, "the result of forward"));
+  }
+
+  const Subject& subject_;
+  const Runs& runs_;
+  std::vector<int32_t> eval_of_train_;
+  Merger merger_;
+  Resolved train_;
+  std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
+  std::map<ValueKey, Value*> values_;
+  int constants_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Graph> build(const Subject& subject, const Runs& runs,
+                             const std::vector<int64_t>& batch_dims) {
+  return Builder(subject, runs).run(batch_dims);
+}
+
+}  // namespace ulp::graph

@@ -1,0 +1,97 @@
+// The steps of a capture, the same for torch::nn and TorchScript models.
+#include "ulp/graph/capture/capture_subject.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture/builder.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::graph {
+
+namespace {
+
+std::vector<int64_t> batch_dims_of(const std::vector<at::Tensor>& examples, const CaptureOptions& options) {
+  std::vector<int64_t> dims = options.batch_dims;
+  if (dims.empty()) {
+    for (const at::Tensor& example : examples) dims.push_back(example.dim() > 0 ? 0 : -1);
+  }
+  if (dims.size() != examples.size()) {
+    fail("graph.capture", "expected a batch dimension for each of ", examples.size(), " inputs, got ",
+         dims.size());
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < -1 || dims[i] >= examples[i].dim()) {
+      fail("graph.capture", "expected the batch dimension of input ", i, " to be -1 to ",
+           examples[i].dim() - 1, ", got ", dims[i]);
+    }
+  }
+  return dims;
+}
+
+/// The batch size on which all inputs agree; 0 if no input has one.
+int64_t batch_of(const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims) {
+  int64_t batch = 0;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (dims[i] < 0) continue;
+    int64_t size = examples[i].size(dims[i]);
+    if (size == 0 || (batch && size != batch)) {
+      fail("graph.capture", "expected batch size ", batch ? std::to_string(batch) : "1 or more",
+           " in dimension ", dims[i], " of input ", i, ", got ", size,
+           "; say which dimensions are the batch with CaptureOptions::batch_dims");
+    }
+    batch = size;
+  }
+  return batch;
+}
+
+/// The examples repeated along their batch dimensions until they hold `batch` samples.
+std::vector<at::Tensor> tile(const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims,
+                             int64_t batch) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> result;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    at::Tensor example = examples[i].detach();
+    if (dims[i] < 0 || example.size(dims[i]) == batch) {
+      result.push_back(example.clone());
+      continue;
+    }
+    at::Tensor index =
+        torch::arange(batch, at::TensorOptions(at::kLong).device(example.device())) % example.size(dims[i]);
+    result.push_back(example.index_select(dims[i], index).contiguous(example.suggest_memory_format()));
+  }
+  return result;
+}
+
+Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training) {
+  Run result;
+  result.trace = trace(subject, inputs, batch, training);
+  result.resolved = resolve(result.trace, subject);
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
+                                             const CaptureOptions& options) {
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as input ", i);
+  }
+  std::vector<int64_t> dims = batch_dims_of(examples, options);
+  int64_t batch = batch_of(examples, dims);
+  int64_t step = batch ? 1 : 0;
+  Runs runs;
+  for (int64_t i = 0; i < 3; ++i) {
+    int64_t size = batch + i * step;
+    runs.eval[i] = run(subject, tile(examples, dims, size), size, false);
+    if (i) check_same_calls(runs.eval[0].trace, runs.eval[i].trace);
+  }
+  runs.train = run(subject, tile(examples, dims, batch + step), batch + step, true);
+  auto module = std::make_shared<GraphModule>(build(subject, runs, dims));
+  bool training = subject.was_training;
+  module->train(training);
+  return module;
+}
+
+}  // namespace ulp::graph

@@ -1,0 +1,39 @@
+#include "ulp/graph/capture/functional.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "ulp/base/error.h"
+
+namespace ulp::graph {
+
+namespace {
+
+bool same_arguments(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
+  if (a.arguments().size() != b.arguments().size()) return false;
+  for (size_t i = 0; i < a.arguments().size(); ++i) {
+    if (a.arguments()[i].name() != b.arguments()[i].name()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string functional_target(const TracedCall& call) {
+  size_t dot = call.target.find('.');
+  std::string name = call.target.substr(0, dot);
+  std::string overload = dot == std::string::npos ? "" : call.target.substr(dot + 1);
+  if (name.ends_with('_') && name != "aten::resize_" && name != "aten::set_") {
+    name.pop_back();
+    const std::pair<std::string, std::string> candidates[] = {
+        {name, overload}, {name + "_functional", overload}, {name, "p"}};
+    for (const auto& [base, variant] : candidates) {
+      auto found = c10::Dispatcher::singleton().findSchema({base, variant});
+      if (found && !found->schema().is_mutable() && same_arguments(found->schema(), *call.schema)) {
+        return variant.empty() ? base : base + "." + variant;
+      }
+    }
+  }
+  fail("graph.capture", call.target, " writes into its argument and has no out-of-place form");
+}
+
+}  // namespace ulp::graph

@@ -1,0 +1,41 @@
+// Turns the same argument seen in several runs into one Argument of a graph.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulp/graph/capture/align.h"
+
+namespace ulp::graph {
+
+/// An argument (or the result) as one run saw it.
+struct Sighting {
+  const c10::IValue* value = nullptr;
+  const std::vector<Candidates>* tensors = nullptr;  ///< of the whole call
+  int64_t batch = 0;
+  bool training = false;
+};
+
+class Merger {
+ public:
+  /// `pick` gives the value for the candidates that each run offers for one tensor.
+  using Pick = std::function<Value*(const std::vector<Candidates>&, const std::string& where)>;
+  explicit Merger(Pick pick) : pick_(std::move(pick)) {}
+
+  /// Merges an argument; `leaf` counts the tensors of the call and is moved on. Throws ulp::Error naming
+  /// `where` for what differs and is neither linear in the batch size, nor the training flag, nor a rate that
+  /// is 0 in eval mode.
+  Argument merge(const std::vector<Sighting>& seen, size_t& leaf, const std::string& where) const;
+
+ private:
+  Argument merge_tensor(const std::vector<Sighting>& seen, size_t& leaf, const std::string& where) const;
+  Argument merge_items(const std::vector<Sighting>& seen, size_t& leaf, const std::string& where) const;
+
+  Pick pick_;
+};
+
+/// The expression through the integers seen at three batch sizes, if there is one.
+std::optional<BatchExpr> fit(const std::vector<int64_t>& batches, const std::vector<int64_t>& values);
+
+}  // namespace ulp::graph

@@ -1,0 +1,299 @@
+#include "ulp/graph/capture/resolve.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture/schema.h"
+
+namespace ulp::graph {
+
+namespace {
+
+bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.substr(0, prefix.size()) == prefix; });
+}
+
+std::string_view op_of(const TracedCall& call) {
+  std::string_view target = call.target;
+  return target.substr(0, target.find('.'));
+}
+
+/// Ops that look at no element of their tensor arguments.
+bool reads_shape_only(const TracedCall& call) {
+  std::string_view op = op_of(call);
+  return op.substr(op.size() > 5 ? op.size() - 5 : 0) == "_like" || starts_with_any(op, {"aten::new_"});
+}
+
+bool leaves_unwritten(const TracedCall& call) {
+  return starts_with_any(op_of(call), {"aten::empty", "aten::new_empty"});
+}
+
+/// In-place ops that look at no element of what they overwrite.
+bool overwrites(const TracedCall& call) {
+  return starts_with_any(op_of(call),
+                         {"aten::fill_", "aten::zero_", "aten::copy_", "aten::normal_", "aten::uniform_",
+                          "aten::bernoulli_", "aten::random_", "aten::exponential_", "aten::log_normal_"});
+}
+
+class Resolver {
+ public:
+  Resolver(const Trace& trace, const Subject& subject) : trace_(trace), subject_(subject) {
+    for (size_t i = 0; i < subject.attributes.size(); ++i) {
+      const at::Tensor& tensor = subject.attributes[i].second.tensor;
+      if (!known(tensor)) bind(tensor, {ValueKey::Kind::attribute, static_cast<int32_t>(i), 0}, true);
+    }
+    for (size_t i = 0; i < trace.inputs.size(); ++i) {
+      bind(trace.inputs[i], {ValueKey::Kind::input, static_cast<int32_t>(i), 0}, true);
+    }
+  }
+
+  Resolved run() {
+    for (size_t i = 0; i < trace_.calls.size(); ++i) visit(static_cast<int32_t>(i));
+    int32_t leaf = 0;
+    for_each_tensor(trace_.result, [&](const at::Tensor& tensor) {
+      out_.result.push_back(read(tensor, -1, leaf++, "the result of forward", true));
+    });
+    return std::move(out_);
+  }
+
+ private:
+  struct State {
+    Candidates keys;
+    int32_t stale_by = -1;   ///< the call that changed its memory through another tensor
+    bool tainted = false;    ///< depends on inputs, parameters, buffers or random numbers
+    bool unwritten = false;  ///< allocated by empty; no recorded op has filled it
+  };
+  struct Memory {
+    std::vector<at::Tensor> members;
+    bool tainted = false;
+    bool frozen = false;  ///< became a constant
+  };
+
+  bool known(const at::Tensor& tensor) const { return states_.count(tensor.unsafeGetTensorImpl()); }
+  State& state(const at::Tensor& tensor) { return states_.at(tensor.unsafeGetTensorImpl()); }
+  static const void* memory_key(const at::Tensor& tensor) {
+    return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
+                                : tensor.unsafeGetTensorImpl();
+  }
+  Memory& memory(const at::Tensor& tensor) { return memories_[memory_key(tensor)]; }
+
+  State& bind(const at::Tensor& tensor, ValueKey key, bool tainted) {
+    State& fresh = states_[tensor.unsafeGetTensorImpl()];
+    fresh = {{key}, -1, tainted, false};
+    Memory& held = memory(tensor);
+    held.members.push_back(tensor);
+    held.tainted |= tainted;
+    return fresh;
+  }
+
+  std::string describe(const Candidates& keys) const {
+    const ValueKey& key = keys.back();
+    switch (key.kind) {
+      case ValueKey::Kind::input:
+        return "input " + std::to_string(key.index);
+      case ValueKey::Kind::attribute:
+        return "'" + subject_.attributes[key.index].first + "'";
+      case ValueKey::Kind::call:
+        return "the result of " + trace_.calls[key.index].target + " (call " + std::to_string(key.index) +
+               ")";
+      default:
+        return "a constant";
+    }
+  }
+
+  const Candidates& make_constant(const at::Tensor& tensor, int32_t call, int32_t leaf) {
+    ValueKey key{ValueKey::Kind::constant, call, leaf};
+    out_.constants[key] = tensor;
+    memory(tensor).frozen = true;
+    states_[tensor.unsafeGetTensorImpl()] = {{key}, -1, false, false};
+    return state(tensor).keys;
+  }
+
+  /// torch::zeros and its like hand out a shallow copy of what the recorded operator returned.
+  void adopt_copy(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return;
+    auto found = memories_.find(memory_key(tensor));
+    if (found == memories_.end()) return;
+    std::vector<at::Tensor> members = found->second.members;
+    for (auto other = members.rbegin(); other != members.rend(); ++other) {
+      const State& original = state(*other);
+      bool twin = other->sizes() == tensor.sizes() && other->strides() == tensor.strides() &&
+                  other->storage_offset() == tensor.storage_offset() && other->dtype() == tensor.dtype();
+      if (!twin || original.stale_by >= 0 || original.keys.back().kind != ValueKey::Kind::call) continue;
+      if (other->requires_grad()) {
+        fail("graph.capture", "the model took the data of ", describe(original.keys),
+             " out of autograd with data(); use detach()");
+      }
+      states_[tensor.unsafeGetTensorImpl()] = original;
+      memory(tensor).members.push_back(tensor);
+      return;
+    }
+  }
+
+  Candidates read(const at::Tensor& tensor, int32_t call, int32_t leaf, const std::string& reader,
+                  bool elements) {
+    if (!tensor.defined()) return {};
+    if (!known(tensor)) adopt_copy(tensor);
+    if (!known(tensor)) {
+      bind(tensor, {ValueKey::Kind::constant, call, leaf}, false);
+      return make_constant(tensor, call, leaf);
+    }
+    State& seen = state(tensor);
+    if (seen.stale_by >= 0) {
+      // torch::tensor({1, 2}) fills a tensor through views: what depends on nothing is a constant.
+      if (!memory(tensor).tainted) return elements ? make_constant(tensor, call, leaf) : seen.keys;
+      fail("graph.capture", "in-place ", trace_.calls[seen.stale_by].target, " wrote through a view of ",
+           describe(seen.keys), ", which ", reader, " reads afterwards; use an out-of-place operation");
+    }
+    if (seen.unwritten && elements) return make_constant(tensor, call, leaf);
+    return seen.keys;
+  }
+
+  void visit(int32_t index) {
+    const TracedCall& call = trace_.calls[index];
+    ResolvedCall resolved;
+    bool tainted = is_random(*call.schema);
+    const auto& wanted = call.schema->arguments();
+    int32_t leaf = 0;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const c10::AliasInfo* alias = wanted[i].alias_info();
+      bool written = alias && alias->isWrite();
+      for_each_tensor(call.inputs[i], [&](const at::Tensor& tensor) {
+        bool elements = !reads_shape_only(call) && (written ? !overwrites(call) : !is_viewed(tensor, call));
+        resolved.tensors.push_back(read(tensor, index, leaf++, call.target, elements));
+        if (tensor.defined()) tainted |= state(tensor).tainted;
+      });
+    }
+    check_numbers(call, tainted);
+    if (call.schema->is_mutable()) resolved.functional = write(call, index, tainted);
+    define_outputs(call, index, tainted);
+    out_.calls.push_back(std::move(resolved));
+  }
+
+  /// Whether the call returns a view of the tensor, or the tensor itself, and so reads none of its elements.
+  static bool is_viewed(const at::Tensor& tensor, const TracedCall& call) {
+    bool viewed = false;
+    for (const c10::IValue& output : call.outputs) {
+      for_each_tensor(output, [&](const at::Tensor& other) {
+        viewed |= tensor.defined() && other.defined() && memory_key(other) == memory_key(tensor);
+      });
+    }
+    return viewed;
+  }
+
+  /// A number read from a tensor would be frozen into the graph.
+  void check_numbers(const TracedCall& call, bool tainted) {
+    std::string_view op = op_of(call);
+    bool equal = op == "aten::equal";
+    if (!tainted || !(equal || op == "aten::item" || op == "aten::_local_scalar_dense" ||
+                      op == "aten::is_nonzero" || op == "aten::allclose")) {
+      return;
+    }
+    // The attention of the C++ frontend asks whether query and key are the same tensor.
+    if (equal && call.outputs.size() == 1) {
+      bool same = call.inputs[0].toTensor().is_same(call.inputs[1].toTensor());
+      if (same || !call.outputs[0].toBool()) return;
+    }
+    fail("graph.capture", call.target,
+         " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers; "
+         "data-dependent control flow or arguments cannot be captured");
+  }
+
+  /// Returns true if the op is to be replayed out of place, false if it updates an attribute.
+  bool write(const TracedCall& call, int32_t index, bool tainted) {
+    bool functional = false;
+    int32_t ordinal = 0;
+    const auto& wanted = call.schema->arguments();
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const c10::AliasInfo* alias = wanted[i].alias_info();
+      if (!alias || !alias->isWrite()) continue;
+      if (!call.inputs[i].isTensor())
+        fail("graph.capture", call.target, " writes to a list of tensors, which cannot be captured");
+      functional |=
+          write_tensor(call.inputs[i].toTensor(), call, {ValueKey::Kind::call, index, ordinal++}, tainted);
+    }
+    return functional;
+  }
+
+  bool write_tensor(const at::Tensor& tensor, const TracedCall& call, ValueKey result, bool tainted) {
+    State& own = state(tensor);
+    auto has = [](const State& s, ValueKey::Kind kind) {
+      return std::any_of(s.keys.begin(), s.keys.end(), [&](const ValueKey& k) { return k.kind == kind; });
+    };
+    Memory& held = memory(tensor);
+    if (has(own, ValueKey::Kind::constant) || held.frozen) {
+      fail("graph.capture", call.target,
+           " writes to a tensor that is neither the result of an operation nor a registered buffer");
+    }
+    bool attribute = has(own, ValueKey::Kind::attribute);
+    for (const at::Tensor& other : held.members) {
+      if (other.is_same(tensor) || !overlap(other, tensor)) continue;
+      State& aliased = state(other);
+      bool outside = has(aliased, ValueKey::Kind::attribute) || has(aliased, ValueKey::Kind::input);
+      if (outside && !attribute) {
+        fail("graph.capture", "in-place ", call.target, " wrote through a view of ", describe(aliased.keys),
+             "; use an out-of-place operation");
+      }
+      aliased.stale_by = result.index;
+      aliased.unwritten = false;
+    }
+    own.tainted |= tainted;
+    held.tainted |= tainted;
+    own.unwritten = false;
+    if (attribute) return false;
+    own.keys = {result};
+    own.stale_by = -1;
+    return true;
+  }
+
+  void define_outputs(const TracedCall& call, int32_t index, bool tainted) {
+    int32_t element = 0;
+    for (const c10::IValue& output : call.outputs) {
+      if (!output.isTensor() && !output.isList()) ++element;
+      for_each_tensor(output, [&](const at::Tensor& tensor) {
+        define(tensor, call, {ValueKey::Kind::call, index, element++}, tainted);
+      });
+    }
+  }
+
+  void define(const at::Tensor& tensor, const TracedCall& call, ValueKey key, bool tainted) {
+    if (!tensor.defined()) return;
+    if (known(tensor)) {
+      if (!call.schema->is_mutable()) state(tensor).keys.push_back(key);
+      return;
+    }
+    if (!call.grad && tensor.requires_grad() && !tensor.is_leaf()) {
+      fail("graph.capture", call.target, " belongs to a custom autograd function, which cannot be captured");
+    }
+    bool unwritten = leaves_unwritten(call);
+    for (const at::Tensor& other : memory(tensor).members) unwritten |= state(other).unwritten;
+    int32_t stale_by = -1;  // a view of what is stale is stale
+    for (const c10::IValue& input : call.inputs) {
+      for_each_tensor(input, [&](const at::Tensor& other) {
+        if (other.defined() && memory_key(other) == memory_key(tensor))
+          stale_by = std::max(stale_by, state(other).stale_by);
+      });
+    }
+    State& fresh = bind(tensor, key, tainted);
+    fresh.unwritten = unwritten;
+    fresh.stale_by = stale_by;
+  }
+
+  const Trace& trace_;
+  const Subject& subject_;
+  Resolved out_;
+  std::unordered_map<const void*, State> states_;
+  std::unordered_map<const void*, Memory> memories_;
+};
+
+}  // namespace
+
+Resolved resolve(const Trace& trace, const Subject& subject) {
+  return Resolver(trace, subject).run();
+}
+
+}  // namespace ulp::graph

@@ -1,0 +1,11 @@
+// The part of canonicalize that finds attention.
+#pragma once
+
+#include "ulp/graph/passes/pass.h"
+
+namespace ulp::graph {
+
+/// softmax(q k^T [+ mask]) v -> aten::scaled_dot_product_attention with scale 1.
+void fuse_attention(Graph& graph, PassReport& report);
+
+}  // namespace ulp::graph

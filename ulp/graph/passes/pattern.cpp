@@ -1,0 +1,68 @@
+#include "ulp/graph/passes/pattern.h"
+
+#include <algorithm>
+
+namespace ulp::graph {
+
+bool from_attributes(const Node& node) {
+  if (node.kind() == Node::Kind::attribute) return true;
+  if (node.kind() != Node::Kind::call) return false;
+  std::vector<Value*> reads = node.reads();
+  return !reads.empty() &&
+         std::all_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
+}
+
+std::string label(const Node& node) {
+  std::vector<Value*> reads = node.reads();
+  bool owns = std::any_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
+  return owns && !node.scope.empty() ? node.scope : node.name();
+}
+
+Node* sole_user(const Graph& graph, const Node& node) {
+  if (node.outputs().size() != 1) return nullptr;
+  std::vector<Node*> readers = graph.users(node.output());
+  return readers.size() == 1 ? readers.front() : nullptr;
+}
+
+std::string other_users(const Graph& graph, const Value* value, const Node& expected) {
+  std::string text;
+  for (const Node* user : graph.users(value)) {
+    if (user != &expected) text += (text.empty() ? "" : ", ") + label(*user);
+  }
+  return text;
+}
+
+Node* producer(const Argument& arg, std::string_view op) {
+  return arg.is_value() && arg.value->producer->is(op) ? arg.value->producer : nullptr;
+}
+
+int64_t rank(const Argument& arg) {
+  if (!arg.is_value() || !arg.value->meta) return -1;
+  return static_cast<int64_t>(arg.value->meta->sizes.size());
+}
+
+std::optional<int64_t> integer(const Argument& arg) {
+  if (arg.kind != Argument::Kind::literal || !arg.literal.isInt()) return std::nullopt;
+  return arg.literal.toInt();
+}
+
+std::optional<std::vector<int64_t>> integers(const Argument& arg) {
+  if (arg.kind != Argument::Kind::literal) return std::nullopt;
+  if (arg.literal.isInt()) return std::vector<int64_t>{arg.literal.toInt()};
+  if (!arg.literal.isIntList()) return std::nullopt;
+  return arg.literal.toIntVector();
+}
+
+std::optional<double> number(const Argument& arg) {
+  if (arg.kind != Argument::Kind::literal) return std::nullopt;
+  if (arg.literal.isDouble()) return arg.literal.toDouble();
+  if (arg.literal.isInt()) return static_cast<double>(arg.literal.toInt());
+  return std::nullopt;
+}
+
+std::vector<int64_t> spread(std::vector<int64_t> list, size_t n) {
+  if (list.size() == 1) list.assign(n, list[0]);
+  return list;
+}
+
+}  // namespace ulp::graph

@@ -1,0 +1,93 @@
+#include <ATen/core/function_schema.h>
+
+#include "ulp/graph/passes/pass.h"
+#include "ulp/graph/passes/pattern.h"
+
+namespace ulp::graph {
+
+namespace {
+
+/// Flags and numbers that follow the mode become what they are in eval mode.
+int freeze_flags(std::vector<Argument>& args) {
+  int count = 0;
+  for (Argument& arg : args) {
+    count += freeze_flags(arg.items);
+    if (arg.kind == Argument::Kind::training) {
+      arg = Argument(c10::IValue(arg.inverted));
+    } else if (arg.kind == Argument::Kind::by_mode) {
+      arg = Argument(arg.items.front());
+    } else {
+      continue;
+    }
+    ++count;
+  }
+  return count;
+}
+
+bool is_dropout(const Node& node) {
+  for (const char* op :
+       {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"}) {
+    if (node.is(op)) return true;
+  }
+  return false;
+}
+
+/// Results of operators that make new tensors are dense; views may not be.
+bool is_dense(const Value& value) {
+  const Node& node = *value.producer;
+  if (node.kind() != Node::Kind::call || !value.meta || value.meta->channels_last) return false;
+  const auto& returns = node.schema().returns();
+  return returns.size() == 1 && !returns[0].alias_info();
+}
+
+/// Ops that may return their argument itself without their schema saying so.
+bool may_return_argument(const Node& node) {
+  return node.is("aten::contiguous") || node.is("aten::reshape") || node.is("aten::flatten") ||
+         node.is("aten::to") || is_dropout(node);
+}
+
+/// relu of what is not negative, relu6 of relu6.
+bool clamps_again(const Node& node) {
+  if (!node.is("aten::relu") && !node.is("aten::relu6")) return false;
+  const Node& before = *node.args[0].value->producer;
+  return before.is("aten::relu6") || (node.is("aten::relu") && before.is("aten::relu"));
+}
+
+bool does_nothing(const Node& node) {
+  if (clamps_again(node)) return true;
+  if (is_dropout(node)) return !node.arg("train").literal.toBool();
+  if (node.is("aten::alias") || node.is("aten::detach")) return true;
+  if (!node.is("aten::contiguous")) return false;
+  const Value& input = *node.args[0].value;
+  bool nchw = integer(node.arg("memory_format")).value_or(0) == 0;
+  return nchw && is_dense(input) && !may_return_argument(*input.producer);
+}
+
+}  // namespace
+
+PassReport strip_training(Graph& graph) {
+  PassReport report{"strip_training", {}, {}};
+  std::vector<Node*> nodes;
+  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {  // readers first, so that chains can go
+    if (!(*it)->train_only) continue;
+    report.changes.push_back((*it)->name() + " removed: it runs in train mode only");
+    graph.erase(*it);
+    *it = nullptr;
+  }
+  for (Node* node : nodes) {
+    if (!node || node->kind() != Node::Kind::call) continue;
+    if (freeze_flags(node->args)) report.changes.push_back(label(*node) + " fixed to eval mode");
+    if (is_dropout(*node) && !does_nothing(*node))
+      report.near_misses.push_back(node->name() + " not removed: it drops in eval mode too");
+    if (!does_nothing(*node)) continue;
+    report.changes.push_back(node->name() + " (" + node->target() +
+                             ") removed: it does nothing in eval mode");
+    graph.replace_uses(node->output(), node->args[0].value);
+    graph.erase(node);
+  }
+  graph.remove_dead();
+  return report;
+}
+
+}  // namespace ulp::graph

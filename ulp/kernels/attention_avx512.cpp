@@ -1,4 +1,0 @@
-#define ULP_HEAD kHeadAvx512
-#define ULP_VECTOR_BYTES 64
-#define ULP_TILE_VECTORS 4
-#include "ulp/kernels/attention_body.h"

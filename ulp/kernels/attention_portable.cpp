@@ -1,4 +1,0 @@
-#define ULP_HEAD kHeadPortable
-#define ULP_VECTOR_BYTES 16
-#define ULP_TILE_VECTORS 2
-#include "ulp/kernels/attention_body.h"

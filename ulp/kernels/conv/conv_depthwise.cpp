@@ -1,0 +1,178 @@
+// Depthwise convolution: one input channel for each output channel. Bound by the epilogue and memory, not by
+// products.
+#include <algorithm>
+#include <utility>
+
+#include "ulp/kernels/conv/conv_variants.h"
+#include "ulp/kernels/conv/staging.h"
+#include "ulp/kernels/conv/work_split.h"
+
+namespace ulp::kernels {
+namespace {
+
+constexpr int64_t kStageBytes = 128 << 10;
+
+Stage raw_stage(Element input) {
+  return input == Element::f32 ? Stage::f32 : input == Element::bf16 ? Stage::bf16 : Stage::u8;
+}
+
+class DepthwiseConv final : public Conv {
+ public:
+  DepthwiseConv(const ConvConfig& config, const ConvWeights& weights, const DepthwiseKernels& kernels,
+                DepthwiseFn bytes)
+      : shape_(config.shape),
+        quads_(bytes != nullptr),
+        taps_(shape_.kernel_h * shape_.kernel_w),
+        repeat_(quads_ && shape_.stride_w == 1 && 64 % shape_.in_channels == 0 ? 64 / shape_.in_channels : 1),
+        padded_channels_(round_up(shape_.in_channels, quads_ ? 64 : kernels.lanes)),
+        has_residual_(config.residual),
+        residual_bytes_(element_bytes(config.residual_type)),
+        output_bytes_(element_bytes(config.output)),
+        staging_(config, raw_stage(config.input), nullptr,
+                 !quads_ && padded_channels_ != config.shape.in_channels),
+        finish_(make_finish(config, weights, padded_channels_, config.input == Element::u8)) {
+    const char* type = config.input == Element::f32    ? "f32_"
+                       : config.input == Element::bf16 ? "bf16_"
+                                                       : "u8_";
+    name_ = std::string("conv_depthwise_") + type + kernels.name;
+    kernel_ = config.input == Element::f32    ? kernels.f32
+              : config.input == Element::bf16 ? kernels.bf16
+                                              : kernels.u8;
+    if (quads_) {
+      kernel_ = bytes;
+      name_ += "_vnni";
+    }
+    offsets_ = AlignedBuffer(taps_ * 8);
+    for (int64_t t = 0; t < taps_; ++t) {
+      offsets_.as<int64_t>()[t] = t / shape_.kernel_w * shape_.dilation_h * staging_.row_bytes() +
+                                  t % shape_.kernel_w * shape_.dilation_w * staging_.pixel_bytes();
+    }
+    if (quads_) {
+      pack_quads(weights);
+    } else {
+      pack(config, weights);
+    }
+    const int64_t one = std::min(shape_.stride_h, shape_.in_h) * staging_.row_bytes();
+    cache_rows_ = std::clamp<int64_t>(kStageBytes / one, 1, shape_.out_h());
+  }
+
+  size_t workspace_bytes(int64_t, int workers) const override {
+    return static_cast<size_t>(workers * staging_.bytes_for_rows(cache_rows_));
+  }
+
+  void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
+           const Parallel& parallel) const override {
+    if (batch < 1) return;
+    const int64_t macs = batch * shape_.out_h() * shape_.out_w() * shape_.in_channels * taps_;
+    // A product of a depthwise layer costs about eight times one of a dense layer.
+    const WorkSplit work = split_work(batch, shape_.out_h(), cache_rows_, 1, 1,
+                                      8.0 * static_cast<double>(macs), false, parallel.workers());
+    parallel.run(work.tasks(), [&](int64_t i, int worker) {
+      uint8_t* buffer = static_cast<uint8_t*>(workspace) + worker * staging_.bytes_for_rows(cache_rows_);
+      run_task(work.task(i), x, has_residual_ ? static_cast<const uint8_t*>(residual) : nullptr,
+               static_cast<uint8_t*>(y), buffer);
+    });
+  }
+
+  std::string name() const override { return name_; }
+
+ private:
+  void pack(const ConvConfig& config, const ConvWeights& weights) {
+    weights_ = AlignedBuffer(taps_ * padded_channels_ * 4);
+    for (int64_t t = 0; t < taps_; ++t) {
+      for (int64_t c = 0; c < shape_.in_channels; ++c) {
+        const int64_t from = c * taps_ + t, to = t * padded_channels_ + c;
+        if (config.input == Element::u8) {
+          weights_.as<int32_t>()[to] = weights.i8[from];
+        } else if (config.input == Element::bf16) {
+          weights_.as<float>()[to] = bf16_to_float(float_to_bf16(weights.f32[from]));
+        } else {
+          weights_.as<float>()[to] = weights.f32[from];
+        }
+      }
+    }
+  }
+
+  void pack_quads(const ConvWeights& weights) {
+    weights_ = AlignedBuffer(taps_ * padded_channels_ * 4);
+    const FinishData given = std::move(finish_);
+    finish_.finish = given.finish;
+    finish_.bias = AlignedBuffer(padded_channels_ * 4);
+    finish_.multiplier = AlignedBuffer(padded_channels_ * 4);
+    for (int64_t k = 0; k < shape_.in_channels * repeat_; ++k) {
+      const int64_t c = k % shape_.in_channels, block = k / 64 * 64, q = k % 4, i = k % 64 / 4;
+      finish_.bias.as<int32_t>()[block + q * 16 + i] = given.bias.as<int32_t>()[c];
+      finish_.multiplier.as<float>()[block + q * 16 + i] = given.multiplier.as<float>()[c];
+      for (int64_t t = 0; t < taps_; ++t) {
+        weights_.as<int8_t>()[(block * taps_ + t * 64 + q * 16) * 4 + k % 64] = weights.i8[c * taps_ + t];
+      }
+    }
+    finish_.finish.bias = finish_.bias.data();
+    finish_.finish.multiplier = finish_.multiplier.as<float>();
+  }
+
+  void run_task(const WorkSplit::Task& task, const void* x, const uint8_t* residual, uint8_t* y,
+                uint8_t* buffer) const {
+    const uint8_t* start = staging_.rows(x, task.image, task.first, task.end, buffer);
+    DepthwiseArgs args{};
+    args.a_step = shape_.stride_w * staging_.pixel_bytes();
+    args.taps = offsets_.as<int64_t>();
+    args.tap_count = taps_;
+    args.weights = weights_.data();
+    args.weight_step = padded_channels_;
+    args.finish = &finish_.finish;
+    args.channels = shape_.in_channels;
+    args.pixels = shape_.out_w();
+    for (int64_t oh = task.first; oh < task.end; ++oh) {
+      const int64_t at = (task.image * shape_.out_h() + oh) * shape_.out_w() * shape_.out_channels;
+      args.a = start + (oh - task.first) * shape_.stride_h * staging_.row_bytes();
+      args.y = y + at * output_bytes_;
+      args.residual = residual == nullptr ? nullptr : residual + at * residual_bytes_;
+      run_row(args);
+    }
+  }
+
+  /// With few channels and no stride a row is one run of bytes: several pixels pass for one of 64 channels.
+  void run_row(DepthwiseArgs args) const {
+    if (repeat_ == 1) return kernel_(args);
+    const int64_t bytes = args.pixels * shape_.in_channels;
+    args.channels = args.a_step = 64;
+    args.pixels = bytes / 64;
+    if (args.pixels > 0) kernel_(args);
+    const int64_t done = args.pixels * 64;
+    if (done == bytes) return;
+    args.a += done;
+    args.y = static_cast<uint8_t*>(args.y) + done;
+    if (args.residual != nullptr) args.residual = static_cast<const uint8_t*>(args.residual) + done;
+    args.channels = bytes - done;
+    args.pixels = 1;
+    kernel_(args);
+  }
+
+  ConvShape shape_;
+  bool quads_;  // the byte kernel: four channels a lane
+  int64_t taps_;
+  int64_t repeat_;  // pixels in one run of 64 bytes
+  int64_t padded_channels_;
+  bool has_residual_;
+  int64_t residual_bytes_, output_bytes_;
+  Staging staging_;
+  FinishData finish_;
+  AlignedBuffer weights_, offsets_;
+  DepthwiseFn kernel_ = nullptr;
+  int64_t cache_rows_ = 1;
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
+                                          const DepthwiseKernels& kernels, DepthwiseFn bytes) {
+  const ConvShape& s = config.shape;
+  if (s.groups == 1 || s.groups != s.in_channels || s.groups != s.out_channels) return nullptr;
+  const bool all_bytes = config.input == Element::u8 && config.output == Element::u8 &&
+                         (!config.residual || config.residual_type == Element::u8);
+  return std::make_unique<DepthwiseConv>(config, weights, kernels, all_bytes ? bytes : nullptr);
+}
+
+}  // namespace ulp::kernels

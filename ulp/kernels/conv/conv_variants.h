@@ -1,0 +1,39 @@
+// The fast implementations of Conv and the packing they share; internal to the room.
+#pragma once
+
+#include "ulp/kernels/conv/amx_kernel.h"
+#include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/conv/tile_kernel.h"
+
+namespace ulp::kernels {
+
+/// How the reduction is cut into taps of contiguous input: a whole kernel row where the image allows it.
+struct TapLayout {
+  int64_t count;    ///< taps
+  int64_t per_row;  ///< taps of a kernel row: 1, or kernel_w
+  int64_t length;   ///< elements of a tap
+  int64_t units;    ///< ceil(length / unit)
+};
+TapLayout tap_layout(const ConvShape& shape, int unit);
+
+/// A 1x1 layer whose output pixels are its input pixels: the whole batch is one row.
+bool is_flat(const ConvShape& shape);
+
+/// The element type of packed weights for a kind of staged input.
+enum class PackedElement : uint8_t { f32, bf16, i8, i16 };
+PackedElement element_of(Stage stage);
+
+/// [group][panel][tap][unit][lane][4 bytes], zero where there is no weight. `tap_units` of the layout are
+/// kept; `panel_units` (at least count * units; 0: just that) pads the end of a panel.
+AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
+                          int unit, int lanes, PackedElement element, int64_t panel_units = 0);
+
+/// Each returns null for a configuration it does not take.
+std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeights& weights,
+                                      const TileKernels& kernels);
+std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
+                                          const DepthwiseKernels& kernels, DepthwiseFn bytes = nullptr);
+std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
+                                    const AmxKernels& kernels);
+
+}  // namespace ulp::kernels

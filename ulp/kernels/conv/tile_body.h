@@ -1,0 +1,355 @@
+// The tile kernels as templates over a vector type and a dot product; included by one file per instruction
+// set. Everything has internal linkage.
+#pragma once
+
+#include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/isa/prefetch.h"
+
+namespace ulp::kernels {
+namespace {
+
+/// Accumulators of a float layer.
+template <typename V>
+struct FloatSums {
+  using Vec = V;
+  using Acc = typename V::F;
+  using Scalar = float;
+  static constexpr bool kInteger = false;
+  static Acc load(const void* p) { return V::loadf(static_cast<const float*>(p)); }
+  static void store(Scalar* p, Acc v) { V::storef(p, v); }
+};
+
+/// Accumulators of an 8-bit layer.
+template <typename V>
+struct IntSums {
+  using Vec = V;
+  using Acc = typename V::I;
+  using Scalar = int32_t;
+  static constexpr bool kInteger = true;
+  static Acc load(const void* p) { return V::loadi(p); }
+  static void store(Scalar* p, Acc v) { V::storei(p, v); }
+};
+
+template <typename V>
+struct DotF32 : FloatSums<V> {
+  static typename V::F dot(typename V::F acc, typename V::I a, typename V::I b) {
+    return V::fma(reinterpret_cast<typename V::F>(a), reinterpret_cast<typename V::F>(b), acc);
+  }
+};
+
+/// Two 16-bit products: bytes were widened before, so nothing saturates.
+template <typename V>
+struct DotI16 : IntSums<V> {
+  static typename V::I dot(typename V::I acc, typename V::I a, typename V::I b) {
+    typename V::I sum = V::addi(acc, V::madd16(a, b));
+    __asm__("" : "+v"(sum));  // or GCC adds the products of several steps first, and spills them all
+    return sum;
+  }
+};
+
+/// Sums of `pixels` rows of `panels` vectors -> the output.
+template <typename Sums, Element kOutput, bool kResidual>
+void finish_rows(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
+                 int64_t channel, int64_t channels, void* y, const void* residual, int64_t y_step) {
+  using V = typename Sums::Vec;
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
+  const typename V::F r_zero = V::set1(f.residual_zero), r_scale = V::set1(f.residual_scale);
+  const typename V::I zero = V::seti(f.output_zero);
+  for (int64_t n = 0; n < panels; ++n) {
+    const int64_t left = channels - n * V::kLanes;
+    if (left <= 0) break;
+    typename V::F multiplier = V::set1(1.0F);
+    if constexpr (Sums::kInteger) multiplier = V::loadf(f.multiplier + channel + n * V::kLanes);
+    for (int64_t m = 0; m < pixels; ++m) {
+      const typename Sums::Acc sum = Sums::load(sums + (m * panels + n) * V::kLanes);
+      const int64_t at = m * y_step + n * V::kLanes;
+      typename V::F v;
+      if constexpr (Sums::kInteger) {
+        v = V::mul(V::to_float(sum), multiplier);
+      } else {
+        v = sum;
+      }
+      if constexpr (kResidual) {
+        const typename V::F r = V::load_as_float(f.residual_type, residual, at, left);
+        v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
+      }
+      // The order of the operands decides what a NaN becomes: finish_store in finish.h is the model.
+      if constexpr (kOutput == Element::u8) {
+        V::store_u8(y, at, left, V::min(V::max(v, lo), hi), zero);
+      } else if constexpr (kOutput == Element::bf16) {
+        V::store_bf16(y, at, left, V::min(hi, V::max(lo, v)));
+      } else {
+        V::store_f32(y, at, left, V::min(hi, V::max(lo, v)));
+      }
+    }
+  }
+}
+
+template <typename Sums>
+__attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
+                                           const Finish& f, int64_t channel, int64_t channels, void* y,
+                                           const void* residual, int64_t y_step) {
+  const bool with = residual != nullptr;
+  const auto call = [&](auto fn) { fn(sums, pixels, panels, f, channel, channels, y, residual, y_step); };
+  switch (f.output) {
+    case Element::u8:
+      return call(with ? finish_rows<Sums, Element::u8, true> : finish_rows<Sums, Element::u8, false>);
+    case Element::bf16:
+      return call(with ? finish_rows<Sums, Element::bf16, true> : finish_rows<Sums, Element::bf16, false>);
+    default:
+      return call(with ? finish_rows<Sums, Element::f32, true> : finish_rows<Sums, Element::f32, false>);
+  }
+}
+
+/// Fetches what finish_dynamic() will read and write while the products are summed: rows of f32 far apart,
+/// which the hardware does not foresee.
+template <typename V>
+__attribute__((noinline, noclone)) void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
+  const int64_t bytes = panels * V::kLanes * 4, step = t.y_step * 4;
+  const char* y = static_cast<const char*>(t.y);
+  const char* residual = static_cast<const char*>(t.residual);
+  if (residual != nullptr) {
+    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * step, bytes);
+  }
+  for (int64_t m = 0; m < pixels; ++m) prefetch_lines<true>(y + m * step, bytes);
+}
+
+/// Sums of a dynamic layer -> the output, in f32.
+template <typename Sums>
+__attribute__((noinline, noclone)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
+                                                       int64_t panels, const TileArgs& t) {
+  using V = typename Sums::Vec;
+  const Finish& f = *t.finish;
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
+  for (int64_t n = 0; n < panels; ++n) {
+    const int64_t left = t.channels - n * V::kLanes;
+    if (left <= 0) break;
+    const int64_t channel = t.channel + n * V::kLanes;
+    const typename V::F scale = V::loadf(f.multiplier + channel), bias = V::loadf(f.bias_f32 + channel);
+    const typename V::I weight_sum = V::loadi(f.weight_sum + channel);
+    for (int64_t m = 0; m < pixels; ++m) {
+      const typename V::I sum = V::loadi(sums + (m * panels + n) * V::kLanes);
+      const typename V::I exact = V::subi(sum, V::muli(V::seti(t.row_zero[m]), weight_sum));
+      const int64_t at = m * t.y_step + n * V::kLanes;
+      typename V::F v = V::mul(V::to_float(exact), V::mul(V::set1(t.row_scale[m]), scale));
+      v = V::add(v, bias);
+      if (t.residual != nullptr) v = V::add(v, V::load_as_float(f.residual_type, t.residual, at, left));
+      V::store_f32(t.y, at, left, V::min(hi, V::max(lo, v)));
+    }
+  }
+}
+
+/// The curve over what a tile has just stored; one copy serves the tiles of all sizes.
+template <typename V>
+__attribute__((noinline, noclone)) void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
+  const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
+  for (int64_t m = 0; m < pixels; ++m) {
+    float* y = static_cast<float*>(t.y) + m * t.y_step;
+    apply_curve(t.finish->curve, y, y, n);
+  }
+}
+
+/// The common case without a detour through memory: whole panels of bytes, no residual or one of bytes.
+/// Clamping after the rounding gives the same codes, since the bounds are whole numbers there; only relu6's
+/// bound has to come before.
+template <typename V, int M, int NB, bool kResidual>
+inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][NB], const TileArgs& t) {
+  const Finish& f = *t.finish;
+  typename V::F multiplier[NB];
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) multiplier[n] = V::loadf(f.multiplier + t.channel + n * V::kLanes);
+  const typename V::F hi = V::set1(f.hi), r_zero = V::set1(f.residual_zero),
+                      r_scale = V::set1(f.residual_scale);
+  const typename V::Bytes limits = V::byte_limits(f.output_zero, f.lo);
+  const uint8_t* residual = static_cast<const uint8_t*>(t.residual);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) {
+      typename V::F v = V::mul(V::to_float(acc[m][n]), multiplier[n]);
+      if constexpr (kResidual) {
+        const typename V::F r = V::to_float(V::load_u8(residual + m * t.y_step + n * V::kLanes));
+        v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
+      }
+      acc[m][n] = V::round(V::min(v, hi));
+    }
+  }
+  V::template store_bytes<M, NB>(acc, limits, static_cast<uint8_t*>(t.y), t.y_step);
+}
+
+/// One step of four bytes: every pixel's unit times every panel's.
+template <typename Dot, int M, int NB>
+inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M][NB],
+                                                     const uint8_t* const* rows, int64_t step,
+                                                     const uint8_t* const* panels, int64_t offset) {
+  using V = typename Dot::Vec;
+  typename V::I b[NB];
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) b[n] = V::loadi(panels[n] + offset * V::kLanes);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+    const typename V::I a = V::broadcast(rows[m / 3] + (m % 3) * step + offset);
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) acc[m][n] = Dot::dot(acc[m][n], a, b[n]);
+  }
+}
+
+template <typename Dot, int M, int NB>
+void tile(const TileArgs& t) {
+  using V = typename Dot::Vec;
+  constexpr int kGroups =
+      (M + 2) / 3;  // a base register for three pixels: base, base + step, base + 2 * step
+  typename Dot::Acc acc[M][NB];
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) {
+    const typename Dot::Acc bias =
+        Dot::load(static_cast<const uint8_t*>(t.finish->bias) + (t.channel + n * V::kLanes) * 4);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) acc[m][n] = bias;
+  }
+  if constexpr (Dot::kInteger) {
+    if (t.row_scale != nullptr) prefetch_dynamic<V>(t, M, NB);
+  }
+  const int64_t step = t.a_step;
+  const uint8_t* panels[NB];
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) panels[n] = t.b + n * t.b_panel;
+  for (int64_t tap = 0; tap < t.tap_count; ++tap) {
+    const uint8_t* rows[kGroups];
+#pragma GCC unroll 8
+    for (int g = 0; g < kGroups; ++g) rows[g] = t.a + t.taps[tap] + 3 * g * step;
+    int64_t left = t.tap_units;
+    const auto advance = [&](int64_t bytes) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+      for (int g = 0; g < kGroups; ++g) {
+        rows[g] += bytes;
+        __asm__(
+            ""
+            : "+r"(
+                rows[g]));  // or the compiler keeps a pointer for every pixel, more than there are registers
+      }
+#pragma GCC unroll 4
+      for (int n = 0; n < NB; ++n) panels[n] += bytes * V::kLanes;
+    };
+    for (; left >= 4; left -= 4) {
+      tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
+      tile_step<Dot, M, NB>(acc, rows, step, panels, 4);
+      tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
+      tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
+      advance(16);
+    }
+    for (; left > 0; --left) {
+      tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
+      advance(4);
+    }
+  }
+  if constexpr (Dot::kInteger && V::kStoresBytes) {
+    const bool bytes = t.finish->output == Element::u8 && t.channels >= NB * V::kLanes;
+    if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
+    if (bytes && t.finish->residual_type == Element::u8) return finish_bytes<V, M, NB, true>(acc, t);
+  }
+  alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) Dot::store(sums + (m * NB + n) * V::kLanes, acc[m][n]);
+  }
+  bool finished = false;
+  if constexpr (Dot::kInteger) {
+    finished = t.row_scale != nullptr;
+    if (finished) finish_dynamic<Dot>(sums, M, NB, t);
+  }
+  if (!finished) finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  if (is_curve(t.finish->curve)) curve_tile<V>(t, M, NB);
+}
+
+// clang-format off
+#define ULP_TILES_3(Dot, NB) nullptr, tile<Dot, 1, NB>, tile<Dot, 2, NB>, tile<Dot, 3, NB>
+#define ULP_TILES_6(Dot, NB) ULP_TILES_3(Dot, NB), tile<Dot, 4, NB>, tile<Dot, 5, NB>, tile<Dot, 6, NB>
+#define ULP_TILES_12(Dot, NB) ULP_TILES_6(Dot, NB), tile<Dot, 7, NB>, tile<Dot, 8, NB>, tile<Dot, 9, NB>, \
+                              tile<Dot, 10, NB>, tile<Dot, 11, NB>, tile<Dot, 12, NB>
+#define ULP_TILES_14(Dot, NB) ULP_TILES_12(Dot, NB), tile<Dot, 13, NB>, tile<Dot, 14, NB>
+// clang-format on
+
+/// Depthwise: `Sums` with an extra load of input elements and a product.
+template <typename V>
+struct DepthF32 : FloatSums<V> {
+  static constexpr int kBytes = 4;
+  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
+    return V::fma(V::loadf(reinterpret_cast<const float*>(x)), V::loadf(static_cast<const float*>(w) + i),
+                  acc);
+  }
+};
+template <typename V>
+struct DepthBf16 : FloatSums<V> {
+  static constexpr int kBytes = 2;
+  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
+    return V::fma(V::load_bf16(x), V::loadf(static_cast<const float*>(w) + i), acc);
+  }
+};
+template <typename V>
+struct DepthU8 : IntSums<V> {
+  static constexpr int kBytes = 1;
+  static typename V::I step(typename V::I acc, const uint8_t* x, const void* w, int64_t i) {
+    // The byte sits in the low half of its lane, the high half is zero: one 16-bit product pair is x * w
+    // exactly.
+    return V::addi(acc, V::madd16(V::load_u8(x), V::loadi(static_cast<const int32_t*>(w) + i)));
+  }
+};
+
+template <typename Depth, int M>
+inline void depthwise_pixels(const DepthwiseArgs& t, int64_t pixel, int64_t channel,
+                             typename Depth::Scalar* sums) {
+  using V = typename Depth::Vec;
+  typename Depth::Acc acc[M];
+  const typename Depth::Acc bias = Depth::load(static_cast<const uint8_t*>(t.finish->bias) + channel * 4);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) acc[m] = bias;
+  const uint8_t* a = t.a + pixel * t.a_step + channel * Depth::kBytes;
+  for (int64_t tap = 0; tap < t.tap_count; ++tap) {
+    const uint8_t* x = a + t.taps[tap];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m)
+      acc[m] = Depth::step(acc[m], x + m * t.a_step, t.weights, tap * t.weight_step + channel);
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) Depth::store(sums + m * V::kLanes, acc[m]);
+}
+
+template <typename Depth>
+void depthwise(const DepthwiseArgs& t) {
+  using V = typename Depth::Vec;
+  constexpr int64_t kBlock = 32;  // pixels between two calls of the epilogue
+  alignas(64) typename Depth::Scalar sums[kBlock * V::kLanes];
+  for (int64_t begin = 0; begin < t.pixels; begin += kBlock) {
+    const int64_t count = t.pixels - begin < kBlock ? t.pixels - begin : kBlock;
+    for (int64_t c = 0; c < t.channels; c += V::kLanes) {
+      int64_t m = 0;
+      for (; m + 4 <= count; m += 4) depthwise_pixels<Depth, 4>(t, begin + m, c, sums + m * V::kLanes);
+      for (; m < count; ++m) depthwise_pixels<Depth, 1>(t, begin + m, c, sums + m * V::kLanes);
+      const int64_t bytes = t.finish->output == Element::u8 ? 1 : t.finish->output == Element::bf16 ? 2 : 4;
+      const Element r = t.finish->residual_type;
+      const int64_t r_bytes = r == Element::u8 ? 1 : r == Element::bf16 ? 2 : 4;
+      const int64_t at = begin * t.channels + c;
+      const void* residual =
+          t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * r_bytes;
+      finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c,
+                         static_cast<uint8_t*>(t.y) + at * bytes, residual, t.channels);
+    }
+  }
+}
+
+void copy_bf16_to_f32(const void* x, void* y, int64_t n) {
+  const uint16_t* from = static_cast<const uint16_t*>(x);
+  float* to = static_cast<float*>(y);
+  for (int64_t i = 0; i < n; ++i) to[i] = bf16_to_float(from[i]);
+}
+void copy_u8_to_i16(const void* x, void* y, int64_t n) {
+  const uint8_t* from = static_cast<const uint8_t*>(x);
+  int16_t* to = static_cast<int16_t*>(y);
+  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+}
+
+}  // namespace
+}  // namespace ulp::kernels

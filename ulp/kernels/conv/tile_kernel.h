@@ -1,0 +1,81 @@
+// The contract between the convolution drivers (compiled for any machine) and the tile kernels (one
+// instruction set a file). Plain data, see finish.h for why.
+//
+// A tile is M output pixels by NB panels of `lanes` output channels. Its inputs are read in units of 4 bytes:
+// one f32, two bf16, two i16 or four u8. The pixels of a tile are equally spaced in memory, and so are the
+// bytes of a tap: with an NHWC image and no dilation a whole kernel row is one tap, so that few input
+// channels cost little.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/kernels/conv/finish.h"
+
+namespace ulp::kernels {
+
+struct TileArgs {
+  const uint8_t* a;     ///< first pixel, before the offset of a tap
+  int64_t a_step;       ///< bytes from one output pixel's input to the next one's
+  const int64_t* taps;  ///< byte offset of each tap
+  int64_t tap_count, tap_units;
+  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][4 bytes]
+  int64_t b_panel;   ///< bytes of a panel
+  const Finish* finish;
+  int64_t channel;                   ///< the tile's first output channel
+  int64_t channels;                  ///< how many of its channels exist
+  void* y;                           ///< the first pixel and channel of the tile
+  const void* residual;              ///< likewise, or null
+  int64_t y_step;                    ///< elements from one output pixel to the next
+  const float* row_scale = nullptr;  ///< dynamic layers: of the first pixel and those behind it
+  const int32_t* row_zero = nullptr;
+};
+
+using TileFn = void (*)(const TileArgs&);
+
+/// How the input must lie in memory for a kernel.
+enum class Stage : uint8_t { f32, bf16, u8, i16 };
+
+constexpr int kMaxTilePixels = 14;
+
+struct TileKernels {
+  const char* name;
+  Stage stage;
+  int lanes;
+  int unit;                                                     ///< input elements in 4 bytes
+  int max_pixels[3];                                            ///< for 1, 2 and 4 panels; 0: no such kernel
+  TileFn tile[3][kMaxTilePixels + 1];                           ///< [log2 of the panels][pixels]
+  void (*copy)(const void* x, void* staged, int64_t elements);  ///< null: bytes as they are
+};
+
+/// A run of output pixels of one row, all channels. Weights: [tap][padded channel] as f32 or i32.
+struct DepthwiseArgs {
+  const uint8_t* a;
+  int64_t a_step;
+  const int64_t* taps;
+  int64_t tap_count;
+  const void* weights;
+  int64_t weight_step;  ///< elements from one tap to the next
+  const Finish* finish;
+  int64_t channels, pixels;
+  void* y;
+  const void* residual;
+};
+
+using DepthwiseFn = void (*)(const DepthwiseArgs&);
+
+struct DepthwiseKernels {
+  const char* name;
+  int lanes;
+  DepthwiseFn f32, bf16, u8;
+};
+
+extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
+extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
+extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
+extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512;
+
+/// u8 -> u8 with no residual or one of u8. Weights, as i8: [64 channels][tap][q][64 bytes], where only byte 4
+/// i + q is not zero and belongs to channel 4 i + q; bias and multipliers of 64 channels in the order [q][i].
+extern const DepthwiseFn kDepthwiseBytesAvx512Vnni;
+
+}  // namespace ulp::kernels

@@ -1,0 +1,21 @@
+// AVX-512 without extensions: f32, bf16 widened to f32, u8 widened to 16 bits; depthwise.
+#include "ulp/kernels/isa/vec512.h"
+// after the vector type
+#include "ulp/kernels/conv/tile_body.h"
+
+namespace ulp::kernels {
+
+using F32 = DotF32<Vec512>;
+using I16 = DotI16<Vec512>;
+// clang-format off
+#define ULP_TABLE(Dot) {{ULP_TILES_14(Dot, 1)}, {ULP_TILES_14(Dot, 2)}, {ULP_TILES_6(Dot, 4)}}
+// clang-format on
+const TileKernels kTilesF32Avx512 = {"f32_avx512", Stage::f32, 16, 1, {14, 14, 6}, ULP_TABLE(F32), nullptr};
+const TileKernels kTilesBf16Avx512 = {"bf16_avx512",  Stage::f32,      16, 1, {14, 14, 6},
+                                      ULP_TABLE(F32), copy_bf16_to_f32};
+const TileKernels kTilesU8Avx512 = {"u8_avx512",    Stage::i16,    16, 2, {14, 14, 6},
+                                    ULP_TABLE(I16), copy_u8_to_i16};
+const DepthwiseKernels kDepthwiseAvx512 = {"avx512", 16, depthwise<DepthF32<Vec512>>,
+                                           depthwise<DepthBf16<Vec512>>, depthwise<DepthU8<Vec512>>};
+
+}  // namespace ulp::kernels

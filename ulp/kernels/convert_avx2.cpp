@@ -1,2 +1,0 @@
-#define ULP_CONVERT_OPS kConvertOpsAvx2
-#include "ulp/kernels/convert_body.h"

@@ -1,2 +1,0 @@
-#define ULP_CONVERT_OPS kConvertOpsAvx512
-#include "ulp/kernels/convert_body.h"

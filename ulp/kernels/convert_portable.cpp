@@ -1,2 +1,0 @@
-#define ULP_CONVERT_OPS kConvertOpsPortable
-#include "ulp/kernels/convert_body.h"

@@ -1,0 +1,2 @@
+#define ULP_ROW_OPS kRowOpsAvx2
+#include "ulp/kernels/elementwise/row_ops_body.h"

@@ -1,0 +1,102 @@
+// The operations on rows, written so that the compiler vectorizes them. Included once by a file per
+// instruction set, which names its table with ULP_ROW_OPS; everything here has internal linkage.
+#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/row_ops.h"
+
+namespace ulp::kernels {
+namespace {
+
+// Of partial results; fixed, so that the order of summation is the same on every machine.
+constexpr int64_t kLanes = 16;
+
+inline float sum_of(const float (&lanes)[kLanes]) {
+  float sum = 0;
+  for (int64_t l = 0; l < kLanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+/// sum of f(x[i]).
+template <typename F>
+inline float sum_over(const float* x, int64_t n, F f) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] += f(x[i + l]);
+  }
+  for (int64_t l = 0; i + l < n; ++l) lanes[l] += f(x[i + l]);
+  return sum_of(lanes);
+}
+
+void curve(Activation kind, const float* x, float* y, int64_t n) {
+  apply_curve(kind, x, y, n);
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, float* y, int64_t n) {
+  const float count = static_cast<float>(n);
+  const float mean = sum_over(x, n, [](float v) { return v; }) / count;
+  const float variance = sum_over(x, n, [mean](float v) { return (v - mean) * (v - mean); }) / count;
+  const float factor = 1.0F / __builtin_sqrtf(variance + epsilon);
+  if (weight != nullptr && bias != nullptr) {
+    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * factor * weight[i] + bias[i];
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * factor;
+  if (weight != nullptr) {
+    for (int64_t i = 0; i < n; ++i) y[i] *= weight[i];
+  }
+  if (bias != nullptr) {
+    for (int64_t i = 0; i < n; ++i) y[i] += bias[i];
+  }
+}
+
+RowRange range(const float* x, int64_t n) {
+  float low[kLanes] = {}, high[kLanes] = {};
+  uint32_t largest[kLanes] = {};  // magnitudes as integers: infinities and NaN are the largest of all
+  const auto take = [&](int64_t l, float v) {
+    low[l] = v < low[l] ? v : low[l];
+    high[l] = v > high[l] ? v : high[l];
+    const uint32_t bits = float_to_bits(v) & 0x7fffffffU;
+    largest[l] = bits > largest[l] ? bits : largest[l];
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) take(l, x[i + l]);
+  }
+  for (int64_t l = 0; i + l < n; ++l) take(l, x[i + l]);
+  RowRange found;
+  for (int64_t l = 0; l < kLanes; ++l) {
+    found.min = low[l] < found.min ? low[l] : found.min;
+    found.max = high[l] > found.max ? high[l] : found.max;
+    found.finite = found.finite && largest[l] < 0x7f800000U;
+  }
+  return found;
+}
+
+// Without __restrict these loops would need more checks for overlap than the compiler makes.
+
+void lstm_cell(const float* __restrict x, const float* __restrict r, float* __restrict c, float* __restrict h,
+               int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float in = sigmoid_curve(x[i] + r[i]), forget = sigmoid_curve(x[n + i] + r[n + i]);
+    const float cell = tanh_curve(x[2 * n + i] + r[2 * n + i]);
+    const float out = sigmoid_curve(x[3 * n + i] + r[3 * n + i]);
+    const float next = forget * c[i] + in * cell;
+    c[i] = next;
+    h[i] = out * tanh_curve(next);
+  }
+}
+
+void gru_cell(const float* __restrict x, const float* __restrict r, float* __restrict h, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float reset = sigmoid_curve(x[i] + r[i]), update = sigmoid_curve(x[n + i] + r[n + i]);
+    const float fresh = tanh_curve(x[2 * n + i] + reset * r[2 * n + i]);
+    h[i] = (h[i] - fresh) * update + fresh;
+  }
+}
+
+}  // namespace
+
+extern const RowOps ULP_ROW_OPS;
+const RowOps ULP_ROW_OPS = {curve, layer_norm, range, lstm_cell, gru_cell};
+
+}  // namespace ulp::kernels

@@ -1,0 +1,282 @@
+// The small operations, written so that the compiler vectorizes them. Included once by a file per instruction
+// set, which names its table with ULP_SMALL_OPS; everything here has internal linkage.
+#include <cstdint>
+
+#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/small_ops.h"
+
+namespace ulp::kernels {
+namespace {
+
+constexpr int64_t kChunk = 256;  // channels that a pooling window sums at a time, on the stack
+
+inline float load(const float* x, int64_t i) {
+  return x[i];
+}
+inline float load(const uint16_t* x, int64_t i) {
+  return bf16_to_float(x[i]);
+}
+inline void store(float* y, int64_t i, float v) {
+  y[i] = v;
+}
+inline void store(uint16_t* y, int64_t i, float v) {
+  y[i] = float_to_bf16(v);
+}
+
+/// Bounds first, so that a NaN passes.
+inline float clamp_float(float v, float lo, float hi) {
+  v = v < lo ? lo : v;
+  return v > hi ? hi : v;
+}
+/// Value first, so that a NaN becomes lo and the conversion to int is defined.
+inline uint8_t to_u8(float v, const ElementwiseArgs& q) {
+  v = v > q.lo ? v : q.lo;
+  v = v < q.hi ? v : q.hi;
+  return static_cast<uint8_t>(static_cast<int32_t>(round_even(v)) + q.y_zero);
+}
+
+template <typename T>
+void clamp_floats(const T* x, T* y, int64_t n, const ElementwiseArgs& args) {
+  const float lo = args.lo, hi = args.hi;
+  for (int64_t i = 0; i < n; ++i) store(y, i, clamp_float(load(x, i), lo, hi));
+}
+void clamp_bytes(const uint8_t* x, uint8_t* y, int64_t n, const ElementwiseArgs& args) {
+  const uint8_t lo = static_cast<uint8_t>(args.lo), hi = static_cast<uint8_t>(args.hi);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint8_t v = x[i] < lo ? lo : x[i];
+    y[i] = v > hi ? hi : v;
+  }
+}
+void clamp(Element type, const void* x, void* y, int64_t n, const ElementwiseArgs& args) {
+  if (type == Element::f32)
+    return clamp_floats(static_cast<const float*>(x), static_cast<float*>(y), n, args);
+  if (type == Element::bf16)
+    return clamp_floats(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n, args);
+  clamp_bytes(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(y), n, args);
+}
+
+template <typename T>
+void add_floats(const T* a, const T* b, T* y, int64_t n, const ElementwiseArgs& args) {
+  const float lo = args.lo, hi = args.hi;
+  for (int64_t i = 0; i < n; ++i) store(y, i, clamp_float(load(a, i) + load(b, i), lo, hi));
+}
+void add_bytes(const uint8_t* a, const uint8_t* b, uint8_t* y, int64_t n, const ElementwiseArgs& args) {
+  const ElementwiseArgs q = args;
+  for (int64_t i = 0; i < n; ++i) {
+    const float left = (static_cast<float>(a[i]) - q.a_zero) * q.a_multiplier;
+    const float right = (static_cast<float>(b[i]) - q.b_zero) * q.b_multiplier;
+    y[i] = to_u8(left + right, q);
+  }
+}
+void add(Element type, const void* a, const void* b, void* y, int64_t n, const ElementwiseArgs& args) {
+  if (type == Element::f32) {
+    return add_floats(static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(y), n,
+                      args);
+  }
+  if (type == Element::bf16) {
+    return add_floats(static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b),
+                      static_cast<uint16_t*>(y), n, args);
+  }
+  add_bytes(static_cast<const uint8_t*>(a), static_cast<const uint8_t*>(b), static_cast<uint8_t*>(y), n,
+            args);
+}
+
+void requantize(const uint8_t* x, uint8_t* y, int64_t n, const ElementwiseArgs& args) {
+  const ElementwiseArgs q = args;
+  for (int64_t i = 0; i < n; ++i) y[i] = to_u8((static_cast<float>(x[i]) - q.a_zero) * q.a_multiplier, q);
+}
+void quantize(const float* x, uint8_t* y, int64_t n, const ElementwiseArgs& args) {
+  const ElementwiseArgs q = args;
+  for (int64_t i = 0; i < n; ++i) y[i] = to_u8(x[i] * q.a_multiplier, q);
+}
+void dequantize(const uint8_t* x, float* y, int64_t n, const ElementwiseArgs& args) {
+  const float zero = args.a_zero, scale = args.a_multiplier;
+  for (int64_t i = 0; i < n; ++i) y[i] = (static_cast<float>(x[i]) - zero) * scale;
+}
+void f32_to_bf16(const float* x, uint16_t* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = float_to_bf16(x[i]);
+}
+void bf16_to_f32(const uint16_t* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = bf16_to_float(x[i]);
+}
+void u8_to_i16(const uint8_t* x, int16_t* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i];
+}
+
+constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine
+constexpr int64_t kExpBlock = 128;  // a multiple of kLanes
+
+/// block[i] = exp(x[i] - largest) for a whole block, in a loop of its own so that it vectorizes.
+template <typename T>
+void exp_block(const T* x, int64_t n, float largest, float* block) {
+  if (n == kExpBlock) {
+    for (int64_t i = 0; i < kExpBlock; ++i) block[i] = exp_negative(load(x, i) - largest);
+  } else {
+    for (int64_t i = 0; i < n; ++i) block[i] = exp_negative(load(x, i) - largest);
+  }
+}
+
+template <typename T>
+void softmax_floats(const T* x, T* y, int64_t n) {
+  float largest = load(x, 0), lanes[kLanes];
+  int64_t at = 0;
+  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = largest;
+  for (; at + kLanes <= n; at += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) {
+      const float v = load(x, at + l);
+      lanes[l] = v > lanes[l] ? v : lanes[l];
+    }
+  }
+  for (int64_t l = 0; at + l < n; ++l) lanes[l] = load(x, at + l) > lanes[l] ? load(x, at + l) : lanes[l];
+  for (int64_t l = 0; l < kLanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
+  float sums[kLanes] = {};
+  float block[kExpBlock];
+  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
+    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
+    exp_block(x + begin, count, largest, block);
+    for (int64_t i = count; i < kExpBlock; ++i) block[i] = 0.0F;
+    for (int64_t i = 0; i < kExpBlock; i += kLanes) {
+      for (int64_t l = 0; l < kLanes; ++l) sums[l] += block[i + l];
+    }
+  }
+  float sum = 0;
+  for (int64_t l = 0; l < kLanes; ++l) sum += sums[l];
+  const float inverse = 1.0F / sum;
+  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
+    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
+    if (n > kExpBlock) exp_block(x + begin, count, largest, block);  // else the block still holds them
+    for (int64_t i = 0; i < count; ++i) store(y + begin, i, block[i] * inverse);
+  }
+}
+void softmax_row(Element type, const void* x, void* y, int64_t n) {
+  if (type == Element::f32) return softmax_floats(static_cast<const float*>(x), static_cast<float*>(y), n);
+  softmax_floats(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n);
+}
+
+/// The part of [start, start + kernel * dilation) that lies inside [0, in).
+struct Range {
+  int64_t begin, end, step;
+};
+inline Range inside(int64_t start, int64_t kernel, int64_t dilation, int64_t in) {
+  Range r{start, start + (kernel - 1) * dilation + 1, dilation};
+  if (r.begin < 0) r.begin += (-r.begin + dilation - 1) / dilation * dilation;
+  if (r.end > in) r.end = in;
+  return r;
+}
+
+/// An element as the type that a window sums in.
+template <typename T, typename V>
+inline V widen(const T* x, int64_t i) {
+  if constexpr (sizeof(T) == 1) {
+    return static_cast<V>(x[i]);
+  } else {
+    return load(x, i);
+  }
+}
+
+template <typename T>
+inline T larger(T best, T v) {
+  if constexpr (sizeof(T) == 1) {
+    return v > best ? v : best;
+  } else if constexpr (sizeof(T) == 2) {
+    const float wide = bf16_to_float(v);
+    return static_cast<int>(wide > bf16_to_float(best)) | static_cast<int>(wide != wide) ? v : best;
+  } else {
+    return static_cast<int>(v > best) | static_cast<int>(v != v) ? v : best;  // a NaN wins, first or last
+  }
+}
+
+/// The largest of a window for kCount channels, or `count` of them where kCount is 0.
+template <typename T, int64_t kCount>
+inline void max_window(const PoolRowArgs& a, const Range& rows, const Range& columns, const T* x, T* out,
+                       int64_t count) {
+  const int64_t n = kCount == 0 ? count : kCount;
+  T best[kCount == 0 ? kLanes : kCount];
+  const T* first = x + (rows.begin * a.in_w + columns.begin) * a.channels;
+  for (int64_t c = 0; c < n; ++c) best[c] = first[c];
+  for (int64_t h = rows.begin; h < rows.end; h += rows.step) {
+    for (int64_t w = columns.begin; w < columns.end; w += columns.step) {
+      const T* from = x + (h * a.in_w + w) * a.channels;
+      if constexpr (sizeof(T) == 1) {
+        for (int64_t c = 0; c < n; ++c) best[c] = larger(best[c], from[c]);
+      } else {
+#pragma GCC unroll 1  // unrolled, the choice for a NaN would keep it from being vectorized
+        for (int64_t c = 0; c < n; ++c) best[c] = larger(best[c], from[c]);
+      }
+    }
+  }
+  for (int64_t c = 0; c < n; ++c) out[c] = best[c];
+}
+
+template <typename T>
+void max_pool_typed(const PoolRowArgs& a) {
+  const T* x = static_cast<const T*>(a.x);
+  const Range rows = inside(a.top, a.kernel_h, a.dilation_h, a.in_h);
+  for (int64_t ow = 0; ow < a.out_w; ++ow) {
+    const Range columns = inside(a.left + ow * a.stride_w, a.kernel_w, a.dilation_w, a.in_w);
+    T* out = static_cast<T*>(a.y) + ow * a.channels;
+    int64_t c = 0;
+    for (; c + 4 * kLanes <= a.channels; c += 4 * kLanes)
+      max_window<T, 4 * kLanes>(a, rows, columns, x + c, out + c, 0);
+    for (; c + kLanes <= a.channels; c += kLanes) max_window<T, kLanes>(a, rows, columns, x + c, out + c, 0);
+    if (c < a.channels) max_window<T, 0>(a, rows, columns, x + c, out + c, a.channels - c);
+  }
+}
+void max_pool_row(Element type, const PoolRowArgs& args) {
+  if (type == Element::f32) return max_pool_typed<float>(args);
+  if (type == Element::bf16) return max_pool_typed<uint16_t>(args);
+  max_pool_typed<uint8_t>(args);
+}
+
+inline int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+template <typename T, typename Sum>
+void avg_pool_typed(const PoolRowArgs& a) {
+  const T* x = static_cast<const T*>(a.x);
+  T* y = static_cast<T*>(a.y);
+  const Range rows = inside(a.top, a.kernel_h, 1, a.in_h);
+  const int64_t window_h = smaller(a.top + a.kernel_h, a.in_h + a.pad_h) - a.top;
+  Sum sums[kChunk];
+  for (int64_t ow = 0; ow < a.out_w; ++ow) {
+    const int64_t left = a.left + ow * a.stride_w;
+    const Range columns = inside(left, a.kernel_w, 1, a.in_w);
+    const int64_t window_w = smaller(left + a.kernel_w, a.in_w + a.pad_w) - left;
+    const int64_t valid = (rows.end - rows.begin) * (columns.end - columns.begin);
+    const float count = static_cast<float>(a.count_include_pad ? window_h * window_w : valid);
+    for (int64_t c0 = 0; c0 < a.channels; c0 += kChunk) {
+      const int64_t n = smaller(kChunk, a.channels - c0);
+      for (int64_t c = 0; c < n; ++c) sums[c] = 0;
+      for (int64_t h = rows.begin; h < rows.end; ++h) {
+        for (int64_t w = columns.begin; w < columns.end; ++w) {
+          const T* from = x + (h * a.in_w + w) * a.channels + c0;
+          for (int64_t c = 0; c < n; ++c) sums[c] += widen<T, Sum>(from, c);
+        }
+      }
+      T* out = y + ow * a.channels + c0;
+      if constexpr (sizeof(T) == 1) {
+        const ElementwiseArgs q = a.u8;
+        const float m = q.a_multiplier / count;
+        const int32_t offset = static_cast<int32_t>(q.a_zero) * static_cast<int32_t>(valid);
+        for (int64_t c = 0; c < n; ++c) out[c] = to_u8(static_cast<float>(sums[c] - offset) * m, q);
+      } else {
+        for (int64_t c = 0; c < n; ++c) store(out, c, sums[c] / count);
+      }
+    }
+  }
+}
+void avg_pool_row(Element type, const PoolRowArgs& args) {
+  if (type == Element::f32) return avg_pool_typed<float, float>(args);
+  if (type == Element::bf16) return avg_pool_typed<uint16_t, float>(args);
+  avg_pool_typed<uint8_t, int32_t>(args);
+}
+
+}  // namespace
+
+extern const SmallOps ULP_SMALL_OPS;
+const SmallOps ULP_SMALL_OPS = {clamp,       add,       requantize,  quantize,     dequantize,  f32_to_bf16,
+                                bf16_to_f32, u8_to_i16, softmax_row, max_pool_row, avg_pool_row};
+
+}  // namespace ulp::kernels

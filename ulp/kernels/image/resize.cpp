@@ -1,0 +1,110 @@
+#include "ulp/kernels/image/resize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ulp/base/error.h"
+#include "ulp/kernels/conv/finish.h"
+
+namespace ulp::kernels {
+namespace {
+
+float load(float x) {
+  return x;
+}
+float load(uint16_t x) {
+  return bf16_to_float(x);
+}
+float load(uint8_t x) {
+  return static_cast<float>(x);
+}
+void store(float value, float& y) {
+  y = value;
+}
+void store(float value, uint16_t& y) {
+  y = float_to_bf16(value);
+}
+// A mean of codes lies between them: no clamp. Half to even by an addition, which vectorizes.
+void store(float value, uint8_t& y) {
+  constexpr float kMagic = 0x1.8p23F;
+  y = static_cast<uint8_t>(static_cast<int32_t>((value + kMagic) - kMagic));
+}
+
+template <typename T>
+void bilinear(const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch, int64_t channels, const T* x,
+              T* y, const Parallel& parallel) {
+  const int64_t line = columns.in * channels;
+  parallel.run(batch * rows.out(), [&](int64_t task, int) {
+    const auto i = static_cast<size_t>(task % rows.out());
+    const T* image = x + task / rows.out() * rows.in * line;
+    const T *top = image + rows.low[i] * line, *bottom = image + rows.high[i] * line;
+    T* to = y + task * columns.out() * channels;
+    const float v = rows.weight[i], u = 1.0F - v;
+    for (size_t j = 0; j < columns.low.size(); ++j, to += channels) {
+      const int64_t left = columns.low[j] * channels, right = columns.high[j] * channels;
+      const float b = columns.weight[j], a = 1.0F - b;
+      for (int64_t c = 0; c < channels; ++c) {
+        const float above = a * load(top[left + c]) + b * load(top[right + c]);
+        const float below = a * load(bottom[left + c]) + b * load(bottom[right + c]);
+        store(u * above + v * below, to[c]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+ResizeAxis nearest_axis(int64_t in, int64_t out) {
+  ResizeAxis axis{.in = in, .low = {}, .high = {}, .weight = {}};
+  const float scale = static_cast<float>(in) / static_cast<float>(out);
+  for (int64_t i = 0; i < out; ++i) {
+    const auto source = static_cast<int64_t>(std::floor(static_cast<float>(i) * scale));
+    axis.low.push_back(std::min(source, in - 1));
+  }
+  axis.high = axis.low;
+  axis.weight.assign(axis.low.size(), 0.0F);
+  return axis;
+}
+
+ResizeAxis bilinear_axis(int64_t in, int64_t out, bool align_corners) {
+  ResizeAxis axis{.in = in, .low = {}, .high = {}, .weight = {}};
+  float scale = static_cast<float>(in) / static_cast<float>(out);
+  if (align_corners) scale = out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) : 0.0F;
+  for (int64_t i = 0; i < out; ++i) {
+    const auto at = static_cast<float>(i);
+    const float source = align_corners ? at * scale : std::max(scale * (at + 0.5F) - 0.5F, 0.0F);
+    const int64_t low = std::min(static_cast<int64_t>(source), in - 1);
+    axis.low.push_back(low);
+    axis.high.push_back(std::min(low + 1, in - 1));
+    axis.weight.push_back(std::min(source - static_cast<float>(low), 1.0F));
+  }
+  return axis;
+}
+
+void resize_nearest(int64_t element_size, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
+                    int64_t channels, const void* x, void* y, const Parallel& parallel) {
+  const int64_t pixel = channels * element_size, line = columns.in * pixel;
+  parallel.run(batch * rows.out(), [&](int64_t task, int) {
+    const auto i = static_cast<size_t>(task % rows.out());
+    const uint8_t* from = static_cast<const uint8_t*>(x) + (task / rows.out() * rows.in + rows.low[i]) * line;
+    uint8_t* to = static_cast<uint8_t*>(y) + task * columns.out() * pixel;
+    for (const int64_t column : columns.low) {
+      std::memcpy(to, from + column * pixel, static_cast<size_t>(pixel));
+      to += pixel;
+    }
+  });
+}
+
+void resize_bilinear(Element type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
+                     int64_t channels, const void* x, void* y, const Parallel& parallel) {
+  const auto run = [&]<typename T>(T) {
+    bilinear(rows, columns, batch, channels, static_cast<const T*>(x), static_cast<T*>(y), parallel);
+  };
+  if (type == Element::f32) return run(float{});
+  if (type == Element::bf16) return run(uint16_t{});
+  if (type == Element::u8) return run(uint8_t{});
+  fail("kernels.resize_bilinear", "expected f32, bf16 or u8 elements");
+}
+
+}  // namespace ulp::kernels

@@ -1,0 +1,95 @@
+// 8 lanes of AVX2 for the tile kernels; only for files compiled with it. Everything has internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include "ulp/kernels/conv/tile_kernel.h"
+
+namespace ulp::kernels {
+namespace {
+
+struct Vec256 {
+  using F = __m256;
+  using I = __m256i;
+  static constexpr int kLanes = 8;
+  static constexpr bool kStoresBytes = false;
+
+  static F loadf(const float* p) { return _mm256_loadu_ps(p); }
+  static I loadi(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static void storef(float* p, F v) { _mm256_store_ps(p, v); }
+  static void storei(int32_t* p, I v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
+  static F set1(float v) { return _mm256_set1_ps(v); }
+  static I seti(int32_t v) { return _mm256_set1_epi32(v); }
+  static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static I addi(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I subi(I a, I b) { return _mm256_sub_epi32(a, b); }
+  static I muli(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static I madd16(I a, I b) { return _mm256_madd_epi16(a, b); }
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }
+  static I broadcast(const uint8_t* p) {
+    int32_t unit;
+    __builtin_memcpy(&unit, p, 4);
+    return _mm256_set1_epi32(unit);
+  }
+
+  static F widen_bf16(__m128i v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+  }
+  static F load_bf16(const void* p) { return widen_bf16(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+  static I load_u8(const void* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+
+  /// The first n elements as floats; nothing behind them is read.
+  static F load_as_float(Element type, const void* data, int64_t i, int64_t n) {
+    if (n < kLanes) {
+      alignas(32) float part[kLanes] = {};
+      for (int64_t k = 0; k < n; ++k) part[k] = kernels::load_as_float(type, data, i + k);
+      return _mm256_load_ps(part);
+    }
+    if (type == Element::f32) return loadf(static_cast<const float*>(data) + i);
+    if (type == Element::bf16) return load_bf16(static_cast<const uint16_t*>(data) + i);
+    return to_float(load_u8(static_cast<const uint8_t*>(data) + i));
+  }
+  static void store_f32(void* data, int64_t i, int64_t n, F v) {
+    float* to = static_cast<float*>(data) + i;
+    if (n >= kLanes) return _mm256_storeu_ps(to, v);
+    alignas(32) float part[kLanes];
+    _mm256_store_ps(part, v);
+    for (int64_t k = 0; k < n; ++k) to[k] = part[k];
+  }
+  static void store_bf16(void* data, int64_t i, int64_t n, F v) {
+    const I bits = _mm256_castps_si256(v);
+    const I odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), seti(1));
+    const I rounded = addi(addi(bits, seti(0x7fff)), odd);
+    const I quiet = _mm256_or_si256(bits, seti(0x400000));
+    const I nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const I chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1));
+    uint16_t* to = static_cast<uint16_t*>(data) + i;
+    if (n >= kLanes) return _mm_storeu_si128(reinterpret_cast<__m128i*>(to), packed);
+    alignas(16) uint16_t part[kLanes];
+    _mm_store_si128(reinterpret_cast<__m128i*>(part), packed);
+    for (int64_t k = 0; k < n; ++k) to[k] = part[k];
+  }
+  /// v is inside [-zero, 255 - zero]; rounds half to even.
+  static void store_u8(void* data, int64_t i, int64_t n, F v, I zero) {
+    const I q = addi(_mm256_cvtps_epi32(v), zero);
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    const __m128i bytes = _mm_packus_epi16(words, words);
+    uint8_t* to = static_cast<uint8_t*>(data) + i;
+    if (n >= kLanes) return _mm_storel_epi64(reinterpret_cast<__m128i*>(to), bytes);
+    alignas(16) uint8_t part[16];
+    _mm_store_si128(reinterpret_cast<__m128i*>(part), bytes);
+    for (int64_t k = 0; k < n; ++k) to[k] = part[k];
+  }
+};
+
+}  // namespace
+}  // namespace ulp::kernels

@@ -1,0 +1,106 @@
+// Rows times a panel of coded weights, on vectors of the compiler. Included once by a file per instruction
+// set, which names its table with ULP_WEIGHT_TILES and gives the rows that fit its registers; everything here
+// has internal linkage.
+#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/linear/weight_tile.h"
+
+namespace ulp::kernels {
+namespace {
+
+typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int8_t SignedBytes __attribute__((vector_size(16)));
+
+/// (code - zero) * scale of 16 channels.
+struct Decoder {
+  Floats zero, scale;
+  inline __attribute__((always_inline)) Floats of(Ints codes) const {
+    return (__builtin_convertvector(codes, Floats) - zero) * scale;
+  }
+};
+
+/// kRows sums over a group of s8 codes, from `first` on.
+struct Codes8 {
+  template <int kRows>
+  static inline __attribute__((always_inline)) void add(Floats (&sums)[kRows], const WeightTileArgs& t,
+                                                        const float* x, const Decoder& decoder, int64_t first,
+                                                        int64_t last) {
+    for (int64_t k = first; k < last; ++k) {
+      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k * kWeightLanes);
+      const Floats w = decoder.of(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints));
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * w;
+    }
+  }
+};
+
+/// Two codes a byte; groups begin at even k.
+struct Codes4 {
+  template <int kRows>
+  static inline __attribute__((always_inline)) void add(Floats (&sums)[kRows], const WeightTileArgs& t,
+                                                        const float* x, const Decoder& decoder, int64_t first,
+                                                        int64_t last) {
+    int64_t k = first;
+    for (; k + 2 <= last; k += 2) {
+      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k / 2 * kWeightLanes);
+      const Ints both = __builtin_convertvector(bytes, Ints);
+      const Floats even = decoder.of(both & 15), odd = decoder.of(both >> 4);
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        sums[m] += x[m * t.x_stride + k] * even;
+        sums[m] += x[m * t.x_stride + k + 1] * odd;
+      }
+    }
+    if (k < last) {
+      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k / 2 * kWeightLanes);
+      const Floats even = decoder.of(__builtin_convertvector(bytes, Ints) & 15);
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * even;
+    }
+  }
+};
+
+/// One copy serves the tiles of all sizes.
+__attribute__((noinline, noclone)) void curve_row(const WeightTileArgs& t, float* y) {
+  apply_curve(t.curve, y, y, t.channels);
+}
+
+template <typename Codes, int kRows>
+void tile(const WeightTileArgs& t, int64_t row) {
+  Floats sums[kRows] = {};
+  const float* x = t.x + row * t.x_stride;
+  for (int64_t first = 0, g = 0; first < t.in; first += t.group, ++g) {
+    const int64_t last = first + t.group < t.in ? first + t.group : t.in;
+    const Decoder decoder{*reinterpret_cast<const Floats*>(t.zero + g * kWeightLanes),
+                          *reinterpret_cast<const Floats*>(t.scale + g * kWeightLanes)};
+    Codes::template add<kRows>(sums, t, x, decoder, first, last);
+  }
+  for (int m = 0; m < kRows; ++m) {
+    float values[kWeightLanes];
+    *reinterpret_cast<Floats*>(values) = sums[m] + *reinterpret_cast<const Floats*>(t.bias);
+    const float* residual = t.residual == nullptr ? nullptr : t.residual + (row + m) * t.y_stride;
+    float* y = t.y + (row + m) * t.y_stride;
+    for (int64_t c = 0; c < t.channels; ++c) {
+      float v = residual == nullptr ? values[c] : values[c] + residual[c];
+      v = v < t.lo ? t.lo : v;
+      y[c] = v > t.hi ? t.hi : v;
+    }
+    if (is_curve(t.curve)) curve_row(t, y);
+  }
+}
+
+template <typename Codes>
+void rows(const WeightTileArgs& t) {
+  int64_t row = 0;
+  for (; row + ULP_WEIGHT_ROWS <= t.rows; row += ULP_WEIGHT_ROWS) tile<Codes, ULP_WEIGHT_ROWS>(t, row);
+  for (; row + 2 <= t.rows; row += 2) tile<Codes, 2>(t, row);
+  if (row < t.rows) tile<Codes, 1>(t, row);
+}
+
+}  // namespace
+
+extern const WeightTiles ULP_WEIGHT_TILES;
+const WeightTiles ULP_WEIGHT_TILES = {rows<Codes8>, rows<Codes4>};
+
+}  // namespace ulp::kernels

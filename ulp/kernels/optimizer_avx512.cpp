@@ -1,4 +1,0 @@
-#include "ulp/kernels/random_avx512.h"
-#define ULP_OPTIMIZER_OPS kOptimizerOpsAvx512
-#define ULP_RANDOM_BITS_OF_GROUP random_bits_of_group_avx512
-#include "ulp/kernels/optimizer_body.h"

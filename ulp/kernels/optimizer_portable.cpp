@@ -1,2 +1,0 @@
-#define ULP_OPTIMIZER_OPS kOptimizerOpsPortable
-#include "ulp/kernels/optimizer_body.h"

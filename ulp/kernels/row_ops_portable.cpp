@@ -1,2 +1,0 @@
-#define ULP_ROW_OPS kRowOpsPortable
-#include "ulp/kernels/row_ops_body.h"

@@ -1,0 +1,32 @@
+// Scaled dot-product attention of several heads over rows of floats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa/isa.h"
+
+namespace ulp::kernels {
+
+/// What stays the same from run to run. A row of q, k, v and y holds `heads` runs of `depth` numbers.
+struct AttentionShape {
+  int64_t heads = 1, depth = 1;
+  int64_t queries = 1, keys = 1;  ///< rows of one item
+  float scale = 1;                ///< of the products of queries and keys, usually 1 / sqrt(depth)
+  bool causal = false;            ///< query i sees the keys 0 to i only
+};
+
+/// Bytes of scratch for so many workers.
+ULP_API size_t attention_workspace_bytes(const AttentionShape& shape, int workers);
+
+/// y = softmax(scale q k^T + mask) v for each head of each of `batch` items (Vaswani et al. 2017). q and y:
+/// [batch][queries][heads * depth], k and v: [batch][keys][heads * depth]; mask: [batch][keys], added to the
+/// scores of every query (0, or -infinity for a key that is not seen), or null. A query that sees no key
+/// gives zeros. y is apart from the inputs; `workspace` is 64-byte aligned.
+ULP_API void attention(const AttentionShape& shape, int64_t batch, const float* q, const float* k,
+                       const float* v, const float* mask, float* y, void* workspace, Isa isa,
+                       const Parallel& parallel);
+
+}  // namespace ulp::kernels

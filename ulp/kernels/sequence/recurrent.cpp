@@ -1,0 +1,140 @@
+#include "ulp/kernels/sequence/recurrent.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ulp/base/error.h"
+#include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/linear/dynamic_linear.h"
+
+namespace ulp::kernels {
+namespace {
+
+constexpr int64_t kUnitsPerTask = 4096;  // of a cell: a few microseconds
+
+/// A product with packed weights, f32 or int8.
+class Product {
+ public:
+  Product(const RecurrentConfig& config, int64_t columns, const GateWeights& weights, Isa isa) {
+    const int64_t rows = gate_count(config.cell) * config.hidden;
+    if (weights.codes != nullptr) {
+      dynamic_ =
+          make_dynamic_linear({.in = columns, .out = rows, .per_tensor = config.per_tensor},
+                              {.codes = weights.codes, .scale = weights.scale, .bias = weights.bias}, isa);
+      return;
+    }
+    ConvConfig linear;
+    linear.shape.in_channels = columns;
+    linear.shape.out_channels = rows;
+    ConvWeights packed;
+    packed.f32 = weights.f32;
+    packed.bias = weights.bias;
+    f32_ = make_conv(linear, packed, isa);
+  }
+  size_t workspace_bytes(int64_t rows, int workers) const {
+    return dynamic_ ? dynamic_->workspace_bytes(rows, workers) : f32_->workspace_bytes(rows, workers);
+  }
+  void run(int64_t rows, const float* x, float* y, void* workspace, const Parallel& parallel) const {
+    if (dynamic_) {
+      dynamic_->run(rows, x, nullptr, y, workspace, parallel);
+    } else {
+      f32_->run(rows, x, nullptr, y, workspace, parallel);
+    }
+  }
+  std::string name(Isa isa) const {
+    return dynamic_ ? dynamic_->name() : std::string("f32_") + to_string(isa);
+  }
+
+ private:
+  std::unique_ptr<DynamicLinear> dynamic_;
+  std::unique_ptr<Conv> f32_;
+};
+
+/// Hands out parts of a workspace, each on a cache line of its own.
+class Parts {
+ public:
+  explicit Parts(void* workspace) : at_(static_cast<std::byte*>(workspace)) {}
+  float* floats(int64_t count) {
+    std::byte* part = at_;
+    at_ += round_up(count * 4, 64);
+    return reinterpret_cast<float*>(part);
+  }
+  void* rest() const { return at_; }
+
+ private:
+  std::byte* at_;
+};
+
+class PackedRecurrent final : public Recurrent {
+ public:
+  PackedRecurrent(const RecurrentConfig& config, const GateWeights& input, const GateWeights& hidden, Isa isa)
+      : config_(config),
+        gates_(gate_count(config.cell) * config.hidden),
+        input_(config, config.input, input, isa),
+        hidden_(config, config.hidden, hidden, isa),
+        isa_(isa) {}
+
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    const int64_t own = round_up(batch * config_.steps * gates_ * 4, 64) + round_up(batch * gates_ * 4, 64) +
+                        2 * round_up(batch * config_.hidden * 4, 64);
+    return static_cast<size_t>(own) + std::max(input_.workspace_bytes(batch * config_.steps, workers),
+                                               hidden_.workspace_bytes(batch, workers));
+  }
+
+  void run(int64_t batch, const float* x, float* y, void* workspace,
+           const Parallel& parallel) const override {
+    const int64_t steps = config_.steps, width = config_.hidden;
+    Parts parts(workspace);
+    float* input_gates = parts.floats(batch * steps * gates_);
+    float* hidden_gates = parts.floats(batch * gates_);
+    float* h = parts.floats(batch * width);
+    float* c = parts.floats(batch * width);
+    std::fill_n(h, batch * width, 0.0F);
+    std::fill_n(c, batch * width, 0.0F);
+    input_.run(batch * steps, x, input_gates, parts.rest(), parallel);
+    const int64_t per_task = std::max<int64_t>(1, kUnitsPerTask / width);
+    for (int64_t i = 0; i < steps; ++i) {
+      const int64_t t = config_.reverse ? steps - 1 - i : i;
+      hidden_.run(batch, h, hidden_gates, parts.rest(), parallel);
+      parallel.run(ceil_div(batch, per_task), [&](int64_t task, int) {
+        const int64_t row = task * per_task;
+        run_cell(config_.cell, std::min(batch - row, per_task), width,
+                 {.input_gates = input_gates + (row * steps + t) * gates_,
+                  .hidden_gates = hidden_gates + row * gates_,
+                  .h = h + row * width,
+                  .c = c + row * width,
+                  .y = y + (row * steps + t) * width,
+                  .input_stride = steps * gates_,
+                  .y_stride = steps * width},
+                 isa_);
+      });
+    }
+  }
+
+  std::string name() const override {
+    return (config_.cell == Cell::lstm ? "lstm_" : "gru_") + hidden_.name(isa_);
+  }
+
+ private:
+  RecurrentConfig config_;
+  int64_t gates_;
+  Product input_, hidden_;
+  Isa isa_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recurrent> make_recurrent(const RecurrentConfig& config, const GateWeights& input,
+                                          const GateWeights& hidden, Isa isa) {
+  constexpr const char* kWhere = "kernels.make_recurrent";
+  if (config.input < 1 || config.hidden < 1 || config.steps < 1) {
+    fail(kWhere, "expected at least 1 input feature, hidden feature and step, got ", config.input, ", ",
+         config.hidden, " and ", config.steps);
+  }
+  const bool f32 = input.f32 != nullptr && hidden.f32 != nullptr;
+  const bool codes = input.codes != nullptr && hidden.codes != nullptr;
+  if (f32 == codes) fail(kWhere, "expected both weights as f32 or both as int8 codes");
+  return std::make_unique<PackedRecurrent>(config, input, hidden, isa);
+}
+
+}  // namespace ulp::kernels

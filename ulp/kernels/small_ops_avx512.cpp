@@ -1,2 +1,0 @@
-#define ULP_SMALL_OPS kSmallOpsAvx512
-#include "ulp/kernels/small_ops_body.h"

@@ -1,0 +1,45 @@
+// The two passes of an optimizer step over many tensors at once: the norm of the gradients, and the update.
+//
+// Everything is computed in fp32, in the order of LibTorch's C++ optimizers
+// (torch/csrc/api/src/optim/{sgd,adam,adamw}.cpp) and with multiply-adds fused where its loops fuse them:
+// every instruction set and every number of threads gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa/isa.h"
+#include "ulp/kernels/training/optimizer_ops.h"
+
+namespace ulp::kernels {
+
+/// One parameter with its gradient and its state: flat arrays of `size` elements in the same order.
+struct OptimizerTensor {
+  int64_t size = 0;
+  const void* gradient = nullptr;
+  FloatType gradient_type = FloatType::f32;
+  void* parameter = nullptr;
+  WeightStore store = WeightStore::f32;
+  void* master = nullptr;      ///< what WeightStore says
+  bool stream_copies = false;  ///< writes parameters that are copies of their masters past the caches: for
+                               ///< models that are larger than those
+  void* first = nullptr;       ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
+  void* second = nullptr;      ///< Adam: exp_avg_sq
+  MomentStore moments = MomentStore::f32;
+  const UpdateStep* step = nullptr;
+  formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
+};
+
+/// The sum of the squares of all gradients, in double: its root is the global norm, and it is inf or NaN
+/// exactly when a gradient is.
+ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa,
+                                   const Parallel& parallel);
+
+/// Updates parameters, masters and state from gradient * inverse_scale * clip (two roundings); the gradients
+/// are only read.
+ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
+                               Isa isa, const Parallel& parallel);
+
+}  // namespace ulp::kernels

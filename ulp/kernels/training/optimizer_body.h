@@ -1,0 +1,329 @@
+// The optimizer loops, written so that the compiler vectorizes them. Included once by a file per instruction
+// set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
+// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
+#include <cstdint>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/isa/half.h"
+#include "ulp/kernels/training/optimizer_ops.h"
+
+#ifndef ULP_RANDOM_BITS_OF_GROUP
+#define ULP_RANDOM_BITS_OF_GROUP formats::random_bits_of_group
+#endif
+
+namespace ulp::kernels {
+namespace {
+
+constexpr int64_t kBlock = 256;  // elements at a time, small enough for the first cache; a multiple of 128
+constexpr int kPartials = 16;    // of a sum; fixed, so that the order is the same on every machine
+constexpr int kWidened = 64;     // gradients made fp32 at a time; a multiple of kPartials
+
+struct GradF32 {
+  using T = float;
+  static float load(T v) { return v; }
+};
+struct GradBf16 {
+  using T = uint16_t;
+  static float load(T v) { return bf16_to_float(v); }
+};
+struct GradF16 {
+  using T = uint16_t;
+  static float load(T v) { return half_to_float(v); }
+};
+
+/// Squares of floats are exact in double: fused or not, the bits are the same.
+inline double add_square(double sum, float v) {
+  const double wide = static_cast<double>(v);
+#ifdef __FMA__
+  return __builtin_fma(wide, wide, sum);
+#else
+  return sum + wide * wide;
+#endif
+}
+
+/// The order of the additions alone decides the bits.
+template <typename Grad>
+double square_sum(const void* gradient, int64_t n) {
+  const auto* __restrict g = static_cast<const typename Grad::T*>(gradient);
+  double sums[kPartials] = {};
+  int64_t i = 0;
+  for (; i + kWidened <= n; i += kWidened) {
+    float wide[kWidened];  // on its own: GCC does not vectorize 16 bits to double in one loop well
+    const float* from = wide;
+    if constexpr (sizeof(*g) == sizeof(*from)) {
+      from = g + i;
+    } else {
+      for (int l = 0; l < kWidened; ++l) wide[l] = Grad::load(g[i + l]);
+    }
+    for (int j = 0; j < kWidened; j += kPartials) {
+      for (int l = 0; l < kPartials; ++l) sums[l] = add_square(sums[l], from[j + l]);
+    }
+  }
+  for (; i + kPartials <= n; i += kPartials) {
+    for (int l = 0; l < kPartials; ++l) sums[l] = add_square(sums[l], Grad::load(g[i + l]));
+  }
+  for (int l = 0; i + l < n; ++l) sums[l] = add_square(sums[l], Grad::load(g[i + l]));
+  for (int width = kPartials / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) sums[l] += sums[l + width];
+  }
+  return sums[0];
+}
+
+/// The bf16 above or below, from 16 random bits.
+inline uint16_t float_to_bf16_stochastic(float v, uint32_t random) {
+  const uint32_t own = float_to_bits(v);
+  const uint32_t quiet = own | 0x400000U;
+  // Infinities have no bits below the sixteenth, so that nothing is carried into them.
+  const uint32_t rounded = own + random;
+  return static_cast<uint16_t>((v != v ? quiet : rounded) >> 16);
+}
+
+/// How a bf16 parameter and the 16 bits kept beside it make a weight, and how a weight is taken apart again.
+struct Bf16Split {
+  using Rest = int16_t;
+  static float join(uint16_t p, Rest low) {
+    return bits_to_float((uint32_t{p} << 16) + static_cast<uint32_t>(int32_t{low}));
+  }
+  static uint32_t bits(float w) {
+    const uint32_t own = float_to_bits(w);
+    // One NaN for all: others could carry into the sign when they are rounded.
+    return (own & 0x7fffffffU) > 0x7f800000U ? 0x7fc00000U : own;
+  }
+  static uint16_t round(float w) { return static_cast<uint16_t>((bits(w) + 0x8000U) >> 16); }
+  static Rest rest(float w, uint16_t) { return static_cast<int16_t>(static_cast<uint16_t>(bits(w))); }
+};
+struct Bf16Kahan {
+  using Rest = uint16_t;
+  static float join(uint16_t p, Rest lost) { return bf16_to_float(p) + bf16_to_float(lost); }
+  static uint16_t round(float w) { return float_to_bf16(w); }
+  static Rest rest(float w, uint16_t p) { return float_to_bf16(w - bf16_to_float(p)); }
+};
+
+/// a * b + c in one rounding, at the places where LibTorch's loops have it.
+inline float fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+
+/// A step and what is the same for all its elements.
+struct RuleStep : UpdateStep {
+  explicit RuleStep(const UpdateStep& step) : UpdateStep(step), reciprocal(1 / step.sqrt_correction2) {}
+
+  /// root / sqrt_correction2 with its one rounding, in a third of a division's time: with a correctly rounded
+  /// reciprocal one correction is enough (Markstein 1990). No root is subnormal; an infinite one has no
+  /// remainder.
+  float corrected(float root) const {
+    const float quotient = root * reciprocal;
+    const float remainder = fma(-quotient, sqrt_correction2, root);
+    return fma(root <= 0x1p100F ? remainder : 0.0F, reciprocal, quotient);
+  }
+
+  float reciprocal;
+};
+
+/// The rules of UpdateKind: `next` changes the gradient, the weight and the state of one element.
+struct Sgd {
+  static constexpr bool kFirst = false, kSecond = false;
+  static float next(const RuleStep& s, float g, float p, float&, float&) {
+    g = s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g;
+    return fma(g, s.negative_lr, p);
+  }
+};
+struct SgdMomentum {
+  static constexpr bool kFirst = true, kSecond = false;
+  static float next(const RuleStep& s, float g, float p, float& m, float&) {
+    g = s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g;
+    m = s.first_step ? g : fma(g, s.one_minus_dampening, s.momentum * m);
+    return fma(s.nesterov ? fma(m, s.momentum, g) : m, s.negative_lr, p);
+  }
+};
+struct AdamW {
+  static constexpr bool kFirst = true, kSecond = true;
+  static float moments(const RuleStep& s, float g, float p, float& m, float& v) {
+    m = fma(g, s.one_minus_beta1, s.beta1 * m);
+    v = fma(s.one_minus_beta2 * g, g, s.beta2 * v);
+    return p + s.negative_step_size * m / (s.corrected(__builtin_sqrtf(v)) + s.eps);
+  }
+  static float next(const RuleStep& s, float g, float p, float& m, float& v) {
+    return moments(s, g, p * s.decay, m, v);
+  }
+};
+struct Adam : AdamW {
+  static float next(const RuleStep& s, float g, float p, float& m, float& v) {
+    return moments(s, s.weight_decay != 0 ? fma(p, s.weight_decay, g) : g, p, m, v);
+  }
+};
+
+/// The random words of the elements [begin, begin + n) of a tensor. Not inlined, as widen() and narrow():
+/// every rule would have a copy.
+__attribute__((noinline)) void random_words(formats::RandomKey key, int64_t begin, int64_t n,
+                                            uint32_t* words) {
+  for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
+    const auto group = static_cast<uint64_t>((begin + i) / formats::kRandomGroup);
+    ULP_RANDOM_BITS_OF_GROUP(key, group, words + i);
+  }
+}
+
+/// As kernels::random_half() for the elements [begin, begin + n): a block of `random` holds more.
+inline void random_halves(formats::RandomKey key, int64_t begin, int64_t n, uint32_t* __restrict random) {
+  constexpr int64_t kGroup = formats::kRandomGroup;
+  uint32_t words[kGroup];
+  for (int64_t i = 0; i < n; i += 2 * kGroup) {
+    ULP_RANDOM_BITS_OF_GROUP(key, static_cast<uint64_t>((begin + i) / (2 * kGroup)), words);
+    for (int64_t l = 0; l < kGroup; ++l) {
+      random[i + l] = words[l] & 0xffffU;
+      random[i + kGroup + l] = words[l] >> 16;
+    }
+  }
+}
+
+template <typename Grad>
+inline void widen_codes(const void* array, int64_t begin, int64_t n, float* __restrict wide) {
+  const auto* __restrict codes = static_cast<const typename Grad::T*>(array) + begin;
+  for (int64_t i = 0; i < n; ++i) wide[i] = Grad::load(codes[i]);
+}
+
+/// The elements [begin, begin + n) of an array as fp32 numbers: where they are, or in `wide` for 16-bit
+/// types.
+__attribute__((noinline)) float* widen(void* array, FloatType type, int64_t begin, int64_t n, float* wide) {
+  if (type == FloatType::bf16) {
+    widen_codes<GradBf16>(array, begin, n, wide);
+    return wide;
+  }
+  if (type == FloatType::f16) {
+    widen_codes<GradF16>(array, begin, n, wide);
+    return wide;
+  }
+  return static_cast<float*>(array) + begin;
+}
+
+/// Stores a block that widen() put into `wide`; each element takes 16 bits of its word, from bit `shift` on.
+__attribute__((noinline)) void narrow(const float* __restrict wide, const uint32_t* __restrict words,
+                                      uint32_t shift, int64_t n, uint16_t* __restrict codes) {
+  for (int64_t i = 0; i < n; ++i) codes[i] = float_to_bf16_stochastic(wide[i], words[i] >> shift & 0xffffU);
+}
+
+/// What a WeightStore does with the elements [begin, begin + n), a block: `load` gives their weights as fp32
+/// numbers, where they are or in `wide`, and `store` puts the updated ones away, `random` being room for a
+/// block.
+struct WeightAccess {
+  float* (*load)(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide);
+  void (*store)(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                uint32_t* __restrict random);
+};
+
+float* load_parameters(const UpdateRun& run, int64_t begin, int64_t, float* __restrict) {
+  return static_cast<float*>(run.parameter) + begin;
+}
+void leave_in_place(const UpdateRun&, int64_t, int64_t, const float* __restrict, uint32_t* __restrict) {}
+
+float* load_masters(const UpdateRun& run, int64_t begin, int64_t, float* __restrict) {
+  return static_cast<float*>(run.master) + begin;
+}
+/// Writes a block past the caches: lines that are overwritten whole need not be read first. `to` is at the
+/// begin of a line.
+inline void stream_block(const uint16_t* block, uint16_t* to) {
+#ifdef __SSE2__
+  for (int64_t i = 0; i < kBlock; i += 8) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(block + i)));
+  }
+#else
+  __builtin_memcpy(to, block, sizeof(uint16_t) * kBlock);
+#endif
+}
+template <uint16_t (*round)(float)>
+inline void round_to(const float* __restrict weights, int64_t n, uint16_t* __restrict to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = round(weights[i]);
+}
+template <uint16_t (*round)(float)>
+void store_copies(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                  uint32_t* __restrict) {
+  auto* parameters = static_cast<uint16_t*>(run.parameter) + begin;
+  const bool streams = run.stream_copies && n == kBlock && reinterpret_cast<uintptr_t>(parameters) % 64 == 0;
+  alignas(64) uint16_t block[kBlock];
+  round_to<round>(weights, n, streams ? block : parameters);
+  if (streams) stream_block(block, parameters);
+}
+
+template <typename Parts>
+float* join_parts(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide) {
+  const auto* __restrict p = static_cast<const uint16_t*>(run.parameter) + begin;
+  const auto* __restrict rest = static_cast<const typename Parts::Rest*>(run.master) + begin;
+  for (int64_t i = 0; i < n; ++i) wide[i] = Parts::join(p[i], rest[i]);
+  return wide;
+}
+template <typename Parts>
+void store_parts(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                 uint32_t* __restrict) {
+  auto* __restrict p = static_cast<uint16_t*>(run.parameter) + begin;
+  auto* __restrict rest = static_cast<typename Parts::Rest*>(run.master) + begin;
+  for (int64_t i = 0; i < n; ++i) {
+    p[i] = Parts::round(weights[i]);
+    rest[i] = Parts::rest(weights[i], p[i]);
+  }
+}
+
+float* load_codes(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide) {
+  return widen(run.parameter, FloatType::bf16, begin, n, wide);
+}
+void store_stochastically(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
+                          uint32_t* __restrict random) {
+  random_halves(run.random, run.begin + begin, n, random);
+  narrow(weights, random, 0, n, static_cast<uint16_t*>(run.parameter) + begin);
+}
+
+/// Indexed by WeightStore.
+constexpr WeightAccess kWeightAccess[kWeightStores] = {
+    {load_parameters, leave_in_place},           {load_masters, store_copies<float_to_bf16>},
+    {load_masters, store_copies<float_to_half>}, {join_parts<Bf16Split>, store_parts<Bf16Split>},
+    {load_codes, store_stochastically},          {join_parts<Bf16Kahan>, store_parts<Bf16Kahan>},
+};
+
+template <typename Rule>
+void update(const UpdateRun& run) {
+  const RuleStep s(*run.step);
+  const float inverse_scale = run.inverse_scale, clip = run.clip;
+  const WeightAccess& weights = kWeightAccess[static_cast<size_t>(run.store)];
+  const FloatType moments = run.moments == MomentStore::f32 ? FloatType::f32 : FloatType::bf16;
+  alignas(64) uint32_t random[kBlock];
+  alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
+  for (int64_t begin = 0; begin < run.size; begin += kBlock) {
+    const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
+    const float* __restrict g =
+        widen(const_cast<void*>(run.gradient), run.gradient_type, begin, n, wide_gradient);
+    float* __restrict w = weights.load(run, begin, n, wide_weight);
+    float* __restrict first = nullptr;
+    float* __restrict second = nullptr;
+    if constexpr (Rule::kFirst) first = widen(run.first, moments, begin, n, wide_first);
+    if constexpr (Rule::kSecond) second = widen(run.second, moments, begin, n, wide_second);
+    for (int64_t i = 0; i < n; ++i) {
+      float m = 0, v = 0;
+      if constexpr (Rule::kFirst) m = first[i];
+      if constexpr (Rule::kSecond) v = second[i];
+      w[i] = Rule::next(s, g[i] * inverse_scale * clip, w[i], m, v);
+      if constexpr (Rule::kFirst) first[i] = m;
+      if constexpr (Rule::kSecond) second[i] = v;
+    }
+    weights.store(run, begin, n, w, random);
+    if (Rule::kFirst && run.moments == MomentStore::bf16) {
+      random_words({run.random.seed ^ kMomentSeed, run.random.stream}, run.begin + begin, n, random);
+      narrow(first, random, 16, n, static_cast<uint16_t*>(run.first) + begin);
+      if constexpr (Rule::kSecond) narrow(second, random, 0, n, static_cast<uint16_t*>(run.second) + begin);
+    }
+  }
+#ifdef __SSE2__
+  _mm_sfence();  // stream_block()'s writes come before whatever says that this is done
+#endif
+}
+
+}  // namespace
+
+extern const OptimizerOps ULP_OPTIMIZER_OPS;
+const OptimizerOps ULP_OPTIMIZER_OPS = {{square_sum<GradF32>, square_sum<GradBf16>, square_sum<GradF16>},
+                                        {update<Sgd>, update<SgdMomentum>, update<Adam>, update<AdamW>}};
+
+}  // namespace ulp::kernels

@@ -1,3 +1,0 @@
-#define ULP_WEIGHT_TILES kWeightTilesPortable
-#define ULP_WEIGHT_ROWS 2
-#include "ulp/kernels/weight_tile_body.h"

@@ -1,0 +1,68 @@
+// ulp::dequantize_weight by LibTorch's operators.
+#include <torch/library.h>
+#include <torch/utils.h>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/static/op_support.h"
+#include "ulp/quant/weights/weights.h"
+
+namespace ulp::quant {
+namespace {
+
+using at::Tensor;
+
+Tensor dequantize_weight_kernel(const Tensor& codes, const Tensor& scale,
+                                const std::optional<Tensor>& zero_point, int64_t columns) {
+  constexpr const char* kWhere = "quant.dequantize_weight";
+  const bool nibbles = codes.scalar_type() == at::kByte;
+  if ((!nibbles && codes.scalar_type() != at::kChar) || codes.dim() != (nibbles ? 3 : 2)) {
+    fail(kWhere, "expected codes s8 [rows, columns] or u8 [rows, groups, size / 2], got ",
+         codes.scalar_type(), " ", codes.sizes());
+  }
+  const Tensor parts = nibbles
+                           ? at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, -1).flatten(2)
+                           : codes.unsqueeze(1);
+  const std::vector<int64_t> expected = {parts.size(0), parts.size(1)};
+  if (scale.numel() != parts.size(0) * parts.size(1) ||
+      (zero_point && (!nibbles || zero_point->sizes() != at::IntArrayRef(expected)))) {
+    fail(kWhere, "expected one scale (and for 4 bits one zero point) for each of ", at::IntArrayRef(expected),
+         " parts, got ", scale.sizes());
+  }
+  const int64_t stored = parts.size(1) * parts.size(2);
+  if (columns < 1 || columns > stored || columns <= stored - parts.size(2)) {
+    fail(kWhere, "expected columns that need all of ", parts.size(1), " groups of ", parts.size(2), ", got ",
+         columns);
+  }
+  Tensor values = parts.to(at::kFloat);
+  if (zero_point) {
+    values = values - zero_point->to(at::kFloat).unsqueeze(2);
+  } else if (nibbles) {
+    values = values - 8;
+  }
+  return (values * scale.to(at::kFloat).view({parts.size(0), parts.size(1), 1}))
+      .flatten(1)
+      .narrow(1, 0, columns)
+      .contiguous();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(ulp, m) {
+  m.def("dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(ulp, CompositeExplicitAutograd, m) {
+  m.impl("dequantize_weight", dequantize_weight_kernel);
+}
+
+TORCH_LIBRARY_IMPL(ulp, Autograd, m) {
+  m.impl("dequantize_weight", torch::CppFunction::makeFallthrough());
+}
+
+Tensor dequantize_weight(const Tensor& codes, const Tensor& scale, const std::optional<Tensor>& zero_point,
+                         int64_t columns) {
+  static const auto op = find_operator<decltype(dequantize_weight_kernel)>("ulp::dequantize_weight");
+  return op.call(codes, scale, zero_point, columns);
+}
+
+}  // namespace ulp::quant

@@ -1,0 +1,55 @@
+// A convolution or linear layer in quantization-aware training, with the batch norm behind it. Internal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/quant/qat/batch_norm_state.h"
+#include "ulp/quant/scheme/quantizer.h"
+
+namespace ulp::quant {
+
+/// What a captured layer computes with: aten::conv2d or aten::linear.
+struct LayerCall {
+  at::Tensor weight, bias;  ///< the model's own; bias may be undefined
+  bool is_linear = false;
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
+
+  LayerCall(const graph::Graph& graph, const graph::Node& layer);
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const;
+};
+
+class QatLayer final : public libtorch::TensorModule {
+ public:
+  /// `input`: what quantizes the layer's input, in whose steps the bias is rounded.
+  QatLayer(const std::string& label, LayerCall call, std::optional<BatchNormState> norm,
+           const TensorRecipe& weight, const QatOptions& options, std::shared_ptr<const QatState> state,
+           std::shared_ptr<ActivationQuantizer> input);
+  at::Tensor forward(const at::Tensor& x) override;
+
+  /// Weight and bias as they infer, with the batch norm in them; the bias is undefined where there is none.
+  at::Tensor folded_weight() const;
+  at::Tensor folded_bias() const;
+  QParams weight_qparams() const;
+
+ private:
+  at::Tensor scaled_weight(const at::Tensor& factor) const;
+  at::Tensor safe_factor() const;
+  at::Tensor observed_weight() const;
+  at::Tensor infer(const at::Tensor& x);
+  at::Tensor train_fast(const at::Tensor& x);
+  at::Tensor train_exact(const at::Tensor& x);
+
+  std::string label_;
+  LayerCall call_;
+  std::optional<BatchNormState> norm_;
+  BatchNormFolding folding_;
+  std::shared_ptr<const QatState> state_;
+  std::shared_ptr<ActivationQuantizer> input_;
+  std::shared_ptr<WeightQuantizer> quantizer_;
+};
+
+}  // namespace ulp::quant

@@ -1,0 +1,84 @@
+#include "ulp/quant/weights/layer_rewrite.h"
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/passes/pattern.h"
+#include "ulp/quant/recipe.h"
+#include "ulp/quant/static/placement.h"
+
+namespace ulp::quant {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+
+void check_skip_patterns(const char* where, const Graph& graph, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    const auto in_pattern = [&](const auto& node) { return matches_module(pattern, node->scope); };
+    if (std::ranges::none_of(graph.nodes(), in_pattern)) {
+      fail(where, "expected skip_modules to name modules of the model, got '", pattern, "'");
+    }
+  }
+}
+
+bool is_skipped(const Node& node, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns,
+                             [&](const auto& pattern) { return matches_module(pattern, node.scope); });
+}
+
+/// A layer that reads the transpose of a stored weight (GPT-2's do) reads a stored transpose from now on, so
+/// that its codes lie in the layer's own order.
+void store_transposed(Graph& graph, Node* layer) {
+  if (is_recurrent(*layer)) return;
+  graph::Argument& weight = layer->arg("weight");
+  const Node* swap = graph::producer(weight, "aten::t");
+  if (swap == nullptr) swap = graph::producer(weight, "aten::transpose");
+  const at::Tensor stored = swap == nullptr ? at::Tensor() : graph.attribute_tensor(swap->args[0].value);
+  if (!stored.defined() || stored.dim() != 2) return;
+  const std::string name = swap->args[0].value->producer->target() + ".transposed";
+  if (graph.find_attribute(name) == nullptr) {
+    graph.set_attribute(name, {graph::Attribute::Kind::parameter, stored.detach().t().contiguous()});
+  }
+  weight = graph.attribute(name);
+}
+
+}  // namespace
+
+std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
+                                                   const LayerRewrite& how, graph::PassReport* report) {
+  if (!captured) fail(how.where, "expected a captured model, got null");
+  const std::shared_ptr<Graph> graph = captured->graph().clone();
+  graph::PassReport result;
+  result.pass = how.pass;
+  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
+  check_skip_patterns(how.where, *graph, how.skip_modules);
+  std::vector<Node*> layers;  // rewriting adds nodes
+  for (const auto& node : graph->nodes()) {
+    const auto is_op = [&](const std::string& op) { return node->is(op); };
+    if (std::ranges::any_of(how.ops, is_op)) layers.push_back(node.get());
+  }
+  for (Node* layer : layers) {
+    const std::string name = describe(*layer);  // rewriting takes the op away that it follows from
+    const bool skipped = is_skipped(*layer, how.skip_modules);
+    if (!skipped) store_transposed(*graph, layer);
+    const std::string why = skipped ? "skipped by name" : how.refusal(*graph, *layer);
+    if (!why.empty()) {
+      result.near_misses.push_back(name + " stays in float: " + why);
+      continue;
+    }
+    how.rewrite(*graph, layer);
+    result.changes.push_back(name + " " + how.done);
+  }
+  if (result.changes.empty()) {
+    fail(how.where, "expected at least one ", how.wanted, " with a stored weight, got none",
+         result.near_misses.empty() ? "" : "; " + result.near_misses.front());
+  }
+  graph->remove_dead(/*attributes=*/true);
+  auto module = std::make_shared<graph::GraphModule>(graph);
+  module->eval();
+  if (report) *report = std::move(result);
+  return module;
+}
+
+}  // namespace ulp::quant

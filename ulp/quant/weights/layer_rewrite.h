@@ -1,0 +1,33 @@
+// What modes that need no data share: a copy of the model whose layers a function rewrites one by one.
+// Internal.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/pass.h"
+
+namespace ulp::quant {
+
+struct LayerRewrite {
+  const char* where;                      ///< of errors
+  const char* pass;                       ///< name of the report
+  const char* wanted;                     ///< "linear layer"
+  const char* done;                       ///< follows the layer in the report: "reads weights of 4 bits"
+  std::vector<std::string> ops;           ///< of the layers
+  std::vector<std::string> skip_modules;  ///< left in float
+  /// Why a layer stays in float; empty: it does not.
+  std::function<std::string(const graph::Graph&, const graph::Node&)> refusal;
+  std::function<void(graph::Graph&, graph::Node*)> rewrite;
+};
+
+/// A canonical copy in eval mode with batch norms folded and layers rewritten; the captured model stays as it
+/// is. Throws ulp::Error for null, a skip pattern that matches no module, and a model with no layer to
+/// rewrite. `report` (may be null) receives what was rewritten, and what not and why.
+std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
+                                                   const LayerRewrite& how, graph::PassReport* report);
+
+}  // namespace ulp::quant

@@ -1,0 +1,146 @@
+#include "ulp/quant/weights/weights.h"
+
+#include <torch/utils.h>
+
+#include <unordered_map>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/recipe.h"
+#include "ulp/quant/scheme/round_trip.h"
+#include "ulp/quant/weights/layer_rewrite.h"
+
+namespace ulp::quant {
+namespace {
+
+using graph::Attribute;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+constexpr const char* kWhere = "quant.quantize_weights";
+
+Scheme scheme_of(const WeightOptions& options) {
+  if (options.bits == 8) return Recipe::x86_int8().weight.scheme;
+  Scheme scheme{.bits = 4, .granularity = PerGroup{options.group}};
+  if (!options.affine) {
+    scheme.is_signed = true;
+    scheme.mapping = Mapping::symmetric;
+    scheme.range = Range::restricted;
+  }
+  return scheme;
+}
+
+/// Codes of 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group is
+/// zero.
+at::Tensor pack(const at::Tensor& codes, const WeightOptions& options) {
+  const int64_t groups = (codes.size(1) + options.group - 1) / options.group;
+  const at::Tensor nibbles = options.affine ? codes : (codes.to(at::kShort) + 8).to(at::kByte);
+  const at::Tensor whole = at::constant_pad_nd(nibbles, {0, groups * options.group - codes.size(1)});
+  const at::Tensor pairs = whole.view({codes.size(0), groups, options.group / 2, 2});
+  return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
+}
+
+std::string refusal(const Graph& graph, const Node& layer) {
+  const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
+  return weight.defined() && weight.dim() == 2 ? "" : "its weight is computed";
+}
+
+/// Puts the codes of layers into the graph.
+class Coder {
+ public:
+  explicit Coder(const WeightOptions& options) : options_(options) {}
+
+  void rewrite(Graph& graph, Node* layer) { layer->arg("weight") = decoded(graph, layer); }
+
+ private:
+  static Value* buffer(Graph& graph, const std::string& name, const at::Tensor& tensor) {
+    graph.set_attribute(name, {Attribute::Kind::buffer, tensor});
+    return graph.attribute(name);
+  }
+
+  /// The node that reads the codes, one for all layers that share a weight.
+  Value* decoded(Graph& graph, Node* layer) {
+    const Value* weight = layer->arg("weight").value;
+    Value*& made = decoded_[weight];
+    if (made != nullptr) return made;
+    const at::NoGradGuard no_grad;
+    const std::string name = weight->producer->target();
+    const at::Tensor values = graph.attribute_tensor(weight).detach();
+    if (!at::isfinite(values).all().item<bool>()) {
+      fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
+    }
+    const QParams params = qparams_of(values, scheme_of(options_));
+    const at::Tensor codes = quantize(values, params);
+    const bool nibbles = options_.bits == 4;
+    graph::Argument zero = c10::IValue();
+    if (nibbles && options_.affine)
+      zero = buffer(graph, name + ".zero_point", params.zero_point.to(at::kByte));
+    Node* node = graph.call(
+        "ulp::dequantize_weight",
+        {buffer(graph, name + (nibbles ? ".int4" : ".int8"), nibbles ? pack(codes, options_) : codes),
+         buffer(graph, name + ".scale", params.scale), zero, c10::IValue(values.size(1))},
+        layer);
+    node->scope = layer->scope;
+    node->output()->meta = weight->meta;
+    return made = node->output();
+  }
+
+  const WeightOptions& options_;
+  std::unordered_map<const Value*, Value*> decoded_;
+};
+
+}  // namespace
+
+void WeightOptions::validate() const {
+  if (bits != 8 && bits != 4) fail(kWhere, "expected bits 8 or 4, got ", bits);
+  if (bits == 4 && (group < 2 || group % 2 != 0)) fail(kWhere, "expected an even group, got ", group);
+  if (bits == 8 && affine) fail(kWhere, "expected affine with 4 bits only");
+}
+
+WeightOptions weight_options(const Recipe& recipe) {
+  Recipe plain = Recipe::weight_only();
+  plain.weight.scheme = recipe.weight.scheme;
+  plain.skip_modules = recipe.skip_modules;
+  if (!(recipe == plain)) {
+    fail(kWhere, "expected a recipe of weight_only with weight.scheme and skip_modules alone, got one of ",
+         to_string(recipe.backend), recipe.backend == Backend::weight_only ? " with other fields" : "");
+  }
+  const Scheme& scheme = recipe.weight.scheme;
+  WeightOptions options{.skip_modules = recipe.skip_modules};
+  if (const auto* group = std::get_if<PerGroup>(&scheme.granularity)) {
+    options.bits = 4;
+    options.group = group->size;
+    options.affine = scheme.mapping == Mapping::affine;
+  }
+  if (!(scheme == scheme_of(options))) {
+    fail(kWhere,
+         "expected weights s8 symmetric restricted per channel 0, s4 symmetric restricted per group or u4 "
+         "affine "
+         "per group, got ",
+         scheme.to_string());
+  }
+  options.validate();
+  return options;
+}
+
+std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const WeightOptions& options,
+                                                     graph::PassReport* report) {
+  options.validate();
+  const std::string done = "reads weights of " + std::to_string(options.bits) + " bits";
+  std::vector<std::string> ops = {"aten::linear"};
+  if (options.embeddings) ops.emplace_back("aten::embedding");
+  Coder coder(options);
+  return rewrite_layers(captured,
+                        {.where = kWhere,
+                         .pass = "quantize_weights",
+                         .wanted = "linear layer or embedding",
+                         .done = done.c_str(),
+                         .ops = ops,
+                         .skip_modules = options.skip_modules,
+                         .refusal = refusal,
+                         .rewrite = [&](Graph& graph, Node* layer) { coder.rewrite(graph, layer); }},
+                        report);
+}
+
+}  // namespace ulp::quant

@@ -1,0 +1,55 @@
+// Weight-only quantization: weights stored in 8 or 4 bits, everything computed in float32. No data is needed.
+//
+//   auto small = ulp::quant::quantize_weights(captured, {.bits = 4});
+//
+// The graph holds one explicit operator before each quantized linear layer or embedding, which reads its
+// result as the weight:
+//
+//   ulp::dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns) -> Tensor
+//
+// 8 bits: codes s8 [rows, columns], one scale a row, symmetric in [-127, 127].
+// 4 bits: codes u8 [rows, groups, size / 2], two in a byte, the even column in the low half; scale f32 and
+// zero_point u8 [rows, groups], or None: 8. The last group of a row may be padded. w = (code - zero) * scale,
+// rounded to float32 once. Engines unpack the same numbers in registers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/quant/recipe.h"
+
+namespace ulp::quant {
+
+struct ULP_API WeightOptions {
+  int64_t bits = 8;        ///< 8: a scale for each output channel; 4: one for each group
+  int64_t group = 32;      ///< 4 bits: neighbours in a row that share a scale; even
+  bool affine = false;     ///< 4 bits: a zero point for each group, else symmetric in [-7, 7]
+  bool embeddings = true;  ///< embeddings, too, not linear layers alone
+  std::vector<std::string> skip_modules =
+      {};  ///< module paths left in float; '*' matches any run of characters
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+};
+
+/// What a recipe of the backend weight_only says of weights. Throws ulp::Error for another backend, a scheme
+/// that is none of those above, and fields that have no meaning here.
+ULP_API WeightOptions weight_options(const Recipe& recipe);
+
+/// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; the
+/// captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,
+/// weights that are not finite, and a model without such layers. `report` receives what was quantized, and
+/// what not and why.
+ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
+    const std::shared_ptr<graph::GraphModule>& captured, const WeightOptions& options = {},
+    graph::PassReport* report = nullptr);
+
+/// The operator by itself: f32 [rows, columns]. Throws ulp::Error for shapes or types other than above.
+ULP_API at::Tensor dequantize_weight(const at::Tensor& codes, const at::Tensor& scale,
+                                     const std::optional<at::Tensor>& zero_point, int64_t columns);
+
+}  // namespace ulp::quant

@@ -1,0 +1,208 @@
+#include "ulp/runtime/engine/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa/isa.h"
+#include "ulp/runtime/engine/program.h"
+#include "ulp/runtime/engine/thread_pool.h"
+#include "ulp/runtime/ops/block.h"
+
+namespace ulp::runtime {
+namespace {
+
+size_t physical_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size)
+                               : std::numeric_limits<size_t>::max();
+}
+
+kernels::Isa choose_isa(const std::string& name) {
+  if (name.empty()) return kernels::selected_isa();
+  const kernels::Isa isa = kernels::isa_from_string(name);
+  const std::vector<kernels::Isa> all = kernels::available_isas();
+  if (std::ranges::find(all, isa) == all.end()) {
+    fail("runtime.Engine", "expected an instruction set of this machine, got '", name, "'");
+  }
+  return isa;
+}
+
+/// Batches of at least this many items per worker are cut into slices, each computed from end to end by one
+/// worker: no waiting between steps, and the intermediates of a slice stay in the worker's cache.
+constexpr int64_t kItemsToSlice = 4;
+constexpr int64_t kSmallestSlice = 4;  // weights are read once per slice
+constexpr int64_t kLargestSlice = 256;
+
+size_t cache_budget() {
+  const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return (bytes > 0 ? static_cast<size_t>(bytes) : size_t{1} << 20) / 4 * 3;
+}
+
+/// Items whose intermediates fit a worker's cache.
+int64_t largest_slice(const Program& program) {
+  const size_t budget = cache_budget();
+  int64_t items = kSmallestSlice;
+  while (items < kLargestSlice && program.region_bytes(2 * items, 1) <= budget) items *= 2;
+  return items;
+}
+
+template <typename Buffers>
+void check_buffers(const char* what, const Buffers& buffers, const std::vector<TensorInfo>& expected) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i] != nullptr) continue;
+    fail("runtime.Engine.run", "expected a buffer for ", what, " ", i, " '", expected[i].name, "' (",
+         type_and_shape(expected[i]), "), got null");
+  }
+}
+
+}  // namespace
+
+struct Engine::State {
+  kernels::Isa isa;
+  Program program;
+  int64_t largest_slice;
+  int64_t planned_batch = 0;  ///< the memory is enough for this batch and for smaller ones
+  Block block;
+  size_t constant_bytes = 0;
+  std::unique_ptr<ThreadPool> pool;
+  const Parallel* parallel = nullptr;
+
+  State(const Plan& plan, const EngineOptions& options)
+      : isa(choose_isa(options.isa)),
+        program(plan, isa),
+        largest_slice(runtime::largest_slice(program)),
+        parallel(options.parallel) {
+    for (const auto& [name, constant] : plan.constants) constant_bytes += constant.bytes.size();
+    if (parallel != nullptr) return;
+    pool = std::make_unique<ThreadPool>(options.threads);
+    parallel = pool.get();
+  }
+
+  bool slices(int64_t batch) const {
+    return program.items_are_independent() && batch >= kItemsToSlice * parallel->workers();
+  }
+
+  /// Items that a region must hold for this batch; grows with the batch.
+  int64_t slice_capacity(int64_t batch) const {
+    const int64_t workers = parallel->workers();
+    return std::min(largest_slice, (batch + workers - 1) / workers);
+  }
+
+  /// Makes sure of the memory for run() with this batch or a smaller one.
+  void plan_batch(int64_t batch) {
+    if (batch <= planned_batch) return;
+    const size_t per_item = program.bytes_per_item();
+    if (static_cast<size_t>(batch) > physical_memory() / per_item) {
+      fail("runtime.Engine",
+           "expected a batch whose intermediates fit the memory of this machine, got batch ", batch, " with ",
+           per_item, " bytes per item");
+    }
+    const int workers = parallel->workers();
+    const int64_t whole =
+        slices(batch) ? kItemsToSlice * workers - 1 : batch;  // the largest batch run unsliced
+    size_t needed = program.region_bytes(whole, workers);
+    if (slices(batch)) {
+      needed =
+          std::max(needed, static_cast<size_t>(workers) * program.region_bytes(slice_capacity(batch), 1));
+    }
+    grow(needed, batch);
+    planned_batch = batch;
+  }
+
+  void grow(size_t needed, int64_t batch) {
+    if (needed > physical_memory()) {
+      fail("runtime.Engine", "batch ", batch, " needs ", needed, " bytes of intermediates");
+    }
+    if (needed > block.bytes()) planned_batch = 0;
+    block.grow(needed);
+  }
+
+  /// Slices of nearly equal size, a multiple of the workers in number, so that all end together.
+  void run_slices(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
+    const int64_t workers = parallel->workers(), capacity = slice_capacity(batch);
+    const int64_t rounds = (batch + capacity * workers - 1) / (capacity * workers);
+    const int64_t count = rounds * workers;
+    const size_t bytes = program.region_bytes(capacity, 1);
+    parallel->run(count, [&](int64_t slice, int worker) {
+      const int64_t first = batch * slice / count, last = batch * (slice + 1) / count;
+      const Region region{block.data() + static_cast<size_t>(worker) * bytes, capacity};
+      program.run(region, {in, out, first, last - first}, SerialParallel());
+    });
+  }
+
+  void check_call(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
+    if (batch < 1) fail("runtime.Engine.run", "expected a batch of at least 1, got ", batch);
+    const std::vector<TensorInfo>&inputs = program.inputs(), &outputs = program.outputs();
+    if (in.size() != inputs.size() || out.size() != outputs.size()) {
+      fail("runtime.Engine.run", "expected ", inputs.size(), " inputs and ", outputs.size(), " outputs, got ",
+           in.size(), " and ", out.size());
+    }
+    check_buffers("input", in, inputs);
+    check_buffers("output", out, outputs);
+    program.check_ids({in, out, 0, batch});
+  }
+};
+
+Engine::Engine(const std::filesystem::path& path, const EngineOptions& options)
+    : Engine(Plan::load(path), options) {}
+Engine::Engine(const Plan& plan, const EngineOptions& options)
+    : state_(std::make_unique<State>(plan, options)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+const std::vector<TensorInfo>& Engine::inputs() const {
+  return state_->program.inputs();
+}
+const std::vector<TensorInfo>& Engine::outputs() const {
+  return state_->program.outputs();
+}
+size_t Engine::arena_bytes() const {
+  return state_->block.bytes();
+}
+size_t Engine::constant_bytes() const {
+  return state_->constant_bytes;
+}
+int Engine::threads() const {
+  return state_->parallel->workers();
+}
+std::string Engine::isa() const {
+  return kernels::to_string(state_->isa);
+}
+
+void Engine::reserve(int64_t batch) {
+  if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
+  state_->plan_batch(batch);
+}
+
+void Engine::run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs) {
+  state_->check_call(batch, inputs, outputs);
+  state_->plan_batch(batch);
+  if (state_->slices(batch)) {
+    state_->run_slices(batch, inputs, outputs);
+  } else {
+    state_->program.run({state_->block.data(), batch}, {inputs, outputs, 0, batch}, *state_->parallel);
+  }
+}
+
+std::vector<StepProfile> Engine::profile(int64_t batch, std::span<const void* const> inputs,
+                                         std::span<void* const> outputs) {
+  using Clock = std::chrono::steady_clock;
+  state_->check_call(batch, inputs, outputs);
+  const Program& program = state_->program;
+  state_->grow(program.region_bytes(batch, state_->parallel->workers()), batch);
+  std::vector<StepProfile> profile;
+  for (size_t step = 0; step < program.steps(); ++step) {
+    profile.push_back(program.describe(step));
+    const Clock::time_point start = Clock::now();
+    program.run_step(step, {state_->block.data(), batch}, {inputs, outputs, 0, batch}, *state_->parallel);
+    profile.back().seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return profile;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,138 @@
+#include "ulp/runtime/engine/program.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ulp/base/error.h"
+#include "ulp/runtime/engine/arena.h"
+#include "ulp/runtime/ops/ids.h"
+
+namespace ulp::runtime {
+namespace {
+
+constexpr size_t kMaxInputs = 8;
+
+size_t item_bytes(const TensorInfo& tensor) {
+  size_t bytes = element_size(tensor.type);
+  for (size_t d = 1; d < tensor.shape.size(); ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
+  return bytes;
+}
+
+}  // namespace
+
+std::string type_and_shape(const TensorInfo& tensor) {
+  return std::string(to_string(tensor.type)) + " " + shape_text(tensor.shape);
+}
+
+Program::Program(const Plan& plan, kernels::Isa isa) {
+  plan.verify();
+  tensors_ = plan.tensors;
+  for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
+  for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
+  for (const TensorInfo& tensor : tensors_) independent_ = independent_ && tensor.shape.size() > 1;
+  for (const Step& step : plan.steps) independent_ = independent_ && !step.per_tensor;
+  find_tables(plan);
+  const StoragePlan storage = assign_storage(plan);
+  place_tensors(storage);
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const Step& step = plan.steps[s];
+    if (step.inputs.size() > kMaxInputs) {
+      fail("runtime.Engine", "expected at most ", kMaxInputs, " inputs in step '", step.name, "', got ",
+           step.inputs.size());
+    }
+    const StepView view(plan, step, s);
+    const bool same_memory = storage.of_tensor[static_cast<size_t>(step.inputs[0])] ==
+                             storage.of_tensor[static_cast<size_t>(step.output)];
+    steps_.push_back({op_def(step.op).prepare(view, isa), step.name, step.op, step.inputs, step.output,
+                      op_def(step.op).sharing(view) == Sharing::alias && same_memory});
+  }
+}
+
+void Program::find_tables(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    if (step.op != Op::embedding) continue;
+    // No step makes integers, so ids are inputs of the plan.
+    const auto input = std::ranges::find(plan.inputs, step.inputs[0]) - plan.inputs.begin();
+    tables_.push_back(
+        {static_cast<size_t>(input), plan.constants.at(step.constants.at("weight")).shape[0], step.name});
+  }
+}
+
+void Program::check_ids(const Items& items) const {
+  for (const Table& table : tables_) {
+    const TensorInfo& info = inputs_[table.input];
+    for (int64_t i = 0; i < element_count(info, items.count); ++i) {
+      const int64_t id = id_at(info.type, items.in[table.input], i);
+      if (id >= 0 && id < table.rows) continue;
+      fail("runtime.Engine.run", "expected ids in [0, ", table.rows, ") in input '", info.name, "' for '",
+           table.step, "', got ", id, " at element ", i);
+    }
+  }
+}
+
+void Program::place_tensors(const StoragePlan& storage) {
+  std::vector<ArenaBuffer> buffers;
+  for (const Storage& s : storage.storages) {
+    // Callers' buffers take no room; keeping their place keeps the indices equal.
+    buffers.push_back({s.owner == Storage::Owner::arena ? s.bytes : 0, s.first, s.last});
+    largest_per_item_ = std::max(largest_per_item_, s.bytes);
+  }
+  const ArenaLayout layout = plan_arena(buffers);
+  arena_per_item_ = layout.total;
+  places_.resize(tensors_.size());
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    if (storage.of_tensor[t] < 0) continue;
+    const auto id = static_cast<size_t>(storage.of_tensor[t]);
+    places_[t] = {storage.storages[id].owner, storage.storages[id].index, layout.offsets[id]};
+  }
+}
+
+size_t Program::bytes_per_item() const {
+  return std::max({arena_per_item_, largest_per_item_, size_t{1}});
+}
+
+size_t Program::region_bytes(int64_t items, int workers) const {
+  size_t workspace = 0;
+  for (const PreparedStep& step : steps_) {
+    workspace = std::max(workspace, step.runner->workspace_bytes(items, workers));
+  }
+  return static_cast<size_t>(items) * arena_per_item_ + align_up(workspace);
+}
+
+std::byte* Program::address(int32_t tensor, const Region& region, const Items& items) const {
+  const Place& place = places_[static_cast<size_t>(tensor)];
+  const auto first = static_cast<size_t>(items.first);
+  switch (place.owner) {
+    case Storage::Owner::caller_input:
+      // Never written: no op may take over a caller's input in place.
+      return const_cast<std::byte*>(static_cast<const std::byte*>(items.in[place.index])) +
+             first * item_bytes(inputs_[place.index]);
+    case Storage::Owner::caller_output:
+      return static_cast<std::byte*>(items.out[place.index]) + first * item_bytes(outputs_[place.index]);
+    default:
+      return region.base + place.offset * static_cast<size_t>(region.capacity);
+  }
+}
+
+void Program::run_step(size_t index, const Region& region, const Items& items,
+                       const Parallel& parallel) const {
+  const PreparedStep& step = steps_[index];
+  if (step.nothing_to_do) return;
+  std::array<const void*, kMaxInputs> pointers;
+  for (size_t i = 0; i < step.inputs.size(); ++i) pointers[i] = address(step.inputs[i], region, items);
+  std::byte* scratch = region.base + arena_per_item_ * static_cast<size_t>(region.capacity);
+  step.runner->run({items.count, std::span(pointers.data(), step.inputs.size()),
+                    address(step.output, region, items), scratch, parallel});
+}
+
+void Program::run(const Region& region, const Items& items, const Parallel& parallel) const {
+  for (size_t step = 0; step < steps_.size(); ++step) run_step(step, region, items, parallel);
+}
+
+StepProfile Program::describe(size_t index) const {
+  const PreparedStep& step = steps_[index];
+  return {step.name, to_string(step.op), step.nothing_to_do ? "none" : step.runner->kernel(),
+          type_and_shape(tensors_[static_cast<size_t>(step.output)]), 0};
+}
+
+}  // namespace ulp::runtime

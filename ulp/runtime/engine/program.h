@@ -1,0 +1,96 @@
+// A plan made ready for one machine: every step's kernel prepared, every tensor placed. It computes any
+// number of items in memory that the caller provides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa/isa.h"
+#include "ulp/runtime/engine/engine.h"
+#include "ulp/runtime/engine/storage.h"
+#include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::runtime {
+
+/// Memory that one run computes in: room for `capacity` items, then scratch.
+struct Region {
+  std::byte* base = nullptr;
+  int64_t capacity = 0;
+};
+
+/// The caller's buffers, from item `first` on, `count` items.
+struct Items {
+  std::span<const void* const> in;
+  std::span<void* const> out;
+  int64_t first = 0, count = 0;
+};
+
+class Program {
+ public:
+  /// Verifies the plan and packs its constants.
+  Program(const Plan& plan, kernels::Isa isa);
+
+  const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  const std::vector<TensorInfo>& outputs() const { return outputs_; }
+  size_t steps() const { return steps_.size(); }
+  /// Every tensor has a batch dimension and one more, and no step looks at the whole batch, so that items are
+  /// independent of each other.
+  bool items_are_independent() const { return independent_; }
+  /// Throws ulp::Error naming the step for an id outside its table.
+  void check_ids(const Items& items) const;
+  /// Bytes of an item's intermediates, or of its largest tensor if that is more.
+  size_t bytes_per_item() const;
+  /// Bytes of a region for so many items whose steps are spread over `workers`.
+  size_t region_bytes(int64_t items, int workers) const;
+
+  /// Computes all steps for `items` in `region`, which has room for them. Neither allocates nor throws.
+  void run(const Region& region, const Items& items, const Parallel& parallel) const;
+  void run_step(size_t step, const Region& region, const Items& items, const Parallel& parallel) const;
+  /// For profiles; the time is left at 0.
+  StepProfile describe(size_t step) const;
+
+ private:
+  /// Where a tensor is: in a caller's buffer or at an offset of the region that grows with the capacity.
+  struct Place {
+    Storage::Owner owner = Storage::Owner::arena;
+    size_t index = 0;
+    size_t offset = 0;
+  };
+  struct PreparedStep {
+    std::unique_ptr<Runner> runner;
+    std::string name;
+    Op op = Op::relu;
+    std::vector<int32_t> inputs;
+    int32_t output = -1;
+    bool nothing_to_do = false;  ///< an alias whose output is its input's memory
+  };
+
+  /// A table that an input's ids point into.
+  struct Table {
+    size_t input = 0;
+    int64_t rows = 0;
+    std::string step;
+  };
+
+  void place_tensors(const StoragePlan& storage);
+  void find_tables(const Plan& plan);
+  std::byte* address(int32_t tensor, const Region& region, const Items& items) const;
+
+  std::vector<TensorInfo> tensors_, inputs_, outputs_;
+  std::vector<PreparedStep> steps_;
+  std::vector<Place> places_;  // one per tensor
+  std::vector<Table> tables_;
+  size_t arena_per_item_ = 0;    // offsets and this scale with the capacity
+  size_t largest_per_item_ = 0;  // of any tensor
+  bool independent_ = true;
+};
+
+/// "f32 [batch, 3, 32, 32]"
+std::string type_and_shape(const TensorInfo& tensor);
+
+}  // namespace ulp::runtime

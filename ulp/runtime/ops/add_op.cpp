@@ -1,0 +1,79 @@
+// The sum of two tensors of one shape, or of every item and a constant, with the activation that may follow.
+#include <span>
+
+#include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  const TensorInfo& x = view.input();
+  if (view.input_count() == 2) {
+    if (view.constant("addend") != nullptr) view.fail("expected two inputs, or one and an 'addend'");
+    if (x.shape != view.input(1).shape) {
+      view.fail("expected two inputs of one shape, got ", shape_text(x.shape), " and ",
+                shape_text(view.input(1).shape));
+    }
+    return x.shape;
+  }
+  view.expect_plain_f32(0, 2);
+  view.expect_constant("addend", DataType::f32, std::span(x.shape).subspan(1));
+  return x.shape;
+}
+
+void check_output(const StepView& view) {
+  for (size_t i = 0; i < view.input_count(); ++i) view.expect_same_kind(i);
+  if (view.step().activation >= Activation::gelu) view.fail("expected relu or relu6 after a sum");
+}
+
+class AddRunner final : public Runner {
+ public:
+  AddRunner(const StepView& view, kernels::Isa isa)
+      : a_(view.input(0)),
+        b_(view.input_count() == 2 ? view.input(1) : view.input(0)),
+        y_(view.output()),
+        activation_(kernel_activation(view.step().activation)),
+        isa_(isa) {
+    if (const Constant* addend = view.constant("addend")) addend_ = floats_of(*addend);
+  }
+  void run(const RunArgs& args) const override {
+    if (addend_.empty()) {
+      add(args.inputs[0], args.inputs[1], args.output, element_count(y_, args.batch), args.parallel);
+      return;
+    }
+    const int64_t n = item_elements(y_);
+    for (int64_t item = 0; item < first_size(y_, args.batch); ++item) {
+      add(static_cast<const float*>(args.inputs[0]) + item * n, addend_.data(),
+          static_cast<float*>(args.output) + item * n, n, args.parallel);
+    }
+  }
+  std::string kernel() const override { return std::string("add_") + kernels::to_string(isa_); }
+
+ private:
+  void add(const void* a, const void* b, void* y, int64_t n, const Parallel& parallel) const {
+    kernels::add(element_of(y_), activation_, a, b, y, n, affine_of(a_), affine_of(b_), affine_of(y_), isa_,
+                 parallel);
+  }
+
+  TensorInfo a_, b_, y_;
+  kernels::Activation activation_;
+  kernels::Isa isa_;
+  std::vector<float> addend_;  ///< of one item; empty: two inputs
+};
+
+}  // namespace
+
+extern const OpDef kAddOp;
+const OpDef kAddOp = {.op = Op::add,
+                      .name = "add",
+                      .max_inputs = 2,
+                      .uses = {.activation = true},
+                      .roles = {"addend"},
+                      .infer = infer,
+                      .check_output = check_output,
+                      .sharing = share_in_place,
+                      .prepare = make_runner<AddRunner>};
+
+}  // namespace ulp::runtime

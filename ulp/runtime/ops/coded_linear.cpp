@@ -1,0 +1,61 @@
+#include "ulp/runtime/ops/coded_linear.h"
+
+#include "ulp/kernels/linear/weight_linear.h"
+#include "ulp/runtime/ops/coded_matrix.h"
+#include "ulp/runtime/ops/kernel_args.h"
+
+namespace ulp::runtime {
+namespace {
+
+class CodedLinearRunner final : public Runner {
+ public:
+  CodedLinearRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
+    const CodedMatrix matrix = coded_matrix(view, info_.shape.back());
+    std::vector<float> bias;
+    if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
+    linear_ = kernels::make_weight_linear({.in = matrix.columns,
+                                           .out = matrix.rows,
+                                           .group = matrix.group,
+                                           .bits = matrix.bits,
+                                           .activation = kernel_activation(view.step().activation),
+                                           .residual = view.input_count() == 2},
+                                          {.codes = matrix.codes,
+                                           .scale = matrix.scale.data(),
+                                           .zero = matrix.zero,
+                                           .bias = bias.empty() ? nullptr : bias.data()},
+                                          isa);
+  }
+  void run(const RunArgs& args) const override {
+    linear_->run(element_count(info_, args.batch) / info_.shape.back(),
+                 static_cast<const float*>(args.inputs[0]),
+                 args.inputs.size() == 2 ? static_cast<const float*>(args.inputs[1]) : nullptr,
+                 static_cast<float*>(args.output), args.parallel);
+  }
+  std::string kernel() const override { return linear_->name(); }
+
+ private:
+  TensorInfo info_;
+  std::unique_ptr<kernels::WeightLinear> linear_;
+};
+
+}  // namespace
+
+bool is_coded_linear(const StepView& view) {
+  return view.input().type == DataType::f32 && has_coded_weight(view);
+}
+
+std::vector<int64_t> infer_coded_linear(const StepView& view) {
+  view.expect_plain_f32(0, 2);
+  const CodedMatrix matrix = coded_matrix(view, view.input().shape.back());
+  const int64_t out[] = {matrix.rows};
+  if (view.constant("bias") != nullptr) view.expect_constant("bias", DataType::f32, out);
+  std::vector<int64_t> shape = view.input().shape;
+  shape.back() = matrix.rows;
+  return shape;
+}
+
+std::unique_ptr<Runner> prepare_coded_linear(const StepView& view, kernels::Isa isa) {
+  return std::make_unique<CodedLinearRunner>(view, isa);
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,50 @@
+#include "ulp/runtime/ops/coded_matrix.h"
+
+#include <cmath>
+
+#include "ulp/runtime/ops/kernel_args.h"
+
+namespace ulp::runtime {
+
+bool has_coded_weight(const StepView& view) {
+  const Constant* weight = view.constant("weight");
+  return weight != nullptr && (weight->type == DataType::i8 || weight->type == DataType::u8);
+}
+
+CodedMatrix coded_matrix(const StepView& view, int64_t columns) {
+  const Constant& weight = *view.constant("weight");
+  const bool nibbles = weight.type == DataType::u8;
+  const size_t rank = weight.shape.size();
+  if (rank != 3 && (rank != 2 || nibbles)) {
+    view.fail("expected a coded 'weight' of 3 dimensions, or of 2 in i8, got ", shape_text(weight.shape));
+  }
+  CodedMatrix matrix;
+  matrix.bits = nibbles ? 4 : 8;
+  matrix.rows = weight.shape[0];
+  matrix.groups = rank == 3 ? weight.shape[1] : 1;
+  matrix.group = weight.shape.back() * (nibbles ? 2 : 1);
+  const int64_t stored = matrix.groups * matrix.group;
+  matrix.columns = columns < 1 ? stored : columns;
+  if (matrix.columns > stored || matrix.columns <= stored - matrix.group) {
+    view.fail("expected a coded 'weight' of ", matrix.columns, " columns, got ", matrix.groups, " groups of ",
+              matrix.group);
+  }
+  std::vector<int64_t> parts = {matrix.rows};
+  if (rank == 3) parts.push_back(matrix.groups);
+  view.expect_constant("weight_scale", DataType::f32, parts);
+  matrix.scale = floats_of(*view.constant("weight_scale"));
+  for (const float scale : matrix.scale) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      view.fail("expected 'weight_scale' to be finite and > 0, got ", scale);
+    }
+  }
+  matrix.codes = reinterpret_cast<const uint8_t*>(weight.bytes.data());
+  if (const Constant* zero = view.constant("weight_zero")) {
+    if (!nibbles) view.fail("'weight_zero' is for 4-bit codes");
+    view.expect_constant("weight_zero", DataType::u8, parts);
+    matrix.zero = reinterpret_cast<const uint8_t*>(zero->bytes.data());
+  }
+  return matrix;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,239 @@
+// conv and linear: one kernel family serves both, a linear layer being a 1x1 convolution over a 1x1 image.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "ulp/kernels/conv/conv.h"
+#include "ulp/runtime/ops/coded_linear.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/plan/verify.h"
+
+namespace ulp::runtime {
+namespace {
+
+template <typename T>
+const T* constant_data(const StepView& view, const char* role) {
+  const Constant* constant = view.constant(role);
+  return constant == nullptr ? nullptr : reinterpret_cast<const T*>(constant->bytes.data());
+}
+
+/// Extent of the output along one axis; fails unless the window fits the padded input.
+int64_t conv_extent(const StepView& view, int64_t in, int64_t kernel, int64_t stride, int64_t pad,
+                    int64_t dilation) {
+  const int64_t reach = dilation * (kernel - 1) + 1;
+  const int64_t padded = in + 2 * pad;
+  if (reach > padded) view.fail("expected a window that fits the padded input ", padded, ", got ", reach);
+  return (padded - reach) / stride + 1;
+}
+
+/// The accumulator is exact only while |bias| + 255 * sum |w| stays inside int32, and the multiplier must be
+/// a number.
+void check_u8_channel(const StepView& view, int64_t channel, int64_t per_channel) {
+  const int8_t* weight = constant_data<int8_t>(view, "weight") + channel * per_channel;
+  const int32_t* bias = constant_data<int32_t>(view, "bias");
+  int64_t bound = 0;
+  for (int64_t k = 0; k < per_channel; ++k) bound += std::abs(int{weight[k]});
+  bound = bound * 255 + (bias == nullptr ? 0 : std::llabs(int64_t{bias[channel]}));
+  if (bound > std::numeric_limits<int32_t>::max()) {
+    view.fail("channel ", channel, " could overflow its int32 accumulator");
+  }
+  const float scale = constant_data<float>(view, "weight_scale")[channel];
+  const float multiplier = view.input().scale * scale / view.output().scale;
+  if (!(scale > 0) || !std::isfinite(scale) || !std::isfinite(multiplier)) {
+    view.fail("expected 'weight_scale' and the multiplier of channel ", channel,
+              " to be finite and > 0, got ", scale, " and ", multiplier);
+  }
+}
+
+void check_weights(const StepView& view, const std::vector<int64_t>& weight_shape) {
+  const int64_t channels[] = {weight_shape[0]};
+  const DataType type = view.input().type;
+  if (type != DataType::f32 && type != DataType::bf16 && type != DataType::u8) {
+    view.fail("expected an input of type f32, bf16 or u8, got ", to_string(type));
+  }
+  const bool u8 = type == DataType::u8;
+  view.expect_constant("weight", u8 ? DataType::i8 : type, weight_shape);
+  if (view.constant("bias") != nullptr) {
+    view.expect_constant("bias", u8 ? DataType::i32 : DataType::f32, channels);
+  }
+  if (u8) {
+    view.expect_constant("weight_scale", DataType::f32, channels);
+  } else if (view.constant("weight_scale") != nullptr) {
+    view.fail("'weight_scale' is for u8 inputs, got it with ", to_string(type));
+  }
+}
+
+/// Common to conv and linear; the weight's shape is known to be right.
+void check_output(const StepView& view) {
+  const TensorInfo& x = view.input();
+  const TensorInfo& y = view.output();
+  view.expect_same_layout(x);
+  view.expect_curve_on_f32();
+  if (y.type != x.type && y.type != DataType::f32) {
+    view.fail("expected an output of type ", to_string(x.type), " or f32, got ", to_string(y.type));
+  }
+  if (x.type == DataType::u8) {
+    const Constant& weight = *view.constant("weight");
+    const int64_t channels = weight.shape[0];
+    const int64_t per_channel = static_cast<int64_t>(weight.bytes.size()) / channels;
+    for (int64_t c = 0; c < channels; ++c) check_u8_channel(view, c, per_channel);
+  }
+  if (view.input_count() == 2) {
+    const TensorInfo& r = view.input(1);
+    if (r.type != y.type || r.shape != y.shape || r.layout != y.layout) {
+      view.fail("expected a residual like the output, ", to_string(y.type), " ", shape_text(y.shape), " ",
+                to_string(y.layout), ", got ", to_string(r.type), " ", shape_text(r.shape), " ",
+                to_string(r.layout));
+    }
+    if (!std::isfinite(r.scale / y.scale)) view.fail("the residual's scale is too far from the output's");
+  }
+}
+
+std::vector<int64_t> infer_conv(const StepView& view) {
+  const TensorInfo& x = view.input();
+  const Window& w = view.step().window;
+  const int64_t groups = view.step().groups;
+  view.expect_image("an input", x);
+  if (view.step().activation >= Activation::gelu) view.fail("expected relu or relu6 on images");
+  if (w.ceil_mode || !w.count_include_pad) view.fail("ceil_mode and count_include_pad are for pooling");
+  const Constant* weight = view.constant("weight");
+  if (weight == nullptr || weight->shape.size() != 4) {
+    view.fail("expected a constant 'weight' of 4 dimensions");
+  }
+  const int64_t channels = weight->shape[0];
+  if (x.shape[1] % groups != 0 || channels % groups != 0) {
+    view.fail("expected ", x.shape[1], " input and ", channels, " output channels to divide by ", groups,
+              " groups");
+  }
+  check_weights(view, {channels, x.shape[1] / groups, w.kernel_h, w.kernel_w});
+  const int64_t padded[] = {x.shape[1], x.shape[2] + 2 * w.pad_h, x.shape[3] + 2 * w.pad_w};
+  if (checked_elements(padded) < 0) view.fail("the padded input is too large");
+  return {x.shape[0], channels, conv_extent(view, x.shape[2], w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
+          conv_extent(view, x.shape[3], w.kernel_w, w.stride_w, w.pad_w, w.dilation_w)};
+}
+
+std::vector<int64_t> infer_linear(const StepView& view) {
+  if (is_coded_linear(view)) return infer_coded_linear(view);
+  if (view.constant("weight_zero") != nullptr) view.fail("'weight_zero' is for 4-bit codes");
+  const TensorInfo& x = view.input();
+  if (x.shape.size() < 2 || x.layout != Layout::plain) {
+    view.fail("expected an input of at least 2 dimensions and layout plain, got ", shape_text(x.shape), " ",
+              to_string(x.layout));
+  }
+  const Constant* weight = view.constant("weight");
+  if (weight == nullptr || weight->shape.size() != 2) {
+    view.fail("expected a constant 'weight' of 2 dimensions");
+  }
+  check_weights(view, {weight->shape[0], x.shape.back()});
+  std::vector<int64_t> shape = x.shape;
+  shape.back() = weight->shape[0];
+  return shape;
+}
+
+kernels::ConvConfig config_of(const StepView& view) {
+  const Step& step = view.step();
+  const TensorInfo& x = view.input();
+  const TensorInfo& y = view.output();
+  kernels::ConvConfig config;
+  if (step.op == Op::conv) {
+    config.shape.in_h = x.shape[2];
+    config.shape.in_w = x.shape[3];
+    config.shape.in_channels = x.shape[1];
+    config.shape.out_channels = y.shape[1];
+    config.shape.groups = step.groups;
+    set_window(config.shape, step.window);
+  } else {
+    config.shape.in_channels = x.shape.back();
+    config.shape.out_channels = y.shape.back();
+  }
+  config.input = element_of(x);
+  config.output = element_of(y);
+  config.activation = kernel_activation(step.activation);
+  config.input_q = affine_of(x);
+  config.output_q = affine_of(y);
+  if (view.input_count() == 2) {
+    config.residual = true;
+    config.residual_type = element_of(view.input(1));
+    config.residual_q = affine_of(view.input(1));
+  }
+  return config;
+}
+
+std::vector<float> widen(const Constant& constant) {
+  std::vector<float> wide(constant.bytes.size() / 2);
+  for (size_t i = 0; i < wide.size(); ++i) {
+    uint16_t half;
+    std::memcpy(&half, constant.bytes.data() + 2 * i, 2);
+    const uint32_t bits = uint32_t{half} << 16;
+    std::memcpy(&wide[i], &bits, 4);
+  }
+  return wide;
+}
+
+class ConvRunner final : public Runner {
+ public:
+  ConvRunner(std::unique_ptr<kernels::Conv> conv, int64_t rows, bool batched)
+      : conv_(std::move(conv)), rows_(rows), batched_(batched) {}
+
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    return conv_->workspace_bytes(items(batch), workers);
+  }
+  void run(const RunArgs& args) const override {
+    conv_->run(items(args.batch), args.inputs[0], args.inputs.size() == 2 ? args.inputs[1] : nullptr,
+               args.output, args.workspace, args.parallel);
+  }
+  std::string kernel() const override { return conv_->name(); }
+
+ private:
+  int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }
+
+  std::unique_ptr<kernels::Conv> conv_;
+  int64_t rows_;  ///< images or rows per batch item, or in all when the batch dimension is fixed
+  bool batched_;
+};
+
+std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
+  if (view.step().op == Op::linear && is_coded_linear(view)) return prepare_coded_linear(view, isa);
+  const TensorInfo& x = view.input();
+  kernels::ConvWeights weights;
+  std::vector<float> wide;
+  if (x.type == DataType::u8) {
+    weights.i8 = constant_data<int8_t>(view, "weight");
+    weights.scale = constant_data<float>(view, "weight_scale");
+    weights.bias_i32 = constant_data<int32_t>(view, "bias");
+  } else {
+    if (x.type == DataType::bf16) wide = widen(*view.constant("weight"));
+    weights.f32 = x.type == DataType::bf16 ? wide.data() : constant_data<float>(view, "weight");
+    weights.bias = constant_data<float>(view, "bias");
+  }
+  const bool batched = x.shape[0] == kBatch;
+  int64_t rows = batched ? 1 : x.shape[0];
+  if (view.step().op == Op::linear) {
+    for (size_t d = 1; d + 1 < x.shape.size(); ++d) rows *= x.shape[d];
+  }
+  return std::make_unique<ConvRunner>(kernels::make_conv(config_of(view), weights, isa), rows, batched);
+}
+
+}  // namespace
+
+extern const OpDef kConvOp, kLinearOp;
+const OpDef kConvOp = {.op = Op::conv,
+                       .name = "conv",
+                       .max_inputs = 2,
+                       .uses = {.window = true, .groups = true, .activation = true},
+                       .roles = {"weight", "bias", "weight_scale"},
+                       .infer = infer_conv,
+                       .check_output = check_output,
+                       .prepare = prepare_conv};
+const OpDef kLinearOp = {.op = Op::linear,
+                         .name = "linear",
+                         .max_inputs = 2,
+                         .uses = {.window = false, .groups = false, .activation = true},
+                         .roles = {"weight", "bias", "weight_scale", "weight_zero"},
+                         .infer = infer_linear,
+                         .check_output = check_output,
+                         .prepare = prepare_conv};
+
+}  // namespace ulp::runtime

@@ -1,0 +1,83 @@
+// Words of a plan in the words of the kernels.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "ulp/kernels/element.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::runtime {
+
+/// The plan is verified: only types that kernels compute on arrive here.
+inline kernels::Element element_of(const TensorInfo& tensor) {
+  switch (tensor.type) {
+    case DataType::bf16:
+      return kernels::Element::bf16;
+    case DataType::u8:
+      return kernels::Element::u8;
+    default:
+      return kernels::Element::f32;
+  }
+}
+
+inline kernels::Affine affine_of(const TensorInfo& tensor) {
+  return {tensor.scale, tensor.zero_point};
+}
+
+inline kernels::Activation kernel_activation(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+      return kernels::Activation::relu;
+    case Activation::relu6:
+      return kernels::Activation::relu6;
+    case Activation::gelu:
+      return kernels::Activation::gelu;
+    case Activation::gelu_tanh:
+      return kernels::Activation::gelu_tanh;
+    case Activation::tanh:
+      return kernels::Activation::tanh;
+    default:
+      return kernels::Activation::none;
+  }
+}
+
+/// The window fields that convolution and pooling shapes have in common.
+template <typename Shape>
+void set_window(Shape& shape, const Window& w) {
+  shape.kernel_h = w.kernel_h;
+  shape.kernel_w = w.kernel_w;
+  shape.stride_h = w.stride_h;
+  shape.stride_w = w.stride_w;
+  shape.pad_h = w.pad_h;
+  shape.pad_w = w.pad_w;
+  shape.dilation_h = w.dilation_h;
+  shape.dilation_w = w.dilation_w;
+}
+
+/// Size of the first dimension in a run.
+inline int64_t first_size(const TensorInfo& tensor, int64_t batch) {
+  return tensor.shape[0] == kBatch ? batch : tensor.shape[0];
+}
+
+/// Elements below the first dimension.
+inline int64_t item_elements(const TensorInfo& tensor) {
+  return element_count(tensor, 1) / first_size(tensor, 1);
+}
+
+/// Products of codes in one sum of a dynamic layer: no int32 sum overflows.
+inline constexpr int64_t kMaxDynamicFeatures = int64_t{1} << 16;
+
+/// A copy of an f32 constant, for a runner to keep.
+inline std::vector<float> floats_of(const Constant& constant) {
+  std::vector<float> values(constant.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), constant.bytes.data(), constant.bytes.size());
+  return values;
+}
+
+/// NCHW and NHWC are the same bytes without channels to move: one channel or one pixel.
+inline bool same_order(const TensorInfo& x, Layout layout) {
+  return x.layout == layout || x.shape[1] == 1 || x.shape[2] * x.shape[3] == 1;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,56 @@
+// Layer normalisation over the last axis, in f32.
+#include "ulp/kernels/elementwise/rows.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  view.expect_plain_f32(0, 2);
+  const int64_t width[] = {view.input().shape.back()};
+  for (const char* role : {"weight", "bias"}) {
+    if (view.constant(role) != nullptr) view.expect_constant(role, DataType::f32, width);
+  }
+  return view.input().shape;
+}
+
+void check_output(const StepView& view) {
+  view.expect_plain_f32_output();
+}
+
+class LayerNormRunner final : public Runner {
+ public:
+  LayerNormRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()), epsilon_(view.step().epsilon), isa_(isa) {
+    if (const Constant* weight = view.constant("weight")) weight_ = floats_of(*weight);
+    if (const Constant* bias = view.constant("bias")) bias_ = floats_of(*bias);
+  }
+  void run(const RunArgs& args) const override {
+    const int64_t width = info_.shape.back();
+    kernels::layer_norm(static_cast<const float*>(args.inputs[0]), weight_.empty() ? nullptr : weight_.data(),
+                        bias_.empty() ? nullptr : bias_.data(), epsilon_, static_cast<float*>(args.output),
+                        element_count(info_, args.batch) / width, width, isa_, args.parallel);
+  }
+  std::string kernel() const override { return std::string("layer_norm_") + kernels::to_string(isa_); }
+
+ private:
+  TensorInfo info_;
+  float epsilon_;
+  kernels::Isa isa_;
+  std::vector<float> weight_, bias_;
+};
+
+}  // namespace
+
+extern const OpDef kLayerNormOp;
+const OpDef kLayerNormOp = {.op = Op::layer_norm,
+                            .name = "layer_norm",
+                            .uses = {.epsilon = true},
+                            .roles = {"weight", "bias"},
+                            .infer = infer,
+                            .check_output = check_output,
+                            .sharing = share_in_place,
+                            .prepare = make_runner<LayerNormRunner>};
+
+}  // namespace ulp::runtime

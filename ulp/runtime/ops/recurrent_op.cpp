@@ -1,0 +1,119 @@
+// lstm and gru: one direction of one layer, with f32 weights or int8 ones whose inputs are quantized as it
+// runs.
+#include "ulp/kernels/sequence/recurrent.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+kernels::Cell cell_of(const StepView& view) {
+  return view.step().op == Op::lstm ? kernels::Cell::lstm : kernels::Cell::gru;
+}
+
+/// Checks a weight [rows, columns] and its scales.
+void check_weight(const StepView& view, const char* role, const char* scale_role, DataType type, int64_t rows,
+                  int64_t columns) {
+  const int64_t shape[] = {rows, columns}, channels[] = {rows};
+  view.expect_constant(role, type, shape);
+  if (type == DataType::i8) {
+    view.expect_scales(scale_role, channels);
+    if (columns > kMaxDynamicFeatures) {
+      view.fail("expected at most ", kMaxDynamicFeatures, " features for '", role, "', got ", columns);
+    }
+  } else if (view.constant(scale_role) != nullptr || view.step().per_tensor) {
+    view.fail("'", scale_role, "' and per_tensor are for i8 weights");
+  }
+}
+
+std::vector<int64_t> infer(const StepView& view) {
+  view.expect_plain_f32(0, 3);
+  const std::vector<int64_t>& x = view.input().shape;
+  if (x.size() != 3) view.fail("expected an input [N, steps, features], got ", shape_text(x));
+  const Constant* hidden = view.constant("weight_hh");
+  if (hidden == nullptr || hidden->shape.size() != 2) {
+    view.fail("expected a constant 'weight_hh' of 2 dimensions");
+  }
+  const int64_t gates = kernels::gate_count(cell_of(view)), width = hidden->shape[1];
+  const DataType type = hidden->type == DataType::i8 ? DataType::i8 : DataType::f32;
+  if (width > (int64_t{1} << 24) / gates)
+    view.fail("expected at most 2^24 gates, got ", gates, " of ", width);
+  check_weight(view, "weight_ih", "weight_ih_scale", type, gates * width, x[2]);
+  check_weight(view, "weight_hh", "weight_hh_scale", type, gates * width, width);
+  const int64_t rows[] = {gates * width};
+  for (const char* role : {"bias_ih", "bias_hh"}) {
+    if (view.constant(role) != nullptr) view.expect_constant(role, DataType::f32, rows);
+  }
+  return {x[0], x[1], width};
+}
+
+void check_output(const StepView& view) {
+  view.expect_plain_f32_output();
+}
+
+/// Weights for the kernel, with copies of what must be aligned.
+struct Gates {
+  std::vector<float> values, scale, bias;
+  kernels::GateWeights weights;
+
+  Gates(const StepView& view, const char* role, const char* scale_role, const char* bias_role) {
+    const Constant& weight = *view.constant(role);
+    if (weight.type == DataType::i8) {
+      scale = floats_of(*view.constant(scale_role));
+      weights.codes = reinterpret_cast<const int8_t*>(weight.bytes.data());
+      weights.scale = scale.data();
+    } else {
+      values = floats_of(weight);
+      weights.f32 = values.data();
+    }
+    if (const Constant* constant = view.constant(bias_role)) {
+      bias = floats_of(*constant);
+      weights.bias = bias.data();
+    }
+  }
+};
+
+class RecurrentRunner final : public Runner {
+ public:
+  RecurrentRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
+    const Gates input(view, "weight_ih", "weight_ih_scale", "bias_ih");
+    const Gates hidden(view, "weight_hh", "weight_hh_scale", "bias_hh");
+    recurrent_ = kernels::make_recurrent({.cell = cell_of(view),
+                                          .input = info_.shape[2],
+                                          .hidden = view.output().shape[2],
+                                          .steps = info_.shape[1],
+                                          .reverse = view.step().reverse,
+                                          .per_tensor = view.step().per_tensor},
+                                         input.weights, hidden.weights, isa);
+  }
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    return recurrent_->workspace_bytes(first_size(info_, batch), workers);
+  }
+  void run(const RunArgs& args) const override {
+    recurrent_->run(first_size(info_, args.batch), static_cast<const float*>(args.inputs[0]),
+                    static_cast<float*>(args.output), args.workspace, args.parallel);
+  }
+  std::string kernel() const override { return recurrent_->name(); }
+
+ private:
+  TensorInfo info_;
+  std::unique_ptr<kernels::Recurrent> recurrent_;
+};
+
+OpDef recurrent_op(Op op, const char* name) {
+  return {.op = op,
+          .name = name,
+          .uses = {.per_tensor = true, .reverse = true},
+          .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
+          .infer = infer,
+          .check_output = check_output,
+          .prepare = make_runner<RecurrentRunner>};
+}
+
+}  // namespace
+
+extern const OpDef kLstmOp, kGruOp;
+const OpDef kLstmOp = recurrent_op(Op::lstm, "lstm");
+const OpDef kGruOp = recurrent_op(Op::gru, "gru");
+
+}  // namespace ulp::runtime

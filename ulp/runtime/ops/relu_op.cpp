@@ -1,0 +1,48 @@
+// Activations that lower could not fuse into the step before them.
+#include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  if (view.step().activation == Activation::none) view.fail("expected an activation, got none");
+  return view.input().shape;
+}
+
+void check_output(const StepView& view) {
+  view.expect_activation_type(view.input());
+  view.expect_curve_on_f32();
+  view.expect_same_numbers(view.input());
+  view.expect_same_layout(view.input());
+}
+
+class ReluRunner final : public Runner {
+ public:
+  ReluRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()), activation_(kernel_activation(view.step().activation)), isa_(isa) {}
+  void run(const RunArgs& args) const override {
+    kernels::activate(element_of(info_), activation_, args.inputs[0], args.output,
+                      element_count(info_, args.batch), affine_of(info_), isa_, args.parallel);
+  }
+  std::string kernel() const override { return std::string("activate_") + kernels::to_string(isa_); }
+
+ private:
+  TensorInfo info_;
+  kernels::Activation activation_;
+  kernels::Isa isa_;
+};
+
+}  // namespace
+
+extern const OpDef kReluOp;
+const OpDef kReluOp = {.op = Op::relu,
+                       .name = "relu",
+                       .uses = {.activation = true},
+                       .infer = infer,
+                       .check_output = check_output,
+                       .sharing = share_in_place,
+                       .prepare = make_runner<ReluRunner>};
+
+}  // namespace ulp::runtime

@@ -1,0 +1,51 @@
+// Softmax over the last axis of f32 or bf16, computed in f32.
+#include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  const TensorInfo& x = view.input();
+  if (x.shape.size() < 2 || x.layout != Layout::plain) {
+    view.fail("expected an input of at least 2 dimensions and layout plain, got ", shape_text(x.shape), " ",
+              to_string(x.layout));
+  }
+  if (x.type != DataType::f32 && x.type != DataType::bf16) {
+    view.fail("expected an input of type f32 or bf16, got ", to_string(x.type));
+  }
+  return x.shape;
+}
+
+void check_output(const StepView& view) {
+  view.expect_same_numbers(view.input());
+  view.expect_same_layout(view.input());
+}
+
+class SoftmaxRunner final : public Runner {
+ public:
+  SoftmaxRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {}
+  void run(const RunArgs& args) const override {
+    const int64_t columns = info_.shape.back();
+    kernels::softmax(element_of(info_), args.inputs[0], args.output,
+                     element_count(info_, args.batch) / columns, columns, isa_, args.parallel);
+  }
+  std::string kernel() const override { return std::string("softmax_") + kernels::to_string(isa_); }
+
+ private:
+  TensorInfo info_;
+  kernels::Isa isa_;
+};
+
+}  // namespace
+
+extern const OpDef kSoftmaxOp;
+const OpDef kSoftmaxOp = {.op = Op::softmax,
+                          .name = "softmax",
+                          .infer = infer,
+                          .check_output = check_output,
+                          .sharing = share_in_place,
+                          .prepare = make_runner<SoftmaxRunner>};
+
+}  // namespace ulp::runtime

@@ -1,0 +1,47 @@
+// Which keys attention leaves out: those whose id is the padding token.
+#include <limits>
+
+#include "ulp/runtime/ops/ids.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  view.expect_ids();
+  return view.input().shape;
+}
+
+void check_output(const StepView& view) {
+  view.expect_plain_f32_output();
+}
+
+class TokenMaskRunner final : public Runner {
+ public:
+  TokenMaskRunner(const StepView& view, kernels::Isa) : ids_(view.input()), token_(view.step().token) {}
+  void run(const RunArgs& args) const override {
+    float* mask = static_cast<float*>(args.output);
+    for (int64_t i = 0; i < element_count(ids_, args.batch); ++i) {
+      mask[i] =
+          id_at(ids_.type, args.inputs[0], i) == token_ ? -std::numeric_limits<float>::infinity() : 0.0F;
+    }
+  }
+  std::string kernel() const override { return "token_mask"; }
+
+ private:
+  TensorInfo ids_;
+  int64_t token_;
+};
+
+}  // namespace
+
+extern const OpDef kTokenMaskOp;
+const OpDef kTokenMaskOp = {.op = Op::token_mask,
+                            .name = "token_mask",
+                            .uses = {.token = true},
+                            .infer = infer,
+                            .check_output = check_output,
+                            .prepare = make_runner<TokenMaskRunner>};
+
+}  // namespace ulp::runtime

@@ -1,0 +1,71 @@
+// The mean over the steps of a sequence, without those that hold the padding token.
+#include <algorithm>
+
+#include "ulp/runtime/ops/ids.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+std::vector<int64_t> infer(const StepView& view) {
+  view.expect_plain_f32(0, 3);
+  const std::vector<int64_t>& x = view.input().shape;
+  if (x.size() != 3) view.fail("expected an input [N, steps, features], got ", shape_text(x));
+  if (view.input_count() == 2) {
+    view.expect_ids(1);
+    const std::vector<int64_t> expected = {x[0], x[1]};
+    if (view.input(1).shape != expected) {
+      view.fail("expected ids ", shape_text(expected), ", got ", shape_text(view.input(1).shape));
+    }
+  } else if (view.step().token != 0) {
+    view.fail("a token is for ids, got none");
+  }
+  return {x[0], x[2]};
+}
+
+void check_output(const StepView& view) {
+  view.expect_plain_f32_output();
+}
+
+class TokenMeanRunner final : public Runner {
+ public:
+  TokenMeanRunner(const StepView& view, kernels::Isa)
+      : x_(view.input()),
+        ids_(view.input_count() == 2 ? view.input(1).type : DataType::i64),
+        token_(view.step().token) {}
+  void run(const RunArgs& args) const override {
+    args.parallel.run(first_size(x_, args.batch), [&](int64_t item, int) {
+      const int64_t steps = x_.shape[1], width = x_.shape[2];
+      const float* x = static_cast<const float*>(args.inputs[0]) + item * steps * width;
+      float* y = static_cast<float*>(args.output) + item * width;
+      std::fill_n(y, width, 0.0F);
+      int64_t count = 0;
+      for (int64_t t = 0; t < steps; ++t) {
+        if (args.inputs.size() == 2 && id_at(ids_, args.inputs[1], item * steps + t) == token_) continue;
+        for (int64_t i = 0; i < width; ++i) y[i] += x[t * width + i];
+        ++count;
+      }
+      for (int64_t i = 0; i < width; ++i) y[i] /= static_cast<float>(std::max<int64_t>(1, count));
+    });
+  }
+  std::string kernel() const override { return "token_mean"; }
+
+ private:
+  TensorInfo x_;
+  DataType ids_;
+  int64_t token_;
+};
+
+}  // namespace
+
+extern const OpDef kTokenMeanOp;
+const OpDef kTokenMeanOp = {.op = Op::token_mean,
+                            .name = "token_mean",
+                            .max_inputs = 2,
+                            .uses = {.token = true},
+                            .infer = infer,
+                            .check_output = check_output,
+                            .prepare = make_runner<TokenMeanRunner>};
+
+}  // namespace ulp::runtime

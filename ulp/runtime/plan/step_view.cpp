@@ -1,0 +1,113 @@
+#include "ulp/runtime/plan/step_view.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulp/runtime/ops/kernel_args.h"
+
+namespace ulp::runtime {
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += shape[i] == kBatch ? "batch" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+const Constant* StepView::constant(const char* role) const {
+  const auto named = step_.constants.find(role);
+  if (named == step_.constants.end()) return nullptr;
+  return &plan_.constants.at(named->second);
+}
+
+void StepView::expect_type(const char* what, DataType got, DataType expected) const {
+  if (got != expected) fail("expected ", what, " of type ", to_string(expected), ", got ", to_string(got));
+}
+
+void StepView::expect_activation_type(const TensorInfo& tensor) const {
+  if (tensor.type != DataType::f32 && tensor.type != DataType::bf16 && tensor.type != DataType::u8) {
+    fail("expected tensors of type f32, bf16 or u8, got ", to_string(tensor.type));
+  }
+}
+
+void StepView::expect_image(const char* what, const TensorInfo& tensor) const {
+  if (tensor.shape.size() != 4 || tensor.layout != Layout::nhwc) {
+    fail("expected ", what, " of 4 dimensions and layout nhwc, got ", shape_text(tensor.shape), " ",
+         to_string(tensor.layout));
+  }
+}
+
+void StepView::expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const {
+  const Constant* found = constant(role);
+  if (found == nullptr) fail("expected a constant '", role, "', got none");
+  if (found->type != type || !std::ranges::equal(found->shape, shape)) {
+    fail("expected constant '", role, "' to be ", to_string(type), " ", shape_text(shape), ", got ",
+         to_string(found->type), " ", shape_text(found->shape));
+  }
+}
+
+void StepView::expect_scales(const char* role, std::span<const int64_t> shape) const {
+  expect_constant(role, DataType::f32, shape);
+  for (const float scale : floats_of(*constant(role))) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      fail("expected '", role, "' to be finite and > 0, got ", scale);
+    }
+  }
+}
+
+void StepView::expect_same_numbers(const TensorInfo& input) const {
+  const TensorInfo& out = output();
+  expect_type("an output", out.type, input.type);
+  if (out.scale != input.scale || out.zero_point != input.zero_point) {
+    fail("expected the output to keep the input's scale ", input.scale, " and zero point ", input.zero_point,
+         ", got ", out.scale, " and ", out.zero_point);
+  }
+}
+
+void StepView::expect_same_kind(size_t i) const {
+  expect_activation_type(input(i));
+  expect_type("inputs of the output's type,", input(i).type, output().type);
+  expect_same_layout(input(i));
+  if (!std::isfinite(input(i).scale / output().scale)) {
+    fail("the scale of input ", i, " is too far from the output's");
+  }
+}
+
+void StepView::expect_curve_on_f32() const {
+  if (step_.activation >= Activation::gelu && output().type != DataType::f32) {
+    fail("expected an f32 output for ", to_string(step_.activation), ", got ", to_string(output().type));
+  }
+}
+
+void StepView::expect_plain_f32(size_t i, size_t rank) const {
+  const TensorInfo& x = input(i);
+  if (x.type != DataType::f32 || x.layout != Layout::plain || x.shape.size() < rank) {
+    fail("expected input ", i, " to be f32 of at least ", rank, " dimensions and layout plain, got ",
+         to_string(x.type), " ", shape_text(x.shape), " ", to_string(x.layout));
+  }
+}
+
+void StepView::expect_plain_f32_output() const {
+  if (output().type != DataType::f32 || output().layout != Layout::plain) {
+    fail("expected an f32 output of layout plain, got ", to_string(output().type), " ",
+         to_string(output().layout));
+  }
+}
+
+void StepView::expect_ids(size_t i) const {
+  const TensorInfo& ids = input(i);
+  if ((ids.type != DataType::i32 && ids.type != DataType::i64) || ids.layout != Layout::plain) {
+    fail("expected ids of type i32 or i64 and layout plain, got ", to_string(ids.type), " ",
+         to_string(ids.layout));
+  }
+}
+
+void StepView::expect_same_layout(const TensorInfo& input) const {
+  if (output().layout != input.layout) {
+    fail("expected an output of layout ", to_string(input.layout), ", got ", to_string(output().layout));
+  }
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,76 @@
+// How an op looks at its step: tensors and constants by position and role, and problems that name the step.
+#pragma once
+
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::runtime {
+
+/// What is wrong with a plan; verify() and load() turn it into the error their callers expect.
+struct PlanProblem {
+  std::string text;
+};
+
+template <typename... Parts>
+[[noreturn]] void problem(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  throw PlanProblem{out.str()};
+}
+
+/// "[batch, 3, 32, 32]"
+std::string shape_text(std::span<const int64_t> shape);
+
+/// One step with its plan. Indices are valid and counts are in the op's range once verify has made one.
+class StepView {
+ public:
+  StepView(const Plan& plan, const Step& step, size_t index) : plan_(plan), step_(step), index_(index) {}
+
+  const Step& step() const { return step_; }
+  size_t input_count() const { return step_.inputs.size(); }
+  const TensorInfo& input(size_t i = 0) const { return plan_.tensors[static_cast<size_t>(step_.inputs[i])]; }
+  const TensorInfo& output() const { return plan_.tensors[static_cast<size_t>(step_.output)]; }
+  /// Null when the step has no constant of that role.
+  const Constant* constant(const char* role) const;
+
+  /// Throws PlanProblem: "step 3 'layer1.0.conv1' (conv): parts...".
+  template <typename... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    problem("step ", index_, " '", step_.name, "' (", to_string(step_.op), "): ", parts...);
+  }
+
+  /// The checks that several ops share.
+  void expect_type(const char* what, DataType got, DataType expected) const;
+  /// f32, bf16 or u8.
+  void expect_activation_type(const TensorInfo& tensor) const;
+  void expect_image(const char* what, const TensorInfo& tensor) const;
+  void expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const;
+  /// f32 of this shape, every number finite and > 0.
+  void expect_scales(const char* role, std::span<const int64_t> shape) const;
+  /// Output of the input's type, scale and zero point.
+  void expect_same_numbers(const TensorInfo& input) const;
+  /// Input i of the output's type and layout; u8 with a scale of its own that is not too far from the
+  /// output's.
+  void expect_same_kind(size_t i) const;
+  /// gelu and tanh only where the output is f32.
+  void expect_curve_on_f32() const;
+  /// Input i f32 of layout plain with at least `rank` dimensions.
+  void expect_plain_f32(size_t i, size_t rank) const;
+  /// An f32 output of layout plain.
+  void expect_plain_f32_output() const;
+  /// Input i holds ids: i32 or i64 of layout plain.
+  void expect_ids(size_t i = 0) const;
+  /// Output of the input's layout.
+  void expect_same_layout(const TensorInfo& input) const;
+
+ private:
+  const Plan& plan_;
+  const Step& step_;
+  size_t index_;
+};
+
+}  // namespace ulp::runtime

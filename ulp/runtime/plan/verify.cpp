@@ -1,0 +1,214 @@
+#include "ulp/runtime/plan/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "ulp/base/error.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+constexpr size_t kMaxRank = 8;
+// Fields of a window and groups: far above anything real, low enough that no arithmetic on them overflows.
+constexpr int64_t kMaxWindow = 1 << 20;
+
+template <typename... Parts>
+[[noreturn]] void tensor_problem(size_t index, const TensorInfo& tensor, const Parts&... parts) {
+  problem("tensor ", index, " '", tensor.name, "': ", parts...);
+}
+
+void check_tensor(size_t index, const TensorInfo& tensor) {
+  if (tensor.type > DataType::i64) tensor_problem(index, tensor, "unknown type");
+  if (tensor.shape.empty() || tensor.shape.size() > kMaxRank) {
+    tensor_problem(index, tensor, "expected 1 to ", kMaxRank, " dimensions, got ", tensor.shape.size());
+  }
+  for (size_t d = 1; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] == kBatch) tensor_problem(index, tensor, "only dimension 0 may be the batch");
+  }
+  if (checked_elements(tensor.shape) < 0) {
+    tensor_problem(index, tensor, "expected sizes >= 1 with at most ", kMaxElements,
+                   " elements per item, got ", shape_text(tensor.shape));
+  }
+  if (tensor.layout > Layout::nhwc || (tensor.layout == Layout::nhwc && tensor.shape.size() != 4)) {
+    tensor_problem(index, tensor, "expected layout nhwc only on 4 dimensions, got ",
+                   shape_text(tensor.shape));
+  }
+  if (!std::isfinite(tensor.scale) || tensor.scale <= 0) {
+    tensor_problem(index, tensor, "expected a finite scale > 0, got ", tensor.scale);
+  }
+  const bool u8 = tensor.type == DataType::u8;
+  if (u8 && (tensor.zero_point < 0 || tensor.zero_point > 255)) {
+    tensor_problem(index, tensor, "expected a zero point in [0, 255], got ", tensor.zero_point);
+  }
+  if (!u8 && (tensor.scale != 1.0F || tensor.zero_point != 0)) {
+    tensor_problem(index, tensor, "scale and zero point are for u8, got them on ", to_string(tensor.type));
+  }
+}
+
+void check_constant(const std::string& name, const Constant& constant) {
+  if (constant.type > DataType::i64) problem("constant '", name, "': unknown type");
+  const int64_t elements = constant.shape.size() > kMaxRank ? -1 : checked_elements(constant.shape);
+  if (elements < 0 || std::ranges::count(constant.shape, kBatch) > 0) {
+    problem("constant '", name, "': expected sizes >= 1 with at most ", kMaxElements, " elements, got ",
+            shape_text(constant.shape));
+  }
+  const size_t bytes = static_cast<size_t>(elements) * element_size(constant.type);
+  if (constant.bytes.size() != bytes) {
+    problem("constant '", name, "': expected ", bytes, " bytes for ", to_string(constant.type), " ",
+            shape_text(constant.shape), ", got ", constant.bytes.size());
+  }
+}
+
+void check_fields(const StepView& view, const OpDef& def) {
+  const Step& step = view.step();
+  const Window& w = step.window;
+  if (!def.uses.window && w != Window{}) view.fail("has a window, but the op uses none");
+  if (!def.uses.groups && step.groups != 1) view.fail("has groups, but the op uses none");
+  if (!def.uses.activation && step.activation != Activation::none) {
+    view.fail("has an activation, but the op uses none");
+  }
+  if (!def.uses.range && (step.begin != 0 || step.length != 0))
+    view.fail("has a range, but the op uses none");
+  if (!def.uses.heads && (step.heads != 1 || step.scale != 1.0F || step.causal)) {
+    view.fail("has fields of attention, but the op uses none");
+  }
+  if (!def.uses.size && (step.size_h != 0 || step.size_w != 0 || step.align_corners)) {
+    view.fail("has a size, but the op uses none");
+  }
+  if (def.uses.size && std::min(step.size_h, step.size_w) < 1) {
+    view.fail("expected a size of at least 1 x 1, got ", step.size_h, " x ", step.size_w);
+  }
+  if (!def.uses.epsilon && step.epsilon != 0.0F) view.fail("has an epsilon, but the op uses none");
+  if (!def.uses.token && step.token != 0) view.fail("has a token, but the op uses none");
+  if (!def.uses.per_tensor && step.per_tensor) view.fail("has per_tensor, but the op uses none");
+  if (!def.uses.reverse && step.reverse) view.fail("is reverse, but the op has no direction");
+  if (!std::isfinite(step.scale) || !(step.epsilon >= 0.0F) || !std::isfinite(step.epsilon)) {
+    view.fail("expected a finite scale and a finite epsilon >= 0, got ", step.scale, " and ", step.epsilon);
+  }
+  if (step.activation > Activation::tanh) view.fail("unknown activation");
+  for (const int64_t size :
+       {w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, step.groups}) {
+    if (size < 1 || size > kMaxWindow) {
+      view.fail("expected kernel, stride, dilation and groups in [1, ", kMaxWindow, "], got ", size);
+    }
+  }
+  for (const int64_t pad : {w.pad_h, w.pad_w}) {
+    if (pad < 0 || pad > kMaxWindow) view.fail("expected a padding in [0, ", kMaxWindow, "], got ", pad);
+  }
+  for (const auto& [role, name] : step.constants) {
+    const std::string& word = role;
+    if (std::ranges::none_of(def.roles, [&](const char* known) { return word == known; })) {
+      view.fail("has a constant of unknown role '", role, "'");
+    }
+  }
+}
+
+void check_index(const Plan& plan, const StepView& view, int32_t index) {
+  if (index < 0 || static_cast<size_t>(index) >= plan.tensors.size()) {
+    view.fail("expected tensor indices below ", plan.tensors.size(), ", got ", index);
+  }
+}
+
+/// All of a step that does not depend on its output tensor or on the order of the plan.
+void check_operands(const Plan& plan, const StepView& view) {
+  const Step& step = view.step();
+  if (step.op > Op::squeeze) problem("step '", step.name, "': unknown op");
+  const OpDef& def = op_def(step.op);
+  if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
+    view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
+  }
+  for (const int32_t input : step.inputs) check_index(plan, view, input);
+  for (const auto& [role, name] : step.constants) {
+    if (!plan.constants.contains(name)) view.fail("constant '", name, "' (", role, ") is not in the plan");
+  }
+  check_fields(view, def);
+}
+
+void check_step(const Plan& plan, const StepView& view) {
+  check_operands(plan, view);
+  const OpDef& def = op_def(view.step().op);
+  check_index(plan, view, view.step().output);
+  const std::vector<int64_t> shape = def.infer(view);
+  if (shape != view.output().shape) {
+    view.fail("expected an output of shape ", shape_text(shape), ", got ", shape_text(view.output().shape));
+  }
+  def.check_output(view);
+}
+
+void check_order(const Plan& plan) {
+  std::vector<bool> written(plan.tensors.size(), false);
+  for (const int32_t input : plan.inputs) {
+    if (input < 0 || static_cast<size_t>(input) >= written.size()) {
+      problem("plan inputs: expected tensor indices below ", written.size(), ", got ", input);
+    }
+    if (written[static_cast<size_t>(input)]) problem("plan inputs: tensor ", input, " is listed twice");
+    written[static_cast<size_t>(input)] = true;
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const StepView view(plan, plan.steps[i], i);
+    check_step(plan, view);
+    for (const int32_t input : plan.steps[i].inputs) {
+      if (!written[static_cast<size_t>(input)]) view.fail("reads tensor ", input, " before it is written");
+    }
+    const auto output = static_cast<size_t>(plan.steps[i].output);
+    if (written[output]) view.fail("writes tensor ", output, ", which is written already");
+    written[output] = true;
+  }
+  const std::set<int32_t> given(plan.inputs.begin(), plan.inputs.end());
+  std::set<int32_t> seen;
+  for (const int32_t output : plan.outputs) {
+    if (output < 0 || static_cast<size_t>(output) >= written.size()) {
+      problem("plan outputs: expected tensor indices below ", written.size(), ", got ", output);
+    }
+    if (!written[static_cast<size_t>(output)] || given.contains(output)) {
+      problem("plan outputs: expected tensor ", output, " to be written by a step");
+    }
+    if (!seen.insert(output).second) problem("plan outputs: tensor ", output, " is listed twice");
+  }
+}
+
+}  // namespace
+
+int64_t checked_elements(std::span<const int64_t> shape) {
+  int64_t product = 1;
+  for (const int64_t size : shape) {
+    if (size == kBatch) continue;
+    if (size < 1 || size > kMaxElements / product) return -1;
+    product *= size;
+  }
+  return product;
+}
+
+void verify_plan(const Plan& plan) {
+  if (std::max({plan.tensors.size(), plan.steps.size(), plan.constants.size()}) > kMaxEntries) {
+    problem("expected at most ", kMaxEntries, " tensors, steps and constants");
+  }
+  if (plan.inputs.empty() || plan.outputs.empty())
+    problem("expected a plan with inputs and outputs, got none");
+  for (size_t i = 0; i < plan.tensors.size(); ++i) check_tensor(i, plan.tensors[i]);
+  for (const auto& [name, constant] : plan.constants) check_constant(name, constant);
+  check_order(plan);
+}
+
+void Plan::verify() const {
+  try {
+    verify_plan(*this);
+  } catch (const PlanProblem& found) {
+    fail("runtime.verify", found.text);
+  }
+}
+
+std::vector<int64_t> Plan::output_shape(const Step& step) const {
+  try {
+    const StepView view(*this, step, steps.size());
+    check_operands(*this, view);
+    return op_def(step.op).infer(view);
+  } catch (const PlanProblem& found) {
+    fail("runtime.output_shape", found.text);
+  }
+}
+
+}  // namespace ulp::runtime
