@@ -62,7 +62,7 @@ std::vector<double> numbers(const at::Tensor& tensor) {
 }
 
 /// Mean and deviation of each channel; 1 for a channel that never changes.
-void measure::time_in_turns(const at::Tensor& values, ModelSpec& spec) {
+void measure(const at::Tensor& values, ModelSpec& spec) {
   const at::Tensor channels = values.transpose(0, 1).flatten(1).to(torch::kDouble);
   const at::Tensor std = channels.std(at::IntArrayRef{1}, /*unbiased=*/false);
   spec.mean = numbers(channels.mean(1));
@@ -86,7 +86,7 @@ TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, c
   };
   io::ImageDataset images = dataset(train);
   ModelSpec measured;
-  measure::time_in_turns(images.images.to(torch::kFloat) / 255.0, measured);
+  measure(images.images.to(torch::kFloat) / 255.0, measured);
   images.mean = measured.mean;
   images.std = measured.std;
   return image_data(std::move(images), dataset(test), model, source);
@@ -106,7 +106,7 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
   TaskData data{.spec = {.in_channels = sizes[1], .num_classes = classes, .image_size = sizes[2]},
                 .unit = "row",
                 .stream = {}};
-  measure::time_in_turns(rows[0].x, data.spec);
+  measure(rows[0].x, data.spec);
   if (model != nullptr) {
     data.spec.mean = model->mean;
     data.spec.std = model->std;

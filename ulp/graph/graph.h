@@ -20,6 +20,9 @@
 namespace c10 {
 struct FunctionSchema;
 }
+namespace ulp::libtorch {
+class TensorModule;  // a submodule with one tensor in and one out that a node may call
+}
 
 namespace ulp::graph {
 
@@ -139,9 +142,6 @@ struct Attribute {
   Kind kind = Kind::parameter;
   at::Tensor tensor;
 };
-
-/// A submodule with one tensor in and one out that a node may call (ulp/libtorch/tensor_module.h).
-class libtorch::TensorModule;
 
 class ULP_API Graph {
  public:

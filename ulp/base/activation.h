@@ -1,0 +1,61 @@
+// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels read it; an
+// activation is one line here. Plain data: files compiled for one instruction set include it.
+#pragma once
+
+#include <cstdint>
+
+// X(name, spelling, kind, low, high, curve):
+//   name      the enumerator and the word in engine files
+//   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by their bounds
+//             (hardtanh, clamp, clamp_min)
+//   kind      clamp: min(max(x, low), high), for results of every type, codes included; curve: f32 results only
+//   curve     the value at float x, for scalar code that vectorizes, by the functions of kernels/elementwise/curves.h
+// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
+#define ULP_ACTIVATIONS(X)                                                                           \
+  X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
+  X(relu, "aten::relu", clamp, 0.0F, __builtin_inff(), x)                                            \
+  X(relu6, "aten::relu6", clamp, 0.0F, 6.0F, x)                                                      \
+  X(gelu, "aten::gelu(approximate=none)", curve, -__builtin_inff(), __builtin_inff(), gelu_curve(x)) \
+  X(gelu_tanh, "aten::gelu(approximate=tanh)", curve, -__builtin_inff(), __builtin_inff(),           \
+    gelu_tanh_curve(x))                                                                              \
+  X(tanh, "aten::tanh", curve, -__builtin_inff(), __builtin_inff(), tanh_curve(x))
+
+namespace ulp {
+
+#define ULP_ENUMERATOR(name, ...) name,
+enum class Activation : uint8_t { ULP_ACTIVATIONS(ULP_ENUMERATOR) };
+#undef ULP_ENUMERATOR
+
+enum class ActivationKind : uint8_t { clamp, curve };
+
+/// One line of the table.
+struct ActivationInfo {
+  const char* name;
+  const char* spelling;
+  ActivationKind kind;
+  float low, high;
+};
+
+#define ULP_ROW(name, spelling, kind, low, high, ...) {#name, spelling, ActivationKind::kind, low, high},
+inline constexpr ActivationInfo kActivations[] = {ULP_ACTIVATIONS(ULP_ROW)};
+#undef ULP_ROW
+inline constexpr int kActivationCount = sizeof(kActivations) / sizeof(kActivations[0]);
+
+/// False for a number that is no enumerator, as a hostile file may hold.
+constexpr bool is_known(Activation activation) {
+  return static_cast<int>(activation) < kActivationCount;
+}
+/// Of a known activation.
+constexpr const ActivationInfo& info_of(Activation activation) {
+  return kActivations[static_cast<int>(activation)];
+}
+/// "relu6"; "unknown" for a number that is no enumerator.
+constexpr const char* to_string(Activation activation) {
+  return is_known(activation) ? info_of(activation).name : "unknown";
+}
+/// More than a clamp: for f32 results only.
+constexpr bool is_curve(Activation activation) {
+  return info_of(activation).kind == ActivationKind::curve;
+}
+
+}  // namespace ulp
