@@ -1,15 +1,17 @@
-// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels read it; an
-// activation is one line here. Plain data: files compiled for one instruction set include it.
+// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels
+// read it; an activation is one line here. Plain data: files compiled for one instruction set include it.
 #pragma once
 
 #include <cstdint>
 
 // X(name, spelling, kind, low, high, curve):
 //   name      the enumerator and the word in engine files
-//   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by their bounds
-//             (hardtanh, clamp, clamp_min)
-//   kind      clamp: min(max(x, low), high), for results of every type, codes included; curve: f32 results only
-//   curve     the value at float x, for scalar code that vectorizes, by the functions of kernels/elementwise/curves.h
+//   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by
+//             their bounds (hardtanh, clamp, clamp_min)
+//   kind      clamp: min(max(x, low), high) with low <= 0 <= high, for results of every type, codes included;
+//             curve: f32 results only
+//   curve     the value at float x, for scalar code that vectorizes, by the functions of
+//             kernels/elementwise/curves.h
 // gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
 #define ULP_ACTIVATIONS(X)                                                                           \
   X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
@@ -53,9 +55,17 @@ constexpr const ActivationInfo& info_of(Activation activation) {
 constexpr const char* to_string(Activation activation) {
   return is_known(activation) ? info_of(activation).name : "unknown";
 }
-/// More than a clamp: for f32 results only.
+/// More than a clamp: for f32 results only. Reads no table, so that files of one instruction set share no
+/// symbol.
 constexpr bool is_curve(Activation activation) {
-  return info_of(activation).kind == ActivationKind::curve;
+  switch (activation) {
+#define ULP_CASE(name, spelling, kind, ...) \
+  case Activation::name:                    \
+    return ActivationKind::kind == ActivationKind::curve;
+    ULP_ACTIVATIONS(ULP_CASE)
+#undef ULP_CASE
+  }
+  return false;
 }
 
 }  // namespace ulp
