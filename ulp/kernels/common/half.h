@@ -1,9 +1,10 @@
-// fp16 to fp32 and back without branches, so that loops over them vectorize; internal linkage, see finish.h.
+// fp16 to fp32 and back without branches, so that loops over them vectorize; internal linkage, see
+// float_bits.h.
 #pragma once
 
 #include <cstdint>
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 

@@ -33,11 +33,11 @@ struct ConvShape {
 ///   input u8,   weight i8 symmetric per output channel, accumulation i32, output u8 (requantized) or f32
 struct ConvConfig {
   ConvShape shape;
-  Element input = Element::f32;
-  Element output = Element::f32;
+  DataType input = DataType::f32;
+  DataType output = DataType::f32;
   Activation activation = Activation::none;
   bool residual = false;  ///< adds a tensor of the output's shape; f32, bf16 or u8 as `residual_type` says
-  Element residual_type = Element::f32;
+  DataType residual_type = DataType::f32;
   Affine input_q, output_q, residual_q;  ///< used where the element type is u8
 };
 

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/recipe.h"
@@ -19,13 +20,14 @@ using graph::Node;
 using graph::Value;
 
 constexpr const char* kWhere = "quant.quantize_dynamic";
-constexpr int64_t kMaxIn = int64_t{1} << 16;  // more products could overflow an int32 sum
 
 /// Why a weight cannot become codes; empty: it can.
 std::string obstacle(const Graph& graph, const Argument& argument) {
   const at::Tensor weight = argument.is_value() ? graph.attribute_tensor(argument.value) : at::Tensor();
   if (!weight.defined()) return "a weight is computed";
-  if (weight.dim() == 2 && weight.size(1) > kMaxIn) return "more than 65536 input features";
+  if (weight.dim() == 2 && weight.size(1) > kernels::kMaxDynamicFeatures) {
+    return "more than " + std::to_string(kernels::kMaxDynamicFeatures) + " input features";
+  }
   return "";
 }
 

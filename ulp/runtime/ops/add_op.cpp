@@ -34,7 +34,7 @@ class AddRunner final : public Runner {
       : a_(view.input(0)),
         b_(view.input_count() == 2 ? view.input(1) : view.input(0)),
         y_(view.output()),
-        activation_(kernel_activation(view.step().activation)),
+        activation_(view.step().activation),
         isa_(isa) {
     if (const Constant* addend = view.constant("addend")) addend_ = floats_of(*addend);
   }
@@ -53,12 +53,12 @@ class AddRunner final : public Runner {
 
  private:
   void add(const void* a, const void* b, void* y, int64_t n, const Parallel& parallel) const {
-    kernels::add(element_of(y_), activation_, a, b, y, n, affine_of(a_), affine_of(b_), affine_of(y_), isa_,
+    kernels::add(y_.type, activation_, a, b, y, n, affine_of(a_), affine_of(b_), affine_of(y_), isa_,
                  parallel);
   }
 
   TensorInfo a_, b_, y_;
-  kernels::Activation activation_;
+  Activation activation_;
   kernels::Isa isa_;
   std::vector<float> addend_;  ///< of one item; empty: two inputs
 };

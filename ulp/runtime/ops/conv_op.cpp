@@ -148,14 +148,14 @@ kernels::ConvConfig config_of(const StepView& view) {
     config.shape.in_channels = x.shape.back();
     config.shape.out_channels = y.shape.back();
   }
-  config.input = element_of(x);
-  config.output = element_of(y);
-  config.activation = kernel_activation(step.activation);
+  config.input = x.type;
+  config.output = y.type;
+  config.activation = step.activation;
   config.input_q = affine_of(x);
   config.output_q = affine_of(y);
   if (view.input_count() == 2) {
     config.residual = true;
-    config.residual_type = element_of(view.input(1));
+    config.residual_type = view.input(1).type;
     config.residual_q = affine_of(view.input(1));
   }
   return config;

@@ -17,8 +17,8 @@ std::vector<int64_t> infer(const StepView& view) {
   view.expect_constant("weight", DataType::i8, shape);
   view.expect_scales("weight_scale", out);
   if (view.constant("bias") != nullptr) view.expect_constant("bias", DataType::f32, out);
-  if (x.shape.back() > kMaxDynamicFeatures) {
-    view.fail("expected at most ", kMaxDynamicFeatures, " input features, got ", x.shape.back());
+  if (x.shape.back() > kernels::kMaxDynamicFeatures) {
+    view.fail("expected at most ", kernels::kMaxDynamicFeatures, " input features, got ", x.shape.back());
   }
   std::vector<int64_t> result = x.shape;
   result.back() = weight->shape[0];
@@ -44,7 +44,7 @@ class DynamicLinearRunner final : public Runner {
     if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
     linear_ = kernels::make_dynamic_linear({.in = weight.shape[1],
                                             .out = weight.shape[0],
-                                            .activation = kernel_activation(view.step().activation),
+                                            .activation = view.step().activation,
                                             .residual = view.input_count() == 2,
                                             .per_tensor = view.step().per_tensor},
                                            {.codes = reinterpret_cast<const int8_t*>(weight.bytes.data()),

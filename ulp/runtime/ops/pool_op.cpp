@@ -75,12 +75,12 @@ class PoolRunner final : public Runner {
   void run(const RunArgs& args) const override {
     const int64_t images = first_size(x_, args.batch);
     if (op_ == Op::max_pool) {
-      kernels::max_pool(element_of(x_), shape_, images, args.inputs[0], args.output, isa_, args.parallel);
+      kernels::max_pool(x_.type, shape_, images, args.inputs[0], args.output, isa_, args.parallel);
     } else if (op_ == Op::avg_pool) {
-      kernels::avg_pool(element_of(x_), shape_, include_pad_, images, args.inputs[0], args.output,
+      kernels::avg_pool(x_.type, shape_, include_pad_, images, args.inputs[0], args.output,
                         affine_of(x_), affine_of(y_), isa_, args.parallel);
     } else {
-      kernels::global_avg_pool(element_of(x_), images, x_.shape[2] * x_.shape[3], x_.shape[1], args.inputs[0],
+      kernels::global_avg_pool(x_.type, images, x_.shape[2] * x_.shape[3], x_.shape[1], args.inputs[0],
                                args.output, affine_of(x_), affine_of(y_), isa_, args.parallel);
     }
   }

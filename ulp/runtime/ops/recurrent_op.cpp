@@ -1,5 +1,6 @@
 // lstm and gru: one direction of one layer, with f32 weights or int8 ones whose inputs are quantized as it
 // runs.
+#include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -18,8 +19,9 @@ void check_weight(const StepView& view, const char* role, const char* scale_role
   view.expect_constant(role, type, shape);
   if (type == DataType::i8) {
     view.expect_scales(scale_role, channels);
-    if (columns > kMaxDynamicFeatures) {
-      view.fail("expected at most ", kMaxDynamicFeatures, " features for '", role, "', got ", columns);
+    if (columns > kernels::kMaxDynamicFeatures) {
+      view.fail("expected at most ", kernels::kMaxDynamicFeatures, " features for '", role, "', got ",
+                columns);
     }
   } else if (view.constant(scale_role) != nullptr || view.step().per_tensor) {
     view.fail("'", scale_role, "' and per_tensor are for i8 weights");

@@ -21,16 +21,16 @@ void check_output(const StepView& view) {
 class ReluRunner final : public Runner {
  public:
   ReluRunner(const StepView& view, kernels::Isa isa)
-      : info_(view.input()), activation_(kernel_activation(view.step().activation)), isa_(isa) {}
+      : info_(view.input()), activation_(view.step().activation), isa_(isa) {}
   void run(const RunArgs& args) const override {
-    kernels::activate(element_of(info_), activation_, args.inputs[0], args.output,
+    kernels::activate(info_.type, activation_, args.inputs[0], args.output,
                       element_count(info_, args.batch), affine_of(info_), isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("activate_") + kernels::to_string(isa_); }
 
  private:
   TensorInfo info_;
-  kernels::Activation activation_;
+  Activation activation_;
   kernels::Isa isa_;
 };
 

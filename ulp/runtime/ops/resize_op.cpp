@@ -37,7 +37,7 @@ class ResizeRunner final : public Runner {
       kernels::resize_nearest(static_cast<int64_t>(element_size(x_.type)), rows_, columns_, batch, channels,
                               args.inputs[0], args.output, args.parallel);
     } else {
-      kernels::resize_bilinear(element_of(x_), rows_, columns_, batch, channels, args.inputs[0], args.output,
+      kernels::resize_bilinear(x_.type, rows_, columns_, batch, channels, args.inputs[0], args.output,
                                args.parallel);
     }
   }

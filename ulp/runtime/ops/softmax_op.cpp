@@ -28,7 +28,7 @@ class SoftmaxRunner final : public Runner {
   SoftmaxRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {}
   void run(const RunArgs& args) const override {
     const int64_t columns = info_.shape.back();
-    kernels::softmax(element_of(info_), args.inputs[0], args.output,
+    kernels::softmax(info_.type, args.inputs[0], args.output,
                      element_count(info_, args.batch) / columns, columns, isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("softmax_") + kernels::to_string(isa_); }

@@ -14,14 +14,12 @@
 namespace ulp::runtime {
 namespace {
 
-// In the order of the enumerators: our word, the container's word, bytes.
+// In the order of the enumerators: the container's word, bytes.
 struct TypeRow {
-  const char* name;
   const char* stored;
   size_t bytes;
 };
-constexpr TypeRow kTypes[] = {{"f32", "F32", 4}, {"bf16", "BF16", 2}, {"u8", "U8", 1},
-                              {"i8", "I8", 1},   {"i32", "I32", 4},   {"i64", "I64", 8}};
+constexpr TypeRow kTypes[] = {{"F32", 4}, {"BF16", 2}, {"U8", 1}, {"I8", 1}, {"I32", 4}, {"I64", 8}};
 
 const TypeRow& row(DataType type) {
   return kTypes[static_cast<size_t>(type)];
@@ -73,18 +71,11 @@ Plan read_plan(const SafetensorsFile& file) {
 
 }  // namespace
 
-const char* to_string(DataType type) {
-  return type > DataType::i64 ? "unknown" : row(type).name;
-}
 size_t element_size(DataType type) {
   return type > DataType::i64 ? 0 : row(type).bytes;
 }
 const char* to_string(Layout layout) {
   return layout == Layout::nhwc ? "nhwc" : "plain";
-}
-const char* to_string(Activation activation) {
-  constexpr const char* kNames[] = {"none", "relu", "relu6", "gelu", "gelu_tanh", "tanh"};
-  return activation > Activation::tanh ? "unknown" : kNames[static_cast<size_t>(activation)];
 }
 
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {

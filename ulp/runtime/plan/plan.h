@@ -11,12 +11,14 @@
 #include <variant>
 #include <vector>
 
+#include "ulp/base/activation.h"
 #include "ulp/base/export.h"
+#include "ulp/formats/data_type.h"
 
 namespace ulp::runtime {
 
-enum class DataType : uint8_t { f32, bf16, u8, i8, i32, i64 };
-ULP_API const char* to_string(DataType type);
+using ulp::DataType;
+using ulp::to_string;
 ULP_API size_t element_size(DataType type);
 
 /// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
@@ -81,9 +83,7 @@ enum class Op : uint8_t {
 };
 ULP_API const char* to_string(Op op);
 
-/// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
-enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
-ULP_API const char* to_string(Activation activation);
+using ulp::Activation;
 
 /// Window of a convolution or a pooling.
 struct Window {
