@@ -57,12 +57,6 @@ double square_sum(const OptimizerOps& ops, DataType type, const void* gradient, 
   return ops.square_sum.f16(gradient, n);
 }
 
-int64_t moment_bytes(MomentStore store) {
-  return store == MomentStore::f32 ? 4 : 2;
-}
-int64_t parameter_bytes(WeightStore store) {
-  return store == WeightStore::f32 ? 4 : 2;
-}
 int64_t master_bytes(WeightStore store) {
   switch (store) {
     case WeightStore::bf16_master:
@@ -104,11 +98,11 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
     const OptimizerTensor& t = *tensor;
     const UpdateRun run{.gradient = at(t.gradient, begin * element_bytes(t.gradient_type)),
                         .gradient_type = t.gradient_type,
-                        .parameter = at(t.parameter, begin * parameter_bytes(t.store)),
+                        .parameter = at(t.parameter, begin * element_bytes(parameter_type(t.store))),
                         .store = t.store,
                         .master = at(t.master, begin * master_bytes(t.store)),
-                        .first = at(t.first, begin * moment_bytes(t.moments)),
-                        .second = at(t.second, begin * moment_bytes(t.moments)),
+                        .first = at(t.first, begin * element_bytes(moment_type(t.moments))),
+                        .second = at(t.second, begin * element_bytes(moment_type(t.moments))),
                         .moments = t.moments,
                         .stream_copies = t.stream_copies,
                         .size = size,

@@ -288,7 +288,7 @@ void update(const UpdateRun& run) {
   const RuleStep s(*run.step);
   const float inverse_scale = run.inverse_scale, clip = run.clip;
   const WeightAccess& weights = kWeightAccess[static_cast<size_t>(run.store)];
-  const DataType moments = run.moments == MomentStore::f32 ? DataType::f32 : DataType::bf16;
+  const DataType moments = moment_type(run.moments);
   alignas(64) uint32_t random[kBlock];
   alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {

@@ -19,6 +19,10 @@ enum class WeightStore : uint8_t {
   bf16_kahan,       ///< master: bf16, what the parameter's rounding lost; the weight is their sum
 };
 constexpr int kWeightStores = 6;
+constexpr DataType parameter_type(WeightStore store) {
+  if (store == WeightStore::f32) return DataType::f32;
+  return store == WeightStore::f16_master ? DataType::f16 : DataType::bf16;
+}
 
 /// How `first` and `second` of an OptimizerTensor are kept between steps; the arithmetic on them is fp32.
 enum class MomentStore : uint8_t {
@@ -26,6 +30,9 @@ enum class MomentStore : uint8_t {
   bf16,  ///< up or down with the probability that makes the mean exact: to the nearest, an average that moves
          ///< by 1 / 1000 of itself a step would never move
 };
+constexpr DataType moment_type(MomentStore store) {
+  return store == MomentStore::f32 ? DataType::f32 : DataType::bf16;
+}
 
 /// The update of one element, g being the finished gradient and p the weight; a product that is added to is
 /// not rounded (fma).
