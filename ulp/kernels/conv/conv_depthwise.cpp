@@ -85,7 +85,7 @@ class DepthwiseConv final : public Conv {
         if (config.input == Element::u8) {
           weights_.as<int32_t>()[to] = weights.i8[from];
         } else if (config.input == Element::bf16) {
-          weights_.as<float>()[to] = bf16_to_float(float_to_bf16(weights.f32[from]));
+          weights_.as<float>()[to] = bf16_to_float(bf16_weight(weights, from));
         } else {
           weights_.as<float>()[to] = weights.f32[from];
         }

@@ -9,11 +9,13 @@ namespace {
 
 void store_weight(const ConvWeights& weights, int64_t from, PackedElement element, uint8_t* to) {
   switch (element) {
-    case PackedElement::f32:
-      std::memcpy(to, weights.f32 + from, 4);
+    case PackedElement::f32: {
+      const float value = weights.bf16 != nullptr ? bf16_to_float(weights.bf16[from]) : weights.f32[from];
+      std::memcpy(to, &value, 4);
       break;
+    }
     case PackedElement::bf16: {
-      const uint16_t code = float_to_bf16(weights.f32[from]);
+      const uint16_t code = bf16_weight(weights, from);
       std::memcpy(to, &code, 2);
       break;
     }
