@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/lower/builder.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp {
