@@ -20,8 +20,10 @@ std::string ops(const runtime::Plan& plan) {
     text += to_string(step.op);
     if (step.constants.contains("weight") && step.inputs.size() == 2) text += "+add";
     if (step.op == runtime::Op::relu) continue;
-    if (step.activation == runtime::Activation::relu) text += "+relu";
-    if (step.activation == runtime::Activation::relu6) text += "+relu6";
+    const runtime::Activation activation = activation_of(step);
+    if (activation != runtime::Activation::none && !is_curve(activation)) {
+      text += std::string("+") + to_string(activation);
+    }
   }
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "ulp/base/error.h"
 
@@ -16,10 +17,12 @@ std::string number_text(double value) {
   return out.str();
 }
 
-/// Visits numbers; the other kinds have no limits.
+/// Visits numbers and choices and keeps the first problem; the other kinds have no limits.
 class LimitChecker final : public FieldVisitor {
  public:
-  LimitChecker(const char* where, std::string path) : where_(where), path_(std::move(path)) {}
+  explicit LimitChecker(std::string path) : path_(std::move(path)) {}
+
+  std::string found;
 
  protected:
   void on(const FieldInfo&, bool&) override {}
@@ -28,29 +31,34 @@ class LimitChecker final : public FieldVisitor {
   void on(const FieldInfo& info, double& value) override { check(info, value); }
   void on(const FieldInfo&, std::string&) override {}
   void on(const FieldInfo&, std::vector<std::string>&) override {}
-  void on_choice(const FieldInfo&, ChoiceField&) override {}
+  void on_choice(const FieldInfo& info, ChoiceField& field) override {
+    if (field.index < field.words.size() || !found.empty()) return;
+    found = "expected " + path_ + info.name + " to be " + one_of(field.words) + ", got an unknown value";
+  }
   void on_group(const FieldInfo& info, const GroupField& field) override {
-    LimitChecker inner(where_, path_ + info.name + ".");
-    field.fields(inner);
+    const std::string outer = std::exchange(path_, path_ + info.name + ".");
+    field.fields(*this);
+    path_ = outer;
   }
   void on_optional(const FieldInfo&, const OptionalField& field) override {
     if (field.present) field.value(*this);
   }
   void on_list(const FieldInfo& info, const ListField& field) override {
     for (size_t i = 0; i < field.size; ++i) {
-      LimitChecker inner(where_, path_ + info.name + "[" + std::to_string(i) + "].");
-      field.element(i, inner);
+      const std::string outer = std::exchange(path_, path_ + info.name + "[" + std::to_string(i) + "].");
+      field.element(i, *this);
+      path_ = outer;
     }
   }
   void on_custom(const FieldInfo&, const CustomField&) override {}
 
  private:
-  void check(const FieldInfo& info, double value) const {
-    if (info.allows(value)) return;
-    fail(where_, "expected ", path_, info.name, " ", info.limits(), ", got ", number_text(value));
+  void check(const FieldInfo& info, double value) {
+    if (info.allows(value) || !found.empty()) return;
+    found =
+        std::string("expected ") + path_ + info.name + " " + info.limits() + ", got " + number_text(value);
   }
 
-  const char* where_;
   std::string path_;
 };
 
@@ -82,9 +90,15 @@ std::string one_of(std::span<const char* const> words) {
   return text;
 }
 
-void check_limits(const char* where, const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
-  LimitChecker checker(where, path);
+std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
+  LimitChecker checker(path);
   fields(checker);
+  return std::move(checker.found);
+}
+
+void check_limits(const char* where, const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
+  const std::string found = limit_problem(path, fields);
+  if (!found.empty()) fail(where, found);
 }
 
 }  // namespace ulp

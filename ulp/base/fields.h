@@ -195,12 +195,29 @@ class ULP_API FieldVisitor {
   }
 };
 
-/// Throws Error `[where] expected path.name in [a, b], got c` for the first number outside its limits.
+/// A struct that lists its fields.
+template <typename T>
+concept HasFields = requires(T& value, FieldVisitor& visitor) {
+  value.visit_fields(visitor);
+};
+
+/// "expected path.name in [a, b], got c" for the first number outside its limits, or the first choice that is
+/// no word of its list; empty where there is none.
+ULP_API std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor&)> fields);
+
+/// The same for a struct.
+template <HasFields Options>
+std::string limit_problem(const Options& options, const std::string& path = {}) {
+  return limit_problem(path,
+                       [&](FieldVisitor& visitor) { const_cast<Options&>(options).visit_fields(visitor); });
+}
+
+/// Throws Error `[where] expected path.name in [a, b], got c` where limit_problem() finds one.
 ULP_API void check_limits(const char* where, const std::string& path,
                           FunctionRef<void(FieldVisitor&)> fields);
 
 /// The same for a struct.
-template <typename Options>
+template <HasFields Options>
 void check_limits(const char* where, const Options& options, const std::string& path = {}) {
   check_limits(where, path,
                [&](FieldVisitor& visitor) { const_cast<Options&>(options).visit_fields(visitor); });

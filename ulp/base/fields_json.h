@@ -12,13 +12,13 @@ namespace ulp {
 /// Every field, in the order of nlohmann::json (by name).
 ULP_API nlohmann::json fields_to_json(FunctionRef<void(FieldVisitor&)> fields);
 
-template <typename Options>
+template <HasFields Options>
 nlohmann::json fields_to_json(const Options& options) {
   return fields_to_json([&](FieldVisitor& v) { const_cast<Options&>(options).visit_fields(v); });
 }
 
 /// The fields whose values are not those of a default-constructed struct, inside groups, too.
-template <typename Options>
+template <HasFields Options>
 nlohmann::json changed_fields_to_json(const Options& options);
 
 /// What a reader says of a value: `text` is "expected a whole number in 'scheme.bits', got \"8\"". Readers
@@ -35,7 +35,7 @@ ULP_API void fields_from_json(const nlohmann::json& json, const std::string& pat
                               FunctionRef<void(FieldVisitor&)> fields, std::span<const char* const> also = {},
                               bool limits = false);
 
-template <typename Options>
+template <HasFields Options>
 void fields_from_json(const nlohmann::json& json, Options& options, const std::string& path = {},
                       std::span<const char* const> also = {}, bool limits = false) {
   fields_from_json(
@@ -45,7 +45,7 @@ void fields_from_json(const nlohmann::json& json, Options& options, const std::s
 /// What of `json` differs from `plain`, inside objects, too; an empty object where nothing does.
 ULP_API nlohmann::json json_difference(const nlohmann::json& json, const nlohmann::json& plain);
 
-template <typename Options>
+template <HasFields Options>
 nlohmann::json changed_fields_to_json(const Options& options) {
   return json_difference(fields_to_json(options), fields_to_json(Options{}));
 }

@@ -45,6 +45,10 @@ constexpr bool is_known(DataType type) {
 constexpr const char* to_string(DataType type) {
   return is_known(type) ? kDataTypes[static_cast<int>(type)].name : "unknown";
 }
+/// A type of tensors and constants of plans; false for a number that is no enumerator.
+constexpr bool is_stored(DataType type) {
+  return is_known(type) && kDataTypes[static_cast<int>(type)].stored;
+}
 /// Bytes of one element; 0 for a number that is no enumerator. Reads no table, so that files of one
 /// instruction set share no symbol.
 constexpr int64_t element_bytes(DataType type) {

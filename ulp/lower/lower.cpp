@@ -102,7 +102,7 @@ class Lowerer {
   void lower_group(const Group& group) {
     const bool poisoned = reads_poison(*group.root) || poisoned_.contains(group.residual);
     const size_t before = problems_.size();
-    if (const Lowering lowering = find_lowering(*group.root); lowering == nullptr) {
+    if (const LowerFunction lowering = find_lowering(*group.root); lowering == nullptr) {
       refuse(*group.root, hint_for(*group.root));
     } else if (!poisoned) {
       attempt([&] { lowering(builder_, group); });
@@ -136,12 +136,9 @@ class Lowerer {
     int32_t tensor = builder_.as(node, result.value, form);
     const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
     if (is_in(plan.inputs) || is_in(plan.outputs)) {
-      runtime::Step copy;
-      copy.op = runtime::Op::convert;
-      copy.name = result.value->name + ".copy";
-      copy.inputs = {tensor};
-      const std::string name = copy.name;
-      tensor = builder_.emit(std::move(copy), name, form, shape_of(node, *result.value));
+      const std::string name = result.value->name + ".copy";
+      tensor = builder_.emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, form,
+                             shape_of(node, *result.value));
     }
     plan.outputs.push_back(tensor);
   }

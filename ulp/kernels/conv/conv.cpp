@@ -91,7 +91,8 @@ void check_types(const ConvConfig& c, const ConvWeights& w) {
   }
   if (integer && (w.i8 == nullptr || w.scale == nullptr))
     fail(kWhere, "expected i8 weights and their scales");
-  if (!integer && w.f32 == nullptr) fail(kWhere, "expected f32 weights");
+  const bool has_floats = w.f32 != nullptr || (c.input == DataType::bf16 && w.bf16 != nullptr);
+  if (!integer && !has_floats) fail(kWhere, "expected f32 weights, or bf16 ones for a bf16 layer");
   if (integer) check_affine("input", c.input_q);
   if (c.output == DataType::u8) check_affine("output", c.output_q);
   if (c.residual && c.residual_type == DataType::u8) check_affine("residual", c.residual_q);

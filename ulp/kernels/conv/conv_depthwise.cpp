@@ -75,7 +75,7 @@ class DepthwiseConv final : public Conv {
         if (config.input == DataType::u8) {
           weights_.as<int32_t>()[to] = weights.i8[from];
         } else if (config.input == DataType::bf16) {
-          weights_.as<float>()[to] = bf16_to_float(float_to_bf16(weights.f32[from]));
+          weights_.as<float>()[to] = bf16_to_float(bf16_weight(weights, from));
         } else {
           weights_.as<float>()[to] = weights.f32[from];
         }

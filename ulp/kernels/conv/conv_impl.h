@@ -9,6 +9,11 @@
 
 namespace ulp::kernels {
 
+/// Weight `i` of a bf16 layer, which is given in bf16 or in f32.
+inline uint16_t bf16_weight(const ConvWeights& weights, int64_t i) {
+  return weights.bf16 != nullptr ? weights.bf16[i] : float_to_bf16(weights.f32[i]);
+}
+
 /// The constants of the epilogue with the memory they point to.
 struct FinishData {
   AlignedBuffer bias, multiplier;

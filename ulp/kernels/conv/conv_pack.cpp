@@ -15,8 +15,8 @@ void put(T value, uint8_t* to) {
 void store_weight(const ConvWeights& weights, int64_t from, DataType type, uint8_t* to) {
   if (type == DataType::i8) return put(weights.i8[from], to);
   if (type == DataType::i16) return put(static_cast<int16_t>(weights.i8[from]), to);
-  if (type == DataType::bf16) return put(float_to_bf16(weights.f32[from]), to);
-  put(weights.f32[from], to);
+  if (type == DataType::bf16) return put(bf16_weight(weights, from), to);
+  put(weights.bf16 != nullptr ? bf16_to_float(weights.bf16[from]) : weights.f32[from], to);
 }
 
 /// f32 kernels of a bf16 layer get weights that are rounded all the same.

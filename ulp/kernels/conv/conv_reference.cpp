@@ -76,7 +76,7 @@ class ReferenceConv final : public Conv {
           if constexpr (std::is_same_v<Input, uint8_t>) {
             to = weights.i8[from];
           } else if constexpr (std::is_same_v<Input, uint16_t>) {
-            to = bf16_to_float(float_to_bf16(weights.f32[from]));
+            to = bf16_to_float(bf16_weight(weights, from));
           } else {
             to = weights.f32[from];
           }

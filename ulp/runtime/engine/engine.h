@@ -26,7 +26,9 @@ struct EngineOptions {
 
 /// Time spent in one step, for profiles.
 struct StepProfile {
-  std::string step, op, kernel, output_shape;
+  std::string step, op;
+  std::string attributes;  ///< as attributes_text() gives them
+  std::string kernel, output_shape;
   double seconds = 0;
 };
 
