@@ -22,7 +22,7 @@ bool read_as_f32(const graph::Graph& graph, const Value* value) {
 }
 
 DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
-  if (group.activation >= runtime::Activation::gelu) return DataType::f32;
+  if (is_curve(group.activation)) return DataType::f32;
   if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
   if (group.quantize != nullptr || read_as_f32(builder.graph(), group.result)) {
     return DataType::f32;

@@ -3,18 +3,18 @@
 #include <array>
 #include <utility>
 
+#include "ulp/graph/fusion/activation_of.h"
+
 namespace ulp::lowering {
 
 using graph::Node;
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 50> kTable = {{
+constexpr std::array<std::pair<std::string_view, Lowering>, 46> kTable = {{
     {"aten::conv2d", lower_conv},
     {"aten::linear", lower_linear},
     {"aten::add", lower_add},
-    {"aten::relu", lower_activation},
-    {"aten::relu6", lower_activation},
     {"aten::hardtanh", lower_activation},
     {"aten::clamp", lower_activation},
     {"aten::clamp_min", lower_activation},
@@ -38,8 +38,6 @@ constexpr std::array<std::pair<std::string_view, Lowering>, 50> kTable = {{
     {"aten::upsample_bilinear2d", lower_resize},
     {"aten::softmax", lower_softmax},
     {"aten::_softmax", lower_softmax},
-    {"aten::gelu", lower_activation},
-    {"aten::tanh", lower_activation},
     {"aten::embedding", lower_embedding},
     {"aten::layer_norm", lower_layer_norm},
     {"aten::select", lower_select},
@@ -69,7 +67,7 @@ Lowering find_lowering(const Node& node) {
   for (const auto& [op, lowering] : kTable) {
     if (node.op() == op) return lowering;
   }
-  return nullptr;
+  return activation_of(node) ? lower_activation : nullptr;
 }
 
 std::string supported_ops() {
@@ -79,6 +77,7 @@ std::string supported_ops() {
     if (!list.empty()) list += ", ";
     list += op.substr(op.find("::") + 2);
   }
+  for (int i = 1; i < kActivationCount; ++i) list += std::string(", ") + kActivations[i].name;
   return list;
 }
 

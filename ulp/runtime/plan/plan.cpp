@@ -82,10 +82,6 @@ size_t element_size(DataType type) {
 const char* to_string(Layout layout) {
   return layout == Layout::nhwc ? "nhwc" : "plain";
 }
-const char* to_string(Activation activation) {
-  constexpr const char* kNames[] = {"none", "relu", "relu6", "gelu", "gelu_tanh", "tanh"};
-  return activation > Activation::tanh ? "unknown" : kNames[static_cast<size_t>(activation)];
-}
 
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
   int64_t count = 1;

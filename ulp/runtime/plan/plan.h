@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "ulp/base/activation.h"
 #include "ulp/base/export.h"
 
 namespace ulp::runtime {
@@ -81,9 +82,8 @@ enum class Op : uint8_t {
 };
 ULP_API const char* to_string(Op op);
 
-/// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
-enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
-ULP_API const char* to_string(Activation activation);
+using ulp::Activation;
+using ulp::to_string;
 
 /// Window of a convolution or a pooling.
 struct Window {
