@@ -8,8 +8,8 @@
 
 namespace ulp::graph {
 
-/// The short name: "layer1.0.conv1", the module's path, for a node that reads its module's parameters or has a
-/// weight; the node's own name for everything else.
+/// The short name: "layer1.0.conv1", the module's path, for a node that reads its module's parameters or has
+/// a weight; the node's own name for everything else.
 ULP_API std::string label(const Node& node);
 
 /// Op, value and module: "aten::conv2d 'conv2d_3' in layer1.0.conv1"; "module 'observer_x' 'observer_x'",

@@ -14,8 +14,8 @@ struct ClampBounds {
   float low, high;
 };
 
-/// The bounds of hardtanh, clamp, clamp_min and clamp_max by literal numbers, and of the table's clamps (relu,
-/// relu6); nothing for every other node.
+/// The bounds of hardtanh, clamp, clamp_min and clamp_max by literal numbers, and of the table's clamps
+/// (relu, relu6); nothing for every other node.
 ULP_API std::optional<ClampBounds> clamp_bounds(const Node& node);
 
 /// The activation that the call computes: a clamp by its bounds, everything else by the op and the literal

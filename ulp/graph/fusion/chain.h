@@ -1,5 +1,5 @@
-// The one matcher of chains: which layer or sum takes which residual add and which activation into one step. Quantization
-// places its observers by it, lowering makes its steps by it.
+// The one matcher of chains: which layer or sum takes which residual add and which activation into one step.
+// Quantization places its observers by it, lowering makes its steps by it.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace ulp::graph {
 
-/// A compute node with what follows it into one step: a layer [-> add] [-> activation], or an add [-> activation].
-/// Every value inside has one reader.
+/// A compute node with what follows it into one step: a layer [-> add] [-> activation], or an add [->
+/// activation]. Every value inside has one reader.
 struct ULP_API Chain {
   Node* op = nullptr;          ///< a layer, or an add that no layer took
   Node* add = nullptr;         ///< the residual add behind a layer
@@ -39,7 +39,8 @@ struct ULP_API NearMiss {
 struct FusionPolicy {
   /// Layers: they take a residual add and an activation.
   std::function<bool(const Node&)> is_layer;
-  /// Why the room cannot take this plain sum (see sum_obstacle), alone or behind a layer; empty: it can. May be null.
+  /// Why the room cannot take this plain sum (see sum_obstacle), alone or behind a layer; empty: it can. May
+  /// be null.
   std::function<std::string(const Node&)> refuses_add;
   /// A chain of this op may end in the activation.
   std::function<bool(const Node& op, Activation)> takes_activation;
@@ -50,8 +51,9 @@ struct Fusion {
   std::vector<NearMiss> near_misses;
 };
 
-/// Finds the chains of a canonical graph. An add between two layers belongs to the first in order of execution
-/// whose result nobody else reads; the step runs where the add stands, so that both operands are ready.
+/// Finds the chains of a canonical graph. An add between two layers belongs to the first in order of
+/// execution whose result nobody else reads; the step runs where the add stands, so that both operands are
+/// ready.
 ULP_API Fusion find_chains(const Graph& graph, const FusionPolicy& policy);
 
 /// Why the call is no plain sum: aten::add.Tensor of two tensors of one shape with alpha 1. Empty when it is.

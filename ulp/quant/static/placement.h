@@ -14,8 +14,8 @@
 
 namespace ulp::quant {
 
-/// A quantized op with what is fused behind it (rule 3 in quantize.h): a layer, an add of its own, or softmax,
-/// sigmoid, tanh.
+/// A quantized op with what is fused behind it (rule 3 in quantize.h): a layer, an add of its own, or
+/// softmax, sigmoid, tanh.
 using graph::Chain;
 
 /// The whole decision. It depends only on the graph and the recipe, so convert finds what prepare found.

@@ -1,5 +1,5 @@
-// What the static path knows about single ops: which have integers, which keep parameters, and what stands in the way.
-// Internal.
+// What the static path knows about single ops: which have integers, which keep parameters, and what stands in
+// the way. Internal.
 #pragma once
 
 #include <string>
