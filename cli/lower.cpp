@@ -7,6 +7,8 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
+#include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
 
 namespace ulp::cli {
 
@@ -19,6 +21,27 @@ struct Flags : CommonFlags {
   ScriptShape shape;
 };
 
+/// One line for each change and near miss, those of the passes first.
+void show(const graph::PassReport& report) {
+  for (const graph::PassReport& part : report.parts) show(part);
+  for (const auto* lines : {&report.changes, &report.near_misses}) {
+    for (const std::string& line : *lines) std::cerr << report.pass << ": " << line << '\n';
+  }
+}
+
+/// Says what was done also where the rest of the model has no lowering.
+runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& options, bool verbose) {
+  graph::PassReport report;
+  try {
+    runtime::Plan plan = lower(model, options, &report);
+    if (verbose) show(report);
+    return plan;
+  } catch (const Error&) {
+    if (verbose) show(report);
+    throw;
+  }
+}
+
 void run(const Flags& flags) {
   apply(flags);
   check_writable(flags.out);
@@ -27,8 +50,7 @@ void run(const Flags& flags) {
   options.precision =
       flags.precision == "bf16" ? LowerOptions::Precision::bf16 : LowerOptions::Precision::f32;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
-  if (flags.verbose) options.report = [](const std::string& line) { std::cerr << line << '\n'; };
-  const runtime::Plan plan = lower(*model.graph, options);
+  const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);
   plan.save(flags.out);
   report_written(flags, plan, flags.out);
 }

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "ulp/app/data.h"
 #include "ulp/base/error.h"
@@ -108,10 +109,9 @@ class Runner {
     LowerOptions options{.metadata = request_.metadata};
     options.metadata["recipe"] = run_.recipe.to_json();
     options.metadata["mode"] = mode.name;
-    options.report = [&](const std::string& line) {
-      if (line.find(" not fused into ") != std::string::npos) outcome.reasons.push_back(line);
-    };
-    run_.plan = lower(*quantized.graph, options);
+    graph::PassReport lowered;
+    run_.plan = lower(*quantized.graph, options, &lowered);
+    std::ranges::copy(lowered.near_misses, std::back_inserter(outcome.reasons));
     outcome.float_bytes = weight_bytes(float_plan);
     outcome.bytes = weight_bytes(*run_.plan);
     outcome.float_accuracy = accuracy_of("evaluate float", float_plan);

@@ -3,13 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/graph/passes/pass.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp {
@@ -25,9 +25,6 @@ struct LowerOptions {
   Precision precision = Precision::f32;
   /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
   std::map<std::string, std::string> metadata = {};
-  /// Receives one line per change and near miss of the passes and per fusion that was not possible; may be
-  /// empty.
-  std::function<void(const std::string&)> report = {};
 };
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
@@ -35,11 +32,15 @@ struct LowerOptions {
 /// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch as
 /// dimension 0. Constants carry
 /// the parameters' names. Throws ulp::Error listing every node that has no lowering, with its op, name and
-/// module path.
-ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {});
+/// module path. `report`, where it is given, receives what became one step (changes), what follows a step and
+/// could not become part of it (near misses), and as parts the reports of the passes before; it is filled as
+/// far as they came when lower() throws.
+ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {},
+                            graph::PassReport* report = nullptr);
 
 /// The same; the examples' sizes take the place of the captured ones (dimension 0 stays free).
 ULP_API runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model,
-                            const std::vector<at::Tensor>& examples, const LowerOptions& options = {});
+                            const std::vector<at::Tensor>& examples, const LowerOptions& options = {},
+                            graph::PassReport* report = nullptr);
 
 }  // namespace ulp

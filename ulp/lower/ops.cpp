@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "ulp/graph/fusion/activation_of.h"
+
 namespace ulp::lowering {
 
 using graph::Node;
@@ -42,7 +44,7 @@ LowerFunction find_lowering(const Node& node) {
   for (const Lowering& row : all_lowerings()) {
     if (node.op() == row.op) return row.lower;
   }
-  return nullptr;
+  return activation_of(node) ? lower_activation : nullptr;
 }
 
 std::string supported_ops() {
@@ -52,6 +54,7 @@ std::string supported_ops() {
     if (!list.empty()) list += ", ";
     list += row.op.substr(row.op.find("::") + 2);
   }
+  for (int i = 1; i < kActivationCount; ++i) list += std::string(", ") + kActivations[i].name;
   return list;
 }
 

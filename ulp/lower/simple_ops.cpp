@@ -2,6 +2,7 @@
 // and the quantize and dequantize nodes that are not part of another step.
 #include <algorithm>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
@@ -95,23 +96,22 @@ void lower_reshape(Builder& builder, const Group& group) {
   emit_same(builder, group, std::move(step), form);
 }
 
-namespace {
-
 void lower_activation(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const std::optional<runtime::Activation> activation = activation_of(node);
+  const std::optional<Activation> activation = activation_of(node);
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
   Form form = kept_form(builder, node, x);
-  if (is_curve(*activation)) form = {DataType::f32, form.layout};
-  // 6 is seldom a multiple of the scale.
-  if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
+  // A bound other than 0 is seldom a multiple of the scale.
+  if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8))
     form = {DataType::f32, form.layout};
   Step step = step_of(runtime::Op::relu, node);
   step.attributes = runtime::ActivationAttributes{*activation};
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
+
+namespace {
 
 void lower_max_pool(Builder& builder, const Group& group) {
   const Node& node = *group.root;
@@ -218,13 +218,9 @@ void lower_dequantize(Builder& builder, const Group& group) {
 }  // namespace
 
 LoweringTable simple_lowerings() {
-  static constexpr Lowering kTable[] = {{"aten::relu", lower_activation},
-                                        {"aten::relu6", lower_activation},
-                                        {"aten::hardtanh", lower_activation},
+  static constexpr Lowering kTable[] = {{"aten::hardtanh", lower_activation},
                                         {"aten::clamp", lower_activation},
                                         {"aten::clamp_min", lower_activation},
-                                        {"aten::gelu", lower_activation},
-                                        {"aten::tanh", lower_activation},
                                         {"aten::max_pool2d", lower_max_pool},
                                         {"aten::avg_pool2d", lower_avg_pool},
                                         {"aten::adaptive_avg_pool2d", lower_global_pool},

@@ -36,9 +36,10 @@
 //        conv2d | linear -> add(result, %r_dq) or add(%r_dq, result) [-> relu | relu6]
 //        add(%a_dq, %b_dq) [-> relu | relu6]
 //    An add between two layers is in the chain of the first; the other operand, %r_dq, may be computed after
-//    that layer, but always before the add. relu is aten::relu, relu6 is aten::relu6 or aten::hardtanh(_, 0,
-//    6). Every add is aten::add.Tensor with alpha 1 and two operands of one shape. A chain whose result no
-//    quantized op reads ends in float: there is no `quantize` after it (the logits of the last linear layer).
+//    that layer, but always before the add. relu and relu6 stand for every clamp of these bounds, as
+//    aten::hardtanh(_, 0, 6) or aten::clamp(_, 0). Every add is aten::add.Tensor with alpha 1 and two
+//    operands of one shape. A chain whose result no quantized op reads ends in float: there is no `quantize`
+//    after it (the logits of the last linear layer).
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
 //    they end in float): aten::max_pool1d and 2d, avg_pool and adaptive_avg_pool likewise, flatten, view,

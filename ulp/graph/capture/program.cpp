@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/libtorch/tensor_module.h"
 
@@ -19,6 +20,12 @@ struct RunningNode {
   const Node* outer = running;
   ~RunningNode() { running = outer; }
 };
+
+/// An error of LibTorch as one line that names the node.
+[[noreturn]] void fail_at(const Node& node, const std::string& what) {
+  fail("graph.run", "expected tensors that the call takes, got an error: node ", describe(node), ": ",
+       what.substr(0, what.find('\n')));
+}
 
 }  // namespace
 
@@ -239,8 +246,8 @@ void Program::store(const Step& step, Frame& frame) const {
       }
     }
     if (next != step.slots.size()) {
-      fail("graph.run", "expected ", step.slots.size(), " tensors from '", step.node->name(), "' (",
-           step.node->target(), "), got ", next);
+      fail("graph.run", "expected ", step.slots.size(), " tensors from ", describe(*step.node), ", got ",
+           next);
     }
   }
   for (int32_t slot : step.unread) frame.slots[slot] = {};
@@ -278,6 +285,17 @@ int64_t Program::check_inputs(const std::vector<at::Tensor>& inputs) const {
   return batch < 0 ? 0 : batch;
 }
 
+void Program::run_steps(Frame& frame) const {
+  for (const Step& step : steps_) {
+    if (step.node->train_only && !frame.training) continue;
+    running = step.node;
+    frame.stack.clear();
+    for (const Source& source : step.args) frame.stack.push_back(load(source, frame));
+    call(step, frame);
+    store(step, frame);
+  }
+}
+
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) const {
   Frame frame;
   frame.batch = check_inputs(inputs);
@@ -285,13 +303,12 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
   frame.slots.resize(slot_count_);
   for (size_t i = 0; i < inputs.size(); ++i) frame.slots[i] = inputs[i];
   const RunningNode restore;
-  for (const Step& step : steps_) {
-    if (step.node->train_only && !training) continue;
-    running = step.node;
-    frame.stack.clear();
-    for (const Source& source : step.args) frame.stack.push_back(load(source, frame));
-    call(step, frame);
-    store(step, frame);
+  try {
+    run_steps(frame);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // those who can do with less memory catch it
+  } catch (const c10::Error& error) {
+    fail_at(*running, error.what_without_backtrace());
   }
   return load(result_, frame);
 }

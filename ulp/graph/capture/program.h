@@ -50,6 +50,7 @@ class Program {
   int64_t check_inputs(const std::vector<at::Tensor>& inputs) const;
   c10::IValue load(const Source& source, Frame& frame) const;
   c10::IValue load_items(const Source& source, Frame& frame) const;
+  void run_steps(Frame& frame) const;
   void call(const Step& step, Frame& frame) const;
   void call_in_place(const Step& step, std::vector<c10::IValue>& stack) const;
   void store(const Step& step, Frame& frame) const;
