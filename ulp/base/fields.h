@@ -85,7 +85,7 @@ constexpr auto words_of() {
 /// A field that holds one word of several.
 struct ChoiceField {
   std::span<const char* const> words;
-  std::span<const char* const> help;  ///< one a word, or none at all
+  std::span<const char* const> help;  ///< one a word
   size_t index;                       ///< may be changed by the visitor
 };
 
@@ -157,8 +157,6 @@ class ULP_API FieldVisitor {
                    .element = [&](size_t index, FieldVisitor& inner) { values[index].visit_fields(inner); }});
   }
   void operator()(const FieldInfo& info, const CustomField& field) { on_custom(info, field); }
-  /// One word of a list that is known when the program runs.
-  void operator()(const FieldInfo& info, ChoiceField& field) { on_choice(info, field); }
 
  protected:
   virtual void on(const FieldInfo& info, bool& value) = 0;
