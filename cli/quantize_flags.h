@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/field_flags.h"
+#include "cli/recipe_flags.h"
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
 #include "ulp/app/quantize_mode.h"
@@ -19,10 +19,7 @@ struct QuantizeFlags : CommonFlags {
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   bool sensitivity = false, compare = false, verbose = false;
-  FieldFlags fields{{{"learning_rate", "lr"},
-                     {"freeze_batch_norm_after", "freeze-batch-norm"},
-                     {"freeze_observers_after", "freeze-observers"},
-                     {"bits", "weight-bits"}}};  ///< of each mode's recipe
+  RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;
   ExplainFlags explain;
 

@@ -33,7 +33,12 @@ void QatTraining::visit_fields(FieldVisitor& visit) {
   visit({"optimizer", "sgd (Nesterov), adam or adamw"}, options.optimizer);
   // Rate and decay are written as they are used; what the optimizer chooses by itself stays its choice.
   double rate = options.peak_rate(), decay = options.decay();
-  visit({.name = "learning_rate", .help = "Peak of the learning rate", .min = 0, .above_min = true}, rate);
+  visit({.name = "learning_rate",
+         .help = "Peak of the learning rate",
+         .min = 0,
+         .above_min = true,
+         .flag = "lr"},
+        rate);
   if (rate != options.peak_rate()) options.learning_rate = rate;
   visit({"momentum", "Nesterov momentum", 0, 1, false, true}, options.momentum);
   visit({"weight_decay", "L2 penalty (adamw: decoupled)", 0}, decay);

@@ -1,7 +1,9 @@
 // The name of an observer: what a recipe says to choose one.
 #pragma once
 
+#include <cstddef>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,12 @@ class ULP_API ObserverKind {
     return std::string_view(a.name_) == b.name_;
   }
   friend std::ostream& operator<<(std::ostream& out, ObserverKind kind) { return out << kind.name_; }
+
+  // A field of one word of a list (ulp/base/fields.h), the registered names.
+  static std::span<const char* const> choices();
+  static std::span<const char* const> choice_help();
+  size_t index() const;
+  static ObserverKind at(size_t index);
 
   static const ObserverKind min_max;
   static const ObserverKind moving_average;

@@ -1,7 +1,9 @@
 #include "ulp/quant/observers/observer_registry.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
+#include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
@@ -25,11 +27,13 @@ class Registry {
     const std::lock_guard lock(mutex_);
     return find_locked(name);
   }
-  std::vector<const char*> names() const {
+  std::span<const char* const> names() const {
     const std::lock_guard lock(mutex_);
-    std::vector<const char*> names;
-    for (const ObserverEntry& entry : entries_) names.push_back(entry.name.c_str());
-    return names;
+    return names_.back();
+  }
+  std::span<const char* const> help() const {
+    const std::lock_guard lock(mutex_);
+    return help_.back();
   }
   void add(ObserverEntry entry) {
     const std::lock_guard lock(mutex_);
@@ -40,9 +44,18 @@ class Registry {
       fail("quant.register_observer", "expected a name that is not taken, got '", entry.name, "'");
     }
     entries_.push_back(std::move(entry));
+    list_names();
   }
 
  private:
+  Registry() { list_names(); }
+
+  /// Lists that were handed out stay as they are; a registration makes new ones.
+  void list_names() {
+    std::vector<const char*>& names = names_.emplace_back();
+    for (const ObserverEntry& entry : entries_) names.push_back(entry.name.c_str());
+    help_.emplace_back(names.size(), "");
+  }
   const ObserverEntry* find_locked(const std::string& name) const {
     for (const ObserverEntry& entry : entries_) {
       if (entry.name == name) return &entry;
@@ -57,6 +70,7 @@ class Registry {
       PercentileObserver::entry(), EntropyObserver::entry(),       MseObserver::entry(),
       FixedObserver::entry(),
   };
+  std::deque<std::vector<const char*>> names_, help_;
 };
 
 }  // namespace
@@ -69,12 +83,30 @@ ObserverKind::ObserverKind(const std::string& name) {
   name_ = entry->name.c_str();
 }
 
+std::span<const char* const> ObserverKind::choices() {
+  return observer_names();
+}
+
+std::span<const char* const> ObserverKind::choice_help() {
+  return Registry::get().help();
+}
+
+size_t ObserverKind::index() const {
+  const std::span<const char* const> names = observer_names();
+  const auto is_it = [&](const char* name) { return ObserverKind(name, Registered{}) == *this; };
+  return static_cast<size_t>(std::ranges::find_if(names, is_it) - names.begin());
+}
+
+ObserverKind ObserverKind::at(size_t index) {
+  return {observer_names()[index], Registered{}};
+}
+
 ObserverKind register_observer(const std::string& name, ObserverFactory make, ObserverObstacle obstacle) {
   Registry::get().add({name, std::move(make), std::move(obstacle)});
   return ObserverKind(name);
 }
 
-std::vector<const char*> observer_names() {
+std::span<const char* const> observer_names() {
   return Registry::get().names();
 }
 

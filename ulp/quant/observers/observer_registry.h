@@ -9,8 +9,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/quant/recipe.h"
@@ -37,8 +37,8 @@ struct ObserverEntry {
 /// empty name, a name that is taken, and a missing factory. May be called by several threads.
 ULP_API ObserverKind register_observer(const std::string& name, ObserverFactory make,
                                        ObserverObstacle obstacle = {});
-/// Every name, the built-in ones first; the texts stay valid.
-ULP_API std::vector<const char*> observer_names();
+/// Every name, the built-in ones first, later ones behind them. The list stays valid.
+ULP_API std::span<const char* const> observer_names();
 /// The obstacle of the recipe's observer.
 ULP_API std::string observer_obstacle(const TensorRecipe& recipe);
 /// The observer that a recipe asks for. Throws ulp::Error where its factory does, and for one that made none.

@@ -21,10 +21,17 @@ void QatRecipe::visit_fields(FieldVisitor& visit) {
   options.visit_fields(visit);
   visit({"fake_quantize_after", "Share of the steps that train in float and are only observed", 0, 1},
         fake_quantize_after);
-  visit({"freeze_batch_norm_after",
-         "Share of the steps after which batch norms keep their statistics (1: never)", 0, 1},
+  visit({.name = "freeze_batch_norm_after",
+         .help = "Share of the steps after which batch norms keep their statistics (1: never)",
+         .min = 0,
+         .max = 1,
+         .flag = "freeze-batch-norm"},
         freeze_batch_norm_after);
-  visit({"freeze_observers_after", "Share of the steps after which ranges stay (1: never)", 0, 1},
+  visit({.name = "freeze_observers_after",
+         .help = "Share of the steps after which ranges stay (1: never)",
+         .min = 0,
+         .max = 1,
+         .flag = "freeze-observers"},
         freeze_observers_after);
 }
 

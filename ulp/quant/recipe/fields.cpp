@@ -1,27 +1,10 @@
 // The fields of a recipe, and their JSON.
-#include <algorithm>
-
-#include "ulp/quant/observers/observer_registry.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::quant {
-namespace {
-
-void visit_observer(FieldVisitor& visit, ObserverKind& kind) {
-  const std::vector<const char*> names = observer_names();
-  const auto is_it = [&](const char* name) { return std::string_view(name) == kind.name(); };
-  const auto found = std::find_if(names.begin(), names.end(), is_it);
-  const auto old = static_cast<size_t>(found - names.begin());
-  ChoiceField field{names, {}, old};
-  visit({"observer", "What finds the range to represent"}, field);
-  if (field.index != old) kind = ObserverKind(names[field.index]);
-}
-
-}  // namespace
-
 void TensorRecipe::visit_fields(FieldVisitor& visit) {
-  visit_observer(visit, observer);
+  visit({"observer", "What finds the range to represent"}, observer);
   visit({"averaging_constant", "moving_average: weight of the newest batch", 0, 1, true}, averaging_constant);
   visit({"percentile", "percentile: how much of the values is kept, in per cent", 0, 100, true}, percentile);
   visit({"fixed_min", "fixed: the smallest value"}, fixed_min);

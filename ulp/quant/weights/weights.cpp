@@ -87,7 +87,12 @@ WeightOnlyRecipe WeightOnlyRecipe::four_bits() {
 }
 
 void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
-  visit({"bits", "8: a scale for each output channel; 4: one for each group", 4, 8}, bits);
+  visit({.name = "bits",
+         .help = "8: a scale for each output channel; 4: one for each group",
+         .min = 4,
+         .max = 8,
+         .flag = "weight-bits"},
+        bits);
   visit({"group", "4 bits: neighbours in a row that share a scale; even", 2}, group);
   visit({"affine", "4 bits: a zero point for each group"}, affine);
   visit({"embeddings", "Embeddings, too, not linear layers alone"}, embeddings);

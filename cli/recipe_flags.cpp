@@ -1,4 +1,4 @@
-#include "cli/field_flags.h"
+#include "cli/recipe_flags.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -6,15 +6,15 @@
 namespace ulp::cli {
 
 /// Adds a flag for each field that it visits.
-class FlagAdder final : public FieldVisitor {
+class RecipeFlagAdder final : public FieldVisitor {
  public:
-  FlagAdder(FieldFlags& flags, CLI::Option_group& group, const std::string& list,
-            const std::vector<std::string>& open, nlohmann::json::json_pointer path)
+  RecipeFlagAdder(RecipeFlags& flags, CLI::Option_group& group, const std::string& list,
+                  const std::vector<std::string>& open, nlohmann::json::json_pointer path)
       : flags_(flags), group_(group), list_(list), open_(open), path_(std::move(path)) {}
 
  protected:
   void on(const FieldInfo& info, bool& value) override {
-    FieldFlags::Flag* flag = start(info, value);
+    RecipeFlags::Flag* flag = start(info, value);
     if (flag == nullptr) return;
     const std::string off = value ? ",!--no-" + flag->name.substr(2) : "";
     flag->option = group_.add_flag(flag->name + off, std::get<bool>(flag->value), info.help);
@@ -34,7 +34,7 @@ class FlagAdder final : public FieldVisitor {
   }
   void on_group(const FieldInfo& info, const GroupField& field) override {
     if (std::ranges::find(open_, info.name) == open_.end()) return;
-    FlagAdder inner(flags_, group_, list_, open_, path_ / info.name);
+    RecipeFlagAdder inner(flags_, group_, list_, open_, path_ / info.name);
     field.fields(inner);
   }
   void on_optional(const FieldInfo&, const OptionalField&) override {}
@@ -44,23 +44,22 @@ class FlagAdder final : public FieldVisitor {
  private:
   /// A new flag for the field, or null where another list has one of the name, which the two share then.
   template <typename Value>
-  FieldFlags::Flag* start(const FieldInfo& info, const Value& value) {
-    const auto renamed = flags_.renamed_.find(info.name);
-    std::string name = renamed == flags_.renamed_.end() ? info.name : renamed->second;
+  RecipeFlags::Flag* start(const FieldInfo& info, const Value& value) {
+    std::string name = info.flag != nullptr ? info.flag : info.name;
     std::ranges::replace(name, '_', '-');
     name = "--" + name;
-    for (FieldFlags::Flag& flag : flags_.flags_) {
+    for (RecipeFlags::Flag& flag : flags_.flags_) {
       if (flag.name != name) continue;
       flag.fields[list_] = path_ / info.name;
       return nullptr;
     }
-    FieldFlags::Flag& flag = flags_.flags_.emplace_back(FieldFlags::Flag{.name = name, .value = value});
+    RecipeFlags::Flag& flag = flags_.flags_.emplace_back(RecipeFlags::Flag{.name = name, .value = value});
     flag.fields[list_] = path_ / info.name;
     return &flag;
   }
   template <typename Value>
   CLI::Option* plain(const FieldInfo& info, const Value& value) {
-    FieldFlags::Flag* flag = start(info, value);
+    RecipeFlags::Flag* flag = start(info, value);
     if (flag == nullptr) return nullptr;
     flag->option = group_.add_option(flag->name, std::get<Value>(flag->value), info.help);
     if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
@@ -83,21 +82,21 @@ class FlagAdder final : public FieldVisitor {
         ""));
   }
 
-  FieldFlags& flags_;
+  RecipeFlags& flags_;
   CLI::Option_group& group_;
   const std::string& list_;
   const std::vector<std::string>& open_;
   nlohmann::json::json_pointer path_;
 };
 
-void FieldFlags::add(CLI::App& command, const std::string& list, const std::string& title,
-                     FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open) {
+void RecipeFlags::add(CLI::App& command, const std::string& list, const std::string& title,
+                      FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open) {
   CLI::Option_group* group = command.add_option_group(list, title);
-  FlagAdder adder(*this, *group, list, open, {});
+  RecipeFlagAdder adder(*this, *group, list, open, {});
   fields(adder);
 }
 
-nlohmann::json FieldFlags::given(const std::string& list) const {
+nlohmann::json RecipeFlags::given(const std::string& list) const {
   nlohmann::json all = nlohmann::json::object();
   for (const Flag& flag : flags_) {
     if (flag.option->count() == 0) continue;

@@ -1,5 +1,5 @@
-// Command-line flags of described fields (ulp/base/fields.h): one for each field of one value, with the
-// field's help and default. What was given comes back as JSON for fields_from_json().
+// The flags of recipes, from their described fields (ulp/base/fields.h). A recipe may come from a file that is
+// read later, so what was given is kept as JSON, to be put over the recipe's own fields.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,11 +15,8 @@
 namespace ulp::cli {
 
 /// The flags of several lists of fields, each under a title; lists may share flags of one name and kind.
-class FieldFlags {
+class RecipeFlags {
  public:
-  /// Names of flags that are not the field's with '-' for '_'.
-  explicit FieldFlags(std::map<std::string, std::string> renamed) : renamed_(std::move(renamed)) {}
-
   /// Adds the flags of a list to the command, in a group of this title. Fields of the groups in `open` are
   /// taken, too; other groups, lists and fields with a JSON form of their own have no flags.
   void add(CLI::App& command, const std::string& list, const std::string& title,
@@ -29,7 +26,7 @@ class FieldFlags {
   nlohmann::json given(const std::string& list) const;
 
  private:
-  friend class FlagAdder;
+  friend class RecipeFlagAdder;
   struct Flag {
     std::string name;  ///< "--max-steps"
     std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<std::string>> value;
@@ -38,7 +35,6 @@ class FieldFlags {
         {};  ///< by list: where it stands in the JSON
   };
 
-  std::map<std::string, std::string> renamed_;
   std::deque<Flag> flags_;  ///< CLI11 keeps addresses of the values
 };
 
