@@ -58,9 +58,14 @@ class Runner {
   void measure_sensitivity() {
     if (!request_.data || !request_.test)
       fail("train.run_quantize", "expected training and test images for the sensitivity, got none");
+    quant::Recipe* tensors = quant::tensors_of(run_.recipe.recipe);
+    if (tensors == nullptr) {
+      fail("train.run_quantize", "expected a mode with quantized activations for the sensitivity, got ",
+           request_.mode->name);
+    }
     const int64_t samples = std::min(request_.samples, request_.data->size());
     const auto calibrated =
-        calibrate(request_.captured, run_.recipe, *request_.data, request_.samples, [&](int64_t done) {
+        calibrate(request_.captured, *tensors, *request_.data, request_.samples, [&](int64_t done) {
           show({"calibrating for the sensitivity", "image", done, samples});
         });
     const io::ImageDataset images = first(*request_.test, kSensitivityImages);
@@ -71,7 +76,7 @@ class Runner {
     run_.outcome.sensitivity = quant::sensitivity(calibrated, {first_images(images, images.size())},
                                                   {.score = score, .progress = progress});
     for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
-      run_.recipe.skip_values.push_back(value);
+      tensors->skip_values.push_back(value);
   }
 
   std::unique_ptr<train::BatchStream> test_batches() const {
@@ -100,7 +105,6 @@ class Runner {
                   .recipe = run_.recipe,
                   .data = request_.data,
                   .samples = request_.samples,
-                  .qat = request_.qat,
                   .progress = [&](int64_t done, int64_t total, const std::string& note) {
                     show({mode.verb, mode.unit, done, total, note});
                   }});

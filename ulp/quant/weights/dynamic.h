@@ -33,23 +33,41 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 
 namespace ulp::quant {
 
-struct ULP_API DynamicOptions {
+/// What is quantized as it runs, and how.
+struct ULP_API DynamicRecipe {
+  static constexpr const char* kType = "ulp.quant.DynamicRecipe";
+
   bool per_tensor = false;  ///< one scale for all rows of an activation instead of one a row
-  std::vector<std::string> skip_modules =
-      {};  ///< module paths left in float; '*' matches any run of characters
+  std::vector<std::string> ops = {"linear", "lstm", "gru"};  ///< layers that are quantized: some of these
+  /// Module paths left in float; '*' matches any run of characters.
+  std::vector<std::string> skip_modules = {};
+
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  /// {"type": "ulp.quant.DynamicRecipe", "version": 1, ...}; reading is as Recipe::from_json().
+  std::string to_json() const;
+  static DynamicRecipe from_json(const std::string& text);
+  bool operator==(const DynamicRecipe&) const = default;
 };
+using DynamicOptions = DynamicRecipe;
+
+struct Recipe;
+/// What a static recipe that says nothing but skip_modules means here. Throws ulp::Error for other fields.
+ULP_API DynamicRecipe dynamic_recipe(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear, LSTM and GRU layers with stored weights quantize
-/// their inputs (and states) as they run; the captured one stays as it is. Throws ulp::Error for a skip
-/// pattern that matches no module, for weights that are not finite, and for a model without such layers.
+/// their inputs (and states) as they run; the captured one stays as it is. Throws ulp::Error for a bad recipe,
+/// a skip pattern that matches no module, weights that are not finite, and a model without such layers.
 /// `report` receives what was quantized, and what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_dynamic(
-    const std::shared_ptr<graph::GraphModule>& captured, const DynamicOptions& options = {},
+    const std::shared_ptr<graph::GraphModule>& captured, const DynamicRecipe& recipe = {},
     graph::PassReport* report = nullptr);
 
 /// The operator by itself. Throws ulp::Error for shapes or types other than above. Not differentiable.
