@@ -37,8 +37,11 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
 
 /// Fine-tuning of a trained model: small steps down a cosine, batch norms and ranges frozen on the way.
 struct ULP_API QatTraining {
-  train::TrainOptions train = {
-      .epochs = 1, .learning_rate = 0.01, .weight_decay = 1e-4, .schedule = "cosine", .warmup = 0.05};
+  train::TrainOptions train = {.epochs = 1,
+                               .learning_rate = 0.01,
+                               .weight_decay = 1e-4,
+                               .schedule = amp::Schedule::cosine,
+                               .warmup = 0.05};
   quant::QatOptions options;
   double freeze_batch_norm_after = 0.5;  ///< share of the steps; 1: never
   double freeze_observers_after = 0.75;  ///< share of the steps; 1: never
