@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
 #include "ulp/base/error.h"
@@ -16,7 +17,7 @@ namespace {
 
 struct Flags : CommonFlags {
   std::string model, out;
-  std::string precision = "fp32";
+  LowerOptions options;
   bool verbose = false;
   ScriptShape shape;
 };
@@ -46,9 +47,7 @@ void run(const Flags& flags) {
   apply(flags);
   check_writable(flags.out);
   app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
-  LowerOptions options;
-  options.precision =
-      flags.precision == "bf16" ? LowerOptions::Precision::bf16 : LowerOptions::Precision::f32;
+  LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
   const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);
   plan.save(flags.out);
@@ -65,9 +64,7 @@ void add_lower(CLI::App& app) {
                                   *flags);
   command->add_option("model", flags->model, "A file of `ulp train`, or a TorchScript file")->required();
   command->add_option("-o,--out", flags->out, "Engine file to write")->required();
-  command->add_option("--precision", flags->precision, "Arithmetic of the engine")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  add_field_flags(*command, flags->options);
   command->add_flag("-v,--verbose", flags->verbose, "Say what was fused, and what was not and why");
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });

@@ -38,8 +38,11 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
 
 /// Fine-tuning of a trained model: small steps down a cosine. The recipe says what is frozen on the way.
 struct ULP_API QatTraining {
-  train::TrainOptions options = {
-      .epochs = 1, .learning_rate = 0.01, .weight_decay = 1e-4, .schedule = "cosine", .warmup = 0.05};
+  train::TrainOptions options = {.epochs = 1,
+                                 .learning_rate = 0.01,
+                                 .weight_decay = 1e-4,
+                                 .schedule = amp::Schedule::cosine,
+                                 .warmup = 0.05};
 
   /// What of the options a recipe file may say.
   void visit_fields(FieldVisitor& visit);

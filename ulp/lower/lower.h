@@ -3,28 +3,40 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/words.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp {
+class FieldVisitor;
 namespace graph {
 class GraphModule;
 }
 
 /// How a graph becomes a plan. Defaults give a plan whose results are the graph's own, in f32.
-struct LowerOptions {
+struct ULP_API LowerOptions {
   /// Arithmetic of a float graph. A graph with ulp::quantize and ulp::dequantize nodes says itself where it
   /// is 8-bit; what is float in it runs in this precision.
   enum class Precision : uint8_t { f32, bf16 };
   Precision precision = Precision::f32;
   /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
   std::map<std::string, std::string> metadata = {};
+
+  /// What a user chooses: the precision.
+  void visit_fields(FieldVisitor& visitor);
+};
+
+template <>
+struct Words<LowerOptions::Precision> {
+  using enum LowerOptions::Precision;
+  static constexpr std::array<Word<LowerOptions::Precision>, 2> list = {{{f32, "fp32"}, {bf16, "bf16"}}};
 };
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,

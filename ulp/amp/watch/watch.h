@@ -32,6 +32,10 @@ namespace torch::nn {
 class Module;
 }
 
+namespace ulp {
+class FieldVisitor;
+}
+
 namespace ulp::amp {
 
 struct ULP_API WatchOptions {
@@ -41,6 +45,8 @@ struct ULP_API WatchOptions {
   int64_t op_stride = 1;        ///< look at every n-th op only, at others in the next sampled step
   double margin = 2;            ///< binades of headroom that the advised scale leaves
 
+  /// Every field with its limits; the first two have flags.
+  void visit_fields(FieldVisitor& visitor);
   /// An error names the field that is out of its range.
   void validate() const;
 };
