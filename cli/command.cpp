@@ -54,11 +54,14 @@ void print_table(const report::Table& table) {
 
 nlohmann::json to_json(const report::Table& table) {
   nlohmann::json rows = nlohmann::json::array();
+  const auto key_of = [&](size_t i) {
+    const report::Column& column = table.columns[i];
+    return column.unit.empty() ? column.name : column.name + " [" + column.unit + "]";
+  };
   for (const auto& cells : table.rows) {
     nlohmann::json row;
     for (size_t i = 0; i < cells.size(); ++i) {
-      const report::Column& column = table.columns[i];
-      const std::string key = column.unit.empty() ? column.name : column.name + " [" + column.unit + "]";
+      const std::string key = key_of(i);
       if (const auto* number = std::get_if<double>(&cells[i])) {
         row[key] = *number;
       } else if (const auto* text = std::get_if<std::string>(&cells[i])) {
@@ -69,6 +72,8 @@ nlohmann::json to_json(const report::Table& table) {
     }
     rows.push_back(std::move(row));
   }
+  for (const report::Mark& mark : table.marks)
+    rows[static_cast<size_t>(mark.row)]["marks"][key_of(static_cast<size_t>(mark.column))] = mark.text;
   return rows;
 }
 

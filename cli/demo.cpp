@@ -1,6 +1,8 @@
 // ulp demo: the main job on Fashion-MNIST.
 #include "ulp/app/demo.h"
 
+#include <ATen/Parallel.h>
+
 #include <iostream>
 #include <memory>
 
@@ -15,9 +17,12 @@ namespace {
 
 struct Flags : CommonFlags, app::DemoOptions {};
 
-void run(const Flags& flags) {
+void run(Flags& flags) {
   amp::prepare_training_memory();
   apply(flags);
+  flags.announce = [](const std::vector<app::DemoPart>& parts) {
+    std::cerr << app::describe(parts, at::get_num_threads()) << std::flush;
+  };
   const report::Report report = app::run_demo(flags);
   if (flags.json) return print_json(nlohmann::json::parse(report.to_json()));
   std::cout << report.to_text({.unicode = report::locale_is_utf8()})

@@ -1,38 +1,31 @@
 // ulp devices: what this machine can compute with and which kernels would be chosen.
-#include <torch/cuda.h>
-#include <torch/version.h>
+#include "ulp/app/devices.h"
 
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "cli/command.h"
-#include "ulp/kernels/isa/isa.h"
-#include "ulp/report/machine.h"
 
 namespace ulp::cli {
 
 namespace {
 
 void run(const CommonFlags& flags) {
+  const app::Devices devices = app::find_devices();
   nlohmann::json json;
   report::Table table{.title = "Machine", .columns = {{"what"}, {"value"}}};
   const auto add = [&](const std::string& name, const std::string& value) {
     json[name] = value;
     table.add_row({name, value});
   };
-  for (const report::Fact& fact : report::machine_facts()) add(fact.name, fact.value);
+  for (const report::Fact& fact : devices.machine) add(fact.name, fact.value);
 
   std::string available;
-  json["available kernels"] = nlohmann::json::array();
-  for (kernels::Isa isa : kernels::available_isas()) {
-    available += (available.empty() ? "" : ", ") + std::string(kernels::to_string(isa));
-    json["available kernels"].push_back(kernels::to_string(isa));
-  }
+  for (const std::string& name : devices.kernels) available += (available.empty() ? "" : ", ") + name;
+  json["available kernels"] = devices.kernels;
   table.add_row({std::string("kernels available"), available});
-  add("kernels chosen", kernels::to_string(kernels::selected_isa()));
-  add("LibTorch", TORCH_VERSION);
-  add("CUDA devices", std::to_string(torch::cuda::device_count()));
+  add("kernels chosen", devices.chosen);
+  add("CUDA devices", std::to_string(devices.cuda_devices));
   if (flags.json) return print_json(json);
   print_table(table);
   std::cout << "\nULP_ISA=<name> forces a kernel family; --threads N limits the cores.\n";

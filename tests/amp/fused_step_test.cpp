@@ -97,6 +97,30 @@ TEST_F(FusedStep, ASkippedStepChangesNothingAndLeavesUnscaledGradients) {
   EXPECT_EQ(scaler_.get_scale(), 500);
 }
 
+TEST_F(FusedStep, ASkippedStepUnscalesGradientsOfEveryTypeByOneRounding) {
+  torch::manual_seed(3);
+  const float inverse = 1.0f / 1000.0f;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    Tensors parameters = {torch::zeros({7, 5}, type).requires_grad_(),
+                          torch::zeros({2}, type).requires_grad_(), torch::zeros({4}, type).requires_grad_()};
+    FusedOptimizer optimizer(parameters, SgdRule{.lr = 1});
+    const at::Tensor scaled = (torch::randn({5, 7}) * 1000).to(type).t();
+    const at::Tensor negated = torch::randn({4}).to(type);
+    parameters[0].mutable_grad() = scaled.clone();
+    parameters[1].mutable_grad() = torch::tensor({1.0f, kInf}).to(type);
+    parameters[2].mutable_grad() = at::_neg_view(negated.clone());
+    GradScaler scaler({.init_scale = 1000.0});
+    scaler.scale(torch::zeros({}));
+    ASSERT_EQ(fused_step(optimizer, &scaler).result, StepResult::skipped_nonfinite);
+    const auto rounded_once = [&](const at::Tensor& gradient) {
+      return (gradient.to(at::kFloat) * inverse).to(type);
+    };
+    EXPECT_TRUE(torch::equal(parameters[0].grad(), rounded_once(scaled))) << type;
+    EXPECT_TRUE(torch::equal(parameters[1].grad(), rounded_once(torch::tensor({1.0f, kInf})))) << type;
+    EXPECT_TRUE(torch::equal(parameters[2].grad(), rounded_once(-negated))) << type;
+  }
+}
+
 TEST_F(FusedStep, AfterUnscaleGradientsAreTakenAsTheyAre) {
   set_gradients(parameters_, 1, 1000);
   scaler_.unscale_(optimizer_);

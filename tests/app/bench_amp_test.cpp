@@ -61,16 +61,27 @@ TEST(BenchAmp, MomentsInBf16TakeFourBytesAParameterLess) {
 }
 
 TEST(BenchAmp, Fp16TrainsWithItsScaler) {
-  for (const AmpResult& result : bench_amp(quick({AmpNetwork::feed_forward}, {"fp16", "O2"})))
+  const auto results = bench_amp(quick({AmpNetwork::feed_forward}, {"fp16", "O2"}));
+  ASSERT_EQ(results.size(), 2u);
+  for (const AmpResult& result : results) {
+    EXPECT_GT(result.steps, 3) << result.precision;
     EXPECT_LT(result.last_loss, result.first_loss) << result.precision;
+  }
 }
 
 TEST(BenchAmp, TheUNetIsTheArticles) {
   torch::set_num_threads(1);
   auto options = quick({AmpNetwork::unet}, {"O2:bf16"});
   options.profile = true;
+  measure::CpuUsage now = {.processors = 4};
+  options.probe = [&] {  // others take all of two processors
+    now.wall += 1;
+    now.all += 2;
+    return now;
+  };
   const auto results = bench_amp(options);
   EXPECT_EQ(results.at(0).parameters, 7'703'497);
+  EXPECT_EQ(results[0].others, 0.5);
   bool convolution = false;
   for (const measure::OpTime& op : results[0].profile)
     convolution = convolution || op.op == "aten::convolution_backward";
@@ -114,6 +125,24 @@ TEST(BenchAmp, TheTableHoldsTheRatiosToFp32) {
   ASSERT_EQ(report.charts.size(), 2u);
   EXPECT_EQ(report.charts[0].series.size(), options.precisions.size());
   EXPECT_NE(report.to_html().find("Memory against fp32"), std::string::npos);
+  ASSERT_EQ(report.headlines.size(), 1u);
+  EXPECT_EQ(report.headlines[0].value, "1.50×");
+  EXPECT_TRUE(table.marks.empty());
+}
+
+TEST(BenchAmp, TimesOfABusyMachineAreMarkedAndNoHeadlines) {
+  std::vector<AmpResult> results(2);
+  results[0] = {.network = AmpNetwork::unet, .seconds = 43, .others = 0.4};
+  results[1] = {.network = AmpNetwork::unet, .precision = "O2:bf16", .seconds = 1, .others = 0.01};
+  const auto report = amp_report(results, {});
+  EXPECT_TRUE(report.headlines.empty());
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_NE(report.notes[0].find("not to be trusted"), std::string::npos);
+  const auto& table = report.tables[0];
+  ASSERT_EQ(table.marks.size(), 3u);  // the time of fp32 and both ratios to it
+  EXPECT_EQ(table.columns[static_cast<size_t>(table.marks[0].column)].name, "step");
+  EXPECT_EQ(table.marks[2].row, 1);
+  EXPECT_EQ(table.marks[2].text, "busy: others took 40 %");
 }
 
 TEST(OpProfile, OwnTimesAddUpAndNestedCallsAreTakenOff) {

@@ -90,7 +90,7 @@ TEST(LowerErrors, ReshapeThatMovesTheBatch) {
                      return x.view({-1, 4});
                    },
                    torch::randn({2, 3, 4})),
-               {"aten::view"});
+               {"[lower.lower]", "aten::view", "expected a reshape to [N, all the rest]"});
 }
 
 TEST(LowerErrors, BatchNormWithNothingToFoldInto) {

@@ -18,12 +18,15 @@ TEST(Measure, RunsEveryCandidateInTurnAtTheGivenBatch) {
                                                 seen = batch;
                                               }},
                                              {"b", [&](int64_t) { order += 'b'; }}};
-  const auto timings = time_in_turns(candidates, 64, {.rounds = 2, .round_seconds = 0, .warmup_calls = 1});
+  const auto timings =
+      time_in_turns(candidates, 64,
+                    {.rounds = 2, .round_seconds = 0, .warmup_calls = 1, .probe = [] { return CpuUsage{}; }});
   EXPECT_EQ(order, "ababab");
   EXPECT_EQ(seen, 64);
   ASSERT_EQ(timings.size(), 2u);
   EXPECT_LE(timings[0].minimum, timings[0].median);
   EXPECT_LE(timings[0].median, timings[0].maximum);
+  EXPECT_EQ(timings[0].others, std::nullopt);
 }
 
 TEST(MemoryMeter, CountsLiveAndPeakTensorBytes) {

@@ -43,6 +43,7 @@ TEST(Report, RoundTripsThroughJson) {
   report.charts[0].smoothing = 0.1;
   report.tables[0].rows[0][1] = INFINITY;
   report.charts[1].series[0].y[5] = -INFINITY;
+  report.tables[0].mark_last("accuracy", "busy: others took 38 %");
   EXPECT_EQ(Report::from_json(report.to_json()), report);
   EXPECT_EQ(Report::from_json(report.to_json(-1)), report);
   EXPECT_EQ(Report::from_json(Report{}.to_json()), Report{});
@@ -95,6 +96,17 @@ TEST(Report, HtmlHoldsEverythingShown) {
   EXPECT_EQ(own_part(page).find("{{"), std::string::npos);
 }
 
+TEST(Report, MarksStandBesideTheirValuesAndInTheJson) {
+  Report report = sample_report();
+  report.tables[0].mark_last("latency, batch 1", "busy: others took 38 %");
+  const std::string page = report.to_html();
+  EXPECT_NE(page.find("<span>0.121</span><small>busy: others took 38 %</small></td>"), std::string::npos);
+  EXPECT_EQ(count(page, " best\""), 6u);
+  const auto json = nlohmann::json::parse(report.to_json());
+  EXPECT_EQ(json["tables"][0]["marks"][0]["text"], "busy: others took 38 %");
+  EXPECT_EQ(json["tables"][0]["marks"][0]["row"], 2);
+}
+
 TEST(Report, HtmlCarriesTheWholeReportAsJson) {
   const Report report = sample_report();
   const std::string page = report.to_html();
@@ -121,6 +133,7 @@ TEST(Report, HostileTextStaysText) {
   report.settings = report.machine = {{kHostile, kHostile}};
   report.tables = {
       {.title = kHostile, .caption = kHostile, .columns = {{kHostile, kHostile}}, .rows = {{kHostile}}}};
+  report.tables[0].marks = {{.row = 0, .column = 0, .text = kHostile}};
   for (Chart& chart : report.charts) {
     chart.title = chart.caption = chart.x.title = chart.y.unit = kHostile;
     for (Series& series : chart.series) series.name = kHostile;

@@ -34,6 +34,35 @@ TEST(Table, AlignsNumbersRightTextLeftAndMarksTheBest) {
             "* best of the column\n");
 }
 
+TEST(Table, MarkedCellsSayWhyAndTheirColumnHasNoBest) {
+  Table table{.title = "T",
+              .columns = {{"name"}, {"time", "ms", Better::lower, 1}, {"rate", "", Better::higher}}};
+  table.add_row({"a", 10.2, 1200.0});
+  table.add_row({"b", 9.0, 99.0});
+  table.mark_last("time", "busy: others took 38 %");
+  EXPECT_EQ(to_text(table, {.unicode = false}),
+            "T\n"
+            "\n"
+            "      time\n"
+            "name  (ms)    rate\n"
+            "----  -----  ------\n"
+            "a     10.2   1,200*\n"
+            "b      9.0!     99\n"
+            "* best of the column\n"
+            "! busy: others took 38 %\n");
+  EXPECT_NE(to_markdown(table).find("| b | 9.0 (busy: others took 38 %) | 99 |"), std::string::npos)
+      << to_markdown(table);
+}
+
+TEST(Table, MarksOutsideOfTheTableAreErrors) {
+  Table table{.columns = {{"name"}}};
+  EXPECT_THROW(table.mark_last("name", "no row yet"), Error);
+  table.add_row({"a"});
+  EXPECT_THROW(table.mark_last("time", "no such column"), Error);
+  table.marks = {{.row = 1, .column = 0, .text = "no such row"}};
+  EXPECT_THROW(to_text(table), Error);
+}
+
 TEST(Table, AlignsByWhatIsSeenNotByBytes) {
   Table table{.columns = {{"name"}, {"value"}}};
   for (const char* name : {"é", "漢字", "e\xCC\x81", "plain"}) table.add_row({name, 1.0});

@@ -90,11 +90,13 @@ struct Run {
   AmpResult result;
   std::unique_ptr<Trainee> trainee = {};
   std::vector<double> seconds = {};
+  measure::QuietMeter quiet = measure::QuietMeter();
 };
 
 Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& work,
           const AmpBenchOptions& options) {
-  Run run{.result = {.network = network, .precision = precision, .shape = work.shape}};
+  Run run{.result = {.network = network, .precision = precision, .shape = work.shape},
+          .quiet = measure::QuietMeter(options.probe)};
   const measure::MemoryMeter meter;
   run.trainee = std::make_unique<Trainee>(work, precision, options);
   run.result.first_loss = run.trainee->step();
@@ -120,9 +122,11 @@ int steps_per_turn(Trainee& trainee) {
 }
 
 void take_turn(Run& run, int steps) {
+  run.quiet.begin();
   const auto begin = Clock::now();
   for (int i = 0; i < steps; ++i) run.result.last_loss = run.trainee->step();
   run.seconds.push_back(seconds_since(begin) / steps);
+  run.quiet.end();
 }
 
 AmpResult finish(Run& run, bool profile) {
@@ -133,6 +137,7 @@ AmpResult finish(Run& run, bool profile) {
   result.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
   result.fastest = seconds.front();
   result.slowest = seconds.back();
+  result.others = run.quiet.others();
   result.steps = run.trainee->steps();
   if (profile) result.profile = measure::profile_ops([&] { run.trainee->step(); });
   return std::move(result);
@@ -186,11 +191,11 @@ AmpNetwork find_amp_network(const std::string& name) {
     if (name == to_string(one)) return one;
     known.append(known.empty() ? "" : ", ").append(to_string(one));
   }
-  fail("train.bench_amp", "expected a network of ", known, ", got '", name, "'");
+  fail("app.bench_amp", "expected a network of ", known, ", got '", name, "'");
 }
 
 void AmpBenchOptions::validate() const {
-  constexpr const char* kWhere = "train.AmpBenchOptions";
+  constexpr const char* kWhere = "app.AmpBenchOptions";
   if (networks.empty()) fail(kWhere, "expected at least one network, got none");
   if (precisions.empty()) fail(kWhere, "expected at least one precision, got none");
   for (const std::string& name : precisions) amp::check_device(amp::find_precision(name), at::kCPU);

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ulp/amp/optimizer/update_rule.h"
 #include "ulp/base/export.h"
 #include "ulp/measure/op_profile.h"
+#include "ulp/measure/quietness.h"
 #include "ulp/report/report.h"
 
 namespace ulp::app {
@@ -38,6 +40,7 @@ struct ULP_API AmpBenchOptions {
   double attention_dropout = 0.1;  ///< above 0 LibTorch's CPU computes attention step by step
   bool profile = false;            ///< also where the time of one step goes
   uint64_t seed = 1;
+  measure::UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
   /// Called before each part with what it is ("bert, bf16: memory"); may be empty.
   std::function<void(const std::string& part)> progress = {};
 
@@ -53,6 +56,7 @@ struct AmpResult {
   int64_t parameters = 0;
   double seconds = 0;  ///< of a step: forward, backward, optimizer; the median of the turns
   double fastest = 0, slowest = 0;
+  std::optional<double> others = {};  ///< see measure::share_of_others(); of the timed turns
   int64_t peak_bytes = 0;  ///< of tensors alive at once in two steps, the model and its state included
   int64_t steps = 0;       ///< taken in all
   double first_loss = 0,
@@ -64,11 +68,12 @@ struct AmpResult {
 /// are the same in every precision. Throws Interrupted on Ctrl-C.
 ULP_API std::vector<AmpResult> bench_amp(const AmpBenchOptions& options);
 
-/// Rows of results: seconds and memory with their ratios to the network's fp32 row, where there is one.
+/// Rows of results: seconds and memory with their ratios to the network's fp32 row, where there is one. Times that
+/// other programs disturbed are marked (they cannot be taken again: all precisions take the same steps).
 ULP_API report::Table amp_table(const std::vector<AmpResult>& results);
 /// Operators of one step by time, those above 1 %.
 ULP_API report::Table amp_profile_table(const AmpResult& result);
-/// The table with charts of the ratios, the machine and what was run.
+/// The table with charts of the ratios, the machine and what was run. Ratios of disturbed times are no headlines.
 ULP_API report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchOptions& options);
 
 }  // namespace ulp::app

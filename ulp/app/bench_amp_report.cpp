@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 
@@ -69,13 +70,20 @@ report::Table amp_table(const std::vector<AmpResult>& results) {
                   {"memory against fp32", "x", Better::none, 2},
                   {"steps", "", Better::none, 0},
                   {"first loss", "", Better::none, 3},
-                  {"last loss", "", Better::none, 3}}};
+                  {"last loss", "", Better::none, 3},
+                  {"others took", "%", Better::none, 0}}};
   for (const AmpResult& r : results) {
     const AmpResult* fp32 = baseline_of(r, results);
     table.add_row({to_string(r.network), r.shape, static_cast<double>(r.parameters) * 1e-6, r.precision,
                    r.seconds * 1e3, r.fastest * 1e3, r.slowest * 1e3, fp32 ? Cell(speedup(r, *fp32)) : Cell(),
                    static_cast<double>(r.peak_bytes) / kMiB, fp32 ? Cell(memory_ratio(r, *fp32)) : Cell(),
-                   static_cast<double>(r.steps), r.first_loss, r.last_loss});
+                   static_cast<double>(r.steps), r.first_loss, r.last_loss,
+                   r.others ? Cell(100 * *r.others) : Cell()});
+    if (measure::is_disturbed(r.others)) table.mark_last("step", measure::busy_mark(*r.others));
+    if (const auto either = fp32 ? std::max(r.others, fp32->others) : std::nullopt;
+        measure::is_disturbed(either)) {
+      table.mark_last("speed against fp32", measure::busy_mark(*either));
+    }
   }
   return table;
 }
@@ -101,12 +109,20 @@ report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchO
                         .subtitle = "The three networks of the articles, trained with eager LibTorch",
                         .created = report::timestamp(),
                         .machine = report::machine_facts()};
+  std::optional<double> most;
   for (const AmpResult& result : results) {
+    most = std::max(most, result.others);
     const AmpResult* fp32 = baseline_of(result, results);
     if (!fp32 || result.precision != "O2:bf16") continue;
+    if (measure::is_disturbed(std::max(result.others, fp32->others))) continue;
     char text[32];
     std::snprintf(text, sizeof text, "%.2f×", speedup(result, *fp32));
     report.headlines.push_back({text, std::string(to_string(result.network)) + ": bf16 steps against fp32"});
+  }
+  if (measure::is_disturbed(most)) {
+    report.notes.push_back(
+        "The machine was busy: times and speeds marked so are not to be trusted; run this "
+        "again on a quiet machine.");
   }
   report.tables.push_back(amp_table(results));
   for (const AmpResult& result : results) {

@@ -1,5 +1,7 @@
 #include "ulp/app/demo.h"
 
+#include <ATen/Parallel.h>
+
 #include <chrono>
 #include <system_error>
 
@@ -14,7 +16,7 @@ namespace {
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail("train.run_demo", "could not make the folder '", folder.string(), "': ", error.message());
+  if (error) fail("app.run_demo", "could not make the folder '", folder.string(), "': ", error.message());
 }
 
 }  // namespace
@@ -27,6 +29,7 @@ report::Report run_demo(const DemoOptions& options) {
   const DemoData data{.train = load_images(options.data, io::Split::train, spec),
                       .test = load_images(options.data, io::Split::test, spec),
                       .spec = spec};
+  if (options.announce) options.announce(demo_parts(options, at::get_num_threads()));
   std::vector<TrainingRun> runs = train_all(data, options);
   const std::vector<Variant> variants = run_variants(data, runs, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

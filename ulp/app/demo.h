@@ -3,12 +3,21 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/report/report.h"
 
 namespace ulp::app {
+
+/// A part of the demo, in order.
+struct DemoPart {
+  std::string what;               ///< "train in fp32, 3 epochs"
+  std::optional<double> seconds;  ///< estimated; nothing where that is not known beforehand
+};
 
 struct DemoOptions {
   bool quick = false;  ///< a few hundred steps instead of whole epochs: under a minute
@@ -17,7 +26,15 @@ struct DemoOptions {
   std::string model = "resnet14";
   int64_t epochs = 3;
   uint64_t seed = 1;
+  /// Called once the data are there and before the work begins; may be empty.
+  std::function<void(const std::vector<DemoPart>&)> announce = {};
 };
+
+/// What the demo will do and about how long that takes on so many processor cores: the times of resnet14 on two
+/// cores of a Zen 4, scaled. Processors differ by several times and other networks are not estimated.
+ULP_API std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores);
+/// The parts as a short list of lines, the whole time first.
+ULP_API std::string describe(const std::vector<DemoPart>& parts, int cores);
 
 /// Runs the job with progress on stderr and writes into `out`: model.safetensors, model.{fp32,bf16,int8}.ulp,
 /// report.json and report.html. Throws Interrupted on Ctrl-C; files written so far are whole.

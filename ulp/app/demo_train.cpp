@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "ulp/app/demo_parts.h"
 #include "ulp/base/interrupt.h"
@@ -15,10 +16,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr int64_t kQuickSteps = 140;
-constexpr int64_t kHalfSteps = 40;
 constexpr int64_t kHalfBatch = 32;  // fp16 arithmetic is emulated on most processors
-constexpr int64_t kQuickHalfSteps = 20;
 
 struct Training {
   TrainingRun run;
@@ -50,6 +48,8 @@ void run_epoch(Training& training) {
   const int64_t last =
       std::min(trainer.total_steps(), (first / trainer.steps_per_epoch() + 1) * trainer.steps_per_epoch());
   const measure::MemoryMeter meter;
+  measure::QuietMeter quiet;
+  quiet.begin();
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + run.precision, last - first, {.unit = "step"});
   while (trainer.next_step() < last) {
@@ -65,18 +65,26 @@ void run_epoch(Training& training) {
   }
   progress.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  run.epoch_seconds.push_back(seconds * static_cast<double>(trainer.steps_per_epoch()) /
-                              static_cast<double>(last - first));
+  quiet.end();
+  const double whole = static_cast<double>(trainer.steps_per_epoch()) / static_cast<double>(last - first);
+  run.epochs.push_back({seconds * whole, quiet.others()});
   run.peak_bytes = std::max(run.peak_bytes, meter.peak_bytes() + parameter_bytes(*run.model));
 }
 
 }  // namespace
 
-double TrainingRun::seconds_per_epoch() const {
-  std::vector<double> sorted = epoch_seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+Epoch TrainingRun::epoch() const {
+  std::vector<Epoch> counted;
+  std::copy_if(epochs.begin(), epochs.end(), std::back_inserter(counted),
+               [](const Epoch& each) { return !measure::is_disturbed(each.others); });
+  if (counted.empty()) counted = epochs;
+  std::sort(counted.begin(), counted.end(),
+            [](const Epoch& a, const Epoch& b) { return a.seconds < b.seconds; });
+  const size_t middle = counted.size() / 2;
+  Epoch median = counted[middle];
+  if (counted.size() % 2 == 0) median.seconds = (counted[middle - 1].seconds + median.seconds) / 2;
+  for (const Epoch& each : counted) median.others = std::max(median.others, each.others);
+  return median;
 }
 
 std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& options) {

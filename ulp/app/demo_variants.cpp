@@ -1,5 +1,7 @@
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/app/data.h"
 #include "ulp/app/demo_parts.h"
@@ -74,7 +76,22 @@ measure::Candidate engine_candidate(const std::string& name, runtime::Engine& en
           }};
 }
 
+std::vector<measure::Timing> time_shown(const std::string& title,
+                                        const std::vector<measure::Candidate>& candidates, int64_t batch,
+                                        bool quick) {
+  measure::MeasureOptions budget = measure_budget(quick);
+  // Unknown total: the rounds of disturbed measurements come on top.
+  report::Progress progress(title, 0, {.unit = "round"});
+  budget.progress = [&](int64_t done, int64_t) { progress.update(done); };
+  return measure::time_in_turns(candidates, batch, budget);
+}
+
 }  // namespace
+
+std::optional<double> Variant::others() const {
+  std::optional<double> most = std::max(single.others, batched.others);
+  return epoch ? std::max(most, epoch->others) : most;
+}
 
 std::vector<Variant> run_variants(const DemoData& data, std::vector<TrainingRun>& runs,
                                   const DemoOptions& options) {
@@ -94,7 +111,7 @@ std::vector<Variant> run_variants(const DemoData& data, std::vector<TrainingRun>
     Variant variant;
     variant.name = "LibTorch " + run->precision;
     variant.accuracy = run->accuracy;
-    variant.seconds_per_epoch = run->seconds_per_epoch();
+    variant.epoch = run->epoch();
     variant.memory_bytes = run->peak_bytes;
     if (run == &fp32) variant.file_bytes = static_cast<int64_t>(std::filesystem::file_size(weights));
     candidates.push_back(eager_candidate(variant.name, classifier, images));
@@ -109,13 +126,11 @@ std::vector<Variant> run_variants(const DemoData& data, std::vector<TrainingRun>
     candidates.push_back(engine_candidate(variant.name, engine, images, data.spec.num_classes));
     variants.push_back(std::move(variant));
   }
-  const measure::MeasureOptions budget{.rounds = options.quick ? 5 : 11,
-                                       .round_seconds = options.quick ? 0.08 : 0.2};
-  const std::vector<measure::Timing> single = measure::time_in_turns(candidates, 1, budget);
-  const std::vector<measure::Timing> batched = measure::time_in_turns(candidates, kThroughputBatch, budget);
+  const auto single = time_shown("measure batch 1", candidates, 1, options.quick);
+  const auto batched = time_shown("measure batch 64", candidates, kThroughputBatch, options.quick);
   for (size_t i = 0; i < variants.size(); ++i) {
-    variants[i].latency_seconds = single[i].median;
-    variants[i].throughput = static_cast<double>(kThroughputBatch) / batched[i].median;
+    variants[i].single = single[i];
+    variants[i].batched = batched[i];
     if (i >= 2) {
       const runtime::Engine& engine = *engines.engines[i - 2];
       variants[i].memory_bytes = static_cast<int64_t>(engine.arena_bytes() + engine.constant_bytes());

@@ -27,7 +27,7 @@ NetworkKind kind_of(const std::string& name) {
   for (NetworkKind kind : {NetworkKind::image, NetworkKind::language, NetworkKind::text}) {
     if (name == to_string(kind)) return kind;
   }
-  fail_file("train.ModelSpec", "expected a kind of network that this program knows, got '", name, "'");
+  fail_file("app.ModelSpec", "expected a kind of network that this program knows, got '", name, "'");
 }
 
 /// Two images, so that capture can run the model in train mode as well.
@@ -47,7 +47,7 @@ LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec
   try {
     *module = torch::jit::load(path.string());
   } catch (const c10::Error& error) {
-    fail_file("train.load_model_file", "'", path.string(),
+    fail_file("app.load_model_file", "'", path.string(),
               "' is no TorchScript module: ", error.what_without_backtrace());
   }
   module->eval();
@@ -63,7 +63,7 @@ ModelSpec expect_spec(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("train.load_model_file", "expected a model written by `ulp train` or a TorchScript file, got '",
+    fail_file("app.load_model_file", "expected a model written by `ulp train` or a TorchScript file, got '",
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
@@ -73,7 +73,7 @@ ModelSpec expect_spec(const std::filesystem::path& path) {
 LoadedModel load_reference(const std::filesystem::path& path) {
   const ModelSpec spec = expect_spec(path);
   if (spec.kind != NetworkKind::image) {
-    fail_file("train.load_model_file", "expected an image network, got '", path.string(), "' with ",
+    fail_file("app.load_model_file", "expected an image network, got '", path.string(), "' with ",
               spec.name, ", a network over text; `ulp eval` takes it");
   }
   const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
@@ -120,10 +120,10 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
       json.at("class_names").get_to(spec.class_names);
       fits = fits && sane(spec.max_length);
     }
-    if (!fits) fail_file("train.ModelSpec", "expected sizes in 1..65536, got ", text);
+    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..65536, got ", text);
     return spec;
   } catch (const nlohmann::json::exception& error) {
-    fail_file("train.ModelSpec", "expected a model's description in JSON: ", error.what());
+    fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());
   }
 }
 
@@ -170,7 +170,7 @@ Network load_network(const std::filesystem::path& path) {
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   const ModelSpec spec = expect_spec(path);
   if (spec.kind == NetworkKind::image) {
-    fail_file("train.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
+    fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
               spec.name, ", an image network");
   }
   const auto model = std::dynamic_pointer_cast<models::TextModel>(load_network(path).module);

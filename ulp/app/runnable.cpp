@@ -42,7 +42,7 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
     const runtime::Plan plan = runtime::Plan::load(path);
     result.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
     if (result.engine->inputs().size() != 1 || result.engine->outputs().size() != 1) {
-      fail_file("train.load_runnable", "expected an engine with one input and one output, got ",
+      fail_file("app.load_runnable", "expected an engine with one input and one output, got ",
                 result.engine->inputs().size(), " and ", result.engine->outputs().size(), " in '",
                 path.string(), "'");
     }

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/measure/quietness.h"
 
 namespace ulp::measure {
 
@@ -20,15 +22,23 @@ struct Candidate {
 /// Seconds for one call: the median of the rounds, and the smallest and largest.
 struct Timing {
   double median = 0, minimum = 0, maximum = 0;
+  /// What others took of the processors in this candidate's rounds; see share_of_others().
+  std::optional<double> others = {};
 };
 
 struct MeasureOptions {
   int rounds = 7;              ///< A B C A B C ...
   double round_seconds = 0.2;  ///< each candidate repeats its call for about this long in a round
   int warmup_calls = 3;
+  int attempts = 3;  ///< measurements of a candidate while others use the processors; the quietest counts
+  UsageProbe probe = {};  ///< empty: the machine itself
+  /// Called before each round with how many are done and how many there will be at most; may be empty.
+  std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
-/// Times every candidate at `batch`; the result is in the candidates' order. Throws Interrupted on Ctrl-C.
+/// Times every candidate at `batch`; the result is in the candidates' order. Candidates that were disturbed are
+/// measured again, in turn among themselves; one that stays disturbed says so in `others`. Throws Interrupted on
+/// Ctrl-C.
 ULP_API std::vector<Timing> time_in_turns(const std::vector<Candidate>& candidates, int64_t batch,
                                           const MeasureOptions& options = {});
 

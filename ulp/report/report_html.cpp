@@ -82,10 +82,13 @@ std::string table_html(const Table& table) {
       std::string classes = shown.numeric[c] ? "number" : "";
       if (shown.best[r][c]) classes += " best";
       if (cell.empty()) classes += " missing";
+      const std::string& mark = shown.marks[r][c];
+      if (!mark.empty()) classes += " marked";
       any_best = any_best || shown.best[r][c];
       body += heads_row ? "<th scope=\"row\"" : "<td";
       if (!classes.empty()) body += " class=\"" + classes + "\"";
-      body += "><span>" + (cell.empty() ? "–" : escape(cell)) + (heads_row ? "</span></th>" : "</span></td>");
+      body += "><span>" + (cell.empty() ? "–" : escape(cell)) + "</span>" +
+              (mark.empty() ? "" : "<small>" + escape(mark) + "</small>") + (heads_row ? "</th>" : "</td>");
     }
     body += "</tr>\n";
   }

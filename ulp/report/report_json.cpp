@@ -19,8 +19,13 @@ void fields(A& a, Column& v) {
   a("name", v.name), a("unit", v.unit), a("better", v.better), a("decimals", v.decimals);
 }
 template <typename A>
+void fields(A& a, Mark& v) {
+  a("row", v.row), a("column", v.column), a("text", v.text);
+}
+template <typename A>
 void fields(A& a, Table& v) {
   a("title", v.title), a("caption", v.caption), a("columns", v.columns), a("rows", v.rows);
+  a("marks", v.marks);
 }
 template <typename A>
 void fields(A& a, Axis& v) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/report/format.h"
@@ -28,9 +29,14 @@ int column_decimals(const Table& table, size_t column) {
   return std::clamp(2 - static_cast<int>(std::floor(std::log10(smallest))), 0, 8);
 }
 
+bool has_mark(const Table& table, size_t column) {
+  return std::any_of(table.marks.begin(), table.marks.end(),
+                     [&](const Mark& mark) { return mark.column == static_cast<int>(column); });
+}
+
 void mark_best(const Table& table, size_t column, ShownTable& shown) {
   const Better better = table.columns[column].better;
-  if (better == Better::none) return;
+  if (better == Better::none || has_mark(table, column)) return;
   const double sign = better == Better::higher ? 1 : -1;
   double best = -INFINITY;
   size_t best_row = 0;
@@ -49,6 +55,30 @@ void mark_best(const Table& table, size_t column, ShownTable& shown) {
   for (size_t row = 0; row < table.rows.size(); ++row) {
     shown.best[row][column] = std::holds_alternative<double>(table.rows[row][column]) &&
                               shown.cells[row][column] == shown.cells[best_row][column];
+  }
+}
+
+/// What the marks say, each text once.
+std::string marks_line(const Table& table) {
+  std::vector<std::string> texts;
+  for (const Mark& mark : table.marks) {
+    const std::string text = clean_line(mark.text);
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+  }
+  std::string line;
+  for (const std::string& text : texts) line += (line.empty() ? "" : "; ") + text;
+  return line;
+}
+
+void place_marks(const Table& table, ShownTable& shown) {
+  shown.marks.assign(table.rows.size(), std::vector<std::string>(table.columns.size()));
+  for (const Mark& mark : table.marks) {
+    if (mark.row < 0 || mark.row >= static_cast<int>(table.rows.size()) || mark.column < 0 ||
+        mark.column >= static_cast<int>(table.columns.size())) {
+      fail("report.table", "expected marks inside of '", table.title, "', got one at row ", mark.row,
+           ", column ", mark.column);
+    }
+    shown.marks[static_cast<size_t>(mark.row)][static_cast<size_t>(mark.column)] = clean_line(mark.text);
   }
 }
 
@@ -105,12 +135,12 @@ Layout lay_out(const Table& table, const ShownTable& shown, const TextOptions& o
   Layout out{shown.cells, {}, {}, 0, false};
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const Column& column = table.columns[c];
-    const bool marks = shown.numeric[c] && column.better != Better::none;
+    const bool marks = (shown.numeric[c] && column.better != Better::none) || has_mark(table, c);
     int width = 1;
     for (size_t r = 0; r < out.cells.size(); ++r) {
       std::string& cell = out.cells[r][c];
       if (cell.empty()) cell = options.unicode ? "–" : "-";
-      if (marks) cell += shown.best[r][c] ? "*" : " ";
+      if (marks) cell += !shown.marks[r][c].empty() ? "!" : shown.best[r][c] ? "*" : " ";
       out.any_best = out.any_best || shown.best[r][c];
       width = std::max(width, display_width(cell));
     }
@@ -135,6 +165,15 @@ void Table::add_row(std::vector<Cell> cells) {
   rows.push_back(std::move(cells));
 }
 
+void Table::mark_last(const std::string& column, std::string text) {
+  for (size_t c = 0; c < columns.size() && !rows.empty(); ++c) {
+    if (columns[c].name != column) continue;
+    marks.push_back({static_cast<int>(rows.size()) - 1, static_cast<int>(c), std::move(text)});
+    return;
+  }
+  fail("report.table", "expected a row and a column '", column, "' to mark in '", title, "', got none");
+}
+
 ShownTable show(const Table& table) {
   const size_t columns = table.columns.size();
   for (const auto& row : table.rows) {
@@ -147,6 +186,7 @@ ShownTable show(const Table& table) {
   shown.cells.assign(table.rows.size(), std::vector<std::string>(columns));
   shown.best.assign(table.rows.size(), std::vector<bool>(columns, false));
   shown.numeric.assign(columns, false);
+  place_marks(table, shown);
   for (size_t c = 0; c < columns; ++c) {
     const int decimals = column_decimals(table, c);
     bool numbers = false, text = false;
@@ -195,6 +235,7 @@ std::string to_text(const Table& table, const TextOptions& options) {
     out += trimmed(text);
   }
   if (layout.any_best) out += "* best of the column\n";
+  if (!table.marks.empty()) out += "! " + marks_line(table) + "\n";
   if (!table.caption.empty()) out += clean_line(table.caption) + "\n";
   return out;
 }
@@ -213,7 +254,9 @@ std::string to_markdown(const Table& table) {
     out += "|";
     for (size_t c = 0; c < table.columns.size(); ++c) {
       const std::string cell = shown.cells[r][c].empty() ? "–" : escape_markdown(shown.cells[r][c]);
-      out += shown.best[r][c] ? " **" + cell + "** |" : " " + cell + " |";
+      const std::string mark =
+          shown.marks[r][c].empty() ? "" : " (" + escape_markdown(shown.marks[r][c]) + ")";
+      out += (shown.best[r][c] ? " **" + cell + "**" : " " + cell) + mark + " |";
     }
     out += "\n";
   }

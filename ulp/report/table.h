@@ -25,14 +25,25 @@ struct Column {
 /// monostate is a value that was not measured; it shows as a dash.
 using Cell = std::variant<std::monostate, double, std::string>;
 
+/// A doubt about one cell, shown beside its value: "busy: others took 38 %".
+struct Mark {
+  int row = 0, column = 0;
+  std::string text = {};
+
+  bool operator==(const Mark&) const = default;
+};
+
 struct Table {
   std::string title = {};
   std::string caption = {};  ///< one sentence saying what to see
   std::vector<Column> columns = {};
   std::vector<std::vector<Cell>> rows = {};
+  std::vector<Mark> marks = {};  ///< at most one a cell; a column that has one shows no best value
 
   /// Appends a row. Throws ulp::Error unless it has one cell per column.
   ULP_API void add_row(std::vector<Cell> cells);
+  /// Marks a cell of the last row. Throws ulp::Error for a column that is not there.
+  ULP_API void mark_last(const std::string& column, std::string text);
 
   bool operator==(const Table&) const = default;
 };
@@ -43,10 +54,10 @@ struct TextOptions {
 };
 
 /// Aligned columns, text left and numbers right, units under the names, the best value of a column marked
-/// with '*'.
+/// with '*', marked ones with '!'.
 ULP_API std::string to_text(const Table& table, const TextOptions& options = {});
 
-/// A Markdown (GitHub) table; the best value of a column is bold.
+/// A Markdown (GitHub) table; the best value of a column is bold, marks stand behind their values.
 ULP_API std::string to_markdown(const Table& table);
 
 /// Cells as shown and what they are; shared by the text, Markdown and HTML forms.
@@ -54,8 +65,9 @@ struct ShownTable {
   std::vector<std::vector<std::string>> cells;  ///< [row][column]; empty for a missing value
   std::vector<std::vector<bool>> best;          ///< [row][column]
   std::vector<bool> numeric;                    ///< [column] holds numbers, and only numbers
+  std::vector<std::vector<std::string>> marks;  ///< [row][column]; empty for a cell without a mark
 };
-/// Throws ulp::Error when a row is not as long as the header.
+/// Throws ulp::Error when a row is not as long as the header or a mark is outside of the table.
 ULP_API ShownTable show(const Table& table);
 
 }  // namespace ulp::report

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ulp/amp/optimizer/fused_plan.h"
+#include "ulp/amp/scaling/unscale.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {
@@ -13,15 +14,6 @@ namespace {
 /// As clip_grad_norm_ computes it.
 double clip_factor(double max_norm, double norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
-}
-
-void unscale(const std::vector<GradientEntry>& entries, float inverse_scale) {
-  const at::NoGradGuard no_grad;
-  if (inverse_scale == 1) return;
-  for (const GradientEntry& entry : entries) {
-    at::Tensor gradient = entry.parameter.grad();
-    gradient.mul_(inverse_scale);
-  }
 }
 
 }  // namespace
@@ -48,7 +40,7 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
     if (options.max_norm) done.clip_factor = clip_factor(*options.max_norm, done.grad_norm);
     apply_gradients(optimizer, entries, pending.inverse_scale, static_cast<float>(done.clip_factor));
   } else if (done.result == StepResult::skipped_nonfinite) {
-    unscale(entries, pending.inverse_scale);
+    unscale_gradients(optimizer, pending.inverse_scale, {.allow_half = true});
   }
   if (scaled) scaler->end_step(optimizer, done.result);
   return done;

@@ -19,13 +19,6 @@ float checked_scale(const char* where, double scale) {
   return rounded;
 }
 
-bool any_nonfinite(const std::vector<at::Tensor>& found_inf) {
-  for (const at::Tensor& found : found_inf) {
-    if (found.item<float>() != 0) return true;
-  }
-  return false;
-}
-
 ScalePolicy policy_of(const GradScalerOptions& options) {
   return PyTorchScale{options.growth_factor, options.backoff_factor, options.growth_interval};
 }
@@ -92,8 +85,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     fail(kWhere, "expected one call between two updates, got a second one for this optimizer");
   if (stage == Stage::stepped)
     fail(kWhere, "expected the call before step(), got it after step() of this optimizer");
-  optimizers_[&optimizer] = {Stage::unscaled,
-                             unscale_gradients(optimizer, inverse_scale(), tests_unscaled())};
+  optimizers_[&optimizer] = {
+      Stage::unscaled, unscale_gradients(optimizer, inverse_scale(), {.test_unscaled = tests_unscaled()})};
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -112,12 +105,10 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
     fail(kWhere, "expected one call between two updates, got a second one for this optimizer");
   }
   OptimizerState& state = optimizers_.at(&optimizer);
-  const bool has_gradients = !state.found_inf.empty();
-  const bool finite = !any_nonfinite(state.found_inf);
-  if (has_gradients && finite) optimizer.step();
+  if (state.nonfinite == false) optimizer.step();
   state.stage = Stage::stepped;
-  if (!has_gradients) return StepResult::no_gradients;
-  return finite ? StepResult::stepped : StepResult::skipped_nonfinite;
+  if (!state.nonfinite) return StepResult::no_gradients;
+  return *state.nonfinite ? StepResult::skipped_nonfinite : StepResult::stepped;
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure) {
@@ -134,13 +125,12 @@ GradScaler::PendingStep GradScaler::begin_step(torch::optim::Optimizer& optimize
   if (seen == optimizers_.end()) return {inverse_scale(), std::nullopt};
   if (seen->second.stage == Stage::stepped)
     fail(kWhere, "expected one step between two updates, got a second one for this optimizer");
-  return {1.0f, any_nonfinite(seen->second.found_inf)};
+  return {1.0f, seen->second.nonfinite.value_or(false)};
 }
 
 void GradScaler::end_step(const torch::optim::Optimizer& optimizer, StepResult result) {
   OptimizerState& state = optimizers_[&optimizer];
-  if (result != StepResult::no_gradients)
-    state.found_inf = {at::full({}, result == StepResult::skipped_nonfinite ? 1.0f : 0.0f)};
+  if (result != StepResult::no_gradients) state.nonfinite = result == StepResult::skipped_nonfinite;
   state.stage = Stage::stepped;
 }
 
@@ -152,8 +142,8 @@ void GradScaler::update() {
   bool has_gradients = false;
   bool nonfinite = false;
   for (const auto& [optimizer, state] : optimizers_) {
-    has_gradients |= !state.found_inf.empty();
-    nonfinite = nonfinite || any_nonfinite(state.found_inf);
+    has_gradients = has_gradients || state.nonfinite.has_value();
+    nonfinite = nonfinite || state.nonfinite.value_or(false);
   }
   if (has_gradients)
     scale_ = std::visit([&](auto& policy) { return policy.next(scale_, nonfinite); }, policy_);

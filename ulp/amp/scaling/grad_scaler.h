@@ -116,8 +116,7 @@ class ULP_API GradScaler {
   enum class Stage { ready, unscaled, stepped };
   struct OptimizerState {
     Stage stage = Stage::ready;
-    std::vector<at::Tensor>
-        found_inf;  // one fp32 scalar per device that has gradients, non-zero if any is not finite
+    std::optional<bool> nonfinite = {};  // what was found; nothing when there was no gradient
   };
 
   void expect_scaled(const char* where) const;

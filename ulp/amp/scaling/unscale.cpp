@@ -1,6 +1,9 @@
 #include "ulp/amp/scaling/unscale.h"
 
+#include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
+
+#include <vector>
 
 #include "ulp/base/error.h"
 
@@ -15,9 +18,9 @@ struct Bucket {
   std::vector<at::Tensor> gradients;
 };
 
-void check(const at::Tensor& gradient, size_t group, size_t index) {
+void check(const at::Tensor& gradient, bool allow_half, size_t group, size_t index) {
   constexpr const char* kWhere = "amp.GradScaler.unscale_";
-  if (gradient.scalar_type() == c10::kHalf) {
+  if (gradient.scalar_type() == c10::kHalf && !allow_half) {
     fail(kWhere,
          "expected fp32 gradients (keep the parameters in fp32 and let Autocast cast), got fp16 for "
          "parameter ",
@@ -39,8 +42,10 @@ void add(std::vector<Bucket>& buckets, at::Tensor gradient) {
   buckets.push_back({gradient.device(), gradient.scalar_type(), {gradient}});
 }
 
-// Duplicate indices of a sparse gradient are summed first: the sums are what the parameter will see.
+// Duplicate indices of a sparse gradient are summed first: the sums are what the parameter will see. A list of
+// tensors to write to may hold none that is negated by a flag.
 at::Tensor values_of(at::Tensor& gradient) {
+  if (gradient.is_neg()) gradient = gradient.resolve_neg();
   if (!gradient.is_sparse()) return gradient;
   gradient = gradient.coalesce();
   return gradient._values();
@@ -61,8 +66,8 @@ at::Tensor& on_device(std::vector<at::Tensor>& scalars, c10::Device device) {
 
 }  // namespace
 
-std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale,
-                                          bool test_unscaled) {
+std::optional<bool> unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale,
+                                      const UnscaleOptions& options) {
   const at::NoGradGuard no_grad;
   const auto for_each_gradient = [&](const auto& visit) {
     for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
@@ -73,7 +78,8 @@ std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, fl
       }
     }
   };
-  for_each_gradient([](at::Tensor& gradient, size_t group, size_t i) { check(gradient, group, i); });
+  for_each_gradient(
+      [&](at::Tensor& gradient, size_t group, size_t i) { check(gradient, options.allow_half, group, i); });
 
   std::vector<Bucket> buckets;
   for_each_gradient([&](at::Tensor& gradient, size_t, size_t) { add(buckets, values_of(gradient)); });
@@ -82,9 +88,12 @@ std::vector<at::Tensor> unscale_gradients(torch::optim::Optimizer& optimizer, fl
   for (Bucket& bucket : buckets) {
     at::Tensor& found = on_device(found_inf, bucket.device);
     check_and_multiply(bucket, found, inverse_scale);
-    if (test_unscaled && inverse_scale > 1) check_and_multiply(bucket, found, 1);
+    if (options.test_unscaled && inverse_scale > 1) check_and_multiply(bucket, found, 1);
   }
-  return found_inf;
+  if (found_inf.empty()) return std::nullopt;
+  bool nonfinite = false;
+  for (const at::Tensor& found : found_inf) nonfinite = found.item<float>() != 0 || nonfinite;
+  return nonfinite;
 }
 
 }  // namespace ulp::amp

@@ -1,0 +1,121 @@
+// What bench, inspect and run give for small files; times are not asserted.
+#include "ulp/app/bench.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "temporary_folder.h"
+#include "ulp/app/inspect.h"
+#include "ulp/app/run.h"
+#include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/lower/lower.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::app {
+namespace {
+
+/// A model file and its engine.
+class Files : public ::testing::Test {
+ protected:
+  Files() {
+    ModelSpec spec;
+    spec.name = "lenet5";
+    const Network network = make_network(spec);
+    save_model_file(model_, *network.module, spec);
+    lower(*load_model_file(model_).graph, {.metadata = {{kModelSpecKey, spec.to_json()}}, .report = {}})
+        .save(engine_);
+  }
+  BenchOptions options(double others_took) {
+    BenchOptions options{.models = {model_.string(), engine_.string()}, .batches = {1, 2}, .threads = 1};
+    options.measure = {.rounds = 1, .round_seconds = 0, .warmup_calls = 0, .attempts = 1};
+    options.measure.probe = [others_took, now = measure::CpuUsage{.processors = 2}]() mutable {
+      now.wall += 1;
+      now.all += 2 * others_took;
+      return now;
+    };
+    return options;
+  }
+  test::TemporaryFolder folder_;
+  const std::filesystem::path model_ = folder_ / "m.safetensors", engine_ = folder_ / "m.ulp";
+};
+
+TEST_F(Files, BenchHasARowForEachModelAndBatch) {
+  BenchOptions asked = options(0.01);
+  asked.profile = true;
+  const auto tables = bench(asked);
+  ASSERT_EQ(tables.size(), 2u);
+  ASSERT_EQ(tables[0].rows.size(), 4u);
+  EXPECT_EQ(std::get<std::string>(tables[0].rows[1][1]), "engine");
+  EXPECT_EQ(std::get<double>(tables[0].rows[3][2]), 2);
+  EXPECT_TRUE(tables[0].marks.empty());
+  EXPECT_GT(tables[1].rows.size(), 3u);
+}
+
+TEST_F(Files, BenchMarksFiguresOfABusyMachine) {
+  const report::Table table = bench(options(0.25)).at(0);
+  ASSERT_EQ(table.columns.back().name, "others took");
+  EXPECT_DOUBLE_EQ(std::get<double>(table.rows[0].back()), 25);
+  ASSERT_EQ(table.marks.size(), 12u);  // time, throughput and ratio of four rows
+  EXPECT_EQ(table.marks[0].text, "busy: others took 25 %");
+}
+
+TEST_F(Files, BenchWithoutModelsOrBatchesIsAnError) {
+  EXPECT_THROW(bench({}), Error);
+  BenchOptions asked = options(0);
+  asked.batches.clear();
+  EXPECT_THROW(bench(asked), Error);
+}
+
+TEST_F(Files, InspectTellsEnginesFromModels) {
+  const FileContents model = read_contents(model_), engine = read_contents(engine_);
+  EXPECT_EQ(model.kind, "safetensors");
+  EXPECT_FALSE(model.steps.has_value());
+  EXPECT_TRUE(model.metadata.contains(kModelSpecKey));
+  EXPECT_EQ(engine.kind, "engine");
+  EXPECT_EQ(engine.bytes, std::filesystem::file_size(engine_));
+  ASSERT_TRUE(engine.steps.has_value());
+  EXPECT_EQ(engine.steps->rows.size(), runtime::Plan::load(engine_).steps.size());
+  EXPECT_FALSE(engine.metadata.contains("ulp.plan"));
+}
+
+TEST_F(Files, GraphsComeFromNamesAndFiles) {
+  EXPECT_TRUE(is_reference_network("lenet5"));
+  EXPECT_FALSE(is_reference_network("lenet6"));
+  std::ostringstream by_name, by_file;
+  by_name << graph_of("lenet5", {})->graph();
+  by_file << graph_of(model_.string(), {})->graph();
+  EXPECT_EQ(by_name.str(), by_file.str());
+}
+
+TEST_F(Files, RunTakesRandomNumbersOrAFile) {
+  const auto random = run_engine_file({.engine = engine_.string(), .count = 3, .threads = 1});
+  ASSERT_EQ(random.size(), 1u);
+  EXPECT_EQ(random[0].value.sizes(), (std::vector<int64_t>{3, 10}));
+  torch::manual_seed(0);
+  save_outputs(folder_ / "x.safetensors", {{"any name", torch::randn({3, 1, 28, 28})}});
+  const auto read = run_engine_file(
+      {.engine = engine_.string(), .input = (folder_ / "x.safetensors").string(), .threads = 1});
+  EXPECT_TRUE(torch::equal(read.at(0).value, random[0].value));
+}
+
+TEST_F(Files, RunRefusesNonfiniteNumbersUnlessAllowed) {
+  const auto file = (folder_ / "nan.safetensors").string();
+  save_outputs(file, {{"x", torch::full({1, 1, 28, 28}, NAN)}});
+  RunOptions options{.engine = engine_.string(), .input = file, .threads = 1};
+  EXPECT_THROW(run_engine_file(options), FileError);
+  options.allow_nonfinite = true;
+  EXPECT_EQ(run_engine_file(options).size(), 1u);
+}
+
+TEST(TopClasses, AreTheLargestOfEachRowOfAMatrix) {
+  const auto top = top_classes(torch::tensor({{1.0f, 3.0f}, {2.0f, 0.5f}}));
+  ASSERT_EQ(top.size(), 2u);
+  EXPECT_EQ(top[0].index, 1);
+  EXPECT_EQ(top[0].value, 3);
+  EXPECT_EQ(top[1].index, 0);
+  EXPECT_TRUE(top_classes(torch::zeros({2, 2, 2})).empty());
+}
+
+}  // namespace
+}  // namespace ulp::app

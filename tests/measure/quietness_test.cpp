@@ -1,0 +1,162 @@
+#include "ulp/measure/quietness.h"
+
+#include <gtest/gtest.h>
+
+#include "ulp/measure/measure.h"
+
+namespace {
+
+using namespace ulp::measure;
+
+/// Four processors, ten seconds, this process on one of them.
+CpuUsage after(double all, double own = 10) {
+  return {.wall = 110, .all = 1000 + all, .own = 5 + own, .processors = 4};
+}
+
+const CpuUsage kBefore = {.wall = 100, .all = 1000, .own = 5, .processors = 4};
+
+TEST(Quietness, WhatIsNotOursIsTheOthers) {
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(10)), 0);
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(30)), 0.5);
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(40, 40)), 0);
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(40, 0)), 1);
+}
+
+TEST(Quietness, TicksThatCountLessThanOurTimeAreNoNegativeShare) {
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(9.9)), 0);
+  EXPECT_DOUBLE_EQ(*share_of_others(kBefore, after(41, 0)), 1);
+}
+
+TEST(Quietness, SpansOfFewTicksAndUnknownSystemsSayNothing) {
+  CpuUsage soon = kBefore;
+  soon.wall += 0.05;
+  soon.all += 0.02;
+  EXPECT_EQ(share_of_others(kBefore, soon), std::nullopt);
+  CpuUsage unknown = after(30);
+  unknown.processors = 0;
+  EXPECT_EQ(share_of_others(kBefore, unknown), std::nullopt);
+}
+
+TEST(Quietness, BeyondTheLimitOfTheGroupOthersDisturbNobody) {
+  CpuUsage before = kBefore, limited = after(10 + 20);
+  before.group = {2, 50};
+  limited.group = {2, 60};  // two of four processors are ours to use; the group used only what we did
+  EXPECT_DOUBLE_EQ(*share_of_others(before, limited), 0);
+  limited.all += 10;  // ten seconds more than the two other processors have
+  EXPECT_DOUBLE_EQ(*share_of_others(before, limited), 0.5);
+}
+
+TEST(Quietness, OtherMembersOfTheGroupTakeFromItsLimit) {
+  CpuUsage before = kBefore, limited = after(15);
+  before.group = {1.5, 50};
+  limited.group = {1.5, 65};
+  EXPECT_DOUBLE_EQ(*share_of_others(before, limited), 5 / 15.0);
+}
+
+TEST(Quietness, MarksSayTheShare) {
+  EXPECT_EQ(busy_mark(0.376), "busy: others took 38 %");
+  EXPECT_FALSE(is_disturbed(std::nullopt));
+  EXPECT_FALSE(is_disturbed(kQuietShare));
+  EXPECT_TRUE(is_disturbed(2 * kQuietShare));
+}
+
+TEST(Quietness, TheMachineIsRead) {
+  const CpuUsage usage = read_cpu_usage();
+  EXPECT_GT(usage.processors, 0);
+  EXPECT_GT(usage.all, 0);
+  EXPECT_GT(usage.own, 0);
+  EXPECT_LT(usage.wall, read_cpu_usage().wall);
+}
+
+/// A machine of two processors on which each span between two looks takes a second; others take the given shares
+/// in the spans that are measured, one after the other, and everything in between.
+class FakeMachine {
+ public:
+  explicit FakeMachine(std::vector<double> shares) : shares_(std::move(shares)) {}
+
+  UsageProbe probe() {
+    return [this] {
+      const bool ends_a_span = looks_++ % 2 == 1;
+      const double share = !ends_a_span ? 1 : next_ < shares_.size() ? shares_[next_++] : 0;
+      now_.wall += 1;
+      now_.own += 2 * (1 - share);
+      now_.all += 2;
+      return now_;
+    };
+  }
+  size_t spans() const { return looks_ / 2; }
+
+ private:
+  CpuUsage now_ = {.processors = 2};
+  std::vector<double> shares_;
+  size_t next_ = 0, looks_ = 0;
+};
+
+TEST(QuietMeter, AddsUpItsSpansOnly) {
+  FakeMachine machine({0.5, 0.1});
+  QuietMeter meter(machine.probe());
+  EXPECT_EQ(meter.others(), std::nullopt);
+  for (int i = 0; i < 2; ++i) {
+    meter.begin();
+    meter.end();
+  }
+  EXPECT_NEAR(*meter.others(), 0.3, 1e-12);
+}
+
+TEST(QuietMeter, AddsUpTheTimeOfTheGroup) {
+  CpuUsage now = {.processors = 2, .group = CpuGroup{1, 0}};
+  QuietMeter meter([&] {
+    now.wall += 1;
+    now.group->used += 0.5;
+    return now;
+  });
+  for (int i = 0; i < 3; ++i) {
+    meter.begin();
+    meter.end();
+  }
+  EXPECT_NEAR(*meter.others(), 0.5, 1e-12);
+}
+
+class TimeInTurns : public ::testing::Test {
+ protected:
+  std::vector<Timing> time(FakeMachine& machine, int attempts = 3) {
+    return time_in_turns(
+        {{"a", [&](int64_t) { order_ += 'a'; }}, {"b", [&](int64_t) { order_ += 'b'; }}}, 1,
+        {.rounds = 2, .round_seconds = 0, .warmup_calls = 0, .attempts = attempts, .probe = machine.probe()});
+  }
+  std::string order_;
+};
+
+TEST_F(TimeInTurns, AQuietMachineIsMeasuredOnce) {
+  FakeMachine machine({0, kQuietShare, 0, kQuietShare / 2});
+  const auto timings = time(machine);
+  EXPECT_EQ(order_, "abab");
+  EXPECT_EQ(machine.spans(), 4u);
+  EXPECT_NEAR(*timings[0].others, 0, 1e-12);
+  EXPECT_NEAR(*timings[1].others, 0.75 * kQuietShare, 1e-12);
+}
+
+TEST_F(TimeInTurns, ADisturbedCandidateIsMeasuredAgain) {
+  FakeMachine machine({0, 0.5, 0, 0.3, /*b again:*/ 0.02, 0});
+  const auto timings = time(machine);
+  EXPECT_EQ(order_, "ababbb");
+  EXPECT_NEAR(*timings[0].others, 0, 1e-12);
+  EXPECT_NEAR(*timings[1].others, 0.01, 1e-12);
+}
+
+TEST_F(TimeInTurns, OnAMachineThatStaysBusyTheQuietestAttemptCounts) {
+  FakeMachine machine({0.9, 0.5, 0.9, 0.5, 0.2, 0.6, 0.2, 0.6, 0.4, 0.7, 0.4, 0.7, 0, 0, 0, 0});
+  const auto timings = time(machine);
+  EXPECT_EQ(order_, "abababababab") << "three attempts and no more";
+  EXPECT_NEAR(*timings[0].others, 0.2, 1e-12);
+  EXPECT_NEAR(*timings[1].others, 0.5, 1e-12);
+  EXPECT_TRUE(is_disturbed(timings[0].others));
+}
+
+TEST_F(TimeInTurns, OneAttemptIsOne) {
+  FakeMachine machine({0.9, 0.5, 0.9, 0.5});
+  EXPECT_NEAR(*time(machine, 1)[0].others, 0.9, 1e-12);
+  EXPECT_EQ(order_, "abab");
+}
+
+}  // namespace

@@ -1,0 +1,120 @@
+#include "ulp/app/bench.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+
+#include "ulp/app/runnable.h"
+#include "ulp/base/error.h"
+#include "ulp/lower/evaluate.h"
+
+namespace ulp::app {
+
+namespace {
+
+using report::Better;
+using report::Cell;
+
+at::Tensor random_inputs(const Runnable& model, int64_t batch) {
+  torch::manual_seed(0);
+  if (model.engine) return random_input(model.engine->inputs().front(), batch);
+  return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
+}
+
+at::Tensor empty_output(const runtime::Engine& engine, int64_t batch) {
+  const auto& shape = engine.outputs().front().shape;
+  return torch::empty({batch, c10::multiply_integers(shape.begin() + 1, shape.end())});
+}
+
+measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {
+  const at::Tensor images = random_inputs(model, largest);
+  if (!model.engine) {
+    const at::Tensor nhwc = images.contiguous(at::MemoryFormat::ChannelsLast);
+    return {name, [forward = model.forward, nhwc](int64_t batch) {
+              const c10::InferenceMode inference;
+              forward(nhwc.narrow(0, 0, batch));
+            }};
+  }
+  return {name,
+          [engine = model.engine, images, output = empty_output(*model.engine, largest)](int64_t batch) {
+            const void* in = images.const_data_ptr();
+            void* out = output.mutable_data_ptr();
+            engine->run(batch, {&in, 1}, {&out, 1});
+          }};
+}
+
+report::Table profile_table(const std::string& name, const Runnable& model, int64_t batch) {
+  runtime::Engine& engine = *model.engine;
+  const at::Tensor images = random_inputs(model, batch), output = empty_output(engine, batch);
+  const void* in = images.const_data_ptr();
+  void* out = output.mutable_data_ptr();
+  engine.profile(batch, {&in, 1}, {&out, 1});
+  const auto steps = engine.profile(batch, {&in, 1}, {&out, 1});
+  double total = 0;
+  for (const auto& step : steps) total += step.seconds;
+  report::Table table{.title = name + ", batch " + std::to_string(batch) + ", by step",
+                      .columns = {{"step"}, {"op"}, {"attributes"}, {"kernel"}, {"output"}, {"time", "us"}, {"share", "%"}}};
+  for (const auto& step : steps) {
+    table.add_row(
+        {step.step, step.op, step.attributes, step.kernel, step.output_shape, step.seconds * 1e6, 100 * step.seconds / total});
+  }
+  return table;
+}
+
+report::Table empty_speed_table() {
+  return {.title = "Speed",
+          .columns = {{"model"},
+                      {"runs on"},
+                      {"batch"},
+                      {"median", "ms"},
+                      {"min", "ms"},
+                      {"max", "ms"},
+                      {"throughput", "images/s", Better::higher, 0},
+                      {"against the first", "x"},
+                      {"others took", "%", Better::none, 0}}};
+}
+
+/// The rows of one batch size.
+void add_rows(report::Table& table, const std::vector<Runnable>& models,
+              const std::vector<measure::Candidate>& candidates, int64_t batch,
+              const std::vector<measure::Timing>& timings) {
+  const measure::Timing& first = timings.front();
+  for (size_t i = 0; i < timings.size(); ++i) {
+    const measure::Timing& time = timings[i];
+    table.add_row({candidates[i].name, models[i].kind, static_cast<double>(batch), time.median * 1e3,
+                   time.minimum * 1e3, time.maximum * 1e3, static_cast<double>(batch) / time.median,
+                   first.median / time.median, time.others ? Cell(100 * *time.others) : Cell()});
+    if (measure::is_disturbed(time.others)) {
+      for (const char* column : {"median", "throughput"})
+        table.mark_last(column, measure::busy_mark(*time.others));
+    }
+    const auto either = std::max(time.others, first.others);
+    if (measure::is_disturbed(either)) table.mark_last("against the first", measure::busy_mark(*either));
+  }
+}
+
+}  // namespace
+
+std::vector<report::Table> bench(const BenchOptions& options) {
+  if (options.models.empty()) fail("app.bench", "expected at least one model, got none");
+  if (options.batches.empty()) fail("app.bench", "expected at least one batch size, got none");
+  std::vector<Runnable> models;
+  std::vector<measure::Candidate> candidates;
+  const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
+  for (const std::string& path : options.models) {
+    models.push_back(load_runnable(path, options.script_spec, options.threads));
+    candidates.push_back(candidate(models.back(), path, largest));
+  }
+  std::vector<report::Table> tables = {empty_speed_table()};
+  for (const int64_t batch : options.batches) {
+    add_rows(tables.front(), models, candidates, batch,
+             measure::time_in_turns(candidates, batch, options.measure));
+  }
+  for (size_t i = 0; options.profile && i < models.size(); ++i) {
+    if (models[i].engine) tables.push_back(profile_table(options.models[i], models[i], largest));
+  }
+  return tables;
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,29 @@
+// What `ulp bench` does: latency and throughput of engines and LibTorch models, measured in turn.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ulp/app/model_file.h"
+#include "ulp/base/export.h"
+#include "ulp/measure/measure.h"
+#include "ulp/report/table.h"
+
+namespace ulp::app {
+
+struct BenchOptions {
+  std::vector<std::string> models = {};    ///< files that load_runnable() opens
+  std::vector<int64_t> batches = {1, 64};  ///< at least one
+  bool profile = false;                    ///< also the steps of each engine by time, at the largest batch
+  int threads = 0;                         ///< of engines; 0: one per core
+  ModelSpec script_spec = {};              ///< what a TorchScript file does not say
+  measure::MeasureOptions measure = {.rounds = 11};
+};
+
+/// The tables, "Speed" first: a row for each model at each batch size, marked where it stayed disturbed by other
+/// programs. Inputs are random numbers (seed 0). Throws FileError where load_runnable() does, Error without models
+/// or batches, Interrupted on Ctrl-C.
+ULP_API std::vector<report::Table> bench(const BenchOptions& options);
+
+}  // namespace ulp::app

@@ -1,0 +1,74 @@
+#include "ulp/app/inspect.h"
+
+#include <algorithm>
+
+#include "ulp/base/safetensors.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/models/registry.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr const char* kPlanKey = "ulp.plan";
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape)
+    text += (text.empty() ? "" : " x ") + (size == runtime::kBatch ? "N" : std::to_string(size));
+  return text.empty() ? "scalar" : text;
+}
+
+report::Table steps_table(const runtime::Plan& plan) {
+  report::Table table{.title = "Steps",
+                      .columns = {{"step"}, {"op"}, {"reads"}, {"writes"}, {"type"}, {"attributes"}}};
+  for (const runtime::Step& step : plan.steps) {
+    std::string reads;
+    for (const int32_t input : step.inputs) reads += (reads.empty() ? "" : ", ") + plan.tensors[input].name;
+    const runtime::TensorInfo& output = plan.tensors[step.output];
+    table.add_row({step.name, std::string(to_string(step.op)), reads,
+                   output.name + " [" + shape_text(output.shape) + "]", std::string(to_string(output.type)),
+                   runtime::attributes_text(step.attributes)});
+  }
+  return table;
+}
+
+report::Table tensors_table(const SafetensorsFile& file) {
+  report::Table table{.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}};
+  for (const TensorEntry& tensor : file.tensors()) {
+    table.add_row(
+        {tensor.name, tensor.dtype, shape_text(tensor.shape), static_cast<double>(tensor.bytes.size())});
+  }
+  return table;
+}
+
+}  // namespace
+
+FileContents read_contents(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  FileContents contents{.kind = "safetensors",
+                        .bytes = std::filesystem::file_size(path),
+                        .metadata = file.metadata(),
+                        .steps = std::nullopt,
+                        .tensors = tensors_table(file)};
+  if (contents.metadata.erase(kPlanKey) != 0) {
+    contents.kind = "engine";
+    contents.steps = steps_table(runtime::Plan::load(path));
+  }
+  return contents;
+}
+
+bool is_reference_network(const std::string& name) {
+  const auto names = models::model_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::shared_ptr<graph::GraphModule> graph_of(const std::string& network_or_file, ModelSpec spec) {
+  if (!is_reference_network(network_or_file)) return load_model_file(network_or_file, spec).graph;
+  spec.name = network_or_file;
+  auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
+  return capture_model(*model, spec);
+}
+
+}  // namespace ulp::app

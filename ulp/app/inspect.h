@@ -1,0 +1,34 @@
+// What `ulp inspect` shows: the contents of a file, the graph of a model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ulp/app/model_file.h"
+#include "ulp/base/export.h"
+#include "ulp/report/table.h"
+
+namespace ulp::app {
+
+/// What a safetensors file holds; an engine file is one, too.
+struct FileContents {
+  std::string kind;  ///< "engine" or "safetensors"
+  uint64_t bytes = 0;
+  std::map<std::string, std::string> metadata;  ///< without the plan
+  std::optional<report::Table> steps;           ///< of an engine
+  report::Table tensors;
+};
+/// Throws FileError for a file that is missing, damaged or something else.
+ULP_API FileContents read_contents(const std::filesystem::path& path);
+
+/// Whether this is the name of a reference network over images.
+ULP_API bool is_reference_network(const std::string& name);
+
+/// The captured graph of a reference network (of the spec's sizes) or of a model file. Throws as load_model_file().
+ULP_API std::shared_ptr<graph::GraphModule> graph_of(const std::string& network_or_file, ModelSpec spec);
+
+}  // namespace ulp::app

@@ -1,0 +1,44 @@
+// What `ulp run` does: an engine on inputs from a file, on test images, or on random numbers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+
+namespace ulp::app {
+
+struct RunOptions {
+  std::string engine = {};
+  /// Where inputs come from: a safetensors file with a tensor per input, by name (one tensor for one input may
+  /// have any name); else the first test images of a data set; else normal random numbers (seed 0).
+  std::string input = {}, data = {};
+  int64_t count = 1;             ///< images or random items
+  bool allow_nonfinite = false;  ///< accept NaN and inf in `input`
+  int threads = 0;               ///< 0: one per core
+};
+
+struct RunOutput {
+  std::string name;
+  at::Tensor value;
+};
+
+/// The engine's outputs. Throws FileError for files that are missing, damaged or do not fit the engine.
+ULP_API std::vector<RunOutput> run_engine_file(const RunOptions& options);
+
+/// The largest value of a row of logits and where it is.
+struct TopClass {
+  int64_t index;
+  double value;
+};
+/// For each row; empty for tensors that are no matrix.
+ULP_API std::vector<TopClass> top_classes(const at::Tensor& logits);
+
+/// Writes a safetensors file, atomically.
+ULP_API void save_outputs(const std::filesystem::path& path, const std::vector<RunOutput>& outputs);
+
+}  // namespace ulp::app
