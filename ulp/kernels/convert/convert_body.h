@@ -4,7 +4,7 @@
 
 #include "ulp/kernels/convert/convert_ops.h"
 #ifdef __AVX512F__
-#include "ulp/kernels/training/random_avx512.h"
+#include "ulp/kernels/isa/random_avx512.h"
 #endif
 
 namespace ulp::kernels {
