@@ -33,9 +33,8 @@ struct LowerOptions {
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
 /// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
 /// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch as
-/// dimension 0. Constants carry
-/// the parameters' names. Throws ulp::Error listing every node that has no lowering, with its op, name and
-/// module path.
+/// dimension 0. Constants carry the parameters' names. Throws ulp::Error listing every node that has no
+/// lowering, with its op, name and module path.
 ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {});
 
 /// The same; the examples' sizes take the place of the captured ones (dimension 0 stays free).

@@ -44,7 +44,7 @@ struct ULP_API ExponentStats {
 };
 
 /// Counts the `n` elements of `x`. `cut` is where binades are cut: the smallest 52-bit mantissa of the upper
-/// part, in [1, 2^52] (formats differ; amp/format_range.h computes it). The result is the same on every
+/// part, in [1, 2^52] (formats differ; amp/watch/format_range.h computes it). The result is the same on every
 /// instruction set and for any number of workers. f64 is counted by plain loops.
 ULP_API ExponentStats exponent_stats(Float type, const void* x, int64_t n, uint64_t cut, Isa isa,
                                      const Parallel& parallel);

@@ -73,7 +73,7 @@ enum class Op : uint8_t {
          // weight_hh_scale, [bias_ih, bias_hh]
   gru,   // the same
   token_mean,       // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
-  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (kernels/layout.h)
+  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (kernels/image/layout.h)
   resize_nearest,   // x -> [N, C, size_h, size_w]
   resize_bilinear,  // the same, interpolated
   unsqueeze,        // [N, C, L] -> [N, C, 1, L]
