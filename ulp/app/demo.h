@@ -10,6 +10,7 @@
 
 namespace ulp::app {
 
+/// What `ulp demo` is asked for.
 struct DemoOptions {
   bool quick = false;  ///< a few hundred steps instead of whole epochs: under a minute
   std::filesystem::path out = "demo-out";

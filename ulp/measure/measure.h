@@ -22,6 +22,7 @@ struct Timing {
   double median = 0, minimum = 0, maximum = 0;
 };
 
+/// How often and how long each candidate runs.
 struct MeasureOptions {
   int rounds = 7;              ///< A B C A B C ...
   double round_seconds = 0.2;  ///< each candidate repeats its call for about this long in a round

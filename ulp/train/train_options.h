@@ -11,6 +11,7 @@
 
 namespace ulp::train {
 
+/// How a run trains; the flags of `ulp train`.
 struct ULP_API TrainOptions {
   std::string precision = "fp32";  ///< a name of amp::precisions()
   std::string scaler = {};  ///< a name of amp::make_scaler(); empty: pytorch where the precision needs one

@@ -23,6 +23,7 @@ enum class Float : uint8_t { f32, bf16, f16, f64 };
 struct ULP_API ExponentStats {
   static constexpr int kLowest = -150;  ///< exponent of the first binade: (2^-150, 2^-149] and all below
   static constexpr int kBinades = 278;  ///< the last is (2^127, 2^128] and all finite numbers above
+  /// Numbers of one exponent, on both sides of a cut.
   struct Binade {
     int64_t lower = 0;  ///< below the cut
     int64_t upper = 0;

@@ -42,6 +42,7 @@ enum class LearnedParameters : uint8_t {
   scale_and_zero_point  ///< LSQ+: zero points of affine activations, too
 };
 
+/// How prepare_qat() does it.
 struct QatOptions {
   BatchNormFolding folding = BatchNormFolding::fast;
   LearnedParameters learned = LearnedParameters::none;

@@ -38,6 +38,7 @@
 
 namespace ulp::quant {
 
+/// What quantize_dynamic() does.
 struct ULP_API DynamicOptions {
   bool per_tensor = false;  ///< one scale for all rows of an activation instead of one a row
   std::vector<std::string> skip_modules =

@@ -25,6 +25,7 @@
 
 namespace ulp::quant {
 
+/// How weights are stored, and which.
 struct ULP_API WeightOptions {
   int64_t bits = 8;        ///< 8: a scale for each output channel; 4: one for each group
   int64_t group = 32;      ///< 4 bits: neighbours in a row that share a scale; even

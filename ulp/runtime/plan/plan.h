@@ -15,13 +15,17 @@
 
 namespace ulp::runtime {
 
+/// What the elements of a tensor are.
 enum class DataType : uint8_t { f32, bf16, u8, i8, i32, i64 };
+/// The word in engine files.
 ULP_API const char* to_string(DataType type);
+/// Bytes of one element.
 ULP_API size_t element_size(DataType type);
 
 /// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
 /// tensors.
 enum class Layout : uint8_t { plain, nhwc };
+/// The word in engine files.
 ULP_API const char* to_string(Layout layout);
 
 /// The batch dimension: the first one, free until run().
@@ -39,6 +43,7 @@ struct TensorInfo {
 
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
+/// Dense bytes of such a tensor.
 ULP_API size_t byte_count(const TensorInfo& tensor, int64_t batch);
 
 /// A tensor stored with the plan.
@@ -48,6 +53,7 @@ struct Constant {
   std::vector<std::byte> bytes;
 };
 
+/// What a step computes.
 enum class Op : uint8_t {
   conv,             // inputs: x[, residual]; constants: weight, [bias], [weight_scale]
   linear,           // the same over [rows, features]
@@ -73,16 +79,18 @@ enum class Op : uint8_t {
          // weight_hh_scale, [bias_ih, bias_hh]
   gru,   // the same
   token_mean,       // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
-  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (kernels/image/layout.h)
+  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (image/layout.h)
   resize_nearest,   // x -> [N, C, size_h, size_w]
   resize_bilinear,  // the same, interpolated
   unsqueeze,        // [N, C, L] -> [N, C, 1, L]
   squeeze           // [N, C, 1, L] -> [N, C, L]
 };
+/// The word in engine files.
 ULP_API const char* to_string(Op op);
 
 /// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
 enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
+/// The word in engine files.
 ULP_API const char* to_string(Activation activation);
 
 /// Window of a convolution or a pooling.
