@@ -11,13 +11,14 @@ function(ulp_library name)
                         EXPORT_NAME ${short} VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endfunction()
 
-# ulp_room(library [NETWORKS] PUBLIC header... SHARED header...): adds every .cpp below the calling folder to
+# ulp_room(library [NETWORKS | NO_TORCH] [EXACT] PUBLIC header... SHARED header...): adds every .cpp below the calling folder to
 # `library`. PUBLIC headers are installed; other rooms may include them and those that are SHARED, and no others
 # (tests/base/rooms_test.cpp reads both lists). EXCLUDE names subfolders that are rooms of their own. Rooms of the library
 # `ulp` that use LibTorch have a precompiled header: that of tensors, modules and optimizers, or with NETWORKS all of
-# torch/torch.h, or with NO_TORCH none.
+# torch/torch.h, or with NO_TORCH none. EXACT: products and sums are never contracted, so that every machine computes the
+# same bits.
 function(ulp_room library)
-  cmake_parse_arguments(ARG "NETWORKS;NO_TORCH" "" "PUBLIC;SHARED;LINK;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "NETWORKS;NO_TORCH;EXACT" "" "PUBLIC;SHARED;LINK;EXCLUDE" ${ARGN})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/ulp ${CMAKE_CURRENT_SOURCE_DIR})
   string(REPLACE "/" "_" room ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -28,7 +29,7 @@ function(ulp_room library)
     add_library(ulp_room_${room} OBJECT ${sources})
     target_link_libraries(ulp_room_${room} PRIVATE ulp_flags nlohmann_json::nlohmann_json Threads::Threads ${ARG_LINK})
     target_include_directories(ulp_room_${room} PRIVATE ${PROJECT_SOURCE_DIR})
-    if(folder MATCHES "^kernels")
+    if(ARG_EXACT)
       target_compile_options(ulp_room_${room} PRIVATE -ffp-contract=off)
     endif()
     set_target_properties(ulp_room_${room} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
@@ -49,6 +50,8 @@ function(ulp_room library)
   if(NOT ULP_INSTALL)
     return()
   endif()
+  list(TRANSFORM ARG_PUBLIC PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE headers)
+  set_property(GLOBAL APPEND PROPERTY ULP_PUBLIC_HEADERS ${headers})
   foreach(header ${ARG_PUBLIC})
     get_filename_component(below ${folder}/${header} DIRECTORY)
     install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp/${below} COMPONENT dev)

@@ -19,6 +19,7 @@
 
 namespace ulp::app {
 
+/// A quantized graph, and how it came about.
 struct QuantizedModel {
   std::shared_ptr<graph::GraphModule> graph;  ///< with explicit quantize and dequantize nodes
   graph::PassReport report;                   ///< what was quantized, and what not and why

@@ -21,6 +21,7 @@ struct QuantizeJob {
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
 };
 
+/// One way of quantizing, as `ulp quantize --mode` names it.
 struct QuantizeMode {
   const char* name;
   const char* summary;

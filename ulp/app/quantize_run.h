@@ -20,6 +20,7 @@ struct Stage {
   std::string note = {};
 };
 
+/// What `ulp quantize` is asked for.
 struct QuantizeRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
@@ -40,6 +41,7 @@ struct QuantizeRequest {
   std::function<void(const Stage& stage)> progress;
 };
 
+/// What it made.
 struct QuantizeRun {
   QuantizeOutcome outcome;
   ModeRecipe recipe;                  ///< that was used: with the worst layers left out

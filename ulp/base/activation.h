@@ -25,9 +25,11 @@
 namespace ulp {
 
 #define ULP_ENUMERATOR(name, ...) name,
+/// The rows of the table by name.
 enum class Activation : uint8_t { ULP_ACTIVATIONS(ULP_ENUMERATOR) };
 #undef ULP_ENUMERATOR
 
+/// How an activation is computed; see the table.
 enum class ActivationKind : uint8_t { clamp, curve };
 
 /// One line of the table.
@@ -39,8 +41,10 @@ struct ActivationInfo {
 };
 
 #define ULP_ROW(name, spelling, kind, low, high, ...) {#name, spelling, ActivationKind::kind, low, high},
+/// All rows, in the order of the enumerators.
 inline constexpr ActivationInfo kActivations[] = {ULP_ACTIVATIONS(ULP_ROW)};
 #undef ULP_ROW
+/// How many there are.
 inline constexpr int kActivationCount = sizeof(kActivations) / sizeof(kActivations[0]);
 
 /// False for a number that is no enumerator, as a hostile file may hold.

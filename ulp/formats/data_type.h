@@ -21,6 +21,7 @@
 namespace ulp {
 
 #define ULP_ENUMERATOR(name, ...) name,
+/// The rows of the table by name.
 enum class DataType : uint8_t { ULP_DATA_TYPES(ULP_ENUMERATOR) };
 #undef ULP_ENUMERATOR
 
@@ -33,8 +34,10 @@ struct DataTypeInfo {
 };
 
 #define ULP_ROW(name, bytes, format, stored) {#name, bytes, format, stored},
+/// All rows, in the order of the enumerators.
 inline constexpr DataTypeInfo kDataTypes[] = {ULP_DATA_TYPES(ULP_ROW)};
 #undef ULP_ROW
+/// How many there are.
 inline constexpr int kDataTypeCount = sizeof(kDataTypes) / sizeof(kDataTypes[0]);
 
 /// False for a number that is no enumerator, as a hostile file may hold.

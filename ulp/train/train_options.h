@@ -20,8 +20,10 @@ struct FieldConflict;
 
 namespace ulp::train {
 
+/// The update rule of a run.
 enum class Optimizer { sgd, adam, adamw };
 
+/// How a run trains.
 struct ULP_API TrainOptions {
   amp::PrecisionName precision = {};            ///< fp32 by default
   std::optional<amp::ScalerSpec> scaler = {};   ///< nothing: pytorch where the precision needs one

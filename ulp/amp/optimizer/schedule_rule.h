@@ -81,6 +81,7 @@ struct ULP_API PolynomialRate {
 /// 1 / div_factor as slowly as it rose, and to the end from there. Stays at the end after total_steps.
 struct ULP_API OneCycleRate {
   static constexpr const char* kName = "one_cycle";
+  /// How the factor moves between its ends.
   enum class Anneal { cosine, linear };
 
   int64_t total_steps = 0;  ///< >= 2
@@ -129,6 +130,7 @@ struct ULP_API TriangleRate {
   }
 };
 
+/// Any of the rules above.
 using ScheduleRule = std::variant<ConstantRate, CosineRate, PolynomialRate, OneCycleRate, TriangleRate>;
 
 /// The factor of the base rate for the step with this index, counted from 0. A negative step is an error.

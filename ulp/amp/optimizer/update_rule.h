@@ -40,6 +40,7 @@ struct AdamWRule {
   double weight_decay = 1e-2;  ///< >= 0; times lr, taken off the weight itself
 };
 
+/// Any of the rules above.
 using UpdateRule = std::variant<SgdRule, AdamRule, AdamWRule>;
 
 /// An error names the field that is out of its range.

@@ -163,6 +163,7 @@ struct ULP_API StaticScale {
   static void fields(Self&, const Visit&) {}
 };
 
+/// Any of the dialects above.
 using ScalePolicy =
     std::variant<PyTorchScale, Keras2Scale, Keras3Scale, ApexScale, DeepSpeedScale, StaticScale>;
 

@@ -38,6 +38,7 @@ class FieldVisitor;
 
 namespace ulp::amp {
 
+/// What is looked at, and how often.
 struct ULP_API WatchOptions {
   std::string format = "fp16";  ///< the number format that values are held against
   int64_t every = 32;           ///< steps from one sampled step to the next; the first step is sampled
@@ -51,8 +52,10 @@ struct ULP_API WatchOptions {
   void validate() const;
 };
 
+/// Tensors with the names they are reported by.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// Looks at gradients and the results of ops while a model trains. See the example above.
 class ULP_API NumericsWatch {
  public:
   class Step;

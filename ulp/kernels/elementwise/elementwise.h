@@ -39,6 +39,7 @@ ULP_API void requantize_channels(const uint8_t* x, uint8_t* y, int64_t rows, int
 
 /// Round half to even; a NaN stays a NaN, what is too large becomes infinite.
 ULP_API void convert_f32_to_bf16(const float* x, uint16_t* y, int64_t n, Isa isa, const Parallel& parallel);
+/// Exact.
 ULP_API void convert_bf16_to_f32(const uint16_t* x, float* y, int64_t n, Isa isa, const Parallel& parallel);
 
 /// Softmax of each of `rows` rows of `columns` elements, f32 or bf16, computed in f32.

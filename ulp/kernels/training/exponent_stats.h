@@ -21,6 +21,7 @@ namespace ulp::kernels {
 struct ULP_API ExponentStats {
   static constexpr int kLowest = -150;  ///< exponent of the first binade: (2^-150, 2^-149] and all below
   static constexpr int kBinades = 278;  ///< the last is (2^127, 2^128] and all finite numbers above
+  /// Numbers of one exponent, on both sides of a cut.
   struct Binade {
     int64_t lower = 0;  ///< below the cut
     int64_t upper = 0;
@@ -43,7 +44,7 @@ struct ULP_API ExponentStats {
 
 /// Counts the `n` elements of `x`, of type f32, bf16, f16 or f64; an error for another type. `cut` is where
 /// binades are cut: the smallest 52-bit mantissa of the upper part, in [1, 2^52] (formats differ;
-/// amp/format_range.h computes it). The result is the same on every instruction set and for any number of
+/// amp/watch/format_range.h computes it). The result is the same on every instruction set and for any number of
 /// workers. f64 is counted by plain loops.
 ULP_API ExponentStats exponent_stats(DataType type, const void* x, int64_t n, uint64_t cut, Isa isa,
                                      const Parallel& parallel);

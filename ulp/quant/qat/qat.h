@@ -1,9 +1,13 @@
 // Quantization-aware training of a captured model: train with rounded weights and activations, then convert.
 //
 //   auto qat = ulp::quant::prepare_qat(captured, Recipe::x86_int8());
-//   for (...) { qat->train(); loss(qat->forward({x}), y).backward(); optimizer.step(); schedule.apply(*qat,
-//   epoch); } auto quantized = ulp::quant::convert_qat(qat);       // the form of quantize.h, ready for
-//   ulp::lower
+//   for (...) {
+//     qat->train();
+//     loss(qat->forward({x}), y).backward();
+//     optimizer.step();
+//     schedule.apply(*qat, epoch);
+//   }
+//   auto quantized = ulp::quant::convert_qat(qat);  // the form of quantize.h, ready for ulp::lower
 //
 // The parameters are those of the captured model, under their own names, in fp32; docs/qat.md says what is
 // computed.

@@ -37,6 +37,7 @@ struct PerBlock {
   int64_t rows = 32, columns = 32;
   bool operator==(const PerBlock&) const = default;
 };
+/// Which elements share a scale.
 using Granularity = std::variant<PerTensor, PerChannel, PerGroup, PerToken, PerBlock>;
 
 /// Throws ulp::Error for a negative axis, or a size below 1.

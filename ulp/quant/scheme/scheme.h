@@ -12,10 +12,12 @@
 
 namespace ulp::quant {
 
+/// Whether the zero point is free.
 enum class Mapping : uint8_t {
   symmetric,  ///< zero_point fixed: 0 (signed) or the middle code (unsigned)
   affine      ///< zero_point chosen so that the range [min, max] is used fully
 };
+/// Whether the lowest code is used.
 enum class Range : uint8_t {
   full,       ///< signed 8 bits: [-128, 127]
   restricted  ///< signed 8 bits: [-127, 127]; symmetric around zero, so products carry no bias

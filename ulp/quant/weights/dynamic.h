@@ -4,14 +4,14 @@
 //
 // The graph holds one explicit operator for each quantized layer:
 //
-//   ulp::linear_dynamic(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias, bool per_tensor) ->
-//   Tensor
-//   ulp::lstm_dynamic(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, bool
-//   bidirectional, bool batch_first, bool per_tensor) -> (Tensor, Tensor, Tensor)
+//   ulp::linear_dynamic(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias, bool per_tensor)
+//     -> Tensor
+//   ulp::lstm_dynamic(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers,
+//                     bool bidirectional, bool batch_first, bool per_tensor) -> (Tensor, Tensor, Tensor)
 //   ulp::gru_dynamic(Tensor input, Tensor hx, ...the same) -> (Tensor, Tensor)
 //
 // weight s8 [O, K] symmetric with weight_scale f32[O]. Each row of x (a token; with per_tensor all of x) is
-// quantized to u8 by its own bounds with zero, as kernels::dynamic_affine (kernels/dynamic_linear.h) says:
+// quantized to u8 by its own bounds with zero, as kernels::dynamic_affine does (linear/dynamic_linear.h):
 //   y[r, c] = float(sum_k (q[r, k] - z[r]) weight[c, k]) * (s[r] * weight_scale[c]) + bias[c]
 // with the sum exact in int32 and each float operation rounded to float32. Engines compute the same bits from
 // the same x.
@@ -19,7 +19,7 @@
 // lstm and gru take aten::lstm's and aten::gru's arguments, with the parameters of each layer and direction
 // as W_ih s8 [gates * hidden, features], its scales, W_hh, its scales[, b_ih, b_hh]. Both products of a step
 // are linear_dynamic's (with per_tensor: of all steps of x at once, of h of the whole batch at each step);
-// gates are computed in f32 as kernels/recurrent_cell.h says. Engines compute the same bits here, too.
+// gates are computed in f32 as kernels/sequence/recurrent_cell.h says. Engines compute the same bits, too.
 //
 // Against PyTorch's quantized::linear_dynamic: the same formula with reduce_range off (no kernel here
 // saturates, on any instruction set), but rows have scales of their own unless per_tensor is set, and scales

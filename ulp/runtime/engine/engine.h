@@ -15,6 +15,7 @@
 
 namespace ulp::runtime {
 
+/// How an engine runs.
 struct EngineOptions {
   int threads = 0;  ///< 0: one per core the process may use
   /// Kernel family by name ("portable", "avx2", ...); empty: ULP_ISA or the best there is.

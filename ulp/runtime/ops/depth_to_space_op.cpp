@@ -1,4 +1,4 @@
-// Channels become pixels: how a transposed convolution ends (graph/depth_to_space.h).
+// Channels become pixels: how a transposed convolution ends (graph/passes/pass.h).
 #include "ulp/kernels/image/layout.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"

@@ -42,6 +42,7 @@ struct TensorInfo {
 
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
+/// Dense bytes of such a tensor.
 ULP_API size_t byte_count(const TensorInfo& tensor, int64_t batch);
 
 /// A tensor stored with the plan.
