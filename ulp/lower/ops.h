@@ -27,6 +27,8 @@ std::string supported_ops();
 /// A hint for ops that people meet often and that have no lowering; may be empty.
 std::string hint_for(const graph::Node& node);
 
+/// An activation that no layer took over.
+void lower_activation(Builder& builder, const Group& group);
 /// Reshapes to [N, the rest], and those around attention and recurrent layers.
 void lower_reshape(Builder& builder, const Group& group);
 /// Splitting of heads and masks: part of the attention that reads them.
