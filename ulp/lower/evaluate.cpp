@@ -9,6 +9,7 @@
 namespace ulp {
 namespace {
 
+using lowering::scalar_type;
 using runtime::DataType;
 using runtime::Layout;
 using runtime::TensorInfo;

@@ -27,7 +27,7 @@ std::string supported_ops();
 /// A hint for ops that people meet often and that have no lowering; may be empty.
 std::string hint_for(const graph::Node& node);
 
-/// Any activation of base/activation.h that stands alone.
+/// An activation that no layer took over.
 void lower_activation(Builder& builder, const Group& group);
 /// Reshapes to [N, the rest], and those around attention and recurrent layers.
 void lower_reshape(Builder& builder, const Group& group);

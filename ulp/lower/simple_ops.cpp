@@ -80,6 +80,22 @@ void emit_same(Builder& builder, const Group& group, Step step, const Form& form
   if (!u8) finish_quantize(builder, group);
 }
 
+void lower_activation(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const std::optional<runtime::Activation> activation = activation_of(node);
+  if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
+  const Value* x = node.args.at(0).value;
+  Form form = kept_form(builder, node, x);
+  if (is_curve(*activation)) form = {DataType::f32, form.layout};
+  // 6 is seldom a multiple of the scale.
+  if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
+    form = {DataType::f32, form.layout};
+  Step step = step_of(runtime::Op::relu, node);
+  step.attributes = runtime::ActivationAttributes{*activation};
+  step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
 void lower_reshape(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   if (belongs_to_recurrent(builder.graph(), node)) return;
@@ -93,21 +109,6 @@ void lower_reshape(Builder& builder, const Group& group) {
   Step step = step_of(runtime::Op::flatten, node);
   step.inputs = {builder.as(node, x, form)};
   form.layout = Layout::plain;
-  emit_same(builder, group, std::move(step), form);
-}
-
-void lower_activation(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  const std::optional<Activation> activation = activation_of(node);
-  if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
-  const Value* x = node.args.at(0).value;
-  Form form = kept_form(builder, node, x);
-  // A bound other than 0 is seldom a multiple of the scale.
-  if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8))
-    form = {DataType::f32, form.layout};
-  Step step = step_of(runtime::Op::relu, node);
-  step.attributes = runtime::ActivationAttributes{*activation};
-  step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
 
