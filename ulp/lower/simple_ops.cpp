@@ -82,14 +82,14 @@ void emit_same(Builder& builder, const Group& group, Step step, const Form& form
 
 void lower_activation(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const std::optional<runtime::Activation> activation = activation_of(node);
+  const std::optional<Activation> activation = activation_of(node);
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
   Form form = kept_form(builder, node, x);
-  if (is_curve(*activation)) form = {DataType::f32, form.layout};
-  // 6 is seldom a multiple of the scale.
-  if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
+  // A bound other than 0 is seldom a multiple of the scale.
+  if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8)) {
     form = {DataType::f32, form.layout};
+  }
   Step step = step_of(runtime::Op::relu, node);
   step.attributes = runtime::ActivationAttributes{*activation};
   step.inputs = {builder.as(node, x, form)};
