@@ -1,5 +1,5 @@
-// The flags of recipes, from their described fields (ulp/base/fields.h). A recipe may come from a file that is
-// read later, so what was given is kept as JSON, to be put over the recipe's own fields.
+// The flags of recipes, from their described fields (ulp/base/fields.h). A recipe may come from a file that
+// is read later, so what was given is kept as JSON, to be put over the recipe's own fields.
 #pragma once
 
 #include <CLI/CLI.hpp>

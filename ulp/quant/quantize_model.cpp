@@ -44,15 +44,10 @@ std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captur
 
 std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captured, const AnyRecipe& recipe,
                                       const Calibrate& feed, PassReport* report) {
-  return std::visit(
-      [&](const auto& one) {
-        if constexpr (requires { quantize(captured, one, report); }) {
-          return quantize(captured, one, report);
-        } else {
-          return quantize(captured, one, feed, report);
-        }
-      },
-      recipe);
+  if (const auto* one = std::get_if<StaticRecipe>(&recipe)) return quantize(captured, *one, feed, report);
+  if (const auto* one = std::get_if<QatRecipe>(&recipe)) return quantize(captured, *one, Train(feed), report);
+  if (const auto* one = std::get_if<DynamicRecipe>(&recipe)) return quantize(captured, *one, report);
+  return quantize(captured, std::get<WeightOnlyRecipe>(recipe), report);
 }
 
 }  // namespace ulp::quant

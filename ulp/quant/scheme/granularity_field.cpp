@@ -42,11 +42,9 @@ bool from_json(const json& in, Granularity& value) {
 void visit_granularity(FieldVisitor& visit, const FieldInfo& info, Granularity& granularity) {
   const auto write = [&] { return to_json(granularity).dump(); };
   const auto read = [&](const std::string& text) { return from_json(json::parse(text), granularity); };
-  visit(
-      info,
-      CustomField{
-          write, read,
-          R"("per_tensor", {"per_channel": axis}, {"per_group": size}, "per_token" or {"per_block": [rows, columns]})"});
+  visit(info, CustomField{write, read,
+                          R"("per_tensor", {"per_channel": axis}, {"per_group": size}, "per_token" or )"
+                          R"({"per_block": [rows, columns]})"});
 }
 
 }  // namespace ulp::quant
