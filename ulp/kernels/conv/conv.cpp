@@ -79,8 +79,8 @@ void check_types(const ConvConfig& c, const ConvWeights& w) {
       (c.input == DataType::bf16 && (c.output == DataType::bf16 || c.output == DataType::f32)) ||
       (integer && (c.output == DataType::u8 || c.output == DataType::f32));
   if (!accepted) {
-    fail(kWhere, "expected f32 -> f32, bf16 -> bf16 or f32, or u8 -> u8 or f32; got ", to_string(c.input),
-         " -> ", to_string(c.output));
+    fail(kWhere, "expected element types f32 -> f32, bf16 -> bf16 or f32, or u8 -> u8 or f32; got ",
+         to_string(c.input), " -> ", to_string(c.output));
   }
   if (c.residual && c.residual_type != DataType::f32 && c.residual_type != DataType::bf16 &&
       c.residual_type != DataType::u8) {
