@@ -254,6 +254,7 @@ TEST(OpList, TextShowsTheChangedAttributes) {
   EXPECT_EQ(attributes_text(ConvAttributes{{.kernel_h = 3}, 2, Activation::relu}),
             "activation=relu, groups=2, window.kernel_h=3");
   EXPECT_EQ(attributes_text(AttentionAttributes{.heads = 4, .causal = true}), "causal=true, heads=4");
+  EXPECT_EQ(attributes_text(LayerNormAttributes{1e-5F}), "epsilon=1e-05");
 }
 
 TEST(OpList, ANumberThatIsNoOpHasNoNameAndNoAttributes) {

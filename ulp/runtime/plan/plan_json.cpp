@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "ulp/base/fields_json.h"
@@ -179,15 +180,24 @@ Step step_from_json(const Json& json, size_t index) {
 
 std::string attributes_text(const Attributes& attributes) {
   const Json changed = std::visit([](const auto& held) { return changed_fields_to_json(held); }, attributes);
-  std::string text;
-  for (const auto& item : changed.flatten().items()) {
-    if (changed.empty()) break;  // flattened, nothing is null
+  if (changed.empty()) return {};
+  const Json flat = changed.flatten();
+  std::ostringstream text;
+  for (const auto& item : flat.items()) {
     std::string path = item.key().substr(1);
     std::ranges::replace(path, '/', '.');
-    if (!text.empty()) text += ", ";
-    text += path + "=" + (item.value().is_string() ? item.value().get<std::string>() : item.value().dump());
+    if (text.tellp() > 0) text << ", ";
+    text << path << '=';
+    const Json& value = item.value();
+    if (value.is_string()) {
+      text << value.get<std::string>();
+    } else if (value.is_number_float()) {
+      text << value.get<double>();
+    } else {
+      text << value.dump();
+    }
   }
-  return text;
+  return text.str();
 }
 
 std::string plan_to_json(const Plan& plan) {

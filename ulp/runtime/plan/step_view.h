@@ -37,7 +37,7 @@ class StepView {
   /// The op's own attributes; verify has seen that the step holds them.
   template <typename Own>
   const Own& attributes() const {
-    return std::get<Own>(step_.attributes);
+    return step_.get<Own>();
   }
   /// Null when the step has no constant of that role.
   const Constant* constant(const char* role) const;
