@@ -135,7 +135,7 @@ class FlagAdder final : public FlagVisitor {
     const std::string now = field.index < field.words.size() ? field.words[field.index] : "";
     add(info, "TEXT:{" + words + '}', now, lines);
   }
-  void on_optional(const FieldInfo& info, const OptionalField& field) override {
+  void on_optional(const FieldInfo&, const OptionalField& field) override {
     absent_ = !field.present;
     field.set(true);  // to see what kind it is
     field.value(*this);

@@ -155,7 +155,8 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const ap
   if (flags.resume && std::filesystem::exists(flags.checkpoint)) trainer.resume(flags.checkpoint);
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
-  report::Progress progress("train " + flags.options.precision, trainer.total_steps(), {.unit = "step"});
+  report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
+                            {.unit = "step"});
   if (flags.watch)
     run_watched(flags, trainer, progress, network, model, outcome);
   else
