@@ -46,7 +46,6 @@ class Program {
   struct Frame;  ///< the state of one run
 
   Source compile(const Argument& arg, const c10::Type* type, const Node* reader);
-  void find_last_uses(const Graph& graph);
   int64_t check_inputs(const std::vector<at::Tensor>& inputs) const;
   c10::IValue load(const Source& source, Frame& frame) const;
   c10::IValue load_items(const Source& source, Frame& frame) const;
