@@ -6,9 +6,9 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/recipe_flags.h"
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
+#include "cli/recipe_flags.h"
 #include "ulp/app/quantize_mode.h"
 
 namespace ulp::cli {
