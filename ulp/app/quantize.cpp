@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kCalibrationBatch = 100;
 
 void check_samples(int64_t samples) {
-  if (samples < 1) fail("train.quantize", "expected at least one calibration image, got ", samples);
+  if (samples < 1) fail("app.quantize", "expected at least one calibration image, got ", samples);
 }
 
 void run_images(graph::GraphModule& prepared, const io::ImageDataset& data, int64_t samples,

@@ -99,7 +99,7 @@ ModeRecipe recipe_for(const QuantizeMode& mode, ModeRecipe recipe) {
     recipe.recipe = std::move(meant);
   }
   if (recipe.recipe.index() != mode.default_recipe().recipe.index()) {
-    fail("train.quantize", "expected a recipe for --mode ", mode.name, ", got one of type ",
+    fail("app.quantize", "expected a recipe for --mode ", mode.name, ", got one of type ",
          quant::type_of(recipe.recipe), ", which is for --mode ", mode_of(recipe.recipe).name);
   }
   return recipe;
@@ -111,7 +111,7 @@ const QuantizeMode& find_quantize_mode(const std::string& name) {
     if (name == mode.name) return mode;
     names += (names.empty() ? "" : ", ") + std::string(mode.name);
   }
-  fail("train.find_quantize_mode", "expected one of ", names, ", got '", name, "'");
+  fail("app.find_quantize_mode", "expected one of ", names, ", got '", name, "'");
 }
 
 }  // namespace ulp::app

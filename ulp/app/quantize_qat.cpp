@@ -54,7 +54,7 @@ void QatTraining::visit_fields(FieldVisitor& visit) {
 void QatTraining::validate() const {
   options.validate();
   if (options.resolved_precision().parameter_dtype) {
-    fail("train.QatTraining", "expected a precision with fp32 parameters, got ", options.precision);
+    fail("app.QatTraining", "expected a precision with fp32 parameters, got ", options.precision);
   }
 }
 

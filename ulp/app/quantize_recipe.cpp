@@ -40,7 +40,7 @@ ModeRecipe ModeRecipe::from_json(const std::string& text) {
   try {
     fields_from_json(json[kTraining.name], result.training, std::string(kTraining.name) + ".");
   } catch (const FieldProblem& problem) {
-    fail_file("train.QatTraining", problem.text);
+    fail_file("app.QatTraining", problem.text);
   }
   result.training.validate();
   return result;

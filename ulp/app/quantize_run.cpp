@@ -57,10 +57,10 @@ class Runner {
 
   void measure_sensitivity() {
     if (!request_.data || !request_.test)
-      fail("train.run_quantize", "expected training and test images for the sensitivity, got none");
+      fail("app.run_quantize", "expected training and test images for the sensitivity, got none");
     quant::Recipe* tensors = quant::tensors_of(run_.recipe.recipe);
     if (tensors == nullptr) {
-      fail("train.run_quantize", "expected a mode with quantized activations for the sensitivity, got ",
+      fail("app.run_quantize", "expected a mode with quantized activations for the sensitivity, got ",
            request_.mode->name);
     }
     const int64_t samples = std::min(request_.samples, request_.data->size());
@@ -121,7 +121,7 @@ class Runner {
     outcome.float_accuracy = accuracy_of("evaluate float", float_plan);
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
-    if (!request_.test) fail("train.run_quantize", "expected test images for the comparison, got none");
+    if (!request_.test) fail("app.run_quantize", "expected test images for the comparison, got none");
     const at::Tensor images = first_images(*request_.test, std::min(kCompareImages, request_.test->size()));
     outcome.comparison = quant::compare(*reference, *quantized.graph, {images});
   }
