@@ -24,7 +24,7 @@ TEST(RunErrors, ADtypeThatDoesNotFitNamesTheNodeInOneLine) {
   EXPECT_TRUE(text.starts_with("[graph.run] expected ")) << text;
   EXPECT_SAYS(text, ", got ");
   EXPECT_SAYS(text, ": node aten::conv2d 'conv2d' in inner.0: ");
-  EXPECT_SAYS(text, "float");
+  EXPECT_SAYS(text, "type");
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   EXPECT_EQ(text.find("Exception raised from"), std::string::npos) << text;
   EXPECT_EQ(graph::running_node(), nullptr);

@@ -1,6 +1,8 @@
 // Which steps a graph becomes, as text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "error_of.h"
 #include "support.h"
 #include "ulp/lower/lower.h"
