@@ -11,6 +11,7 @@
 
 namespace {
 
+namespace measure = ulp::measure;
 using namespace ulp::app;
 
 AmpBenchOptions quick(std::vector<AmpNetwork> networks, std::vector<std::string> precisions) {

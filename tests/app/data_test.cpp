@@ -10,9 +10,11 @@
 
 namespace {
 
+namespace app = ulp::app;
 using namespace ulp::app;
 using ulp::io::Split;
 using ulp::test::TemporaryFolder;
+using ulp::train::TaskBatch;
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
