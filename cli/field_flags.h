@@ -13,10 +13,10 @@ namespace ulp::cli {
 /// Shows the fields of one struct to a visitor.
 using VisitFields = std::function<void(FieldVisitor&)>;
 
-/// Adds a flag for each number, word, text and switch of the fields. A flag is named as its field ("--max-steps"
-/// of max_steps) unless the description names it; groups, lists and fields with an empty name have none. Values
-/// are set while the command line is parsed, so that what `fields` visits must live until then; a value that is
-/// not allowed is a CLI::ValidationError.
+/// Adds a flag for each number, word, text and switch of the fields. A flag is named as its field
+/// ("--max-steps" of max_steps) unless the description names it; groups, lists and fields with an empty flag
+/// have none. Values are set while the command line is parsed, so that what `fields` visits must live until
+/// then; a value that is not allowed is a CLI::ValidationError.
 void add_field_flags(CLI::App& command, const VisitFields& fields);
 
 template <HasFields Options>

@@ -129,7 +129,7 @@ TEST(TrainFlags, WrongValuesAreWrongUseAndNameTheFlag) {
   refused("--accumulate 0", "--accumulate: expected a whole number > 0, got 0");
   refused("--epochs x", "--epochs: expected a whole number > 0, got x");
   refused("--warmup nan", "--warmup: expected a number in [0, 1), got nan");
-  refused("--max-steps 99999999999999999999", "--max-steps: expected a whole number >= 0");
+  refused("--growth-interval 99999999999999999999", "--growth-interval: expected a whole number > 0");
   refused("--seed -1", "--seed: expected a whole number >= 0, got -1");
   refused("--precision fp16 --scaler static:x", "static:S");
   refused("--precision fp7", "bf16");

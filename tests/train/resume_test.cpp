@@ -115,7 +115,7 @@ TEST(ResumeErrors, AnotherRunIsRefusedByTheNamesOfWhatDiffers) {
 /// The options in a checkpoint, as the build before described fields wrote them.
 const char* const kStoredConfig =
     R"({"accumulate":1,"augment":true,"batch":16,"clip":null,"epochs":4,"growth_interval":null,)"
-    R"("init_scale":null,"learning_rate":0.2,"masters":"none","max_steps":0,"momentum":0.9,"moments":"fp32",)"
+    R"("init_scale":null,"learning_rate":0.2,"masters":"none","max_steps":0,"moments":"fp32","momentum":0.9,)"
     R"("optimizer":"sgd","precision":"fp16","scaler":"SCALER","schedule":"triangle","seed":1,"warmup":0.25,)"
     R"("weight_decay":0.0005})";
 
