@@ -1,5 +1,10 @@
 #include "ulp/lower/evaluate.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 
 #include "ulp/base/error.h"

@@ -1,5 +1,7 @@
 #include "ulp/lower/weights.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <optional>
 
 #include "ulp/quant/static/layer_codes.h"

@@ -1,5 +1,8 @@
 #include "ulp/quant/scheme/scheme.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
