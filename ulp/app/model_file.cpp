@@ -73,8 +73,8 @@ ModelSpec expect_spec(const std::filesystem::path& path) {
 LoadedModel load_reference(const std::filesystem::path& path) {
   const ModelSpec spec = expect_spec(path);
   if (spec.kind != NetworkKind::image) {
-    fail_file("app.load_model_file", "expected an image network, got '", path.string(), "' with ",
-              spec.name, ", a network over text; `ulp eval` takes it");
+    fail_file("app.load_model_file", "expected an image network, got '", path.string(), "' with ", spec.name,
+              ", a network over text; `ulp eval` takes it");
   }
   const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
   io::load_model(path, *model);

@@ -34,7 +34,7 @@ ULP_API CpuUsage read_cpu_usage();
 /// too short for its ticks of 10 ms (below a tenth of a second).
 ULP_API std::optional<double> share_of_others(const CpuUsage& before, const CpuUsage& after);
 
-/// A share above this spoils a measurement: half of it is what an idle system takes now and then.
+/// A share above this spoils a measurement. Below it are the ticks of short spans and what an idle system does.
 inline constexpr double kQuietShare = 0.06;
 
 /// Whether a figure measured beside this share is not to be trusted. A share that is not known is no reason to
