@@ -4,17 +4,19 @@ JOBS   ?= $(shell nproc)
 BUILD  := build/$(PRESET)
 OUT    ?= demo-out
 CMAKE  ?= cmake
+TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench format format-check install clean
+.PHONY: help setup build test demo quick bench docs format format-check install clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo     prepare, build and run the main job; ends with a table and $(OUT)/report.html"
+	@echo "make demo     prepare, build the tool and run the main job; ends with a table and $(OUT)/report.html"
 	@echo "make quick    the same in under a minute"
 	@echo "make test     prepare, build and run every test"
 	@echo "make setup    install what is missing (Debian packages, LibTorch), build nothing"
 	@echo "make build    prepare and build (PRESET=release|debug|tsan)"
 	@echo "make bench    run the benchmarks"
+	@echo "make docs     the public headers as HTML"
 	@echo "make format   apply clang-format;  make format-check  only check"
 	@echo "make install  install into PREFIX (default /usr/local)"
 
@@ -24,17 +26,32 @@ setup:
 build: setup
 	@scripts/build.sh $(PRESET) $(JOBS)
 
-test: build format-check
+test:
+	@echo "test: 1. setup, a few minutes the first time; 2. build everything; 3. check the format; 4. run the tests"
+	@scripts/setup.sh
+	@scripts/build.sh $(PRESET) $(JOBS)
+	@scripts/format.sh --check
 	@cd $(BUILD) && ctest --output-on-failure --parallel $(JOBS)
 
-demo: build
+demo:
+	@echo "demo: 1. setup, a few minutes the first time; 2. build the tool; 3. the demo, about 5 minutes on 2 cores"
+	@scripts/setup.sh
+	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --out $(OUT)
 
-quick: build
+quick:
+	@echo "quick: 1. setup, a few minutes the first time; 2. build the tool; 3. the short demo, under a minute"
+	@scripts/setup.sh
+	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
 
 bench: build
 	@for program in $(BUILD)/bin/*_bench; do echo "== $$program"; $$program || exit 1; done
+
+docs:
+	@scripts/setup.sh docs
+	@scripts/build.sh $(PRESET) $(JOBS) docs
+	@echo "docs: $(BUILD)/docs/html/index.html"
 
 format:
 	@scripts/format.sh -i
@@ -43,7 +60,8 @@ format-check:
 	@scripts/format.sh --check
 
 PREFIX ?= /usr/local
-install: build
+install: setup
+	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
 
 clean:

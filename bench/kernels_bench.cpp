@@ -19,12 +19,12 @@
 
 namespace {
 
-using ulp::kernels::Activation;
+using ulp::Activation;
 using ulp::kernels::Conv;
 using ulp::kernels::ConvConfig;
 using ulp::kernels::ConvShape;
 using ulp::kernels::ConvWeights;
-using ulp::kernels::Element;
+
 using ulp::kernels::Isa;
 
 constexpr int kChains = 16;  // enough to hide the latency of two units
@@ -181,7 +181,7 @@ struct Job {
   std::unique_ptr<Conv> conv;
 };
 
-Job make_job(const Layer& layer, Element type, Isa isa) {
+Job make_job(const Layer& layer, DataType type, Isa isa) {
   const ConvShape& s = layer.shape;
   Job job;
   std::mt19937 engine(1);
@@ -199,15 +199,15 @@ Job make_job(const Layer& layer, Element type, Isa isa) {
   config.input_q = config.output_q = {0.1F, 100};
   const ConvWeights given{job.w.data(), job.w8.data(), job.scale.data(), nullptr, nullptr};
   job.conv = make_conv(config, given, isa);
-  const int64_t bytes = ulp::kernels::element_bytes(type);
+  const int64_t bytes = element_bytes(type);
   job.x.resize(static_cast<size_t>(layer.batch * s.in_h * s.in_w * s.in_channels * bytes));
-  for (auto& v : job.x) v = static_cast<uint8_t>(type == Element::u8 ? engine() % 256 : 0x3c);
+  for (auto& v : job.x) v = static_cast<uint8_t>(type == DataType::u8 ? engine() % 256 : 0x3c);
   job.y.resize(static_cast<size_t>(layer.batch * s.out_h() * s.out_w() * s.out_channels * bytes));
   job.workspace.resize(job.conv->workspace_bytes(layer.batch, 1) + 64);
   return job;
 }
 
-void run_layer(benchmark::State& state, const Layer& layer, Element type, Isa isa) {
+void run_layer(benchmark::State& state, const Layer& layer, DataType type, Isa isa) {
   const Job job = make_job(layer, type, isa);
   auto* workspace =
       reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(job.workspace.data()) + 63) / 64 * 64);
@@ -229,8 +229,8 @@ void run_layer(benchmark::State& state, const Layer& layer, Element type, Isa is
 }
 
 void register_all() {
-  const std::pair<Element, const char*> types[] = {
-      {Element::u8, "u8"}, {Element::bf16, "bf16"}, {Element::f32, "f32"}};
+  const std::pair<DataType, const char*> types[] = {
+      {DataType::u8, "u8"}, {DataType::bf16, "bf16"}, {DataType::f32, "f32"}};
   for (Isa isa : ulp::kernels::available_isas()) {
     if (isa == Isa::portable || isa == Isa::amx_emulated) continue;  // slow by design
     for (const auto& [type, word] : types) {

@@ -8,6 +8,27 @@
 
 namespace ulp::cli {
 
+namespace {
+
+CLI::Validator at_least(int64_t min, const std::string& expected, const std::string& name) {
+  const auto check = [min, expected](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    return is_number && value >= min ? "" : "expected a whole number " + expected + ", got " + text;
+  };
+  return {check, name};
+}
+
+}  // namespace
+
+CLI::Validator positive() {
+  return at_least(1, "> 0", "POSITIVE");
+}
+
+CLI::Validator not_negative() {
+  return at_least(0, ">= 0", "NONNEGATIVE");
+}
+
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::string& examples, CommonFlags& flags) {
   CLI::App* command = app.add_subcommand(name, description);

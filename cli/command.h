@@ -22,6 +22,10 @@ struct CommonFlags {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::string& examples, CommonFlags& flags);
 
+/// Checks of whole numbers, > 0 or >= 0, whose messages can be read: CLI11's own tell the largest double.
+CLI::Validator positive();
+CLI::Validator not_negative();
+
 /// Applies --threads to LibTorch. Called first by every command that computes.
 void apply(const CommonFlags& flags);
 

@@ -5,8 +5,11 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
+#include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
 
 namespace ulp::cli {
 
@@ -14,21 +17,39 @@ namespace {
 
 struct Flags : CommonFlags {
   std::string model, out;
-  std::string precision = "fp32";
+  LowerOptions options;
   bool verbose = false;
   ScriptShape shape;
 };
+
+/// One line for each change and near miss, those of the passes first.
+void show(const graph::PassReport& report) {
+  for (const graph::PassReport& part : report.parts) show(part);
+  for (const auto* lines : {&report.changes, &report.near_misses}) {
+    for (const std::string& line : *lines) std::cerr << report.pass << ": " << line << '\n';
+  }
+}
+
+/// Says what was done also where the rest of the model has no lowering.
+runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& options, bool verbose) {
+  graph::PassReport report;
+  try {
+    runtime::Plan plan = lower(model, options, &report);
+    if (verbose) show(report);
+    return plan;
+  } catch (const Error&) {
+    if (verbose) show(report);
+    throw;
+  }
+}
 
 void run(const Flags& flags) {
   apply(flags);
   check_writable(flags.out);
   app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
-  LowerOptions options;
-  options.precision =
-      flags.precision == "bf16" ? LowerOptions::Precision::bf16 : LowerOptions::Precision::f32;
+  LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
-  if (flags.verbose) options.report = [](const std::string& line) { std::cerr << line << '\n'; };
-  const runtime::Plan plan = lower(*model.graph, options);
+  const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);
   plan.save(flags.out);
   report_written(flags, plan, flags.out);
 }
@@ -43,9 +64,7 @@ void add_lower(CLI::App& app) {
                                   *flags);
   command->add_option("model", flags->model, "A file of `ulp train`, or a TorchScript file")->required();
   command->add_option("-o,--out", flags->out, "Engine file to write")->required();
-  command->add_option("--precision", flags->precision, "Arithmetic of the engine")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  add_field_flags(*command, flags->options);
   command->add_flag("-v,--verbose", flags->verbose, "Say what was fused, and what was not and why");
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });

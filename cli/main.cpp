@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/version.h"
 
 namespace {
 

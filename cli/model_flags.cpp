@@ -17,7 +17,7 @@ void ScriptShape::add_to(CLI::App& command) {
   command.add_option("--shape", shape, "TorchScript: channels,height,width of an image")
       ->delimiter(',')
       ->expected(3)
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command.add_option("--normalize", normalize, "TorchScript: mean,std of pixels in [0, 1]")
       ->delimiter(',')

@@ -14,21 +14,52 @@
 #include "ulp/app/quantize_run.h"
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
 
 namespace ulp::cli {
 
 namespace {
 
-quant::Recipe read_recipe(const std::string& recipe, const app::QuantizeMode& mode) {
-  if (recipe.empty()) return mode.default_recipe();
+/// A mode, and a recipe for it.
+struct Plan {
+  const app::QuantizeMode& mode;
+  app::ModeRecipe recipe;
+};
+
+app::ModeRecipe read_recipe(const std::string& recipe) {
   const std::vector<std::string> profiles = quant::recipe_profiles();
   if (std::find(profiles.begin(), profiles.end(), recipe) != profiles.end())
-    return quant::Recipe::profile(recipe);
+    return {.recipe = quant::Recipe::profile(recipe)};
   std::ifstream in(recipe, std::ios::binary);
   if (!in) fail_file("cli.quantize", "could not read the recipe '", recipe, "'");
   std::ostringstream text;
   text << in.rdbuf();
-  return quant::Recipe::from_json(text.str());
+  return app::ModeRecipe::from_json(text.str());
+}
+
+/// Puts the fields that flags gave over those of the recipe.
+void apply_flags(const nlohmann::json& given, app::ModeRecipe& recipe) {
+  if (given.empty()) return;
+  nlohmann::json fields = fields_to_json(recipe);
+  fields.merge_patch(given);
+  try {
+    fields_from_json(fields, recipe);
+  } catch (const FieldProblem& problem) {
+    throw CLI::ValidationError(problem.text);
+  }
+}
+
+/// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
+Plan make_plan(const QuantizeFlags& flags) {
+  std::optional<app::ModeRecipe> recipe;
+  if (!flags.recipe.empty()) recipe = read_recipe(flags.recipe);
+  const app::QuantizeMode& mode = !flags.mode.empty() ? app::find_quantize_mode(flags.mode)
+                                  : recipe            ? app::mode_of(recipe->recipe)
+                                                      : app::quantize_modes().front();
+  Plan plan{mode, recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe()};
+  apply_flags(flags.fields.given(mode.name), plan.recipe);
+  plan.recipe.validate();
+  return plan;
 }
 
 /// A bar for each stage in turn.
@@ -81,17 +112,20 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   report_written(flags, *run.plan, flags.out);
 }
 
-std::vector<report::Fact> settings(const QuantizeFlags& flags, const quant::Recipe& recipe) {
-  std::vector<report::Fact> facts = {{"mode", flags.mode},
-                                     {"data", flags.data},
-                                     {"backend", to_string(recipe.backend)},
-                                     {"weights", recipe.weight.scheme.to_string()}};
-  if (app::find_quantize_mode(flags.mode).needs_data)
-    facts.push_back({"activations", recipe.activation.scheme.to_string()});
-  if (flags.mode == "qat") {
-    facts.push_back({"epochs", std::to_string(flags.qat.train.epochs)});
-    facts.push_back({"seed", std::to_string(flags.qat.train.seed)});
-  } else if (flags.mode == "static") {
+std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::QuantizeRun& run) {
+  const app::ModeRecipe& recipe = run.recipe;
+  std::vector<report::Fact> facts = {{"mode", run.outcome.mode}, {"data", flags.data}};
+  if (const quant::Recipe* tensors = quant::tensors_of(recipe.recipe)) {
+    facts.push_back({"backend", to_string(tensors->backend)});
+    facts.push_back({"weights", tensors->weight.scheme.to_string()});
+    facts.push_back({"activations", tensors->activation.scheme.to_string()});
+  } else {
+    for (const auto& [name, value] : fields_to_json(recipe).items()) facts.push_back({name, value.dump()});
+  }
+  if (std::holds_alternative<quant::QatRecipe>(recipe.recipe)) {
+    facts.push_back({"epochs", std::to_string(recipe.training.options.epochs)});
+    facts.push_back({"seed", std::to_string(recipe.training.options.seed)});
+  } else if (std::holds_alternative<quant::StaticRecipe>(recipe.recipe)) {
     facts.push_back({"calibration images", std::to_string(flags.samples)});
   }
   return facts;
@@ -105,15 +139,15 @@ void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
     file.commit();
   }
   if (flags.report.empty()) return;
-  run.outcome.settings = settings(flags, run.recipe);
+  run.outcome.settings = settings(flags, run);
   const report::Report report = app::quantize_report(run.outcome);
   report.write_json(std::filesystem::path(flags.report) / "report.json");
   report.write_html(std::filesystem::path(flags.report) / "report.html");
 }
 
 /// A network over text: in the modes that need no data, tried on all of the test data.
-app::QuantizeRun quantize_text(const QuantizeFlags& flags, const app::QuantizeMode& mode,
-                               const quant::Recipe& recipe) {
+app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan) {
+  const app::QuantizeMode& mode = plan.mode;
   if (mode.needs_data || flags.compare) {
     fail("cli.quantize",
          "expected --mode dynamic or weight-only, without --compare, for a network over text, got ",
@@ -127,7 +161,7 @@ app::QuantizeRun quantize_text(const QuantizeFlags& flags, const app::QuantizeMo
   request.model = model.spec.name;
   request.captured = model.graph;
   request.mode = &mode;
-  request.recipe = recipe;
+  request.recipe = plan.recipe;
   request.threads = flags.threads;
   request.metadata = {{app::kModelSpecKey, model.spec.to_json()}};
   request.progress = [&](const app::Stage& stage) { bars.show(stage); };
@@ -138,11 +172,10 @@ app::QuantizeRun quantize_text(const QuantizeFlags& flags, const app::QuantizeMo
   return app::run_quantize(request);
 }
 
-app::QuantizeRun quantize(const QuantizeFlags& flags) {
-  const app::QuantizeMode& mode = app::find_quantize_mode(flags.mode);
-  quant::Recipe recipe = read_recipe(flags.recipe, mode);
+app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
+  const app::QuantizeMode& mode = plan.mode;
   const auto stored = app::read_model_spec(flags.model);
-  if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, mode, recipe);
+  if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, plan);
   const app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
   std::optional<io::ImageDataset> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
@@ -155,11 +188,10 @@ app::QuantizeRun quantize(const QuantizeFlags& flags) {
   return app::run_quantize({.model = model.spec.name,
                             .captured = model.graph,
                             .mode = &mode,
-                            .recipe = std::move(recipe),
+                            .recipe = plan.recipe,
                             .data = data ? &*data : nullptr,
                             .test = test ? &*test : nullptr,
                             .samples = flags.samples,
-                            .qat = flags.qat,
                             .sensitivity = flags.sensitivity,
                             .keep_worst = flags.keep_worst,
                             .compare = flags.compare,
@@ -172,9 +204,11 @@ app::QuantizeRun quantize(const QuantizeFlags& flags) {
 void run(const QuantizeFlags& flags) {
   if (flags.explain.asked()) return flags.explain.run(flags);
   flags.check();
+  const Plan plan = make_plan(flags);
+  flags.check(plan.mode);
   amp::prepare_training_memory();
   apply(flags);
-  app::QuantizeRun run = quantize(flags);
+  app::QuantizeRun run = quantize(flags, plan);
   write_files(flags, run);
   if (flags.verbose) {
     for (const std::string& line : run.outcome.quantized) std::cerr << line << '\n';

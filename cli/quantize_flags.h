@@ -8,23 +8,26 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
-#include "ulp/app/quantize.h"
+#include "cli/recipe_flags.h"
+#include "ulp/app/quantize_mode.h"
 
 namespace ulp::cli {
 
 struct QuantizeFlags : CommonFlags {
   std::string model, out, recipe, report, save_recipe;
-  std::string mode = "static";
+  std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   bool sensitivity = false, compare = false, verbose = false;
-  app::QatTraining qat;
+  RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;
   ExplainFlags explain;
 
   /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no
   /// sense.
   void check() const;
+  /// The same of what the mode must know.
+  void check(const app::QuantizeMode& chosen) const;
 };
 
 void add_quantize_flags(CLI::App& command, QuantizeFlags& flags);

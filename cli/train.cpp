@@ -72,13 +72,13 @@ std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& m
   const train::TrainOptions& options = flags.options;
   std::vector<report::Fact> facts = {{"network", model},
                                      {"data", flags.data},
-                                     {"precision", options.precision},
-                                     {"loss scaling", options.scaler_name()},
-                                     {"optimizer", options.optimizer},
+                                     {"precision", options.precision.name()},
+                                     {"loss scaling", options.used_scaler().text()},
+                                     {"optimizer", word_of(options.optimizer)},
                                      {"batch", std::to_string(options.batch * options.accumulate)},
                                      {"seed", std::to_string(options.seed)}};
-  if (!options.masters.empty()) facts.push_back({"masters", options.masters});
-  if (options.moments != "fp32") facts.push_back({"moments", options.moments});
+  if (options.masters) facts.push_back({"masters", word_of(*options.masters)});
+  if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", word_of(options.moments)});
   return facts;
 }
 
@@ -102,7 +102,7 @@ class Watching {
   }
   void write(const TrainFlags& flags, const std::string& model) const {
     if (!flags.report.empty())
-      observer_.report("Training " + model + " in " + flags.options.precision, settings(flags, model))
+      observer_.report("Training " + model + " in " + flags.options.precision.name(), settings(flags, model))
           .write_html(flags.report);
   }
 
@@ -155,7 +155,8 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const ap
   if (flags.resume && std::filesystem::exists(flags.checkpoint)) trainer.resume(flags.checkpoint);
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
-  report::Progress progress("train " + flags.options.precision, trainer.total_steps(), {.unit = "step"});
+  report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
+                            {.unit = "step"});
   if (flags.watch)
     run_watched(flags, trainer, progress, network, model, outcome);
   else
@@ -183,7 +184,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
                                          : 0;
   if (flags.json) {
     return print_json({{"model", spec.name},
-                       {"precision", flags.options.precision},
+                       {"precision", flags.options.precision.name()},
                        {"steps", trainer.total_steps()},
                        {"first_step", outcome.first_step},
                        {"skipped_steps", outcome.skipped_steps},
@@ -205,13 +206,14 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
-  if (!flags.optimizer.empty()) flags.options.optimizer = flags.optimizer;
   flags.watch |= !flags.report.empty();
   flags.check();
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
   app::ModelSpec spec = stored ? *stored : data.spec;
-  if (flags.optimizer.empty() && spec.kind != app::NetworkKind::image) flags.options.optimizer = "adamw";
+  if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
+    flags.options.optimizer = train::Optimizer::adamw;
+  }
   if (!stored) spec.name = choose_model(flags, data);
   torch::manual_seed(flags.options.seed);
   const app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);

@@ -14,10 +14,10 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string optimizer;  ///< empty: sgd, for text adamw
   std::string init, out, checkpoint, report;
   int64_t checkpoint_every = 0;
   int64_t length = 128;
+  bool optimizer_given = false;  ///< otherwise sgd, for text adamw
   bool resume = false;
   bool watch = false;
   amp::WatchOptions watching;

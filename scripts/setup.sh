@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Prepares a Debian 12 (or newer, or Ubuntu) machine for building ulp: Debian packages, LibTorch, the data set of the
-# demo. Does only what is missing; says what it does, and what to do when it cannot.
+# demo; `setup.sh docs` also what writes the documentation. Does only what is missing; says what it does, and what to do
+# when it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
 BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libhwy-dev libgtest-dev
   libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
+[ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
 DATA_PACKAGE=dataset-fashion-mnist
 DATA_FOLDER=usr/share/datasets/fashion-mnist
 
@@ -46,7 +48,7 @@ setup_packages() {
   local missing=() package
   for package in "${BUILD_PACKAGES[@]}"; do
     case $package in  # a newer tool on PATH serves as well as Debian's
-      cmake | make | ccache | clang-format | g++) command -v "$package" >/dev/null && continue ;;
+      cmake | make | ccache | clang-format | doxygen | g++) command -v "$package" >/dev/null && continue ;;
       ninja-build) command -v ninja >/dev/null && continue ;;
     esac
     installed "$package" || missing+=("$package")

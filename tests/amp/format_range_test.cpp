@@ -16,7 +16,7 @@ namespace {
 const SerialParallel kSerial;
 
 kernels::ExponentStats count(const std::vector<float>& values, const FormatRange& range) {
-  return kernels::exponent_stats(kernels::Float::f32, values.data(), static_cast<int64_t>(values.size()),
+  return kernels::exponent_stats(DataType::f32, values.data(), static_cast<int64_t>(values.size()),
                                  range.cut(), kernels::Isa::portable, kSerial);
 }
 

@@ -75,6 +75,19 @@ TEST(MakeScaler, AnUnknownSpecListsTheKnownOnes) {
   }
 }
 
+TEST(ScalerSpec, IsItsText) {
+  using ulp::amp::ScalerKind;
+  using ulp::amp::ScalerSpec;
+  for (const char* text : kDialects) EXPECT_EQ(ScalerSpec::from_text(text).value().text(), text);
+  EXPECT_EQ(ScalerSpec::from_text("none"), ScalerSpec(ScalerKind::none));
+  EXPECT_EQ(ScalerSpec::from_text("keras3"), ScalerSpec(ScalerKind::keras));
+  EXPECT_EQ(ScalerSpec::from_text("static:8.0"), ScalerSpec::fixed(8));
+  EXPECT_EQ(ScalerSpec::fixed(0.1).text(), "static:0.1");
+  EXPECT_FALSE(ScalerSpec::from_text("static:S"));
+  EXPECT_EQ(make_scaler(ScalerSpec::fixed(0.5)).get_scale(), 0.5);
+  EXPECT_STREQ(make_scaler(ScalerKind::apex).dialect(), "apex");
+}
+
 TEST(ScaleDialects, AStateOfAnotherDialectIsRefusedByName) {
   for (const char* from : kDialects) {
     for (const char* to : kDialects) {

@@ -16,6 +16,22 @@ using ulp::amp::find_precision;
 using ulp::amp::Precision;
 using ulp::test::error_of;
 
+TEST(PrecisionName, IsARowOfTheTable) {
+  using ulp::amp::PrecisionName;
+  EXPECT_EQ(PrecisionName().name(), "fp32");
+  size_t index = 0;
+  for (const Precision& precision : ulp::amp::precisions()) {
+    const PrecisionName name = precision.name;
+    EXPECT_EQ(&*name, &precision);
+    EXPECT_EQ(name.index(), index);
+    EXPECT_EQ(PrecisionName::at(index), name);
+    EXPECT_EQ(PrecisionName::choices()[index], precision.name);
+    EXPECT_EQ(PrecisionName::choice_help()[index], precision.summary);
+    ++index;
+  }
+  EXPECT_EQ(PrecisionName::choices().size(), index);
+}
+
 TEST(Precision, NamesAreUnique) {
   for (const Precision& precision : ulp::amp::precisions()) {
     EXPECT_EQ(&find_precision(precision.name), &precision);

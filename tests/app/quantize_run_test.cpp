@@ -25,9 +25,9 @@ struct Case {
     request.mode = &find_quantize_mode(mode);
     request.recipe = request.mode->default_recipe();
     request.data = request.test = &data;
-    request.qat.train.batch = 16;
-    request.qat.train.max_steps = 6;
-    request.qat.train.learning_rate = 0.1;
+    request.recipe.training.options.batch = 16;
+    request.recipe.training.options.max_steps = 6;
+    request.recipe.training.options.learning_rate = 0.1;
     return request;
   }
 };
@@ -50,11 +50,11 @@ TEST(RunQuantize, FillsInTheWholeOutcomeStageByStage) {
   EXPECT_LT(outcome.bytes, outcome.float_bytes);
   EXPECT_FALSE(outcome.comparison.empty());
   ASSERT_TRUE(outcome.sensitivity.has_value());
-  EXPECT_EQ(run.recipe.skip_values, outcome.sensitivity->worst(1));
+  EXPECT_EQ(quant::tensors_of(run.recipe.recipe)->skip_values, outcome.sensitivity->worst(1));
   EXPECT_TRUE(std::any_of(outcome.reasons.begin(), outcome.reasons.end(), [](const std::string& line) {
     return line.find("the recipe skips it") != std::string::npos;
   }));
-  EXPECT_EQ(quant::Recipe::from_json(run.plan->metadata.at("recipe")), run.recipe);
+  EXPECT_EQ(ModeRecipe::from_json(run.plan->metadata.at("recipe")).recipe, run.recipe.recipe);
 }
 
 TEST(RunQuantize, FloatFiguresAreThoseBeforeTraining) {
@@ -77,7 +77,7 @@ TEST(RunQuantize, SensitivityAloneMakesNoEngine) {
   const QuantizeRun run = run_quantize(request);
   EXPECT_FALSE(run.plan.has_value());
   EXPECT_FALSE(run.outcome.sensitivity->layers.empty());
-  EXPECT_EQ(run.recipe, request.recipe);
+  EXPECT_EQ(run.recipe.recipe, request.recipe.recipe);
 }
 
 TEST(RunQuantize, SaysWhichImagesAreMissing) {

@@ -18,8 +18,8 @@ std::shared_ptr<graph::GraphModule> captured(models::ImageModel& model) {
 
 QatTraining few_steps(int64_t steps) {
   QatTraining training;
-  training.train.batch = 16;
-  training.train.max_steps = steps;
+  training.options.batch = 16;
+  training.options.max_steps = steps;
   return training;
 }
 
@@ -28,11 +28,12 @@ TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
   for (const QuantizeMode& mode : quantize_modes()) {
     const auto model = small_model();
     int64_t last = 0, expected = 0;
+    ModeRecipe recipe = mode.default_recipe();
+    recipe.training = few_steps(4);
     const QuantizedModel result = mode.run({.captured = captured(*model),
-                                            .recipe = mode.default_recipe(),
+                                            .recipe = recipe,
                                             .data = mode.needs_data ? &data : nullptr,
                                             .samples = 48,
-                                            .qat = few_steps(4),
                                             .progress = [&](int64_t done, int64_t total, const std::string&) {
                                               EXPECT_GT(done, last);
                                               last = done;
@@ -40,7 +41,8 @@ TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
                                             }});
     EXPECT_EQ(last, expected) << mode.name;
     EXPECT_FALSE(result.report.changes.empty()) << mode.name;
-    EXPECT_EQ(find_quantize_mode(mode.name).run, mode.run);
+    EXPECT_EQ(&mode_of(recipe.recipe), &mode);
+    EXPECT_EQ(ModeRecipe::from_json(recipe.to_json()).to_json(), recipe.to_json()) << mode.name;
   }
   EXPECT_ERROR(find_quantize_mode("magic"), "static, qat, dynamic, weight-only");
 }
@@ -52,12 +54,11 @@ TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {
     const auto model = small_model();
     const at::Tensor before = test::weights(*model);
     std::vector<double> losses;
-    const QuantizedModel result =
-        quantize_qat(captured(*model), quant::Recipe::x86_int8(), data, few_steps(30),
-                     [&](const train::StepInfo& info, int64_t total) {
-                       EXPECT_EQ(total, 30);
-                       losses.push_back(info.loss);
-                     });
+    const QuantizedModel result = quantize_qat(captured(*model), quant::QatRecipe{}, data, few_steps(30),
+                                               [&](const train::StepInfo& info, int64_t total) {
+                                                 EXPECT_EQ(total, 30);
+                                                 losses.push_back(info.loss);
+                                               });
     ASSERT_EQ(losses.size(), 30U);
     EXPECT_LT(losses.back(), 0.7 * losses.front());
     EXPECT_FALSE(before.equal(test::weights(*model)));
@@ -69,32 +70,77 @@ TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {
 }
 
 TEST(QuantizeQat, FreezesAfterItsShares) {
-  QatTraining training;
-  const quant::QatSchedule schedule = training.schedule(100);
+  quant::QatRecipe recipe;
+  const quant::QatSchedule schedule = recipe.schedule(100);
+  EXPECT_EQ(schedule.fake_quantize_from, 0);
   EXPECT_EQ(schedule.freeze_batch_norm_at, 50);
   EXPECT_EQ(schedule.freeze_observers_at, 75);
-  training.freeze_batch_norm_after = training.freeze_observers_after = 1;
-  EXPECT_EQ(training.schedule(100).freeze_observers_at, -1);
-  EXPECT_EQ(training.schedule(100).freeze_batch_norm_at, -1);
-  training.freeze_observers_after = 0;  // ranges must be seen once
-  EXPECT_EQ(training.schedule(100).freeze_observers_at, 1);
+  recipe.freeze_batch_norm_after = recipe.freeze_observers_after = 1;
+  EXPECT_EQ(recipe.schedule(100).freeze_observers_at, -1);
+  EXPECT_EQ(recipe.schedule(100).freeze_batch_norm_at, -1);
+  recipe.freeze_observers_after = 0;  // ranges must be seen once
+  EXPECT_EQ(recipe.schedule(100).freeze_observers_at, 1);
+  recipe.fake_quantize_after = 0.25;
+  EXPECT_EQ(recipe.schedule(100).fake_quantize_from, 25);
 }
 
 TEST(QuantizeQat, RefusesOptionsByName) {
   const io::ImageDataset data = bars();
   const auto model = small_model();
-  const auto error = [&](const QatTraining& training) {
-    return test::error_of([&] { quantize_qat(captured(*model), quant::Recipe::x86_int8(), data, training); });
+  const auto error = [&](const QatTraining& training, const quant::QatRecipe& recipe = {}) {
+    return test::error_of([&] { quantize_qat(captured(*model), recipe, data, training); });
   };
+  quant::QatRecipe late;
+  late.freeze_observers_after = 2;
+  EXPECT_SAYS(error(few_steps(2), late), "freeze_observers_after in [0, 1], got 2");
   QatTraining training = few_steps(2);
-  training.freeze_observers_after = 2;
-  EXPECT_SAYS(error(training), "freeze_observers_after in [0, 1], got 2");
-  training = few_steps(2);
-  training.train.precision = "O3:bf16";
+  training.options.precision = "O3:bf16";
   EXPECT_SAYS(error(training), "fp32 parameters");
   training = few_steps(2);
-  training.train.batch = 1000;
+  training.options.batch = 1000;
   EXPECT_SAYS(error(training), "batch");
+}
+
+TEST(ModeRecipe, QatHoldsItsTrainingToo) {
+  const ModeRecipe read = ModeRecipe::from_json(R"({"type": "ulp.quant.QatRecipe", "version": 1,
+      "tensors": {"skip_modules": ["fc"]}, "learned": "scale", "folding": "exact",
+      "training": {"epochs": 3, "learning_rate": 0.5, "optimizer": "adamw"}})");
+  const auto& recipe = std::get<quant::QatRecipe>(read.recipe);
+  quant::QatRecipe expected;
+  expected.tensors.skip_modules = {"fc"};
+  expected.options = {.folding = quant::BatchNormFolding::exact, .learned = quant::LearnedParameters::scale};
+  EXPECT_EQ(recipe, expected);
+  EXPECT_EQ(read.training.options.epochs, 3);
+  EXPECT_EQ(read.training.options.peak_rate(), 0.5);
+  EXPECT_EQ(read.training.options.decay(), 1e-4);  // what is not said stays the mode's
+  EXPECT_EQ(ModeRecipe::from_json(read.to_json()).to_json(), read.to_json());
+  const auto refused = [](const std::string& training) {
+    return test::error_of([&] {
+      ModeRecipe::from_json(R"({"type": "ulp.quant.QatRecipe", "version": 1, "training": )" + training + "}");
+    });
+  };
+  EXPECT_SAYS(refused(R"({"epoch": 3})"), "'training.epoch'");
+  EXPECT_SAYS(refused(R"({"epochs": "3"})"), "'training.epochs'");
+  EXPECT_SAYS(refused(R"({"epochs": 0})"), "epochs");
+  EXPECT_SAYS(refused("3"), "'training' to be an object");
+}
+
+TEST(ModeRecipe, TensorsMeanSomethingToEveryModeAndOthersAreNamed) {
+  quant::Recipe tensors = quant::Recipe::x86_int8();
+  tensors.skip_modules = {"fc"};
+  const auto meant = [&](const char* mode, const quant::Recipe& recipe) {
+    return recipe_for(find_quantize_mode(mode), {.recipe = recipe}).recipe;
+  };
+  EXPECT_EQ(std::get<quant::Recipe>(meant("static", tensors)), tensors);
+  EXPECT_EQ(std::get<quant::QatRecipe>(meant("qat", tensors)).tensors, tensors);
+  EXPECT_EQ(std::get<quant::DynamicRecipe>(meant("dynamic", tensors)).skip_modules, tensors.skip_modules);
+  EXPECT_EQ(std::get<quant::WeightOnlyRecipe>(meant("weight-only", quant::Recipe::weight_only())).bits, 4);
+  EXPECT_STREQ(mode_of(quant::Recipe::weight_only()).name, "weight-only");
+  EXPECT_STREQ(mode_of(tensors).name, "static");
+  EXPECT_ERROR(
+      recipe_for(find_quantize_mode("static"), {.recipe = quant::DynamicRecipe{}}),
+      "expected a recipe for --mode static, got one of type ulp.quant.DynamicRecipe, which is for --mode "
+      "dynamic");
 }
 
 TEST(Calibrate, RefusesNoImagesAndNaN) {

@@ -1,87 +1,247 @@
-// The rooms' dependencies run downward only: reads every #include and fails on an upward one.
+// The walls of the house: reads every #include and every list of headers. The table here is the authority; the
+// one in the documents is compared with it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-// Room -> the rooms it may include besides itself; the table of docs/concepts.md.
+// Room -> the rooms it may include besides itself, and does: a permission that nobody uses is taken back.
 const std::map<std::string, Names>& allowed() {
   static const std::map<std::string, Names> table = {
       {"base", {}},
       {"formats", {"base"}},
       {"kernels", {"base", "formats"}},
-      {"runtime", {"base", "formats", "kernels"}},
-      {"graph", {"base"}},
-      {"amp", {"base", "formats", "kernels", "graph", "report"}},
-      {"quant", {"base", "formats", "kernels", "graph"}},
-      {"lower", {"base", "graph", "quant", "runtime"}},
-      {"io", {"base", "formats", "graph", "amp"}},
-      {"models", {"base"}},
+      {"runtime", {"base", "kernels"}},
+      {"kernels/training", {"base", "formats", "kernels"}},
+      {"libtorch", {"base"}},
+      {"measure", {"base"}},
       {"report", {"base"}},
-      {"train",
-       {"base", "formats", "kernels", "runtime", "graph", "amp", "quant", "lower", "io", "models",
-        "report"}}};
+      {"graph", {"base", "libtorch"}},
+      {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
+      {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
+      {"lower", {"base", "runtime", "graph"}},
+      {"io", {"base", "amp"}},
+      {"models", {"base", "libtorch"}},
+      {"train", {"base", "runtime", "amp", "lower", "io", "models", "report"}},
+      {"app",
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "lower", "io", "models", "measure", "report",
+        "train"}}};
   return table;
 }
 
-const Names kWithoutTorch = {"base", "formats", "kernels", "runtime"};
+const Names kWithoutTorch = {"base", "formats", "kernels", "runtime", "kernels/training"};
+const std::string kTool = "cli";  // may include what any room shows
 
-template <typename Visit>
-void for_each_include(const fs::path& file, Visit visit) {
+fs::path source_dir() {
+  return ULP_SOURCE_DIR;
+}
+
+std::string read(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> includes_of(const fs::path& file) {
   static const std::regex pattern(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
+  std::vector<std::string> headers;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     std::smatch match;
-    if (std::regex_search(line, match, pattern)) visit(match[1].str());
+    if (std::regex_search(line, match, pattern)) headers.push_back(match[1].str());
   }
+  return headers;
+}
+
+/// The room of a file or header given as "ulp/room/..." or "cli/...": the longest name in the table. Empty for
+/// ulp/ulp.h and ulp/version.h, which are above the rooms.
+std::string room_of(const std::string& path) {
+  if (path.starts_with(kTool + "/")) return kTool;
+  std::string found;
+  for (const auto& [room, others] : allowed())
+    if (path.starts_with("ulp/" + room + "/") && room.size() > found.size()) found = room;
+  return found;
+}
+
+struct Include {
+  std::string file, room, header, other;  ///< `file` of `room` includes `header` of the room `other`
+};
+
+/// Every #include of the rooms and the tool; `other` is empty where the header is not ours.
+const std::vector<Include>& all_includes() {
+  static const std::vector<Include> found = [] {
+    std::vector<Include> made;
+    for (const char* folder : {"ulp", "cli"}) {
+      for (const auto& entry : fs::recursive_directory_iterator(source_dir() / folder)) {
+        const std::string extension = entry.path().extension();
+        if (extension != ".h" && extension != ".cpp") continue;
+        const std::string file = fs::relative(entry.path(), source_dir()).generic_string();
+        for (const std::string& header : includes_of(entry.path()))
+          made.push_back({file, room_of(file), header, room_of(header)});
+      }
+    }
+    return made;
+  }();
+  return found;
+}
+
+struct Lists {
+  Names public_headers, shared_headers;  ///< as they are included: "ulp/base/error.h"
+  bool shown(const std::string& header) const {
+    return public_headers.contains(header) || shared_headers.contains(header);
+  }
+};
+
+/// What the rooms' CMakeLists.txt say after PUBLIC and SHARED.
+const Lists& lists() {
+  static const Lists all = [] {
+    Lists made;
+    for (const auto& [room, others] : allowed()) {
+      const std::regex comment("#[^\n]*"), call(R"(ulp_room\(([^)]*)\))");
+      const std::string text =
+          std::regex_replace(read(source_dir() / "ulp" / room / "CMakeLists.txt"), comment, "");
+      std::smatch match;
+      if (!std::regex_search(text, match, call)) continue;
+      std::istringstream words(match[1].str());
+      std::string kind;
+      for (std::string word; words >> word;) {
+        const std::string header = "ulp/" + room + "/" + word;
+        if (std::ranges::all_of(word, [](char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }))
+          kind = word;
+        else if (kind == "PUBLIC")
+          made.public_headers.insert(header);
+        else if (kind == "SHARED")
+          made.shared_headers.insert(header);
+      }
+    }
+    return made;
+  }();
+  return all;
+}
+
+TEST(Rooms, EveryFileIsInARoomOfTheTable) {
+  int seen = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(source_dir() / "ulp")) {
+    const std::string file = fs::relative(entry.path(), source_dir()).generic_string();
+    if (!entry.is_regular_file() || entry.path().parent_path() == source_dir() / "ulp") continue;
+    ++seen;
+    EXPECT_NE(room_of(file), "") << file << " is in no room of the table of this test";
+  }
+  EXPECT_GT(seen, 200) << "the sources were not found";
 }
 
 TEST(Rooms, IncludeOnlyDownward) {
-  const fs::path root = fs::path(ULP_SOURCE_DIR) / "ulp";
-  int seen = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cpp") continue;
-    const std::string room = fs::relative(entry.path(), root).begin()->string();
-    if (room == entry.path().filename()) continue;  // ulp/ulp.h, the umbrella
-    ASSERT_TRUE(allowed().contains(room)) << "room '" << room << "' is not in the table of this test";
-    for_each_include(entry.path(), [&](const std::string& header) {
-      ++seen;
-      if (header.starts_with("ulp/")) {
-        const std::string other = header.substr(4, header.find('/', 4) - 4);
-        EXPECT_TRUE(other == room || allowed().at(room).contains(other))
-            << entry.path() << " includes " << header << ": '" << room << "' may not use '" << other << "'";
-      }
-      const bool torch =
-          header.starts_with("torch/") || header.starts_with("ATen/") || header.starts_with("c10/");
-      EXPECT_FALSE(torch && kWithoutTorch.contains(room)) << entry.path() << " includes " << header;
-    });
+  for (const Include& use : all_includes()) {
+    if (use.room.empty() || use.room == kTool || use.other.empty() || use.other == use.room) continue;
+    EXPECT_TRUE(allowed().at(use.room).contains(use.other))
+        << use.file << " includes " << use.header << ": '" << use.room << "' may not use '" << use.other
+        << "'";
   }
-  EXPECT_GT(seen, 50) << "the sources were not found under " << root;
+}
+
+TEST(Rooms, IncludeOnlyWhatAnotherRoomShows) {
+  for (const Include& use : all_includes()) {
+    if (use.other.empty() || use.other == use.room || use.other == kTool) continue;
+    EXPECT_TRUE(lists().shown(use.header))
+        << use.file << " includes " << use.header << ", which is neither PUBLIC nor SHARED in ulp/"
+        << use.other << "/CMakeLists.txt";
+  }
+}
+
+TEST(Rooms, UseEveryPermissionOfTheTable) {
+  std::map<std::string, Names> used;
+  for (const Include& use : all_includes()) used[use.room].insert(use.other);
+  for (const auto& [room, others] : allowed())
+    for (const std::string& other : others)
+      EXPECT_TRUE(used[room].contains(other)) << "'" << room << "' includes nothing of '" << other << "'";
+}
+
+TEST(Rooms, TheRuntimeKnowsNoLibTorch) {
+  for (const Include& use : all_includes()) {
+    const bool torch =
+        use.header.starts_with("torch/") || use.header.starts_with("ATen/") || use.header.starts_with("c10/");
+    EXPECT_FALSE(torch && kWithoutTorch.contains(use.room)) << use.file << " includes " << use.header;
+  }
+}
+
+TEST(Rooms, AnInstalledHeaderIncludesInstalledOnesOnly) {
+  Names installed = lists().public_headers;
+  ASSERT_GT(installed.size(), 100u) << "the lists of headers were not found";
+  installed.insert({"ulp/ulp.h", "ulp/version.h"});
+  for (const std::string& header : installed) {
+    EXPECT_TRUE(fs::exists(source_dir() / header)) << header << " is listed and does not exist";
+    for (const std::string& other : includes_of(source_dir() / header))
+      EXPECT_TRUE(!other.starts_with("ulp/") || installed.contains(other))
+          << header << " is installed and includes " << other << ", which is not";
+  }
 }
 
 /// Visits a header and every header of ours that it includes.
 void check_light(const std::string& header, Names& seen) {
   if (!seen.insert(header).second) return;
-  for_each_include(fs::path(ULP_SOURCE_DIR) / header, [&](const std::string& other) {
+  for (const std::string& other : includes_of(source_dir() / header)) {
     EXPECT_NE(other, "torch/torch.h") << header;
     if (other.starts_with("ulp/")) check_light(other, seen);
-  });
+  }
 }
 
 TEST(Rooms, TheUmbrellaHeaderIsLight) {
   Names seen;
   check_light("ulp/ulp.h", seen);
   EXPECT_GT(seen.size(), 10u);
+}
+
+std::vector<std::string> cells(const std::string& row) {
+  std::vector<std::string> found;
+  std::istringstream in(row.substr(1));
+  for (std::string cell; std::getline(in, cell, '|');) {
+    const auto first = cell.find_first_not_of(' '), last = cell.find_last_not_of(' ');
+    found.push_back(first == std::string::npos ? "" : cell.substr(first, last - first + 1));
+  }
+  return found;
+}
+
+/// The names of a comma-separated list.
+Names names(const std::string& list) {
+  Names found;
+  std::istringstream in(list);
+  for (std::string name; std::getline(in >> std::ws, name, ',');) found.insert(name);
+  return found;
+}
+
+TEST(Rooms, TheTableInTheDocumentsIsThisOne) {
+  const std::string head = "| room | holds | may include |\n";
+  std::map<std::string, Names> documented;
+  int tables = 0;
+  for (const auto& entry : fs::directory_iterator(source_dir() / "docs")) {
+    const std::string text = read(entry.path());
+    const auto at = text.find(head);
+    if (at == std::string::npos) continue;
+    ++tables;
+    std::istringstream rows(text.substr(at + head.size()));
+    std::string row;
+    std::getline(rows, row);  // the line under the head
+    while (std::getline(rows, row) && row.starts_with("|")) {
+      const auto columns = cells(row);
+      ASSERT_EQ(columns.size(), 3u) << row;
+      documented[columns[0]] = names(columns[2]);
+    }
+  }
+  ASSERT_EQ(tables, 1) << "one page of docs/ holds the table with the head " << head;
+  EXPECT_EQ(documented, allowed());
 }
 
 }  // namespace

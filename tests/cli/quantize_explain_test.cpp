@@ -105,7 +105,7 @@ TEST(QuantizeRecipe, NewerVersionsAndUnknownFieldsAreBadFiles) {
   refused(R"({"type": "ulp.quant.Recipe", "version": 999})", "expected a recipe of version 1 to");
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "activations": {}})", "'activations'");
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "weight": {"observer": "entropie"}})",
-          "entropy | mse | fixed");
+          "entropy, mse or fixed");
 }
 
 }  // namespace

@@ -97,7 +97,10 @@ TEST_F(Quantize, WeightOnlyKeepsFourBitsOrEight) {
   }
   EXPECT_EQ(shop_->ulp("eval x.ulp --data data").code, 0);
   expect_error(quantize("--mode weight-only --recipe x86_int8 --out x.ulp"), 1, "got one of x86_int8");
-  expect_error(quantize("--recipe weight_only --out x.ulp"), 1, "activations in float");
+  expect_error(quantize("--mode static --recipe weight_only --out x.ulp"), 1, "activations in float");
+  const Outcome profile = quantize("--recipe weight_only --json --out x.ulp");
+  ASSERT_EQ(profile.code, 0) << profile.err;
+  EXPECT_EQ(json::parse(profile.out)["mode"], "weight-only");
 }
 
 TEST_F(Quantize, ReportIsWrittenAsJsonAndPage) {
@@ -129,6 +132,57 @@ TEST_F(Quantize, ProfilesByName) {
     ASSERT_EQ(outcome.code, 0) << profile << ": " << outcome.err;
     EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 85.0) << profile;
   }
+}
+
+TEST_F(Quantize, TheTypeOfARecipeChoosesTheMode) {
+  write_file(
+      *shop_ / "dynamic.json",
+      R"({"type": "ulp.quant.DynamicRecipe", "version": 1, "per_tensor": true, "skip_modules": ["fc2"]})");
+  write_file(
+      *shop_ / "small.json",
+      R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 1, "bits": 4, "group": 16, "affine": true})");
+  write_file(*shop_ / "qat.json", R"({"type": "ulp.quant.QatRecipe", "version": 1, "learned": "scale",
+      "training": {"batch": 16, "max_steps": 4, "seed": 3}})");
+  for (const auto& [file, mode] :
+       {std::pair{"dynamic", "dynamic"}, std::pair{"small", "weight-only"}, std::pair{"qat", "qat"}}) {
+    const Outcome outcome = quantize("--threads 1 --json --out t.ulp --save-recipe used.json --recipe " +
+                                     std::string(file) + ".json");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(json::parse(outcome.out)["mode"], mode);
+    // Saved is the whole: what the file said, and the defaults.
+    json expected = json::parse(read_file(*shop_ / "used.json"));
+    expected.merge_patch(json::parse(read_file(*shop_ / (std::string(file) + ".json"))));
+    EXPECT_EQ(json::parse(read_file(*shop_ / "used.json")), expected);
+    const Outcome again = quantize("--threads 1 --out again.ulp --recipe used.json");
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(read_file(*shop_ / "again.ulp"), read_file(*shop_ / "t.ulp")) << mode;
+  }
+  expect_error(quantize("--mode static --recipe dynamic.json --out x.ulp"), 1, "which is for --mode dynamic");
+}
+
+TEST_F(Quantize, FlagsGoOverTheRecipe) {
+  const auto used = [&](const std::string& flags) {
+    const Outcome outcome = quantize("--threads 1 --out t.ulp --save-recipe used.json " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(read_file(*shop_ / "used.json"));
+  };
+  EXPECT_EQ(used("--mode dynamic --per-tensor --ops linear")["per_tensor"], true);
+  write_file(*shop_ / "small.json", R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 1, "group": 16})");
+  const json small = used("--recipe small.json --affine --no-embeddings --skip-modules fc1,fc2");
+  EXPECT_EQ(small["group"], 16);
+  EXPECT_EQ(small["affine"], true);
+  EXPECT_EQ(small["embeddings"], false);
+  EXPECT_EQ(small["skip_modules"], (json{"fc1", "fc2"}));
+  EXPECT_EQ(used("--backend onnx_qdq --skip-values linear")["backend"], "onnx_qdq");
+  const json qat =
+      used("--mode qat --batch 16 --max-steps 4 --lr 0.02 --freeze-observers 0.5 --skip-modules fc2");
+  EXPECT_EQ(qat["training"]["learning_rate"], 0.02);
+  EXPECT_EQ(qat["freeze_observers_after"], 0.5);
+  EXPECT_EQ(qat["tensors"]["skip_modules"], json{"fc2"});
+  expect_error(quantize("--per-tensor --out x.ulp"), 2,
+               "--per-tensor: is for --mode dynamic, got --mode static");
+  expect_error(quantize("--mode qat --freeze-observers 2 --out x.ulp"), 2, "in [0, 1]");
+  expect_error(quantize("--mode qat --learned all --out x.ulp"), 2, "scale_and_zero_point");
 }
 
 TEST_F(Quantize, WrongUseIsExitCodeTwo) {

@@ -89,7 +89,7 @@ TEST_F(Tool, WrongUseIsExitCodeTwo) {
 }
 
 TEST_F(Tool, WrongValuesNameTheField) {
-  expect_error(shop_->ulp("train --data data --epochs 0"), 1, "epochs");
+  expect_error(shop_->ulp("train --data data --epochs 0"), 2, "--epochs");
   expect_error(shop_->ulp("train --data data --batch 100000"), 1, "batch");
   expect_error(shop_->ulp("formats 1 --as bf17"), 1, "bf16");
   expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");

@@ -110,22 +110,45 @@ TEST(TrainFlags, InitStartsFromAModelsWeights) {
 TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
   const Workshop shop;
   shop.make_data("data");
-  expect_error(shop.ulp(kQuick + "--masters split"), 2, "--masters split is for bf16 and fp16");
+  expect_error(shop.ulp(kQuick + "--masters split"), 2,
+               "--masters split is for bf16 and fp16 parameters, and --precision fp32");
   expect_error(shop.ulp(kQuick + "--precision fp16 --masters split"), 2, "--precision fp16");
   expect_error(shop.ulp(kQuick + "--scaler apex"), 2, "--precision fp32");
-  expect_error(shop.ulp(kQuick + "--precision O3 --clip 1"), 2, "--clip needs --masters");
+  expect_error(shop.ulp(kQuick + "--precision O3 --clip 1"), 2,
+               "--clip needs --masters beside --precision O3");
   expect_error(shop.ulp("train --data data --model gpt2"), 2, "--model gpt2");
 }
 
-TEST(TrainFlags, WrongValuesNameTheField) {
+TEST(TrainFlags, WrongValuesAreWrongUseAndNameTheFlag) {
   const Workshop shop;
   shop.make_data("data");
-  expect_error(shop.ulp(kQuick + "--clip -1"), 1, "clip > 0");
-  expect_error(shop.ulp(kQuick + "--accumulate 0"), 1, "accumulate > 0");
-  expect_error(shop.ulp(kQuick + "--precision fp16 --scaler static:x"), 1, "static:S");
+  const auto refused = [&](const std::string& flags, const std::string& says) {
+    expect_error(shop.ulp(kQuick + flags), 2, says);
+  };
+  refused("--clip -1", "--clip: expected a number > 0, got -1");
+  refused("--accumulate 0", "--accumulate: expected a whole number > 0, got 0");
+  refused("--epochs x", "--epochs: expected a whole number > 0, got x");
+  refused("--warmup nan", "--warmup: expected a number in [0, 1), got nan");
+  refused("--growth-interval 99999999999999999999", "--growth-interval: expected a whole number > 0");
+  refused("--seed -1", "--seed: expected a whole number >= 0, got -1");
+  refused("--precision fp16 --scaler static:x", "static:S");
+  refused("--precision fp7", "bf16");
+  refused("--masters fp8", "--masters: expected fp32, split, stochastic or kahan, got fp8");
+  refused("--schedule staircase", "one_cycle");
+  refused("--length 0", "expected a whole number > 0, got 0");
+  refused("--checkpoint-every -1", "expected a whole number >= 0, got -1");
+  refused("--watch-every 0", "--watch-every: expected a whole number >= 1, got 0");
   expect_error(shop.ulp(kQuick + "--precision tf32"), 1, "tf32");
-  expect_error(shop.ulp(kQuick + "--precision fp7"), 2, "bf16");
-  expect_error(shop.ulp(kQuick + "--masters fp8"), 2, "kahan");
+}
+
+TEST(TrainFlags, HelpTellsDefaultsAndWords) {
+  const std::string help = Workshop().ulp("train --help").out;
+  for (const char* part :
+       {"--lr FLOAT ", "(default: 0.2 for sgd, 0.001 for the others)", "--batch INT=128", "--seed UINT=1",
+        "--moments TEXT:{fp32,bf16}=fp32", "With --masters or --clip", "O2:bf16: bf16 model",
+        "--masters TEXT:{fp32,split,stochastic,kahan}", "(default: sgd; text: adamw)", "--no-augment",
+        "--schedule TEXT:{triangle,constant", "}=triangle", "--watch-format TEXT=fp16"})
+    EXPECT_NE(help.find(part), std::string::npos) << part << " is not in " << help;
 }
 
 TEST(TrainWatch, ShowsSampledStepsAndWritesAPageWithoutChangingTheRun) {
@@ -138,7 +161,6 @@ TEST(TrainWatch, ShowsSampledStepsAndWritesAPageWithoutChangingTheRun) {
   for (const char* step : {"step 0, fp16: underflow", "step 5, fp16: underflow", "step 10, fp16: underflow"})
     EXPECT_NE(watched.err.find(step), std::string::npos) << step << " is not in " << watched.err;
   EXPECT_NE(ulp::test::read_file(shop / "watch.html").find("Loss scale"), std::string::npos);
-  expect_error(shop.ulp(kQuick + "--watch --watch-every 0"), 1, "every >= 1");
   expect_error(shop.ulp(kQuick + "--watch --watch-format fp17"), 1, "fp17");
   expect_error(shop.ulp(kQuick + "--report nowhere/watch.html"), 1, "nowhere");
 }

@@ -148,10 +148,10 @@ TEST(Verify, NamesTheNode) {
   EXPECT_ERROR(late->verify(), "'relu' to read values defined before it, got 'batch_norm'");
   auto fewer = sample();
   find(*fewer, "aten::conv2d")->args.pop_back();
-  EXPECT_ERROR(fewer->verify(), "expected 7 arguments of 'conv2d'");
+  EXPECT_ERROR(fewer->verify(), "expected 7 arguments of aten::conv2d 'conv2d'");
   auto wrong = sample();
   find(*wrong, "aten::relu")->args[0] = Argument(c10::IValue(1.0));
-  EXPECT_ERROR(wrong->verify(), "expected a tensor as 'self' of 'relu'");
+  EXPECT_ERROR(wrong->verify(), "expected a tensor as 'self' of aten::relu 'relu'");
   std::shared_ptr<Graph> open = std::make_shared<Graph>();
   open->add_input("x");
   EXPECT_ERROR(open->verify(), "output node");

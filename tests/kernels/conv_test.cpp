@@ -148,7 +148,7 @@ struct Int8Data {
   }
 };
 
-Int8Data int8_data(const Case& c, Activation activation, bool with_residual, Element output) {
+Int8Data int8_data(const Case& c, Activation activation, bool with_residual, DataType output) {
   Int8Data d;
   const int64_t k = depth(c.shape);
   d.x = test::random_ints<uint8_t>(in_size(c), 1, 0, 255);
@@ -157,11 +157,11 @@ Int8Data int8_data(const Case& c, Activation activation, bool with_residual, Ele
   d.bias = test::random_ints<int32_t>(c.shape.out_channels, 4, -20000, 20000);
   d.residual = test::random_ints<uint8_t>(out_size(c), 5, 0, 255);
   d.config.shape = c.shape;
-  d.config.input = Element::u8;
+  d.config.input = DataType::u8;
   d.config.output = output;
   d.config.activation = activation;
   d.config.residual = with_residual;
-  d.config.residual_type = Element::u8;
+  d.config.residual_type = DataType::u8;
   d.config.input_q = {0.02F, 131};
   // Wide enough that most results fall between the clamps.
   d.config.output_q = {static_cast<float>(0.02 * 0.005 * 5000 * std::sqrt(static_cast<double>(k)) / 60), 117};
@@ -178,7 +178,7 @@ std::vector<float> int8_oracle_values(const Int8Data& d, const Case& c) {
         (int64_t{d.x[static_cast<size_t>(x)]} - d.config.input_q.zero_point) * d.w[static_cast<size_t>(w)];
   });
   std::vector<float> values(sums.size());
-  const bool u8 = d.config.output == Element::u8;
+  const bool u8 = d.config.output == DataType::u8;
   const float unit = u8 ? d.config.output_q.scale : 1.0F;
   for (size_t i = 0; i < sums.size(); ++i) {
     float m = d.config.input_q.scale * d.scale[i % static_cast<size_t>(n)];
@@ -201,7 +201,7 @@ TEST_P(ConvTest, Int8IsExact) {
   SCOPED_TRACE(test::repeat_command());
   for (Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
     for (bool residual : {false, true}) {
-      const Int8Data d = int8_data(c(), activation, residual, Element::u8);
+      const Int8Data d = int8_data(c(), activation, residual, DataType::u8);
       const auto conv = make_conv(d.config, d.weights(), isa());
       SCOPED_TRACE(conv->name());
       const std::vector<float> values = int8_oracle_values(d, c());
@@ -225,7 +225,8 @@ TEST_P(ConvTest, Int8IsExact) {
 TEST_P(ConvTest, Int8ToFloatIsExact) {
   SCOPED_TRACE(test::repeat_command());
   for (bool residual : {false, true}) {
-    const Int8Data d = int8_data(c(), residual ? Activation::relu : Activation::none, residual, Element::f32);
+    const Int8Data d =
+        int8_data(c(), residual ? Activation::relu : Activation::none, residual, DataType::f32);
     const auto conv = make_conv(d.config, d.weights(), isa());
     SCOPED_TRACE(conv->name());
     EXPECT_EQ(run<float>(*conv, c(), d.x.data(), d.residual.data()), int8_oracle_values(d, c()));
@@ -236,7 +237,7 @@ TEST_P(ConvTest, Int8ToFloatIsExact) {
 TEST_P(ConvTest, Int8NeverSaturatesInside) {
   SCOPED_TRACE(test::repeat_command());
   for (int weight : {-128, 127}) {
-    Int8Data d = int8_data(c(), Activation::none, false, Element::f32);
+    Int8Data d = int8_data(c(), Activation::none, false, DataType::f32);
     std::fill(d.x.begin(), d.x.end(), uint8_t{255});
     std::fill(d.w.begin(), d.w.end(), static_cast<int8_t>(weight));
     d.config.input_q.zero_point = 0;
@@ -319,20 +320,20 @@ TEST_P(ConvTest, Bf16IsWithinTheBound) {
   std::vector<float> rounded = w;
   for (float& v : rounded) v = bf16(v);
   const FloatOracle oracle = float_oracle(c(), x, rounded, bias);
-  for (Element output : {Element::bf16, Element::f32}) {
+  for (DataType output : {DataType::bf16, DataType::f32}) {
     ConvConfig config;
     config.shape = s;
-    config.input = Element::bf16;
+    config.input = DataType::bf16;
     config.output = output;
     config.activation = Activation::relu;
     config.residual = true;
-    config.residual_type = Element::bf16;
+    config.residual_type = DataType::bf16;
     ConvWeights weights;
     weights.f32 = w.data();
     weights.bias = bias.data();
     const auto conv = make_conv(config, weights, isa());
     SCOPED_TRACE(conv->name());
-    if (output == Element::f32) {
+    if (output == DataType::f32) {
       check_floats(c(), oracle, r, true, run<float>(*conv, c(), x16.data(), r16.data()), 0);
     } else {
       std::vector<float> y;
@@ -346,7 +347,7 @@ TEST_P(ConvTest, Bf16IsWithinTheBound) {
 TEST_P(ConvTest, ThreeWorkersGiveTheSameBits) {
   SCOPED_TRACE(test::repeat_command());
   const test::ThreadParallel three(3);
-  const Int8Data d = int8_data(c(), Activation::relu, true, Element::u8);
+  const Int8Data d = int8_data(c(), Activation::relu, true, DataType::u8);
   const auto integer = make_conv(d.config, d.weights(), isa());
   EXPECT_EQ(run<uint8_t>(*integer, c(), d.x.data(), d.residual.data()),
             run<uint8_t>(*integer, c(), d.x.data(), d.residual.data(), three));
@@ -363,28 +364,28 @@ TEST_P(ConvTest, ThreeWorkersGiveTheSameBits) {
 // Every kind of residual in every kind of layer, in place of the output: the engine reuses the buffer.
 TEST_P(ConvTest, AnyResidualAsPortableAndInPlace) {
   SCOPED_TRACE(test::repeat_command());
-  const Int8Data d = int8_data(c(), Activation::relu, true, Element::u8);
+  const Int8Data d = int8_data(c(), Activation::relu, true, DataType::u8);
   const auto wide = test::random_floats(out_size(c()), 6, -2, 2);
   std::vector<uint16_t> half;
   for (float v : wide) half.push_back(bf16_code(v));
-  for (Element output : {Element::u8, Element::f32}) {
-    for (Element residual : {Element::u8, Element::bf16, Element::f32}) {
+  for (DataType output : {DataType::u8, DataType::f32}) {
+    for (DataType residual : {DataType::u8, DataType::bf16, DataType::f32}) {
       ConvConfig config = d.config;
       config.output = output;
       config.residual_type = residual;
-      const void* data = residual == Element::u8     ? static_cast<const void*>(d.residual.data())
-                         : residual == Element::bf16 ? static_cast<const void*>(half.data())
-                                                     : static_cast<const void*>(wide.data());
+      const void* data = residual == DataType::u8     ? static_cast<const void*>(d.residual.data())
+                         : residual == DataType::bf16 ? static_cast<const void*>(half.data())
+                                                      : static_cast<const void*>(wide.data());
       const auto plain = make_conv(config, d.weights(), Isa::portable),
                  fast = make_conv(config, d.weights(), isa());
       SCOPED_TRACE(fast->name());
-      if (output == Element::f32) {
+      if (output == DataType::f32) {
         EXPECT_EQ(run<float>(*plain, c(), d.x.data(), data), run<float>(*fast, c(), d.x.data(), data));
         continue;
       }
       const auto expected = run<uint8_t>(*plain, c(), d.x.data(), data);
       EXPECT_EQ(expected, run<uint8_t>(*fast, c(), d.x.data(), data));
-      if (residual != Element::u8) continue;
+      if (residual != DataType::u8) continue;
       std::vector<uint8_t> y = d.residual, workspace(fast->workspace_bytes(c().batch, 1) + 64);
       auto* aligned =
           reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
@@ -418,23 +419,23 @@ TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
   weights.scale = scale.data();
   for (Isa isa : available_isas()) {
     const std::string word = to_string(isa);
-    const auto name = [&](Element type, int64_t groups) {
+    const auto name = [&](DataType type, int64_t groups) {
       ConvConfig config;
       config.shape = conv(14, 64, 64, 3, 1, 1, 1, groups);
       config.input = config.output = type;
       return make_conv(config, weights, isa)->name();
     };
-    EXPECT_EQ(name(Element::u8, 1), "conv_u8_" + word);
+    EXPECT_EQ(name(DataType::u8, 1), "conv_u8_" + word);
     if (isa == Isa::amx || isa == Isa::amx_emulated) {
-      EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
+      EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
     }
     if (isa == Isa::avx2 || isa == Isa::avx512) {
-      EXPECT_EQ(name(Element::bf16, 1), "conv_bf16_" + word);
-      EXPECT_EQ(name(Element::f32, 1), "conv_f32_" + word);
+      EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
+      EXPECT_EQ(name(DataType::f32, 1), "conv_f32_" + word);
     }
     const bool plain = isa == Isa::portable;
-    EXPECT_EQ(name(Element::u8, 64).find("depthwise") == std::string::npos, plain);
-    EXPECT_EQ(name(Element::f32, 1).find("portable") != std::string::npos, plain);
+    EXPECT_EQ(name(DataType::u8, 64).find("depthwise") == std::string::npos, plain);
+    EXPECT_EQ(name(DataType::f32, 1).find("portable") != std::string::npos, plain);
   }
 }
 
@@ -470,10 +471,10 @@ TEST(ConvErrors, BadShapesAndTypesAreRefused) {
   config.shape.in_h = 1, config.shape.pad_h = 0, config.shape.stride_h = 2;
   expect_refused(config, weights, "fit");
   config = good_config();
-  config.output = Element::u8;
+  config.output = DataType::u8;
   expect_refused(config, weights, "types");
   config = good_config();
-  config.input = config.output = Element::u8;
+  config.input = config.output = DataType::u8;
   expect_refused(config, weights, "i8 weights");
   weights.i8 = w8.data();
   weights.scale = bad_scale.data();
@@ -497,7 +498,7 @@ TEST(ConvErrors, AnEmptyBatchIsNoWork) {
          {conv(4, 64, 64, 3, 1, 1), conv(4, 64, 64, 1, 1, 0), conv(4, 64, 64, 3, 1, 1, 1, 64)}) {
       ConvConfig config;
       config.shape = shape;
-      config.input = config.output = Element::u8;
+      config.input = config.output = DataType::u8;
       make_conv(config, weights, isa)->run(0, nullptr, nullptr, nullptr, nullptr, SerialParallel());
     }
   }
@@ -514,7 +515,7 @@ TEST(ConvWorkspace, GrowsWithTheBatchAndTheWorkers) {
   for (Isa isa : available_isas()) {
     ConvConfig config;
     config.shape = conv(60, 64, 64, 3, 1, 1);
-    config.input = config.output = Element::u8;
+    config.input = config.output = DataType::u8;
     const auto conv = make_conv(config, weights, isa);
     size_t last = 0;
     for (int64_t batch : {1, 2, 7, 64}) {
@@ -534,7 +535,7 @@ TEST(ConvBf16, NanAndInfinityStayWhereTheyAre) {
     const std::vector<float> w(16 * 27, 1.0F);
     ConvConfig config;
     config.shape = c.shape;
-    config.input = config.output = Element::bf16;
+    config.input = config.output = DataType::bf16;
     ConvWeights weights;
     weights.f32 = w.data();
     const auto y = run<uint16_t>(*make_conv(config, weights, isa), c, x.data(), nullptr);

@@ -66,7 +66,7 @@ std::vector<float> plainly(const Case& c, const Data& d) {
       y[at] = v;
     }
   }
-  activate(Element::f32, c.activation, y.data(), y.data(), c.rows * c.out, {}, Isa::portable,
+  activate(DataType::f32, c.activation, y.data(), y.data(), c.rows * c.out, {}, Isa::portable,
            SerialParallel());
   return y;
 }
@@ -166,7 +166,7 @@ TEST(DynamicLinear, RefusesWhatItCannotCompute) {
   const Data data({1, 4, 4, true, false, false, Activation::none});
   const DynamicLinearWeights weights{data.codes.data(), data.scale.data(), nullptr};
   EXPECT_THROW(make_dynamic_linear({.in = 0, .out = 4}, weights, Isa::portable), Error);
-  EXPECT_THROW(make_dynamic_linear({.in = (1 << 16) + 1, .out = 4}, weights, Isa::portable), Error);
+  EXPECT_THROW(make_dynamic_linear({.in = kMaxDynamicFeatures + 1, .out = 4}, weights, Isa::portable), Error);
   EXPECT_THROW(make_dynamic_linear({.in = 4, .out = 4}, {}, Isa::portable), Error);
 }
 

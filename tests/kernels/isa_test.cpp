@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/isa/dispatch.h"
 
 namespace {
 
@@ -51,6 +54,42 @@ TEST(Isa, ForcingWhatTheMachineLacksIsAnError) {
     EXPECT_THROW(ulp::kernels::choose_isa(ulp::kernels::to_string(isa)), ulp::Error);
   }
   if (!lacking) GTEST_SKIP() << "this machine runs everything";
+}
+
+TEST(Isa, AdmitsWhatItIncludesAndTheMachineRuns) {
+  using ulp::kernels::admits;
+  const auto isas = ulp::kernels::available_isas();
+  const bool vnni = std::find(isas.begin(), isas.end(), Isa::avx512_vnni) != isas.end();
+  for (Isa isa : isas) {
+    EXPECT_TRUE(admits(isa, isa));
+    EXPECT_TRUE(admits(isa, Isa::portable));
+    EXPECT_EQ(admits(Isa::portable, isa), isa == Isa::portable);
+    // The emulation runs beside the instructions of AVX-512, so what it adds to them is up to the machine.
+    const bool wide = isa == Isa::avx512_vnni || isa == Isa::amx || isa == Isa::amx_emulated;
+    EXPECT_EQ(admits(isa, Isa::avx512_vnni), wide && vnni) << to_string(isa);
+    EXPECT_EQ(admits(isa, Isa::avx512), wide || isa == Isa::avx512) << to_string(isa);
+    EXPECT_EQ(admits(isa, Isa::avx2), isa != Isa::portable) << to_string(isa);
+    EXPECT_EQ(admits(isa, Isa::amx), isa == Isa::amx) << to_string(isa);
+    EXPECT_EQ(admits(isa, Isa::amx_emulated), isa == Isa::amx_emulated) << to_string(isa);
+  }
+}
+
+TEST(Dispatch, TakesTheFirstThatIsAdmittedAndMakesSomething) {
+  using ulp::kernels::Variant;
+  constexpr Variant<int> table[] = {
+      {Isa::avx512_vnni, 3}, {Isa::avx512, 2}, {Isa::avx2, 1}, {Isa::portable, 0}};
+  EXPECT_EQ(first_admitted(table, Isa::portable), 0);
+  using Make = std::unique_ptr<int> (*)(int);
+  const Variant<Make> makers[] = {
+      {Isa::avx2, [](int) -> std::unique_ptr<int> { return nullptr; }},
+      {Isa::avx2, [](int x) -> std::unique_ptr<int> { return x > 5 ? std::make_unique<int>(1) : nullptr; }},
+      {Isa::portable, [](int) { return std::make_unique<int>(2); }}};
+  EXPECT_EQ(*make_first(makers, Isa::portable, 9), 2);
+  const auto isas = ulp::kernels::available_isas();
+  if (std::find(isas.begin(), isas.end(), Isa::avx2) == isas.end()) GTEST_SKIP() << "this machine lacks AVX2";
+  EXPECT_EQ(first_admitted(table, Isa::avx2), 1);
+  EXPECT_EQ(*make_first(makers, Isa::avx2, 9), 1);
+  EXPECT_EQ(*make_first(makers, Isa::avx2, 3), 2);
 }
 
 // The variable is read once per process, so each word needs a fresh one.

@@ -78,7 +78,7 @@ TEST(Rows, CurvesAreWithinTheirBoundsAndTheSameEverywhere) {
     std::vector<float> first;
     for (const Isa isa : available_isas()) {
       Guarded<float> y(n);
-      activate(Element::f32, curve, x.data(), y.data(), n, {}, isa, ThreadParallel(2));
+      activate(DataType::f32, curve, x.data(), y.data(), n, {}, isa, ThreadParallel(2));
       EXPECT_TRUE(y.intact());
       if (first.empty()) first = y.values();
       EXPECT_EQ(std::memcmp(first.data(), y.data(), first.size() * 4), 0) << to_string(isa);
@@ -91,7 +91,7 @@ TEST(Rows, CurvesAreWithinTheirBoundsAndTheSameEverywhere) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
     float y = 0;
-    activate(Element::f32, curve, &nan, &y, 1, {}, Isa::portable, SerialParallel());
+    activate(DataType::f32, curve, &nan, &y, 1, {}, Isa::portable, SerialParallel());
     EXPECT_TRUE(std::isnan(y)) << static_cast<int>(curve);
   }
 }

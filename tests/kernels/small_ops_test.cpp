@@ -102,7 +102,7 @@ TEST_P(SmallOps, AddOfBytesIsExactForAllPairs) {
   std::vector<uint8_t> a(65536), b(65536), y(65536);
   for (size_t i = 0; i < 65536; ++i) a[i] = static_cast<uint8_t>(i), b[i] = static_cast<uint8_t>(i >> 8);
   for (Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
-    add(Element::u8, activation, a.data(), b.data(), y.data(), 65536, aq, bq, yq, GetParam(),
+    add(DataType::u8, activation, a.data(), b.data(), y.data(), 65536, aq, bq, yq, GetParam(),
         test::ThreadParallel(3));
     for (size_t i = 0; i < 65536; ++i) {
       const volatile float left = static_cast<float>(a[i] - 100) * (0.03F / 0.06F);
@@ -122,8 +122,8 @@ TEST_P(SmallOps, AddAndActivateOfFloats) {
   a[6] = kInf;
   for (Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
     test::Guarded<float> y(n), z(n);
-    add(Element::f32, activation, a.data(), b.data(), y.data(), n, {}, {}, {}, GetParam(), kSerial);
-    activate(Element::f32, activation, a.data(), z.data(), n, {}, GetParam(), kSerial);
+    add(DataType::f32, activation, a.data(), b.data(), y.data(), n, {}, {}, {}, GetParam(), kSerial);
+    activate(DataType::f32, activation, a.data(), z.data(), n, {}, GetParam(), kSerial);
     EXPECT_TRUE(y.intact() && z.intact());
     EXPECT_TRUE(std::isnan(y.values()[5]) && std::isnan(z.values()[5]));
     for (size_t i = 6; i < static_cast<size_t>(n); ++i) {
@@ -141,8 +141,8 @@ TEST_P(SmallOps, AddAndActivateOfBf16) {
   const auto a = test::random_ints<uint16_t>(n, 1, 0x3e00, 0x4100),
              b = test::random_ints<uint16_t>(n, 2, 0xbe00, 0xc100);
   std::vector<uint16_t> y(a.size()), z(a.size()), rounded(a.size());
-  add(Element::bf16, Activation::relu, a.data(), b.data(), y.data(), n, {}, {}, {}, GetParam(), kSerial);
-  activate(Element::bf16, Activation::relu6, a.data(), z.data(), n, {}, GetParam(), kSerial);
+  add(DataType::bf16, Activation::relu, a.data(), b.data(), y.data(), n, {}, {}, {}, GetParam(), kSerial);
+  activate(DataType::bf16, Activation::relu6, a.data(), z.data(), n, {}, GetParam(), kSerial);
   for (size_t i = 0; i < a.size(); ++i) {
     const float sum = std::max(from_bf16(a[i]) + from_bf16(b[i]), 0.0F);
     // Half a unit in the last of eight bits.
@@ -154,9 +154,9 @@ TEST_P(SmallOps, AddAndActivateOfBf16) {
 TEST_P(SmallOps, ActivateAndRequantizeBytes) {
   std::vector<uint8_t> x(256), y(256);
   for (size_t i = 0; i < 256; ++i) x[i] = static_cast<uint8_t>(i);
-  activate(Element::u8, Activation::relu, x.data(), y.data(), 256, {0.1F, 50}, GetParam(), kSerial);
+  activate(DataType::u8, Activation::relu, x.data(), y.data(), 256, {0.1F, 50}, GetParam(), kSerial);
   for (int i = 0; i < 256; ++i) EXPECT_EQ(y[static_cast<size_t>(i)], std::max(i, 50));
-  activate(Element::u8, Activation::relu6, x.data(), y.data(), 256, {0.1F, 50}, GetParam(), kSerial);
+  activate(DataType::u8, Activation::relu6, x.data(), y.data(), 256, {0.1F, 50}, GetParam(), kSerial);
   for (int i = 0; i < 256; ++i) EXPECT_EQ(y[static_cast<size_t>(i)], std::min(std::max(i, 50), 110));
   requantize(x.data(), y.data(), 256, {0.1F, 50}, {0.2F, 3}, GetParam(), kSerial);
   for (int i = 0; i < 256; ++i) {
@@ -169,7 +169,7 @@ TEST_P(SmallOps, SoftmaxIsCloseToDouble) {
     const int64_t rows = 7;
     const auto x = test::random_floats(rows * columns, static_cast<uint32_t>(columns), -20, 20);
     test::Guarded<float> y(rows * columns);
-    softmax(Element::f32, x.data(), y.data(), rows, columns, GetParam(), test::ThreadParallel(2));
+    softmax(DataType::f32, x.data(), y.data(), rows, columns, GetParam(), test::ThreadParallel(2));
     EXPECT_TRUE(y.intact());
     for (int64_t r = 0; r < rows; ++r) {
       double largest = -1e30, sum = 0;
@@ -192,14 +192,14 @@ TEST_P(SmallOps, SoftmaxIsCloseToDouble) {
 TEST_P(SmallOps, SoftmaxOfExtremesAndBf16) {
   const std::vector<float> x = {-kInf, 0, 1000, -1000};
   std::vector<float> y(4);
-  softmax(Element::f32, x.data(), y.data(), 1, 4, GetParam(), kSerial);
+  softmax(DataType::f32, x.data(), y.data(), 1, 4, GetParam(), kSerial);
   EXPECT_EQ(y, (std::vector<float>{0, 0, 1, 0}));
   const std::vector<float> with_nan = {1, kNan, 2};
-  softmax(Element::f32, with_nan.data(), y.data(), 1, 3, GetParam(), kSerial);
+  softmax(DataType::f32, with_nan.data(), y.data(), 1, 3, GetParam(), kSerial);
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y[i]));
   const std::vector<uint16_t> half = {0x3f80, 0x3f80};
   std::vector<uint16_t> out(2);
-  softmax(Element::bf16, half.data(), out.data(), 1, 2, GetParam(), kSerial);
+  softmax(DataType::bf16, half.data(), out.data(), 1, 2, GetParam(), kSerial);
   EXPECT_EQ(out, (std::vector<uint16_t>{0x3f00, 0x3f00}));
 }
 
@@ -257,9 +257,9 @@ TEST_P(SmallOps, MaxPoolTakesTheLargest) {
     test::Guarded<uint8_t> y8(out);
     test::Guarded<float> y32(out);
     test::Guarded<uint16_t> y16(out);
-    max_pool(Element::u8, s, p.batch, x8.data(), y8.data(), GetParam(), test::ThreadParallel(3));
-    max_pool(Element::f32, s, p.batch, x32.data(), y32.data(), GetParam(), kSerial);
-    max_pool(Element::bf16, s, p.batch, x16.data(), y16.data(), GetParam(), kSerial);
+    max_pool(DataType::u8, s, p.batch, x8.data(), y8.data(), GetParam(), test::ThreadParallel(3));
+    max_pool(DataType::f32, s, p.batch, x32.data(), y32.data(), GetParam(), kSerial);
+    max_pool(DataType::bf16, s, p.batch, x16.data(), y16.data(), GetParam(), kSerial);
     EXPECT_TRUE(y8.intact() && y32.intact() && y16.intact());
     EXPECT_EQ(y8.values(), e8);
     EXPECT_EQ(y32.values(), e32);
@@ -277,8 +277,8 @@ TEST_P(SmallOps, MaxPoolKeepsANanFirstOrLast) {
         x16[static_cast<size_t>(at * channels + c)] = 0x7fc0;
       }
       const PoolShape shape{2, 2, channels, 2, 2, 2, 2};
-      max_pool(Element::f32, shape, 1, x.data(), y.data(), GetParam(), kSerial);
-      max_pool(Element::bf16, shape, 1, x16.data(), y16.data(), GetParam(), kSerial);
+      max_pool(DataType::f32, shape, 1, x.data(), y.data(), GetParam(), kSerial);
+      max_pool(DataType::bf16, shape, 1, x16.data(), y16.data(), GetParam(), kSerial);
       for (float v : y) EXPECT_TRUE(std::isnan(v));
       for (uint16_t v : y16) EXPECT_EQ(v, 0x7fc0);
     }
@@ -304,8 +304,8 @@ TEST_P(SmallOps, AvgPoolDividesByTheRightCount) {
       });
       test::Guarded<float> y32(out);
       test::Guarded<uint8_t> y8(out);
-      avg_pool(Element::f32, s, include_pad, p.batch, x32.data(), y32.data(), {}, {}, GetParam(), kSerial);
-      avg_pool(Element::u8, s, include_pad, p.batch, x8.data(), y8.data(), xq, yq, GetParam(),
+      avg_pool(DataType::f32, s, include_pad, p.batch, x32.data(), y32.data(), {}, {}, GetParam(), kSerial);
+      avg_pool(DataType::u8, s, include_pad, p.batch, x8.data(), y8.data(), xq, yq, GetParam(),
                test::ThreadParallel(2));
       EXPECT_TRUE(y8.intact() && y32.intact());
       for (size_t i = 0; i < sum.size(); ++i) {
@@ -322,11 +322,11 @@ TEST_P(SmallOps, AvgPoolDividesByTheRightCount) {
 TEST_P(SmallOps, GlobalAverageOfBytesAndBf16) {
   const std::vector<uint8_t> x = {10, 20, 30, 50, 20, 31};  // 3 pixels, 2 channels
   std::vector<uint8_t> y(2);
-  global_avg_pool(Element::u8, 1, 3, 2, x.data(), y.data(), {1, 0}, {0.5F, 4}, GetParam(), kSerial);
+  global_avg_pool(DataType::u8, 1, 3, 2, x.data(), y.data(), {1, 0}, {0.5F, 4}, GetParam(), kSerial);
   EXPECT_EQ(y, (std::vector<uint8_t>{44, 71}));              // 20 / 0.5 + 4, 33.67 / 0.5 + 4
   const std::vector<uint16_t> h = {0x3f80, 0x4000, 0x4040};  // 1 2 3
   uint16_t mean = 0;
-  global_avg_pool(Element::bf16, 1, 3, 1, h.data(), &mean, {}, {}, GetParam(), kSerial);
+  global_avg_pool(DataType::bf16, 1, 3, 1, h.data(), &mean, {}, {}, GetParam(), kSerial);
   EXPECT_EQ(mean, 0x4000);
 }
 

@@ -61,7 +61,7 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
           if (c.residual) sum += residual[at];
           magnitude += std::abs(sum) + 1;
           auto expected = static_cast<float>(sum);
-          activate(Element::f32, c.activation, &expected, &expected, 1, {}, Isa::portable, SerialParallel());
+          activate(DataType::f32, c.activation, &expected, &expected, 1, {}, Isa::portable, SerialParallel());
           // gelu's slope reaches 1.13.
           const double bound = 1.2 * static_cast<double>(c.in + 6) * 0x1p-24 * magnitude;
           ASSERT_NEAR(y.data()[at], expected, bound)

@@ -122,7 +122,8 @@ TEST(Recurrent, StepsAreNamedLikeTheLayersAndFilesKeepTheDirection) {
   ASSERT_EQ(plan.steps.size(), 6U) << listing(plan);
   EXPECT_EQ(plan.steps[0].name, "layer.l0");
   EXPECT_EQ(plan.steps[4].name, "layer.l1_reverse");
-  EXPECT_TRUE(plan.steps[4].reverse && !plan.steps[3].reverse);
+  EXPECT_TRUE(plan.steps[4].get<runtime::RecurrentAttributes>().reverse &&
+              !plan.steps[3].get<runtime::RecurrentAttributes>().reverse);
   EXPECT_TRUE(plan.constants.contains("layer.weight_hh_l1_reverse"));
 }
 

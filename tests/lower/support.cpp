@@ -42,6 +42,14 @@ std::map<std::string, at::Tensor> trace_values(const graph::GraphModule& module,
   return values;
 }
 
+runtime::Activation activation_of(const Step& step) {
+  const auto get = [](const auto& own) {
+    if constexpr (requires { own.activation; }) return own.activation;
+    return runtime::Activation::none;
+  };
+  return std::visit(get, step.attributes);
+}
+
 std::string listing(const Plan& plan) {
   std::ostringstream out;
   for (const Step& step : plan.steps) {
@@ -50,8 +58,8 @@ std::string listing(const Plan& plan) {
       out << (i > 0 ? ", " : "") << plan.tensors[static_cast<size_t>(step.inputs[i])].name;
     }
     out << ')';
-    if (step.activation == runtime::Activation::relu) out << " relu";
-    if (step.activation == runtime::Activation::relu6) out << " relu6";
+    const runtime::Activation activation = activation_of(step);
+    if (activation != runtime::Activation::none && !is_curve(activation)) out << ' ' << to_string(activation);
     const runtime::TensorInfo& y = plan.tensors[static_cast<size_t>(step.output)];
     out << " -> " << to_string(y.type) << ' ' << y.name << '\n';
   }

@@ -39,6 +39,9 @@ std::map<std::string, at::Tensor> trace_values(const graph::GraphModule& module,
 /// One step a line: "conv conv1 (x.f32.nhwc, r) relu -> f32". With `fields` false only ops and names.
 std::string listing(const runtime::Plan& plan);
 
+/// What a step ends in; none for an op without the attribute.
+runtime::Activation activation_of(const runtime::Step& step);
+
 /// The plan that holds only this step.
 runtime::Plan only_step(const runtime::Plan& plan, size_t step);
 

@@ -244,8 +244,8 @@ TEST(Calibration, MemoryDoesNotGrowWithBatches) {
     observe(1, 10);
     const int64_t live = meter.live_bytes(), peak = meter.peak_bytes();
     observe(10, 1000);
-    EXPECT_EQ(meter.live_bytes(), live) << static_cast<int>(kind);
-    EXPECT_EQ(meter.peak_bytes(), peak) << static_cast<int>(kind);
+    EXPECT_EQ(meter.live_bytes(), live) << kind;
+    EXPECT_EQ(meter.peak_bytes(), peak) << kind;
     EXPECT_GT(live, 0);
     EXPECT_LT(live, 70000);
   }

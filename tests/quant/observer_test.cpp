@@ -118,7 +118,7 @@ TEST(Observer, NonFiniteValuesAreLeftOutAndCounted) {
     b->forward(dirty);
     EXPECT_EQ(b->nan_count(), 1);
     EXPECT_EQ(b->inf_count(), 1);
-    EXPECT_TRUE(a->qparams().scale.equal(b->qparams().scale)) << static_cast<int>(kind);
+    EXPECT_TRUE(a->qparams().scale.equal(b->qparams().scale)) << kind;
     EXPECT_TRUE(a->qparams().zero_point.equal(b->qparams().zero_point));
   }
   MinMaxObserver nothing("x", kU8);

@@ -216,6 +216,24 @@ TEST(Placement, Relu6InBothSpellingsAndNoOtherClamp) {
   EXPECT_EQ(placement.observed, (Values{b.x, one, two, three}));
 }
 
+TEST(Placement, ClampsFuseByTheirBounds) {
+  Builder b;
+  Value* one = b.call("aten::clamp", {b.conv(b.x, "conv1"), c10::IValue(0.0), c10::IValue(6.0)});
+  Value* two = b.call("aten::clamp_min", {b.conv(one, "conv2"), c10::IValue(0.0)});
+  Value* three = b.call("aten::clamp", {b.conv(two, "conv3"), c10::IValue(0.0), c10::IValue(5.0)});
+  const Placement placement = b.done(b.conv(three, "conv4"));
+  EXPECT_EQ(chains(placement), (Names{"conv1 + relu6", "conv2 + relu", "conv3", "conv4"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, two, three}));
+}
+
+TEST(Placement, CurvesStayFloat) {
+  Builder b;
+  Value* curved = b.call("aten::gelu", {b.conv(b.x, "conv1")});
+  const Placement placement = b.done(b.conv(curved, "conv2"));
+  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, curved}));
+}
+
 TEST(Placement, LayersThatCannotBeQuantizedSayWhy) {
   Builder b;
   Value* computed = b.call("aten::sigmoid", {b.x});

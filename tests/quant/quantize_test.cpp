@@ -296,8 +296,7 @@ TEST(Convert, EveryObserverCalibratesTheNetwork) {
     recipe.activation.observer = kind;
     recipe.weight.observer = kind == ObserverKind::mse ? kind : ObserverKind::min_max;
     const Quantized q = quantize_net(captured, recipe);
-    EXPECT_GT(sqnr_db(net->forward(data(50, 8)), q.converted->forward(data(50, 8))), 25.0)
-        << static_cast<int>(kind);
+    EXPECT_GT(sqnr_db(net->forward(data(50, 8)), q.converted->forward(data(50, 8))), 25.0) << kind;
   }
 }
 

@@ -52,7 +52,7 @@ TEST(Recipe, RefusesForeignNewerAndUnknown) {
   EXPECT_NE(error_of(with(R"(, "weights": {})")).find("'weights'"), std::string::npos);
   EXPECT_NE(error_of(with(R"(, "weight": {"scheme": {"bit": 4}})")).find("'weight.scheme.bit'"),
             std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "weight": {"observer": "best"})")).find("min_max | moving_average"),
+  EXPECT_NE(error_of(with(R"(, "weight": {"observer": "best"})")).find("expected min_max, moving_average"),
             std::string::npos);
   EXPECT_NE(error_of(with(R"(, "activation": {"percentile": "high"})")).find("a number"), std::string::npos);
   EXPECT_NE(error_of(with(R"(, "weight": 3)")).find("an object"), std::string::npos);
@@ -107,6 +107,36 @@ TEST(Recipe, TheExampleOfTheDocumentationIsRead) {
   EXPECT_EQ(recipe.activation.observer, ObserverKind::percentile);
   EXPECT_EQ(recipe.activation.percentile, 99.9);
   EXPECT_EQ(recipe.weight.observer, ObserverKind::mse);
+}
+
+TEST(Recipe, JsonTextIsThatOfVersionThree) {
+  Recipe recipe = Recipe::x86_int8();
+  recipe.ops = {"linear"};
+  recipe.overrides.push_back(
+      {.op = {}, .module = "fc", .value = {}, .activation = {}, .weight = recipe.weight});
+  const std::string weight = R"({
+    "averaging_constant": 0.01,
+    "fixed_max": 0.0,
+    "fixed_min": 0.0,
+    "observer": "min_max",
+    "percentile": 99.99,
+    "scheme": {
+      "bits": 8,
+      "granularity": {
+        "per_channel": 0
+      },
+      "mapping": "symmetric",
+      "range": "restricted",
+      "signed": true
+    }
+  })";
+  const std::string text = recipe.to_json();
+  EXPECT_TRUE(text.starts_with("{\n  \"activation\": {\n    \"averaging_constant\": 0.01,")) << text;
+  EXPECT_NE(text.find("\"weight\": " + weight + "\n}"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"overrides\": [\n    {\n      \"module\": \"fc\",\n      \"weight\": {"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(Recipe::from_json(text), recipe);
 }
 
 TEST(Recipe, GranularitiesInJson) {

@@ -169,13 +169,13 @@ TEST(CodedWeights, SurviveEveryOtherShapeOfTheirConstants) {
   for (const size_t index : {0, 1}) encode(b, good, good.steps[index], {4, 12, true});
   int refused = 0, accepted = 0;
   for (const auto& [name, held] : good.constants) {
-    const auto count = static_cast<int64_t>(held.bytes.size() / element_size(held.type));
+    const auto count = static_cast<int64_t>(held.bytes.size()) / element_bytes(held.type);
     for (int64_t first = 1; first <= count; ++first) {
       if (count % first != 0) continue;
       for (int64_t second = 1; second <= count / first; ++second) {
         if (count / first % second != 0) continue;
         for (const DataType type : {DataType::u8, DataType::i8, held.type}) {
-          if (element_size(type) != element_size(held.type)) continue;
+          if (element_bytes(type) != element_bytes(held.type)) continue;
           Plan plan = good;
           Constant& constant = plan.constants.at(name);
           constant.type = type;

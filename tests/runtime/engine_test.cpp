@@ -67,16 +67,11 @@ TEST_P(EngineOps, PoolsInEveryMode) {
     for (const bool include : {false, true}) {
       Builder b(GetParam());
       const int32_t x = b.enter(b.input({kBatch, 5, 7, 8}));
-      Window w{.kernel_h = 3,
-               .kernel_w = 2,
-               .stride_h = 2,
-               .stride_w = 3,
-               .pad_h = 1,
-               .pad_w = 1,
-               .ceil_mode = ceil};
-      b.output(b.leave(b.op(Op::max_pool, {x}, w)));
+      PoolWindow w{{.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 3, .pad_h = 1, .pad_w = 1},
+                   ceil};
+      b.output(b.leave(b.op(Op::max_pool, {x}, PoolAttributes{w})));
       w.count_include_pad = include;
-      b.output(b.leave(b.op(Op::avg_pool, {x}, w)));
+      b.output(b.leave(b.op(Op::avg_pool, {x}, PoolAttributes{w})));
       b.output(b.leave(b.op(Op::global_avg_pool, {x})));
       // Means are the only sums that a kernel may divide instead of multiply: one rounding apart, also when
       // narrowed.
@@ -89,9 +84,9 @@ TEST_P(EngineOps, ImagesOfAnotherSize) {
   for (const auto& [h, w] : {std::pair<int64_t, int64_t>{10, 14}, {3, 20}, {1, 1}, {5, 7}, {4, 6}}) {
     Builder b(GetParam());
     const int32_t x = b.enter(b.input({kBatch, 3, 5, 7}));
-    b.output(b.leave(b.sized(Op::resize_nearest, x, h, w)));
-    b.output(b.leave(b.sized(Op::resize_bilinear, x, h, w)));
-    b.output(b.leave(b.sized(Op::resize_bilinear, x, h, w, /*align_corners=*/true)));
+    b.output(b.leave(b.op(Op::resize_nearest, {x}, NearestAttributes{h, w})));
+    b.output(b.leave(b.op(Op::resize_bilinear, {x}, BilinearAttributes{h, w})));
+    b.output(b.leave(b.op(Op::resize_bilinear, {x}, BilinearAttributes{h, w, /*align_corners=*/true})));
     check(b.plan, 3, {.threads = 2});
   }
 }
@@ -100,7 +95,7 @@ TEST_P(EngineOps, ChannelsBecomePixels) {
   for (const auto& [h, w] : {std::pair<int64_t, int64_t>{15, 8}, {14, 8}, {13, 7}}) {
     Builder b(GetParam());
     const int32_t x = b.enter(b.input({kBatch, 12, 5, 4}));
-    b.output(b.leave(b.sized(Op::depth_to_space, x, h, w, false, {.stride_h = 3, .stride_w = 2})));
+    b.output(b.leave(b.op(Op::depth_to_space, {x}, DepthToSpaceAttributes{{3, 2}, h, w})));
     check(b.plan, 3, {.threads = 2});
   }
 }
@@ -124,9 +119,9 @@ TEST_P(EngineOps, AddAndRelu) {
   Builder b(GetParam());
   const int32_t x = b.enter(b.input({kBatch, 3, 4, 4}));
   const int32_t y = b.enter(b.input({kBatch, 3, 4, 4}));
-  const int32_t sum = b.op(Op::add, {x, y}, {}, Activation::relu);
+  const int32_t sum = b.op(Op::add, {x, y}, ActivationAttributes{Activation::relu});
   b.output(b.leave(sum));
-  b.output(b.leave(b.op(Op::relu, {sum}, {}, Activation::relu6)));
+  b.output(b.leave(b.op(Op::relu, {sum}, ActivationAttributes{Activation::relu6})));
   check(b.plan, 3);
 }
 
@@ -138,7 +133,7 @@ TEST_P(EngineOps, ChannelsOfImagesAndRowsAreJoinedCutAndShuffled) {
       const int32_t x = b.enter(b.input(shape)), y = b.enter(b.input(shape));
       const int32_t all = b.op(Op::concat, {x, b.slice(y, 1, 3), x, b.slice(y, 5, 1)});
       b.output(b.leave(all));
-      b.output(b.leave(b.channel_shuffle(all, 4)));
+      b.output(b.leave(b.op(Op::channel_shuffle, {all}, ShuffleAttributes{4})));
       // The same numbers on both sides: bytes are copied.
       b.plan.tensors[static_cast<size_t>(all)].scale = b.info(x).scale;
       b.plan.tensors[static_cast<size_t>(all)].zero_point = b.info(x).zero_point;
@@ -230,7 +225,7 @@ TEST(Engine, QuantizedChainEqualsIntegerArithmeticDoneByHand) {
                    .inputs = {1},
                    .output = 2,
                    .constants = {{"weight", "w"}, {"bias", "b"}, {"weight_scale", "s"}},
-                   .activation = Activation::relu6}};
+                   .attributes = ConvAttributes{.activation = Activation::relu6}}};
     plan.inputs = {0};
     plan.outputs = {2};
     Engine engine(plan);
@@ -332,6 +327,9 @@ TEST(Engine, ProfileNamesEveryStep) {
   ASSERT_EQ(profile.size(), plan.steps.size());
   EXPECT_EQ(profile[1].op, "conv");
   EXPECT_EQ(profile[1].step, plan.steps[1].name);
+  EXPECT_EQ(profile[1].attributes,
+            "activation=relu6, window.kernel_h=3, window.kernel_w=3, window.pad_h=1, window.pad_w=1");
+  EXPECT_EQ(profile[0].attributes, "");
   EXPECT_EQ(profile[1].output_shape, "u8 [batch, 8, 8, 8]");
   EXPECT_FALSE(profile[1].kernel.empty());
   EXPECT_EQ(outputs, run_engine(engine, 2, inputs));

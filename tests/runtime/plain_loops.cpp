@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "plain_values.h"
+#include "support.h"
 
 namespace ulp::runtime::plain {
 namespace {
@@ -43,7 +44,7 @@ void finish(const Plan& plan, const Step& step, const std::vector<View>& x, cons
     value = static_cast<float>(sum + (bias ? constant_at<float>(plan, step, "bias", channel) : 0.0F));
   }
   if (x.size() == 2) value += x[1].steps(at) * (x[1].info.scale / y.info.scale);
-  y.set_steps(at, activate(value, step.activation, y));
+  y.set_steps(at, activate(value, testing::activation_of(step), y));
 }
 
 float weight_at(const Plan& plan, const Step& step, int64_t i) {
@@ -59,10 +60,10 @@ float weight_at(const Plan& plan, const Step& step, int64_t i) {
 
 void conv_pixel(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t n,
                 int64_t c, int64_t oh, int64_t ow) {
-  const Window& w = step.window;
+  const auto& [w, groups, activation] = step.get<ConvAttributes>();
   const TensorInfo& in = x[0].info;
-  const int64_t per_group = in.shape[1] / step.groups;
-  const int64_t first = c / (y.info.shape[1] / step.groups) * per_group;
+  const int64_t per_group = in.shape[1] / groups;
+  const int64_t first = c / (y.info.shape[1] / groups) * per_group;
   double sum = 0;
   for (int64_t k = 0; k < per_group; ++k) {
     for (int64_t i = 0; i < w.kernel_h; ++i) {
@@ -105,12 +106,9 @@ void softmax(const View& x, const View& y, int64_t rows, int64_t size) {
 
 void pool_pixel(const Step& step, const View& x, const View& y, int64_t n, int64_t c, int64_t oh,
                 int64_t ow) {
-  Window w = step.window;
   const int64_t height = x.info.shape[2], width = x.info.shape[3];
-  if (step.op == Op::global_avg_pool) {
-    w.kernel_h = height;
-    w.kernel_w = width;
-  }
+  PoolWindow w{{.kernel_h = height, .kernel_w = width}};
+  if (step.op != Op::global_avg_pool) w = step.get<PoolAttributes>().window;
   const int64_t h0 = oh * w.stride_h - w.pad_h, w0 = ow * w.stride_w - w.pad_w;
   float top = -std::numeric_limits<float>::infinity(), sum = 0;
   int64_t seen = 0;
@@ -189,14 +187,15 @@ void concat(const std::vector<View>& x, const View& y, int64_t batch) {
 
 void slice(const Step& step, const View& x, const View& y, int64_t batch) {
   each_channel(y, batch, [&](int64_t row, int64_t c, int64_t i) {
-    y.set_steps(i, x.steps(row * channels_of(x) + step.begin + c));
+    y.set_steps(i, x.steps(row * channels_of(x) + step.get<SliceAttributes>().begin + c));
   });
 }
 
 void channel_shuffle(const Step& step, const View& x, const View& y, int64_t batch) {
-  const int64_t channels = channels_of(x), count = channels / step.groups;
+  const int64_t groups = step.get<ShuffleAttributes>().groups;
+  const int64_t channels = channels_of(x), count = channels / groups;
   each_channel(x, batch, [&](int64_t row, int64_t c, int64_t i) {
-    y.set_steps(row * channels + c % count * step.groups + c / count, x.steps(i));
+    y.set_steps(row * channels + c % count * groups + c / count, x.steps(i));
   });
 }
 
@@ -207,7 +206,8 @@ void flatten(const View& x, const View& y, int64_t batch) {
 }
 
 void depth_to_space(const Step& step, const View& x, const View& y, int64_t batch) {
-  const int64_t h = step.window.stride_h, w = step.window.stride_w, channels = y.info.shape[1];
+  const auto [h, w] = step.get<DepthToSpaceAttributes>().window;
+  const int64_t channels = y.info.shape[1];
   each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
     const int64_t part = i % h * w + j % w;
     y.set_steps(y.at(n, c, i, j), x.steps(x.at(n, part * channels + c, i / h, j / w)));
@@ -222,7 +222,7 @@ struct Source {
     const auto at = static_cast<float>(i), ratio = static_cast<float>(in) / static_cast<float>(out);
     float from = std::max((at + 0.5F) * ratio - 0.5F, 0.0F);
     if (step.op == Op::resize_nearest) from = std::floor(at * ratio);
-    if (step.align_corners) {
+    if (step.op == Op::resize_bilinear && step.get<BilinearAttributes>().align_corners) {
       from = out == 1 ? 0.0F : at * (static_cast<float>(in - 1) / static_cast<float>(out - 1));
     }
     low = std::min(static_cast<int64_t>(from), in - 1);
@@ -253,7 +253,8 @@ int64_t id_at(const View& x, int64_t i) {
 void select(const Step& step, const View& x, const View& y, int64_t batch) {
   const int64_t inner = element_count(y.info, batch) / first_of(y, batch);
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
-    y.set_steps(i, x.steps((i / inner * x.info.shape[1] + step.begin) * inner + i % inner));
+    y.set_steps(
+        i, x.steps((i / inner * x.info.shape[1] + step.get<SelectAttributes>().begin) * inner + i % inner));
   }
 }
 
@@ -262,7 +263,7 @@ void token_mean(const Step& step, const std::vector<View>& x, const View& y, int
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     double sum = 0, count = 0;
     for (int64_t t = i / width * steps; t < (i / width + 1) * steps; ++t) {
-      if (x.size() == 2 && id_at(x[1], t) == step.token) continue;
+      if (x.size() == 2 && id_at(x[1], t) == step.get<TokenAttributes>().token) continue;
       sum += x[0].get(t * width + i % width);
       ++count;
     }
@@ -277,7 +278,8 @@ void layer_norm(const Plan& plan, const Step& step, const View& x, const View& y
     for (int64_t i = 0; i < n; ++i) mean += double{x.get(row + i)} / static_cast<double>(n);
     for (int64_t i = 0; i < n; ++i) variance += std::pow(x.get(row + i) - mean, 2) / static_cast<double>(n);
     for (int64_t i = 0; i < n; ++i) {
-      double v = (x.get(row + i) - mean) / std::sqrt(variance + double{step.epsilon});
+      double v =
+          (x.get(row + i) - mean) / std::sqrt(variance + double{step.get<LayerNormAttributes>().epsilon});
       if (step.constants.contains("weight")) v *= constant_at<float>(plan, step, "weight", i);
       if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", i);
       y.set(row + i, static_cast<float>(v));
@@ -294,14 +296,15 @@ void embedding(const Plan& plan, const Step& step, const View& x, const View& y,
 
 void attention(const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
   const int64_t queries = y.info.shape[1], width = y.info.shape[2], keys = x[1].info.shape[1];
-  const int64_t depth = width / step.heads;
+  const auto& [heads, scale, causal] = step.get<AttentionAttributes>();
+  const int64_t depth = width / heads;
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     const int64_t row = i / width, item = row / queries, head = i % width / depth;
     double sum = 0, mixed = 0;
-    for (int64_t key = 0; key < (step.causal ? row % queries + 1 : keys); ++key) {
+    for (int64_t key = 0; key < (causal ? row % queries + 1 : keys); ++key) {
       double score = x.size() == 4 ? x[3].get(item * keys + key) : 0.0;
       for (int64_t d = head * depth; d < (head + 1) * depth; ++d) {
-        score += double{x[0].get(row * width + d)} * x[1].get((item * keys + key) * width + d) * step.scale;
+        score += double{x[0].get(row * width + d)} * x[1].get((item * keys + key) * width + d) * scale;
       }
       sum += std::exp(score);
       mixed += std::exp(score) * x[2].get((item * keys + key) * width + i % width);
@@ -323,7 +326,8 @@ void dynamic_linear(const Plan& plan, const Step& step, const std::vector<View>&
     return Quantizer(low, high);
   };
   for (int64_t row = 0; row < total / in; ++row) {
-    const Quantizer q = step.per_tensor ? quantizer(0, total) : quantizer(row * in, row * in + in);
+    const Quantizer q = step.get<DynamicLinearAttributes>().per_tensor ? quantizer(0, total)
+                                                                       : quantizer(row * in, row * in + in);
     for (int64_t c = 0; c < out; ++c) {
       int64_t sum = 0;
       for (int64_t k = 0; k < in; ++k) {
@@ -333,7 +337,7 @@ void dynamic_linear(const Plan& plan, const Step& step, const std::vector<View>&
       float v = static_cast<float>(sum) * factor;
       if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", c);
       if (x.size() == 2) v += x[1].get(row * out + c);
-      y.set(row * out + c, activate(v, step.activation, y));
+      y.set(row * out + c, activate(v, testing::activation_of(step), y));
     }
   }
 }
@@ -377,16 +381,17 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       for (int64_t i = 0; i < count; ++i) {
         if (x.size() == 1) {
           const float addend = constant_at<float>(plan, step, "addend", i % (count / first_of(y, batch)));
-          y.set_steps(i, activate(x[0].steps(i) + addend, step.activation, y));
+          y.set_steps(i, activate(x[0].steps(i) + addend, testing::activation_of(step), y));
           continue;
         }
         const float sum = x[0].steps(i) * (x[0].info.scale / y.info.scale) +
                           x[1].steps(i) * (x[1].info.scale / y.info.scale);
-        y.set_steps(i, activate(sum, step.activation, y));
+        y.set_steps(i, activate(sum, testing::activation_of(step), y));
       }
       return;
     case Op::relu:
-      for (int64_t i = 0; i < count; ++i) y.set_steps(i, activate(x[0].steps(i), step.activation, y));
+      for (int64_t i = 0; i < count; ++i)
+        y.set_steps(i, activate(x[0].steps(i), testing::activation_of(step), y));
       return;
     case Op::max_pool:
     case Op::avg_pool:
@@ -421,7 +426,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return embedding(plan, step, x[0], y, batch);
     case Op::token_mask:
       for (int64_t i = 0; i < count; ++i) {
-        y.set(i, id_at(x[0], i) == step.token ? -std::numeric_limits<float>::infinity() : 0.0F);
+        y.set(i, id_at(x[0], i) == step.get<TokenAttributes>().token ? -std::numeric_limits<float>::infinity()
+                                                                     : 0.0F);
       }
       return;
     case Op::token_mean:

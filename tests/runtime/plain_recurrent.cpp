@@ -30,7 +30,7 @@ std::vector<std::vector<double>> gates_of(const Plan& plan, const Step& step, co
   const Constant& matrix = plan.constants.at(step.constants.at(weight));
   const int64_t out = matrix.shape[0], in = matrix.shape[1];
   const bool codes = matrix.type == DataType::i8;
-  const std::vector<Quantizer> q = quantizers(rows, step.per_tensor);
+  const std::vector<Quantizer> q = quantizers(rows, step.get<RecurrentAttributes>().per_tensor);
   std::vector<std::vector<double>> gates;
   for (size_t r = 0; r < rows.size(); ++r) {
     std::vector<double>& row = gates.emplace_back();
@@ -67,7 +67,7 @@ void recurrent(const Plan& plan, const Step& step, const View& x, const View& y,
   const size_t items = words.size() / static_cast<size_t>(steps);
   Rows h(items, Row(static_cast<size_t>(width))), c = h;
   for (int64_t i = 0; i < steps; ++i) {
-    const int64_t t = step.reverse ? steps - 1 - i : i;
+    const int64_t t = step.get<RecurrentAttributes>().reverse ? steps - 1 - i : i;
     const auto from_state = gates_of(plan, step, "hh", h);
     for (size_t n = 0; n < items; ++n) {
       const size_t row = n * static_cast<size_t>(steps) + static_cast<size_t>(t);

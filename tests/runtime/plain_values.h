@@ -20,7 +20,7 @@ T constant_at(const Plan& plan, const Step& step, const char* role, int64_t i) {
   return value;
 }
 
-/// Scale and zero point of values in [low, high], in the arithmetic that kernels/dynamic_linear.h documents.
+/// Scale and zero point of values in [low, high], in the arithmetic that kernels/linear/dynamic_linear.h documents.
 struct Quantizer {
   float inverse, scale;
   int64_t zero;

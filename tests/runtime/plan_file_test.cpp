@@ -111,8 +111,7 @@ TEST_F(PlanFile, HoldsEverythingOfAPlan) {
     for (size_t i = 0; i < plan.steps.size(); ++i) {
       const Step &a = plan.steps[i], &b = back.steps[i];
       EXPECT_TRUE(a.op == b.op && a.name == b.name && a.inputs == b.inputs && a.output == b.output &&
-                  a.constants == b.constants && a.window == b.window && a.groups == b.groups &&
-                  a.activation == b.activation && a.begin == b.begin && a.length == b.length)
+                  a.constants == b.constants && a.attributes == b.attributes)
           << a.name;
     }
     ASSERT_EQ(back.constants.size(), plan.constants.size());
@@ -160,7 +159,12 @@ TEST_F(PlanFile, NamesTheStepThatIsWrong) {
   };
   expect_error(with([](Json& p) { p["steps"][1]["op"] = "resize"; }),
                "step 1 'conv1' has an unknown op 'resize'");
-  expect_error(with([](Json& p) { p["steps"][1]["surprise"] = 1; }), "unknown field 'surprise'");
+  expect_error(with([](Json& p) { p["steps"][1]["surprise"] = 1; }),
+               "step 1 'conv1' (conv): expected a known field, got 'surprise'");
+  expect_error(with([](Json& p) { p["steps"][1]["window"]["ceil_mode"] = true; }),
+               "step 1 'conv1' (conv): expected a known field, got 'window.ceil_mode'");
+  expect_error(with([](Json& p) { p["steps"][1]["groups"] = "two"; }),
+               "step 1 'conv1' (conv): expected a whole number in 'groups', got \"two\"");
   expect_error(with([](Json& p) { p["steps"][1]["window"]["stride_h"] = 0; }), "step 1 'conv1' (conv)");
   expect_error(with([](Json& p) { p["steps"][1]["constants"].erase("weight"); }), "step 1 'conv1' (conv)");
   expect_error(with([](Json& p) { p["tensors"][2]["shape"][1] = int64_t{1} << 40; }), "tensor 2 'conv1'");

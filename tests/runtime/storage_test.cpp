@@ -26,7 +26,7 @@ TEST(Storage, InputsAndOutputsLiveInTheCallersBuffers) {
 TEST(Storage, ReluTakesOverMemoryThatNobodyReadsLater) {
   Builder b(Numbers::f32);
   const int32_t y = b.linear(b.input({kBatch, 8}), 4);
-  const int32_t z = b.op(Op::relu, {y}, {}, Activation::relu);
+  const int32_t z = b.op(Op::relu, {y}, ActivationAttributes{Activation::relu});
   b.output(b.linear(z, 4));
   const StoragePlan plan = assign_storage(b.plan);
   EXPECT_EQ(plan.of_tensor[static_cast<size_t>(y)], plan.of_tensor[static_cast<size_t>(z)]);
@@ -35,7 +35,7 @@ TEST(Storage, ReluTakesOverMemoryThatNobodyReadsLater) {
 TEST(Storage, ReluLeavesMemoryThatIsReadLater) {
   Builder b(Numbers::f32);
   const int32_t y = b.linear(b.input({kBatch, 8}), 4);
-  const int32_t z = b.op(Op::relu, {y}, {}, Activation::relu);
+  const int32_t z = b.op(Op::relu, {y}, ActivationAttributes{Activation::relu});
   b.output(b.op(Op::add, {y, z}));
   const StoragePlan plan = assign_storage(b.plan);
   EXPECT_NE(plan.of_tensor[static_cast<size_t>(y)], plan.of_tensor[static_cast<size_t>(z)]);
@@ -44,8 +44,8 @@ TEST(Storage, ReluLeavesMemoryThatIsReadLater) {
 TEST(Storage, ReluNeverOverwritesTheCallersInputOrAnOutput) {
   Builder b(Numbers::f32);
   const int32_t x = b.input({kBatch, 8});
-  const int32_t y = b.op(Op::relu, {x}, {}, Activation::relu);
-  const int32_t z = b.op(Op::relu, {y}, {}, Activation::relu6);
+  const int32_t y = b.op(Op::relu, {x}, ActivationAttributes{Activation::relu});
+  const int32_t z = b.op(Op::relu, {y}, ActivationAttributes{Activation::relu6});
   b.output(y);
   b.output(z);
   const StoragePlan plan = assign_storage(b.plan);
@@ -58,8 +58,8 @@ TEST(Storage, AnAliasIsAliveAsLongAsAnyOfItsNames) {
   Builder b(Numbers::f32);
   const int32_t pooled = b.op(Op::global_avg_pool, {b.enter(b.input({kBatch, 4, 3, 3}))});
   const int32_t flat = b.op(Op::flatten, {pooled});
-  const int32_t activated = b.op(Op::relu, {flat}, {}, Activation::relu);
-  b.output(b.leave(b.op(Op::relu, {pooled}, {}, Activation::relu6)));
+  const int32_t activated = b.op(Op::relu, {flat}, ActivationAttributes{Activation::relu});
+  b.output(b.leave(b.op(Op::relu, {pooled}, ActivationAttributes{Activation::relu6})));
   b.output(b.linear(activated, 3));
   const StoragePlan plan = assign_storage(b.plan);
   EXPECT_EQ(plan.of_tensor[static_cast<size_t>(pooled)], plan.of_tensor[static_cast<size_t>(flat)]);
@@ -92,13 +92,13 @@ Plan random_plan(Numbers numbers, uint64_t seed) {
     int32_t y;
     switch (random.integer(0, 5)) {
       case 0:
-        y = b.op(Op::relu, {x}, {}, Activation::relu6);
+        y = b.op(Op::relu, {x}, ActivationAttributes{Activation::relu6});
         break;
       case 1:
-        y = b.op(Op::add, {x, random.pick(images)}, {}, Activation::relu6);
+        y = b.op(Op::add, {x, random.pick(images)}, ActivationAttributes{Activation::relu6});
         break;
       case 2:
-        y = b.op(Op::max_pool, {x}, same);
+        y = b.op(Op::max_pool, {x}, PoolAttributes{{same}});
         break;
       case 3:
         y = b.conv(x, channels, same, Activation::relu6, 1, random.pick(images));
@@ -110,11 +110,14 @@ Plan random_plan(Numbers numbers, uint64_t seed) {
     made.push_back(y);
   }
   const int32_t flat =
-      b.op(Op::flatten, {b.op(Op::max_pool, {images.back()}, {.kernel_h = size, .kernel_w = size})});
-  const int32_t features = b.linear(b.op(Op::relu, {flat}, {}, Activation::relu6), 5, Activation::relu6);
+      b.op(Op::flatten,
+           {b.op(Op::max_pool, {images.back()}, PoolAttributes{{{.kernel_h = size, .kernel_w = size}}})});
+  const int32_t features =
+      b.linear(b.op(Op::relu, {flat}, ActivationAttributes{Activation::relu6}), 5, Activation::relu6);
   b.output(features);
   if (random.chance(50)) b.output(flat);
-  if (random.chance(50)) b.output(b.leave(b.op(Op::relu, {random.pick(made)}, {}, Activation::relu)));
+  if (random.chance(50))
+    b.output(b.leave(b.op(Op::relu, {random.pick(made)}, ActivationAttributes{Activation::relu})));
   if (random.chance(50)) b.output(random.pick(made));
   return b.plan;
 }

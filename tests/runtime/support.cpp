@@ -14,6 +14,27 @@ DataType type_of(Numbers numbers) {
   return numbers == Numbers::f32 ? DataType::f32 : numbers == Numbers::bf16 ? DataType::bf16 : DataType::u8;
 }
 
+Activation activation_of(const Step& step) {
+  const auto get = [](const auto& own) {
+    if constexpr (requires { own.activation; }) return own.activation;
+    return Activation::none;
+  };
+  return std::visit(get, step.attributes);
+}
+
+namespace {
+
+/// The output has the input's scale and zero point.
+bool keeps_numbers(Op op) {
+  constexpr Op kOnes[] = {Op::relu,           Op::max_pool,        Op::flatten,
+                          Op::slice,          Op::channel_shuffle, Op::select,
+                          Op::depth_to_space, Op::resize_nearest,  Op::resize_bilinear,
+                          Op::unsqueeze,      Op::squeeze};
+  return std::ranges::find(kOnes, op) != std::end(kOnes);
+}
+
+}  // namespace
+
 int32_t Builder::input(std::vector<int64_t> shape, DataType type, Layout layout) {
   const auto index = static_cast<int32_t>(plan.tensors.size());
   plan.tensors.push_back({"input" + std::to_string(index), type, std::move(shape), layout, 1.0F, 0});
@@ -28,8 +49,7 @@ int32_t Builder::append(Step step, DataType type, Layout layout) {
   if (type == DataType::u8) {
     info.scale = 0.0625F * static_cast<float>(random_.integer(1, 4));
     info.zero_point = static_cast<int32_t>(random_.integer(0, 128));
-    if (step.op == Op::relu || step.op == Op::max_pool || step.op == Op::flatten || step.op == Op::slice ||
-        step.op == Op::channel_shuffle || step.op == Op::select || step.op >= Op::depth_to_space) {
+    if (keeps_numbers(step.op)) {
       info.scale = this->info(step.inputs[0]).scale;
       info.zero_point = this->info(step.inputs[0]).zero_point;
     }
@@ -86,46 +106,24 @@ void Builder::weights(Step& step, const std::vector<int64_t>& shape) {
 
 int32_t Builder::conv(int32_t x, int64_t channels, Window window, Activation activation, int64_t groups,
                       int32_t residual) {
-  Step step{.op = Op::conv, .inputs = {x}, .window = window, .groups = groups, .activation = activation};
+  Step step{.op = Op::conv, .inputs = {x}, .attributes = ConvAttributes{window, groups, activation}};
   if (residual >= 0) step.inputs.push_back(residual);
   weights(step, {channels, info(x).shape[1] / groups, window.kernel_h, window.kernel_w});
   return append(std::move(step), type_of(numbers_), Layout::nhwc);
 }
 
 int32_t Builder::linear(int32_t x, int64_t features, Activation activation) {
-  Step step{.op = Op::linear, .inputs = {x}, .activation = activation};
+  Step step{.op = Op::linear, .inputs = {x}, .attributes = ActivationAttributes{activation}};
   weights(step, {features, info(x).shape.back()});
   return append(std::move(step), type_of(numbers_), Layout::plain);
 }
 
-int32_t Builder::op(Op op, std::vector<int32_t> inputs, Window window, Activation activation) {
+int32_t Builder::op(Op op, std::vector<int32_t> inputs, const Attributes& attributes) {
   const TensorInfo& x = info(inputs[0]);
   const DataType type = x.type;
   const bool view = op == Op::flatten || op == Op::squeeze || op == Op::unsqueeze;
   const Layout layout = view ? Layout::plain : x.layout;
-  return append({.op = op, .inputs = std::move(inputs), .window = window, .activation = activation}, type,
-                layout);
-}
-
-int32_t Builder::slice(int32_t x, int64_t begin, int64_t length) {
-  const TensorInfo& from = info(x);
-  return append({.op = Op::slice, .inputs = {x}, .begin = begin, .length = length}, from.type, from.layout);
-}
-
-int32_t Builder::channel_shuffle(int32_t x, int64_t groups) {
-  const TensorInfo& from = info(x);
-  return append({.op = Op::channel_shuffle, .inputs = {x}, .groups = groups}, from.type, from.layout);
-}
-
-int32_t Builder::sized(Op op, int32_t x, int64_t size_h, int64_t size_w, bool align_corners, Window factors) {
-  const TensorInfo& from = info(x);
-  return append({.op = op,
-                 .inputs = {x},
-                 .window = factors,
-                 .size_h = size_h,
-                 .size_w = size_w,
-                 .align_corners = align_corners},
-                from.type, from.layout);
+  return append({.op = op, .inputs = std::move(inputs), .attributes = attributes}, type, layout);
 }
 
 int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants) {
@@ -162,34 +160,37 @@ int32_t Builder::recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool rev
       {"bias_ih", {gates}},
       {"bias_hh", {gates}}};
   if (int8) constants.insert(constants.end(), {{"weight_ih_scale", {gates}}, {"weight_hh_scale", {gates}}});
-  return text({.op = op, .inputs = {x}, .per_tensor = per_tensor, .reverse = reverse}, constants);
+  return text({.op = op, .inputs = {x}, .attributes = RecurrentAttributes{per_tensor, reverse}}, constants);
 }
 
 Plan small_text_network() {
   constexpr int64_t kWidth = 12, kLength = 6;
   Builder b(Numbers::f32);
   const auto norm = [&](int32_t x) {
-    return b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 1e-3F},
+    return b.text({.op = Op::layer_norm, .inputs = {x}, .attributes = LayerNormAttributes{1e-3F}},
                   {{"weight", {kWidth}}, {"bias", {kWidth}}});
   };
   const auto dynamic = [&](std::vector<int32_t> inputs, int64_t out, Activation activation) {
     const int64_t in = b.info(inputs[0]).shape.back();
-    return b.text({.op = Op::dynamic_linear, .inputs = std::move(inputs), .activation = activation},
+    return b.text({.op = Op::dynamic_linear,
+                   .inputs = std::move(inputs),
+                   .attributes = DynamicLinearAttributes{activation}},
                   {{"weight", {out, in}}, {"weight_scale", {out}}, {"bias", {out}}});
   };
   const int32_t ids = b.input({kBatch, kLength}, DataType::i64);
-  const int32_t mask = b.text({.op = Op::token_mask, .inputs = {ids}, .token = 3});
+  const int32_t mask = b.text({.op = Op::token_mask, .inputs = {ids}, .attributes = TokenAttributes{3}});
   const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {11, kWidth}}});
   const int32_t placed = b.text({.op = Op::add, .inputs = {words}}, {{"addend", {kLength, kWidth}}});
   const int32_t x = norm(placed);
   const int32_t q = b.linear(x, kWidth), k = b.linear(x, kWidth);
   const int32_t v = dynamic({x}, kWidth, Activation::none);
-  const int32_t mixed = b.text({.op = Op::attention, .inputs = {q, k, v, mask}, .heads = 3, .scale = 0.25F});
+  const int32_t mixed =
+      b.text({.op = Op::attention, .inputs = {q, k, v, mask}, .attributes = AttentionAttributes{3, 0.25F}});
   const int32_t attended = norm(dynamic({mixed, x}, kWidth, Activation::none));
   const int32_t read = b.recurrent(Op::lstm, attended, 8, false);
   const int32_t wide = b.linear(b.recurrent(Op::gru, read, 5, true, true), 20, Activation::gelu);
-  const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .begin = 1});
-  b.output(b.linear(b.op(Op::relu, {first}, {}, Activation::tanh), 4));
+  const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .attributes = SelectAttributes{1}});
+  b.output(b.linear(b.op(Op::relu, {first}, ActivationAttributes{Activation::tanh}), 4));
   b.plan.metadata["model"] = "small text network";
   return b.plan;
 }
@@ -197,15 +198,16 @@ Plan small_text_network() {
 Plan small_network(Numbers numbers) {
   Builder b(numbers);
   const Window same{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
-  const Window half{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+  const PoolAttributes half{{{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}}};
   const int32_t x = b.enter(b.input({kBatch, 3, 8, 8}));
   const int32_t stem = b.conv(x, 8, same, Activation::relu6);
   const int32_t inner = b.conv(stem, 8, same, Activation::relu6, 8);
   const int32_t block = b.conv(inner, 8, same, Activation::relu6, 1, stem);
   const int32_t small = b.op(Op::avg_pool, {b.op(Op::max_pool, {block}, half)}, half);
-  const int32_t sum =
-      b.op(Op::add, {small, b.op(Op::relu, {small}, {}, Activation::relu6)}, {}, Activation::relu6);
-  const int32_t joined = b.channel_shuffle(b.op(Op::concat, {sum, b.slice(small, 2, 4)}), 3);
+  const int32_t sum = b.op(Op::add, {small, b.op(Op::relu, {small}, ActivationAttributes{Activation::relu6})},
+                           ActivationAttributes{Activation::relu6});
+  const int32_t joined =
+      b.op(Op::channel_shuffle, {b.op(Op::concat, {sum, b.slice(small, 2, 4)})}, ShuffleAttributes{3});
   const int32_t wide = b.linear(b.op(Op::flatten, {joined}), 10, Activation::relu6);
   b.output(b.op(Op::softmax, {b.leave(wide)}));
   b.output(b.leave(b.op(Op::flatten, {b.op(Op::global_avg_pool, {sum})})));
@@ -222,7 +224,8 @@ std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed) {
     if (info.type == DataType::i64 || info.type == DataType::i32) {
       for (int64_t i = 0; i < element_count(info, batch); ++i) {
         const int64_t id = random.integer(0, 4);
-        const auto size = element_size(info.type);  // little-endian: the low bytes of an int64 are the int32
+        const auto size = static_cast<size_t>(
+            element_bytes(info.type));  // little-endian: the low bytes of an int64 are the int32
         std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &id, size);
       }
       inputs.push_back(std::move(bytes));
@@ -271,7 +274,7 @@ void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got
   if (steps == 0 && expected == got) return;
   const plain::View a{const_cast<std::byte*>(expected.data()), info};
   const plain::View b{const_cast<std::byte*>(got.data()), info};
-  const auto count = static_cast<int64_t>(expected.size() / element_size(info.type));
+  const auto count = static_cast<int64_t>(expected.size()) / element_bytes(info.type);
   const float epsilon = info.type == DataType::bf16 ? 0x1p-8F : 0x1p-23F;
   for (int64_t i = 0; i < count; ++i) {
     const float bound = info.type == DataType::u8 ? static_cast<float>(steps) * info.scale

@@ -50,6 +50,9 @@ Constant constant_of(DataType type, std::vector<int64_t> shape, const std::vecto
 enum class Numbers { f32, bf16, u8 };
 DataType type_of(Numbers numbers);
 
+/// The attribute that several ops have.
+Activation activation_of(const Step& step);
+
 /// Adds layers to a plan; each call returns the index of the new tensor, its shape inferred. Weights and
 /// biases are small integers, so that sums are exact in every order of summation.
 class Builder {
@@ -64,15 +67,15 @@ class Builder {
   int32_t conv(int32_t x, int64_t channels, Window window, Activation activation = Activation::none,
                int64_t groups = 1, int32_t residual = -1);
   int32_t linear(int32_t x, int64_t features, Activation activation = Activation::none);
-  int32_t op(Op op, std::vector<int32_t> inputs, Window window = {},
-             Activation activation = Activation::none);
-  int32_t slice(int32_t x, int64_t begin, int64_t length);
-  int32_t channel_shuffle(int32_t x, int64_t groups);
-  /// resize or depth_to_space to this size.
-  int32_t sized(Op op, int32_t x, int64_t size_h, int64_t size_w, bool align_corners = false,
-                Window factors = {});
-  /// A step of f32 whose fields are filled in but for its constants of this shape: f32, or i8 where they have
-  /// a scale.
+  int32_t op(Op op, std::vector<int32_t> inputs, const Attributes& attributes);
+  /// With the op's attributes at their defaults.
+  int32_t op(Op op, std::vector<int32_t> inputs) {
+    return this->op(op, std::move(inputs), default_attributes(op));
+  }
+  int32_t slice(int32_t x, int64_t begin, int64_t length) {
+    return op(Op::slice, {x}, SliceAttributes{begin, length});
+  }
+  /// A step of f32 that lacks its constants only, which have these shapes: f32, or i8 where they have a scale.
   int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {});
   /// lstm or gru over [N, steps, features].
   int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,

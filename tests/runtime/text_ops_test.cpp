@@ -46,28 +46,29 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
       const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {9, 7}}});
       b.output(words);
       b.output(
-          b.text({.op = Op::add, .inputs = {words}, .activation = Activation::relu}, {{"addend", {5, 7}}}));
-      b.output(b.text({.op = Op::token_mask, .inputs = {ids}, .token = 2}));
+          b.text({.op = Op::add, .inputs = {words}, .attributes = ActivationAttributes{Activation::relu}},
+                 {{"addend", {5, 7}}}));
+      b.output(b.text({.op = Op::token_mask, .inputs = {ids}, .attributes = TokenAttributes{2}}));
       expect_close(b.plan, 3, options, 0);
     }
     Builder b(Numbers::f32);
     const int32_t x = b.input({kBatch, 6, 24}), r = b.input({kBatch, 6, 10}), k = b.input({kBatch, 9, 24});
-    b.output(
-        b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 1e-5F}, {{"weight", {24}}, {"bias", {24}}}));
-    b.output(b.text({.op = Op::layer_norm, .inputs = {x}, .epsilon = 0.5F}));
-    b.output(b.text({.op = Op::select, .inputs = {x}, .begin = 4}));
-    b.output(b.text({.op = Op::attention, .inputs = {x, k, k}, .heads = 4, .scale = 0.1F}));
-    b.output(b.text({.op = Op::attention, .inputs = {x, x, x}, .heads = 2, .scale = 0.05F, .causal = true}));
+    b.output(b.text({.op = Op::layer_norm, .inputs = {x}, .attributes = LayerNormAttributes{1e-5F}},
+                    {{"weight", {24}}, {"bias", {24}}}));
+    b.output(b.text({.op = Op::layer_norm, .inputs = {x}, .attributes = LayerNormAttributes{0.5F}}));
+    b.output(b.text({.op = Op::select, .inputs = {x}, .attributes = SelectAttributes{4}}));
+    b.output(b.text({.op = Op::attention, .inputs = {x, k, k}, .attributes = AttentionAttributes{4, 0.1F}}));
+    b.output(b.text(
+        {.op = Op::attention, .inputs = {x, x, x}, .attributes = AttentionAttributes{2, 0.05F, true}}));
     for (const bool per_tensor : {false, true}) {
       b.output(b.text({.op = Op::dynamic_linear,
                        .inputs = {x, r},
-                       .activation = Activation::gelu,
-                       .per_tensor = per_tensor},
+                       .attributes = DynamicLinearAttributes{Activation::gelu, per_tensor}},
                       {{"weight", {10, 24}}, {"weight_scale", {10}}, {"bias", {10}}}));
     }
     for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
       b.output(b.linear(x, 11, curve));
-      b.output(b.op(Op::relu, {x}, {}, curve));
+      b.output(b.op(Op::relu, {x}, ActivationAttributes{curve}));
     }
     for (const int64_t batch : {1, 3, 40}) expect_close(b.plan, batch, options, kFloat);
   }
@@ -79,7 +80,7 @@ TEST(TextOps, MeansOverStepsMatchPlainLoops) {
     const int32_t ids = b.input({kBatch, 2}, type), x = b.input({kBatch, 2, 7}),
                   all = b.input({kBatch, 5, 3});
     // Two ids below 5: some texts hold nothing but the token.
-    b.output(b.text({.op = Op::token_mean, .inputs = {x, ids}, .token = 1}));
+    b.output(b.text({.op = Op::token_mean, .inputs = {x, ids}, .attributes = TokenAttributes{1}}));
     b.output(b.text({.op = Op::token_mean, .inputs = {all}}));
     for (const int64_t batch : {1, 40}) expect_close(b.plan, batch, {.threads = 2}, kFloat);
   }
@@ -103,7 +104,7 @@ TEST(TextOps, BadMeansOverStepsAreRefused) {
   expect({.op = Op::token_mean, .inputs = {x, ids}}, "expected ids [batch, 5], got [batch, 4]");
   expect({.op = Op::token_mean, .inputs = {x, flat}}, "expected ids of type i32 or i64");
   expect({.op = Op::token_mean, .inputs = {flat}}, "of at least 3 dimensions");
-  expect({.op = Op::token_mean, .inputs = {x}, .token = 2}, "a token is for ids");
+  expect({.op = Op::token_mean, .inputs = {x}, .attributes = TokenAttributes{2}}, "a token is for ids");
 }
 
 TEST(TextOps, RecurrentLayersMatchPlainLoops) {
@@ -155,8 +156,9 @@ TEST(TextOps, SlicesOfABatchGiveTheSameBits) {
 TEST(TextOps, OneQuantizerForTheWholeBatchSeesTheWholeBatch) {
   Builder b(Numbers::f32);
   const int32_t x = b.input({kBatch, 16});
-  b.output(b.text({.op = Op::dynamic_linear, .inputs = {x}, .per_tensor = true},
-                  {{"weight", {8, 16}}, {"weight_scale", {8}}}));
+  b.output(b.text(
+      {.op = Op::dynamic_linear, .inputs = {x}, .attributes = DynamicLinearAttributes{.per_tensor = true}},
+      {{"weight", {8, 16}}, {"weight_scale", {8}}}));
   expect_close(b.plan, 100, {.threads = 2}, kFloat);
 }
 
@@ -168,12 +170,7 @@ TEST(TextOps, FilesKeepEveryField) {
   ASSERT_EQ(loaded.steps.size(), plan.steps.size());
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     EXPECT_EQ(loaded.steps[i].op, plan.steps[i].op);
-    EXPECT_EQ(loaded.steps[i].heads, plan.steps[i].heads);
-    EXPECT_EQ(loaded.steps[i].scale, plan.steps[i].scale);
-    EXPECT_EQ(loaded.steps[i].epsilon, plan.steps[i].epsilon);
-    EXPECT_EQ(loaded.steps[i].token, plan.steps[i].token);
-    EXPECT_EQ(loaded.steps[i].reverse, plan.steps[i].reverse);
-    EXPECT_EQ(loaded.steps[i].activation, plan.steps[i].activation);
+    EXPECT_EQ(loaded.steps[i].attributes, plan.steps[i].attributes);
   }
   Engine before(plan), after(loaded);
   const std::vector<Bytes> inputs = make_inputs(plan, 5, 1);
@@ -223,7 +220,6 @@ TEST(TextOps, BadStepsAreRefused) {
       {"no table", Op::embedding, [](Plan&, Step& s) { s.constants.clear(); }, "constant 'weight'"},
       {"flat table", Op::embedding, [&](Plan& p, Step& s) { constant(p, s, "weight").shape = {132}; },
        "2 dimensions"},
-      {"token elsewhere", Op::embedding, [](Plan&, Step& s) { s.token = 1; }, "has a token"},
       {"addend shape", Op::add,
        [&](Plan& p, Step& s) {
          constant(p, s, "addend").shape = {12, 6};
@@ -231,23 +227,29 @@ TEST(TextOps, BadStepsAreRefused) {
        "constant 'addend'"},
       {"addend and two inputs", Op::add, [](Plan&, Step& s) { s.inputs.push_back(s.inputs[0]); },
        "or one and an 'addend'"},
-      {"sum with gelu", Op::add, [](Plan&, Step& s) { s.activation = Activation::gelu; }, "after a sum"},
+      {"sum with gelu", Op::add,
+       [](Plan&, Step& s) { s.get<ActivationAttributes>().activation = Activation::gelu; }, "after a sum"},
       {"norm weight", Op::layer_norm,
        [&](Plan& p, Step& s) {
          constant(p, s, "weight").shape = {3, 4};
        },
        "constant 'weight'"},
-      {"epsilon NaN", Op::layer_norm, [=](Plan&, Step& s) { s.epsilon = nan; }, "finite epsilon"},
-      {"epsilon negative", Op::layer_norm, [](Plan&, Step& s) { s.epsilon = -1; }, "finite epsilon"},
-      {"heads", Op::attention, [](Plan&, Step& s) { s.heads = 5; }, "heads that divide 12"},
-      {"no heads", Op::attention, [](Plan&, Step& s) { s.heads = 0; }, "heads that divide 12"},
-      {"scale", Op::attention, [=](Plan&, Step& s) { s.scale = nan; }, "finite scale"},
+      {"epsilon NaN", Op::layer_norm, [=](Plan&, Step& s) { s.get<LayerNormAttributes>().epsilon = nan; },
+       "expected epsilon in [0, "},
+      {"epsilon negative", Op::layer_norm, [](Plan&, Step& s) { s.get<LayerNormAttributes>().epsilon = -1; },
+       "expected epsilon in [0, "},
+      {"heads", Op::attention, [](Plan&, Step& s) { s.get<AttentionAttributes>().heads = 5; },
+       "heads that divide 12"},
+      {"no heads", Op::attention, [](Plan&, Step& s) { s.get<AttentionAttributes>().heads = 0; },
+       "expected heads >= 1, got 0"},
+      {"scale", Op::attention, [=](Plan&, Step& s) { s.get<AttentionAttributes>().scale = nan; },
+       "expected scale in ["},
       {"mask", Op::attention, [](Plan&, Step& s) { s.inputs[3] = s.inputs[0]; }, "expected a mask"},
       {"keys", Op::attention, [](Plan&, Step& s) { s.inputs[1] = s.inputs[3]; }, "at least 3 dimensions"},
-      {"epsilon elsewhere", Op::attention, [](Plan&, Step& s) { s.epsilon = 1; }, "has an epsilon"},
-      {"heads elsewhere", Op::layer_norm, [](Plan&, Step& s) { s.causal = true; }, "fields of attention"},
-      {"index", Op::select, [](Plan&, Step& s) { s.begin = 6; }, "an index in [0, 6)"},
-      {"negative index", Op::select, [](Plan&, Step& s) { s.begin = -1; }, "an index in [0, 6)"},
+      {"index", Op::select, [](Plan&, Step& s) { s.get<SelectAttributes>().begin = 6; },
+       "an index in [0, 6)"},
+      {"negative index", Op::select, [](Plan&, Step& s) { s.get<SelectAttributes>().begin = -1; },
+       "expected begin >= 0, got -1"},
       {"weight type", Op::dynamic_linear,
        [&](Plan& p, Step& s) { constant(p, s, "weight").type = DataType::u8; }, "constant 'weight'"},
       {"no scales", Op::dynamic_linear, [](Plan&, Step& s) { s.constants.erase("weight_scale"); },
@@ -257,12 +259,17 @@ TEST(TextOps, BadStepsAreRefused) {
        "finite and > 0"},
       {"bias type", Op::dynamic_linear,
        [&](Plan& p, Step& s) { constant(p, s, "bias").type = DataType::i32; }, "constant 'bias'"},
-      {"per_tensor elsewhere", Op::linear, [](Plan&, Step& s) { s.per_tensor = true; }, "has per_tensor"},
-      {"input gates", Op::lstm, [&](Plan& p, Step& s) { constant(p, s, "weight_ih").shape = {12, 32}; },
+      {"input gates", Op::lstm,
+       [&](Plan& p, Step& s) {
+         constant(p, s, "weight_ih").shape = {12, 32};
+       },
        "constant 'weight_ih'"},
       {"hidden gates", Op::gru, [](Plan&, Step& s) { s.constants.erase("weight_hh"); },
        "constant 'weight_hh'"},
-      {"one bias short", Op::lstm, [&](Plan& p, Step& s) { constant(p, s, "bias_hh").shape = {2, 16}; },
+      {"one bias short", Op::lstm,
+       [&](Plan& p, Step& s) {
+         constant(p, s, "bias_hh").shape = {2, 16};
+       },
        "constant 'bias_hh'"},
       {"codes and floats", Op::gru,
        [&](Plan&, Step& s) { s.constants["weight_ih"] = s.constants.at("weight_hh"); },
@@ -273,12 +280,14 @@ TEST(TextOps, BadStepsAreRefused) {
       {"scale of floats", Op::lstm,
        [](Plan&, Step& s) { s.constants["weight_hh_scale"] = s.constants.at("bias_hh"); },
        "are for i8 weights"},
-      {"per_tensor of floats", Op::lstm, [](Plan&, Step& s) { s.per_tensor = true; }, "are for i8 weights"},
-      {"direction elsewhere", Op::attention, [](Plan&, Step& s) { s.reverse = true; }, "no direction"},
+      {"per_tensor of floats", Op::lstm,
+       [](Plan&, Step& s) { s.get<RecurrentAttributes>().per_tensor = true; }, "are for i8 weights"},
       {"a text without steps", Op::lstm, [](Plan& p, Step& s) { s.inputs = p.inputs; },
        "to be f32 of at least 3"},
-      {"curve unknown", Op::relu, [](Plan&, Step& s) { s.activation = static_cast<Activation>(6); },
-       "unknown activation"}};
+      {"curve unknown", Op::relu,
+       [](Plan&,
+          Step& s) { s.get<ActivationAttributes>().activation = static_cast<Activation>(kActivationCount); },
+       "expected activation to be none, relu"}};
   ASSERT_NO_THROW(small_text_network().verify());
   for (const Bad& bad : all) {
     Plan plan = small_text_network();

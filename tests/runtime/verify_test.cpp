@@ -19,6 +19,10 @@ struct Bad {
   const char* message;
 };
 
+ConvAttributes& conv_of(Plan& plan) {
+  return plan.steps[1].get<ConvAttributes>();
+}
+
 void expect_refused(const Plan& good, const std::vector<Bad>& changes) {
   ASSERT_NO_THROW(good.verify());
   for (const Bad& bad : changes) {
@@ -59,10 +63,13 @@ TEST(Verify, RefusesBadStructure) {
         },
         "expected 1 to 1 inputs, got 2"},
        {"op", [](Plan& p) { p.steps[0].op = static_cast<Op>(77); }, "unknown op"},
-       {"activation", [](Plan& p) { p.steps[1].activation = static_cast<Activation>(9); },
-        "unknown activation"},
-       {"unused window", [](Plan& p) { p.steps[0].window.pad_h = 1; }, "the op uses none"},
-       {"unused groups", [](Plan& p) { p.steps[0].groups = 2; }, "the op uses none"},
+       {"activation", [](Plan& p) { conv_of(p).activation = static_cast<Activation>(99); },
+        "step 1 'conv1' (conv): expected activation to be none, relu"},
+       {"attributes of another op",
+        [](Plan& p) {
+          p.steps[1].attributes = SliceAttributes{0, 8};
+        },
+        "step 1 'conv1' (conv): expected the attributes of its op"},
        {"missing constant", [](Plan& p) { p.steps[1].constants["weight"] = "nowhere"; },
         "is not in the plan"},
        {"unknown role", [](Plan& p) { p.steps[1].constants["wait"] = p.steps[1].constants["bias"]; },
@@ -82,6 +89,8 @@ TEST(Verify, RefusesBadTensors) {
                   {"inner batch", [](Plan& p) { p.tensors[2].shape[1] = kBatch; }, "only dimension 0"},
                   {"no dimensions", [](Plan& p) { p.tensors[2].shape.clear(); }, "1 to 8 dimensions"},
                   {"type", [](Plan& p) { p.tensors[2].type = static_cast<DataType>(50); }, "unknown type"},
+                  {"a type that plans do not store", [](Plan& p) { p.tensors[2].type = DataType::f16; },
+                   "tensor 2 'conv1': plans have no tensors of f16"},
                   {"layout", [](Plan& p) { p.tensors[2].layout = static_cast<Layout>(5); }, "layout"},
                   {"scale 0", [](Plan& p) { p.tensors[2].scale = 0; }, "finite scale > 0"},
                   {"scale NaN", [](Plan& p) { p.tensors[2].scale = std::nanf(""); }, "finite scale > 0"},
@@ -96,15 +105,15 @@ TEST(Verify, RefusesBadConvolutions) {
   const auto weight = [](Plan& p) -> Constant& { return p.constants.at("conv1.weight"); };
   expect_refused(
       small_network(Numbers::u8),
-      {{"kernel size", [](Plan& p) { p.steps[1].window.kernel_h = 5; }, "constant 'weight' to be i8"},
-       {"kernel 0", [](Plan& p) { p.steps[1].window.kernel_h = 0; }, "expected kernel"},
-       {"stride 0", [](Plan& p) { p.steps[1].window.stride_w = 0; }, "expected kernel"},
-       {"dilation", [](Plan& p) { p.steps[1].window.dilation_h = 100; }, "fits the padded input"},
-       {"padding", [](Plan& p) { p.steps[1].window.pad_h = -1; }, "expected a padding"},
-       {"huge padding", [](Plan& p) { p.steps[1].window.pad_h = p.steps[1].window.pad_w = 1 << 20; },
+      {{"kernel size", [](Plan& p) { conv_of(p).window.kernel_h = 5; }, "constant 'weight' to be i8"},
+       {"kernel 0", [](Plan& p) { conv_of(p).window.kernel_h = 0; },
+        "expected window.kernel_h in [1, 1048576]"},
+       {"stride 0", [](Plan& p) { conv_of(p).window.stride_w = 0; }, "expected window.stride_w in [1"},
+       {"dilation", [](Plan& p) { conv_of(p).window.dilation_h = 100; }, "fits the padded input"},
+       {"padding", [](Plan& p) { conv_of(p).window.pad_h = -1; }, "expected window.pad_h in [0"},
+       {"huge padding", [](Plan& p) { conv_of(p).window.pad_h = conv_of(p).window.pad_w = 1 << 20; },
         "too large"},
-       {"groups", [](Plan& p) { p.steps[1].groups = 2; }, "divide by 2 groups"},
-       {"ceil mode", [](Plan& p) { p.steps[1].window.ceil_mode = true; }, "for pooling"},
+       {"groups", [](Plan& p) { conv_of(p).groups = 2; }, "divide by 2 groups"},
        {"output shape", [](Plan& p) { p.tensors[2].shape[2] = 9; },
         "expected an output of shape [batch, 8, 8, 8]"},
        {"output type",
@@ -113,6 +122,8 @@ TEST(Verify, RefusesBadConvolutions) {
         },
         "expected an output of type u8 or f32"},
        {"weight type", [&](Plan& p) { weight(p).type = DataType::u8; }, "to be i8"},
+       {"weight not stored", [&](Plan& p) { weight(p).type = DataType::i16; },
+        "constant 'conv1.weight': plans do not store i16"},
        {"weight bytes", [&](Plan& p) { weight(p).bytes.pop_back(); }, "constant 'conv1.weight'"},
        {"weight shape", [&](Plan& p) { weight(p).shape = {216}; }, "4 dimensions"},
        {"weight scale", [](Plan& p) { p.steps[1].constants.erase("weight_scale"); },
@@ -141,10 +152,14 @@ TEST(Verify, RefusesBadSmallOps) {
   };
   expect_refused(
       small_network(Numbers::u8),
-      {{"relu", [&](Plan& p) { find(p, Op::relu).activation = Activation::none; }, "(relu): expected"},
-       {"pool padding", [&](Plan& p) { find(p, Op::max_pool).window.pad_h = 2; }, "half the kernel"},
-       {"pool window", [&](Plan& p) { find(p, Op::avg_pool).window.kernel_h = 9; }, "fits the padded"},
-       {"dilated mean", [&](Plan& p) { find(p, Op::avg_pool).window.dilation_h = 2; }, "no dilation"},
+      {{"relu", [&](Plan& p) { find(p, Op::relu).get<ActivationAttributes>().activation = Activation::none; },
+        "(relu): expected"},
+       {"pool padding", [&](Plan& p) { find(p, Op::max_pool).get<PoolAttributes>().window.pad_h = 2; },
+        "half the kernel"},
+       {"pool window", [&](Plan& p) { find(p, Op::avg_pool).get<PoolAttributes>().window.kernel_h = 9; },
+        "fits the padded"},
+       {"dilated mean", [&](Plan& p) { find(p, Op::avg_pool).get<PoolAttributes>().window.dilation_h = 2; },
+        "no dilation"},
        {"pool scale",
         [&](Plan& p) { p.tensors[static_cast<size_t>(find(p, Op::max_pool).output)].scale *= 2; },
         "keep the input's scale"},
@@ -158,20 +173,24 @@ TEST(Verify, RefusesBadSmallOps) {
           p.tensors[static_cast<size_t>(find(p, Op::concat).inputs[0])].scale = 1e38F;
         },
         "the scale of input 0 is too far"},
-       {"slice before the channels", [&](Plan& p) { find(p, Op::slice).begin = -1; },
+       {"slice before the channels", [&](Plan& p) { find(p, Op::slice).get<SliceAttributes>().begin = -1; },
+        "expected begin >= 0, got -1"},
+       {"slice of nothing", [&](Plan& p) { find(p, Op::slice).get<SliceAttributes>().length = 0; },
+        "expected length >= 1, got 0"},
+       {"slice beyond the channels", [&](Plan& p) { find(p, Op::slice).get<SliceAttributes>().begin = 5; },
         "inside the 8 channels"},
-       {"slice of nothing", [&](Plan& p) { find(p, Op::slice).length = 0; }, "inside the 8 channels"},
-       {"slice beyond the channels", [&](Plan& p) { find(p, Op::slice).begin = 5; }, "inside the 8 channels"},
        {"slice of huge numbers",
-        [&](Plan& p) { find(p, Op::slice).length = std::numeric_limits<int64_t>::max(); },
+        [&](Plan& p) {
+          find(p, Op::slice).get<SliceAttributes>().length = std::numeric_limits<int64_t>::max();
+        },
         "inside the 8 channels"},
        {"slice scale",
         [&](Plan& p) { p.tensors[static_cast<size_t>(find(p, Op::slice).output)].zero_point ^= 1; },
         "keep the input's scale"},
-       {"range of another op", [&](Plan& p) { find(p, Op::relu).length = 1; }, "has a range"},
-       {"shuffle groups", [&](Plan& p) { find(p, Op::channel_shuffle).groups = 5; },
+       {"shuffle groups", [&](Plan& p) { find(p, Op::channel_shuffle).get<ShuffleAttributes>().groups = 5; },
         "divide the 12 channels"},
-       {"no groups", [&](Plan& p) { find(p, Op::channel_shuffle).groups = 0; }, "groups in [1,"},
+       {"no groups", [&](Plan& p) { find(p, Op::channel_shuffle).get<ShuffleAttributes>().groups = 0; },
+        "expected groups in [1,"},
        {"softmax on images", [&](Plan& p) { find(p, Op::softmax).inputs[0] = 2; }, "layout plain"},
        {"u8 to bf16",
         [&](Plan& p) { p.tensors[static_cast<size_t>(p.steps.back().output)].type = DataType::bf16; },
@@ -179,11 +198,12 @@ TEST(Verify, RefusesBadSmallOps) {
 }
 
 TEST(Verify, SizesOfImagesAreChecked) {
-  const auto problem_of = [](const std::function<void(Step&)>& change, Op op, Window factors = {}) {
+  /// What is wrong with a step that once gave images of 6 x 6.
+  const auto problem_of = [](Op op, const Attributes& good, const Attributes& bad) {
     Builder b(Numbers::f32);
     const int32_t x = b.enter(b.input({kBatch, 8, 3, 3}));
-    b.output(b.leave(b.sized(op, x, 6, 6, false, factors)));
-    change(b.plan.steps[1]);
+    b.output(b.leave(b.op(op, {x}, good)));
+    b.plan.steps[1].attributes = bad;
     try {
       b.plan.verify();
     } catch (const Error& error) {
@@ -191,22 +211,20 @@ TEST(Verify, SizesOfImagesAreChecked) {
     }
     return std::string();
   };
-  const Window two{.stride_h = 2, .stride_w = 2};
-  const auto expect = [](const std::string& text, const char* part) {
+  const auto expect = [&](Op op, const Attributes& good, const Attributes& bad, const char* part) {
+    const std::string text = problem_of(op, good, bad);
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
-  EXPECT_EQ(problem_of([](Step&) {}, Op::depth_to_space, two), "");
-  expect(problem_of([](Step& s) { s.size_h = 7; }, Op::depth_to_space, two),
-         "a size above 4 and up to 6, got 7");
-  expect(problem_of([](Step& s) { s.size_w = 4; }, Op::depth_to_space, two),
-         "a size above 4 and up to 6, got 4");
-  expect(problem_of([](Step& s) { s.window.pad_h = 1; }, Op::depth_to_space, two), "strides only");
-  expect(problem_of([](Step& s) { s.window.stride_h = 3; }, Op::depth_to_space, two), "divide by 3 x 2");
-  expect(problem_of([](Step& s) { s.size_h = 0; }, Op::resize_nearest), "a size of at least 1 x 1");
-  expect(problem_of([](Step& s) { s.size_h = 5; }, Op::resize_bilinear), "expected an output of shape");
-  expect(problem_of([](Step& s) { s.align_corners = true; }, Op::resize_nearest), "is for resize_bilinear");
-  expect(problem_of([](Step& s) { s.op = Op::relu, s.activation = Activation::relu; }, Op::resize_nearest),
-         "has a size, but the op uses none");
+  const DepthToSpaceAttributes two{{2, 2}, 6, 6};
+  EXPECT_EQ(problem_of(Op::depth_to_space, two, two), "");
+  expect(Op::depth_to_space, two, DepthToSpaceAttributes{{2, 2}, 7, 6}, "a size above 4 and up to 6, got 7");
+  expect(Op::depth_to_space, two, DepthToSpaceAttributes{{2, 2}, 6, 4}, "a size above 4 and up to 6, got 4");
+  expect(Op::depth_to_space, two, DepthToSpaceAttributes{{3, 2}, 6, 6}, "divide by 3 x 2");
+  expect(Op::resize_nearest, NearestAttributes{6, 6}, NearestAttributes{0, 6}, "expected size_h >= 1, got 0");
+  expect(Op::resize_bilinear, BilinearAttributes{6, 6}, BilinearAttributes{5, 6},
+         "expected an output of shape");
+  expect(Op::resize_nearest, NearestAttributes{6, 6}, BilinearAttributes{6, 6, true},
+         "the attributes of its op");
 }
 
 TEST(Verify, OutputShapeServesThoseWhoBuildPlans) {
@@ -225,14 +243,9 @@ TEST(Verify, PoolSizesFollowPyTorch) {
     for (const bool ceil : {false, true}) {
       Builder b(Numbers::f32);
       const int32_t x = b.enter(b.input({kBatch, 1, row[0], row[0]}));
-      const Window w{.kernel_h = 3,
-                     .kernel_w = 3,
-                     .stride_h = 2,
-                     .stride_w = 2,
-                     .pad_h = 1,
-                     .pad_w = 1,
-                     .ceil_mode = ceil};
-      EXPECT_EQ(b.info(b.op(Op::max_pool, {x}, w)).shape[2], row[ceil ? 2 : 1]) << row[0] << " " << ceil;
+      const Window w{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+      EXPECT_EQ(b.info(b.op(Op::max_pool, {x}, PoolAttributes{{w, ceil}})).shape[2], row[ceil ? 2 : 1])
+          << row[0] << " " << ceil;
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "error_of.h"
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/io/safetensors.h"
@@ -11,6 +12,10 @@
 namespace {
 
 using namespace ulp::train;
+using ulp::amp::MasterWeights;
+using ulp::amp::MomentFormat;
+using ulp::amp::ScalerKind;
+using ulp::amp::ScalerSpec;
 using ulp::test::bars;
 using ulp::test::run_to;
 using ulp::test::small_model;
@@ -50,28 +55,34 @@ TEST_P(Resume, GivesTheSameBits) {
 const Case kCases[] = {
     {"Default", {.batch = 16}},
     {"BatchNorm", {.precision = "bf16", .batch = 16}, "resnet14"},
-    {"Adam", {.optimizer = "adam", .batch = 16}},
-    {"AdamW", {.precision = "bf16", .optimizer = "adamw", .batch = 16}},
+    {"Adam", {.optimizer = Optimizer::adam, .batch = 16}},
+    {"AdamW", {.precision = "bf16", .optimizer = Optimizer::adamw, .batch = 16}},
     {"Accumulate", {.batch = 8, .accumulate = 3}},
     {"Clip", {.batch = 16, .clip = 0.1}},
     {"SkippedSteps", {.precision = "fp16", .init_scale = 1e12, .growth_interval = 2, .batch = 16}},
-    {"Keras", {.precision = "fp16", .scaler = "keras", .growth_interval = 2, .batch = 16}},
-    {"Keras2", {.precision = "fp16", .scaler = "keras2", .growth_interval = 2, .batch = 16}},
-    {"Apex", {.precision = "fp16", .scaler = "apex", .growth_interval = 2, .batch = 16}},
-    {"DeepSpeed", {.precision = "fp16", .scaler = "deepspeed", .growth_interval = 3, .batch = 16}},
-    {"Static", {.precision = "fp16", .scaler = "static:8", .batch = 16}},
-    {"NoScaler", {.precision = "fp16", .scaler = "none", .batch = 16}},
-    {"MastersFp32", {.precision = "bf16", .masters = "fp32", .batch = 16}},
-    {"MastersSplit", {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16}},
+    {"Keras", {.precision = "fp16", .scaler = ScalerKind::keras, .growth_interval = 2, .batch = 16}},
+    {"Keras2", {.precision = "fp16", .scaler = ScalerKind::keras2, .growth_interval = 2, .batch = 16}},
+    {"Apex", {.precision = "fp16", .scaler = ScalerKind::apex, .growth_interval = 2, .batch = 16}},
+    {"DeepSpeed", {.precision = "fp16", .scaler = ScalerKind::deepspeed, .growth_interval = 3, .batch = 16}},
+    {"Static", {.precision = "fp16", .scaler = ScalerSpec::fixed(8), .batch = 16}},
+    {"NoScaler", {.precision = "fp16", .scaler = ScalerKind::none, .batch = 16}},
+    {"MastersFp32", {.precision = "bf16", .masters = MasterWeights::fp32, .batch = 16}},
+    {"MastersSplit",
+     {.precision = "bf16", .masters = MasterWeights::split, .optimizer = Optimizer::adamw, .batch = 16}},
     {"MomentsBf16",
-     {.precision = "bf16", .masters = "split", .moments = "bf16", .optimizer = "adamw", .batch = 16}},
-    {"MastersStochastic", {.precision = "bf16", .masters = "stochastic", .batch = 16}},
-    {"MastersKahan", {.precision = "bf16", .masters = "kahan", .batch = 8, .accumulate = 2, .clip = 0.1}},
+     {.precision = "bf16",
+      .masters = MasterWeights::split,
+      .moments = MomentFormat::bf16,
+      .optimizer = Optimizer::adamw,
+      .batch = 16}},
+    {"MastersStochastic", {.precision = "bf16", .masters = MasterWeights::stochastic, .batch = 16}},
+    {"MastersKahan",
+     {.precision = "bf16", .masters = MasterWeights::kahan, .batch = 8, .accumulate = 2, .clip = 0.1}},
     {"O1", {.precision = "O1", .batch = 16}},
-    {"O2", {.precision = "O2", .optimizer = "adam", .batch = 16}},
+    {"O2", {.precision = "O2", .optimizer = Optimizer::adam, .batch = 16}},
     {"O2BatchNorm", {.precision = "O2:bf16", .batch = 16}, "resnet14"},
     {"O3", {.precision = "O3:bf16", .batch = 16}},
-    {"Cosine", {.optimizer = "adamw", .batch = 16, .schedule = "cosine"}},
+    {"Cosine", {.optimizer = Optimizer::adamw, .batch = 16, .schedule = ulp::amp::Schedule::cosine}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Options, Resume, ::testing::ValuesIn(kCases),
@@ -101,6 +112,58 @@ TEST(ResumeErrors, AnotherRunIsRefusedByTheNamesOfWhatDiffers) {
   EXPECT_TRUE(torch::equal(weights(*model), before));
 }
 
+/// The options in a checkpoint, as the build before described fields wrote them.
+const char* const kStoredConfig =
+    R"({"accumulate":1,"augment":true,"batch":16,"clip":null,"epochs":4,"growth_interval":null,)"
+    R"("init_scale":null,"learning_rate":0.2,"masters":"none","max_steps":0,"moments":"fp32","momentum":0.9,)"
+    R"("optimizer":"sgd","precision":"fp16","scaler":"SCALER","schedule":"triangle","seed":1,"warmup":0.25,)"
+    R"("weight_decay":0.0005})";
+
+std::string stored_config(const std::string& scaler) {
+  std::string text = kStoredConfig;
+  return text.replace(text.find("SCALER"), 6, scaler);
+}
+
+TEST(TrainOptionsJson, IsWhatOlderCheckpointsHold) {
+  EXPECT_EQ((TrainOptions{.precision = "fp16", .batch = 16}.to_json()), stored_config("pytorch"));
+  EXPECT_EQ((TrainOptions{.precision = "fp16", .scaler = ScalerSpec::fixed(8), .batch = 16}.to_json()),
+            stored_config("static:8"));
+  const auto narrow = nlohmann::json::parse(TrainOptions{.precision = "O2:bf16",
+                                                         .optimizer = Optimizer::adamw,
+                                                         .schedule = ulp::amp::Schedule::one_cycle,
+                                                         .clip = 1}
+                                                .to_json());
+  EXPECT_EQ(narrow["masters"], "fp32");
+  EXPECT_EQ(narrow["scaler"], "none");
+  EXPECT_EQ(narrow["learning_rate"], 0.001);
+  EXPECT_EQ(narrow["weight_decay"], 0.01);
+  EXPECT_EQ(narrow["schedule"], "one_cycle");
+  EXPECT_EQ(narrow["clip"], 1.0);
+}
+
+/// A checkpoint whose run was told its scaler so.
+void respell_scaler(const std::filesystem::path& from, const std::filesystem::path& to,
+                    const std::string& scaler) {
+  ulp::io::TensorFile file = ulp::io::load_tensors(from);
+  auto config = nlohmann::json::parse(file.metadata.at("ulp.config"));
+  config.at("scaler") = scaler;
+  file.metadata["ulp.config"] = config.dump();
+  ulp::io::save_tensors(to, file.tensors, file.metadata);
+}
+
+TEST(TrainOptionsJson, AnOlderSpellingOfTheScalerResumes) {
+  const ulp::test::TemporaryFolder folder;
+  const auto data = bars();
+  Trainer trainer(small_model(), data, {.precision = "fp16", .scaler = ScalerSpec::fixed(8), .batch = 16});
+  trainer.step();
+  trainer.save(folder / "run.ckpt");
+  respell_scaler(folder / "run.ckpt", folder / "old.ckpt", "static:8.0");
+  trainer.resume(folder / "old.ckpt");
+  EXPECT_EQ(trainer.next_step(), 1);
+  respell_scaler(folder / "run.ckpt", folder / "other.ckpt", "static:4");
+  EXPECT_ERROR(trainer.resume(folder / "other.ckpt"), "scaler \"static:8\", got \"static:4\"");
+}
+
 /// A checkpoint of the run without its schedule.
 void drop_schedule(const std::filesystem::path& from, const std::filesystem::path& to) {
   ulp::io::TensorFile file = ulp::io::load_tensors(from);
@@ -128,7 +191,7 @@ TEST(ResumeErrors, ACheckpointWithoutTheSchedulesPlaceIsDamaged) {
 TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
   const ulp::test::TemporaryFolder folder;
   const auto data = bars();
-  Trainer trainer(small_model(), data, {.precision = "bf16", .masters = "fp32", .batch = 16});
+  Trainer trainer(small_model(), data, {.precision = "bf16", .masters = MasterWeights::fp32, .batch = 16});
   trainer.step();
   trainer.save(folder / "run.ckpt");
   ulp::io::TensorFile file = ulp::io::load_tensors(folder / "run.ckpt");
@@ -146,8 +209,9 @@ TEST(ResumeErrors, MastersOfAnotherShapeAreDamaged) {
 TEST(ResumeErrors, MissingOrForeignMomentsAreDamaged) {
   const ulp::test::TemporaryFolder folder;
   const auto data = bars();
-  Trainer trainer(small_model(), data,
-                  {.precision = "bf16", .masters = "split", .optimizer = "adamw", .batch = 16});
+  Trainer trainer(
+      small_model(), data,
+      {.precision = "bf16", .masters = MasterWeights::split, .optimizer = Optimizer::adamw, .batch = 16});
   trainer.step();
   trainer.save(folder / "run.ckpt");
   const ulp::io::TensorFile whole = ulp::io::load_tensors(folder / "run.ckpt");

@@ -9,7 +9,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "train.load_data";
+constexpr const char* kWhere = "app.load_data";
 constexpr int64_t kLargestLabel = 65535;
 
 /// The rows of both arrays for one split.

@@ -53,11 +53,12 @@ report::Table profile_table(const std::string& name, const Runnable& model, int6
   const auto steps = engine.profile(batch, {&in, 1}, {&out, 1});
   double total = 0;
   for (const auto& step : steps) total += step.seconds;
-  report::Table table{.title = name + ", batch " + std::to_string(batch) + ", by step",
-                      .columns = {{"step"}, {"op"}, {"kernel"}, {"output"}, {"time", "us"}, {"share", "%"}}};
+  report::Table table{
+      .title = name + ", batch " + std::to_string(batch) + ", by step",
+      .columns = {{"step"}, {"op"}, {"attributes"}, {"kernel"}, {"output"}, {"time", "us"}, {"share", "%"}}};
   for (const auto& step : steps) {
-    table.add_row(
-        {step.step, step.op, step.kernel, step.output_shape, step.seconds * 1e6, 100 * step.seconds / total});
+    table.add_row({step.step, step.op, step.attributes, step.kernel, step.output_shape, step.seconds * 1e6,
+                   100 * step.seconds / total});
   }
   return table;
 }

@@ -18,16 +18,19 @@ namespace ulp::app {
 /// A small feed-forward network, the U-Net of 7,703,497 parameters, and BERT-base.
 enum class AmpNetwork { feed_forward, unet, bert };
 
+/// The name of a network on the command line.
 ULP_API const char* to_string(AmpNetwork network);
 /// Throws Error for a name that to_string() does not give, listing those that it does.
 ULP_API AmpNetwork find_amp_network(const std::string& name);
 
+/// How large the networks and their batches are.
 enum class AmpSize {
   quick,  ///< small images and a BERT of two layers: seconds; shows that it works, not what it saves
   usual,  ///< BERT-base at B=4, S=128; one to two minutes
   full    ///< BERT-base at B=16, S=128
 };
 
+/// What `ulp bench amp` measures.
 struct ULP_API AmpBenchOptions {
   std::vector<AmpNetwork> networks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
   /// Of amp::precisions().

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kWhere = "train.load_data";
+constexpr const char* kWhere = "app.load_data";
 
 fs::path idx_file(const fs::path& folder, const std::string& name) {
   const fs::path plain = folder / name;
@@ -142,7 +142,7 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
 }
 
 io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec) {
-  constexpr const char* kWhere = "train.load_images";
+  constexpr const char* kWhere = "app.load_images";
   io::ImageDataset data = read_images(name, split);
   const at::IntArrayRef sizes = data.images.sizes();
   if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.image_size) {
@@ -177,7 +177,7 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
 
 at::Tensor first_images(const io::ImageDataset& data, int64_t count) {
   if (count < 1 || count > data.size())
-    fail("train.first_images", "expected 1 to ", data.size(), " images, got ", count);
+    fail("app.first_images", "expected 1 to ", data.size(), " images, got ", count);
   io::BatchLoader loader(io::slice(data, 0, count),
                          {.batch_size = count, .shuffle = false, .channels_last = false});
   return loader.next()->images;

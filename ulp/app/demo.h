@@ -19,6 +19,7 @@ struct DemoPart {
   std::optional<double> seconds;  ///< estimated; nothing where that is not known beforehand
 };
 
+/// What `ulp demo` is asked for.
 struct DemoOptions {
   bool quick = false;  ///< a few hundred steps instead of whole epochs: under a minute
   std::filesystem::path out = "demo-out";

@@ -33,7 +33,7 @@ int64_t parameter_bytes(const torch::nn::Module& model) {
 Training start(const DemoData& data, train::TrainOptions options) {
   torch::manual_seed(options.seed);
   Training training;
-  training.run.precision = options.precision;
+  training.run.precision = options.precision.name();
   training.run.model = models::make_model(
       data.spec.name, {data.spec.in_channels, data.spec.num_classes, data.spec.image_size});
   training.trainer = std::make_unique<train::Trainer>(training.run.model, data.train, options);

@@ -44,8 +44,8 @@ Engines build_engines(const DemoData& data, models::ImageModel& model, const std
   Engines result;
   const auto add = [&](const std::string& name, graph::GraphModule& module,
                        LowerOptions::Precision precision) {
-    const runtime::Plan plan = lower(
-        module, {.precision = precision, .metadata = {{kModelSpecKey, data.spec.to_json()}}, .report = {}});
+    const runtime::Plan plan =
+        lower(module, {.precision = precision, .metadata = {{kModelSpecKey, data.spec.to_json()}}});
     result.files.push_back(out / ("model." + name + ".ulp"));
     plan.save(result.files.back());
     result.names.push_back(name);

@@ -22,15 +22,14 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 report::Table steps_table(const runtime::Plan& plan) {
   report::Table table{.title = "Steps",
-                      .columns = {{"step"}, {"op"}, {"reads"}, {"writes"}, {"type"}, {"activation"}}};
+                      .columns = {{"step"}, {"op"}, {"reads"}, {"writes"}, {"type"}, {"attributes"}}};
   for (const runtime::Step& step : plan.steps) {
     std::string reads;
     for (const int32_t input : step.inputs) reads += (reads.empty() ? "" : ", ") + plan.tensors[input].name;
     const runtime::TensorInfo& output = plan.tensors[step.output];
-    const bool none = step.activation == runtime::Activation::none;
     table.add_row({step.name, std::string(to_string(step.op)), reads,
                    output.name + " [" + shape_text(output.shape) + "]", std::string(to_string(output.type)),
-                   std::string(none ? "" : to_string(step.activation))});
+                   runtime::attributes_text(step.attributes)});
   }
   return table;
 }

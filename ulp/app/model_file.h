@@ -28,6 +28,7 @@ enum class NetworkKind {
   language,  ///< bytes to the logits of the next byte, at each place
   text       ///< bytes to the logits of classes
 };
+/// The name of the enumerator.
 ULP_API const char* to_string(NetworkKind kind);
 
 /// What is needed to make a reference network again and to prepare its input.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/io/dataset.h"
@@ -18,6 +19,7 @@
 
 namespace ulp::app {
 
+/// A quantized graph, and how it came about.
 struct QuantizedModel {
   std::shared_ptr<graph::GraphModule> graph;  ///< with explicit quantize and dequantize nodes
   graph::PassReport report;                   ///< what was quantized, and what not and why
@@ -35,16 +37,16 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
                                 const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
                                 const train::OnSamples& on_images = {});
 
-/// Fine-tuning of a trained model: small steps down a cosine, batch norms and ranges frozen on the way.
+/// Fine-tuning of a trained model: small steps down a cosine. The recipe says what is frozen on the way.
 struct ULP_API QatTraining {
-  train::TrainOptions train = {
-      .epochs = 1, .learning_rate = 0.01, .weight_decay = 1e-4, .schedule = "cosine", .warmup = 0.05};
-  quant::QatOptions options;
-  double freeze_batch_norm_after = 0.5;  ///< share of the steps; 1: never
-  double freeze_observers_after = 0.75;  ///< share of the steps; 1: never
+  train::TrainOptions options = {.epochs = 1,
+                                 .learning_rate = 0.01,
+                                 .weight_decay = 1e-4,
+                                 .schedule = amp::Schedule::cosine,
+                                 .warmup = 0.05};
 
-  /// The freezing of a run of so many steps.
-  quant::QatSchedule schedule(int64_t total_steps) const;
+  /// What of the options a recipe file may say.
+  void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
 };
@@ -55,7 +57,7 @@ using OnStep = std::function<void(const train::StepInfo& info, int64_t total_ste
 /// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained. Throws
 /// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C.
 ULP_API QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
-                                    const quant::Recipe& recipe, const io::ImageDataset& data,
-                                    const QatTraining& training, const OnStep& on_step = {});
+                                    const quant::QatRecipe& recipe, const io::ImageDataset& data,
+                                    const QatTraining& training = {}, const OnStep& on_step = {});
 
 }  // namespace ulp::app

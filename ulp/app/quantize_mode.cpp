@@ -5,8 +5,7 @@
 #include <cstdio>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/weights/dynamic.h"
-#include "ulp/quant/weights/weights.h"
+#include "ulp/quant/quantize_model.h"
 
 namespace ulp::app {
 
@@ -14,54 +13,96 @@ namespace {
 
 QuantizedModel run_static(const QuantizeJob& job) {
   const int64_t samples = std::min(job.samples, job.data->size());
-  return quantize(job.captured, job.recipe, *job.data, job.samples, [&](int64_t done) {
+  const auto& recipe = std::get<quant::StaticRecipe>(job.recipe.recipe);
+  return quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {
     if (job.progress) job.progress(done, samples, "");
   });
 }
 
 QuantizedModel run_qat(const QuantizeJob& job) {
-  return quantize_qat(job.captured, job.recipe, *job.data, job.qat,
-                      [&](const train::StepInfo& info, int64_t total) {
+  return quantize_qat(job.captured, std::get<quant::QatRecipe>(job.recipe.recipe), *job.data,
+                      job.recipe.training, [&](const train::StepInfo& info, int64_t total) {
                         char note[32];
                         std::snprintf(note, sizeof note, "loss %.3f", info.loss);
                         if (job.progress) job.progress(info.step + 1, total, note);
                       });
 }
 
-QuantizedModel run_dynamic(const QuantizeJob& job) {
-  quant::Recipe plain = quant::Recipe::x86_int8();
-  plain.skip_modules = job.recipe.skip_modules;
-  if (!(job.recipe == plain)) {
-    fail("train.quantize", "expected a recipe of skip_modules alone for the mode dynamic, got other fields");
-  }
+QuantizedModel run_without_data(const QuantizeJob& job) {
   QuantizedModel result;
-  result.graph =
-      quant::quantize_dynamic(job.captured, {.skip_modules = job.recipe.skip_modules}, &result.report);
+  result.graph = quant::quantize(job.captured, job.recipe.recipe, {}, &result.report);
   return result;
 }
 
-QuantizedModel run_weight_only(const QuantizeJob& job) {
-  QuantizedModel result;
-  result.graph = quant::quantize_weights(job.captured, quant::weight_options(job.recipe), &result.report);
-  return result;
-}
-
-constexpr std::array kModes = {
-    QuantizeMode{"static", "ranges of weights and activations from calibration images", true, "calibrating",
-                 "image", quant::Recipe::x86_int8, run_static},
-    QuantizeMode{"qat", "trains on with rounded weights and activations", true, "training", "step",
-                 quant::Recipe::x86_int8, run_qat},
-    QuantizeMode{
-        "dynamic",
-        "linear and recurrent layers with int8 weights quantize their input as they run; needs no data",
-        false, "quantizing", "layer", quant::Recipe::x86_int8, run_dynamic},
-    QuantizeMode{"weight-only", "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
-                 false, "quantizing", "layer", quant::Recipe::weight_only, run_weight_only}};
+const std::array kModes = {
+    QuantizeMode{.name = "static",
+                 .summary = "ranges of weights and activations from calibration images",
+                 .needs_data = true,
+                 .verb = "calibrating",
+                 .unit = "image",
+                 .default_recipe = [] { return ModeRecipe{quant::Recipe::x86_int8()}; },
+                 .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe { return tensors; },
+                 .run = run_static},
+    QuantizeMode{.name = "qat",
+                 .summary = "trains on with rounded weights and activations",
+                 .needs_data = true,
+                 .verb = "training",
+                 .unit = "step",
+                 .default_recipe = [] { return ModeRecipe{quant::QatRecipe{}}; },
+                 .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe {
+                   return quant::QatRecipe{.tensors = tensors};
+                 },
+                 .run = run_qat},
+    QuantizeMode{.name = "dynamic",
+                 .summary =
+                     "linear and recurrent layers with int8 weights quantize their input as they run; needs "
+                     "no data",
+                 .needs_data = false,
+                 .verb = "quantizing",
+                 .unit = "layer",
+                 .default_recipe = [] { return ModeRecipe{quant::DynamicRecipe{}}; },
+                 .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe {
+                   return quant::dynamic_recipe(tensors);
+                 },
+                 .run = run_without_data},
+    QuantizeMode{.name = "weight-only",
+                 .summary = "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
+                 .needs_data = false,
+                 .verb = "quantizing",
+                 .unit = "layer",
+                 .default_recipe = [] { return ModeRecipe{quant::WeightOnlyRecipe::four_bits()}; },
+                 .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe {
+                   return quant::weight_options(tensors);
+                 },
+                 .run = run_without_data}};
 
 }  // namespace
 
 std::span<const QuantizeMode> quantize_modes() {
   return kModes;
+}
+
+const QuantizeMode& mode_of(const quant::AnyRecipe& recipe) {
+  const auto* tensors = std::get_if<quant::Recipe>(&recipe);
+  if (tensors != nullptr && tensors->backend == quant::Backend::weight_only) {
+    return find_quantize_mode("weight-only");
+  }
+  const auto same = [&](const QuantizeMode& mode) {
+    return mode.default_recipe().recipe.index() == recipe.index();
+  };
+  return *std::ranges::find_if(kModes, same);
+}
+
+ModeRecipe recipe_for(const QuantizeMode& mode, ModeRecipe recipe) {
+  if (const auto* tensors = std::get_if<quant::Recipe>(&recipe.recipe)) {
+    quant::AnyRecipe meant = mode.from_tensors(*tensors);
+    recipe.recipe = std::move(meant);
+  }
+  if (recipe.recipe.index() != mode.default_recipe().recipe.index()) {
+    fail("app.quantize", "expected a recipe for --mode ", mode.name, ", got one of type ",
+         quant::type_of(recipe.recipe), ", which is for --mode ", mode_of(recipe.recipe).name);
+  }
+  return recipe;
 }
 
 const QuantizeMode& find_quantize_mode(const std::string& name) {
@@ -70,7 +111,7 @@ const QuantizeMode& find_quantize_mode(const std::string& name) {
     if (name == mode.name) return mode;
     names += (names.empty() ? "" : ", ") + std::string(mode.name);
   }
-  fail("train.find_quantize_mode", "expected one of ", names, ", got '", name, "'");
+  fail("app.find_quantize_mode", "expected one of ", names, ", got '", name, "'");
 }
 
 }  // namespace ulp::app

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "ulp/app/quantize.h"
+#include "ulp/app/quantize_recipe.h"
 #include "ulp/base/export.h"
 
 namespace ulp::app {
@@ -14,26 +14,34 @@ namespace ulp::app {
 /// What a mode works on; each takes what it needs.
 struct QuantizeJob {
   std::shared_ptr<graph::GraphModule> captured;
-  quant::Recipe recipe;
+  ModeRecipe recipe;                       ///< of the mode
   const io::ImageDataset* data = nullptr;  ///< training images; null for modes that need none
   int64_t samples = 1000;                  ///< static: images to calibrate with
-  QatTraining qat;                         ///< qat
   /// So much of the work is done; `note` is short free text.
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
 };
 
+/// One way of quantizing, as `ulp quantize --mode` names it.
 struct QuantizeMode {
   const char* name;
   const char* summary;
   bool needs_data;
   const char* verb;  ///< what its progress is called
   const char* unit;  ///< what its progress counts
-  quant::Recipe (*default_recipe)();
+  ModeRecipe (*default_recipe)();
+  /// What a recipe of tensors (a profile, a file of type "ulp.quant.Recipe") means to this mode. Throws
+  /// ulp::Error for fields that it has no place for.
+  quant::AnyRecipe (*from_tensors)(const quant::Recipe& tensors);
   QuantizedModel (*run)(const QuantizeJob& job);
 };
 
 /// Every mode there is, the default one first.
 ULP_API std::span<const QuantizeMode> quantize_modes();
+/// The mode that a recipe is for; of tensors with the backend weight_only, weight-only.
+ULP_API const QuantizeMode& mode_of(const quant::AnyRecipe& recipe);
+/// The recipe for this mode: itself, or what tensors mean to the mode. Throws ulp::Error for one of another
+/// mode, which it names.
+ULP_API ModeRecipe recipe_for(const QuantizeMode& mode, ModeRecipe recipe);
 /// Throws ulp::Error with the names that there are.
 ULP_API const QuantizeMode& find_quantize_mode(const std::string& name);
 

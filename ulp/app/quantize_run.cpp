@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "ulp/app/data.h"
 #include "ulp/base/error.h"
@@ -56,10 +57,15 @@ class Runner {
 
   void measure_sensitivity() {
     if (!request_.data || !request_.test)
-      fail("train.run_quantize", "expected training and test images for the sensitivity, got none");
+      fail("app.run_quantize", "expected training and test images for the sensitivity, got none");
+    quant::Recipe* tensors = quant::tensors_of(run_.recipe.recipe);
+    if (tensors == nullptr) {
+      fail("app.run_quantize", "expected a mode with quantized activations for the sensitivity, got ",
+           request_.mode->name);
+    }
     const int64_t samples = std::min(request_.samples, request_.data->size());
     const auto calibrated =
-        calibrate(request_.captured, run_.recipe, *request_.data, request_.samples, [&](int64_t done) {
+        calibrate(request_.captured, *tensors, *request_.data, request_.samples, [&](int64_t done) {
           show({"calibrating for the sensitivity", "image", done, samples});
         });
     const io::ImageDataset images = first(*request_.test, kSensitivityImages);
@@ -70,7 +76,7 @@ class Runner {
     run_.outcome.sensitivity = quant::sensitivity(calibrated, {first_images(images, images.size())},
                                                   {.score = score, .progress = progress});
     for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
-      run_.recipe.skip_values.push_back(value);
+      tensors->skip_values.push_back(value);
   }
 
   std::unique_ptr<train::BatchStream> test_batches() const {
@@ -99,7 +105,6 @@ class Runner {
                   .recipe = run_.recipe,
                   .data = request_.data,
                   .samples = request_.samples,
-                  .qat = request_.qat,
                   .progress = [&](int64_t done, int64_t total, const std::string& note) {
                     show({mode.verb, mode.unit, done, total, note});
                   }});
@@ -108,16 +113,15 @@ class Runner {
     LowerOptions options{.metadata = request_.metadata};
     options.metadata["recipe"] = run_.recipe.to_json();
     options.metadata["mode"] = mode.name;
-    options.report = [&](const std::string& line) {
-      if (line.find(" not fused into ") != std::string::npos) outcome.reasons.push_back(line);
-    };
-    run_.plan = lower(*quantized.graph, options);
+    graph::PassReport lowered;
+    run_.plan = lower(*quantized.graph, options, &lowered);
+    std::ranges::copy(lowered.near_misses, std::back_inserter(outcome.reasons));
     outcome.float_bytes = weight_bytes(float_plan);
     outcome.bytes = weight_bytes(*run_.plan);
     outcome.float_accuracy = accuracy_of("evaluate float", float_plan);
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
-    if (!request_.test) fail("train.run_quantize", "expected test images for the comparison, got none");
+    if (!request_.test) fail("app.run_quantize", "expected test images for the comparison, got none");
     const at::Tensor images = first_images(*request_.test, std::min(kCompareImages, request_.test->size()));
     outcome.comparison = quant::compare(*reference, *quantized.graph, {images});
   }

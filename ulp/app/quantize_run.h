@@ -20,18 +20,18 @@ struct Stage {
   std::string note = {};
 };
 
+/// What `ulp quantize` is asked for.
 struct QuantizeRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
   const QuantizeMode* mode = nullptr;
-  quant::Recipe recipe;
+  ModeRecipe recipe;                       ///< of the mode
   const io::ImageDataset* data = nullptr;  ///< training images; null where nothing needs them
   const io::ImageDataset* test = nullptr;  ///< null: accuracies are not measured
   /// Test batches of any task, anew at each call, in the place of `test`; `unit` is what a sample is.
   std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
   const char* unit = "image";
-  int64_t samples = 1000;  ///< to calibrate with
-  QatTraining qat;
+  int64_t samples = 1000;                            ///< to calibrate with
   bool sensitivity = false;                          ///< measure each layer alone; needs data and test
   int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too
   bool compare = false;                              ///< compare activations on test images
@@ -41,9 +41,10 @@ struct QuantizeRequest {
   std::function<void(const Stage& stage)> progress;
 };
 
+/// What it made.
 struct QuantizeRun {
   QuantizeOutcome outcome;
-  quant::Recipe recipe;               ///< that was used: with the worst layers left out
+  ModeRecipe recipe;                  ///< that was used: with the worst layers left out
   std::optional<runtime::Plan> plan;  ///< the quantized model; nothing without make_engine
 };
 

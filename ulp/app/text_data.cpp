@@ -27,7 +27,7 @@ TaskData language_data(const std::filesystem::path& path, int64_t length) {
   const io::TextDataset windows = io::load_text(path, length);
   const int64_t test = windows.size() / kHoldout;
   if (test < 1) {
-    fail_file("train.load_data", "expected a text of at least ", kHoldout, " windows of ", length,
+    fail_file("app.load_data", "expected a text of at least ", kHoldout, " windows of ", length,
               " bytes, got ", windows.size(), " in '", path.string(), "'; a smaller --length may help");
   }
   const at::Tensor samples = torch::arange(windows.size(), torch::kLong);
@@ -47,7 +47,7 @@ TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, c
   const io::TextDataset texts =
       io::load_labelled_text(path, length, model ? model->class_names : std::vector<std::string>{});
   if (texts.size() < kHoldout) {
-    fail_file("train.load_data", "expected at least ", kHoldout, " labelled lines in '", path.string(),
+    fail_file("app.load_data", "expected at least ", kHoldout, " labelled lines in '", path.string(),
               "', got ", texts.size());
   }
   TaskData data{.spec = {.kind = NetworkKind::text,

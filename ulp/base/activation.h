@@ -1,15 +1,17 @@
-// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels read it; an
-// activation is one line here. Plain data: files compiled for one instruction set include it.
+// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels
+// read it; an activation is one line here. Plain data: files compiled for one instruction set include it.
 #pragma once
 
 #include <cstdint>
 
 // X(name, spelling, kind, low, high, curve):
 //   name      the enumerator and the word in engine files
-//   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by their bounds
-//             (hardtanh, clamp, clamp_min)
-//   kind      clamp: min(max(x, low), high), for results of every type, codes included; curve: f32 results only
-//   curve     the value at float x, for scalar code that vectorizes, by the functions of kernels/elementwise/curves.h
+//   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by
+//             their bounds (hardtanh, clamp, clamp_min)
+//   kind      clamp: min(max(x, low), high) with low <= 0 <= high, for results of every type, codes included;
+//             curve: f32 results only
+//   curve     the value at float x, for scalar code that vectorizes, by the functions of
+//             kernels/elementwise/curves.h
 // gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
 #define ULP_ACTIVATIONS(X)                                                                           \
   X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
@@ -23,9 +25,11 @@
 namespace ulp {
 
 #define ULP_ENUMERATOR(name, ...) name,
+/// The rows of the table by name.
 enum class Activation : uint8_t { ULP_ACTIVATIONS(ULP_ENUMERATOR) };
 #undef ULP_ENUMERATOR
 
+/// How an activation is computed; see the table.
 enum class ActivationKind : uint8_t { clamp, curve };
 
 /// One line of the table.
@@ -37,8 +41,10 @@ struct ActivationInfo {
 };
 
 #define ULP_ROW(name, spelling, kind, low, high, ...) {#name, spelling, ActivationKind::kind, low, high},
+/// All rows, in the order of the enumerators.
 inline constexpr ActivationInfo kActivations[] = {ULP_ACTIVATIONS(ULP_ROW)};
 #undef ULP_ROW
+/// How many there are.
 inline constexpr int kActivationCount = sizeof(kActivations) / sizeof(kActivations[0]);
 
 /// False for a number that is no enumerator, as a hostile file may hold.
@@ -53,9 +59,17 @@ constexpr const ActivationInfo& info_of(Activation activation) {
 constexpr const char* to_string(Activation activation) {
   return is_known(activation) ? info_of(activation).name : "unknown";
 }
-/// More than a clamp: for f32 results only.
+/// More than a clamp: for f32 results only. Reads no table, so that files of one instruction set share no
+/// symbol.
 constexpr bool is_curve(Activation activation) {
-  return info_of(activation).kind == ActivationKind::curve;
+  switch (activation) {
+#define ULP_CASE(name, spelling, kind, ...) \
+  case Activation::name:                    \
+    return ActivationKind::kind == ActivationKind::curve;
+    ULP_ACTIVATIONS(ULP_CASE)
+#undef ULP_CASE
+  }
+  return false;
 }
 
 }  // namespace ulp

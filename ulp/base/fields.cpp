@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "ulp/base/error.h"
 
@@ -9,54 +10,79 @@ namespace ulp {
 
 namespace {
 
-std::string number_text(double value) {
+template <typename Number>
+std::string number_text(Number value) {
   std::ostringstream out;
   out.precision(15);
   out << value;
   return out.str();
 }
 
-/// Visits numbers; the other kinds have no limits.
+std::string range_text(double min, double max, bool above_min, bool below_max) {
+  if (std::isinf(min) && std::isinf(max)) return {};
+  if (std::isinf(max)) return (above_min ? "> " : ">= ") + number_text(min);
+  if (std::isinf(min)) return (below_max ? "< " : "<= ") + number_text(max);
+  return std::string("in ") + (above_min ? "(" : "[") + number_text(min) + ", " + number_text(max) +
+         (below_max ? ")" : "]");
+}
+
+/// Visits numbers and choices and keeps the first problem; the other kinds have no limits.
 class LimitChecker final : public FieldVisitor {
  public:
-  LimitChecker(const char* where, std::string path) : where_(where), path_(std::move(path)) {}
+  explicit LimitChecker(std::string path) : path_(std::move(path)) {}
+
+  std::string found;
 
  protected:
   void on(const FieldInfo&, bool&) override {}
-  void on(const FieldInfo& info, int64_t& value) override { check(info, static_cast<double>(value)); }
-  void on(const FieldInfo& info, uint64_t& value) override { check(info, static_cast<double>(value)); }
+  void on(const FieldInfo& info, int64_t& value) override { check(info, value); }
+  void on(const FieldInfo& info, uint64_t& value) override { check(info, value); }
   void on(const FieldInfo& info, double& value) override { check(info, value); }
   void on(const FieldInfo&, std::string&) override {}
   void on(const FieldInfo&, std::vector<std::string>&) override {}
-  void on_choice(const FieldInfo&, ChoiceField&) override {}
+  void on_choice(const FieldInfo& info, ChoiceField& field) override {
+    if (field.index < field.words.size() || !found.empty()) return;
+    found = "expected " + path_ + info.name + " to be " + one_of(field.words) + ", got an unknown value";
+  }
   void on_group(const FieldInfo& info, const GroupField& field) override {
-    LimitChecker inner(where_, path_ + info.name + ".");
-    field.fields(inner);
+    const std::string outer = std::exchange(path_, path_ + info.name + ".");
+    field.fields(*this);
+    path_ = outer;
   }
   void on_optional(const FieldInfo&, const OptionalField& field) override {
     if (field.present) field.value(*this);
   }
   void on_list(const FieldInfo& info, const ListField& field) override {
     for (size_t i = 0; i < field.size; ++i) {
-      LimitChecker inner(where_, path_ + info.name + "[" + std::to_string(i) + "].");
-      field.element(i, inner);
+      const std::string outer = std::exchange(path_, path_ + info.name + "[" + std::to_string(i) + "].");
+      field.element(i, *this);
+      path_ = outer;
     }
   }
   void on_custom(const FieldInfo&, const CustomField&) override {}
+  void on_text(const FieldInfo&, const TextField&) override {}
 
  private:
-  void check(const FieldInfo& info, double value) const {
-    if (info.allows(value)) return;
-    fail(where_, "expected ", path_, info.name, " ", info.limits(), ", got ", number_text(value));
+  template <typename Number>
+  void check(const FieldInfo& info, Number value) {
+    if (info.allows(static_cast<double>(value)) || !found.empty()) return;
+    found =
+        std::string("expected ") + path_ + info.name + " " + info.limits() + ", got " + number_text(value);
   }
 
-  const char* where_;
   std::string path_;
 };
 
 }  // namespace
 
 FieldVisitor::~FieldVisitor() = default;
+
+void FieldVisitor::on_text(const FieldInfo& info, const TextField& field) {
+  std::string text = field.text;
+  on(info, text);
+  if (text != field.text && !field.set(text))
+    fail("base.FieldVisitor", "expected ", field.expected, " in '", info.name, "', got '", text, "'");
+}
 
 bool FieldInfo::allows(double value) const {
   if (!has_limits()) return true;
@@ -66,25 +92,44 @@ bool FieldInfo::allows(double value) const {
 }
 
 std::string FieldInfo::limits() const {
-  if (!has_limits()) return {};
-  if (std::isinf(max)) return (above_min ? "> " : ">= ") + number_text(min);
-  if (std::isinf(min)) return (below_max ? "< " : "<= ") + number_text(max);
-  return std::string("in ") + (above_min ? "(" : "[") + number_text(min) + ", " + number_text(max) +
-         (below_max ? ")" : "]");
+  return range_text(min, max, above_min, below_max);
 }
 
-std::string one_of(std::span<const char* const> words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
+std::string FieldInfo::type_limits() const {
+  return range_text(type_min, type_max, false, false);
+}
+
+std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
+  LimitChecker checker(path);
+  fields(checker);
+  return std::move(checker.found);
 }
 
 void check_limits(const char* where, const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
-  LimitChecker checker(where, path);
-  fields(checker);
+  const std::string found = limit_problem(path, fields);
+  if (!found.empty()) fail(where, found);
+}
+
+std::string spell_fields(const std::string& sentence, FieldSpelling spell) {
+  std::string text;
+  size_t at = 0;
+  while (true) {
+    const size_t open = sentence.find('{', at);
+    const size_t close = open == std::string::npos ? open : sentence.find('}', open);
+    if (close == std::string::npos) return text + sentence.substr(at);
+    const std::string field = sentence.substr(open + 1, close - open - 1);
+    const size_t equals = field.find('=');
+    text += sentence.substr(at, open - at);
+    text += equals == std::string::npos ? spell(field, {})
+                                        : spell(field.substr(0, equals), field.substr(equals + 1));
+    at = close + 1;
+  }
+}
+
+std::string FieldConflict::text() const {
+  return spell_fields(sentence, [](const std::string& name, const std::string& value) {
+    return value.empty() ? name : name + " '" + value + "'";
+  });
 }
 
 }  // namespace ulp

@@ -1,9 +1,11 @@
-// The one description of the fields of an options struct. A struct lists its fields once, in a member function
-// `void visit_fields(FieldVisitor&)`; JSON, validation, command-line flags and help are visitors of that list.
+// The one description of the fields of an options struct. A struct lists its fields once, in a member
+// function `void visit_fields(FieldVisitor&)`; JSON, validation, command-line flags and help are visitors of
+// that list.
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,72 +17,46 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/base/words.h"
 
 namespace ulp {
 
-/// What is said of a field beside its value. Limits are for numbers.
+class FieldVisitor;
+
+/// What is said of a field beside its value. Limits are for numbers; they are doubles, so that whole numbers
+/// beyond 2^53 are compared rounded.
 struct FieldInfo {
   const char* name;
-  const char* help = "";  ///< one sentence without a full stop; the default is added by those who print it
+  /// One sentence without a full stop; the default is added by those who print it. Other fields stand in
+  /// braces (FieldConflict).
+  const char* help = "";
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;  ///< min itself is not allowed
-  bool below_max = false;  ///< max itself is not allowed
-  bool keep_empty = true;  ///< false: an empty text is not written to JSON
+  bool below_max = false;  ///< max itself is not allowed, be it infinity
+  bool keep_empty =
+      true;  ///< false: an empty text is not written to JSON; for fields that are empty by default
+  /// What JSON says of an absent value: "null", or a word ("none"). nullptr: nothing, for fields that are
+  /// absent by default.
+  const char* absent = nullptr;
+  const char* unset = "";      ///< what an absent or empty value stands for; help says it as the default
+  const char* flag = nullptr;  ///< the command-line flag without dashes; nullptr: as the name; "": none
+  /// What the field's own type holds. FieldVisitor sets it.
+  double type_min = -std::numeric_limits<double>::infinity();
+  double type_max = std::numeric_limits<double>::infinity();
 
   bool has_limits() const {
     return min > -std::numeric_limits<double>::infinity() || max < std::numeric_limits<double>::infinity();
   }
   /// False for NaN, too, where there are limits; without limits every number is allowed.
   ULP_API bool allows(double value) const;
+  /// False for what the field's own type cannot hold.
+  bool holds(double value) const { return !(value < type_min || value > type_max); }
   /// "> 0", ">= 1", "in [0, 1)"; empty without limits.
   ULP_API std::string limits() const;
+  /// The same for the field's own type.
+  ULP_API std::string type_limits() const;
 };
-
-/// The words of an enum: specialise with `static constexpr std::array<Word<E>, n> list`. JSON, flags, messages
-/// and to_string() read it.
-template <typename E>
-struct Word {
-  E value;
-  const char* text;
-  const char* help = "";
-};
-template <typename E>
-struct Words;
-
-template <typename E>
-concept HasWords = requires {
-  Words<E>::list.size();
-};
-
-/// The word of an enumerator; "unknown" for a value outside the list.
-template <HasWords E>
-constexpr const char* word_of(E value) {
-  for (const Word<E>& word : Words<E>::list) {
-    if (word.value == value) return word.text;
-  }
-  return "unknown";
-}
-
-/// The enumerator of a word, or nothing.
-template <HasWords E>
-std::optional<E> from_word(const std::string& text) {
-  for (const Word<E>& word : Words<E>::list) {
-    if (text == word.text) return word.value;
-  }
-  return std::nullopt;
-}
-
-/// "a, b or c".
-ULP_API std::string one_of(std::span<const char* const> words);
-
-/// Every word of an enum, in order.
-template <HasWords E>
-constexpr auto words_of() {
-  std::array<const char*, Words<E>::list.size()> texts{};
-  for (size_t i = 0; i < texts.size(); ++i) texts[i] = Words<E>::list[i].text;
-  return texts;
-}
 
 /// A field that holds one word of several.
 struct ChoiceField {
@@ -89,24 +65,48 @@ struct ChoiceField {
   size_t index;                       ///< may be changed by the visitor
 };
 
+/// A type whose values are the entries of a table, chosen by name.
+template <typename T>
+concept TableChoice = requires(const T value) {
+  { T::choices() } -> std::convertible_to<std::span<const char* const>>;
+  { T::choice_help() } -> std::convertible_to<std::span<const char* const>>;
+  { value.index() } -> std::convertible_to<size_t>;
+  { T::at(size_t{}) } -> std::convertible_to<T>;
+};
+
+/// A field whose value has a text form ("static:8").
+struct TextField {
+  std::string text;
+  FunctionRef<bool(const std::string& text)> set;  ///< false: not such a text, and the value stays as it was
+  const char* expected;                            ///< what set() takes, for messages
+};
+
+/// A type that TextField is made of.
+template <typename T>
+concept HasTextForm = requires(const T value, const std::string& text) {
+  { value.text() } -> std::convertible_to<std::string>;
+  { T::from_text(text) } -> std::same_as<std::optional<T>>;
+  { T::kExpected } -> std::convertible_to<const char*>;
+};
+
 /// A field that may be absent.
 struct OptionalField {
   bool present;
   FunctionRef<void(bool present)> set;  ///< makes a default value, or takes it away
   /// Visits the value under the same info; it must be present.
-  FunctionRef<void(class FieldVisitor&)> value;
+  FunctionRef<void(FieldVisitor&)> value;
 };
 
 /// A field that is a struct of fields.
 struct GroupField {
-  FunctionRef<void(class FieldVisitor&)> fields;
+  FunctionRef<void(FieldVisitor&)> fields;
 };
 
 /// A field that is a list of structs.
 struct ListField {
   size_t size;
-  FunctionRef<void(size_t)> resize;  ///< new elements are copies of the list's prototype
-  FunctionRef<void(size_t index, class FieldVisitor&)> element;
+  FunctionRef<void(size_t)> resize;  ///< every element becomes a copy of the list's prototype
+  FunctionRef<void(size_t index, FieldVisitor&)> element;
 };
 
 /// A field with a JSON form of its own.
@@ -116,7 +116,8 @@ struct CustomField {
   const char* expected;                             ///< what read() takes, for messages
 };
 
-/// Is told every field of a struct, in order, by operator(). Readers change the values; writers must not.
+/// Is told every field of a struct, in order, by operator(). Readers change the values. Writers must not, and
+/// then nothing is written: they may visit constants, and one struct from several threads.
 class ULP_API FieldVisitor {
  public:
   virtual ~FieldVisitor();
@@ -125,16 +126,23 @@ class ULP_API FieldVisitor {
   void operator()(const FieldInfo& info, T& value) {
     if constexpr (HasWords<T>) {
       choice(info, value);
+    } else if constexpr (TableChoice<T>) {
+      ChoiceField field{T::choices(), T::choice_help(), value.index()};
+      on_choice(info, field);
+      if (field.index != value.index()) value = T::at(field.index);
+    } else if constexpr (HasTextForm<T>) {
+      text(info, value);
     } else if constexpr (requires { value.visit_fields(*this); }) {
       on_group(info, {.fields = [&](FieldVisitor& inner) { value.visit_fields(inner); }});
     } else if constexpr (std::is_same_v<T, float>) {
-      double wide = static_cast<double>(value);
+      const auto before = static_cast<double>(value);
+      double wide = before;
       on(within<float>(info), wide);
-      value = static_cast<float>(wide);
+      if (std::bit_cast<uint64_t>(wide) != std::bit_cast<uint64_t>(before)) value = static_cast<float>(wide);
     } else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) < 8) {
       int64_t wide = value;
       on(within<T>(info), wide);
-      value = static_cast<T>(wide);
+      if (wide != value) value = static_cast<T>(wide);
     } else {
       on(info, value);
     }
@@ -170,40 +178,79 @@ class ULP_API FieldVisitor {
   virtual void on_optional(const FieldInfo& info, const OptionalField& field) = 0;
   virtual void on_list(const FieldInfo& info, const ListField& field) = 0;
   virtual void on_custom(const FieldInfo& info, const CustomField& field) = 0;
+  /// Goes to on(string) unless overridden; a text that is not taken is an error.
+  virtual void on_text(const FieldInfo& info, const TextField& field);
 
  private:
   template <typename E>
   void choice(const FieldInfo& info, E& value) {
     static constexpr auto texts = words_of<E>();
-    static constexpr auto help = [] {
-      std::array<const char*, texts.size()> all{};
-      for (size_t i = 0; i < all.size(); ++i) all[i] = Words<E>::list[i].help;
-      return all;
-    }();
-    size_t index = 0;
-    while (index < texts.size() && Words<E>::list[index].value != value) ++index;
-    ChoiceField field{texts, help, index};
+    static constexpr auto help = word_help_of<E>();
+    size_t before = 0;
+    while (before < texts.size() && Words<E>::list[before].value != value) ++before;
+    ChoiceField field{texts, help, before};
     on_choice(info, field);
-    if (field.index < texts.size()) value = Words<E>::list[field.index].value;
+    if (field.index != before && field.index < texts.size()) value = Words<E>::list[field.index].value;
   }
-  /// The limits of a field that is kept in a narrower type.
+  template <typename T>
+  void text(const FieldInfo& info, T& value) {
+    const auto set = [&](const std::string& text) {
+      const std::optional<T> read = T::from_text(text);
+      if (read) value = *read;
+      return read.has_value();
+    };
+    on_text(info, {.text = value.text(), .set = set, .expected = T::kExpected});
+  }
+  /// The info of a field that is kept in a narrower type.
   template <typename T>
   static FieldInfo within(FieldInfo info) {
-    info.min = std::max(info.min, static_cast<double>(std::numeric_limits<T>::lowest()));
-    info.max = std::min(info.max, static_cast<double>(std::numeric_limits<T>::max()));
+    info.type_min = static_cast<double>(std::numeric_limits<T>::lowest());
+    info.type_max = static_cast<double>(std::numeric_limits<T>::max());
     return info;
   }
 };
 
-/// Throws Error `[where] expected path.name in [a, b], got c` for the first number outside its limits.
+/// A struct that lists its fields.
+template <typename T>
+concept HasFields = requires(T& value, FieldVisitor& visitor) {
+  value.visit_fields(visitor);
+};
+
+/// "expected path.name in [a, b], got c" for the first number outside its limits, or the first choice that is
+/// no word of its list; empty where there is none.
+ULP_API std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor&)> fields);
+
+/// The same for a struct.
+template <HasFields Options>
+std::string limit_problem(const Options& options, const std::string& path = {}) {
+  return limit_problem(path,
+                       [&](FieldVisitor& visitor) { const_cast<Options&>(options).visit_fields(visitor); });
+}
+
+/// Throws Error `[where] expected path.name in [a, b], got c` where limit_problem() finds one.
 ULP_API void check_limits(const char* where, const std::string& path,
                           FunctionRef<void(FieldVisitor&)> fields);
 
 /// The same for a struct.
-template <typename Options>
+template <HasFields Options>
 void check_limits(const char* where, const Options& options, const std::string& path = {}) {
   check_limits(where, path,
                [&](FieldVisitor& visitor) { const_cast<Options&>(options).visit_fields(visitor); });
 }
+
+/// Words a field in a sentence; `value` is empty where the sentence tells none.
+using FieldSpelling = FunctionRef<std::string(const std::string& name, const std::string& value)>;
+
+/// A sentence whose fields stand in braces, alone or with a value ("{masters=split} needs ..."), with each
+/// field as `spell` words it.
+ULP_API std::string spell_fields(const std::string& sentence, FieldSpelling spell);
+
+/// Why some fields of a struct do not go together, as a sentence for spell_fields(). The library names
+/// fields, a command line its flags.
+struct ULP_API FieldConflict {
+  std::string sentence;
+  /// As the library says it: masters 'split', clip.
+  std::string text() const;
+};
 
 }  // namespace ulp

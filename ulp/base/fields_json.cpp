@@ -1,6 +1,8 @@
 #include "ulp/base/fields_json.h"
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace ulp {
@@ -8,6 +10,12 @@ namespace ulp {
 namespace {
 
 using Json = nlohmann::json;
+
+/// How JSON says that a value is absent.
+Json absent_json(const FieldInfo& info) {
+  if (info.absent == nullptr || std::string_view(info.absent) == "null") return nullptr;
+  return info.absent;
+}
 
 class Writer final : public FieldVisitor {
  public:
@@ -30,8 +38,12 @@ class Writer final : public FieldVisitor {
     field.fields(inner);
     out[info.name] = std::move(inner.out);
   }
-  void on_optional(const FieldInfo&, const OptionalField& field) override {
-    if (field.present) field.value(*this);
+  void on_optional(const FieldInfo& info, const OptionalField& field) override {
+    if (field.present) {
+      field.value(*this);
+    } else if (info.absent != nullptr) {
+      out[info.name] = absent_json(info);
+    }
   }
   void on_list(const FieldInfo& info, const ListField& field) override {
     Json all = Json::array();
@@ -120,7 +132,12 @@ class Reader final : public FieldVisitor {
         return;
       }
     }
-    wrong(info, one_of(choice.words).c_str());
+    wrong(info, one_of(choice.words));
+  }
+  void on_text(const FieldInfo& info, const TextField& text) override {
+    const Json* field = find(info);
+    if (field == nullptr) return;
+    if (!field->is_string() || !text.set(field->get<std::string>())) wrong(info, text.expected);
   }
   void on_group(const FieldInfo& info, const GroupField& group) override {
     const Json* field = find(info);
@@ -130,8 +147,10 @@ class Reader final : public FieldVisitor {
   }
   void on_optional(const FieldInfo& info, const OptionalField& optional) override {
     const Json* field = find(info);
-    optional.set(field != nullptr && !field->is_null());
-    if (field != nullptr && !field->is_null()) optional.value(*this);
+    if (field == nullptr) return;
+    const bool present = !field->is_null() && *field != absent_json(info);
+    optional.set(present);
+    if (present) optional.value(*this);
   }
   void on_list(const FieldInfo& info, const ListField& list) override {
     const Json* field = find(info);
@@ -163,10 +182,10 @@ class Reader final : public FieldVisitor {
     throw FieldProblem{"expected " + expected + " in '" + path_ + info.name + "', got " +
                        shown(in_.at(info.name))};
   }
-  /// A field kept in a narrower type has that type's limits, which always count: nothing may be cut off.
+  /// What the type cannot hold is always refused: nothing may be cut off.
   void check(const FieldInfo& info, double value) const {
-    const bool narrow = info.max <= std::numeric_limits<float>::max();
-    if ((limits_ || narrow) && !info.allows(value)) wrong(info, "a number " + info.limits());
+    if (!info.holds(value)) wrong(info, "a number " + info.type_limits());
+    if (limits_ && !info.allows(value)) wrong(info, "a number " + info.limits());
   }
 
   const Json& in_;

@@ -15,6 +15,7 @@ class ULP_API Interrupted : public Error {
 /// Makes SIGINT and SIGTERM set the flag; a second signal ends the process at once. Programs call this,
 /// libraries never do.
 ULP_API void catch_interrupts();
+/// True once a signal has come.
 ULP_API bool interrupted();
 /// Throws Interrupted if the flag is set.
 ULP_API void check_interrupted();

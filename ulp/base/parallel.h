@@ -11,6 +11,7 @@ namespace ulp {
 template <typename Signature>
 class FunctionRef;
 
+/// The one form that is defined: for a signature.
 template <typename Result, typename... Args>
 class FunctionRef<Result(Args...)> {
  public:

@@ -1,11 +1,10 @@
 // The safetensors container: named tensors and string metadata in one file, read by memory mapping.
 //
 // Layout: 8 bytes little-endian header length N, N bytes of JSON, then the tensors' bytes. The JSON maps a
-// name to
-// {"dtype", "shape", "data_offsets": [begin, end]} relative to the end of the header; "__metadata__" maps
-// strings to strings. Contract of the format (https://github.com/huggingface/safetensors): header at most
-// 100,000,000 bytes and starts with '{', names unique, offsets in bounds, without holes or overlaps, equal to
-// the shape's bytes, and the data section has no bytes that belong to no tensor.
+// name to {"dtype", "shape", "data_offsets": [begin, end]} relative to the end of the header; "__metadata__"
+// maps strings to strings. Contract of the format (https://github.com/huggingface/safetensors): header at
+// most 100,000,000 bytes and starts with '{', names unique, offsets in bounds, without holes or overlaps,
+// equal to the shape's bytes, and the data section has no bytes that belong to no tensor.
 #pragma once
 
 #include <cstdint>

@@ -20,6 +20,7 @@
 
 namespace ulp::formats {
 
+/// Which of the two numbers around a value is taken.
 enum class Rounding {
   nearest_even,  ///< to the nearest number, ties to the even mantissa
   toward_zero,   ///< truncation; a finite value never becomes larger than max()

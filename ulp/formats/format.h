@@ -78,7 +78,7 @@ struct Format {
   /// Distance from 1 to the next number: the larger one, or -1 of binary.
   ULP_API double epsilon() const;
   /// Decimal digits that survive a round trip through the format: floor(mantissa_bits * log10(2)), as
-  /// digits10 in <limits>.
+  /// digits10 of std::numeric_limits.
   ULP_API int decimal_digits() const;
 };
 
@@ -89,8 +89,11 @@ ULP_API std::span<const Format> all();
 /// error that lists the known ones.
 ULP_API const Format& find(std::string_view name);
 
+/// The word in the tables.
 ULP_API const char* to_string(Kind kind);
+/// The word in the tables.
 ULP_API const char* to_string(Specials specials);
+/// The word in the tables.
 ULP_API const char* to_string(Overflow overflow);
 
 /// The table as text, for people: one header and one row a format, each with as many cells as the header.
@@ -98,6 +101,7 @@ struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
 };
+/// The traits of every format.
 ULP_API Table formats_table();
 
 /// A number of the tables: six significant digits.

@@ -25,6 +25,7 @@ struct RandomBlock {
 /// Elements that share sixteen blocks, see random_bits().
 constexpr int64_t kRandomGroup = 64;
 
+/// One round of Philox 4x32 (Salmon et al. 2011).
 static inline __attribute__((always_inline)) void philox_round(RandomBlock& state, uint32_t key0,
                                                                uint32_t key1) {
   const uint64_t product0 = uint64_t{0xD2511F53U} * state.word[0];

@@ -55,6 +55,7 @@ struct Value {
 
 /// One argument of a node.
 struct ULP_API Argument {
+  /// What an argument is.
   enum class Kind : uint8_t {
     literal,   ///< an IValue: None, numbers, strings, devices, dtypes, lists of numbers ...
     value,     ///< a Value of the graph
@@ -87,6 +88,7 @@ struct ULP_API Argument {
 /// One operation. Owned by its Graph; addresses are stable.
 class ULP_API Node {
  public:
+  /// What a node is.
   enum class Kind : uint8_t {
     input,      ///< the graph's i-th input
     attribute,  ///< a parameter, buffer or constant; target is its name in Graph::attributes()
@@ -138,13 +140,16 @@ class ULP_API Node {
 
 /// A tensor the graph refers to by its qualified name.
 struct Attribute {
+  /// What a tensor is to the module.
   enum class Kind : uint8_t { parameter, buffer, constant };
   Kind kind = Kind::parameter;
   at::Tensor tensor;
 };
 
+/// A model as data: nodes in order of execution, the values between them, the tensors and modules they name.
 class ULP_API Graph {
  public:
+  /// Nodes in order of execution.
   using NodeList = std::list<std::unique_ptr<Node>>;
 
   Graph();

@@ -4,6 +4,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/schema.h"
+#include "ulp/graph/describe.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
@@ -40,22 +41,22 @@ class Verifier {
 
   void check_order(const Node& node, const Node* last) {
     if (last && (rank(node.kind()) < rank(last->kind()) || last->kind() == Node::Kind::output)) {
-      fail("graph.verify", "expected inputs, attributes, calls and one output in this order, got '",
-           node.name(), "' after '", last->name(), "'");
+      fail("graph.verify", "expected inputs, attributes, calls and one output in this order, got ",
+           describe(node), " after ", describe(*last));
     }
   }
 
   void check_argument(const Node& node, const Argument& arg, bool is_output) {
     if (arg.is_value() && !defined_.count(arg.value)) {
-      fail("graph.verify", "expected '", node.name(), "' to read values defined before it, got ",
+      fail("graph.verify", "expected ", describe(node), " to read values defined before it, got ",
            arg.value ? "'" + arg.value->name + "'" : "a null value");
     }
     if (arg.kind == Argument::Kind::tuple && !is_output) {
-      fail("graph.verify", "expected tuples in the output node only, got one at '", node.name(), "'");
+      fail("graph.verify", "expected tuples in the output node only, got one at ", describe(node));
     }
     if (arg.kind == Argument::Kind::batch && arg.batch.denominator <= 0) {
-      fail("graph.verify", "expected a positive denominator, got ", arg.batch.denominator, " at '",
-           node.name(), "'");
+      fail("graph.verify", "expected a positive denominator, got ", arg.batch.denominator, " at ",
+           describe(node));
     }
     for (const Argument& item : arg.items) check_argument(node, item, is_output);
   }
@@ -73,10 +74,9 @@ class Verifier {
       case Node::Kind::module: {
         auto found = graph_.modules().find(node.target());
         if (found == graph_.modules().end() || !found->second)
-          fail("graph.verify", "expected a module named '", node.target(), "' for '", node.name(),
-               "', got none");
+          fail("graph.verify", "expected ", describe(node), " to name a module of the graph, got none");
         if (node.args.size() != 1 || !node.args[0].is_value())
-          fail("graph.verify", "expected one tensor as argument of the module node '", node.name(), "'");
+          fail("graph.verify", "expected one tensor as argument of ", describe(node));
         return;
       }
       case Node::Kind::output:
@@ -88,16 +88,15 @@ class Verifier {
   void check_call(const Node& node) {
     const c10::FunctionSchema& schema = node.schema();
     if (node.args.size() != schema.arguments().size()) {
-      fail("graph.verify", "expected ", schema.arguments().size(), " arguments of '", node.name(), "' (",
-           node.target(), "), got ", node.args.size());
+      fail("graph.verify", "expected ", schema.arguments().size(), " arguments of ", describe(node), ", got ",
+           node.args.size());
     }
     for (size_t i = 0; i < node.args.size(); ++i) check_type(node, schema.arguments()[i], node.args[i]);
     size_t lists = 0;
     for (const c10::Argument& result : schema.returns()) lists += is_tensor_list(*result.type());
     size_t results = schema.returns().size(), outputs = node.outputs().size();
     if (lists > 1 || (lists == 0 && outputs != results) || outputs + lists < results) {
-      fail("graph.verify", "expected ", results, " outputs of '", node.name(), "' (", node.target(),
-           "), got ", outputs);
+      fail("graph.verify", "expected ", results, " outputs of ", describe(node), ", got ", outputs);
     }
   }
 
@@ -110,17 +109,17 @@ class Verifier {
     bool tensor = type->kind() == c10::TypeKind::TensorType;
     bool undefined = arg.kind == Argument::Kind::literal && arg.literal.isTensor();
     if (tensor != (arg.is_value() || undefined)) {
-      fail("graph.verify", "expected ", tensor ? "a tensor" : "no tensor", " as '", wanted.name(), "' of '",
-           node.name(), "' (", node.target(), ")");
+      fail("graph.verify", "expected ", tensor ? "a tensor" : "no tensor", " as '", wanted.name(), "' of ",
+           describe(node));
     }
   }
 
   void check_outputs(const Node& node) {
     if (node.kind() != Node::Kind::output && node.outputs().empty() && node.kind() != Node::Kind::call)
-      fail("graph.verify", "expected an output of '", node.name(), "', got none");
+      fail("graph.verify", "expected an output of ", describe(node), ", got none");
     for (const auto& value : node.outputs()) {
       if (value->producer != &node)
-        fail("graph.verify", "expected '", node.name(), "' as the producer of '", value->name, "'");
+        fail("graph.verify", "expected ", describe(node), " as the producer of '", value->name, "'");
       if (!names_.insert(value->name).second)
         fail("graph.verify", "expected unique names, got '", value->name, "' twice");
       defined_.insert(value.get());

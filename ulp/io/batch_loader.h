@@ -14,6 +14,7 @@
 
 namespace ulp::io {
 
+/// How batches are made.
 struct BatchLoaderOptions {
   int64_t batch_size = 128;
   bool shuffle = true;
@@ -24,6 +25,7 @@ struct BatchLoaderOptions {
   uint64_t seed = 0;
 };
 
+/// One batch of images.
 struct Batch {
   at::Tensor images;  ///< float (N, C, H, W): (pixel / 255 - mean) / std
   at::Tensor labels;  ///< int64 (N)

@@ -40,6 +40,7 @@ ULP_API at::Tensor read_idx(const std::filesystem::path& path);
 ULP_API ImageDataset load_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
                               int64_t num_classes = 10);
 
+/// Which part of a data set.
 enum class Split { train, test };
 
 /// Fashion-MNIST (Xiao, Rasul and Vollgraf 2017): 60,000 and 10,000 images of 28x28 in ten classes, with the

@@ -17,7 +17,9 @@ class Module;
 
 namespace ulp::io {
 
+/// Tensors in the order of the file.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+/// What a file says beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
 /// What a file holds. Tensors own their memory; names that were one tensor when saved are one tensor again.

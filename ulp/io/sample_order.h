@@ -10,6 +10,7 @@
 
 namespace ulp::io {
 
+/// How samples are ordered and grouped.
 struct SampleOrderOptions {
   int64_t samples = 0;
   int64_t batch_size = 128;

@@ -13,9 +13,11 @@
 
 namespace ulp::io {
 
+/// Tokens are bytes.
 inline constexpr int64_t kByteVocabulary = 256;
 inline constexpr int64_t kTextPadding = 0;  ///< what fills up short texts; no text holds it
 
+/// One batch of texts.
 struct TextBatch {
   at::Tensor tokens;   ///< int64 (B, S)
   at::Tensor targets;  ///< int64: the byte that follows each (B, S), or classes (B)

@@ -79,7 +79,7 @@ int32_t mask_tensor(Builder& builder, const Node& attention, int64_t keys) {
     return builder.as(attention, node->output(), {DataType::f32, Layout::plain});
   }
   Step step = step_of(runtime::Op::token_mask, *node);
-  step.token = static_cast<int64_t>(*number_arg(*node, "other"));
+  step.attributes = runtime::TokenAttributes{static_cast<int64_t>(*number_arg(*node, "other"))};
   step.inputs = {builder.as(*node, ids, held)};
   const int32_t made = builder.emit(std::move(step), node->output()->name, {}, ids_shape);
   builder.bind(node->output(), made);
@@ -123,6 +123,8 @@ void lower_part_of_attention(Builder& builder, const Group& group) {
   }
 }
 
+namespace {
+
 void lower_attention(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   if (group.last == &node) {
@@ -141,10 +143,20 @@ void lower_attention(Builder& builder, const Group& group) {
   const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
   if (query[1] != key[1]) unsupported(node, "expected as many heads in keys as in queries");
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
-  step.heads = query[1];
-  step.scale = scale_of(node, query[3]);
-  step.causal = bool_arg(node, "is_causal");
+  step.attributes = runtime::AttentionAttributes{
+      .heads = query[1], .scale = scale_of(node, query[3]), .causal = bool_arg(node, "is_causal")};
   emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
+LoweringTable attention_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::scaled_dot_product_attention", lower_attention},
+                                        {"aten::transpose", lower_part_of_attention},
+                                        {"aten::permute", lower_part_of_attention},
+                                        {"aten::ne", lower_part_of_attention},
+                                        {"aten::expand", lower_part_of_attention}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

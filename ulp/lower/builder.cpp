@@ -75,11 +75,7 @@ int32_t Builder::convert(int32_t tensor, const Form& wanted, std::string name) {
     name = from.name + "." + runtime::to_string(wanted.type);
     if (wanted.layout != from.layout) name += wanted.layout == Layout::nhwc ? ".nhwc" : ".nchw";
   }
-  Step step;
-  step.op = runtime::Op::convert;
-  step.name = name;
-  step.inputs = {tensor};
-  return emit(std::move(step), name, wanted, from.shape);
+  return emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, wanted, from.shape);
 }
 
 int32_t Builder::add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape) {
@@ -113,14 +109,19 @@ std::string Builder::constant(const std::string& name, Constant constant) {
   }
 }
 
+at::ScalarType scalar_type(DataType type) {
+  static const std::unordered_map<DataType, at::ScalarType> kTypes = {
+      {DataType::f32, at::kFloat}, {DataType::bf16, at::kBFloat16}, {DataType::u8, at::kByte},
+      {DataType::i8, at::kChar},   {DataType::i32, at::kInt},       {DataType::i64, at::kLong}};
+  const auto found = kTypes.find(type);
+  if (found == kTypes.end())
+    fail("lower.scalar_type", "expected a type that plans store, got ", to_string(type));
+  return found->second;
+}
+
 Constant make_constant(const at::Tensor& tensor, DataType type) {
-  static const std::unordered_map<DataType, at::ScalarType> kTypes = {{DataType::f32, at::kFloat},
-                                                                      {DataType::bf16, at::kBFloat16},
-                                                                      {DataType::u8, at::kByte},
-                                                                      {DataType::i8, at::kChar},
-                                                                      {DataType::i32, at::kInt}};
   const at::Tensor dense =
-      tensor.detach().to(at::kCPU).to(kTypes.at(type)).contiguous(at::MemoryFormat::Contiguous);
+      tensor.detach().to(at::kCPU).to(scalar_type(type)).contiguous(at::MemoryFormat::Contiguous);
   Constant constant{.type = type, .shape = dense.sizes().vec(), .bytes = {}};
   constant.bytes.resize(dense.nbytes());
   std::memcpy(constant.bytes.data(), dense.const_data_ptr(), dense.nbytes());

@@ -33,8 +33,6 @@ int64_t first_channel(const Node& node, int64_t channels) {
   return begin < 0 ? begin + channels : begin;
 }
 
-}  // namespace
-
 void lower_concat(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const graph::Argument& tensors = node.arg("tensors");
@@ -73,8 +71,7 @@ void lower_slices(Builder& builder, const Group& group) {
     const std::vector<int64_t> part_shape = shape_of(node, *part);
     if (!builder.graph().users(part.get()).empty()) {
       Step step = step_of(runtime::Op::slice, node);
-      step.begin = begin;
-      step.length = part_shape[axis];
+      step.attributes = runtime::SliceAttributes{.begin = begin, .length = part_shape[axis]};
       step.inputs = {builder.as(node, x, form)};
       builder.bind(part.get(), builder.emit(std::move(step), part->name, form, part_shape));
     }
@@ -88,10 +85,23 @@ void lower_channel_shuffle(Builder& builder, const Group& group) {
   const size_t rank = shape_of(node, *x).size();
   if (rank != 4) unsupported(node, "expected an input [N, C, H, W], got ", rank, " dimensions");
   Step step = step_of(runtime::Op::channel_shuffle, node);
-  step.groups = int_arg(node, "groups");
+  step.attributes = runtime::ShuffleAttributes{int_arg(node, "groups")};
   const Form form = kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
+LoweringTable channel_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::cat", lower_concat},
+                                        {"aten::chunk", lower_slices},
+                                        {"aten::split", lower_slices},
+                                        {"aten::split_with_sizes", lower_slices},
+                                        {"aten::slice", lower_slices},
+                                        {"aten::narrow", lower_slices},
+                                        {"aten::channel_shuffle", lower_channel_shuffle}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

@@ -22,7 +22,7 @@ bool read_as_f32(const graph::Graph& graph, const Value* value) {
 }
 
 DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
-  if (group.activation >= runtime::Activation::gelu) return DataType::f32;
+  if (is_curve(group.activation)) return DataType::f32;
   if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
   if (group.quantize != nullptr || read_as_f32(builder.graph(), group.result)) {
     return DataType::f32;
@@ -37,6 +37,14 @@ void add_constants(Builder& builder, const Node& node, const Form& x, Step& step
   } else {
     add_float_constants(builder, node, x.type, step);
   }
+}
+
+/// Every op that computes has the attribute.
+void set_activation(Step& step, Activation activation) {
+  const auto set = [&](auto& own) {
+    if constexpr (requires { own.activation; }) own.activation = activation;
+  };
+  std::visit(set, step.attributes);
 }
 
 /// The form a layer reads its input in: 8 bits when both input and weight are, else the inner float type.
@@ -79,12 +87,14 @@ void emit_compute(Builder& builder, const Group& group, Step step, DataType inpu
     }
     step.inputs.push_back(builder.as(node, group.residual, residual));
   }
-  step.activation = group.activation;
+  set_activation(step, group.activation);
   const bool u8 = form.type == DataType::u8;
   const Value* made = u8 ? group.quantize->output() : group.result;
   builder.bind(made, builder.emit(std::move(step), made->name, form, shape_of(node, *group.result)));
   if (!u8) finish_quantize(builder, group);
 }
+
+namespace {
 
 void lower_conv(Builder& builder, const Group& group) {
   const Node& node = *group.root;
@@ -96,15 +106,14 @@ void lower_conv(Builder& builder, const Group& group) {
   if (padding.kind == graph::Argument::Kind::literal && padding.literal.isString()) {
     unsupported(node, "expected the padding as numbers, got '", padding.literal.toStringRef(), "'");
   }
-  Step step;
-  step.op = runtime::Op::conv;
-  step.name = layer_name(node);
+  Step step{.op = runtime::Op::conv, .name = layer_name(node)};
   const Form form = input_form(builder, node, x, Layout::nhwc);
   add_constants(builder, node, form, step);
   const std::vector<int64_t>& kernel = builder.plan().constants.at(step.constants.at("weight")).shape;
-  step.window = make_window({kernel[2], kernel[3]}, pair_arg(node, "stride"), pair_arg(node, "padding"),
-                            pair_arg(node, "dilation"));
-  step.groups = int_arg(node, "groups");
+  step.attributes =
+      runtime::ConvAttributes{.window = make_window({kernel[2], kernel[3]}, pair_arg(node, "stride"),
+                                                    pair_arg(node, "padding"), pair_arg(node, "dilation")),
+                              .groups = int_arg(node, "groups")};
   step.inputs = {builder.as(node, x, form)};
   emit_compute(builder, group, std::move(step), form.type, Layout::nhwc);
 }
@@ -114,9 +123,7 @@ void lower_linear(Builder& builder, const Group& group) {
   const Value* x = value_arg(node, "input");
   if (shape_of(node, *x).size() < 2)
     unsupported(node, "expected an input [N, ..., features], got 1 dimension");
-  Step step;
-  step.op = runtime::Op::linear;
-  step.name = layer_name(node);
+  Step step{.op = runtime::Op::linear, .name = layer_name(node)};
   const bool coded = is_coded_weight(builder.graph(), value_arg(node, "weight"));
   const Form form = coded ? Form{DataType::f32, Layout::plain} : input_form(builder, node, x, Layout::plain);
   if (coded) {
@@ -134,16 +141,12 @@ void lower_linear_dynamic(Builder& builder, const Group& group) {
   const Value* x = value_arg(node, "x");
   if (shape_of(node, *x).size() < 2)
     unsupported(node, "expected an input [N, ..., features], got 1 dimension");
-  Step step;
-  step.op = runtime::Op::dynamic_linear;
-  step.name = layer_name(node);
-  step.per_tensor = bool_arg(node, "per_tensor");
+  Step step{.op = runtime::Op::dynamic_linear, .name = layer_name(node)};
+  step.attributes = runtime::DynamicLinearAttributes{.per_tensor = bool_arg(node, "per_tensor")};
   add_dynamic_constants(builder, node, step);
   step.inputs = {builder.as(node, x, {DataType::f32, Layout::plain})};
   emit_compute(builder, group, std::move(step), DataType::f32, Layout::plain);
 }
-
-namespace {
 
 /// The operand of a sum that is a constant of one item's shape, and the other one; null where there is none.
 struct ConstantSum {
@@ -175,8 +178,6 @@ void lower_constant_sum(Builder& builder, const Group& group, const ConstantSum&
   emit_same(builder, group, std::move(step), form);
 }
 
-}  // namespace
-
 void lower_add(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const ConstantSum with_constant = constant_sum(builder.graph(), node);
@@ -188,9 +189,7 @@ void lower_add(Builder& builder, const Group& group) {
   const Value* b = node.arg("other").value;
   const Form form_a = builder.form_of(node, a), form_b = builder.form_of(node, b);
   const Layout layout = inner_layout(shape_of(node, *group.result).size());
-  Step step;
-  step.op = runtime::Op::add;
-  step.name = node.name();
+  Step step = step_of(runtime::Op::add, node);
   if (group.quantize != nullptr && form_a.type == DataType::u8 && form_b.type == DataType::u8) {
     for (const Value* value : {a, b}) {
       Form form = builder.form_of(node, value);
@@ -206,6 +205,16 @@ void lower_add(Builder& builder, const Group& group) {
                             : builder.float_type();
   for (const Value* value : {a, b}) step.inputs.push_back(builder.as(node, value, {type, layout}));
   emit_compute(builder, group, std::move(step), type, layout);
+}
+
+}  // namespace
+
+LoweringTable compute_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::conv2d", lower_conv},
+                                        {"aten::linear", lower_linear},
+                                        {"aten::add", lower_add},
+                                        {"ulp::linear_dynamic", lower_linear_dynamic}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

@@ -3,32 +3,16 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/lower/builder.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp {
 namespace {
 
+using lowering::scalar_type;
 using runtime::DataType;
 using runtime::Layout;
 using runtime::TensorInfo;
-
-at::ScalarType scalar_type(DataType type) {
-  switch (type) {
-    case DataType::f32:
-      return at::kFloat;
-    case DataType::bf16:
-      return at::kBFloat16;
-    case DataType::u8:
-      return at::kByte;
-    case DataType::i8:
-      return at::kChar;
-    case DataType::i32:
-      return at::kInt;
-    case DataType::i64:
-      return at::kLong;
-  }
-  fail("lower.run_engine", "unknown element type");
-}
 
 at::MemoryFormat memory_format(const TensorInfo& info) {
   return info.layout == Layout::nhwc ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;

@@ -1,12 +1,11 @@
-// Which nodes become one step: a root with the add, the activation and the quantize that follow it.
+// Which nodes become one step: a chain of graph/fusion with the quantize that follows it.
 #pragma once
 
-#include <functional>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "ulp/graph/fusion/chain.h"
 #include "ulp/lower/match.h"
 
 namespace ulp::lowering {
@@ -16,27 +15,29 @@ struct Group {
   const graph::Node* root = nullptr;
   const graph::Node* last = nullptr;  ///< the step runs in the place of this node
   graph::Value* residual = nullptr;   ///< conv, linear: the other operand of the add
-  runtime::Activation activation = runtime::Activation::none;
+  Activation activation = Activation::none;
   const graph::Node* quantize = nullptr;  ///< ulp::quantize of the result
   /// The float result: what `quantize` reads, or the last node's value.
   graph::Value* result = nullptr;
 };
 
+/// What the engine's steps take: layers and sums end in clamps, linear layers in curves, too.
+graph::FusionPolicy engine_policy();
+
 class Groups {
  public:
-  /// Finds the groups of a canonical graph. `report` receives why an add or activation stands alone.
-  Groups(const graph::Graph& graph, const std::function<void(const std::string&)>& report);
+  /// Groups the nodes of a canonical graph around its chains.
+  Groups(const graph::Graph& graph, const std::vector<graph::Chain>& chains);
   /// The group that runs in the place of this node; null for a node inside a group.
   const Group* at(const graph::Node* node) const;
 
  private:
-  void grow(const graph::Graph& graph, const graph::Node* root,
-            const std::function<void(const std::string&)>& report);
+  void add(const graph::Graph& graph, Group group);
   std::unordered_map<const graph::Node*, Group> by_last_;
   std::unordered_set<const graph::Node*> taken_;  ///< every node of every group
 };
 
-/// aten::add.Tensor of two different values of one shape with alpha 1.
+/// aten::add.Tensor of two values of one shape with alpha 1.
 bool is_plain_add(const graph::Node& node);
 
 }  // namespace ulp::lowering

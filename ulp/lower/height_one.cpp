@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/lower/match.h"
 
 namespace ulp::lowering {

@@ -40,6 +40,8 @@ void expect_factors_of_sizes(const Node& node, const std::vector<int64_t>& in,
 
 }  // namespace
 
+namespace {
+
 void lower_resize(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = node.args.at(0).value;
@@ -47,16 +49,16 @@ void lower_resize(Builder& builder, const Group& group) {
   const std::vector<int64_t> out = image_shape(node, *group.result);
   expect_factors_of_sizes(node, image_shape(node, *x), out);
   Step step = step_of(bilinear ? Op::resize_bilinear : Op::resize_nearest, node);
-  step.size_h = out[2];
-  step.size_w = out[3];
-  step.align_corners = bilinear && bool_arg(node, "align_corners");
+  if (bilinear) {
+    step.attributes = runtime::BilinearAttributes{out[2], out[3], bool_arg(node, "align_corners")};
+  } else {
+    step.attributes = runtime::NearestAttributes{out[2], out[3]};
+  }
   // Between codes only where the graph rounds to codes of the same scale.
   const Form form = bilinear ? mean_form(builder, group, x) : kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
-
-namespace {
 
 void lower_view(Builder& builder, const Group& group, Op op) {
   const Node& node = *group.root;
@@ -68,8 +70,8 @@ void lower_view(Builder& builder, const Group& group, Op op) {
   emit_same(builder, group, std::move(step), form);
 }
 
-}  // namespace
-
+/// This and the next: between sequences [N, C, L] and images of height 1; else as lower_reshape and
+/// lower_part_of_attention.
 void lower_squeeze(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const bool height = has_arg(node, "dim") && int_arg(node, "dim") == 2 &&
@@ -94,13 +96,22 @@ void lower_depth_to_space(Builder& builder, const Group& group) {
   const std::vector<int64_t> out = image_shape(node, *group.result);
   Step step = step_of(Op::depth_to_space, node);
   step.name = layer_name(node);
-  step.window.stride_h = int_arg(node, "h");
-  step.window.stride_w = int_arg(node, "w");
-  step.size_h = out[2];
-  step.size_w = out[3];
+  step.attributes = runtime::DepthToSpaceAttributes{
+      .window = {int_arg(node, "h"), int_arg(node, "w")}, .size_h = out[2], .size_w = out[3]};
   const Form form = kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
+LoweringTable image_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::squeeze", lower_squeeze},
+                                        {"ulp::depth_to_space", lower_depth_to_space},
+                                        {"aten::upsample_nearest2d", lower_resize},
+                                        {"aten::upsample_bilinear2d", lower_resize},
+                                        {"aten::unsqueeze", lower_unsqueeze}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

@@ -5,12 +5,11 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/graph/passes/pass.h"
 #include "ulp/lower/builder.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/fuse.h"
-#include "ulp/lower/fuse_report.h"
 #include "ulp/lower/height_one.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/shapes.h"
@@ -26,12 +25,6 @@ using graph::Node;
 using graph::Value;
 using runtime::DataType;
 using runtime::Layout;
-
-void report_pass(const graph::PassReport& pass, const LowerOptions& options) {
-  if (!options.report) return;
-  for (const std::string& line : pass.changes) options.report(pass.pass + ": " + line);
-  for (const std::string& line : pass.near_misses) options.report(pass.pass + ": " + line);
-}
 
 /// Nodes that give back their input when inferring are taken out, so that they do not stand between what
 /// fuses.
@@ -57,12 +50,8 @@ std::optional<DataType> input_type(at::ScalarType dtype) {
 /// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
 class Lowerer {
  public:
-  Lowerer(Graph& graph, const LowerOptions& options)
-      : graph_(graph),
-        builder_(graph, options.precision == LowerOptions::Precision::bf16 ? DataType::bf16 : DataType::f32),
-        groups_(graph, options.report) {
-    if (options.report) report_unfused(graph, groups_, options.report);
-  }
+  Lowerer(Graph& graph, DataType float_type, const std::vector<graph::Chain>& chains)
+      : graph_(graph), builder_(graph, float_type), groups_(graph, chains) {}
 
   runtime::Plan run() {
     for (const Value* input : graph_.inputs()) attempt([&] { add_input(input); });
@@ -87,7 +76,7 @@ class Lowerer {
   }
 
   void refuse(const Node& node, const std::string& reason) {
-    problems_.push_back(describe(node) + ": " + reason);
+    problems_.push_back(graph::describe(node) + ": " + reason);
     poison(node);
   }
 
@@ -102,7 +91,7 @@ class Lowerer {
   void lower_group(const Group& group) {
     const bool poisoned = reads_poison(*group.root) || poisoned_.contains(group.residual);
     const size_t before = problems_.size();
-    if (const Lowering lowering = find_lowering(*group.root); lowering == nullptr) {
+    if (const LowerFunction lowering = find_lowering(*group.root); lowering == nullptr) {
       refuse(*group.root, hint_for(*group.root));
     } else if (!poisoned) {
       attempt([&] { lowering(builder_, group); });
@@ -136,12 +125,9 @@ class Lowerer {
     int32_t tensor = builder_.as(node, result.value, form);
     const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
     if (is_in(plan.inputs) || is_in(plan.outputs)) {
-      runtime::Step copy;
-      copy.op = runtime::Op::convert;
-      copy.name = result.value->name + ".copy";
-      copy.inputs = {tensor};
-      const std::string name = copy.name;
-      tensor = builder_.emit(std::move(copy), name, form, shape_of(node, *result.value));
+      const std::string name = result.value->name + ".copy";
+      tensor = builder_.emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, form,
+                             shape_of(node, *result.value));
     }
     plan.outputs.push_back(tensor);
   }
@@ -163,22 +149,41 @@ class Lowerer {
   std::unordered_set<const Value*> poisoned_;
 };
 
-runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
-  report_pass(graph::canonicalize(graph), options);
-  report_pass(graph::strip_training(graph), options);
-  report_pass(graph::fold_batch_norm(graph), options);
-  report_pass(fuse_token_mean(graph), options);
+/// Brings the graph into the form that has a lowering, step by step.
+void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
+  for (const auto pass :
+       {graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {
+    reports.push_back(pass(graph));
+  }
   complete_shapes(graph);
-  report_pass(graph::batch_norm_as_conv(graph), options);
-  report_pass(graph::transposed_as_conv(graph), options);
+  for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
+    reports.push_back(pass(graph));
+  }
   make_sequences_images(graph);
   fold_constants(graph);
   graph.remove_dead(true);
   complete_shapes(graph);
   remove_identities(graph);
-  runtime::Plan plan = Lowerer(graph, options).run();
+}
+
+void report_chains(const graph::Fusion& fusion, graph::PassReport& report) {
+  for (const graph::Chain& chain : fusion.chains) {
+    if (chain.last() != chain.op) report.changes.push_back(chain.describe() + " made one step");
+  }
+  for (const graph::NearMiss& miss : fusion.near_misses) report.near_misses.push_back(miss.describe());
+}
+
+runtime::Plan lower_graph(Graph& graph, const LowerOptions& options, graph::PassReport* report) {
+  graph::PassReport unread;
+  graph::PassReport& lines = report ? *report : unread;
+  lines = {.pass = "lower", .changes = {}, .near_misses = {}};
+  prepare_graph(graph, lines.parts);
+  const graph::Fusion fusion = graph::find_chains(graph, engine_policy());
+  report_chains(fusion, lines);
+  const bool bf16 = options.precision == LowerOptions::Precision::bf16;
+  runtime::Plan plan = Lowerer(graph, bf16 ? DataType::bf16 : DataType::f32, fusion.chains).run();
   plan.metadata = options.metadata;
-  plan.metadata["precision"] = options.precision == LowerOptions::Precision::bf16 ? "bf16" : "f32";
+  plan.metadata["precision"] = bf16 ? "bf16" : "f32";
   plan.verify();
   return plan;
 }
@@ -186,17 +191,17 @@ runtime::Plan lower_graph(Graph& graph, const LowerOptions& options) {
 }  // namespace
 }  // namespace lowering
 
-runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options) {
+runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options, graph::PassReport* report) {
   const std::shared_ptr<graph::Graph> copy = model.graph().clone();
-  return lowering::lower_graph(*copy, options);
+  return lowering::lower_graph(*copy, options, report);
 }
 
 runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model, const std::vector<at::Tensor>& examples,
-                    const LowerOptions& options) {
+                    const LowerOptions& options, graph::PassReport* report) {
   if (model == nullptr) fail("lower.lower", "expected a model, got null");
   const std::shared_ptr<graph::Graph> copy = model->graph().clone();
   lowering::set_input_shapes(*copy, examples);
-  return lowering::lower_graph(*copy, options);
+  return lowering::lower_graph(*copy, options, report);
 }
 
 }  // namespace ulp

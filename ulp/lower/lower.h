@@ -3,31 +3,40 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/words.h"
+#include "ulp/graph/passes/pass.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp {
+class FieldVisitor;
 namespace graph {
 class GraphModule;
 }
 
 /// How a graph becomes a plan. Defaults give a plan whose results are the graph's own, in f32.
-struct LowerOptions {
+struct ULP_API LowerOptions {
   /// Arithmetic of a float graph. A graph with ulp::quantize and ulp::dequantize nodes says itself where it
   /// is 8-bit; what is float in it runs in this precision.
   enum class Precision : uint8_t { f32, bf16 };
   Precision precision = Precision::f32;
   /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
   std::map<std::string, std::string> metadata = {};
-  /// Receives one line per change and near miss of the passes and per fusion that was not possible; may be
-  /// empty.
-  std::function<void(const std::string&)> report = {};
+
+  /// What a user chooses: the precision.
+  void visit_fields(FieldVisitor& visitor);
+};
+
+template <>
+struct Words<LowerOptions::Precision> {
+  using enum LowerOptions::Precision;
+  static constexpr std::array<Word<LowerOptions::Precision>, 2> list = {{{f32, "fp32"}, {bf16, "bf16"}}};
 };
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
@@ -35,11 +44,15 @@ struct LowerOptions {
 /// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch as
 /// dimension 0. Constants carry
 /// the parameters' names. Throws ulp::Error listing every node that has no lowering, with its op, name and
-/// module path.
-ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {});
+/// module path. `report`, where it is given, receives what became one step (changes), what follows a step and
+/// could not become part of it (near misses), and as parts the reports of the passes before; it is filled as
+/// far as they came when lower() throws.
+ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {},
+                            graph::PassReport* report = nullptr);
 
 /// The same; the examples' sizes take the place of the captured ones (dimension 0 stays free).
 ULP_API runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model,
-                            const std::vector<at::Tensor>& examples, const LowerOptions& options = {});
+                            const std::vector<at::Tensor>& examples, const LowerOptions& options = {},
+                            graph::PassReport* report = nullptr);
 
 }  // namespace ulp

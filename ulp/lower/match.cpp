@@ -12,11 +12,6 @@ using graph::Argument;
 using graph::Node;
 using graph::Value;
 
-std::string describe(const Node& node) {
-  const std::string op = node.kind() == Node::Kind::module ? "module '" + node.target() + "'" : node.target();
-  return op + " '" + node.name() + "'" + (node.scope.empty() ? "" : " in " + node.scope);
-}
-
 bool has_arg(const Node& node, std::string_view name) {
   return node.kind() == Node::Kind::call &&
          std::ranges::any_of(node.schema().arguments(), [&](const auto& arg) { return arg.name() == name; });
@@ -120,21 +115,6 @@ std::vector<int64_t> shape_of(const Node& node, const Value& value) {
 
 namespace {
 
-using runtime::Activation;
-
-std::optional<Activation> activation_between(std::optional<double> low, std::optional<double> high) {
-  if (low != 0.0) return std::nullopt;
-  if (!high) return Activation::relu;
-  if (high == 6.0) return Activation::relu6;
-  return std::nullopt;
-}
-
-std::optional<double> constant_number(const Node& node, std::string_view name) {
-  const Argument& arg = node.arg(name);
-  if (arg.kind != Argument::Kind::literal || !arg.literal.isScalar()) return std::nullopt;
-  return arg.literal.toScalar().toDouble();
-}
-
 bool one_of(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::ranges::find(ops, op) != ops.end();
 }
@@ -153,31 +133,6 @@ bool is_reshape(const Node& node) {
 }
 
 }  // namespace
-
-std::optional<Activation> activation_of(const Node& node) {
-  if (node.kind() != Node::Kind::call) return std::nullopt;
-  const std::string_view op = node.op();
-  if (one_of(op, {"aten::relu", "aten::relu_"})) return Activation::relu;
-  if (one_of(op, {"aten::relu6", "aten::relu6_"})) return Activation::relu6;
-  if (one_of(op, {"aten::tanh", "aten::tanh_"})) return Activation::tanh;
-  if (node.is("aten::gelu")) {
-    const Argument& approximate = node.arg("approximate");
-    const bool by_tanh = approximate.kind == Argument::Kind::literal && approximate.literal.isString() &&
-                         approximate.literal.toStringRef() == "tanh";
-    return by_tanh ? Activation::gelu_tanh : Activation::gelu;
-  }
-  if (one_of(op, {"aten::hardtanh", "aten::hardtanh_"})) {
-    return activation_between(constant_number(node, "min_val"), constant_number(node, "max_val"));
-  }
-  if (node.is("aten::clamp") && has_arg(node, "min") && !node.arg("min").is_value() &&
-      !node.arg("max").is_value()) {
-    return activation_between(constant_number(node, "min"), constant_number(node, "max"));
-  }
-  if (node.is("aten::clamp_min") && !node.arg("min").is_value()) {
-    return activation_between(constant_number(node, "min"), {});
-  }
-  return std::nullopt;
-}
 
 bool is_identity(const Node& node) {
   if (node.kind() != Node::Kind::call || first_value(node) == nullptr || node.outputs().size() != 1)

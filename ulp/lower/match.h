@@ -26,9 +26,6 @@ template <typename... Parts>
   throw Unsupported{&node, out.str()};
 }
 
-/// "aten::conv2d 'conv2d_3' in layer1.0.conv1"
-std::string describe(const graph::Node& node);
-
 /// True when a call has an argument of this schema name.
 bool has_arg(const graph::Node& node, std::string_view name);
 /// Numbers of a literal argument; throw Unsupported for another kind.
@@ -50,8 +47,6 @@ graph::Value* value_arg(const graph::Node& node, std::string_view name);
 /// 0.
 std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value);
 
-/// relu, relu_, relu6, hardtanh(0, 6), clamp(0, none or 6), clamp_min(0), gelu, tanh.
-std::optional<runtime::Activation> activation_of(const graph::Node& node);
 /// An op that gives back its input when inferring: dropout, contiguous, clone, detach, a cast to the same
 /// type, a reshape to the same sizes.
 bool is_identity(const graph::Node& node);

@@ -1,84 +1,60 @@
 #include "ulp/lower/ops.h"
 
-#include <array>
-#include <utility>
+#include <vector>
+
+#include "ulp/graph/fusion/activation_of.h"
 
 namespace ulp::lowering {
 
 using graph::Node;
 
+// The files that have a table, <name>_lowerings().
+#define ULP_LOWERINGS(X) \
+  X(compute)             \
+  X(simple)              \
+  X(channel)             \
+  X(image)               \
+  X(text)                \
+  X(attention)           \
+  X(recurrent)           \
+  X(token_mean)
+
+#define ULP_DECLARE(name) LoweringTable name##_lowerings();
+ULP_LOWERINGS(ULP_DECLARE)
+#undef ULP_DECLARE
+
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Lowering>, 50> kTable = {{
-    {"aten::conv2d", lower_conv},
-    {"aten::linear", lower_linear},
-    {"aten::add", lower_add},
-    {"aten::relu", lower_activation},
-    {"aten::relu6", lower_activation},
-    {"aten::hardtanh", lower_activation},
-    {"aten::clamp", lower_activation},
-    {"aten::clamp_min", lower_activation},
-    {"aten::max_pool2d", lower_max_pool},
-    {"aten::avg_pool2d", lower_avg_pool},
-    {"aten::adaptive_avg_pool2d", lower_global_pool},
-    {"aten::mean", lower_mean},
-    {"aten::flatten", lower_reshape},
-    {"aten::view", lower_reshape},
-    {"aten::reshape", lower_reshape},
-    {"aten::squeeze", lower_squeeze},
-    {"aten::cat", lower_concat},
-    {"aten::chunk", lower_slices},
-    {"aten::split", lower_slices},
-    {"aten::split_with_sizes", lower_slices},
-    {"aten::slice", lower_slices},
-    {"aten::narrow", lower_slices},
-    {"aten::channel_shuffle", lower_channel_shuffle},
-    {"ulp::depth_to_space", lower_depth_to_space},
-    {"aten::upsample_nearest2d", lower_resize},
-    {"aten::upsample_bilinear2d", lower_resize},
-    {"aten::softmax", lower_softmax},
-    {"aten::_softmax", lower_softmax},
-    {"aten::gelu", lower_activation},
-    {"aten::tanh", lower_activation},
-    {"aten::embedding", lower_embedding},
-    {"aten::layer_norm", lower_layer_norm},
-    {"aten::select", lower_select},
-    {"aten::scaled_dot_product_attention", lower_attention},
-    {"aten::transpose", lower_part_of_attention},
-    {"aten::permute", lower_part_of_attention},
-    {"aten::ne", lower_part_of_attention},
-    {"aten::unsqueeze", lower_unsqueeze},
-    {"aten::expand", lower_part_of_attention},
-    {"aten::lstm", lower_recurrent},
-    {"aten::gru", lower_recurrent},
-    {"aten::zeros", lower_zeros},
-    {"aten::zeros_like", lower_zeros},
-    {"ulp::token_mean", lower_token_mean},
-    {"ulp::linear_dynamic", lower_linear_dynamic},
-    {"ulp::lstm_dynamic", lower_recurrent},
-    {"ulp::gru_dynamic", lower_recurrent},
-    {"ulp::dequantize_weight", lower_coded_weight},
-    {"ulp::quantize", lower_quantize},
-    {"ulp::dequantize", lower_dequantize},
-}};
+const std::vector<Lowering>& all_lowerings() {
+  static const std::vector<Lowering> all = [] {
+    std::vector<Lowering> rows;
+#define ULP_GATHER(name) \
+  for (const Lowering& row : name##_lowerings()) rows.push_back(row);
+    ULP_LOWERINGS(ULP_GATHER)
+#undef ULP_GATHER
+    return rows;
+  }();
+  return all;
+}
 
 }  // namespace
 
-Lowering find_lowering(const Node& node) {
+LowerFunction find_lowering(const Node& node) {
   if (node.kind() != Node::Kind::call) return nullptr;
-  for (const auto& [op, lowering] : kTable) {
-    if (node.op() == op) return lowering;
+  for (const Lowering& row : all_lowerings()) {
+    if (node.op() == row.op) return row.lower;
   }
-  return nullptr;
+  return activation_of(node) ? lower_activation : nullptr;
 }
 
 std::string supported_ops() {
   std::string list;
-  for (const auto& [op, lowering] : kTable) {
-    if (op == "aten::_softmax") continue;
+  for (const Lowering& row : all_lowerings()) {
+    if (row.op == "aten::_softmax") continue;
     if (!list.empty()) list += ", ";
-    list += op.substr(op.find("::") + 2);
+    list += row.op.substr(row.op.find("::") + 2);
   }
+  for (int i = 1; i < kActivationCount; ++i) list += std::string(", ") + kActivations[i].name;
   return list;
 }
 

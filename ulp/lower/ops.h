@@ -1,6 +1,8 @@
-// The table: which function turns a node (with what is fused to it) into steps.
+// Which function turns a node (with what is fused to it) into steps. Each file of such functions ends in its
+// own table, which ops.cpp gathers.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,53 +11,33 @@
 
 namespace ulp::lowering {
 
-using Lowering = void (*)(Builder&, const Group&);
+using LowerFunction = void (*)(Builder&, const Group&);
+
+/// One line of a table.
+struct Lowering {
+  std::string_view op;  ///< "aten::conv2d"
+  LowerFunction lower;
+};
+using LoweringTable = std::span<const Lowering>;
 
 /// Null when the op has no lowering.
-Lowering find_lowering(const graph::Node& node);
-/// The ops of the table, for messages.
+LowerFunction find_lowering(const graph::Node& node);
+/// The ops of all tables, for messages.
 std::string supported_ops();
 /// A hint for ops that people meet often and that have no lowering; may be empty.
 std::string hint_for(const graph::Node& node);
 
-void lower_conv(Builder& builder, const Group& group);
-void lower_linear(Builder& builder, const Group& group);
-void lower_add(Builder& builder, const Group& group);
+/// An activation that no layer took over.
 void lower_activation(Builder& builder, const Group& group);
-void lower_max_pool(Builder& builder, const Group& group);
-void lower_avg_pool(Builder& builder, const Group& group);
-void lower_global_pool(Builder& builder, const Group& group);
-void lower_mean(Builder& builder, const Group& group);
+/// Reshapes to [N, the rest], and those around attention and recurrent layers.
 void lower_reshape(Builder& builder, const Group& group);
-void lower_concat(Builder& builder, const Group& group);
-void lower_slices(Builder& builder, const Group& group);
-void lower_channel_shuffle(Builder& builder, const Group& group);
-void lower_depth_to_space(Builder& builder, const Group& group);
-void lower_resize(Builder& builder, const Group& group);
-/// Between sequences [N, C, L] and images of height 1; else as lower_reshape and lower_part_of_attention.
-void lower_squeeze(Builder& builder, const Group& group);
-void lower_unsqueeze(Builder& builder, const Group& group);
-void lower_softmax(Builder& builder, const Group& group);
-void lower_embedding(Builder& builder, const Group& group);
-void lower_layer_norm(Builder& builder, const Group& group);
-void lower_select(Builder& builder, const Group& group);
-void lower_attention(Builder& builder, const Group& group);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
-/// aten::lstm, aten::gru and their dynamic forms.
-void lower_recurrent(Builder& builder, const Group& group);
-/// A node beside a recurrent layer that lower_recurrent takes care of: it cuts out a last state or swaps time
-/// and batch.
-bool belongs_to_recurrent(const graph::Graph& graph, const graph::Node& node);
-/// The first state of recurrent layers.
-void lower_zeros(Builder& builder, const Group& group);
 /// ulp::token_mean, and aten::mean over dimension 1 of three.
 void lower_token_mean(Builder& builder, const Group& group);
-void lower_linear_dynamic(Builder& builder, const Group& group);
-/// Read by the layer it belongs to.
-void lower_coded_weight(Builder& builder, const Group& group);
-void lower_quantize(Builder& builder, const Group& group);
-void lower_dequantize(Builder& builder, const Group& group);
+/// A node beside a recurrent layer that its lowering takes care of: it cuts out a last state or swaps time
+/// and batch.
+bool belongs_to_recurrent(const graph::Graph& graph, const graph::Node& node);
 
 /// Emits the step of a conv, linear or add (without its residual yet) with the group's residual, activation
 /// and quantize; decides the output's type from the inputs' type.

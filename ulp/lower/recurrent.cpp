@@ -122,11 +122,10 @@ LayerTensors emit_layer(Builder& builder, const Node& node, const Layers& layers
   std::vector<int64_t> shape = shape_of_tensor(builder, x);
   const std::string name = layer_name(node) + ".l" + std::to_string(layer);
   for (int64_t direction = 0; direction < layers.directions(); ++direction) {
-    Step step;
-    step.op = layers.op;
-    step.reverse = direction == 1;
-    step.name = step.reverse ? name + "_reverse" : name;
-    if (layers.dynamic) step.per_tensor = bool_arg(node, "per_tensor");
+    const bool reverse = direction == 1;
+    Step step{.op = layers.op, .name = reverse ? name + "_reverse" : name};
+    step.attributes = runtime::RecurrentAttributes{
+        .per_tensor = layers.dynamic && bool_arg(node, "per_tensor"), .reverse = reverse};
     const auto index = static_cast<size_t>(layer * layers.directions() + direction);
     add_constants(builder, node, layers, index * layers.stride(), step);
     shape[2] = builder.plan().constants.at(step.constants.at("weight_hh")).shape.at(1);
@@ -136,10 +135,7 @@ LayerTensors emit_layer(Builder& builder, const Node& node, const Layers& layers
   }
   made.joined = made.directions[0];
   if (layers.bidirectional) {
-    Step step;
-    step.op = runtime::Op::concat;
-    step.name = name + "_both";
-    step.inputs = made.directions;
+    Step step{.op = runtime::Op::concat, .name = name + "_both", .inputs = made.directions};
     shape[2] *= 2;
     made.joined = builder.emit(std::move(step), name, kPlain, shape);
   }
@@ -150,7 +146,7 @@ LayerTensors emit_layer(Builder& builder, const Node& node, const Layers& layers
 void emit_step_of_time(Builder& builder, const Node& reader, int32_t sequence, int64_t index) {
   const std::vector<int64_t> shape = shape_of_tensor(builder, sequence);
   Step step = step_of(runtime::Op::select, reader);
-  step.begin = index < 0 ? index + shape[1] : index;
+  step.attributes = runtime::SelectAttributes{index < 0 ? index + shape[1] : index};
   step.inputs = {sequence};
   const Value* made = reader.output();
   builder.bind(made, builder.emit(std::move(step), made->name, kPlain, {shape[0], shape[2]}));
@@ -200,6 +196,8 @@ bool belongs_to_recurrent(const graph::Graph& graph, const Node& node) {
   return swaps_time(node) && std::ranges::all_of(users, [](const Node* user) { return is_recurrent(*user); });
 }
 
+namespace {
+
 void lower_recurrent(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Layers layers = read_layers(builder.graph(), node);
@@ -227,6 +225,16 @@ void lower_zeros(Builder& builder, const Group& group) {
     if (!is_recurrent(*user))
       unsupported(node, "expected only recurrent layers to read it, as their first state");
   }
+}
+
+}  // namespace
+
+LoweringTable recurrent_lowerings() {
+  static constexpr Lowering kTable[] = {
+      {"aten::lstm", lower_recurrent},        {"aten::gru", lower_recurrent},
+      {"ulp::lstm_dynamic", lower_recurrent}, {"ulp::gru_dynamic", lower_recurrent},
+      {"aten::zeros", lower_zeros},           {"aten::zeros_like", lower_zeros}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

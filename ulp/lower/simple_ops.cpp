@@ -2,6 +2,7 @@
 // and the quantize and dequantize nodes that are not part of another step.
 #include <algorithm>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
@@ -12,8 +13,9 @@ using graph::Node;
 using graph::Value;
 using runtime::DataType;
 using runtime::Layout;
+using runtime::PoolAttributes;
+using runtime::PoolWindow;
 using runtime::Step;
-using runtime::Window;
 
 namespace {
 
@@ -31,29 +33,25 @@ void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) 
   emit_same(builder, group, std::move(step), form);
 }
 
-Window pool_window(const Node& node, Pair dilation) {
+PoolWindow pool_window(const Node& node, Pair dilation) {
   const Pair kernel = pair_arg(node, "kernel_size");
-  Window window = make_window(kernel, pair_arg(node, "stride", kernel), pair_arg(node, "padding"), dilation);
-  window.ceil_mode = bool_arg(node, "ceil_mode");
-  return window;
+  return {make_window(kernel, pair_arg(node, "stride", kernel), pair_arg(node, "padding"), dilation),
+          bool_arg(node, "ceil_mode")};
 }
 
-Window whole_windows(const Node& node, const std::vector<int64_t>& in, Pair out) {
+PoolWindow whole_windows(const Node& node, const std::vector<int64_t>& in, Pair out) {
   if (out.h < 1 || out.w < 1 || in[2] % out.h != 0 || in[3] % out.w != 0) {
     unsupported(node, "expected an output size that divides the input's ", in[2], " x ", in[3], ", got ",
                 out.h, " x ", out.w);
   }
   const int64_t h = in[2] / out.h, w = in[3] / out.w;
-  return {.kernel_h = h, .kernel_w = w, .stride_h = h, .stride_w = w};
+  return {{.kernel_h = h, .kernel_w = w, .stride_h = h, .stride_w = w}};
 }
 
 }  // namespace
 
 Step step_of(runtime::Op op, const Node& node) {
-  Step step;
-  step.op = op;
-  step.name = node.name();
-  return step;
+  return {.op = op, .name = node.name()};
 }
 
 Form kept_form(Builder& builder, const Node& node, const Value* x) {
@@ -84,25 +82,43 @@ void emit_same(Builder& builder, const Group& group, Step step, const Form& form
 
 void lower_activation(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const std::optional<runtime::Activation> activation = activation_of(node);
+  const std::optional<Activation> activation = activation_of(node);
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
   Form form = kept_form(builder, node, x);
-  if (*activation >= runtime::Activation::gelu) form = {DataType::f32, form.layout};
-  // 6 is seldom a multiple of the scale.
-  if (*activation == runtime::Activation::relu6 && form.type == DataType::u8)
+  // A bound other than 0 is seldom a multiple of the scale.
+  if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8)) {
     form = {DataType::f32, form.layout};
+  }
   Step step = step_of(runtime::Op::relu, node);
-  step.activation = *activation;
+  step.attributes = runtime::ActivationAttributes{*activation};
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
+
+void lower_reshape(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (belongs_to_recurrent(builder.graph(), node)) return;
+  const Value* x = value_arg(node, "self");
+  if (!is_flatten(node)) {
+    if (feeds_attention(builder.graph(), node.output())) return;
+    unsupported(node, "expected a reshape to [N, all the rest]");
+  }
+  // A reshape moves bytes only: any type and layout will do as it is.
+  Form form = builder.form_of(node, x);
+  Step step = step_of(runtime::Op::flatten, node);
+  step.inputs = {builder.as(node, x, form)};
+  form.layout = Layout::plain;
+  emit_same(builder, group, std::move(step), form);
+}
+
+namespace {
 
 void lower_max_pool(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = image_arg(node);
   Step step = step_of(runtime::Op::max_pool, node);
-  step.window = pool_window(node, pair_arg(node, "dilation"));
+  step.attributes = PoolAttributes{pool_window(node, pair_arg(node, "dilation"))};
   const Form form = kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
@@ -113,8 +129,9 @@ void lower_avg_pool(Builder& builder, const Group& group) {
   const Value* x = image_arg(node);
   if (!node.arg("divisor_override").is_none()) unsupported(node, "expected no divisor_override");
   Step step = step_of(runtime::Op::avg_pool, node);
-  step.window = pool_window(node, {1, 1});
-  step.window.count_include_pad = bool_arg(node, "count_include_pad");
+  PoolWindow window = pool_window(node, {1, 1});
+  window.count_include_pad = bool_arg(node, "count_include_pad");
+  step.attributes = PoolAttributes{window};
   emit_mean(builder, group, std::move(step), x);
 }
 
@@ -127,7 +144,7 @@ void lower_global_pool(Builder& builder, const Group& group) {
     return;
   }
   Step step = step_of(runtime::Op::avg_pool, node);
-  step.window = whole_windows(node, shape_of(node, *x), out);
+  step.attributes = PoolAttributes{whole_windows(node, shape_of(node, *x), out)};
   emit_mean(builder, group, std::move(step), x);
 }
 
@@ -158,22 +175,6 @@ void lower_mean(Builder& builder, const Group& group) {
   Form plain = form;
   plain.layout = Layout::plain;
   emit_same(builder, group, std::move(flatten), plain);
-}
-
-void lower_reshape(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  if (belongs_to_recurrent(builder.graph(), node)) return;
-  const Value* x = value_arg(node, "self");
-  if (!is_flatten(node)) {
-    if (feeds_attention(builder.graph(), node.output())) return;
-    unsupported(node, "expected a reshape to [N, all the rest]");
-  }
-  // A reshape moves bytes only: any type and layout will do as it is.
-  Form form = builder.form_of(node, x);
-  Step step = step_of(runtime::Op::flatten, node);
-  step.inputs = {builder.as(node, x, form)};
-  form.layout = Layout::plain;
-  emit_same(builder, group, std::move(step), form);
 }
 
 void lower_softmax(Builder& builder, const Group& group) {
@@ -213,6 +214,26 @@ void lower_dequantize(Builder& builder, const Group& group) {
     unsupported(node, "expected the scale of the ulp::quantize before it");
   }
   builder.alias(node.output(), codes);
+}
+
+}  // namespace
+
+LoweringTable simple_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::hardtanh", lower_activation},
+                                        {"aten::clamp", lower_activation},
+                                        {"aten::clamp_min", lower_activation},
+                                        {"aten::max_pool2d", lower_max_pool},
+                                        {"aten::avg_pool2d", lower_avg_pool},
+                                        {"aten::adaptive_avg_pool2d", lower_global_pool},
+                                        {"aten::mean", lower_mean},
+                                        {"aten::flatten", lower_reshape},
+                                        {"aten::view", lower_reshape},
+                                        {"aten::reshape", lower_reshape},
+                                        {"aten::softmax", lower_softmax},
+                                        {"aten::_softmax", lower_softmax},
+                                        {"ulp::quantize", lower_quantize},
+                                        {"ulp::dequantize", lower_dequantize}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

@@ -14,8 +14,6 @@ namespace {
 
 constexpr Form kPlain{DataType::f32, Layout::plain};
 
-}  // namespace
-
 void lower_embedding(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* ids = value_arg(node, "indices");
@@ -58,7 +56,7 @@ void lower_layer_norm(Builder& builder, const Group& group) {
   }
   Step step = step_of(runtime::Op::layer_norm, node);
   step.name = layer_name(node);
-  step.epsilon = static_cast<float>(*number_arg(node, "eps"));
+  step.attributes = runtime::LayerNormAttributes{static_cast<float>(*number_arg(node, "eps"))};
   add_float_constant(builder, node, "weight", "weight", step);
   add_float_constant(builder, node, "bias", "bias", step);
   step.inputs = {builder.as(node, x, kPlain)};
@@ -75,12 +73,22 @@ void lower_select(Builder& builder, const Group& group) {
     unsupported(node, "expected one index of dimension 1 of three or more, got dimension ", dim);
   }
   Step step = step_of(runtime::Op::select, node);
-  step.begin = int_arg(node, "index");
-  if (step.begin < 0) step.begin += shape[1];
+  const int64_t index = int_arg(node, "index");
+  step.attributes = runtime::SelectAttributes{index < 0 ? index + shape[1] : index};
   Form form = kept_form(builder, node, x);
   form.layout = Layout::plain;
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
+}
+
+}  // namespace
+
+LoweringTable text_lowerings() {
+  static constexpr Lowering kTable[] = {{"aten::embedding", lower_embedding},
+                                        {"aten::layer_norm", lower_layer_norm},
+                                        {"aten::select", lower_select},
+                                        {"ulp::dequantize_weight", lower_coded_weight}};
+  return kTable;
 }
 
 }  // namespace ulp::lowering

@@ -87,9 +87,14 @@ void lower_token_mean(Builder& builder, const Group& group) {
       unsupported(node, "expected ids that are an integer input of the model");
     }
     step.inputs.push_back(builder.as(node, ids, form));
-    step.token = int_arg(node, "token");
+    step.attributes = runtime::TokenAttributes{int_arg(node, "token")};
   }
   emit_same(builder, group, std::move(step), kPlain);
+}
+
+LoweringTable token_mean_lowerings() {
+  static constexpr Lowering kTable[] = {{"ulp::token_mean", lower_token_mean}};
+  return kTable;
 }
 
 TORCH_LIBRARY_FRAGMENT(ulp, m) {

@@ -1,7 +1,8 @@
 #include "ulp/lower/weights.h"
 
-#include <cmath>
-#include <limits>
+#include <optional>
+
+#include "ulp/quant/static/layer_codes.h"
 
 namespace ulp::lowering {
 
@@ -50,17 +51,6 @@ Codes read_codes(const Graph& graph, const Node& layer, const Value* value, at::
   return codes;
 }
 
-/// The float bias as int32 of scale input_scale * weight_scale[c], rounded half to even.
-at::Tensor round_bias(const Node& node, const at::Tensor& bias, float input_scale,
-                      const at::Tensor& weight_scale) {
-  const at::Tensor codes =
-      (bias.to(at::kDouble) / (weight_scale * input_scale).to(at::kDouble)).round().contiguous();
-  if ((codes.abs() > static_cast<double>(std::numeric_limits<int32_t>::max() / 2)).any().item<bool>()) {
-    unsupported(node, "the bias is too large for int32 at the scale of its input and weight");
-  }
-  return codes.to(at::kInt);
-}
-
 void add_quantized_bias(Builder& builder, const Node& node, float input_scale, const at::Tensor& weight_scale,
                         Step& step) {
   const Graph& graph = builder.graph();
@@ -75,7 +65,9 @@ void add_quantized_bias(Builder& builder, const Node& node, float input_scale, c
     name = without_suffix(codes.name, ".int32");
     values = codes.values;
   } else {
-    values = round_bias(node, attribute_arg(graph, node, "bias"), input_scale, weight_scale);
+    const auto codes = quant::bias_codes(attribute_arg(graph, node, "bias"), weight_scale * input_scale);
+    if (!codes) unsupported(node, "the bias is too large for int32 at the scale of its input and weight");
+    values = *codes;
     name = attribute_name(bias);
   }
   step.constants["bias"] = builder.constant(name, make_constant(values, DataType::i32));

@@ -26,6 +26,7 @@ struct Timing {
   std::optional<double> others = {};
 };
 
+/// How often and how long each candidate runs.
 struct MeasureOptions {
   int rounds = 7;              ///< A B C A B C ...
   double round_seconds = 0.2;  ///< each candidate repeats its call for about this long in a round

@@ -10,6 +10,7 @@
 
 namespace ulp::measure {
 
+/// The time spent in one operator.
 struct OpTime {
   std::string op;  ///< "aten::addmm"; "other" for time outside of operators
   int64_t calls = 0;

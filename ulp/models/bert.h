@@ -7,6 +7,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct ULP_API BertConfig {
   int64_t vocab_size = 30522;
   int64_t max_length = 512;

@@ -7,6 +7,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct GoogLeNetOptions {
   int64_t in_channels = 3;
   int64_t num_classes = 1000;

@@ -7,6 +7,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct ULP_API Gpt2Config {
   int64_t vocab_size = 50257;
   int64_t max_length = 1024;  ///< "n_positions"

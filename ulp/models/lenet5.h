@@ -8,6 +8,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct LeNet5Options {
   int64_t in_channels = 1;
   int64_t image_size = 28;  ///< below 32 the first convolution pads by 2, as is done for 28x28 digits

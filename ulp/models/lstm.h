@@ -7,6 +7,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct ULP_API LstmConfig {
   int64_t vocab_size = 256;
   int64_t max_length = 4096;  ///< the network takes any; this guards the memory of the backward pass

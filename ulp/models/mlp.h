@@ -8,6 +8,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct MlpOptions {
   int64_t in_channels = 1;
   int64_t image_size = 28;  ///< height and width

@@ -19,7 +19,9 @@ struct ResNetOptions {
       false;  ///< for images under 64 pixels: a 3x3 first convolution of stride 1, no first pooling
 };
 
+/// Basic blocks: 2, 2, 2, 2.
 ULP_API std::shared_ptr<ImageModel> make_resnet18(const ResNetOptions& options = {});
+/// Bottlenecks: 3, 4, 6, 3.
 ULP_API std::shared_ptr<ImageModel> make_resnet50(const ResNetOptions& options = {});
 /// resnet50 whose 3x3 convolutions have 32 groups of 4 channels, and of 8, 16 and 32 in the later stages.
 ULP_API std::shared_ptr<ImageModel> make_resnext50_32x4d(const ResNetOptions& options = {});
@@ -36,6 +38,7 @@ struct ResNet20Options {
   int64_t stem_stride = 1;                  ///< stride of the first convolution
 };
 
+/// The network of these options.
 ULP_API std::shared_ptr<ImageModel> make_resnet20(const ResNet20Options& options = {});
 
 }  // namespace ulp::models

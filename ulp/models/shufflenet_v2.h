@@ -8,6 +8,7 @@
 
 namespace ulp::models {
 
+/// The sizes of the network.
 struct ShuffleNetV2Options {
   int64_t in_channels = 3;
   int64_t num_classes = 1000;

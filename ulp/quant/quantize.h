@@ -9,9 +9,8 @@
 //
 // Form of the converted graph (ulp::lower relies on exactly this):
 //
-// 1. A quantized activation %v (scale f32[1], zero_point i32[1], codes u8 [0, 255], dtype at::kByte; where
-// the
-//    recipe's scheme is signed, [-128, 127] and Char):
+// 1. A quantized activation %v (scale f32[1], zero_point i32[1], codes u8 [0, 255], dtype at::kByte;
+//    where the recipe's scheme is signed, [-128, 127] and Char):
 //        %v_q  = ulp::quantize(%v, %quant.v.scale, %quant.v.zero_point, -1, 0, 255, Byte)
 //        %v_dq = ulp::dequantize(%v_q, %quant.v.scale, %quant.v.zero_point, -1)
 //    Every other reader of %v (the graph's output too) reads %v_dq. %v_q has one reader, %v_dq. Graph inputs
@@ -19,16 +18,15 @@
 // 2. A quantized convolution or linear layer reads a dequantized activation, weight and bias:
 //        %w = ulp::dequantize(%conv1.weight.int8, %conv1.weight.scale, %conv1.weight.zero_point, 0)
 //        %b = ulp::dequantize(%conv1.bias.int32, %conv1.bias.scale, %conv1.bias.zero_point, 0)
-//        %y = aten::conv2d(%x_dq, %w, %b, stride, padding, dilation, groups)    or aten::linear(%x_dq, %w,
-//        %b)
+//        %y = aten::conv2d(%x_dq, %w, %b, stride, padding, dilation, groups)
+//    or  %y = aten::linear(%x_dq, %w, %b)
 //    The names with a suffix are buffers of the graph: weight.int8 s8 in the weight's shape with codes
 //    [-127, 127], weight.scale f32[O], weight.zero_point i32[O], all zero; bias.int32 i32[O], bias.scale
 //    f32[O] with bias.scale[c] = x.scale * weight.scale[c] (one f32 product), bias.zero_point i32[O], all
 //    zero. %b is a literal None for a layer without bias. A parameter read by two layers gets a second set of
-//    buffers
-//    ("conv1.weight_2.int8" ...) where their scales differ. A per-tensor weight recipe gives scale [1], axis
-//    -1. conv1d and conv3d are as conv2d; conv_transpose2d and batch norms alone are conv2d here
-//    (graph/pass.h).
+//    buffers ("conv1.weight_2.int8" ...) where their scales differ. A per-tensor weight recipe gives
+//    scale [1], axis -1. conv1d and conv3d are as conv2d; conv_transpose2d and batch norms alone are conv2d
+//    here (graph/passes/pass.h).
 // 3. What may stand between the float result of a quantized op and the `quantize` of rule 1 (one step of an
 //    engine). Each value inside a chain has one reader:
 //        conv2d | linear
@@ -36,9 +34,10 @@
 //        conv2d | linear -> add(result, %r_dq) or add(%r_dq, result) [-> relu | relu6]
 //        add(%a_dq, %b_dq) [-> relu | relu6]
 //    An add between two layers is in the chain of the first; the other operand, %r_dq, may be computed after
-//    that layer, but always before the add. relu is aten::relu, relu6 is aten::relu6 or aten::hardtanh(_, 0,
-//    6). Every add is aten::add.Tensor with alpha 1 and two operands of one shape. A chain whose result no
-//    quantized op reads ends in float: there is no `quantize` after it (the logits of the last linear layer).
+//    that layer, but always before the add. relu and relu6 stand for every clamp of these bounds, as
+//    aten::hardtanh(_, 0, 6) or aten::clamp(_, 0). Every add is aten::add.Tensor with alpha 1 and two
+//    operands of one shape. A chain whose result no quantized op reads ends in float: there is no `quantize`
+//    after it (the logits of the last linear layer).
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
 //    they end in float): aten::max_pool1d and 2d, avg_pool and adaptive_avg_pool likewise, flatten, view,
@@ -54,7 +53,7 @@
 //    parameters).
 // 7. Everything else is float and stands outside.
 //
-// Integers: q = clamp(round_half_even(x * (1 / s)) + z, qmin, qmax), see quant/ops.h.
+// Integers: q = clamp(round_half_even(x * (1 / s)) + z, qmin, qmax), see quant/operators/ops.h.
 #pragma once
 
 #include <memory>

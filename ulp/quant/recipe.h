@@ -3,25 +3,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
+#include "ulp/quant/observers/observer_kind.h"
 #include "ulp/quant/scheme/scheme.h"
 
 namespace ulp::quant {
-
-/// How the bounds of what is represented are found; see observer.h, histogram_observer.h and
-/// calibration_observer.h.
-enum class ObserverKind : uint8_t {
-  min_max,
-  moving_average,
-  histogram,   ///< PyTorch's search; per tensor only
-  percentile,  ///< cuts the rarest values on both sides
-  entropy,     ///< least Kullback-Leibler divergence
-  mse,         ///< least mean squared error
-  fixed        ///< given bounds
-};
 
 /// How one kind of tensor is quantized.
 struct ULP_API TensorRecipe {
@@ -30,6 +21,7 @@ struct ULP_API TensorRecipe {
   double averaging_constant = 0.01;         ///< of moving_average, in (0, 1]
   double percentile = 99.99;                ///< of percentile, in (0, 100]: how much of the values is kept
   double fixed_min = 0.0, fixed_max = 0.0;  ///< of fixed; fixed_min must be the smaller one
+  void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming `what` and the field.
   void validate(const char* what) const;
   bool operator==(const TensorRecipe&) const = default;
@@ -37,6 +29,20 @@ struct ULP_API TensorRecipe {
 
 /// What is to run the integers, and so what may be asked of them; see backend.h.
 enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight_only };
+
+}  // namespace ulp::quant
+
+template <>
+struct ulp::Words<ulp::quant::Backend> {
+  static constexpr std::array<Word<quant::Backend>, 5> list = {
+      {{quant::Backend::x86_int8, "x86_int8"},
+       {quant::Backend::arm_int8, "arm_int8"},
+       {quant::Backend::tflite_int8, "tflite_int8"},
+       {quant::Backend::onnx_qdq, "onnx_qdq"},
+       {quant::Backend::weight_only, "weight_only"}}};
+};
+
+namespace ulp::quant {
 
 /// "x86_int8".
 ULP_API const char* to_string(Backend backend);
@@ -55,11 +61,14 @@ struct ULP_API Override {
   std::optional<TensorRecipe> activation;  ///< of the op's result, an activation fused behind it included
   std::optional<TensorRecipe> weight;      ///< of a layer
   bool matches(const OpName& name) const;
+  void visit_fields(FieldVisitor& visit);
   bool operator==(const Override&) const = default;
 };
 
 /// Which ops of a model are quantized, and how their tensors are.
 struct ULP_API Recipe {
+  static constexpr const char* kType = "ulp.quant.Recipe";
+
   Backend backend = Backend::x86_int8;
   TensorRecipe activation;                ///< per tensor
   TensorRecipe weight;                    ///< per channel of axis 0, or per tensor; observed once, at convert
@@ -90,6 +99,7 @@ struct ULP_API Recipe {
   /// The same of this layer's weight.
   const TensorRecipe& weight_of(const OpName& name) const;
 
+  void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
   /// True if a skip pattern matches this module path or a parent of it.
@@ -104,6 +114,9 @@ struct ULP_API Recipe {
   static Recipe from_json(const std::string& text);
   bool operator==(const Recipe&) const = default;
 };
+
+/// The ops that Recipe::ops may name.
+ULP_API std::span<const char* const> static_ops();
 
 /// The names that Recipe::profile() knows.
 ULP_API std::vector<std::string> recipe_profiles();

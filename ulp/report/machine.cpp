@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "ulp/report/format.h"
+#include "ulp/version.h"
 
 namespace ulp::report {
 namespace {

@@ -8,6 +8,7 @@
 
 namespace ulp::report {
 
+/// A name and what it is.
 struct Fact {
   std::string name;
   std::string value;

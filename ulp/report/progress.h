@@ -13,6 +13,7 @@
 
 namespace ulp::report {
 
+/// How progress is shown, and where.
 struct ProgressOptions {
   std::string unit = "it";  ///< what is counted: "batch", "image"
   int descriptor = 2;       ///< where to draw; 2 is stderr, 1 stdout

@@ -13,8 +13,10 @@
 
 namespace ulp::report {
 
+/// How an axis is divided.
 enum class Scale { linear, log10, log2 };
 
+/// One axis of a chart.
 struct Axis {
   std::string title = {};
   std::string unit = {};
@@ -36,6 +38,7 @@ struct Series {
   bool operator==(const Series&) const = default;
 };
 
+/// How a chart draws its series.
 enum class ChartKind {
   line,       ///< y over x, joined
   step,       ///< y holds until the next x
@@ -55,6 +58,7 @@ struct Band {
   bool operator==(const Band&) const = default;
 };
 
+/// One chart of a report.
 struct Chart {
   ChartKind kind = ChartKind::line;
   std::string title = {};
@@ -77,6 +81,7 @@ struct Headline {
   bool operator==(const Headline&) const = default;
 };
 
+/// Everything that one run has to show.
 struct Report {
   std::string title = {};
   std::string subtitle = {};

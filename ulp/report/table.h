@@ -13,6 +13,7 @@ namespace ulp::report {
 /// Which direction of a measurement is good; the best value of such a column is marked.
 enum class Better { none, higher, lower };
 
+/// One column of a table.
 struct Column {
   std::string name = {};
   std::string unit = {};         ///< shown in the header, never in the cells
@@ -33,6 +34,7 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
+/// A table; every row has a cell for each column.
 struct Table {
   std::string title = {};
   std::string caption = {};  ///< one sentence saying what to see

@@ -13,6 +13,7 @@
 
 namespace ulp::train {
 
+/// How often a network was right.
 struct ULP_API Accuracy {
   int64_t correct = 0;
   int64_t total = 0;  ///< predictions: samples, or the bytes of a text

@@ -15,34 +15,50 @@ namespace {
 namespace optim = torch::optim;
 
 amp::UpdateRule update_rule(const TrainOptions& options) {
-  const double rate = options.peak_rate();
-  if (options.optimizer == "adam") return amp::AdamRule{.lr = rate, .weight_decay = options.decay()};
-  if (options.optimizer == "adamw") return amp::AdamWRule{.lr = rate, .weight_decay = options.decay()};
-  return amp::SgdRule{.lr = rate,
-                      .momentum = options.momentum,
-                      .weight_decay = options.decay(),
-                      .nesterov = options.momentum > 0};
+  const double rate = options.peak_rate(), decay = options.decay();
+  switch (options.optimizer) {
+    case Optimizer::adam:
+      return amp::AdamRule{.lr = rate, .weight_decay = decay};
+    case Optimizer::adamw:
+      return amp::AdamWRule{.lr = rate, .weight_decay = decay};
+    case Optimizer::sgd:
+      break;
+  }
+  return amp::SgdRule{
+      .lr = rate, .momentum = options.momentum, .weight_decay = decay, .nesterov = options.momentum > 0};
 }
 
-std::unique_ptr<optim::Optimizer> torch_optimizer(std::vector<at::Tensor> parameters,
-                                                  const TrainOptions& options) {
-  const double rate = options.peak_rate(), decay = options.decay();
-  if (options.optimizer == "adam")
-    return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(rate).weight_decay(decay));
-  if (options.optimizer == "adamw")
-    return std::make_unique<optim::AdamW>(std::move(parameters),
-                                          optim::AdamWOptions(rate).weight_decay(decay));
-  return std::make_unique<optim::SGD>(
-      std::move(parameters),
-      optim::SGDOptions(rate).momentum(options.momentum).weight_decay(decay).nesterov(options.momentum > 0));
-}
+/// LibTorch's optimizer of a rule.
+struct TorchOptimizer {
+  std::vector<at::Tensor> parameters;
+
+  std::unique_ptr<optim::Optimizer> operator()(const amp::SgdRule& rule) const {
+    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(rule.lr)
+                                                        .momentum(rule.momentum)
+                                                        .dampening(rule.dampening)
+                                                        .weight_decay(rule.weight_decay)
+                                                        .nesterov(rule.nesterov));
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const amp::AdamRule& rule) const {
+    return std::make_unique<optim::Adam>(parameters, with_moments(optim::AdamOptions(rule.lr), rule));
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const amp::AdamWRule& rule) const {
+    return std::make_unique<optim::AdamW>(parameters, with_moments(optim::AdamWOptions(rule.lr), rule));
+  }
+
+ private:
+  template <typename Options, typename Rule>
+  static Options with_moments(Options options, const Rule& rule) {
+    return options.betas({rule.beta1, rule.beta2}).eps(rule.eps).weight_decay(rule.weight_decay);
+  }
+};
 
 std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options) {
   const auto masters = options.master_weights();
-  if (!masters && !options.clip) return torch_optimizer(model.parameters(), options);
-  return std::make_unique<amp::FusedOptimizer>(model.parameters(), update_rule(options),
-                                               masters.value_or(amp::MasterWeights::fp32), options.seed,
-                                               amp::find_moments(options.moments));
+  const amp::UpdateRule rule = update_rule(options);
+  if (!masters && !options.clip) return std::visit(TorchOptimizer{model.parameters()}, rule);
+  return std::make_unique<amp::FusedOptimizer>(
+      model.parameters(), rule, masters.value_or(amp::MasterWeights::fp32), options.seed, options.moments);
 }
 
 }  // namespace
@@ -50,7 +66,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const
 Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps)
     : optimizer_(make_optimizer(model, options)),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
-      scaler_(amp::make_scaler(options.scaler_name(), {.init_scale = options.init_scale,
+      scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
       clip_(options.clip),
       peak_rate_(options.peak_rate()),

@@ -59,6 +59,7 @@ ULP_API std::unique_ptr<BatchStream> image_stream(const io::ImageDataset& data, 
 
 /// Makes a batch of the samples of these numbers.
 using Gather = std::function<TaskBatch(std::span<const int64_t> samples)>;
+/// A stream of the samples numbered from 0, gathered batch by batch.
 ULP_API std::unique_ptr<BatchStream> sample_stream(int64_t samples, Gather gather,
                                                    const StreamOptions& options);
 

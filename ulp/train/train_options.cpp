@@ -1,12 +1,10 @@
 #include "ulp/train/train_options.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
-#include "ulp/amp/optimizer/schedule_rule.h"
-#include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
+#include "ulp/base/fields.h"
+#include "ulp/base/fields_json.h"
 
 namespace ulp::train {
 
@@ -15,127 +13,177 @@ namespace {
 constexpr const char* kWhere = "train.TrainOptions";
 
 struct OptimizerDefaults {
-  std::string_view name;
   double learning_rate, weight_decay;
 };
-constexpr std::array<OptimizerDefaults, 3> kOptimizers = {
-    {{"sgd", 0.2, 5e-4}, {"adam", 0.001, 0.0}, {"adamw", 0.001, 0.01}}};
 
-const OptimizerDefaults& defaults_of(const std::string& optimizer) {
-  for (const OptimizerDefaults& defaults : kOptimizers) {
-    if (defaults.name == optimizer) return defaults;
+OptimizerDefaults defaults_of(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::adam:
+      return {.learning_rate = 0.001, .weight_decay = 0};
+    case Optimizer::adamw:
+      return {.learning_rate = 0.001, .weight_decay = 0.01};
+    case Optimizer::sgd:
+      break;
   }
-  fail(kWhere, "expected optimizer sgd, adam or adamw, got '", optimizer, "'");
+  return {.learning_rate = 0.2, .weight_decay = 5e-4};
 }
 
-template <typename Value>
-nlohmann::json or_null(const std::optional<Value>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
+/// A field with its value, for FieldConflict.
+std::string told(const char* field, const std::string& value) {
+  return std::string("{") + field + '=' + value + '}';
 }
 
 }  // namespace
 
+void TrainOptions::visit_fields(FieldVisitor& visitor) {
+  visitor({.name = "precision", .help = "How to compute"}, precision);
+  visitor({.name = "scaler",
+           .help = "Loss scaling: pytorch, keras, keras2, apex, deepspeed, static:S or none",
+           .unset = "pytorch where the precision needs one"},
+          scaler);
+  visitor({.name = "init_scale",
+           .help = "First loss scale",
+           .min = 0,
+           .above_min = true,
+           .absent = "null",
+           .unset = "the scaler's"},
+          init_scale);
+  visitor({.name = "growth_interval",
+           .help = "Clean steps before the scale grows",
+           .min = 0,
+           .above_min = true,
+           .absent = "null",
+           .unset = "the scaler's"},
+          growth_interval);
+  visitor({.name = "masters",
+           .help = "Store parameters in bf16 or fp16 and keep their fp32 values",
+           .absent = "none"},
+          masters);
+  visitor({.name = "moments",
+           .help = "With {masters} or {clip}: keep the optimizer's momentum and moments in fp32 or in bf16 "
+                   "(half the memory, rounded at random)"},
+          moments);
+  visitor({.name = "optimizer", .help = "sgd (Nesterov), adam or adamw"}, optimizer);
+  visitor({.name = "epochs", .help = "Passes over the training data", .min = 0, .above_min = true}, epochs);
+  visitor(
+      {.name = "batch", .help = "Samples that go through the network at once", .min = 0, .above_min = true},
+      batch);
+  visitor({.name = "accumulate",
+           .help = "Batches whose mean gradient makes one step",
+           .min = 0,
+           .above_min = true},
+          accumulate);
+  visitor({.name = "clip",
+           .help = "Largest norm of all gradients together",
+           .min = 0,
+           .above_min = true,
+           .absent = "null"},
+          clip);
+  visitor({.name = "learning_rate",
+           .help = "Peak of the learning rate",
+           .min = 0,
+           .above_min = true,
+           .unset = "0.2 for sgd, 0.001 for the others",
+           .flag = "lr"},
+          learning_rate);
+  visitor({.name = "momentum", .help = "Nesterov momentum", .min = 0, .max = 1, .below_max = true}, momentum);
+  visitor({.name = "weight_decay",
+           .help = "L2 penalty",
+           .min = 0,
+           .unset = "5e-4 for sgd, 0 for adam, 0.01 for adamw"},
+          weight_decay);
+  visitor({.name = "schedule", .help = "Curve of the learning rate"}, schedule);
+  visitor({.name = "warmup",
+           .help = "Share of the steps in which the rate rises",
+           .min = 0,
+           .max = 1,
+           .below_max = true},
+          warmup);
+  visitor({.name = "max_steps", .help = "End after this many steps (0: all epochs)", .min = 0}, max_steps);
+  visitor({.name = "seed", .help = "Seed of weights, order and augmentation"}, seed);
+  visitor({.name = "augment", .help = "Images: random horizontal flips"}, augment);
+}
+
 double TrainOptions::peak_rate() const {
-  return learning_rate ? *learning_rate : defaults_of(optimizer).learning_rate;
+  return learning_rate.value_or(defaults_of(optimizer).learning_rate);
 }
 
 double TrainOptions::decay() const {
-  return weight_decay ? *weight_decay : defaults_of(optimizer).weight_decay;
+  return weight_decay.value_or(defaults_of(optimizer).weight_decay);
 }
 
-std::string TrainOptions::scaler_name() const {
-  if (!scaler.empty()) return scaler;
-  return amp::find_precision(precision).needs_scaler ? "pytorch" : "none";
+amp::ScalerSpec TrainOptions::used_scaler() const {
+  if (scaler) return *scaler;
+  return precision->needs_scaler ? amp::ScalerKind::pytorch : amp::ScalerKind::none;
 }
 
 std::optional<amp::MasterWeights> TrainOptions::master_weights() const {
-  if (!masters.empty()) return amp::find_masters(masters);
-  if (amp::find_precision(precision).master_weights) return amp::MasterWeights::fp32;
-  return std::nullopt;
+  if (!masters && precision->master_weights) return amp::MasterWeights::fp32;
+  return masters;
 }
 
 amp::Precision TrainOptions::resolved_precision() const {
-  amp::Precision resolved = amp::find_precision(precision);
-  if (!masters.empty() && !resolved.parameter_dtype) {
+  amp::Precision resolved = *precision;
+  if (masters && !resolved.parameter_dtype) {
     resolved.parameter_dtype = resolved.autocast_dtype;
     resolved.batch_norm_fp32 = true;
   }
   return resolved;
 }
 
-std::optional<std::string> TrainOptions::conflict() const {
+std::optional<FieldConflict> TrainOptions::conflict() const {
   const amp::Precision resolved = resolved_precision();
   const bool half = resolved.autocast_dtype == c10::kHalf || resolved.parameter_dtype == c10::kHalf;
   const bool bare = resolved.parameter_dtype && !master_weights();
-  const std::string in_precision = "--precision " + precision;
-  if (!masters.empty() && !resolved.parameter_dtype) {
-    return "--masters " + masters + " is for bf16 and fp16 parameters, which " + in_precision + " has not";
+  const amp::ScalerSpec scaling = used_scaler();
+  const bool scaled = scaling.kind != amp::ScalerKind::none;
+  const std::string its_precision = told("precision", precision.name());
+  const std::string its_scaler = told("scaler", scaling.text());
+  if (masters && !resolved.parameter_dtype) {
+    return FieldConflict{told("masters", word_of(*masters)) + " is for bf16 and fp16 parameters, and " +
+                         its_precision + " has fp32 parameters"};
   }
-  if (half && !masters.empty() && amp::find_masters(masters) != amp::MasterWeights::fp32) {
-    return "--masters " + masters + " is for bf16 parameters, which " + in_precision + " has not";
+  if (masters && half && *masters != amp::MasterWeights::fp32) {
+    return FieldConflict{told("masters", word_of(*masters)) + " is for bf16 parameters, and " +
+                         its_precision + " has fp16 parameters"};
   }
-  if (amp::find_moments(moments) != amp::MomentFormat::fp32 && !master_weights() && !clip) {
-    return "--moments " + moments +
-           " needs --masters or --clip: without them the step is LibTorch's, whose state is as the "
-           "parameters are";
+  if (moments != amp::MomentFormat::fp32 && !master_weights() && !clip) {
+    return FieldConflict{told("moments", word_of(moments)) +
+                         " needs {masters} or {clip}: without them LibTorch makes the step and keeps its "
+                         "state in the type of the parameters"};
   }
-  if (scaler_name() == "none" && (init_scale || growth_interval))
-    return "--init-scale and --growth-interval are for loss scaling, which " + in_precision + " has not here";
-  if (!half && scaler_name() != "none") {
-    return "--scaler " + scaler + " is for fp16, and " + in_precision + " does not compute in it";
+  if (!scaled && (init_scale || growth_interval)) {
+    return FieldConflict{"{init_scale} and {growth_interval} are for loss scaling, and a run with " +
+                         its_precision + " and " + its_scaler + " has none"};
   }
-  if (bare && scaler_name() != "none") {
-    return "--scaler " + scaler + " needs --masters fp32 beside " + in_precision +
-           ": fp16 gradients of bare fp16 parameters have no room to be unscaled";
+  if (scaled && !half) {
+    return FieldConflict{its_scaler + " is for fp16, and " + its_precision + " does not compute in it"};
   }
-  if (bare && clip) return "--clip needs --masters beside " + in_precision + ", whose parameters are bare";
+  if (scaled && bare) {
+    return FieldConflict{its_scaler + " needs {masters=fp32} beside " + its_precision +
+                         ": fp16 gradients of bare fp16 parameters have no room to be unscaled"};
+  }
+  if (bare && clip) {
+    return FieldConflict{"{clip} needs {masters} beside " + its_precision + ", whose parameters are bare"};
+  }
   return std::nullopt;
 }
 
 void TrainOptions::validate() const {
-  const auto positive = [](const char* field, auto value) {
-    if (!(value > 0)) fail(kWhere, "expected ", field, " > 0, got ", value);
-  };
-  defaults_of(optimizer);
-  positive("epochs", epochs);
-  positive("batch", batch);
-  positive("accumulate", accumulate);
-  positive("learning_rate", peak_rate());
-  if (init_scale) positive("init_scale", *init_scale);
-  if (growth_interval) positive("growth_interval", *growth_interval);
-  if (clip) positive("clip", *clip);
-  if (!(momentum >= 0 && momentum < 1)) fail(kWhere, "expected momentum in [0, 1), got ", momentum);
-  if (!(decay() >= 0)) fail(kWhere, "expected weight_decay >= 0, got ", decay());
-  if (!(warmup >= 0 && warmup < 1)) fail(kWhere, "expected warmup in [0, 1), got ", warmup);
-  if (max_steps < 0) fail(kWhere, "expected max_steps >= 0, got ", max_steps);
-  amp::check_device(amp::find_precision(precision), c10::kCPU);
-  if (const auto text = conflict()) fail(kWhere, *text);
-  amp::make_scaler(scaler_name(), {.init_scale = init_scale, .growth_interval = growth_interval});
+  check_limits(kWhere, *this);
+  amp::check_device(*precision, c10::kCPU);
+  if (const auto found = conflict()) fail(kWhere, found->text());
+  amp::make_scaler(used_scaler(), {.init_scale = init_scale, .growth_interval = growth_interval});
   amp::make_schedule_rule(schedule, /*total_steps=*/2, /*warmup=*/0);
 }
 
 std::string TrainOptions::to_json() const {
-  const auto kept = master_weights();
-  return nlohmann::json{{"precision", precision},
-                        {"scaler", scaler_name()},
-                        {"init_scale", or_null(init_scale)},
-                        {"growth_interval", or_null(growth_interval)},
-                        {"masters", kept ? amp::to_string(*kept) : "none"},
-                        {"moments", moments},
-                        {"optimizer", optimizer},
-                        {"epochs", epochs},
-                        {"batch", batch},
-                        {"accumulate", accumulate},
-                        {"learning_rate", peak_rate()},
-                        {"momentum", momentum},
-                        {"weight_decay", decay()},
-                        {"schedule", schedule},
-                        {"warmup", warmup},
-                        {"max_steps", max_steps},
-                        {"clip", or_null(clip)},
-                        {"seed", seed},
-                        {"augment", augment}}
-      .dump();
+  TrainOptions used = *this;
+  used.scaler = used_scaler();
+  used.masters = master_weights();
+  used.learning_rate = peak_rate();
+  used.weight_decay = decay();
+  return fields_to_json(used).dump();
 }
 
 }  // namespace ulp::train

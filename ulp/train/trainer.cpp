@@ -28,6 +28,13 @@ std::string differences(const nlohmann::json& expected, const nlohmann::json& go
   return text;
 }
 
+/// Older files have the scaler as it was typed: "static:8.0", "keras3".
+void respell_scaler(nlohmann::json& config) {
+  if (!config.is_object() || !config.contains("scaler") || !config["scaler"].is_string()) return;
+  const auto spec = amp::ScalerSpec::from_text(config["scaler"].get<std::string>());
+  if (spec) config["scaler"] = spec->text();
+}
+
 int64_t count_steps(int64_t batches, const TrainOptions& options) {
   if (options.max_steps > 0) return options.max_steps;
   if (options.accumulate > batches) {
@@ -102,9 +109,11 @@ struct Trainer::State {
 
   void check_config(const std::string& config_of_file) const {
     if (config_of_file == config()) return;
-    const auto got = nlohmann::json::parse(config_of_file, nullptr, /*allow_exceptions=*/false);
-    fail("train.Trainer.resume", "expected a checkpoint of a run with ",
-         differences(nlohmann::json::parse(config()), got));
+    auto got = nlohmann::json::parse(config_of_file, nullptr, /*allow_exceptions=*/false);
+    respell_scaler(got);
+    const auto expected = nlohmann::json::parse(config());
+    if (got == expected) return;
+    fail("train.Trainer.resume", "expected a checkpoint of a run with ", differences(expected, got));
   }
 
   io::CheckpointParts parts() {

@@ -75,7 +75,7 @@ TEST_P(ExponentStatsTest, CountsFp32AsDefined) {
          {uint64_t{1}, uint64_t{1} << 29, kHalfPoint, kHalfPoint + 1, uint64_t{1} << 52}) {
       const auto x = assorted(5000, 7, specials);
       const auto expected = plain(widened(x), cut);
-      EXPECT_EQ(exponent_stats(Float::f32, x.data(), 5000, cut, GetParam(), kSerial), expected)
+      EXPECT_EQ(exponent_stats(DataType::f32, x.data(), 5000, cut, GetParam(), kSerial), expected)
           << "cut " << cut << ", " << test::repeat_command();
       EXPECT_EQ(expected.total(), 5000);
     }
@@ -89,7 +89,7 @@ TEST_P(ExponentStatsTest, CountsEveryCodeOfBf16AndFp16) {
     const auto& format = formats::find(name);
     std::vector<double> values;
     for (const uint16_t code : codes) values.push_back(formats::decode(format, code));
-    const Float type = std::string(name) == "bf16" ? Float::bf16 : Float::f16;
+    const DataType type = std::string(name) == "bf16" ? DataType::bf16 : DataType::f16;
     EXPECT_EQ(exponent_stats(type, codes.data(), 65536, kHalfPoint, GetParam(), kSerial),
               plain(values, kHalfPoint))
         << name << ", " << test::repeat_command();
@@ -110,8 +110,8 @@ TEST_P(ExponentStatsTest, CountsFp64BeyondFp32InTheEndBinades) {
                                  3e-40,
                                  std::ldexp(1.0, -149),
                                  std::ldexp(1.0, 128)};
-  ExponentStats got =
-      exponent_stats(Float::f64, x.data(), static_cast<int64_t>(x.size()), kHalfPoint, GetParam(), kSerial);
+  ExponentStats got = exponent_stats(DataType::f64, x.data(), static_cast<int64_t>(x.size()), kHalfPoint,
+                                     GetParam(), kSerial);
   EXPECT_EQ(got.zeros, 2);
   EXPECT_EQ(got.infinities, 1);
   EXPECT_EQ(got.nans, 1);
@@ -127,15 +127,15 @@ TEST_P(ExponentStatsTest, CountsFp64BeyondFp32InTheEndBinades) {
 
 TEST_P(ExponentStatsTest, IsTheSameForAnyNumberOfWorkersAndAnySize) {
   const auto x = assorted(600'001, 3, true);
-  const auto expected = exponent_stats(Float::f32, x.data(), 600'001, kHalfPoint, Isa::portable, kSerial);
+  const auto expected = exponent_stats(DataType::f32, x.data(), 600'001, kHalfPoint, Isa::portable, kSerial);
   for (const int workers : {2, 3, 5}) {
     const test::ThreadParallel parallel(workers);
-    EXPECT_EQ(exponent_stats(Float::f32, x.data(), 600'001, kHalfPoint, GetParam(), parallel), expected)
+    EXPECT_EQ(exponent_stats(DataType::f32, x.data(), 600'001, kHalfPoint, GetParam(), parallel), expected)
         << workers << " workers, " << test::repeat_command();
   }
   for (const int64_t n : {0, 1, 2, 15, 16, 17, 255, 256, 257, 511, 1023}) {
     const std::vector<float> part(x.begin(), x.begin() + n);
-    EXPECT_EQ(exponent_stats(Float::f32, part.data(), n, kHalfPoint, GetParam(), kSerial),
+    EXPECT_EQ(exponent_stats(DataType::f32, part.data(), n, kHalfPoint, GetParam(), kSerial),
               plain(widened(part), kHalfPoint))
         << n << " elements, " << test::repeat_command();
   }
@@ -146,7 +146,7 @@ TEST_P(ExponentStatsTest, FindsTheFirstNonFiniteValueWhereverItIs) {
   std::vector<float> x(400'000, 1.0F);
   for (const int64_t place : {399'999, 262'143, 131'072, 300, 255, 0}) {  // each before the ones so far
     x[static_cast<size_t>(place)] = static_cast<float>(place % 2 ? kInf : -kInf);
-    const auto got = exponent_stats(Float::f32, x.data(), 400'000, kHalfPoint, GetParam(), parallel);
+    const auto got = exponent_stats(DataType::f32, x.data(), 400'000, kHalfPoint, GetParam(), parallel);
     EXPECT_EQ(got.first_nonfinite, place) << test::repeat_command();
   }
 }
@@ -154,7 +154,7 @@ TEST_P(ExponentStatsTest, FindsTheFirstNonFiniteValueWhereverItIs) {
 TEST(ExponentStats, MergesAndScales) {
   const std::vector<float> x = {1.0F, 3.0F, 0.0F, 1e-3F}, y = {8.0F, 0.25F};
   const auto stats = [](const std::vector<float>& v) {
-    return exponent_stats(Float::f32, v.data(), static_cast<int64_t>(v.size()), kHalfPoint, Isa::portable,
+    return exponent_stats(DataType::f32, v.data(), static_cast<int64_t>(v.size()), kHalfPoint, Isa::portable,
                           kSerial);
   };
   ExponentStats both = stats(x);
@@ -166,10 +166,15 @@ TEST(ExponentStats, MergesAndScales) {
   EXPECT_EQ(gone.binades[0].lower + gone.binades[0].upper, 3);
 }
 
+TEST(ExponentStats, RefusesIntegers) {
+  const int64_t x = 1;
+  EXPECT_THROW(exponent_stats(DataType::i64, &x, 1, kHalfPoint, Isa::portable, kSerial), Error);
+}
+
 TEST(ExponentStats, RefusesACutOutsideTheBinade) {
   const float x = 1;
-  EXPECT_THROW(exponent_stats(Float::f32, &x, 1, 0, Isa::portable, kSerial), Error);
-  EXPECT_THROW(exponent_stats(Float::f32, &x, 1, (uint64_t{1} << 52) + 1, Isa::portable, kSerial), Error);
+  EXPECT_THROW(exponent_stats(DataType::f32, &x, 1, 0, Isa::portable, kSerial), Error);
+  EXPECT_THROW(exponent_stats(DataType::f32, &x, 1, (uint64_t{1} << 52) + 1, Isa::portable, kSerial), Error);
 }
 
 }  // namespace

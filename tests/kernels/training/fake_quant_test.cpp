@@ -9,7 +9,7 @@
 
 #include "kernels/helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/isa/half.h"
+#include "ulp/kernels/common/half.h"
 
 namespace ulp::kernels {
 namespace {
@@ -63,7 +63,7 @@ Result run(const Scheme& s, const std::vector<T>& x, Isa isa, const Parallel& pa
   const auto n = static_cast<int64_t>(x.size());
   test::Guarded<T> y(n);
   test::Guarded<uint64_t> inside(mask_words(n));
-  const Element type = sizeof(T) == 4 ? Element::f32 : Element::bf16;
+  const DataType type = sizeof(T) == 4 ? DataType::f32 : DataType::bf16;
   fake_quantize(s.how(), type, x.data(), n, y.data(), inside.data(), isa, parallel);
   EXPECT_TRUE(y.intact() && inside.intact()) << n << " elements, " << test::repeat_command();
   std::vector<T> unmasked(x.size());
@@ -139,7 +139,7 @@ TEST_P(FakeQuantTest, AnyNumberOfWorkersGivesTheSameBits) {
 TEST_P(FakeQuantTest, WorksInPlace) {
   auto x = assorted(kPerTensor, 500, 9);
   const Result expected = plain(kPerTensor, x, false);
-  fake_quantize(kPerTensor.how(), Element::f32, x.data(), 500, x.data(), nullptr, GetParam(), kSerial);
+  fake_quantize(kPerTensor.how(), DataType::f32, x.data(), 500, x.data(), nullptr, GetParam(), kSerial);
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(bits_of(x[i]), expected.values[i]) << i;
 }
 
@@ -173,7 +173,7 @@ TEST_P(FakeQuantTest, KeepsTheGradientWhereTheBitIsSet) {
 TEST(FakeQuant, RefusesOtherTypes) {
   float x = 0;
   uint64_t inside = 0;
-  EXPECT_THROW(fake_quantize(kPerTensor.how(), Element::u8, &x, 1, &x, nullptr, Isa::portable, kSerial),
+  EXPECT_THROW(fake_quantize(kPerTensor.how(), DataType::u8, &x, 1, &x, nullptr, Isa::portable, kSerial),
                Error);
   EXPECT_THROW(keep_inside(&inside, 1, &x, 1, &x, Isa::portable, kSerial), Error);
 }

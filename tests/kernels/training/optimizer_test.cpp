@@ -9,9 +9,10 @@
 #include <limits>
 
 #include "kernels/helpers.h"
+#include "ulp/base/error.h"
 #include "ulp/formats/convert.h"
-#include "ulp/kernels/conv/finish.h"
-#include "ulp/kernels/isa/half.h"
+#include "ulp/kernels/common/float_bits.h"
+#include "ulp/kernels/common/half.h"
 
 namespace ulp::kernels::test {
 namespace {
@@ -65,7 +66,7 @@ constexpr formats::RandomKey kKey = {7, 9};
 
 /// All arrays of one parameter, with canaries around them.
 struct Arrays {
-  Arrays(int64_t n, WeightStore store, FloatType type, uint32_t seed, MomentStore moments = MomentStore::f32)
+  Arrays(int64_t n, WeightStore store, DataType type, uint32_t seed, MomentStore moments = MomentStore::f32)
       : size(n),
         store(store),
         type(type),
@@ -99,20 +100,19 @@ struct Arrays {
     return moments == MomentStore::f32 ? v : from_bf16(moment.data()[i]);
   }
   void put_gradient(int64_t i, float v) {
-    if (type == FloatType::f32) {
+    if (type == DataType::f32) {
       std::memcpy(gradient.data() + 2 * i, &v, 4);
     } else {
-      gradient.data()[i] = type == FloatType::bf16
-                               ? to_bf16(v)
-                               : static_cast<uint16_t>(encode(fp16(), static_cast<double>(v)));
+      gradient.data()[i] =
+          type == DataType::bf16 ? to_bf16(v) : static_cast<uint16_t>(encode(fp16(), static_cast<double>(v)));
     }
   }
   float get_gradient(int64_t i) {
     float v;
     std::memcpy(&v, gradient.data() + 2 * i, 4);
     const uint16_t code = gradient.data()[i];
-    if (type == FloatType::f32) return v;
-    return type == FloatType::bf16 ? from_bf16(code) : static_cast<float>(decode(fp16(), code));
+    if (type == DataType::f32) return v;
+    return type == DataType::bf16 ? from_bf16(code) : static_cast<float>(decode(fp16(), code));
   }
   /// Halves of the weight as the store defines them; the low half of a split weight is made from the rest.
   void put_weight(int64_t i, float w) {
@@ -187,7 +187,7 @@ struct Arrays {
 
   int64_t size;
   WeightStore store;
-  FloatType type;
+  DataType type;
   MomentStore moments;
   Guarded<uint16_t> gradient, parameter, master, first, second;
 };
@@ -261,13 +261,13 @@ TEST_P(OptimizerLoops, EveryUpdateEqualsThePlainOne) {
   uint32_t seed = 1;
   for (const UpdateStep& step : steps()) {
     for (int store = 0; store < kWeightStores; ++store) {
-      for (int type = 0; type < kFloatTypes; ++type) {
+      for (const DataType type : {DataType::f32, DataType::bf16, DataType::f16}) {
         for (const auto& [size, moments] : cases) {
           SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(step.kind) << " store " << store
-                                            << " type " << type << " size " << size << " moments "
+                                            << " type " << to_string(type) << " size " << size << " moments "
                                             << static_cast<int>(moments) << "; " << repeat_command());
           const auto make = [&] {
-            return Arrays(size, static_cast<WeightStore>(store), static_cast<FloatType>(type), seed, moments);
+            return Arrays(size, static_cast<WeightStore>(store), type, seed, moments);
           };
           Arrays expected = make(), got = make();
           ++seed;
@@ -291,7 +291,7 @@ TEST_P(OptimizerLoops, ManyTensorsOnManyThreadsGiveTheSameBits) {
     for (int64_t size : {40000, 0, 5, 16384, 16385, 1}) {
       for (int store = 0; store < kWeightStores; ++store) {
         for (MomentStore moments : {MomentStore::f32, MomentStore::bf16})
-          arrays.emplace_back(size, static_cast<WeightStore>(store), FloatType::bf16, seed++, moments);
+          arrays.emplace_back(size, static_cast<WeightStore>(store), DataType::bf16, seed++, moments);
       }
     }
     for (Arrays& each : arrays) tensors.push_back(each.tensor(step));
@@ -307,7 +307,7 @@ TEST_P(OptimizerLoops, ManyTensorsOnManyThreadsGiveTheSameBits) {
 }
 
 TEST_P(OptimizerLoops, TheSquareSumIsThatOfAllGradients) {
-  for (FloatType type : {FloatType::f32, FloatType::bf16, FloatType::f16}) {
+  for (DataType type : {DataType::f32, DataType::bf16, DataType::f16}) {
     for (int64_t size : {1, 15, 16, 40001}) {
       Arrays a(size, WeightStore::f32, type, 17);
       long double sum = 0;
@@ -327,9 +327,9 @@ TEST_P(OptimizerLoops, TheSquareSumIsThatOfAllGradients) {
 
 TEST_P(OptimizerLoops, TheSquareSumShowsEveryInfinityAndNaN) {
   const UpdateStep unused;
-  for (FloatType type : {FloatType::f32, FloatType::bf16, FloatType::f16}) {
+  for (DataType type : {DataType::f32, DataType::bf16, DataType::f16}) {
     Arrays a(37, WeightStore::f32, type, 3);
-    for (int64_t i = 0; i < 37; ++i) a.put_gradient(i, type == FloatType::f16 ? 65504.0F : 3.38e38F);
+    for (int64_t i = 0; i < 37; ++i) a.put_gradient(i, type == DataType::f16 ? 65504.0F : 3.38e38F);
     EXPECT_TRUE(std::isfinite(gradient_square_sum({a.tensor(unused)}, GetParam(), SerialParallel())));
     for (int64_t i = 0; i < 37; ++i) {
       for (float bad : {INFINITY, -INFINITY, NAN}) {
@@ -348,7 +348,7 @@ TEST_P(OptimizerLoops, InfinitiesAndNaNSurviveEveryStoreAndLargeNumbersTheExactO
   const UpdateStep nothing{.negative_lr = 0};
   for (WeightStore store :
        {WeightStore::f32, WeightStore::bf16_master, WeightStore::bf16_split, WeightStore::bf16_stochastic}) {
-    Arrays a(std::size(values), store, FloatType::f32, 1);
+    Arrays a(std::size(values), store, DataType::f32, 1);
     for (size_t i = 0; i < std::size(values); ++i) a.put_weight(static_cast<int64_t>(i), values[i]);
     for (int round = 0; round < 3; ++round)
       update_parameters({a.tensor(nothing)}, 1, 1, GetParam(), SerialParallel());
@@ -363,7 +363,7 @@ TEST_P(OptimizerLoops, InfinitiesAndNaNSurviveEveryStoreAndLargeNumbersTheExactO
 
 TEST_P(OptimizerLoops, ASplitWeightKeepsANaNOfAnyBits) {
   // The low half would carry into the sign if such a NaN were rounded as a number.
-  Arrays a(2, WeightStore::bf16_split, FloatType::f32, 1);
+  Arrays a(2, WeightStore::bf16_split, DataType::f32, 1);
   a.put_gradient(0, bits_to_float(0x7fffffff));
   a.put_gradient(1, bits_to_float(0xffffffff));
   const UpdateStep step{.negative_lr = -1};
@@ -376,6 +376,21 @@ TEST_P(OptimizerLoops, ASplitWeightKeepsANaNOfAnyBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllIsas, OptimizerLoops, ::testing::ValuesIn(available_isas()), isa_name);
+
+TEST(OptimizerTypes, RefusesGradientsThatAreNoFloats) {
+  float parameter = 1;
+  int32_t gradient = 1;
+  const UpdateStep step = steps()[0];
+  OptimizerTensor tensor;
+  tensor.size = 1;
+  tensor.gradient = &gradient;
+  tensor.gradient_type = DataType::i32;
+  tensor.parameter = &parameter;
+  tensor.step = &step;
+  EXPECT_THROW(update_parameters({tensor}, 1, 1, Isa::portable, SerialParallel()), Error);
+  EXPECT_THROW(gradient_square_sum({tensor}, Isa::portable, SerialParallel()), Error);
+  EXPECT_EQ(parameter, 1);
+}
 
 }  // namespace
 }  // namespace ulp::kernels::test

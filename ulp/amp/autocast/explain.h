@@ -37,6 +37,7 @@ struct ExplainRow {
   bool operator==(const ExplainRow&) const = default;
 };
 
+/// What autocast did to one forward pass.
 struct Explanation {
   std::vector<ExplainRow> rows;  ///< in order of execution
 

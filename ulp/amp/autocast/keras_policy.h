@@ -41,7 +41,7 @@ struct PolicyRule {
 /// Gives every operation of the model the policy of the first rule that matches its module's path, and writes
 /// the casts into the graph, each value once per dtype. What no rule matches stays as it is.
 ///
-///   ulp::amp::apply_policy(*captured, {{"head", "float32"}, {"*", "mixed_bfloat16"}});
+///     ulp::amp::apply_policy(*captured, {{"head", "float32"}, {"*", "mixed_bfloat16"}});
 ///
 /// As Keras does it: everything in a module computes in its compute dtype, without lists of ops; the model's
 /// output has the dtype of the last module, so the last one should be float32. A batch norm takes its input

@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <array>
+#include <ostream>
 #include <set>
 #include <string>
 
@@ -56,6 +58,13 @@ constexpr Precision kPrecisions[] = {
     {.name = "O3:bf16", .parameter_dtype = kBFloat16, .summary = "pure bf16"},
 };
 
+/// The literals of a column.
+constexpr auto column(std::string_view Precision::*text) {
+  std::array<const char*, std::size(kPrecisions)> texts{};
+  for (size_t i = 0; i < texts.size(); ++i) texts[i] = (kPrecisions[i].*text).data();
+  return texts;
+}
+
 using Tensors = std::set<const c10::TensorImpl*>;
 
 void add(Tensors& tensors, const at::Tensor& tensor) {
@@ -96,12 +105,37 @@ std::span<const Precision> precisions() {
 }
 
 const Precision& find_precision(std::string_view name) {
+  return *PrecisionName(name);
+}
+
+PrecisionName::PrecisionName(std::string_view name) {
   std::string known;
   for (const Precision& precision : kPrecisions) {
-    if (precision.name == name) return precision;
+    if (precision.name == name) {
+      index_ = static_cast<size_t>(&precision - kPrecisions);
+      return;
+    }
     known.append(known.empty() ? "" : ", ").append(precision.name);
   }
   fail("amp.find_precision", "expected one of ", known, ", got '", name, "'");
+}
+
+PrecisionName PrecisionName::at(size_t index) {
+  return PrecisionName(precisions()[index].name);
+}
+
+std::span<const char* const> PrecisionName::choices() {
+  static constexpr auto kNames = column(&Precision::name);
+  return kNames;
+}
+
+std::span<const char* const> PrecisionName::choice_help() {
+  static constexpr auto kSummaries = column(&Precision::summary);
+  return kSummaries;
+}
+
+std::ostream& operator<<(std::ostream& out, const PrecisionName& precision) {
+  return out << precision->name;
 }
 
 void check_device(const Precision& precision, c10::DeviceType device) {

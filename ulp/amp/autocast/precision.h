@@ -4,8 +4,12 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include <concepts>
+#include <cstddef>
+#include <iosfwd>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ulp/amp/autocast/autocast.h"
@@ -52,6 +56,33 @@ ULP_API std::span<const Precision> precisions();
 
 /// The precision of that name. An unknown name is an error that lists the known ones.
 ULP_API const Precision& find_precision(std::string_view name);
+
+/// A precision of the table, chosen by its name: of another name there is none.
+class ULP_API PrecisionName {
+ public:
+  /// fp32.
+  PrecisionName() = default;
+  /// Throws as find_precision() does.
+  PrecisionName(std::string_view name);  // NOLINT: options are written .precision = "bf16"
+  template <std::convertible_to<std::string_view> Text>
+  PrecisionName(const Text& name) : PrecisionName(std::string_view(name)) {}  // NOLINT: the same
+
+  std::string name() const { return std::string((*this)->name); }
+  const Precision& operator*() const { return precisions()[index_]; }
+  const Precision* operator->() const { return &**this; }
+  bool operator==(const PrecisionName&) const = default;
+
+  /// The place in precisions(), and back (TableChoice of base/fields.h).
+  size_t index() const { return index_; }
+  static PrecisionName at(size_t index);
+  /// Names and summaries of the table.
+  static std::span<const char* const> choices();
+  static std::span<const char* const> choice_help();
+
+ private:
+  size_t index_ = 0;
+};
+ULP_API std::ostream& operator<<(std::ostream& out, const PrecisionName& precision);
 
 /// Throws Error when the device cannot compute in this precision: devices other than cpu and cuda, cuda
 /// without a GPU, tf32 on a cpu.

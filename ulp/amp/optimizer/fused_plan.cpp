@@ -13,7 +13,6 @@ namespace ulp::amp {
 
 namespace {
 
-using kernels::FloatType;
 using kernels::OptimizerTensor;
 using kernels::UpdateKind;
 using kernels::UpdateStep;
@@ -24,14 +23,14 @@ constexpr const char* kWhere = "amp.FusedOptimizer";
 /// Above so many parameters their 16-bit copies (32 MiB) do not wait in a cache for the next forward pass.
 constexpr int64_t kCachedParameters = 16 << 20;
 
-FloatType float_type(const at::Tensor& gradient) {
+DataType float_type(const at::Tensor& gradient) {
   switch (gradient.scalar_type()) {
     case c10::kFloat:
-      return FloatType::f32;
+      return DataType::f32;
     case c10::kBFloat16:
-      return FloatType::bf16;
+      return DataType::bf16;
     default:
-      return FloatType::f16;
+      return DataType::f16;
   }
 }
 

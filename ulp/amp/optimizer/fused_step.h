@@ -9,11 +9,13 @@
 
 namespace ulp::amp {
 
+/// What a step does besides the update.
 struct FusedStepOptions {
   std::optional<double> max_norm = std::nullopt;  ///< > 0: gradients are scaled down to this global 2-norm
   bool check_finite = false;                      ///< look for inf and NaN without a scaler, too
 };
 
+/// What a step did and saw.
 struct FusedStepResult {
   StepResult result = StepResult::no_gradients;
   double grad_norm = 0;    ///< global 2-norm of the unscaled gradients before clipping; NaN when not measured

@@ -135,26 +135,36 @@ double rate_factor(const ScheduleRule& rule, int64_t step) {
   return std::visit([&](const auto& chosen) { return chosen.factor(step); }, rule);
 }
 
-ScheduleRule make_schedule_rule(std::string_view name, int64_t total_steps, double warmup) {
+namespace {
+
+ScheduleRule rule_of(Schedule schedule, int64_t total_steps, double warmup) {
+  const Warmup rise{.steps = static_cast<int64_t>(warmup * static_cast<double>(total_steps))};
+  switch (schedule) {
+    case Schedule::constant:
+      return ConstantRate{};
+    case Schedule::constant_with_warmup:
+      return ConstantRate{.warmup = rise};
+    case Schedule::cosine:
+      return CosineRate{.total_steps = total_steps, .warmup = rise};
+    case Schedule::polynomial:
+      return PolynomialRate{.total_steps = total_steps, .warmup = rise};
+    case Schedule::one_cycle:
+      return OneCycleRate{.total_steps = total_steps, .pct_start = warmup};
+    case Schedule::triangle:
+      break;
+  }
+  return TriangleRate{.total_steps = total_steps, .warmup = warmup};
+}
+
+}  // namespace
+
+ScheduleRule make_schedule_rule(Schedule schedule, int64_t total_steps, double warmup) {
   constexpr const char* kMake = "amp.make_schedule_rule";
   if (total_steps < 1) fail(kMake, "expected total_steps >= 1, got ", total_steps);
   if (!(warmup >= 0 && warmup < 1)) fail(kMake, "expected warmup in [0, 1), got ", warmup);
-  const Warmup rise{.steps = static_cast<int64_t>(warmup * static_cast<double>(total_steps))};
-  const std::pair<std::string_view, ScheduleRule> rules[] = {
-      {"constant", ConstantRate{}},
-      {"constant_with_warmup", ConstantRate{.warmup = rise}},
-      {"cosine", CosineRate{.total_steps = total_steps, .warmup = rise}},
-      {"polynomial", PolynomialRate{.total_steps = total_steps, .warmup = rise}},
-      {"one_cycle", OneCycleRate{.total_steps = total_steps, .pct_start = warmup}},
-      {"triangle", TriangleRate{.total_steps = total_steps, .warmup = warmup}}};
-  std::string known;
-  for (const auto& [known_name, rule] : rules) {
-    known.append(known.empty() ? "" : ", ").append(known_name);
-    if (known_name != name) continue;
-    std::visit([](const auto& chosen) { chosen.validate(); }, rule);
-    return rule;
-  }
-  fail(kMake, "expected one of ", known, "; got '", name, "'");
+  const ScheduleRule rule = rule_of(schedule, total_steps, warmup);
+  std::visit([](const auto& chosen) { chosen.validate(); }, rule);
+  return rule;
 }
 
 }  // namespace ulp::amp

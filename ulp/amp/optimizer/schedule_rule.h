@@ -1,11 +1,12 @@
 // Learning-rate curves as values: the factor of the base rate for each optimizer step.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string_view>
 #include <variant>
 
 #include "ulp/base/export.h"
+#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -80,6 +81,7 @@ struct ULP_API PolynomialRate {
 /// 1 / div_factor as slowly as it rose, and to the end from there. Stays at the end after total_steps.
 struct ULP_API OneCycleRate {
   static constexpr const char* kName = "one_cycle";
+  /// How the factor moves between its ends.
   enum class Anneal { cosine, linear };
 
   int64_t total_steps = 0;  ///< >= 2
@@ -128,14 +130,28 @@ struct ULP_API TriangleRate {
   }
 };
 
+/// Any of the rules above.
 using ScheduleRule = std::variant<ConstantRate, CosineRate, PolynomialRate, OneCycleRate, TriangleRate>;
 
 /// The factor of the base rate for the step with this index, counted from 0. A negative step is an error.
 ULP_API double rate_factor(const ScheduleRule& rule, int64_t step);
 
-/// A rule by name, with its defaults: constant, constant_with_warmup, cosine, polynomial, one_cycle or
-/// triangle; an unknown name is an error that lists these. `warmup` is the share of `total_steps` in which
-/// the rate rises, in [0, 1); constant has none.
-ULP_API ScheduleRule make_schedule_rule(std::string_view name, int64_t total_steps, double warmup);
+/// The curves that are chosen by name.
+enum class Schedule { triangle, constant, constant_with_warmup, cosine, polynomial, one_cycle };
+
+/// The rule of a schedule, with its defaults. `warmup` is the share of `total_steps` in which the rate rises,
+/// in [0, 1); constant has none.
+ULP_API ScheduleRule make_schedule_rule(Schedule schedule, int64_t total_steps, double warmup);
 
 }  // namespace ulp::amp
+
+template <>
+struct ulp::Words<ulp::amp::Schedule> {
+  using enum amp::Schedule;
+  static constexpr std::array<Word<amp::Schedule>, 6> list = {{{triangle, "triangle"},
+                                                               {constant, "constant"},
+                                                               {constant_with_warmup, "constant_with_warmup"},
+                                                               {cosine, "cosine"},
+                                                               {polynomial, "polynomial"},
+                                                               {one_cycle, "one_cycle"}}};
+};

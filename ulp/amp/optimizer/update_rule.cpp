@@ -39,16 +39,7 @@ const char* name_of(const UpdateRule& rule) {
 }
 
 const char* to_string(MasterWeights masters) {
-  switch (masters) {
-    case MasterWeights::fp32:
-      return "fp32";
-    case MasterWeights::split:
-      return "split";
-    case MasterWeights::stochastic:
-      return "stochastic";
-    default:
-      return "kahan";
-  }
+  return word_of(masters);
 }
 
 std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters) {
@@ -58,22 +49,15 @@ std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeig
 }
 
 MasterWeights find_masters(const std::string& name) {
-  using enum MasterWeights;
-  for (const MasterWeights masters : {fp32, split, stochastic, kahan}) {
-    if (name == to_string(masters)) return masters;
-  }
-  fail("amp.MasterWeights", "expected masters fp32, split, stochastic or kahan, got '", name, "'");
+  return require_word<MasterWeights>("amp.MasterWeights", "masters", name);
 }
 
 const char* to_string(MomentFormat moments) {
-  return moments == MomentFormat::fp32 ? "fp32" : "bf16";
+  return word_of(moments);
 }
 
 MomentFormat find_moments(const std::string& name) {
-  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16}) {
-    if (name == to_string(moments)) return moments;
-  }
-  fail("amp.MomentFormat", "expected moments fp32 or bf16, got '", name, "'");
+  return require_word<MomentFormat>("amp.MomentFormat", "moments", name);
 }
 
 c10::ScalarType moment_type(MomentFormat moments) {

@@ -3,11 +3,13 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <variant>
 
 #include "ulp/base/export.h"
+#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -38,6 +40,7 @@ struct AdamWRule {
   double weight_decay = 1e-2;  ///< >= 0; times lr, taken off the weight itself
 };
 
+/// Any of the rules above.
 using UpdateRule = std::variant<SgdRule, AdamRule, AdamWRule>;
 
 /// An error names the field that is out of its range.
@@ -70,9 +73,9 @@ enum class MasterWeights {
   stochastic,  ///< nothing: updates are rounded up or down at random, right in the mean
   kahan,       ///< what rounding lost, in bf16 (2 bytes more): about 16 bits of precision
 };
-/// "fp32", "split", "stochastic" or "kahan".
+/// Its word.
 ULP_API const char* to_string(MasterWeights masters);
-/// The kind of that name; another name is an error that lists them.
+/// The kind of that word; another one is an error that lists them.
 ULP_API MasterWeights find_masters(const std::string& name);
 /// The type of what is kept beside a parameter of this type; nothing where nothing is kept.
 ULP_API std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters);
@@ -84,11 +87,27 @@ enum class MomentFormat {
          ///< moment with beta2 = 0.999 would stall: its steps are smaller than half a unit in bf16's last
          ///< place)
 };
-/// "fp32" or "bf16".
+/// Its word.
 ULP_API const char* to_string(MomentFormat moments);
-/// The format of that name; another name is an error that lists them.
+/// The format of that word; another one is an error that lists them.
 ULP_API MomentFormat find_moments(const std::string& name);
 /// The type of the tensors.
 ULP_API c10::ScalarType moment_type(MomentFormat moments);
 
 }  // namespace ulp::amp
+
+template <>
+struct ulp::Words<ulp::amp::MasterWeights> {
+  using enum amp::MasterWeights;
+  static constexpr std::array<Word<amp::MasterWeights>, 4> list = {
+      {{fp32, "fp32", "a copy"},
+       {split, "split", "the low halves"},
+       {stochastic, "stochastic", "rounding at random"},
+       {kahan, "kahan", "what rounding lost"}}};
+};
+
+template <>
+struct ulp::Words<ulp::amp::MomentFormat> {
+  using enum amp::MomentFormat;
+  static constexpr std::array<Word<amp::MomentFormat>, 2> list = {{{fp32, "fp32"}, {bf16, "bf16"}}};
+};

@@ -24,6 +24,7 @@ enum class StepResult {
   skipped_nonfinite,  ///< a gradient was inf or NaN; parameters and optimizer state are untouched
   no_gradients,       ///< no parameter of the optimizer has a gradient; nothing was done
 };
+/// The name of the enumerator.
 ULP_API const char* to_string(StepResult result);
 
 /// Defaults are PyTorch's.

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <charconv>
-#include <utility>
+#include <iterator>
 
 #include "ulp/base/error.h"
 
@@ -14,7 +14,7 @@ constexpr const char* kWhere = "amp.make_scaler";
 constexpr std::string_view kStatic = "static:";
 
 struct Dialect {
-  std::string_view name;
+  ScalerKind kind;
   double init_scale;
   ScalePolicy (*policy)(std::optional<int64_t> growth_interval);
 };
@@ -27,41 +27,55 @@ ScalePolicy with_interval(std::optional<int64_t> growth_interval) {
   return policy;
 }
 
-constexpr std::array<Dialect, 6> kDialects{{
-    {"pytorch", 65536.0, with_interval<PyTorchScale, &PyTorchScale::growth_interval>},
-    {"keras", 32768.0, with_interval<Keras3Scale, &Keras3Scale::dynamic_growth_steps>},
-    {"keras3", 32768.0, with_interval<Keras3Scale, &Keras3Scale::dynamic_growth_steps>},
-    {"keras2", 32768.0, with_interval<Keras2Scale, &Keras2Scale::dynamic_growth_steps>},
-    {"apex", 65536.0, with_interval<ApexScale, &ApexScale::scale_window>},
-    {"deepspeed", 65536.0, with_interval<DeepSpeedScale, &DeepSpeedScale::scale_window>},
+constexpr std::array<Dialect, 5> kDialects{{
+    {ScalerKind::pytorch, 65536.0, with_interval<PyTorchScale, &PyTorchScale::growth_interval>},
+    {ScalerKind::keras, 32768.0, with_interval<Keras3Scale, &Keras3Scale::dynamic_growth_steps>},
+    {ScalerKind::keras2, 32768.0, with_interval<Keras2Scale, &Keras2Scale::dynamic_growth_steps>},
+    {ScalerKind::apex, 65536.0, with_interval<ApexScale, &ApexScale::scale_window>},
+    {ScalerKind::deepspeed, 65536.0, with_interval<DeepSpeedScale, &DeepSpeedScale::scale_window>},
 }};
-
-[[noreturn]] void refuse(std::string_view spec) {
-  std::string known;
-  for (const Dialect& dialect : kDialects) known.append(dialect.name).append(", ");
-  fail(kWhere, "expected one of ", known, "static:S with a scale S (static:8), none; got '", spec, "'");
-}
-
-GradScaler make_static(std::string_view spec, const ScalerOverrides& overrides) {
-  if (overrides.init_scale || overrides.growth_interval)
-    fail(kWhere, "expected no init_scale and no growth_interval beside '", spec, "', got one");
-  const std::string_view number = spec.substr(kStatic.size());
-  double scale = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scale);
-  if (error != std::errc() || end != number.data() + number.size()) refuse(spec);
-  return {scale, StaticScale{}};
-}
 
 }  // namespace
 
-GradScaler make_scaler(std::string_view spec, const ScalerOverrides& overrides) {
-  if (spec == "none") return GradScaler({.enabled = false});
-  if (spec.substr(0, kStatic.size()) == kStatic) return make_static(spec, overrides);
+ScalerSpec ScalerSpec::fixed(double scale) {
+  ScalerSpec spec(ScalerKind::fixed);
+  spec.scale = scale;
+  return spec;
+}
+
+std::string ScalerSpec::text() const {
+  if (kind != ScalerKind::fixed) return word_of(kind);
+  char number[32];
+  return kStatic.data() + std::string(number, std::to_chars(number, std::end(number), scale).ptr);
+}
+
+std::optional<ScalerSpec> ScalerSpec::from_text(std::string_view text) {
+  if (!text.starts_with(kStatic)) {
+    const auto kind = from_word<ScalerKind>(text == "keras3" ? "keras" : text);
+    return kind ? std::optional<ScalerSpec>(*kind) : std::nullopt;
+  }
+  const std::string_view number = text.substr(kStatic.size());
+  double scale = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scale);
+  if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+  return fixed(scale);
+}
+
+GradScaler make_scaler(const ScalerSpec& spec, const ScalerOverrides& overrides) {
+  if (spec.kind == ScalerKind::none) return GradScaler({.enabled = false});
   for (const Dialect& dialect : kDialects) {
-    if (dialect.name != spec) continue;
+    if (dialect.kind != spec.kind) continue;
     return {overrides.init_scale.value_or(dialect.init_scale), dialect.policy(overrides.growth_interval)};
   }
-  refuse(spec);
+  if (overrides.init_scale || overrides.growth_interval)
+    fail(kWhere, "expected no init_scale and no growth_interval beside '", spec.text(), "', got one");
+  return {spec.scale, StaticScale{}};
+}
+
+GradScaler make_scaler(std::string_view spec, const ScalerOverrides& overrides) {
+  const auto found = ScalerSpec::from_text(spec);
+  if (!found) fail(kWhere, "expected ", ScalerSpec::kExpected, "; got '", spec, "'");
+  return make_scaler(*found, overrides);
 }
 
 }  // namespace ulp::amp

@@ -1,7 +1,7 @@
 // When a loss scale grows and shrinks: one value type per dialect, all driven by the same GradScaler.
 //
-// To add a dialect: a struct with the members of PyTorchScale, named in the variant ScalePolicy, and a line
-// in the table of make_scaler.cpp.
+// To add a dialect: a struct with the members of PyTorchScale, named in the variant ScalePolicy, a word in
+// ScalerKind and a line in the table of make_scaler.cpp.
 #pragma once
 
 #include <cstdint>
@@ -163,6 +163,7 @@ struct ULP_API StaticScale {
   static void fields(Self&, const Visit&) {}
 };
 
+/// Any of the dialects above.
 using ScalePolicy =
     std::variant<PyTorchScale, Keras2Scale, Keras3Scale, ApexScale, DeepSpeedScale, StaticScale>;
 

@@ -9,6 +9,7 @@
 #include "ulp/amp/watch/watch_ops.h"
 #include "ulp/amp/watch/watch_tensor.h"
 #include "ulp/base/error.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/capture/scope.h"
 #include "ulp/report/format.h"
 
@@ -45,16 +46,27 @@ std::string number(const char* format, double value) {
 
 }  // namespace
 
+void WatchOptions::visit_fields(FieldVisitor& visitor) {
+  visitor({.name = "format", .help = "The format that values are held against", .flag = "watch-format"},
+          format);
+  visitor({.name = "every",
+           .help = "Steps from one that is looked at to the next",
+           .min = 1,
+           .flag = "watch-every"},
+          every);
+  visitor({.name = "ops", .help = "Look at the results of ops, not at gradients only", .flag = ""}, ops);
+  visitor({.name = "op_stride", .help = "Look at every n-th op only", .min = 1, .flag = ""}, op_stride);
+  visitor({.name = "margin",
+           .help = "Binades of headroom that the advised scale leaves",
+           .min = 0,
+           .below_max = true,
+           .flag = ""},
+          margin);
+}
+
 void WatchOptions::validate() const {
   (void)FormatRange(formats::find(format));
-  const auto positive = [](const char* field, int64_t value) {
-    if (value < 1) fail("amp.WatchOptions", "expected ", field, " >= 1, got ", value);
-  };
-  positive("every", every);
-  positive("op_stride", op_stride);
-  if (!(margin >= 0) || !std::isfinite(margin)) {
-    fail("amp.WatchOptions", "expected margin >= 0, got ", margin);
-  }
+  check_limits("amp.WatchOptions", *this);
 }
 
 struct NumericsWatch::State {

@@ -32,8 +32,13 @@ namespace torch::nn {
 class Module;
 }
 
+namespace ulp {
+class FieldVisitor;
+}
+
 namespace ulp::amp {
 
+/// What is looked at, and how often.
 struct ULP_API WatchOptions {
   std::string format = "fp16";  ///< the number format that values are held against
   int64_t every = 32;           ///< steps from one sampled step to the next; the first step is sampled
@@ -41,12 +46,16 @@ struct ULP_API WatchOptions {
   int64_t op_stride = 1;        ///< look at every n-th op only, at others in the next sampled step
   double margin = 2;            ///< binades of headroom that the advised scale leaves
 
+  /// Every field with its limits; the first two have flags.
+  void visit_fields(FieldVisitor& visitor);
   /// An error names the field that is out of its range.
   void validate() const;
 };
 
+/// Tensors with the names they are reported by.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// Looks at gradients and the results of ops while a model trains. See the example above.
 class ULP_API NumericsWatch {
  public:
   class Step;

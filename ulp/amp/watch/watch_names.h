@@ -10,7 +10,7 @@
 
 namespace ulp::amp {
 
-/// As graph/scope.h does for captured graphs, but while the ops run.
+/// As graph/capture/scope.h does for captured graphs, but while the ops run.
 class ModulePaths {
  public:
   /// A parameter or buffer by its full name, "layer1.0.conv1.weight".

@@ -15,6 +15,7 @@
 
 namespace ulp::amp {
 
+/// Where in a step an operation ran.
 enum class Pass : uint8_t { forward, backward };
 
 /// Which operation produced a tensor.
@@ -83,6 +84,7 @@ struct SkippedStep {
   std::string cause = {};  ///< "gradient of fc.weight: inf at [3, 7]; 2 of 9 gradients are not finite"
 };
 
+/// What a watch has seen so far.
 struct WatchSummary {
   explicit WatchSummary(const FormatRange& range) : range(range) {}
 

@@ -9,16 +9,16 @@ namespace ulp::amp {
 
 namespace {
 
-std::optional<kernels::Float> float_type(at::ScalarType type) {
+std::optional<DataType> float_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
-      return kernels::Float::f32;
+      return DataType::f32;
     case at::kBFloat16:
-      return kernels::Float::bf16;
+      return DataType::bf16;
     case at::kHalf:
-      return kernels::Float::f16;
+      return DataType::f16;
     case at::kDouble:
-      return kernels::Float::f64;
+      return DataType::f64;
     default:
       return std::nullopt;
   }

@@ -25,6 +25,7 @@ namespace ulp {
 namespace graph {
 class GraphModule;
 
+/// What capture cannot see for itself.
 struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.

@@ -46,10 +46,10 @@ class Program {
   struct Frame;  ///< the state of one run
 
   Source compile(const Argument& arg, const c10::Type* type, const Node* reader);
-  void find_last_uses(const Graph& graph);
   int64_t check_inputs(const std::vector<at::Tensor>& inputs) const;
   c10::IValue load(const Source& source, Frame& frame) const;
   c10::IValue load_items(const Source& source, Frame& frame) const;
+  void run_steps(Frame& frame) const;
   void call(const Step& step, Frame& frame) const;
   void call_in_place(const Step& step, std::vector<c10::IValue>& stack) const;
   void store(const Step& step, Frame& frame) const;

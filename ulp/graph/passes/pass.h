@@ -14,6 +14,8 @@ struct PassReport {
   std::string pass;
   std::vector<std::string> changes;      ///< "conv1 -> bn1 folded"
   std::vector<std::string> near_misses;  ///< "conv1 -> bn1 not folded: conv1's output is also used by add_3"
+  /// The passes that this one ran, in order, each with its own lines.
+  std::vector<PassReport> parts = {};
   bool changed() const { return !changes.empty(); }
 };
 

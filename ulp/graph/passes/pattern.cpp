@@ -4,24 +4,17 @@
 
 namespace ulp::graph {
 
-bool from_attributes(const Node& node) {
-  if (node.kind() == Node::Kind::attribute) return true;
-  if (node.kind() != Node::Kind::call) return false;
-  std::vector<Value*> reads = node.reads();
-  return !reads.empty() &&
-         std::all_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
-}
-
-std::string label(const Node& node) {
-  std::vector<Value*> reads = node.reads();
-  bool owns = std::any_of(reads.begin(), reads.end(), [](Value* v) { return from_attributes(*v->producer); });
-  return owns && !node.scope.empty() ? node.scope : node.name();
-}
-
 Node* sole_user(const Graph& graph, const Node& node) {
   if (node.outputs().size() != 1) return nullptr;
   std::vector<Node*> readers = graph.users(node.output());
   return readers.size() == 1 ? readers.front() : nullptr;
+}
+
+Node* only_reader(const Graph& graph, const Value* value) {
+  const std::vector<Node*> readers = graph.users(value);
+  if (readers.size() != 1 || readers[0]->kind() != Node::Kind::call) return nullptr;
+  const std::vector<Value*> reads = readers[0]->reads();
+  return std::count(reads.begin(), reads.end(), value) == 1 ? readers[0] : nullptr;
 }
 
 std::string other_users(const Graph& graph, const Value* value, const Node& expected) {

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "ulp/graph/describe.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
 
-/// How reports call a node: by its module ("layer1.0.conv1") if it reads that module's parameters, else by
-/// its name.
-std::string label(const Node& node);
-
 /// The only reader of the node's only output, or null. A value that is returned counts as read by the output.
 Node* sole_user(const Graph& graph, const Node& node);
+
+/// The only call that reads the value, if it reads it once; null for a result of the model, too.
+Node* only_reader(const Graph& graph, const Value* value);
 
 /// Who reads the value besides `expected`, for "conv1's output is also used by add_3".
 std::string other_users(const Graph& graph, const Value* value, const Node& expected);
@@ -33,8 +33,5 @@ std::optional<double> number(const Argument& arg);
 /// `value` in place of an optional int list of one entry for each of n dimensions; a single entry is
 /// repeated.
 std::vector<int64_t> spread(std::vector<int64_t> list, size_t n);
-
-/// Computed from parameters, buffers and constants alone.
-bool from_attributes(const Node& node);
 
 }  // namespace ulp::graph

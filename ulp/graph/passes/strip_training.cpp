@@ -1,5 +1,6 @@
 #include <ATen/core/function_schema.h>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/graph/passes/pattern.h"
 
@@ -48,9 +49,9 @@ bool may_return_argument(const Node& node) {
 
 /// relu of what is not negative, relu6 of relu6.
 bool clamps_again(const Node& node) {
-  if (!node.is("aten::relu") && !node.is("aten::relu6")) return false;
-  const Node& before = *node.args[0].value->producer;
-  return before.is("aten::relu6") || (node.is("aten::relu") && before.is("aten::relu"));
+  const std::optional<ClampBounds> bounds = clamp_bounds(node);
+  const std::optional<ClampBounds> before = bounds ? clamp_bounds(*node.args[0].value->producer) : bounds;
+  return before && before->low >= bounds->low && before->high <= bounds->high;
 }
 
 bool does_nothing(const Node& node) {

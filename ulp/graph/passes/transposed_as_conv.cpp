@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/rewrite.h"
 
 namespace ulp::graph {
@@ -78,10 +79,6 @@ Argument one(int64_t value) {
   return c10::IValue(value);
 }
 
-bool is_clamp(const Node& node) {
-  return node.is("aten::relu") || node.is("aten::relu6") || node.is("aten::hardtanh");
-}
-
 std::optional<TensorMeta> phase_meta(const Node& node, const Axis& h, const Axis& w, const Value* weight) {
   const auto& in = node.arg("input").value->meta;
   if (!in) return std::nullopt;
@@ -126,7 +123,7 @@ std::string rewrite(Graph& graph, Node& node) {
   Node* last = &node;
   Value* parts = conv->output();
   // What acts on each element by itself can come first, so that it becomes part of the convolution's step.
-  if (Node* next = sole_user(graph, node); next && is_clamp(*next)) {
+  if (Node* next = sole_user(graph, node); next && clamp_bounds(*next)) {
     std::vector<Argument> args = next->args;
     args[0] = parts;
     Node* clamp = graph.call(next->target(), args, &node, next->name() + "_conv");

@@ -1,5 +1,5 @@
 // The contract between the AMX driver and its kernels: the real tiles and the emulated ones. Plain data, see
-// finish.h.
+// float_bits.h.
 #pragma once
 
 #include <cstdint>

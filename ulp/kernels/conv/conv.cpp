@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <limits>
-#include <new>
-#include <utility>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/clamp.h"
 #include "ulp/kernels/conv/conv_variants.h"
 #include "ulp/kernels/isa/cpu.h"
+#include "ulp/kernels/isa/dispatch.h"
 
 namespace ulp::kernels {
 namespace {
@@ -34,19 +33,23 @@ void check_product(const char* what, std::initializer_list<int64_t> factors) {
 }
 
 void check_shape(const ConvShape& s) {
-  check_range("in_h", s.in_h, 1);
-  check_range("in_w", s.in_w, 1);
-  check_range("in_channels", s.in_channels, 1);
-  check_range("out_channels", s.out_channels, 1);
-  check_range("kernel_h", s.kernel_h, 1);
-  check_range("kernel_w", s.kernel_w, 1);
-  check_range("stride_h", s.stride_h, 1);
-  check_range("stride_w", s.stride_w, 1);
-  check_range("pad_h", s.pad_h, 0);
-  check_range("pad_w", s.pad_w, 0);
-  check_range("dilation_h", s.dilation_h, 1);
-  check_range("dilation_w", s.dilation_w, 1);
-  check_range("groups", s.groups, 1);
+  const struct {
+    const char* what;
+    int64_t value, low;
+  } ranges[] = {{"in_h", s.in_h, 1},
+                {"in_w", s.in_w, 1},
+                {"in_channels", s.in_channels, 1},
+                {"out_channels", s.out_channels, 1},
+                {"kernel_h", s.kernel_h, 1},
+                {"kernel_w", s.kernel_w, 1},
+                {"stride_h", s.stride_h, 1},
+                {"stride_w", s.stride_w, 1},
+                {"pad_h", s.pad_h, 0},
+                {"pad_w", s.pad_w, 0},
+                {"dilation_h", s.dilation_h, 1},
+                {"dilation_w", s.dilation_w, 1},
+                {"groups", s.groups, 1}};
+  for (const auto& [what, value, low] : ranges) check_range(what, value, low);
   if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
     fail(kWhere, "expected groups to divide the channels, got ", s.in_channels, " -> ", s.out_channels,
          " in ", s.groups, " groups");
@@ -70,46 +73,35 @@ void check_affine(const char* what, const Affine& q) {
 }
 
 void check_types(const ConvConfig& c, const ConvWeights& w) {
-  const bool integer = c.input == Element::u8;
+  const bool integer = c.input == DataType::u8;
   const bool accepted =
-      (c.input == Element::f32 && c.output == Element::f32) ||
-      (c.input == Element::bf16 && (c.output == Element::bf16 || c.output == Element::f32)) ||
-      (integer && (c.output == Element::u8 || c.output == Element::f32));
+      (c.input == DataType::f32 && c.output == DataType::f32) ||
+      (c.input == DataType::bf16 && (c.output == DataType::bf16 || c.output == DataType::f32)) ||
+      (integer && (c.output == DataType::u8 || c.output == DataType::f32));
   if (!accepted) {
-    fail(kWhere,
-         "expected f32 -> f32, bf16 -> bf16 or f32, or u8 -> u8 or f32; got another pair of element types");
+    fail(kWhere, "expected element types f32 -> f32, bf16 -> bf16 or f32, or u8 -> u8 or f32; got ",
+         to_string(c.input), " -> ", to_string(c.output));
   }
-  if (c.residual && c.residual_type != Element::f32 && c.residual_type != Element::bf16 &&
-      c.residual_type != Element::u8) {
-    fail(kWhere, "expected a residual of f32, bf16 or u8");
+  if (c.residual && c.residual_type != DataType::f32 && c.residual_type != DataType::bf16 &&
+      c.residual_type != DataType::u8) {
+    fail(kWhere, "expected a residual of f32, bf16 or u8, got ", to_string(c.residual_type));
   }
-  if (is_curve(c.activation) && (c.output != Element::f32 || c.shape.groups != 1)) {
-    fail(kWhere, "expected gelu and tanh only on f32 results of a layer without groups");
+  if (is_curve(c.activation) && (c.output != DataType::f32 || c.shape.groups != 1)) {
+    fail(kWhere, "expected ", to_string(c.activation), " only on f32 results of a layer without groups");
   }
   if (integer && (w.i8 == nullptr || w.scale == nullptr))
     fail(kWhere, "expected i8 weights and their scales");
-  if (!integer && w.f32 == nullptr) fail(kWhere, "expected f32 weights");
+  const bool has_floats = w.f32 != nullptr || (c.input == DataType::bf16 && w.bf16 != nullptr);
+  if (!integer && !has_floats) fail(kWhere, "expected f32 weights, or bf16 ones for a bf16 layer");
   if (integer) check_affine("input", c.input_q);
-  if (c.output == Element::u8) check_affine("output", c.output_q);
-  if (c.residual && c.residual_type == Element::u8) check_affine("residual", c.residual_q);
-}
-
-void set_clamp(const ConvConfig& config, Finish* f) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  const float unit = config.output == Element::u8 ? config.output_q.scale : 1.0F;
-  const bool clamps = config.activation == Activation::relu || config.activation == Activation::relu6;
-  f->lo = clamps ? 0.0F : -infinity;
-  f->hi = config.activation == Activation::relu6 ? 6.0F / unit : infinity;
-  if (config.output == Element::u8) {
-    f->lo = std::max(f->lo, static_cast<float>(-config.output_q.zero_point));
-    f->hi = std::min(f->hi, static_cast<float>(255 - config.output_q.zero_point));
-  }
+  if (c.output == DataType::u8) check_affine("output", c.output_q);
+  if (c.residual && c.residual_type == DataType::u8) check_affine("residual", c.residual_q);
 }
 
 void set_multiplier(const ConvConfig& config, const ConvWeights& weights, FinishData* out) {
   for (int64_t c = 0; c < config.shape.out_channels; ++c) {
     float m = config.input_q.scale * weights.scale[c];
-    if (config.output == Element::u8) m /= config.output_q.scale;
+    if (config.output == DataType::u8) m /= config.output_q.scale;
     if (!std::isfinite(m))
       fail(kWhere, "expected finite scales, got a multiplier of ", m, " for channel ", c);
     out->multiplier.as<float>()[c] = m;
@@ -127,51 +119,49 @@ void fold_input_zero_point(const ConvConfig& config, const ConvWeights& weights,
   }
 }
 
-std::unique_ptr<Conv> make_avx2(const ConvConfig& config, const ConvWeights& weights) {
-  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx2)) return conv;
-  switch (config.input) {
-    case Element::f32:
-      return make_tiled_conv(config, weights, kTilesF32Avx2);
-    case Element::bf16:
-      return make_tiled_conv(config, weights, kTilesBf16Avx2);
-    default:
-      return make_tiled_conv(config, weights, kTilesU8Avx2);
-  }
+using MakeConv = std::unique_ptr<Conv> (*)(const ConvConfig&, const ConvWeights&);
+
+template <const AmxKernels& kKernels>
+std::unique_ptr<Conv> amx(const ConvConfig& config, const ConvWeights& weights) {
+  return make_amx_conv(config, weights, kKernels);
+}
+template <const TileKernels& kKernels>
+std::unique_ptr<Conv> tiled(const ConvConfig& config, const ConvWeights& weights) {
+  return make_tiled_conv(config, weights, kKernels);
+}
+template <const DepthwiseKernels& kKernels>
+std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& weights) {
+  return make_depthwise_conv(config, weights, kKernels);
+}
+std::unique_ptr<Conv> depthwise_vnni(const ConvConfig& config, const ConvWeights& weights) {
+  return make_depthwise_conv(config, weights, kDepthwiseAvx512, kDepthwiseBytesAvx512Vnni);
+}
+/// vdpbf16ps, where it is the faster way.
+std::unique_ptr<Conv> tiled_bf16(const ConvConfig& config, const ConvWeights& weights) {
+  if (!cpu_features().avx512_bf16 || cpu_features().intel) return nullptr;
+  return make_tiled_conv(config, weights, kTilesBf16Avx512Bf16);
 }
 
-/// `extensions`: VNNI, and vdpbf16ps where it is the faster way.
-std::unique_ptr<Conv> make_avx512(const ConvConfig& config, const ConvWeights& weights, bool extensions) {
-  const bool vnni = extensions && cpu_features().avx512_vnni;
-  const DepthwiseFn bytes = vnni ? kDepthwiseBytesAvx512Vnni : nullptr;
-  if (auto conv = make_depthwise_conv(config, weights, kDepthwiseAvx512, bytes)) return conv;
-  if (config.input == Element::f32) return make_tiled_conv(config, weights, kTilesF32Avx512);
-  if (config.input == Element::u8) {
-    return make_tiled_conv(config, weights, vnni ? kTilesU8Avx512Vnni : kTilesU8Avx512);
-  }
-  if (extensions && cpu_features().avx512_bf16 && !cpu_features().intel) {
-    if (auto conv = make_tiled_conv(config, weights, kTilesBf16Avx512Bf16)) return conv;
-  }
-  return make_tiled_conv(config, weights, kTilesBf16Avx512);
-}
-
-std::unique_ptr<Conv> make_amx(const ConvConfig& config, const ConvWeights& weights,
-                               const AmxKernels& kernels) {
-  const bool depthwise = config.shape.groups > 1 && config.shape.groups == config.shape.in_channels &&
-                         config.shape.groups == config.shape.out_channels;
-  if (!depthwise && !is_curve(config.activation)) {
-    if (auto conv = make_amx_conv(config, weights, kernels)) return conv;
-  }
-  return make_avx512(config, weights, true);
-}
+// clang-format off
+constexpr Variant<MakeConv> kConvs[] = {
+    {Isa::amx, amx<kAmxKernels>},
+    {Isa::amx_emulated, amx<kAmxEmulatedKernels>},
+    {Isa::avx512_vnni, depthwise_vnni},
+    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
+    {Isa::avx512_vnni, tiled_bf16},
+    {Isa::avx512, depthwise<kDepthwiseAvx512>},
+    {Isa::avx512, tiled<kTilesF32Avx512>},
+    {Isa::avx512, tiled<kTilesBf16Avx512>},
+    {Isa::avx512, tiled<kTilesU8Avx512>},
+    {Isa::avx2, depthwise<kDepthwiseAvx2>},
+    {Isa::avx2, tiled<kTilesF32Avx2>},
+    {Isa::avx2, tiled<kTilesBf16Avx2>},
+    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::portable, make_reference_conv},
+};
+// clang-format on
 
 }  // namespace
-
-AlignedBuffer::AlignedBuffer(int64_t bytes) {
-  const size_t size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), 64));
-  data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, size)));
-  if (!data_) throw std::bad_alloc();
-  std::fill_n(data_.get(), size, uint8_t{0});
-}
 
 FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int64_t channels,
                        bool fold_zero_point) {
@@ -179,7 +169,7 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   const int64_t n = config.shape.out_channels;
   out.bias = AlignedBuffer(channels * 4);
   out.finish.bias = out.bias.data();
-  if (config.input == Element::u8) {
+  if (config.input == DataType::u8) {
     if (weights.bias_i32 != nullptr) std::copy_n(weights.bias_i32, n, out.bias.as<int32_t>());
     if (fold_zero_point) fold_input_zero_point(config, weights, out.bias.as<int32_t>());
     out.multiplier = AlignedBuffer(channels * 4);
@@ -188,13 +178,16 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   } else if (weights.bias != nullptr) {
     std::copy_n(weights.bias, n, out.bias.as<float>());
   }
-  set_clamp(config, &out.finish);
-  if (is_curve(config.activation)) out.finish.curve = config.activation;
+  const Clamp clamp = config.output == DataType::u8 ? clamp_of(config.activation, config.output_q)
+                                                    : clamp_of(config.activation);
+  out.finish.lo = clamp.low;
+  out.finish.hi = clamp.high;
+  out.finish.curve = curve_of(config.activation);
   out.finish.output = config.output;
-  out.finish.output_zero = config.output == Element::u8 ? config.output_q.zero_point : 0;
+  out.finish.output_zero = config.output == DataType::u8 ? config.output_q.zero_point : 0;
   out.finish.residual_type = config.residual_type;
-  const float unit = config.output == Element::u8 ? config.output_q.scale : 1.0F;
-  if (config.residual && config.residual_type == Element::u8) {
+  const float unit = config.output == DataType::u8 ? config.output_q.scale : 1.0F;
+  if (config.residual && config.residual_type == DataType::u8) {
     out.finish.residual_scale = config.residual_q.scale / unit;
     if (!std::isfinite(out.finish.residual_scale)) {
       fail(kWhere, "expected scales of the residual and the output with a finite ratio");
@@ -209,25 +202,7 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
 std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
   check_shape(config.shape);
   check_types(config, weights);
-  std::unique_ptr<Conv> conv;
-  switch (isa) {
-    case Isa::amx:
-      conv = make_amx(config, weights, kAmxKernels);
-      break;
-    case Isa::amx_emulated:
-      conv = make_amx(config, weights, kAmxEmulatedKernels);
-      break;
-    case Isa::avx512_vnni:
-    case Isa::avx512:
-      conv = make_avx512(config, weights, isa != Isa::avx512);
-      break;
-    case Isa::avx2:
-      conv = make_avx2(config, weights);
-      break;
-    case Isa::portable:
-      break;
-  }
-  return conv ? std::move(conv) : make_reference_conv(config, weights);
+  return make_first(kConvs, isa, config, weights);
 }
 
 }  // namespace ulp::kernels

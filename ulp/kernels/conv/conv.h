@@ -29,21 +29,22 @@ struct ConvShape {
 
 /// All that stays the same from run to run. Combinations that exist:
 ///   input f32,  weight f32, output f32
-///   input bf16, weight bf16 (given as f32, rounded when packed), accumulation f32, output bf16 or f32
+///   input bf16, weight bf16 (or f32, rounded when packed), accumulation f32, output bf16 or f32
 ///   input u8,   weight i8 symmetric per output channel, accumulation i32, output u8 (requantized) or f32
 struct ConvConfig {
   ConvShape shape;
-  Element input = Element::f32;
-  Element output = Element::f32;
+  DataType input = DataType::f32;
+  DataType output = DataType::f32;
   Activation activation = Activation::none;
   bool residual = false;  ///< adds a tensor of the output's shape; f32, bf16 or u8 as `residual_type` says
-  Element residual_type = Element::f32;
+  DataType residual_type = DataType::f32;
   Affine input_q, output_q, residual_q;  ///< used where the element type is u8
 };
 
 /// Weights in logical order, not owned: [out_channels][in_channels / groups][kernel_h][kernel_w].
 struct ConvWeights {
-  const float* f32 = nullptr;         ///< for f32 and bf16 layers
+  const float* f32 = nullptr;         ///< for f32 layers, and for bf16 ones without `bf16`
+  const uint16_t* bf16 = nullptr;     ///< for bf16 layers
   const int8_t* i8 = nullptr;         ///< for u8 layers
   const float* scale = nullptr;       ///< i8: one scale per output channel
   const float* bias = nullptr;        ///< f32 / bf16: one per output channel, may be null

@@ -10,12 +10,6 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kStageBytes = 128 << 10;
-
-Stage raw_stage(Element input) {
-  return input == Element::f32 ? Stage::f32 : input == Element::bf16 ? Stage::bf16 : Stage::u8;
-}
-
 class DepthwiseConv final : public Conv {
  public:
   DepthwiseConv(const ConvConfig& config, const ConvWeights& weights, const DepthwiseKernels& kernels,
@@ -28,16 +22,12 @@ class DepthwiseConv final : public Conv {
         has_residual_(config.residual),
         residual_bytes_(element_bytes(config.residual_type)),
         output_bytes_(element_bytes(config.output)),
-        staging_(config, raw_stage(config.input), nullptr,
-                 !quads_ && padded_channels_ != config.shape.in_channels),
-        finish_(make_finish(config, weights, padded_channels_, config.input == Element::u8)) {
-    const char* type = config.input == Element::f32    ? "f32_"
-                       : config.input == Element::bf16 ? "bf16_"
-                                                       : "u8_";
-    name_ = std::string("conv_depthwise_") + type + kernels.name;
-    kernel_ = config.input == Element::f32    ? kernels.f32
-              : config.input == Element::bf16 ? kernels.bf16
-                                              : kernels.u8;
+        staging_(config, config.input, nullptr, !quads_ && padded_channels_ != config.shape.in_channels),
+        finish_(make_finish(config, weights, padded_channels_, config.input == DataType::u8)) {
+    name_ = std::string("conv_depthwise_") + to_string(config.input) + "_" + kernels.name;
+    kernel_ = config.input == DataType::f32    ? kernels.f32
+              : config.input == DataType::bf16 ? kernels.bf16
+                                               : kernels.u8;
     if (quads_) {
       kernel_ = bytes;
       name_ += "_vnni";
@@ -82,10 +72,10 @@ class DepthwiseConv final : public Conv {
     for (int64_t t = 0; t < taps_; ++t) {
       for (int64_t c = 0; c < shape_.in_channels; ++c) {
         const int64_t from = c * taps_ + t, to = t * padded_channels_ + c;
-        if (config.input == Element::u8) {
+        if (config.input == DataType::u8) {
           weights_.as<int32_t>()[to] = weights.i8[from];
-        } else if (config.input == Element::bf16) {
-          weights_.as<float>()[to] = bf16_to_float(float_to_bf16(weights.f32[from]));
+        } else if (config.input == DataType::bf16) {
+          weights_.as<float>()[to] = bf16_to_float(bf16_weight(weights, from));
         } else {
           weights_.as<float>()[to] = weights.f32[from];
         }
@@ -168,10 +158,9 @@ class DepthwiseConv final : public Conv {
 
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
                                           const DepthwiseKernels& kernels, DepthwiseFn bytes) {
-  const ConvShape& s = config.shape;
-  if (s.groups == 1 || s.groups != s.in_channels || s.groups != s.out_channels) return nullptr;
-  const bool all_bytes = config.input == Element::u8 && config.output == Element::u8 &&
-                         (!config.residual || config.residual_type == Element::u8);
+  if (!is_depthwise(config.shape)) return nullptr;
+  const bool all_bytes = config.input == DataType::u8 && config.output == DataType::u8 &&
+                         (!config.residual || config.residual_type == DataType::u8);
   return std::make_unique<DepthwiseConv>(config, weights, kernels, all_bytes ? bytes : nullptr);
 }
 

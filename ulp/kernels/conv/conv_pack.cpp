@@ -7,25 +7,16 @@
 namespace ulp::kernels {
 namespace {
 
-void store_weight(const ConvWeights& weights, int64_t from, PackedElement element, uint8_t* to) {
-  switch (element) {
-    case PackedElement::f32:
-      std::memcpy(to, weights.f32 + from, 4);
-      break;
-    case PackedElement::bf16: {
-      const uint16_t code = float_to_bf16(weights.f32[from]);
-      std::memcpy(to, &code, 2);
-      break;
-    }
-    case PackedElement::i8:
-      std::memcpy(to, weights.i8 + from, 1);
-      break;
-    case PackedElement::i16: {
-      const int16_t value = weights.i8[from];
-      std::memcpy(to, &value, 2);
-      break;
-    }
-  }
+template <typename T>
+void put(T value, uint8_t* to) {
+  std::memcpy(to, &value, sizeof(value));
+}
+
+void store_weight(const ConvWeights& weights, int64_t from, DataType type, uint8_t* to) {
+  if (type == DataType::i8) return put(weights.i8[from], to);
+  if (type == DataType::i16) return put(static_cast<int16_t>(weights.i8[from]), to);
+  if (type == DataType::bf16) return put(bf16_weight(weights, from), to);
+  put(weights.bf16 != nullptr ? bf16_to_float(weights.bf16[from]) : weights.f32[from], to);
 }
 
 /// f32 kernels of a bf16 layer get weights that are rounded all the same.
@@ -51,21 +42,12 @@ bool is_flat(const ConvShape& s) {
          s.pad_w == 0;
 }
 
-PackedElement element_of(Stage stage) {
-  switch (stage) {
-    case Stage::f32:
-      return PackedElement::f32;
-    case Stage::bf16:
-      return PackedElement::bf16;
-    case Stage::u8:
-      return PackedElement::i8;
-    default:
-      return PackedElement::i16;
-  }
+bool is_depthwise(const ConvShape& s) {
+  return s.groups > 1 && s.groups == s.in_channels && s.groups == s.out_channels;
 }
 
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
-                          int unit, int lanes, PackedElement element, int64_t panel_units) {
+                          int unit, int lanes, DataType type, int64_t panel_units) {
   const ConvShape& s = config.shape;
   const int64_t width = s.out_channels / s.groups, depth = s.in_channels / s.groups;
   const int64_t panels = ceil_div(width, lanes), bytes = 4 / unit;
@@ -82,12 +64,12 @@ AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, 
         for (int64_t i = 0; i < depth; ++i) {
           const int64_t k = start + i, from = ((o * depth + i) * s.kernel_h + kh) * s.kernel_w + kw;
           const int64_t at = ((tap * layout.units + k / unit) * lanes + lane % lanes) * 4 + k % unit * bytes;
-          store_weight(weights, from, element, panel + at);
+          store_weight(weights, from, type, panel + at);
         }
       }
     }
   }
-  if (config.input == Element::bf16 && element == PackedElement::f32) {
+  if (config.input == DataType::bf16 && type == DataType::f32) {
     round_weights(out.data(), s.groups * panels * panel_bytes / 4);
   }
   return out;

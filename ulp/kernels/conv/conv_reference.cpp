@@ -41,7 +41,7 @@ class ReferenceConv final : public Conv {
  public:
   ReferenceConv(const ConvConfig& config, const ConvWeights& weights)
       : shape_(config.shape),
-        input_zero_(config.input == Element::u8 ? config.input_q.zero_point : 0),
+        input_zero_(config.input == DataType::u8 ? config.input_q.zero_point : 0),
         residual_(config.residual),
         finish_(make_finish(config, weights, config.shape.out_channels, false)) {
     pack(weights);
@@ -76,7 +76,7 @@ class ReferenceConv final : public Conv {
           if constexpr (std::is_same_v<Input, uint8_t>) {
             to = weights.i8[from];
           } else if constexpr (std::is_same_v<Input, uint16_t>) {
-            to = bf16_to_float(float_to_bf16(weights.f32[from]));
+            to = bf16_to_float(bf16_weight(weights, from));
           } else {
             to = weights.f32[from];
           }
@@ -111,8 +111,9 @@ class ReferenceConv final : public Conv {
         }
         finish_store(f, v, residual, y, base + o);
       }
-      if (is_curve(f.curve))
+      if (f.curve != Activation::none) {
         apply_curve(f.curve, static_cast<float*>(y) + base, static_cast<float*>(y) + base, n);
+      }
     }
   }
 
@@ -138,14 +139,9 @@ class ReferenceConv final : public Conv {
 }  // namespace
 
 std::unique_ptr<Conv> make_reference_conv(const ConvConfig& config, const ConvWeights& weights) {
-  switch (config.input) {
-    case Element::f32:
-      return std::make_unique<ReferenceConv<float>>(config, weights);
-    case Element::bf16:
-      return std::make_unique<ReferenceConv<uint16_t>>(config, weights);
-    default:
-      return std::make_unique<ReferenceConv<uint8_t>>(config, weights);
-  }
+  if (config.input == DataType::u8) return std::make_unique<ReferenceConv<uint8_t>>(config, weights);
+  if (config.input == DataType::bf16) return std::make_unique<ReferenceConv<uint16_t>>(config, weights);
+  return std::make_unique<ReferenceConv<float>>(config, weights);
 }
 
 }  // namespace ulp::kernels

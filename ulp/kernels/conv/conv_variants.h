@@ -19,14 +19,14 @@ TapLayout tap_layout(const ConvShape& shape, int unit);
 /// A 1x1 layer whose output pixels are its input pixels: the whole batch is one row.
 bool is_flat(const ConvShape& shape);
 
-/// The element type of packed weights for a kind of staged input.
-enum class PackedElement : uint8_t { f32, bf16, i8, i16 };
-PackedElement element_of(Stage stage);
+/// One input channel for each output channel.
+bool is_depthwise(const ConvShape& shape);
 
-/// [group][panel][tap][unit][lane][4 bytes], zero where there is no weight. `tap_units` of the layout are
-/// kept; `panel_units` (at least count * units; 0: just that) pads the end of a panel.
+/// Weights of type f32, bf16, i8 or i16: [group][panel][tap][unit][lane][4 bytes], zero where there is none.
+/// `tap_units` of the layout are kept; `panel_units` (at least count * units; 0: just that) pads the end of a
+/// panel.
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
-                          int unit, int lanes, PackedElement element, int64_t panel_units = 0);
+                          int unit, int lanes, DataType type, int64_t panel_units = 0);
 
 /// Each returns null for a configuration it does not take.
 std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeights& weights,

@@ -1,6 +1,7 @@
 // Depthwise convolution of bytes into bytes. A lane of vpdpbusd holds four channels of one pixel; with
 // weights that are zero but for channel q of each lane, four such products give the four channels apart, and
 // no byte ever moves between lanes: shuffles, one a cycle, were the limit of every other way.
+#include "ulp/kernels/conv/tile_kernel.h"
 #include "ulp/kernels/isa/vec512.h"
 
 namespace ulp::kernels {
@@ -69,20 +70,11 @@ void depthwise_row(const DepthwiseArgs& t) {
     const __mmask64 mask = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
     int64_t m = 0;
     for (; m + 4 <= t.pixels; m += 4) pixels<kResidual, 4>(t, m, c, mask);
-    // A single pixel would wait for each of its products.
-    switch (t.pixels - m) {
-      case 3:
-        pixels<kResidual, 3>(t, m, c, mask);
-        break;
-      case 2:
-        pixels<kResidual, 2>(t, m, c, mask);
-        break;
-      case 1:
-        pixels<kResidual, 1>(t, m, c, mask);
-        break;
-      default:
-        break;
-    }
+    // All at once: a single pixel would wait for each of its products.
+    const int64_t rest = t.pixels - m;
+    if (rest == 3) pixels<kResidual, 3>(t, m, c, mask);
+    if (rest == 2) pixels<kResidual, 2>(t, m, c, mask);
+    if (rest == 1) pixels<kResidual, 1>(t, m, c, mask);
   }
 }
 

@@ -8,26 +8,15 @@ namespace {
 
 constexpr int64_t kSlack = 64;  // a vector may be loaded from the last element
 
-int64_t stage_bytes(Stage stage) {
-  switch (stage) {
-    case Stage::f32:
-      return 4;
-    case Stage::u8:
-      return 1;
-    default:
-      return 2;
-  }
-}
-
 }  // namespace
 
-Staging::Staging(const ConvConfig& config, Stage stage, CopyFn copy, bool reads_beyond)
+Staging::Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond)
     : shape_(config.shape),
-      input_bytes_(kernels::element_bytes(config.input)),
-      element_bytes_(stage_bytes(stage)),
+      input_bytes_(ulp::element_bytes(config.input)),
+      element_bytes_(ulp::element_bytes(stage)),
       pixel_bytes_(element_bytes_ * shape_.in_channels),
       row_bytes_(pixel_bytes_ * (shape_.in_w + 2 * shape_.pad_w)),
-      pad_value_(config.input == Element::u8 ? config.input_q.zero_point : 0),
+      pad_value_(config.input == DataType::u8 ? config.input_q.zero_point : 0),
       copy_(copy),
       copies_(copy != nullptr || reads_beyond || shape_.pad_h > 0 || shape_.pad_w > 0) {}
 

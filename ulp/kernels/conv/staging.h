@@ -14,7 +14,7 @@ using CopyFn = void (*)(const void* x, void* staged, int64_t elements);
 class Staging {
  public:
   /// `reads_beyond`: the kernel may read up to 64 bytes behind the last element it needs.
-  Staging(const ConvConfig& config, Stage stage, CopyFn copy, bool reads_beyond);
+  Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond);
 
   int64_t pixel_bytes() const { return pixel_bytes_; }
   int64_t row_bytes() const { return row_bytes_; }

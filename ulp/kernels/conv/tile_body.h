@@ -49,7 +49,7 @@ struct DotI16 : IntSums<V> {
 };
 
 /// Sums of `pixels` rows of `panels` vectors -> the output.
-template <typename Sums, Element kOutput, bool kResidual>
+template <typename Sums, DataType kOutput, bool kResidual>
 void finish_rows(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
                  int64_t channel, int64_t channels, void* y, const void* residual, int64_t y_step) {
   using V = typename Sums::Vec;
@@ -75,9 +75,9 @@ void finish_rows(const typename Sums::Scalar* sums, int64_t pixels, int64_t pane
         v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
       }
       // The order of the operands decides what a NaN becomes: finish_store in finish.h is the model.
-      if constexpr (kOutput == Element::u8) {
+      if constexpr (kOutput == DataType::u8) {
         V::store_u8(y, at, left, V::min(V::max(v, lo), hi), zero);
-      } else if constexpr (kOutput == Element::bf16) {
+      } else if constexpr (kOutput == DataType::bf16) {
         V::store_bf16(y, at, left, V::min(hi, V::max(lo, v)));
       } else {
         V::store_f32(y, at, left, V::min(hi, V::max(lo, v)));
@@ -92,14 +92,13 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
                                            const void* residual, int64_t y_step) {
   const bool with = residual != nullptr;
   const auto call = [&](auto fn) { fn(sums, pixels, panels, f, channel, channels, y, residual, y_step); };
-  switch (f.output) {
-    case Element::u8:
-      return call(with ? finish_rows<Sums, Element::u8, true> : finish_rows<Sums, Element::u8, false>);
-    case Element::bf16:
-      return call(with ? finish_rows<Sums, Element::bf16, true> : finish_rows<Sums, Element::bf16, false>);
-    default:
-      return call(with ? finish_rows<Sums, Element::f32, true> : finish_rows<Sums, Element::f32, false>);
+  if (f.output == DataType::u8) {
+    return call(with ? finish_rows<Sums, DataType::u8, true> : finish_rows<Sums, DataType::u8, false>);
   }
+  if (f.output == DataType::bf16) {
+    return call(with ? finish_rows<Sums, DataType::bf16, true> : finish_rows<Sums, DataType::bf16, false>);
+  }
+  call(with ? finish_rows<Sums, DataType::f32, true> : finish_rows<Sums, DataType::f32, false>);
 }
 
 /// Fetches what finish_dynamic() will read and write while the products are summed: rows of f32 far apart,
@@ -150,9 +149,9 @@ __attribute__((noinline, noclone)) void curve_tile(const TileArgs& t, int64_t pi
   }
 }
 
-/// The common case without a detour through memory: whole panels of bytes, no residual or one of bytes.
-/// Clamping after the rounding gives the same codes, since the bounds are whole numbers there; only relu6's
-/// bound has to come before.
+/// The common case without a detour through memory: whole panels of bytes, no residual or one of bytes. The
+/// upper bound comes before the rounding, the lower one, rounded, after it: the same codes, since rounding
+/// keeps the order of numbers.
 template <typename V, int M, int NB, bool kResidual>
 inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][NB], const TileArgs& t) {
   const Finish& f = *t.finish;
@@ -245,9 +244,9 @@ void tile(const TileArgs& t) {
     }
   }
   if constexpr (Dot::kInteger && V::kStoresBytes) {
-    const bool bytes = t.finish->output == Element::u8 && t.channels >= NB * V::kLanes;
+    const bool bytes = t.finish->output == DataType::u8 && t.channels >= NB * V::kLanes;
     if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
-    if (bytes && t.finish->residual_type == Element::u8) return finish_bytes<V, M, NB, true>(acc, t);
+    if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
   }
   alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
 #pragma GCC unroll 16
@@ -261,7 +260,7 @@ void tile(const TileArgs& t) {
     if (finished) finish_dynamic<Dot>(sums, M, NB, t);
   }
   if (!finished) finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
-  if (is_curve(t.finish->curve)) curve_tile<V>(t, M, NB);
+  if (t.finish->curve != Activation::none) curve_tile<V>(t, M, NB);
 }
 
 // clang-format off
@@ -328,12 +327,11 @@ void depthwise(const DepthwiseArgs& t) {
       int64_t m = 0;
       for (; m + 4 <= count; m += 4) depthwise_pixels<Depth, 4>(t, begin + m, c, sums + m * V::kLanes);
       for (; m < count; ++m) depthwise_pixels<Depth, 1>(t, begin + m, c, sums + m * V::kLanes);
-      const int64_t bytes = t.finish->output == Element::u8 ? 1 : t.finish->output == Element::bf16 ? 2 : 4;
-      const Element r = t.finish->residual_type;
-      const int64_t r_bytes = r == Element::u8 ? 1 : r == Element::bf16 ? 2 : 4;
+      const int64_t bytes = element_bytes(t.finish->output);
+      const int64_t residual_bytes = element_bytes(t.finish->residual_type);
       const int64_t at = begin * t.channels + c;
       const void* residual =
-          t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * r_bytes;
+          t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * residual_bytes;
       finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c,
                          static_cast<uint8_t*>(t.y) + at * bytes, residual, t.channels);
     }

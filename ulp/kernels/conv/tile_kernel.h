@@ -1,5 +1,5 @@
 // The contract between the convolution drivers (compiled for any machine) and the tile kernels (one
-// instruction set a file). Plain data, see finish.h for why.
+// instruction set a file). Plain data, see float_bits.h for why.
 //
 // A tile is M output pixels by NB panels of `lanes` output channels. Its inputs are read in units of 4 bytes:
 // one f32, two bf16, two i16 or four u8. The pixels of a tile are equally spaced in memory, and so are the
@@ -32,14 +32,12 @@ struct TileArgs {
 
 using TileFn = void (*)(const TileArgs&);
 
-/// How the input must lie in memory for a kernel.
-enum class Stage : uint8_t { f32, bf16, u8, i16 };
-
 constexpr int kMaxTilePixels = 14;
 
 struct TileKernels {
   const char* name;
-  Stage stage;
+  DataType input;  ///< of the layer
+  DataType stage;  ///< how the input must lie in memory: f32, bf16, u8 or i16
   int lanes;
   int unit;                                                     ///< input elements in 4 bytes
   int max_pixels[3];                                            ///< for 1, 2 and 4 panels; 0: no such kernel

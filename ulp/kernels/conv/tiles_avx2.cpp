@@ -11,10 +11,12 @@ using I16 = DotI16<Vec256>;
 // clang-format off
 #define ULP_TABLE(Dot) {{ULP_TILES_12(Dot, 1)}, {ULP_TILES_6(Dot, 2)}, {}}
 // clang-format on
-const TileKernels kTilesF32Avx2 = {"f32_avx2", Stage::f32, 8, 1, {12, 6, 0}, ULP_TABLE(F32), nullptr};
-const TileKernels kTilesBf16Avx2 = {"bf16_avx2",    Stage::f32,      8, 1, {12, 6, 0},
-                                    ULP_TABLE(F32), copy_bf16_to_f32};
-const TileKernels kTilesU8Avx2 = {"u8_avx2", Stage::i16, 8, 2, {12, 6, 0}, ULP_TABLE(I16), copy_u8_to_i16};
+const TileKernels kTilesF32Avx2 = {"f32_avx2", DataType::f32, DataType::f32,  8,
+                                   1,          {12, 6, 0},    ULP_TABLE(F32), nullptr};
+const TileKernels kTilesBf16Avx2 = {"bf16_avx2", DataType::bf16, DataType::f32,  8,
+                                    1,           {12, 6, 0},     ULP_TABLE(F32), copy_bf16_to_f32};
+const TileKernels kTilesU8Avx2 = {"u8_avx2", DataType::u8, DataType::i16,  8,
+                                  2,         {12, 6, 0},   ULP_TABLE(I16), copy_u8_to_i16};
 const DepthwiseKernels kDepthwiseAvx2 = {"avx2", 8, depthwise<DepthF32<Vec256>>, depthwise<DepthBf16<Vec256>>,
                                          depthwise<DepthU8<Vec256>>};
 

@@ -10,11 +10,12 @@ using I16 = DotI16<Vec512>;
 // clang-format off
 #define ULP_TABLE(Dot) {{ULP_TILES_14(Dot, 1)}, {ULP_TILES_14(Dot, 2)}, {ULP_TILES_6(Dot, 4)}}
 // clang-format on
-const TileKernels kTilesF32Avx512 = {"f32_avx512", Stage::f32, 16, 1, {14, 14, 6}, ULP_TABLE(F32), nullptr};
-const TileKernels kTilesBf16Avx512 = {"bf16_avx512",  Stage::f32,      16, 1, {14, 14, 6},
-                                      ULP_TABLE(F32), copy_bf16_to_f32};
-const TileKernels kTilesU8Avx512 = {"u8_avx512",    Stage::i16,    16, 2, {14, 14, 6},
-                                    ULP_TABLE(I16), copy_u8_to_i16};
+const TileKernels kTilesF32Avx512 = {"f32_avx512", DataType::f32,  DataType::f32, 16, 1,
+                                     {14, 14, 6},  ULP_TABLE(F32), nullptr};
+const TileKernels kTilesBf16Avx512 = {"bf16_avx512", DataType::bf16, DataType::f32,   16, 1,
+                                      {14, 14, 6},   ULP_TABLE(F32), copy_bf16_to_f32};
+const TileKernels kTilesU8Avx512 = {"u8_avx512", DataType::u8, DataType::i16,  16,
+                                    2,           {14, 14, 6},  ULP_TABLE(I16), copy_u8_to_i16};
 const DepthwiseKernels kDepthwiseAvx512 = {"avx512", 16, depthwise<DepthF32<Vec512>>,
                                            depthwise<DepthBf16<Vec512>>, depthwise<DepthU8<Vec512>>};
 

@@ -16,7 +16,8 @@ struct DotBf16 : FloatSums<Vec512> {
 
 const TileKernels kTilesBf16Avx512Bf16 = {
     "bf16_avx512_bf16",
-    Stage::bf16,
+    DataType::bf16,
+    DataType::bf16,
     16,
     2,
     {14, 14, 6},

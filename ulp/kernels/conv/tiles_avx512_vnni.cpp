@@ -14,7 +14,8 @@ struct DotU8 : IntSums<Vec512> {
 
 const TileKernels kTilesU8Avx512Vnni = {
     "u8_avx512_vnni",
-    Stage::u8,
+    DataType::u8,
+    DataType::u8,
     16,
     4,
     {14, 14, 6},

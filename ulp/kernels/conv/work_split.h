@@ -1,11 +1,32 @@
-// How one convolution is cut into tasks; internal to the room.
+// How one layer is cut into tasks; internal to the room.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
-#include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/common/aligned_buffer.h"
 
 namespace ulp::kernels {
+
+constexpr int64_t kStageBytes = 128 << 10;  // prepared input of a task: stays in the second-level cache
+
+/// The rows of output pixels of one task; the input of their pixels is equally spaced.
+struct PixelRows {
+  const uint8_t* a;     ///< input of the first pixel
+  int64_t row_step;     ///< bytes from the input of a row to that of the next
+  int64_t first_pixel;  ///< of the first row, in the whole output
+  int64_t rows;
+  int64_t pixels;  ///< of each row
+};
+
+/// The panels of a part of the output channels; parts are cut between pairs of panels.
+struct PanelRange {
+  int64_t begin, end;
+};
+inline PanelRange panels_of_part(int64_t panels, int64_t part, int64_t parts) {
+  const int64_t pairs = ceil_div(panels, 2);
+  return {2 * (part * pairs / parts), std::min(panels, 2 * ((part + 1) * pairs / parts))};
+}
 
 /// Tasks are (image, block of output rows, part of the output channels). For a flattened 1x1 layer a "row" is
 /// one pixel and there is one image.

@@ -4,8 +4,9 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/split.h"
 #include "ulp/kernels/convert/convert_ops.h"
-#include "ulp/kernels/elementwise/split.h"
+#include "ulp/kernels/isa/dispatch.h"
 
 namespace ulp::kernels {
 namespace {
@@ -15,15 +16,11 @@ using formats::Format;
 using formats::Kind;
 using formats::Overflow;
 
+constexpr Variant<const ConvertOps*> kTables[] = {
+    {Isa::avx512, &kConvertOpsAvx512}, {Isa::avx2, &kConvertOpsAvx2}, {Isa::portable, &kConvertOpsPortable}};
+
 const ConvertOps& convert_ops(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kConvertOpsPortable;
-    case Isa::avx2:
-      return kConvertOpsAvx2;
-    default:
-      return kConvertOpsAvx512;
-  }
+  return *first_admitted(kTables, isa);
 }
 
 LaneKind lane_kind(const Format& format) {
@@ -34,9 +31,10 @@ LaneKind lane_kind(const Format& format) {
       return LaneKind::integer;
     case Kind::binary:
       return LaneKind::binary;
-    default:
-      return format.min_exponent() == -126 ? LaneKind::wide : LaneKind::floating;
+    case Kind::floating:
+      break;
   }
+  return format.min_exponent() == -126 ? LaneKind::wide : LaneKind::floating;
 }
 
 uint64_t overflow_code(const char* where, const Format& format, Overflow rule) {
@@ -78,9 +76,10 @@ LaneRounding lane_rounding(formats::Rounding rounding) {
       return LaneRounding::nearest_even;
     case formats::Rounding::toward_zero:
       return LaneRounding::toward_zero;
-    default:
-      return LaneRounding::stochastic;
+    case formats::Rounding::stochastic:
+      break;
   }
+  return LaneRounding::stochastic;
 }
 
 LaneCast lane_cast(const ArrayCast& cast, int64_t begin) {

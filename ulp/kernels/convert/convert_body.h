@@ -4,7 +4,7 @@
 
 #include "ulp/kernels/convert/convert_ops.h"
 #ifdef __AVX512F__
-#include "ulp/kernels/training/random_avx512.h"
+#include "ulp/kernels/isa/random_avx512.h"
 #endif
 
 namespace ulp::kernels {
@@ -76,7 +76,7 @@ void convert_kind(const LaneFormat& f, const float* x, Out* y, int64_t n, const 
       return convert<K, LaneRounding::nearest_even>(f, x, y, n, cast);
     case LaneRounding::toward_zero:
       return convert<K, LaneRounding::toward_zero>(f, x, y, n, cast);
-    default:
+    case LaneRounding::stochastic:
       return convert<K, LaneRounding::stochastic>(f, x, y, n, cast);
   }
 }

@@ -1,11 +1,11 @@
 // Converting one fp32 number to and from a format in 32-bit integer arithmetic without branches, so that
 // loops over it vectorize; the results are those of formats::encode and formats::decode, bit for bit. Plain
-// data and functions with internal linkage, see finish.h for why.
+// data and functions with internal linkage, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 

@@ -1,4 +1,4 @@
-// The table of bulk conversions that each instruction set fills in. Plain data, see finish.h for why.
+// The table of bulk conversions that each instruction set fills in. Plain data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>

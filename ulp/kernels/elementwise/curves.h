@@ -1,9 +1,9 @@
 // exp, tanh, sigmoid and gelu in plain arithmetic, written so that loops over them vectorize; without
-// contraction they give the same bits on every instruction set. Functions with internal linkage, see finish.h
-// for why.
+// contraction they give the same bits on every instruction set. Functions with internal linkage, see
+// float_bits.h for why.
 #pragma once
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 
@@ -76,20 +76,21 @@ static inline float gelu_tanh_curve(float x) {
   return 0.5F * x * (1.0F + tanh_curve(inner));
 }
 
-/// y[i] = curve(x[i]); x and y may be the same.
-static inline void apply_curve(Activation curve, const float* x, float* y, int64_t n) {
+/// to[i] = curve(from[i]) by the formulas of base/activation.h; from and to may be the same. A clamp is no
+/// curve: its results stay as they are.
+static inline void apply_curve(Activation curve, const float* from, float* to, int64_t n) {
   switch (curve) {
-    case Activation::gelu:
-      for (int64_t i = 0; i < n; ++i) y[i] = gelu_curve(x[i]);
-      break;
-    case Activation::gelu_tanh:
-      for (int64_t i = 0; i < n; ++i) y[i] = gelu_tanh_curve(x[i]);
-      break;
-    case Activation::tanh:
-      for (int64_t i = 0; i < n; ++i) y[i] = tanh_curve(x[i]);
-      break;
-    default:
-      break;
+#define ULP_CASE(name, spelling, kind, low, high, ...)             \
+  case Activation::name:                                           \
+    if constexpr (ActivationKind::kind == ActivationKind::curve) { \
+      for (int64_t i = 0; i < n; ++i) {                            \
+        const float x = from[i];                                   \
+        to[i] = __VA_ARGS__;                                       \
+      }                                                            \
+    }                                                              \
+    break;
+    ULP_ACTIVATIONS(ULP_CASE)
+#undef ULP_CASE
   }
 }
 

@@ -14,12 +14,12 @@
 namespace ulp::kernels {
 
 /// y = activation(x). u8: input and output share the quantizer `q`; relu is max(x, zero point) there.
-ULP_API void activate(Element type, Activation activation, const void* x, void* y, int64_t n, Affine q,
+ULP_API void activate(DataType type, Activation activation, const void* x, void* y, int64_t n, Affine q,
                       Isa isa, const Parallel& parallel);
 
 /// y = activation(a + b). u8: y = round((a - za) * (sa / sy) + (b - zb) * (sb / sy)) + zy, clamped to [0,
 /// 255].
-ULP_API void add(Element type, Activation activation, const void* a, const void* b, void* y, int64_t n,
+ULP_API void add(DataType type, Activation activation, const void* a, const void* b, void* y, int64_t n,
                  Affine aq, Affine bq, Affine yq, Isa isa, const Parallel& parallel);
 
 /// y = clamp(round(x * (1 / scale)) + zero_point, 0, 255), half to even; a NaN becomes 0.
@@ -39,10 +39,11 @@ ULP_API void requantize_channels(const uint8_t* x, uint8_t* y, int64_t rows, int
 
 /// Round half to even; a NaN stays a NaN, what is too large becomes infinite.
 ULP_API void convert_f32_to_bf16(const float* x, uint16_t* y, int64_t n, Isa isa, const Parallel& parallel);
+/// Exact.
 ULP_API void convert_bf16_to_f32(const uint16_t* x, float* y, int64_t n, Isa isa, const Parallel& parallel);
 
 /// Softmax of each of `rows` rows of `columns` elements, f32 or bf16, computed in f32.
-ULP_API void softmax(Element type, const void* x, void* y, int64_t rows, int64_t columns, Isa isa,
+ULP_API void softmax(DataType type, const void* x, void* y, int64_t rows, int64_t columns, Isa isa,
                      const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -1,5 +1,5 @@
-// The table of operations on rows of floats that each instruction set fills in. Plain data, see finish.h for
-// why.
+// The table of operations on rows of floats that each instruction set fills in. Plain data, see float_bits.h
+// for why.
 #pragma once
 
 #include <cstdint>

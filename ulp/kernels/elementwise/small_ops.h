@@ -1,4 +1,4 @@
-// The table of small operations that each instruction set fills in. Plain data, see finish.h for why.
+// The table of small operations that each instruction set fills in. Plain data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ struct PoolRowArgs {
 };
 
 struct SmallOps {
-  void (*clamp)(Element type, const void* x, void* y, int64_t n, const ElementwiseArgs& args);
-  void (*add)(Element type, const void* a, const void* b, void* y, int64_t n, const ElementwiseArgs& args);
+  void (*clamp)(DataType type, const void* x, void* y, int64_t n, const ElementwiseArgs& args);
+  void (*add)(DataType type, const void* a, const void* b, void* y, int64_t n, const ElementwiseArgs& args);
   void (*requantize)(const uint8_t* x, uint8_t* y, int64_t n, const ElementwiseArgs& args);
   void (*quantize)(const float* x, uint8_t* y, int64_t n, const ElementwiseArgs& args);
   void (*dequantize)(const uint8_t* x, float* y, int64_t n, const ElementwiseArgs& args);
   void (*f32_to_bf16)(const float* x, uint16_t* y, int64_t n);
   void (*bf16_to_f32)(const uint16_t* x, float* y, int64_t n);
   void (*u8_to_i16)(const uint8_t* x, int16_t* y, int64_t n);
-  void (*softmax_row)(Element type, const void* x, void* y, int64_t n);
-  void (*max_pool_row)(Element type, const PoolRowArgs& args);
-  void (*avg_pool_row)(Element type, const PoolRowArgs& args);
+  void (*softmax_row)(DataType type, const void* x, void* y, int64_t n);
+  void (*max_pool_row)(DataType type, const PoolRowArgs& args);
+  void (*avg_pool_row)(DataType type, const PoolRowArgs& args);
 };
 
 extern const SmallOps kSmallOpsPortable, kSmallOpsAvx2, kSmallOpsAvx512;

@@ -2,7 +2,7 @@
 // set, which names its table with ULP_SMALL_OPS; everything here has internal linkage.
 #include <cstdint>
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/elementwise/small_ops.h"
 
@@ -48,10 +48,10 @@ void clamp_bytes(const uint8_t* x, uint8_t* y, int64_t n, const ElementwiseArgs&
     y[i] = v > hi ? hi : v;
   }
 }
-void clamp(Element type, const void* x, void* y, int64_t n, const ElementwiseArgs& args) {
-  if (type == Element::f32)
+void clamp(DataType type, const void* x, void* y, int64_t n, const ElementwiseArgs& args) {
+  if (type == DataType::f32)
     return clamp_floats(static_cast<const float*>(x), static_cast<float*>(y), n, args);
-  if (type == Element::bf16)
+  if (type == DataType::bf16)
     return clamp_floats(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n, args);
   clamp_bytes(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(y), n, args);
 }
@@ -69,12 +69,12 @@ void add_bytes(const uint8_t* a, const uint8_t* b, uint8_t* y, int64_t n, const 
     y[i] = to_u8(left + right, q);
   }
 }
-void add(Element type, const void* a, const void* b, void* y, int64_t n, const ElementwiseArgs& args) {
-  if (type == Element::f32) {
+void add(DataType type, const void* a, const void* b, void* y, int64_t n, const ElementwiseArgs& args) {
+  if (type == DataType::f32) {
     return add_floats(static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(y), n,
                       args);
   }
-  if (type == Element::bf16) {
+  if (type == DataType::bf16) {
     return add_floats(static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b),
                       static_cast<uint16_t*>(y), n, args);
   }
@@ -149,8 +149,8 @@ void softmax_floats(const T* x, T* y, int64_t n) {
     for (int64_t i = 0; i < count; ++i) store(y + begin, i, block[i] * inverse);
   }
 }
-void softmax_row(Element type, const void* x, void* y, int64_t n) {
-  if (type == Element::f32) return softmax_floats(static_cast<const float*>(x), static_cast<float*>(y), n);
+void softmax_row(DataType type, const void* x, void* y, int64_t n) {
+  if (type == DataType::f32) return softmax_floats(static_cast<const float*>(x), static_cast<float*>(y), n);
   softmax_floats(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n);
 }
 
@@ -223,9 +223,9 @@ void max_pool_typed(const PoolRowArgs& a) {
     if (c < a.channels) max_window<T, 0>(a, rows, columns, x + c, out + c, a.channels - c);
   }
 }
-void max_pool_row(Element type, const PoolRowArgs& args) {
-  if (type == Element::f32) return max_pool_typed<float>(args);
-  if (type == Element::bf16) return max_pool_typed<uint16_t>(args);
+void max_pool_row(DataType type, const PoolRowArgs& args) {
+  if (type == DataType::f32) return max_pool_typed<float>(args);
+  if (type == DataType::bf16) return max_pool_typed<uint16_t>(args);
   max_pool_typed<uint8_t>(args);
 }
 
@@ -267,9 +267,9 @@ void avg_pool_typed(const PoolRowArgs& a) {
     }
   }
 }
-void avg_pool_row(Element type, const PoolRowArgs& args) {
-  if (type == Element::f32) return avg_pool_typed<float, float>(args);
-  if (type == Element::bf16) return avg_pool_typed<uint16_t, float>(args);
+void avg_pool_row(DataType type, const PoolRowArgs& args) {
+  if (type == DataType::f32) return avg_pool_typed<float, float>(args);
+  if (type == DataType::bf16) return avg_pool_typed<uint16_t, float>(args);
   avg_pool_typed<uint8_t, int32_t>(args);
 }
 

@@ -6,12 +6,6 @@
 namespace ulp::kernels {
 namespace {
 
-void check_type(const char* where, Element type) {
-  if (type != Element::f32 && type != Element::bf16 && type != Element::u8) {
-    fail(where, "expected f32, bf16 or u8 elements");
-  }
-}
-
 void check_axis(const char* axis, int64_t in, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
   constexpr int64_t kLargest = int64_t{1} << 28;
   const bool sizes = in >= 1 && kernel >= 1 && stride >= 1 && dilation >= 1 && pad >= 0 && in <= kLargest &&
@@ -44,8 +38,8 @@ PoolRowArgs row_args(const PoolShape& s) {
   return args;
 }
 
-void each_row(Element type, const PoolShape& s, PoolRowArgs args, int64_t batch, const void* x, void* y,
-              void (*op)(Element, const PoolRowArgs&), const Parallel& parallel) {
+void each_row(DataType type, const PoolShape& s, PoolRowArgs args, int64_t batch, const void* x, void* y,
+              void (*op)(DataType, const PoolRowArgs&), const Parallel& parallel) {
   const int64_t out_h = s.out_h(), image = s.in_h * s.in_w * s.channels, row = args.out_w * s.channels;
   const int64_t bytes = element_bytes(type);
   parallel.run(batch * out_h, [&](int64_t task, int) {
@@ -65,22 +59,22 @@ void check_pool(const PoolShape& s) {
   check_axis("width", s.in_w, s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
 }
 
-void max_pool(Element type, const PoolShape& shape, int64_t batch, const void* x, void* y, Isa isa,
+void max_pool(DataType type, const PoolShape& shape, int64_t batch, const void* x, void* y, Isa isa,
               const Parallel& parallel) {
-  check_type("kernels.max_pool", type);
+  check_small_type("kernels.max_pool", type);
   each_row(type, shape, row_args(shape), batch, x, y, small_ops(isa).max_pool_row, parallel);
 }
 
-void avg_pool(Element type, const PoolShape& shape, bool count_include_pad, int64_t batch, const void* x,
+void avg_pool(DataType type, const PoolShape& shape, bool count_include_pad, int64_t batch, const void* x,
               void* y, Affine xq, Affine yq, Isa isa, const Parallel& parallel) {
-  check_type("kernels.avg_pool", type);
+  check_small_type("kernels.avg_pool", type);
   PoolRowArgs args = row_args(shape);
   args.count_include_pad = count_include_pad;
-  if (type == Element::u8) args.u8 = u8_args(Activation::none, xq, xq, yq);
+  if (type == DataType::u8) args.u8 = u8_args(Activation::none, xq, xq, yq);
   each_row(type, shape, args, batch, x, y, small_ops(isa).avg_pool_row, parallel);
 }
 
-void global_avg_pool(Element type, int64_t batch, int64_t pixels, int64_t channels, const void* x, void* y,
+void global_avg_pool(DataType type, int64_t batch, int64_t pixels, int64_t channels, const void* x, void* y,
                      Affine xq, Affine yq, Isa isa, const Parallel& parallel) {
   PoolShape shape;
   shape.in_w = shape.kernel_w = pixels;

@@ -36,16 +36,16 @@ struct PoolShape {
 ULP_API void check_pool(const PoolShape& shape);
 
 /// f32, bf16 or u8 (input and output share a quantizer); a NaN in the window wins.
-ULP_API void max_pool(Element type, const PoolShape& shape, int64_t batch, const void* x, void* y, Isa isa,
+ULP_API void max_pool(DataType type, const PoolShape& shape, int64_t batch, const void* x, void* y, Isa isa,
                       const Parallel& parallel);
 
 /// f32, bf16 (summed in f32) or u8 (y = round(sum(x - zx) * (sx / sy / count)) + zy). `count_include_pad`
 /// divides by the window's size including the padding, as PyTorch does by default.
-ULP_API void avg_pool(Element type, const PoolShape& shape, bool count_include_pad, int64_t batch,
+ULP_API void avg_pool(DataType type, const PoolShape& shape, bool count_include_pad, int64_t batch,
                       const void* x, void* y, Affine xq, Affine yq, Isa isa, const Parallel& parallel);
 
 /// The average over all `pixels` of each image: [batch, pixels, channels] -> [batch, channels].
-ULP_API void global_avg_pool(Element type, int64_t batch, int64_t pixels, int64_t channels, const void* x,
+ULP_API void global_avg_pool(DataType type, int64_t batch, int64_t pixels, int64_t channels, const void* x,
                              void* y, Affine xq, Affine yq, Isa isa, const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 namespace {
@@ -96,15 +96,15 @@ void resize_nearest(int64_t element_size, const ResizeAxis& rows, const ResizeAx
   });
 }
 
-void resize_bilinear(Element type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
+void resize_bilinear(DataType type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
                      int64_t channels, const void* x, void* y, const Parallel& parallel) {
   const auto run = [&]<typename T>(T) {
     bilinear(rows, columns, batch, channels, static_cast<const T*>(x), static_cast<T*>(y), parallel);
   };
-  if (type == Element::f32) return run(float{});
-  if (type == Element::bf16) return run(uint16_t{});
-  if (type == Element::u8) return run(uint8_t{});
-  fail("kernels.resize_bilinear", "expected f32, bf16 or u8 elements");
+  if (type == DataType::f32) return run(float{});
+  if (type == DataType::bf16) return run(uint16_t{});
+  if (type == DataType::u8) return run(uint8_t{});
+  fail("kernels.resize_bilinear", "expected f32, bf16 or u8 elements, got ", to_string(type));
 }
 
 }  // namespace ulp::kernels

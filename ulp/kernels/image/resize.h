@@ -33,7 +33,7 @@ ULP_API void resize_nearest(int64_t element_size, const ResizeAxis& rows, const 
 
 /// The same with interpolation: first along the columns, then along the rows, in f32. f32; bf16, rounded
 /// once; or u8 codes, whose quantizer stays, rounded half to even. Not in place.
-ULP_API void resize_bilinear(Element type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
+ULP_API void resize_bilinear(DataType type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
                              int64_t channels, const void* x, void* y, const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -14,6 +14,10 @@ namespace ulp::kernels {
 /// by itself.
 enum class Isa : uint8_t { portable, avx2, avx512, avx512_vnni, amx, amx_emulated };
 
+/// Whether kernels compiled for `needed` may serve where `isa` was chosen: when `isa` is or includes it
+/// (avx512 includes avx2 and portable) and this machine runs it.
+ULP_API bool admits(Isa isa, Isa needed);
+
 /// "portable", "avx2", ...
 ULP_API const char* to_string(Isa isa);
 /// Throws ulp::Error naming the accepted words.

@@ -1,4 +1,4 @@
-// Fetching memory ahead of its use. A function with internal linkage, see finish.h for why.
+// Fetching memory ahead of its use. A function with internal linkage, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// 8 lanes of AVX2 for the tile kernels; only for files compiled with it. Everything has internal linkage.
+// 8 lanes of AVX2 for kernels; only for files compiled with it. Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
 
-#include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 namespace {
@@ -46,14 +46,14 @@ struct Vec256 {
   }
 
   /// The first n elements as floats; nothing behind them is read.
-  static F load_as_float(Element type, const void* data, int64_t i, int64_t n) {
+  static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {
     if (n < kLanes) {
       alignas(32) float part[kLanes] = {};
       for (int64_t k = 0; k < n; ++k) part[k] = kernels::load_as_float(type, data, i + k);
       return _mm256_load_ps(part);
     }
-    if (type == Element::f32) return loadf(static_cast<const float*>(data) + i);
-    if (type == Element::bf16) return load_bf16(static_cast<const uint16_t*>(data) + i);
+    if (type == DataType::f32) return loadf(static_cast<const float*>(data) + i);
+    if (type == DataType::bf16) return load_bf16(static_cast<const uint16_t*>(data) + i);
     return to_float(load_u8(static_cast<const uint8_t*>(data) + i));
   }
   static void store_f32(void* data, int64_t i, int64_t n, F v) {

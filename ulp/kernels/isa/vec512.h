@@ -1,9 +1,9 @@
-// 16 lanes of AVX-512 for the tile kernels; only for files compiled with it. Everything has internal linkage.
+// 16 lanes of AVX-512 for kernels; only for files compiled with it. Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
 
-#include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 namespace {
@@ -48,10 +48,10 @@ struct Vec512 {
   }
 
   /// The first n elements as floats; nothing behind them is read.
-  static F load_as_float(Element type, const void* data, int64_t i, int64_t n) {
+  static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {
     const __mmask16 m = mask(n);
-    if (type == Element::f32) return _mm512_maskz_loadu_ps(m, static_cast<const float*>(data) + i);
-    if (type == Element::bf16)
+    if (type == DataType::f32) return _mm512_maskz_loadu_ps(m, static_cast<const float*>(data) + i);
+    if (type == DataType::bf16)
       return widen_bf16(_mm256_maskz_loadu_epi16(m, static_cast<const uint16_t*>(data) + i));
     const __m128i bytes = _mm_maskz_loadu_epi8(m, static_cast<const uint8_t*>(data) + i);
     return to_float(_mm512_cvtepu8_epi32(bytes));
@@ -79,7 +79,7 @@ struct Vec512 {
     I zero, low;
   };
   static Bytes byte_limits(int32_t zero, float lo) {
-    const int code = static_cast<int32_t>(lo) + zero;  // lo is 0 or -zero
+    const int code = static_cast<int32_t>(round_even(lo)) + zero;
     return {_mm512_set1_epi16(static_cast<int16_t>(zero)), _mm512_set1_epi8(static_cast<char>(code))};
   }
   static I round(F v) { return _mm512_cvtps_epi32(v); }

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/conv/conv_variants.h"
-#include "ulp/kernels/conv/work_split.h"
+#include "ulp/kernels/common/clamp.h"
+#include "ulp/kernels/conv/tile_panels.h"
 #include "ulp/kernels/elementwise/curves.h"
-#include "ulp/kernels/isa/cpu.h"
+#include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/linear/dynamic_rows.h"
 
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kCacheBytes = 128 << 10;  // quantized rows of a task: stay in the second-level cache
+static_assert(kMaxDynamicFeatures * 255 * 128 <= INT32_MAX);
 
 /// The constants of the epilogue, zero behind the last channel.
 struct Epilogue {
@@ -36,11 +35,9 @@ Epilogue make_epilogue(const DynamicLinearConfig& config, const DynamicLinearWei
     for (int64_t k = 0; k < config.in; ++k) sum += weights.codes[c * config.in + k];
     e.weight_sum.as<int32_t>()[c] = sum;
   }
-  const float infinity = std::numeric_limits<float>::infinity();
-  const bool clamps = config.activation == Activation::relu || config.activation == Activation::relu6;
-  e.finish.lo = clamps ? 0.0F : -infinity;
-  e.finish.hi = config.activation == Activation::relu6 ? 6.0F : infinity;
-  if (is_curve(config.activation)) e.finish.curve = config.activation;
+  e.finish.lo = clamp_of(config.activation).low;
+  e.finish.hi = clamp_of(config.activation).high;
+  e.finish.curve = curve_of(config.activation);
   e.finish.bias = e.zeros.data();
   e.finish.multiplier = e.multiplier.as<float>();
   e.finish.weight_sum = e.weight_sum.as<int32_t>();
@@ -84,7 +81,7 @@ class ReferenceDynamicLinear final : public DynamicLinear {
       const float v = static_cast<float>(sum) * (scale * f.multiplier[c]) + f.bias_f32[c];
       finish_store(f, v, residual, y, c);
     }
-    if (is_curve(f.curve)) apply_curve(f.curve, y, y, config_.out);
+    if (f.curve != Activation::none) apply_curve(f.curve, y, y, config_.out);
   }
 
   DynamicLinearConfig config_;
@@ -97,7 +94,13 @@ ConvConfig conv_config(const DynamicLinearConfig& config) {
   ConvConfig conv;
   conv.shape.in_channels = config.in;
   conv.shape.out_channels = config.out;
-  conv.input = Element::u8;
+  conv.input = DataType::u8;
+  return conv;
+}
+
+ConvWeights conv_weights(const DynamicLinearWeights& weights) {
+  ConvWeights conv;
+  conv.i8 = weights.codes;
   return conv;
 }
 
@@ -107,17 +110,10 @@ class TiledDynamicLinear final : public DynamicLinear {
   TiledDynamicLinear(const DynamicLinearConfig& config, const DynamicLinearWeights& weights,
                      const TileKernels& kernels, Isa isa)
       : config_(config),
-        kernels_(kernels),
-        layout_(tap_layout(conv_config(config).shape, kernels.unit)),
-        panels_(ceil_div(config.out, kernels.lanes)),
-        panel_bytes_(layout_.units * kernels.lanes * 4),
-        epilogue_(make_epilogue(config, weights, panels_ * kernels.lanes)),
-        rows_(config.in, layout_.units * 4, config.per_tensor, kernels.copy, isa) {
-    ConvWeights packed;
-    packed.i8 = weights.codes;
-    packed_ = pack_panels(conv_config(config), packed, layout_, kernels.unit, kernels.lanes,
-                          element_of(kernels.stage));
-  }
+        name_(std::string("dynamic_") + kernels.name),
+        panels_(conv_config(config), conv_weights(weights), kernels),
+        epilogue_(make_epilogue(config, weights, panels_.padded_channels())),
+        rows_(config.in, panels_.layout().units * 4, config.per_tensor, kernels.copy, isa) {}
 
   size_t workspace_bytes(int64_t rows, int workers) const override {
     return rows_.workspace_bytes(rows, workers);
@@ -128,74 +124,63 @@ class TiledDynamicLinear final : public DynamicLinear {
     if (rows < 1) return;
     const QuantizedRows quantized = rows_.quantize(rows, x, workspace, parallel);
     const WorkSplit work = split(rows, parallel.workers());
+    const TileOutput output{
+        .y = reinterpret_cast<uint8_t*>(y),
+        .y_bytes = sizeof(float),
+        .residual = config_.residual ? reinterpret_cast<const uint8_t*>(residual) : nullptr,
+        .residual_bytes = sizeof(float),
+        .row_scale = quantized.scale,
+        .row_zero = quantized.zero,
+    };
+    const int64_t no_offset = 0;
+    TileArgs args{};
+    args.a_step = panels_.layout().units * 4;
+    args.taps = &no_offset;
+    args.finish = &epilogue_.finish;
     parallel.run(work.tasks(), [&](int64_t i, int) {
-      run_task(work.task(i), work.parts, quantized, config_.residual ? residual : nullptr, y);
+      const WorkSplit::Task task = work.task(i);
+      const PixelRows pixels{quantized.data + task.first * args.a_step, 0, task.first, 1,
+                             task.end - task.first};
+      panels_.run(pixels, output, 0, task.part, work.parts, args);
     });
   }
 
-  std::string name() const override { return std::string("dynamic_") + kernels_.name; }
+  std::string name() const override { return name_; }
 
  private:
   WorkSplit split(int64_t rows, int workers) const {
-    const int64_t row = layout_.units * 4;
-    const int64_t cached = std::max<int64_t>(1, kCacheBytes / (row * kMaxTilePixels)) * kMaxTilePixels;
-    return split_work(1, rows, cached, kMaxTilePixels, ceil_div(panels_, 2),
+    const int64_t row = panels_.layout().units * 4;
+    const int64_t cached = std::max<int64_t>(1, kStageBytes / (row * kMaxTilePixels)) * kMaxTilePixels;
+    return split_work(1, rows, cached, kMaxTilePixels, ceil_div(panels_.panels(), 2),
                       static_cast<double>(rows) * static_cast<double>(config_.in * config_.out),
-                      panels_ * panel_bytes_ > rows * row, workers);
-  }
-
-  void run_task(const WorkSplit::Task& task, int64_t parts, const QuantizedRows& rows, const float* residual,
-                float* y) const {
-    const int64_t pairs = ceil_div(panels_, 2), no_offset = 0;
-    const int64_t end = std::min(panels_, 2 * ((task.part + 1) * pairs / parts));
-    TileArgs args{};
-    args.a_step = layout_.units * 4;
-    args.taps = &no_offset;
-    args.tap_count = 1;
-    args.tap_units = layout_.units;
-    args.b_panel = panel_bytes_;
-    args.finish = &epilogue_.finish;
-    args.y_step = config_.out;
-    for (int64_t panel = 2 * (task.part * pairs / parts); panel < end;) {
-      const int log2 = panel_choice(end - panel, task.end - task.first);
-      args.b = packed_.data() + panel * panel_bytes_;
-      args.channel = panel * kernels_.lanes;
-      args.channels = config_.out - args.channel;
-      run_rows(task, log2, rows, residual, y, args);
-      panel += 1 << log2;
-    }
-  }
-
-  int panel_choice(int64_t left, int64_t rows) const {
-    if (left >= 4 && rows <= kernels_.max_pixels[2]) return 2;
-    return left >= 2 && kernels_.max_pixels[1] > 0 ? 1 : 0;
-  }
-
-  /// Cuts the rows of a task into tiles of nearly equal height.
-  void run_rows(const WorkSplit::Task& task, int log2, const QuantizedRows& rows, const float* residual,
-                float* y, TileArgs& args) const {
-    const int64_t total = task.end - task.first, tiles = ceil_div(total, kernels_.max_pixels[log2]);
-    int64_t row = task.first;
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t count = total / tiles + (i < total % tiles);
-      const int64_t at = row * config_.out + args.channel;
-      args.a = rows.data + row * args.a_step;
-      args.row_scale = rows.scale + row;
-      args.row_zero = rows.zero + row;
-      args.y = y + at;
-      args.residual = residual == nullptr ? nullptr : residual + at;
-      kernels_.tile[log2][count](args);
-      row += count;
-    }
+                      panels_.bytes() > rows * row, workers);
   }
 
   DynamicLinearConfig config_;
-  const TileKernels& kernels_;
-  TapLayout layout_;
-  int64_t panels_, panel_bytes_;
+  std::string name_;
+  TilePanels panels_;
   Epilogue epilogue_;
-  AlignedBuffer packed_;
   DynamicRows rows_;
+};
+
+using MakeDynamicLinear = std::unique_ptr<DynamicLinear> (*)(const DynamicLinearConfig&,
+                                                             const DynamicLinearWeights&, Isa);
+
+template <const TileKernels& kKernels>
+std::unique_ptr<DynamicLinear> tiled(const DynamicLinearConfig& config, const DynamicLinearWeights& weights,
+                                     Isa isa) {
+  return std::make_unique<TiledDynamicLinear>(config, weights, kKernels, isa);
+}
+std::unique_ptr<DynamicLinear> reference(const DynamicLinearConfig& config,
+                                         const DynamicLinearWeights& weights, Isa) {
+  return std::make_unique<ReferenceDynamicLinear>(config, weights);
+}
+
+constexpr Variant<MakeDynamicLinear> kDynamicLinears[] = {
+    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
+    {Isa::avx512, tiled<kTilesU8Avx512>},
+    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::portable, reference},
 };
 
 }  // namespace
@@ -203,23 +188,13 @@ class TiledDynamicLinear final : public DynamicLinear {
 std::unique_ptr<DynamicLinear> make_dynamic_linear(const DynamicLinearConfig& config,
                                                    const DynamicLinearWeights& weights, Isa isa) {
   constexpr const char* kWhere = "kernels.make_dynamic_linear";
-  constexpr int64_t kMaxIn = int64_t{1} << 16, kMaxOut = int64_t{1} << 24;
-  if (config.in < 1 || config.in > kMaxIn || config.out < 1 || config.out > kMaxOut) {
-    fail(kWhere, "expected 1 to ", kMaxIn, " input and 1 to ", kMaxOut, " output features, got ", config.in,
-         " and ", config.out);
+  constexpr int64_t kMaxOut = int64_t{1} << 24;
+  if (config.in < 1 || config.in > kMaxDynamicFeatures || config.out < 1 || config.out > kMaxOut) {
+    fail(kWhere, "expected 1 to ", kMaxDynamicFeatures, " input and 1 to ", kMaxOut, " output features, got ",
+         config.in, " and ", config.out);
   }
   if (weights.codes == nullptr || weights.scale == nullptr) fail(kWhere, "expected int8 weights and scales");
-  switch (isa) {
-    case Isa::portable:
-      return std::make_unique<ReferenceDynamicLinear>(config, weights);
-    case Isa::avx2:
-      return std::make_unique<TiledDynamicLinear>(config, weights, kTilesU8Avx2, isa);
-    default:
-      break;
-  }
-  const bool vnni = isa != Isa::avx512 && cpu_features().avx512_vnni;
-  return std::make_unique<TiledDynamicLinear>(config, weights, vnni ? kTilesU8Avx512Vnni : kTilesU8Avx512,
-                                              isa);
+  return make_first(kDynamicLinears, isa, config, weights, isa);
 }
 
 }  // namespace ulp::kernels

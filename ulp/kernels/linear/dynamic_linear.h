@@ -19,9 +19,13 @@ namespace ulp::kernels {
 /// raise them to 6.1e-5); all zeros give scale 1.
 ULP_API Affine dynamic_affine(float min, float max);
 
+/// The largest number of input features: a product of codes is at most 255 * 128 in magnitude, and the int32
+/// sum of 2^16 of them still fits, 65,536 * 255 * 128 < 2^31.
+inline constexpr int64_t kMaxDynamicFeatures = int64_t{1} << 16;
+
 /// All that stays the same from run to run.
 struct DynamicLinearConfig {
-  int64_t in = 1, out = 1;                   ///< features; in <= 2^16, so that no int32 sum overflows
+  int64_t in = 1, out = 1;                   ///< features; in <= kMaxDynamicFeatures
   Activation activation = Activation::none;  ///< after the residual
   bool residual = false;                     ///< adds f32 [rows][out]
   bool per_tensor = false;                   ///< one quantizer for all rows of a run, else one for each row
@@ -51,7 +55,7 @@ class ULP_API DynamicLinear {
 };
 
 /// Packs the weights for `isa`; the plain C++ reference serves portable. Throws ulp::Error for sizes outside
-/// [1, 2^16] of `in` and [1, 2^24] of `out`, and for missing weights.
+/// [1, kMaxDynamicFeatures] of `in` and [1, 2^24] of `out`, and for missing weights.
 ULP_API std::unique_ptr<DynamicLinear> make_dynamic_linear(const DynamicLinearConfig& config,
                                                            const DynamicLinearWeights& weights, Isa isa);
 

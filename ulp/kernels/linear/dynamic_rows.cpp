@@ -29,6 +29,14 @@ Affine dynamic_affine(float min, float max) {
   return {static_cast<float>(scale), static_cast<int32_t>(zero)};
 }
 
+DynamicRows::DynamicRows(int64_t columns, int64_t row_bytes, bool per_tensor, CopyFn copy, Isa isa)
+    : columns_(columns),
+      row_bytes_(row_bytes),
+      per_tensor_(per_tensor),
+      copy_(copy),
+      row_ops_(row_ops(isa)),
+      small_ops_(small_ops(isa)) {}
+
 size_t DynamicRows::workspace_bytes(int64_t rows, int workers) const {
   return static_cast<size_t>(round_up(rows * row_bytes_, 64) + 2 * round_up(rows * 4, 64) +
                              workers * (scratch_bytes() + 64));
@@ -42,7 +50,6 @@ QuantizedRows DynamicRows::quantize(int64_t rows, const float* x, void* workspac
   uint8_t* per_worker = reinterpret_cast<uint8_t*>(zero + round_up(rows, 16));
   const int64_t stride = scratch_bytes() + 64;
   const int64_t per_task = std::max<int64_t>(1, 16384 / columns_), tasks = ceil_div(rows, per_task);
-  const RowOps& ops = row_ops(isa_);
   Affine shared;
   if (per_tensor_) {
     for (int worker = 0; worker < parallel.workers(); ++worker) {
@@ -54,7 +61,7 @@ QuantizedRows DynamicRows::quantize(int64_t rows, const float* x, void* workspac
     parallel.run(tasks, [&](int64_t task, int worker) {
       const int64_t first = task * per_task, count = std::min(rows - first, per_task);
       merge(*reinterpret_cast<RowRange*>(per_worker + worker * stride),
-            ops.range(x + first * columns_, count * columns_));
+            row_ops_.range(x + first * columns_, count * columns_));
     });
     RowRange whole;
     for (int worker = 0; worker < parallel.workers(); ++worker) {
@@ -66,7 +73,7 @@ QuantizedRows DynamicRows::quantize(int64_t rows, const float* x, void* workspac
     const int64_t end = std::min(rows, (task + 1) * per_task);
     for (int64_t row = task * per_task; row < end; ++row) {
       const float* from = x + row * columns_;
-      const Affine q = per_tensor_ ? shared : affine_of(ops.range(from, columns_));
+      const Affine q = per_tensor_ ? shared : affine_of(row_ops_.range(from, columns_));
       scale[row] = q.scale;
       zero[row] = q.zero_point;
       quantize_row(from, q.scale, q.zero_point, data + row * row_bytes_, per_worker + worker * stride);
@@ -83,7 +90,7 @@ void DynamicRows::quantize_row(const float* x, float scale, int32_t zero, uint8_
   args.hi = static_cast<float>(255 - zero);
   args.y_zero = zero;
   uint8_t* codes = copy_ == nullptr ? to : scratch;
-  small_ops(isa_).quantize(x, codes, columns_, args);
+  small_ops_.quantize(x, codes, columns_, args);
   if (copy_ != nullptr) copy_(codes, to, columns_);
   const int64_t written = columns_ * (copy_ == nullptr ? 1 : 2);
   std::memset(to + written, 0, static_cast<size_t>(row_bytes_ - written));

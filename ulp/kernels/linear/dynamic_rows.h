@@ -15,12 +15,14 @@ struct QuantizedRows {
   const int32_t* zero;
 };
 
+struct RowOps;
+struct SmallOps;
+
 class DynamicRows {
  public:
   /// `row_bytes`: from row to row of the codes. `copy` widens bytes for kernels that do not read them as they
   /// are; null: codes are bytes.
-  DynamicRows(int64_t columns, int64_t row_bytes, bool per_tensor, CopyFn copy, Isa isa)
-      : columns_(columns), row_bytes_(row_bytes), per_tensor_(per_tensor), copy_(copy), isa_(isa) {}
+  DynamicRows(int64_t columns, int64_t row_bytes, bool per_tensor, CopyFn copy, Isa isa);
 
   size_t workspace_bytes(int64_t rows, int workers) const;
   /// The result lies in the workspace.
@@ -33,7 +35,8 @@ class DynamicRows {
   int64_t columns_, row_bytes_;
   bool per_tensor_;
   CopyFn copy_;
-  Isa isa_;
+  const RowOps& row_ops_;
+  const SmallOps& small_ops_;
 };
 
 }  // namespace ulp::kernels

@@ -1,10 +1,11 @@
 #include "ulp/kernels/linear/weight_linear.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/common/aligned_buffer.h"
+#include "ulp/kernels/common/clamp.h"
+#include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/linear/weight_tile.h"
 
 namespace ulp::kernels {
@@ -12,15 +13,12 @@ namespace {
 
 constexpr int64_t kRowBlock = 56;  // rows of a task: a panel's codes are read once for all of them
 
+constexpr Variant<const WeightTiles*> kTables[] = {{Isa::avx512, &kWeightTilesAvx512},
+                                                   {Isa::avx2, &kWeightTilesAvx2},
+                                                   {Isa::portable, &kWeightTilesPortable}};
+
 const WeightTiles& tiles_of(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kWeightTilesPortable;
-    case Isa::avx2:
-      return kWeightTilesAvx2;
-    default:
-      return kWeightTilesAvx512;
-  }
+  return *first_admitted(kTables, isa);
 }
 
 class PanelWeightLinear final : public WeightLinear {
@@ -28,6 +26,7 @@ class PanelWeightLinear final : public WeightLinear {
   PanelWeightLinear(const WeightLinearConfig& config, const WeightLinearWeights& weights, Isa isa)
       : config_(config),
         isa_(isa),
+        tile_(config.bits == 4 ? tiles_of(isa).bits4 : tiles_of(isa).bits8),
         groups_(ceil_div(config.in, config.group)),
         panels_(ceil_div(config.out, kWeightLanes)),
         panel_bytes_(ceil_div(config.in, config.bits == 4 ? 2 : 1) * kWeightLanes),
@@ -70,8 +69,7 @@ class PanelWeightLinear final : public WeightLinear {
   void run_tile(int64_t row, int64_t rows, int64_t panel, const float* x, const float* residual,
                 float* y) const {
     const int64_t channel = panel * kWeightLanes, at = row * config_.out + channel;
-    const float infinity = std::numeric_limits<float>::infinity();
-    const bool clamps = config_.activation == Activation::relu || config_.activation == Activation::relu6;
+    const Clamp clamp = clamp_of(config_.activation);
     const WeightTileArgs args{.x = x + row * config_.in,
                               .x_stride = config_.in,
                               .rows = std::min(kRowBlock, rows - row),
@@ -85,15 +83,15 @@ class PanelWeightLinear final : public WeightLinear {
                               .y = y + at,
                               .y_stride = config_.out,
                               .channels = std::min(kWeightLanes, config_.out - channel),
-                              .lo = clamps ? 0.0F : -infinity,
-                              .hi = config_.activation == Activation::relu6 ? 6.0F : infinity,
-                              .curve = is_curve(config_.activation) ? config_.activation : Activation::none};
-    const WeightTiles& tiles = tiles_of(isa_);
-    (config_.bits == 4 ? tiles.bits4 : tiles.bits8)(args);
+                              .lo = clamp.low,
+                              .hi = clamp.high,
+                              .curve = curve_of(config_.activation)};
+    tile_(args);
   }
 
   WeightLinearConfig config_;
   Isa isa_;
+  WeightTileFn tile_;
   int64_t groups_, panels_, panel_bytes_;
   AlignedBuffer codes_, scale_, zero_, bias_;
 };

@@ -1,4 +1,5 @@
-// A tile of a layer with coded weights, compiled for each instruction set. Plain data, see finish.h for why.
+// A tile of a layer with coded weights, compiled for each instruction set. Plain data, see float_bits.h for
+// why.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct WeightTileArgs {
   float* y;
   int64_t y_stride, channels;  ///< how many of the 16 channels exist
   float lo, hi;
-  Activation curve;
+  Activation curve;  ///< applied last, or none
 };
 
 using WeightTileFn = void (*)(const WeightTileArgs&);

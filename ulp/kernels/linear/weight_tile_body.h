@@ -86,7 +86,7 @@ void tile(const WeightTileArgs& t, int64_t row) {
       v = v < t.lo ? t.lo : v;
       y[c] = v > t.hi ? t.hi : v;
     }
-    if (is_curve(t.curve)) curve_row(t, y);
+    if (t.curve != Activation::none) curve_row(t, y);
   }
 }
 

@@ -1,20 +1,17 @@
 #include "ulp/kernels/sequence/attention.h"
 
 #include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/sequence/attention_head.h"
 
 namespace ulp::kernels {
 namespace {
 
+constexpr Variant<const HeadFn*> kHeads[] = {
+    {Isa::avx512, &kHeadAvx512}, {Isa::avx2, &kHeadAvx2}, {Isa::portable, &kHeadPortable}};
+
 HeadFn head_of(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kHeadPortable;
-    case Isa::avx2:
-      return kHeadAvx2;
-    default:
-      return kHeadAvx512;
-  }
+  return *first_admitted(kHeads, isa);
 }
 
 int64_t worker_floats(const AttentionShape& shape) {

@@ -1,4 +1,4 @@
-// One head of one item, compiled for each instruction set. Plain data, see finish.h for why.
+// One head of one item, compiled for each instruction set. Plain data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>

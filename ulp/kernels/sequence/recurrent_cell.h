@@ -12,6 +12,7 @@ namespace ulp::kernels {
 /// 2014).
 enum class Cell : uint8_t { lstm, gru };
 
+/// Gates of a cell.
 constexpr int64_t gate_count(Cell cell) {
   return cell == Cell::lstm ? 4 : 3;
 }

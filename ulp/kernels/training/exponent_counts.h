@@ -1,10 +1,10 @@
 // The raw counts that each instruction set's file fills in. Plain data and functions with internal linkage,
-// see finish.h for why.
+// see float_bits.h for why.
 #pragma once
 
 #include <cstdint>
 
-#include "ulp/kernels/isa/half.h"
+#include "ulp/kernels/common/half.h"
 
 namespace ulp::kernels {
 

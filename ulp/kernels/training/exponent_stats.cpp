@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/training/exponent_counts.h"
 
 namespace ulp::kernels {
@@ -14,15 +15,12 @@ namespace {
 using Binade = ExponentStats::Binade;
 constexpr int64_t kPiece = 1 << 17;  // elements a task counts: worth a thread's while, and below 2^32
 
+constexpr Variant<const ExponentCounters*> kTables[] = {{Isa::avx512, &kExponentCountersAvx512},
+                                                        {Isa::avx2, &kExponentCountersAvx2},
+                                                        {Isa::portable, &kExponentCountersPortable}};
+
 const ExponentCounters& counters(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kExponentCountersPortable;
-    case Isa::avx2:
-      return kExponentCountersAvx2;
-    default:
-      return kExponentCountersAvx512;
-  }
+  return *first_admitted(kTables, isa);
 }
 
 Binade& binade(ExponentStats& stats, int exponent) {
@@ -86,20 +84,26 @@ void count_f64(const double* x, int64_t n, uint64_t cut, ExponentStats& stats) {
   }
 }
 
-void count_any(Float type, const void* x, int64_t begin, int64_t n, uint64_t cut, Isa isa,
+void count_any(DataType type, const void* x, int64_t begin, int64_t n, uint64_t cut, Isa isa,
                ExponentStats& stats) {
   const auto cut23 = static_cast<uint32_t>((cut + (uint64_t{1} << 29) - 1) >> 29);
   const ExponentCounters& count = counters(isa);
-  switch (type) {
-    case Float::f32:
-      return count_piece<LoadF32>(static_cast<const uint32_t*>(x) + begin, n, cut23, count.f32, stats);
-    case Float::bf16:
-      return count_piece<LoadBf16>(static_cast<const uint16_t*>(x) + begin, n, cut23, count.bf16, stats);
-    case Float::f16:
-      return count_piece<LoadF16>(static_cast<const uint16_t*>(x) + begin, n, cut23, count.f16, stats);
-    case Float::f64:
-      return count_f64(static_cast<const double*>(x) + begin, n, cut, stats);
+  if (type == DataType::f32) {
+    count_piece<LoadF32>(static_cast<const uint32_t*>(x) + begin, n, cut23, count.f32, stats);
+  } else if (type == DataType::bf16) {
+    count_piece<LoadBf16>(static_cast<const uint16_t*>(x) + begin, n, cut23, count.bf16, stats);
+  } else if (type == DataType::f16) {
+    count_piece<LoadF16>(static_cast<const uint16_t*>(x) + begin, n, cut23, count.f16, stats);
+  } else {
+    count_f64(static_cast<const double*>(x) + begin, n, cut, stats);
   }
+}
+
+void check_type(DataType type) {
+  for (const DataType known : {DataType::f32, DataType::bf16, DataType::f16, DataType::f64}) {
+    if (type == known) return;
+  }
+  fail("kernels.exponent_stats", "expected elements of f32, bf16, f16 or f64, got ", to_string(type));
 }
 
 /// As merge(), for the next piece of the same buffer or, with a smaller index, an earlier one.
@@ -144,8 +148,9 @@ ExponentStats ExponentStats::scaled(int exponent) const {
   return out;
 }
 
-ExponentStats exponent_stats(Float type, const void* x, int64_t n, uint64_t cut, Isa isa,
+ExponentStats exponent_stats(DataType type, const void* x, int64_t n, uint64_t cut, Isa isa,
                              const Parallel& parallel) {
+  check_type(type);
   if (cut < 1 || cut > uint64_t{1} << 52) {
     fail("kernels.exponent_stats", "expected a cut in [1, 2^52], got ", cut);
   }

@@ -12,17 +12,16 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/formats/data_type.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels {
-
-/// Element type of a buffer that exponent_stats() reads.
-enum class Float : uint8_t { f32, bf16, f16, f64 };
 
 /// What one pass found; merge() joins the passes over several buffers.
 struct ULP_API ExponentStats {
   static constexpr int kLowest = -150;  ///< exponent of the first binade: (2^-150, 2^-149] and all below
   static constexpr int kBinades = 278;  ///< the last is (2^127, 2^128] and all finite numbers above
+  /// Numbers of one exponent, on both sides of a cut.
   struct Binade {
     int64_t lower = 0;  ///< below the cut
     int64_t upper = 0;
@@ -43,10 +42,11 @@ struct ULP_API ExponentStats {
   bool operator==(const ExponentStats&) const = default;
 };
 
-/// Counts the `n` elements of `x`. `cut` is where binades are cut: the smallest 52-bit mantissa of the upper
-/// part, in [1, 2^52] (formats differ; amp/format_range.h computes it). The result is the same on every
-/// instruction set and for any number of workers. f64 is counted by plain loops.
-ULP_API ExponentStats exponent_stats(Float type, const void* x, int64_t n, uint64_t cut, Isa isa,
+/// Counts the `n` elements of `x`, of type f32, bf16, f16 or f64; an error for another type. `cut` is where
+/// binades are cut: the smallest 52-bit mantissa of the upper part, in [1, 2^52] (formats differ;
+/// amp/watch/format_range.h computes it). The result is the same on every instruction set and for any number of
+/// workers. f64 is counted by plain loops.
+ULP_API ExponentStats exponent_stats(DataType type, const void* x, int64_t n, uint64_t cut, Isa isa,
                                      const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -1,30 +1,28 @@
 #include "ulp/kernels/training/fake_quant.h"
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/elementwise/split.h"
+#include "ulp/kernels/common/split.h"
+#include "ulp/kernels/isa/dispatch.h"
 
 namespace ulp::kernels {
 namespace {
 
+constexpr Variant<const FakeQuantOps*> kTables[] = {{Isa::avx512, &kFakeQuantOpsAvx512},
+                                                    {Isa::avx2, &kFakeQuantOpsAvx2},
+                                                    {Isa::portable, &kFakeQuantOpsPortable}};
+
 const FakeQuantOps& fake_quant_ops(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kFakeQuantOpsPortable;
-    case Isa::avx2:
-      return kFakeQuantOpsAvx2;
-    default:
-      return kFakeQuantOpsAvx512;
-  }
+  return *first_admitted(kTables, isa);
 }
 
 }  // namespace
 
-void fake_quantize(const FakeQuant& how, Element type, const void* x, int64_t n, void* y, uint64_t* inside,
+void fake_quantize(const FakeQuant& how, DataType type, const void* x, int64_t n, void* y, uint64_t* inside,
                    Isa isa, const Parallel& parallel) {
-  if (type != Element::f32 && type != Element::bf16) {
-    fail("kernels.fake_quantize", "expected elements of fp32 or bf16, got type ", static_cast<int>(type));
+  if (type != DataType::f32 && type != DataType::bf16) {
+    fail("kernels.fake_quantize", "expected elements of f32 or bf16, got ", to_string(type));
   }
-  const auto quantize = fake_quant_ops(isa).quantize[type == Element::bf16][inside != nullptr];
+  const auto quantize = fake_quant_ops(isa).quantize[type == DataType::bf16][inside != nullptr];
   split(n, parallel,
         [&](int64_t begin, int64_t count) { quantize(how, x, begin, begin + count, y, inside); });
 }

@@ -25,7 +25,7 @@ constexpr int64_t mask_words(int64_t n) {
 /// Fake-quantizes n elements in one pass. `type` is f32 or bf16, of x and y alike; bf16 is computed in fp32
 /// and the value rounded half to even. `inside` has mask_words(n) words, or is null where no gradient is
 /// wanted. x and y may be the same buffer. Throws ulp::Error for another type.
-ULP_API void fake_quantize(const FakeQuant& how, Element type, const void* x, int64_t n, void* y,
+ULP_API void fake_quantize(const FakeQuant& how, DataType type, const void* x, int64_t n, void* y,
                            uint64_t* inside, Isa isa, const Parallel& parallel);
 
 /// out = gradient where the bit is set, +0 elsewhere, whatever the gradient is there; n elements of 2, 4 or

@@ -2,7 +2,7 @@
 // ULP_FAKE_QUANT_OPS; everything here has internal linkage.
 #include <cstdint>
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/training/fake_quant_ops.h"
 #if defined(__AVX512F__)
 #include "ulp/kernels/isa/vec512.h"
@@ -34,7 +34,7 @@ struct Vec {
   static F sub(F a, F b) { return a - b; }
   static F max(F a, F b) { return a > b ? a : b; }
   static F min(F a, F b) { return a < b ? a : b; }
-  static F load_as_float(Element type, const void* data, int64_t i, int64_t) {
+  static F load_as_float(DataType type, const void* data, int64_t i, int64_t) {
     return kernels::load_as_float(type, data, i);
   }
   static void store_f32(void* data, int64_t i, int64_t, F v) { static_cast<float*>(data)[i] = v; }
@@ -58,13 +58,13 @@ struct Channel {
     high = Vec::set1(how.qmax - z);
     below = Vec::set1(how.qmin - z - 1);
     above = Vec::set1(how.qmax - z + 1);
-    magic = Vec::set1(12582912.0F);  // see round_even in finish.h
+    magic = Vec::set1(12582912.0F);  // see round_even in float_bits.h
   }
 };
 
 /// The n <= kLanes elements from i on; their bits, if wanted. Rounding moves a value by at most half a step,
 /// so what is one step outside stays outside: cutting it there first keeps the sum with `magic` exact.
-template <Element kType, bool kMask>
+template <DataType kType, bool kMask>
 inline __attribute__((always_inline)) uint64_t lanes(const Channel& c, const void* x, int64_t i, int64_t n,
                                                      void* y) {
   Vec::F v = Vec::mul(Vec::load_as_float(kType, x, i, n), c.inverse);
@@ -72,8 +72,8 @@ inline __attribute__((always_inline)) uint64_t lanes(const Channel& c, const voi
   const Vec::F rounded = Vec::sub(Vec::add(v, c.magic), c.magic);
   const Vec::F code = Vec::min(Vec::max(rounded, c.low), c.high);
   const Vec::F value = Vec::mul(code, c.scale);
-  if constexpr (kType == Element::f32) Vec::store_f32(y, i, n, value);
-  if constexpr (kType == Element::bf16) Vec::store_bf16(y, i, n, value);
+  if constexpr (kType == DataType::f32) Vec::store_f32(y, i, n, value);
+  if constexpr (kType == DataType::bf16) Vec::store_bf16(y, i, n, value);
   return kMask ? equal_bits(rounded, code) : 0;
 }
 
@@ -101,7 +101,7 @@ class BitWriter {
   int64_t filled_ = 0;
 };
 
-template <Element kType, bool kMask>
+template <DataType kType, bool kMask>
 void quantize_run(const Channel& channel, const void* x, int64_t begin, int64_t end, void* y,
                   BitWriter& bits) {
   const Channel c = channel;
@@ -120,7 +120,7 @@ void quantize_run(const Channel& channel, const void* x, int64_t begin, int64_t 
   }
 }
 
-template <Element kType, bool kMask>
+template <DataType kType, bool kMask>
 void quantize(const FakeQuant& how, const void* x, int64_t begin, int64_t end, void* y, uint64_t* inside) {
   BitWriter bits(kMask ? inside + begin / kMaskBits : nullptr);
   if (how.channels == 1) {
@@ -166,8 +166,8 @@ void keep(const uint64_t* inside, const void* gradient, int64_t n, void* out) {
 
 }  // namespace
 
-const FakeQuantOps ULP_FAKE_QUANT_OPS = {{{quantize<Element::f32, false>, quantize<Element::f32, true>},
-                                          {quantize<Element::bf16, false>, quantize<Element::bf16, true>}},
+const FakeQuantOps ULP_FAKE_QUANT_OPS = {{{quantize<DataType::f32, false>, quantize<DataType::f32, true>},
+                                          {quantize<DataType::bf16, false>, quantize<DataType::bf16, true>}},
                                          {keep<uint16_t>, keep<uint32_t>, keep<uint64_t>}};
 
 }  // namespace ulp::kernels

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulp/base/error.h"
+#include "ulp/kernels/isa/dispatch.h"
+
 namespace ulp::kernels {
 namespace {
 
@@ -24,15 +27,12 @@ std::vector<Chunk> cut(const std::vector<OptimizerTensor>& tensors) {
   return chunks;
 }
 
+constexpr Variant<const OptimizerOps*> kTables[] = {{Isa::avx512, &kOptimizerOpsAvx512},
+                                                    {Isa::avx2, &kOptimizerOpsAvx2},
+                                                    {Isa::portable, &kOptimizerOpsPortable}};
+
 const OptimizerOps& optimizer_ops(Isa isa) {
-  switch (isa) {
-    case Isa::portable:
-      return kOptimizerOpsPortable;
-    case Isa::avx2:
-      return kOptimizerOpsAvx2;
-    default:
-      return kOptimizerOpsAvx512;
-  }
+  return *first_admitted(kTables, isa);
 }
 
 const void* at(const void* base, int64_t bytes) {
@@ -42,15 +42,21 @@ void* at(void* base, int64_t bytes) {
   return base == nullptr ? nullptr : static_cast<char*>(base) + bytes;
 }
 
-int64_t bytes_of(FloatType type) {
-  return type == FloatType::f32 ? 4 : 2;
+void check_types(const char* where, const std::vector<OptimizerTensor>& tensors) {
+  for (const OptimizerTensor& tensor : tensors) {
+    const DataType type = tensor.gradient_type;
+    if (type != DataType::f32 && type != DataType::bf16 && type != DataType::f16) {
+      fail(where, "expected gradients of f32, bf16 or f16, got ", to_string(type));
+    }
+  }
 }
-int64_t bytes_of(MomentStore store) {
-  return store == MomentStore::f32 ? 4 : 2;
+
+double square_sum(const OptimizerOps& ops, DataType type, const void* gradient, int64_t n) {
+  if (type == DataType::f32) return ops.square_sum.f32(gradient, n);
+  if (type == DataType::bf16) return ops.square_sum.bf16(gradient, n);
+  return ops.square_sum.f16(gradient, n);
 }
-int64_t parameter_bytes(WeightStore store) {
-  return store == WeightStore::f32 ? 4 : 2;
-}
+
 int64_t master_bytes(WeightStore store) {
   switch (store) {
     case WeightStore::bf16_master:
@@ -59,40 +65,44 @@ int64_t master_bytes(WeightStore store) {
     case WeightStore::bf16_split:
     case WeightStore::bf16_kahan:
       return 2;
-    default:
-      return 0;
+    case WeightStore::f32:
+    case WeightStore::bf16_stochastic:
+      break;
   }
+  return 0;
 }
 
 }  // namespace
 
 double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa, const Parallel& parallel) {
+  check_types("kernels.gradient_square_sum", tensors);
   const OptimizerOps& ops = optimizer_ops(isa);
   const std::vector<Chunk> chunks = cut(tensors);
   std::vector<double> sums(chunks.size());
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t i, int) {
     const auto& [tensor, begin, size] = chunks[static_cast<size_t>(i)];
     const auto type = tensor->gradient_type;
-    const void* gradient = at(tensor->gradient, begin * bytes_of(type));
-    sums[static_cast<size_t>(i)] = ops.square_sum[static_cast<size_t>(type)](gradient, size);
+    const void* gradient = at(tensor->gradient, begin * element_bytes(type));
+    sums[static_cast<size_t>(i)] = square_sum(ops, type, gradient, size);
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip, Isa isa,
                        const Parallel& parallel) {
+  check_types("kernels.update_parameters", tensors);
   const OptimizerOps& ops = optimizer_ops(isa);
   const std::vector<Chunk> chunks = cut(tensors);
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t i, int) {
     const auto& [tensor, begin, size] = chunks[static_cast<size_t>(i)];
     const OptimizerTensor& t = *tensor;
-    const UpdateRun run{.gradient = at(t.gradient, begin * bytes_of(t.gradient_type)),
+    const UpdateRun run{.gradient = at(t.gradient, begin * element_bytes(t.gradient_type)),
                         .gradient_type = t.gradient_type,
-                        .parameter = at(t.parameter, begin * parameter_bytes(t.store)),
+                        .parameter = at(t.parameter, begin * element_bytes(parameter_type(t.store))),
                         .store = t.store,
                         .master = at(t.master, begin * master_bytes(t.store)),
-                        .first = at(t.first, begin * bytes_of(t.moments)),
-                        .second = at(t.second, begin * bytes_of(t.moments)),
+                        .first = at(t.first, begin * element_bytes(moment_type(t.moments))),
+                        .second = at(t.second, begin * element_bytes(moment_type(t.moments))),
                         .moments = t.moments,
                         .stream_copies = t.stream_copies,
                         .size = size,

@@ -19,7 +19,7 @@ namespace ulp::kernels {
 struct OptimizerTensor {
   int64_t size = 0;
   const void* gradient = nullptr;
-  FloatType gradient_type = FloatType::f32;
+  DataType gradient_type = DataType::f32;  ///< or bf16, f16
   void* parameter = nullptr;
   WeightStore store = WeightStore::f32;
   void* master = nullptr;      ///< what WeightStore says
@@ -33,12 +33,12 @@ struct OptimizerTensor {
 };
 
 /// The sum of the squares of all gradients, in double: its root is the global norm, and it is inf or NaN
-/// exactly when a gradient is.
+/// exactly when a gradient is. Throws ulp::Error for gradients of another type than f32, bf16 and f16.
 ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa,
                                    const Parallel& parallel);
 
 /// Updates parameters, masters and state from gradient * inverse_scale * clip (two roundings); the gradients
-/// are only read.
+/// are only read. Throws ulp::Error as gradient_square_sum() does.
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
 

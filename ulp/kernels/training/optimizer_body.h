@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #endif
 
-#include "ulp/kernels/conv/finish.h"
-#include "ulp/kernels/isa/half.h"
+#include "ulp/kernels/common/float_bits.h"
+#include "ulp/kernels/common/half.h"
 #include "ulp/kernels/training/optimizer_ops.h"
 
 #ifndef ULP_RANDOM_BITS_OF_GROUP
@@ -188,12 +188,12 @@ inline void widen_codes(const void* array, int64_t begin, int64_t n, float* __re
 
 /// The elements [begin, begin + n) of an array as fp32 numbers: where they are, or in `wide` for 16-bit
 /// types.
-__attribute__((noinline)) float* widen(void* array, FloatType type, int64_t begin, int64_t n, float* wide) {
-  if (type == FloatType::bf16) {
+__attribute__((noinline)) float* widen(void* array, DataType type, int64_t begin, int64_t n, float* wide) {
+  if (type == DataType::bf16) {
     widen_codes<GradBf16>(array, begin, n, wide);
     return wide;
   }
-  if (type == FloatType::f16) {
+  if (type == DataType::f16) {
     widen_codes<GradF16>(array, begin, n, wide);
     return wide;
   }
@@ -268,7 +268,7 @@ void store_parts(const UpdateRun& run, int64_t begin, int64_t n, const float* __
 }
 
 float* load_codes(const UpdateRun& run, int64_t begin, int64_t n, float* __restrict wide) {
-  return widen(run.parameter, FloatType::bf16, begin, n, wide);
+  return widen(run.parameter, DataType::bf16, begin, n, wide);
 }
 void store_stochastically(const UpdateRun& run, int64_t begin, int64_t n, const float* __restrict weights,
                           uint32_t* __restrict random) {
@@ -288,7 +288,7 @@ void update(const UpdateRun& run) {
   const RuleStep s(*run.step);
   const float inverse_scale = run.inverse_scale, clip = run.clip;
   const WeightAccess& weights = kWeightAccess[static_cast<size_t>(run.store)];
-  const FloatType moments = run.moments == MomentStore::f32 ? FloatType::f32 : FloatType::bf16;
+  const DataType moments = moment_type(run.moments);
   alignas(64) uint32_t random[kBlock];
   alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {

@@ -1,15 +1,12 @@
-// The table of optimizer loops that each instruction set fills in. Plain data, see finish.h for why.
+// The table of optimizer loops that each instruction set fills in. Plain data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>
 
+#include "ulp/formats/data_type.h"
 #include "ulp/formats/random_bits.h"
 
 namespace ulp::kernels {
-
-/// Element type of a gradient.
-enum class FloatType : uint8_t { f32, bf16, f16 };
-constexpr int kFloatTypes = 3;
 
 /// How a parameter is kept, and what `master` of its OptimizerTensor points to.
 enum class WeightStore : uint8_t {
@@ -22,6 +19,10 @@ enum class WeightStore : uint8_t {
   bf16_kahan,       ///< master: bf16, what the parameter's rounding lost; the weight is their sum
 };
 constexpr int kWeightStores = 6;
+constexpr DataType parameter_type(WeightStore store) {
+  if (store == WeightStore::f32) return DataType::f32;
+  return store == WeightStore::f16_master ? DataType::f16 : DataType::bf16;
+}
 
 /// How `first` and `second` of an OptimizerTensor are kept between steps; the arithmetic on them is fp32.
 enum class MomentStore : uint8_t {
@@ -29,6 +30,9 @@ enum class MomentStore : uint8_t {
   bf16,  ///< up or down with the probability that makes the mean exact: to the nearest, an average that moves
          ///< by 1 / 1000 of itself a step would never move
 };
+constexpr DataType moment_type(MomentStore store) {
+  return store == MomentStore::f32 ? DataType::f32 : DataType::bf16;
+}
 
 /// The update of one element, g being the finished gradient and p the weight; a product that is added to is
 /// not rounded (fma).
@@ -64,7 +68,7 @@ static inline uint32_t random_half(formats::RandomKey key, uint64_t index) {
 /// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 128.
 struct UpdateRun {
   const void* gradient;
-  FloatType gradient_type;
+  DataType gradient_type;  ///< f32, bf16 or f16
   void* parameter;
   WeightStore store;
   void* master;
@@ -79,7 +83,11 @@ struct UpdateRun {
 };
 
 struct OptimizerOps {
-  double (*square_sum[kFloatTypes])(const void* gradient, int64_t n);
+  struct {
+    double (*f32)(const void* gradient, int64_t n);
+    double (*bf16)(const void* gradient, int64_t n);
+    double (*f16)(const void* gradient, int64_t n);
+  } square_sum;
   void (*update[kUpdateKinds])(const UpdateRun& run);
 };
 

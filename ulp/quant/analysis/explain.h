@@ -26,6 +26,7 @@ struct ClipRange {
   double min = 0, max = 0;
 };
 
+/// One tensor and what a recipe makes of it.
 struct Explanation {
   at::Tensor input;    ///< f32
   std::string target;  ///< "s8 symmetric restricted per tensor"

@@ -13,6 +13,7 @@
 
 namespace ulp::quant {
 
+/// What is asked of the model for each layer.
 struct SensitivityOptions {
   /// How good a model is (accuracy in per cent, higher is better); asked once for the float model and once
   /// for each layer. May be empty.
@@ -29,6 +30,7 @@ struct LayerSensitivity {
   std::optional<double> score;
 };
 
+/// What quantizing each layer alone costs.
 struct Sensitivity {
   std::vector<LayerSensitivity> layers;  ///< worst first: lowest SQNR of the model's result
   std::optional<double> float_score;

@@ -19,6 +19,13 @@ void for_each_channel(int64_t channels, Task task) {
   });
 }
 
+std::string no_histograms(const TensorRecipe& recipe) {
+  const Scheme& scheme = recipe.scheme;
+  if (scheme.per_tensor() || scheme.per_channel()) return "";
+  return std::string("per tensor or per channel for the observer ") + recipe.observer.name() + ", got " +
+         to_string(scheme.granularity);
+}
+
 }  // namespace
 
 CalibrationObserver::CalibrationObserver(std::string label, Scheme scheme)
@@ -87,6 +94,30 @@ PercentileObserver::PercentileObserver(std::string label, Scheme scheme, double 
     fail("quant.PercentileObserver", "expected a percentile in (0, 100] for '", this->label(), "', got ",
          percentile);
   }
+}
+
+ObserverEntry PercentileObserver::entry() {
+  return {"percentile",
+          [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<PercentileObserver>(label, recipe.scheme, recipe.percentile);
+          },
+          no_histograms};
+}
+
+ObserverEntry EntropyObserver::entry() {
+  return {"entropy",
+          [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<EntropyObserver>(label, recipe.scheme);
+          },
+          no_histograms};
+}
+
+ObserverEntry MseObserver::entry() {
+  return {"mse",
+          [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<MseObserver>(label, recipe.scheme);
+          },
+          no_histograms};
 }
 
 Interval PercentileObserver::search(const BinnedValues& values) const {

@@ -34,6 +34,7 @@ class ULP_API PercentileObserver final : public CalibrationObserver {
  public:
   /// Throws ulp::Error for a percentile outside (0, 100].
   PercentileObserver(std::string label, Scheme scheme, double percentile = 99.99);
+  static ObserverEntry entry();
 
  protected:
   Interval search(const BinnedValues& values) const override;
@@ -47,6 +48,7 @@ class ULP_API PercentileObserver final : public CalibrationObserver {
 class ULP_API EntropyObserver final : public CalibrationObserver {
  public:
   using CalibrationObserver::CalibrationObserver;
+  static ObserverEntry entry();
 
  protected:
   Interval search(const BinnedValues& values) const override;
@@ -56,6 +58,7 @@ class ULP_API EntropyObserver final : public CalibrationObserver {
 class ULP_API MseObserver final : public CalibrationObserver {
  public:
   using CalibrationObserver::CalibrationObserver;
+  static ObserverEntry entry();
 
  protected:
   Interval search(const BinnedValues& values) const override;

@@ -11,6 +11,7 @@ namespace ulp::quant {
 
 /// One channel as the searches see it: its occupied bins, each a point at its middle and inside [min, max].
 struct BinnedValues {
+  /// A bin that holds values.
   struct Bin {
     int64_t index;  ///< from -CalibrationHistogram::kBinsPerSide; holds [index w, (index + 1) w)
     int64_t count;
@@ -21,8 +22,10 @@ struct BinnedValues {
   float min, max;  ///< of the values, exact
   int64_t total;
 };
+/// The occupied bins of a histogram whose values lie in [min, max].
 BinnedValues binned_values(const CalibrationHistogram& histogram, float min, float max);
 
+/// Bounds of the values that codes are to cover.
 struct Interval {
   float low, high;
 };

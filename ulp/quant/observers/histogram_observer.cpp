@@ -100,6 +100,17 @@ HistogramObserver::HistogramObserver(std::string label, Scheme scheme, int64_t b
   histogram_ = register_buffer("histogram", at::zeros({bins}, at::kFloat));
 }
 
+ObserverEntry HistogramObserver::entry() {
+  return {"histogram",
+          [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<HistogramObserver>(label, recipe.scheme);
+          },
+          [](const TensorRecipe& recipe) -> std::string {
+            if (recipe.scheme.per_tensor()) return "";
+            return "per tensor for the observer histogram, got " + to_string(recipe.scheme.granularity);
+          }};
+}
+
 void HistogramObserver::record(const at::Tensor& values, bool all_finite) {
   at::Tensor x = values.reshape(-1).to(at::kCPU);
   auto [low, high] = at::aminmax(x);

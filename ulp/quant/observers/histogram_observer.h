@@ -16,6 +16,7 @@ namespace ulp::quant {
 class ULP_API HistogramObserver final : public Observer {
  public:
   HistogramObserver(std::string label, Scheme scheme, int64_t bins = 2048);
+  static ObserverEntry entry();
 
   const at::Tensor& histogram() const { return histogram_; }  ///< f32 [bins]
 

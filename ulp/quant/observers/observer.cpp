@@ -2,12 +2,12 @@
 
 #include <torch/utils.h>
 
+#include <cmath>
 #include <limits>
+#include <sstream>
 #include <typeinfo>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/observers/calibration_observer.h"
-#include "ulp/quant/observers/histogram_observer.h"
 
 namespace ulp::quant {
 namespace {
@@ -83,6 +83,12 @@ void Observer::count_dropped(int64_t nans, int64_t infinities) {
   dropped_[1] += infinities;
 }
 
+ObserverEntry MinMaxObserver::entry() {
+  return {"min_max", [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<MinMaxObserver>(label, recipe.scheme);
+          }};
+}
+
 Bounds MinMaxObserver::batch_bounds(const at::Tensor& values, bool all_finite) const {
   if (scheme().per_tensor()) {
     if (all_finite) return {values.min(), values.max()};
@@ -131,6 +137,12 @@ MovingAverageObserver::MovingAverageObserver(std::string label, Scheme scheme, d
   }
 }
 
+ObserverEntry MovingAverageObserver::entry() {
+  return {"moving_average", [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<MovingAverageObserver>(label, recipe.scheme, recipe.averaging_constant);
+          }};
+}
+
 void MovingAverageObserver::record(const at::Tensor& values, bool all_finite) {
   if (!seen()) return MinMaxObserver::record(values, all_finite);
   const Bounds batch = batch_bounds(values, all_finite);
@@ -167,31 +179,25 @@ FixedObserver::FixedObserver(std::string label, Scheme scheme, double min, doubl
   max_val_.fill_(max);
 }
 
+ObserverEntry FixedObserver::entry() {
+  return {"fixed",
+          [](const TensorRecipe& recipe, const std::string& label) {
+            return std::make_shared<FixedObserver>(label, recipe.scheme, recipe.fixed_min, recipe.fixed_max);
+          },
+          [](const TensorRecipe& recipe) -> std::string {
+            const double min = recipe.fixed_min, max = recipe.fixed_max;
+            if (std::isfinite(min) && std::isfinite(max) && min < max) return "";
+            std::ostringstream text;
+            text << "with finite fixed_min < fixed_max, got " << min << " and " << max;
+            return text.str();
+          }};
+}
+
 void FixedObserver::merge_seen(const Observer& other) {
   const auto& that = static_cast<const FixedObserver&>(other);
   if (!min_val_.equal(that.min_val_) || !max_val_.equal(that.max_val_)) {
     fail("quant.Observer.merge", "expected the same fixed bounds for '", label(), "'");
   }
-}
-
-std::shared_ptr<Observer> make_observer(const TensorRecipe& recipe, const std::string& label) {
-  switch (recipe.observer) {
-    case ObserverKind::min_max:
-      return std::make_shared<MinMaxObserver>(label, recipe.scheme);
-    case ObserverKind::moving_average:
-      return std::make_shared<MovingAverageObserver>(label, recipe.scheme, recipe.averaging_constant);
-    case ObserverKind::histogram:
-      return std::make_shared<HistogramObserver>(label, recipe.scheme);
-    case ObserverKind::percentile:
-      return std::make_shared<PercentileObserver>(label, recipe.scheme, recipe.percentile);
-    case ObserverKind::entropy:
-      return std::make_shared<EntropyObserver>(label, recipe.scheme);
-    case ObserverKind::mse:
-      return std::make_shared<MseObserver>(label, recipe.scheme);
-    case ObserverKind::fixed:
-      return std::make_shared<FixedObserver>(label, recipe.scheme, recipe.fixed_min, recipe.fixed_max);
-  }
-  fail("quant.make_observer", "expected a known kind of observer, got ", static_cast<int>(recipe.observer));
 }
 
 }  // namespace ulp::quant

@@ -7,6 +7,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/libtorch/tensor_module.h"
+#include "ulp/quant/observers/observer_registry.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/scheme/scheme.h"
 
@@ -19,7 +20,8 @@ struct Bounds {
 };
 
 /// Returns its input unchanged and records it. Memory does not grow with the number of batches, results do
-/// not depend on the number of threads, and infinite or NaN values are left out and counted.
+/// not depend on the number of threads, and infinite or NaN values are left out and counted. Built-in kinds
+/// have a static entry(), their line in the table of observer_registry.h.
 class ULP_API Observer : public libtorch::TensorModule {
  public:
   /// `label` names the observed tensor in messages.
@@ -62,6 +64,7 @@ class ULP_API Observer : public libtorch::TensorModule {
 class ULP_API MinMaxObserver : public Observer {
  public:
   using Observer::Observer;
+  static ObserverEntry entry();
 
  protected:
   void record(const at::Tensor& values, bool all_finite) override;
@@ -76,6 +79,7 @@ class ULP_API MinMaxObserver : public Observer {
 class ULP_API MovingAverageObserver final : public MinMaxObserver {
  public:
   MovingAverageObserver(std::string label, Scheme scheme, double averaging_constant = 0.01);
+  static ObserverEntry entry();
 
  protected:
   void record(const at::Tensor& values, bool all_finite) override;
@@ -90,14 +94,12 @@ class ULP_API MovingAverageObserver final : public MinMaxObserver {
 class ULP_API FixedObserver final : public Observer {
  public:
   FixedObserver(std::string label, Scheme scheme, double min, double max);
+  static ObserverEntry entry();
 
  protected:
   void record(const at::Tensor&, bool) override {}
   Bounds compute_bounds() const override { return {min_val_.clone(), max_val_.clone()}; }
   void merge_seen(const Observer& other) override;
 };
-
-/// The observer that a recipe asks for.
-ULP_API std::shared_ptr<Observer> make_observer(const TensorRecipe& recipe, const std::string& label);
 
 }  // namespace ulp::quant

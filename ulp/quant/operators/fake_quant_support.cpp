@@ -45,7 +45,7 @@ FakeQuantized fake_quantize_forward(const Tensor& x, const Params& params, int64
                                .inner = blocks.inner,
                                .qmin = static_cast<float>(qmin),
                                .qmax = static_cast<float>(qmax)};
-  const auto type = input.scalar_type() == at::kBFloat16 ? kernels::Element::bf16 : kernels::Element::f32;
+  const auto type = input.scalar_type() == at::kBFloat16 ? DataType::bf16 : DataType::f32;
   auto* words = with_mask ? reinterpret_cast<uint64_t*>(inside.mutable_data_ptr<int64_t>()) : nullptr;
   kernels::fake_quantize(how, type, input.const_data_ptr(), n, values.mutable_data_ptr(), words,
                          kernels::selected_isa(), libtorch::TorchParallel());

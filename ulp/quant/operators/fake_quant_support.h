@@ -14,7 +14,7 @@ constexpr int64_t kLowestCode = -32768, kHighestCode = 65535;
 struct FakeQuantized {
   at::Tensor values;  ///< dtype of x
   /// Where the gradient passes, in the order of `values` in memory: on the CPU packed into words of 64 bits
-  /// (kernels/fake_quant.h), elsewhere bools. Undefined unless asked for.
+  /// (kernels/training/fake_quant.h), elsewhere bools. Undefined unless asked for.
   at::Tensor inside;
 };
 FakeQuantized fake_quantize_forward(const at::Tensor& x, const Params& params, int64_t axis, int64_t qmin,

@@ -44,7 +44,9 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& scale, const std
   if (x.dim() < 1 || x.size(-1) != weight.size(1) || x.numel() == 0) {
     fail(kWhere, "expected an input [..., ", weight.size(1), "], got ", x.sizes());
   }
-  if (weight.size(1) > (int64_t{1} << 16)) fail(kWhere, "expected at most 65536 input features");
+  if (weight.size(1) > kernels::kMaxDynamicFeatures) {
+    fail(kWhere, "expected at most ", kernels::kMaxDynamicFeatures, " input features");
+  }
   const auto is_channels = [&](const Tensor& t) { return t.dim() == 1 && t.size(0) == weight.size(0); };
   if (!is_channels(scale) || (bias && !is_channels(*bias))) {
     fail(kWhere, "expected scales and bias of ", weight.size(0), " channels");

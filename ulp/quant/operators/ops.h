@@ -27,11 +27,13 @@ namespace ulp::quant {
 /// Codes of a floating-point tensor, as plain uint8 or int8. Not differentiable.
 ULP_API at::Tensor quantize(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
                             int64_t axis, int64_t qmin, int64_t qmax, at::ScalarType dtype);
+/// The same.
 ULP_API at::Tensor quantize(const at::Tensor& x, const QParams& qparams);
 
 /// float32 values of uint8, int8 or int32 codes. Not differentiable.
 ULP_API at::Tensor dequantize(const at::Tensor& q, const at::Tensor& scale, const at::Tensor& zero_point,
                               int64_t axis);
+/// The same.
 ULP_API at::Tensor dequantize(const at::Tensor& q, const QParams& qparams);
 
 /// quantize then dequantize, computed in float32, in the dtype of x. Gradient to x: straight through where
@@ -39,6 +41,7 @@ ULP_API at::Tensor dequantize(const at::Tensor& q, const QParams& qparams);
 /// pass is one bit an element. qmin and qmax lie in [-32768, 65535].
 ULP_API at::Tensor fake_quantize(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
                                  int64_t axis, int64_t qmin, int64_t qmax);
+/// The same.
 ULP_API at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
 
 /// fake_quantize with trained parameters (Esser et al. 2020, "Learned step size quantization"; the zero point

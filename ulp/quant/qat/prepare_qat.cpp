@@ -3,6 +3,8 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/qat/qat_parts.h"
@@ -23,12 +25,12 @@ std::string module_name(const char* prefix, std::string name) {
 // A value that is on the grid of its input's parameters already, whatever the op.
 bool stays_on_grid(const Node& node) {
   for (const char* op :
-       {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape", "aten::relu",
+       {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape",
         "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
         "aten::narrow", "aten::upsample_nearest2d"}) {
     if (node.is(op)) return true;
   }
-  return false;
+  return graph::activation_of(node) == Activation::relu;
 }
 
 // Puts quantizers into a graph that trains, at the places that its inference form has.
@@ -102,7 +104,7 @@ class Builder {
     const auto norm = norms_.find(own);
     std::optional<BatchNormState> state;
     if (norm != norms_.end()) state = take_batch_norm(graph_, *norm->second);
-    auto layer = std::make_shared<QatLayer>(describe(kept), LayerCall(graph_, *own), std::move(state),
+    auto layer = std::make_shared<QatLayer>(graph::label(kept), LayerCall(graph_, *own), std::move(state),
                                             parts_.recipe.weight_of(op_name(kept)), options_, parts_.state,
                                             quantizers_.at(kept.args[0].value));
     const std::string name = module_name("qat_", kept.name());

@@ -1,9 +1,13 @@
 // Quantization-aware training of a captured model: train with rounded weights and activations, then convert.
 //
 //   auto qat = ulp::quant::prepare_qat(captured, Recipe::x86_int8());
-//   for (...) { qat->train(); loss(qat->forward({x}), y).backward(); optimizer.step(); schedule.apply(*qat,
-//   epoch); } auto quantized = ulp::quant::convert_qat(qat);       // the form of quantize.h, ready for
-//   ulp::lower
+//   for (...) {
+//     qat->train();
+//     loss(qat->forward({x}), y).backward();
+//     optimizer.step();
+//     schedule.apply(*qat, epoch);
+//   }
+//   auto quantized = ulp::quant::convert_qat(qat);  // the form of quantize.h, ready for ulp::lower
 //
 // The parameters are those of the captured model, under their own names, in fp32; docs/qat.md says what is
 // computed.
@@ -13,6 +17,7 @@
 #include <memory>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
@@ -38,9 +43,30 @@ enum class LearnedParameters : uint8_t {
   scale_and_zero_point  ///< LSQ+: zero points of affine activations, too
 };
 
-struct QatOptions {
+}  // namespace ulp::quant
+
+template <>
+struct ulp::Words<ulp::quant::BatchNormFolding> {
+  static constexpr std::array<Word<quant::BatchNormFolding>, 2> list = {
+      {{quant::BatchNormFolding::fast, "fast", "one pass"},
+       {quant::BatchNormFolding::exact, "exact", "two passes"}}};
+};
+template <>
+struct ulp::Words<ulp::quant::LearnedParameters> {
+  static constexpr std::array<Word<quant::LearnedParameters>, 3> list = {
+      {{quant::LearnedParameters::none, "none", "ranges are observed"},
+       {quant::LearnedParameters::scale, "scale", "LSQ"},
+       {quant::LearnedParameters::scale_and_zero_point, "scale_and_zero_point", "LSQ+"}}};
+};
+
+namespace ulp::quant {
+
+struct ULP_API QatOptions {
   BatchNormFolding folding = BatchNormFolding::fast;
   LearnedParameters learned = LearnedParameters::none;
+
+  void visit_fields(FieldVisitor& visit);
+  bool operator==(const QatOptions&) const = default;
 };
 
 struct QatState;
@@ -83,6 +109,28 @@ struct ULP_API QatSchedule {
   /// Sets all three switches to what they are at `now`, so that a resumed run need not remember them. Throws
   /// ulp::Error if observers would be frozen before they can be used.
   void apply(QatModule& module, int64_t now) const;
+};
+
+/// Everything that says how a model is trained on quantized numbers, besides the training itself.
+struct ULP_API QatRecipe {
+  static constexpr const char* kType = "ulp.quant.QatRecipe";
+
+  Recipe tensors = Recipe::x86_int8();  ///< which ops, and how their tensors are quantized
+  QatOptions options = {};
+  double fake_quantize_after = 0.0;      ///< share of the steps that train in float and are only observed
+  double freeze_batch_norm_after = 0.5;  ///< share of the steps; 1: never
+  double freeze_observers_after = 0.75;  ///< share of the steps; 1: never
+
+  /// The switches of a run of so many steps.
+  QatSchedule schedule(int64_t total_steps) const;
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  /// {"type": "ulp.quant.QatRecipe", "version": 1, "tensors": {...}, ...}; reading is as Recipe::from_json().
+  /// A "training" object is passed over: it is for those who train (ulp quantize).
+  std::string to_json() const;
+  static QatRecipe from_json(const std::string& text);
+  bool operator==(const QatRecipe&) const = default;
 };
 
 /// A copy of the captured model that trains as the recipe will quantize it; parameters and buffers are shared

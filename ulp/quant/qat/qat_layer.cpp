@@ -2,6 +2,7 @@
 
 #include <torch/utils.h>
 
+#include "ulp/base/error.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/operators/straight_through.h"
@@ -114,8 +115,12 @@ at::Tensor QatLayer::infer(const at::Tensor& x) {
     const at::Tensor scale = quantizer_->qparams(observed).scale;
     room = smallest_weight_scale(bias, input_scale, scale.numel());
     const at::Tensor scales = (input_scale * at::maximum(scale, room)).expand({bias.numel()}).contiguous();
-    const at::Tensor codes = bias_codes(bias, scales);
-    rounded = dequantize(codes, scales, at::zeros_like(codes), 0);
+    const std::optional<at::Tensor> codes = bias_codes(bias, scales);
+    if (!codes) {
+      fail("quant.qat", "expected the bias of '", label_,
+           "' to fit into int32 at the scale of its input and weight, got larger values");
+    }
+    rounded = dequantize(*codes, scales, at::zeros_like(*codes), 0);
   }
   return call_(x, quantizer_->quantize(weight, observed, room), straight_through(bias, rounded));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 
 namespace ulp::quant {
 
@@ -36,6 +37,7 @@ struct PerBlock {
   int64_t rows = 32, columns = 32;
   bool operator==(const PerBlock&) const = default;
 };
+/// Which elements share a scale.
 using Granularity = std::variant<PerTensor, PerChannel, PerGroup, PerToken, PerBlock>;
 
 /// Throws ulp::Error for a negative axis, or a size below 1.
@@ -44,6 +46,9 @@ ULP_API void validate(const Granularity& granularity);
 ULP_API std::string to_string(const Granularity& granularity);
 /// From "tensor", "channel:0", "group:32", "token" or "block:2x4". Throws ulp::Error for other text.
 ULP_API Granularity parse_granularity(const std::string& text);
+/// As a field of a recipe: "per_tensor", {"per_channel": axis}, {"per_group": size}, "per_token" or
+/// {"per_block": [rows, columns]}.
+void visit_granularity(FieldVisitor& visit, const FieldInfo& info, Granularity& granularity);
 
 /// Why a tensor of this shape has no such parts ("expected a tensor with a dimension 2, got shape [3, 2]"),
 /// or an empty string.

@@ -50,17 +50,25 @@ int64_t Scheme::axis() const {
 }
 
 void Scheme::validate() const {
-  if (bits < 2 || bits > 8) fail("quant.Scheme", "expected 2 to 8 bits, got ", bits);
+  check_limits("quant.Scheme", *this);
   if (!is_signed && range == Range::restricted) {
     fail("quant.Scheme", "expected the full range with unsigned codes, got restricted");
   }
   quant::validate(granularity);
 }
 
+void Scheme::visit_fields(FieldVisitor& visit) {
+  visit({"bits", "Bits of a code", 2, 8}, bits);
+  visit({"signed", "Codes around zero instead of from zero"}, is_signed);
+  visit({"mapping", "Whether the zero point moves"}, mapping);
+  visit({"range", "Which codes are used"}, range);
+  visit_granularity(visit, {"granularity", "What shares a scale"}, granularity);
+}
+
 std::string Scheme::to_string() const {
   std::ostringstream text;
-  text << (is_signed ? 's' : 'u') << bits << (mapping == Mapping::affine ? " affine" : " symmetric");
-  if (range == Range::restricted) text << " restricted";
+  text << (is_signed ? 's' : 'u') << bits << ' ' << word_of(mapping);
+  if (range == Range::restricted) text << ' ' << word_of(range);
   text << ' ' << quant::to_string(granularity);
   return text.str();
 }

@@ -7,18 +7,38 @@
 #include <string>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/quant/scheme/granularity.h"
 
 namespace ulp::quant {
 
+/// Whether the zero point is free.
 enum class Mapping : uint8_t {
   symmetric,  ///< zero_point fixed: 0 (signed) or the middle code (unsigned)
   affine      ///< zero_point chosen so that the range [min, max] is used fully
 };
+/// Whether the lowest code is used.
 enum class Range : uint8_t {
   full,       ///< signed 8 bits: [-128, 127]
   restricted  ///< signed 8 bits: [-127, 127]; symmetric around zero, so products carry no bias
 };
+
+}  // namespace ulp::quant
+
+template <>
+struct ulp::Words<ulp::quant::Mapping> {
+  static constexpr std::array<Word<quant::Mapping>, 2> list = {
+      {{quant::Mapping::symmetric, "symmetric", "the zero point is fixed"},
+       {quant::Mapping::affine, "affine", "the zero point moves, so that the range is used fully"}}};
+};
+template <>
+struct ulp::Words<ulp::quant::Range> {
+  static constexpr std::array<Word<quant::Range>, 2> list = {
+      {{quant::Range::full, "full", "all codes"},
+       {quant::Range::restricted, "restricted", "signed codes without the lowest one"}}};
+};
+
+namespace ulp::quant {
 
 /// Which integers a tensor is mapped to, and how.
 struct ULP_API Scheme {
@@ -39,6 +59,7 @@ struct ULP_API Scheme {
   int64_t axis() const;
   /// Throws ulp::Error for bits outside 2..8, a bad granularity, or a restricted range of unsigned codes.
   void validate() const;
+  void visit_fields(FieldVisitor& visit);
   /// "u8 affine per tensor", "s8 symmetric restricted per channel 0", "s4 symmetric per group 32".
   std::string to_string() const;
   bool operator==(const Scheme&) const = default;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/quantize.h"
@@ -151,7 +152,12 @@ class Converter {
     const at::Tensor scales = scale.expand({bias.numel()}).contiguous();
     const std::string prefix = free_prefix(name, ".int32", scales);
     if (!graph_.find_attribute(prefix + ".int32")) {
-      const at::Tensor codes = bias_codes(bias, scales);
+      const std::optional<at::Tensor> fitting = bias_codes(bias, scales);
+      if (!fitting) {
+        fail("quant.convert", "expected '", name, "' of ", graph::describe(layer),
+             " to fit into int32 at the scale of its input and weight, got larger values");
+      }
+      const at::Tensor& codes = *fitting;
       add_buffer(prefix + ".int32", codes);
       add_buffer(prefix + ".scale", scales);
       add_buffer(prefix + ".zero_point", at::zeros_like(codes));

@@ -5,8 +5,8 @@
 namespace ulp::quant {
 namespace {
 
-// Room for the accumulated products beside the bias in 32 bits.
-constexpr double kLargestBias = 1 << 30;
+// Two roundings to float32, each of at most 2^-24.
+constexpr double kRounding = 1 + 0x1p-22;
 
 }  // namespace
 
@@ -16,8 +16,10 @@ at::Tensor smallest_weight_scale(const at::Tensor& bias, const at::Tensor& input
   return smallest.to(at::kFloat);
 }
 
-at::Tensor bias_codes(const at::Tensor& bias, const at::Tensor& scales) {
-  return at::round(bias.to(at::kDouble) / scales.to(at::kDouble)).to(at::kInt);
+std::optional<at::Tensor> bias_codes(const at::Tensor& bias, const at::Tensor& scales) {
+  const at::Tensor codes = at::round(bias.to(at::kDouble) / scales.to(at::kDouble));
+  if ((codes.abs() > kLargestBias * kRounding).any().item<bool>()) return std::nullopt;
+  return codes.to(at::kInt);
 }
 
 }  // namespace ulp::quant

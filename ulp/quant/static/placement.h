@@ -3,25 +3,20 @@
 #pragma once
 
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/graph/fusion/chain.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/static/quantizable.h"
 
 namespace ulp::quant {
 
-/// A quantized op with what is fused behind it (rule 3 in quantize.h).
-struct ULP_API Chain {
-  graph::Node* op = nullptr;          ///< a layer, an add of its own, or softmax, sigmoid, tanh
-  graph::Node* add = nullptr;         ///< a residual add behind a layer
-  graph::Node* activation = nullptr;  ///< relu or relu6
-  graph::Value* result() const;
-  std::string describe() const;  ///< "layer1.0.conv1 + add + relu"
-};
+/// A quantized op with what is fused behind it (rule 3 in quantize.h): a layer, an add of its own, or
+/// softmax, sigmoid, tanh.
+using graph::Chain;
 
 /// The whole decision. It depends only on the graph and the recipe, so convert finds what prepare found.
 struct Placement {
@@ -39,18 +34,10 @@ ULP_API Placement place(const graph::Graph& graph, const Recipe& recipe);
 OpName op_name(const graph::Node& node);
 /// The op whose result a quantized value is: of a chain the first.
 const graph::Node& producer_of(const graph::Value& value, const Placement& placement);
-/// aten::lstm or aten::gru.
-bool is_recurrent(const graph::Node& node);
-/// A layer's op: one with a weight.
-bool has_weight(const graph::Node& node);
-
 /// The name of the submodule that observes the value.
 std::string observer_name(const std::string& value);
 
 /// The node before which the first reader of the value can be inserted.
 graph::Node* first_reader_place(const graph::Graph& graph, const graph::Value* value);
-
-/// "layer1.0.conv1" where the module is known, else the node's own name.
-std::string describe(const graph::Node& node);
 
 }  // namespace ulp::quant

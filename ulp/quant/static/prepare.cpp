@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
 #include "ulp/quant/backend.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/quantize.h"
@@ -50,7 +51,7 @@ void check_cats(const Placement& placement) {
     if (!result->producer->is("aten::cat")) continue;
     for (const graph::Argument& operand : result->producer->args[0].items) {
       if (root(operand.value) == root(result)) continue;
-      fail("quant.prepare", "'", describe(*result->producer),
+      fail("quant.prepare", "'", graph::label(*result->producer),
            "': tflite_int8 takes operands of one scale, got '", label_of(*operand.value, placement),
            "', which other ops read, too, with its own");
     }
@@ -69,7 +70,7 @@ void check_backend(const Placement& placement, const Recipe& recipe) {
   }
   for (const Chain& chain : placement.chains) {
     if (has_weight(*chain.op)) {
-      expect(describe(*chain.op), weight_obstacle(recipe.backend, recipe.weight_of(op_name(*chain.op))));
+      expect(graph::label(*chain.op), weight_obstacle(recipe.backend, recipe.weight_of(op_name(*chain.op))));
     }
   }
 }
@@ -85,7 +86,7 @@ void insert_observer(Graph& graph, Value* value, const TensorRecipe& recipe, con
 
 std::string label_of(const Value& value, const Placement& placement) {
   for (const Chain& chain : placement.chains) {
-    if (chain.result() == &value) return describe(*chain.op);
+    if (chain.result() == &value) return graph::label(*chain.op);
   }
   return value.name;
 }

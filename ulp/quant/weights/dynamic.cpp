@@ -2,10 +2,15 @@
 
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <array>
+
 #include "ulp/base/error.h"
+#include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/recipe/recipe_file.h"
 #include "ulp/quant/static/placement.h"
 #include "ulp/quant/weights/layer_rewrite.h"
 
@@ -19,13 +24,16 @@ using graph::Node;
 using graph::Value;
 
 constexpr const char* kWhere = "quant.quantize_dynamic";
-constexpr int64_t kMaxIn = int64_t{1} << 16;  // more products could overflow an int32 sum
+constexpr int kVersion = 1;
+constexpr std::array<const char*, 3> kLayers = {"linear", "lstm", "gru"};
 
 /// Why a weight cannot become codes; empty: it can.
 std::string obstacle(const Graph& graph, const Argument& argument) {
   const at::Tensor weight = argument.is_value() ? graph.attribute_tensor(argument.value) : at::Tensor();
   if (!weight.defined()) return "a weight is computed";
-  if (weight.dim() == 2 && weight.size(1) > kMaxIn) return "more than 65536 input features";
+  if (weight.dim() == 2 && weight.size(1) > kernels::kMaxDynamicFeatures) {
+    return "more than " + std::to_string(kernels::kMaxDynamicFeatures) + " input features";
+  }
   return "";
 }
 
@@ -97,21 +105,57 @@ void quantize_recurrent(Graph& graph, Node* layer, bool per_tensor) {
 
 }  // namespace
 
+void DynamicRecipe::visit_fields(FieldVisitor& visit) {
+  visit({"per_tensor", "One scale for all rows of an activation instead of one a row"}, per_tensor);
+  visit({"ops", "Layers that are quantized"}, ops);
+  visit({"skip_modules", "Module paths left in float; '*' matches any run of characters"}, skip_modules);
+}
+
+void DynamicRecipe::validate() const {
+  for (const std::string& op : ops) {
+    if (std::ranges::find(kLayers, op) == kLayers.end()) {
+      fail("quant.DynamicRecipe", "expected ops of ", one_of(kLayers), ", got '", op, "'");
+    }
+  }
+}
+
+std::string DynamicRecipe::to_json() const {
+  return write_recipe(*this, kVersion);
+}
+
+DynamicRecipe DynamicRecipe::from_json(const std::string& text) {
+  DynamicRecipe recipe;
+  read_recipe(text, recipe, kVersion);
+  return recipe;
+}
+
+DynamicRecipe dynamic_recipe(const Recipe& recipe) {
+  Recipe plain = Recipe::x86_int8();
+  plain.skip_modules = recipe.skip_modules;
+  if (!(recipe == plain)) {
+    fail("quant.DynamicRecipe",
+         "expected a recipe of skip_modules alone for the mode dynamic, got other fields");
+  }
+  return {.skip_modules = recipe.skip_modules};
+}
+
 std::shared_ptr<graph::GraphModule> quantize_dynamic(const std::shared_ptr<graph::GraphModule>& captured,
-                                                     const DynamicOptions& options,
-                                                     graph::PassReport* report) {
+                                                     const DynamicRecipe& recipe, graph::PassReport* report) {
+  recipe.validate();
+  std::vector<std::string> ops;
+  for (const std::string& op : recipe.ops) ops.push_back("aten::" + op);
   return rewrite_layers(captured,
                         {.where = kWhere,
                          .pass = "quantize_dynamic",
                          .wanted = "linear or recurrent layer",
                          .done = "quantizes its input as it runs",
-                         .ops = {"aten::linear", "aten::lstm", "aten::gru"},
-                         .skip_modules = options.skip_modules,
+                         .ops = ops,
+                         .skip_modules = recipe.skip_modules,
                          .refusal = refusal,
                          .rewrite =
                              [&](Graph& graph, Node* layer) {
                                (is_recurrent(*layer) ? quantize_recurrent : quantize_linear)(
-                                   graph, layer, options.per_tensor);
+                                   graph, layer, recipe.per_tensor);
                              }},
                         report);
 }

@@ -4,14 +4,14 @@
 //
 // The graph holds one explicit operator for each quantized layer:
 //
-//   ulp::linear_dynamic(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias, bool per_tensor) ->
-//   Tensor
-//   ulp::lstm_dynamic(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, bool
-//   bidirectional, bool batch_first, bool per_tensor) -> (Tensor, Tensor, Tensor)
+//   ulp::linear_dynamic(Tensor x, Tensor weight, Tensor weight_scale, Tensor? bias, bool per_tensor)
+//     -> Tensor
+//   ulp::lstm_dynamic(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers,
+//                     bool bidirectional, bool batch_first, bool per_tensor) -> (Tensor, Tensor, Tensor)
 //   ulp::gru_dynamic(Tensor input, Tensor hx, ...the same) -> (Tensor, Tensor)
 //
 // weight s8 [O, K] symmetric with weight_scale f32[O]. Each row of x (a token; with per_tensor all of x) is
-// quantized to u8 by its own bounds with zero, as kernels::dynamic_affine (kernels/dynamic_linear.h) says:
+// quantized to u8 by its own bounds with zero, as kernels::dynamic_affine does (linear/dynamic_linear.h):
 //   y[r, c] = float(sum_k (q[r, k] - z[r]) weight[c, k]) * (s[r] * weight_scale[c]) + bias[c]
 // with the sum exact in int32 and each float operation rounded to float32. Engines compute the same bits from
 // the same x.
@@ -19,7 +19,7 @@
 // lstm and gru take aten::lstm's and aten::gru's arguments, with the parameters of each layer and direction
 // as W_ih s8 [gates * hidden, features], its scales, W_hh, its scales[, b_ih, b_hh]. Both products of a step
 // are linear_dynamic's (with per_tensor: of all steps of x at once, of h of the whole batch at each step);
-// gates are computed in f32 as kernels/recurrent_cell.h says. Engines compute the same bits here, too.
+// gates are computed in f32 as kernels/sequence/recurrent_cell.h says. Engines compute the same bits, too.
 //
 // Against PyTorch's quantized::linear_dynamic: the same formula with reduce_range off (no kernel here
 // saturates, on any instruction set), but rows have scales of their own unless per_tensor is set, and scales
@@ -33,23 +33,41 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 
 namespace ulp::quant {
 
-struct ULP_API DynamicOptions {
+/// What is quantized as it runs, and how.
+struct ULP_API DynamicRecipe {
+  static constexpr const char* kType = "ulp.quant.DynamicRecipe";
+
   bool per_tensor = false;  ///< one scale for all rows of an activation instead of one a row
-  std::vector<std::string> skip_modules =
-      {};  ///< module paths left in float; '*' matches any run of characters
+  std::vector<std::string> ops = {"linear", "lstm", "gru"};  ///< layers that are quantized: some of these
+  /// Module paths left in float; '*' matches any run of characters.
+  std::vector<std::string> skip_modules = {};
+
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  /// {"type": "ulp.quant.DynamicRecipe", "version": 1, ...}; reading is as Recipe::from_json().
+  std::string to_json() const;
+  static DynamicRecipe from_json(const std::string& text);
+  bool operator==(const DynamicRecipe&) const = default;
 };
+using DynamicOptions = DynamicRecipe;
+
+struct Recipe;
+/// What a static recipe that says nothing but skip_modules means here. Throws ulp::Error for other fields.
+ULP_API DynamicRecipe dynamic_recipe(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear, LSTM and GRU layers with stored weights quantize
-/// their inputs (and states) as they run; the captured one stays as it is. Throws ulp::Error for a skip
-/// pattern that matches no module, for weights that are not finite, and for a model without such layers.
+/// their inputs (and states) as they run; the captured one stays as it is. Throws ulp::Error for a bad recipe,
+/// a skip pattern that matches no module, weights that are not finite, and a model without such layers.
 /// `report` receives what was quantized, and what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_dynamic(
-    const std::shared_ptr<graph::GraphModule>& captured, const DynamicOptions& options = {},
+    const std::shared_ptr<graph::GraphModule>& captured, const DynamicRecipe& recipe = {},
     graph::PassReport* report = nullptr);
 
 /// The operator by itself. Throws ulp::Error for shapes or types other than above. Not differentiable.

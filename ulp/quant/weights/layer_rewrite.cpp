@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/static/placement.h"
@@ -59,7 +60,7 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
     if (std::ranges::any_of(how.ops, is_op)) layers.push_back(node.get());
   }
   for (Node* layer : layers) {
-    const std::string name = describe(*layer);  // rewriting takes the op away that it follows from
+    const std::string name = graph::label(*layer);  // rewriting takes the op away that it follows from
     const bool skipped = is_skipped(*layer, how.skip_modules);
     if (!skipped) store_transposed(*graph, layer);
     const std::string why = skipped ? "skipped by name" : how.refusal(*graph, *layer);

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/recipe/recipe_file.h"
 #include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/layer_rewrite.h"
 
@@ -18,21 +19,11 @@ using graph::Node;
 using graph::Value;
 
 constexpr const char* kWhere = "quant.quantize_weights";
-
-Scheme scheme_of(const WeightOptions& options) {
-  if (options.bits == 8) return Recipe::x86_int8().weight.scheme;
-  Scheme scheme{.bits = 4, .granularity = PerGroup{options.group}};
-  if (!options.affine) {
-    scheme.is_signed = true;
-    scheme.mapping = Mapping::symmetric;
-    scheme.range = Range::restricted;
-  }
-  return scheme;
-}
+constexpr int kVersion = 1;
 
 /// Codes of 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group is
 /// zero.
-at::Tensor pack(const at::Tensor& codes, const WeightOptions& options) {
+at::Tensor pack(const at::Tensor& codes, const WeightOnlyRecipe& options) {
   const int64_t groups = (codes.size(1) + options.group - 1) / options.group;
   const at::Tensor nibbles = options.affine ? codes : (codes.to(at::kShort) + 8).to(at::kByte);
   const at::Tensor whole = at::constant_pad_nd(nibbles, {0, groups * options.group - codes.size(1)});
@@ -48,7 +39,7 @@ std::string refusal(const Graph& graph, const Node& layer) {
 /// Puts the codes of layers into the graph.
 class Coder {
  public:
-  explicit Coder(const WeightOptions& options) : options_(options) {}
+  explicit Coder(const WeightOnlyRecipe& options) : options_(options) {}
 
   void rewrite(Graph& graph, Node* layer) { layer->arg("weight") = decoded(graph, layer); }
 
@@ -69,7 +60,7 @@ class Coder {
     if (!at::isfinite(values).all().item<bool>()) {
       fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
     }
-    const QParams params = qparams_of(values, scheme_of(options_));
+    const QParams params = qparams_of(values, options_.scheme());
     const at::Tensor codes = quantize(values, params);
     const bool nibbles = options_.bits == 4;
     graph::Argument zero = c10::IValue();
@@ -85,19 +76,57 @@ class Coder {
     return made = node->output();
   }
 
-  const WeightOptions& options_;
+  const WeightOnlyRecipe& options_;
   std::unordered_map<const Value*, Value*> decoded_;
 };
 
 }  // namespace
 
-void WeightOptions::validate() const {
+WeightOnlyRecipe WeightOnlyRecipe::four_bits() {
+  return {.bits = 4};
+}
+
+void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
+  visit({.name = "bits",
+         .help = "8: a scale for each output channel; 4: one for each group",
+         .min = 4,
+         .max = 8,
+         .flag = "weight-bits"},
+        bits);
+  visit({"group", "4 bits: neighbours in a row that share a scale; even", 2}, group);
+  visit({"affine", "4 bits: a zero point for each group"}, affine);
+  visit({"embeddings", "Embeddings, too, not linear layers alone"}, embeddings);
+  visit({"skip_modules", "Module paths left in float; '*' matches any run of characters"}, skip_modules);
+}
+
+std::string WeightOnlyRecipe::to_json() const {
+  return write_recipe(*this, kVersion);
+}
+
+WeightOnlyRecipe WeightOnlyRecipe::from_json(const std::string& text) {
+  WeightOnlyRecipe recipe = four_bits();
+  read_recipe(text, recipe, kVersion);
+  return recipe;
+}
+
+Scheme WeightOnlyRecipe::scheme() const {
+  if (bits == 8) return Recipe::x86_int8().weight.scheme;
+  Scheme scheme{.bits = 4, .granularity = PerGroup{group}};
+  if (!affine) {
+    scheme.is_signed = true;
+    scheme.mapping = Mapping::symmetric;
+    scheme.range = Range::restricted;
+  }
+  return scheme;
+}
+
+void WeightOnlyRecipe::validate() const {
   if (bits != 8 && bits != 4) fail(kWhere, "expected bits 8 or 4, got ", bits);
   if (bits == 4 && (group < 2 || group % 2 != 0)) fail(kWhere, "expected an even group, got ", group);
   if (bits == 8 && affine) fail(kWhere, "expected affine with 4 bits only");
 }
 
-WeightOptions weight_options(const Recipe& recipe) {
+WeightOnlyRecipe weight_options(const Recipe& recipe) {
   Recipe plain = Recipe::weight_only();
   plain.weight.scheme = recipe.weight.scheme;
   plain.skip_modules = recipe.skip_modules;
@@ -106,13 +135,13 @@ WeightOptions weight_options(const Recipe& recipe) {
          to_string(recipe.backend), recipe.backend == Backend::weight_only ? " with other fields" : "");
   }
   const Scheme& scheme = recipe.weight.scheme;
-  WeightOptions options{.skip_modules = recipe.skip_modules};
+  WeightOnlyRecipe options{.skip_modules = recipe.skip_modules};
   if (const auto* group = std::get_if<PerGroup>(&scheme.granularity)) {
     options.bits = 4;
     options.group = group->size;
     options.affine = scheme.mapping == Mapping::affine;
   }
-  if (!(scheme == scheme_of(options))) {
+  if (!(scheme == options.scheme())) {
     fail(kWhere,
          "expected weights s8 symmetric restricted per channel 0, s4 symmetric restricted per group or u4 "
          "affine "
@@ -124,7 +153,7 @@ WeightOptions weight_options(const Recipe& recipe) {
 }
 
 std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph::GraphModule>& captured,
-                                                     const WeightOptions& options,
+                                                     const WeightOnlyRecipe& options,
                                                      graph::PassReport* report) {
   options.validate();
   const std::string done = "reads weights of " + std::to_string(options.bits) + " bits";

@@ -19,33 +19,49 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {
 
-struct ULP_API WeightOptions {
+/// Which weights are stored small, and how.
+struct ULP_API WeightOnlyRecipe {
+  static constexpr const char* kType = "ulp.quant.WeightOnlyRecipe";
+
   int64_t bits = 8;        ///< 8: a scale for each output channel; 4: one for each group
   int64_t group = 32;      ///< 4 bits: neighbours in a row that share a scale; even
   bool affine = false;     ///< 4 bits: a zero point for each group, else symmetric in [-7, 7]
   bool embeddings = true;  ///< embeddings, too, not linear layers alone
-  std::vector<std::string> skip_modules =
-      {};  ///< module paths left in float; '*' matches any run of characters
+  /// Module paths left in float; '*' matches any run of characters.
+  std::vector<std::string> skip_modules = {};
+
+  /// 4 bits in groups of 32: what Recipe::weight_only() says.
+  static WeightOnlyRecipe four_bits();
+  void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
+  /// How the codes of a weight are chosen.
+  Scheme scheme() const;
+  /// {"type": "ulp.quant.WeightOnlyRecipe", "version": 1, ...}; reading is as Recipe::from_json(), and fields
+  /// that are missing keep the values of four_bits().
+  std::string to_json() const;
+  static WeightOnlyRecipe from_json(const std::string& text);
+  bool operator==(const WeightOnlyRecipe&) const = default;
 };
+using WeightOptions = WeightOnlyRecipe;
 
 /// What a recipe of the backend weight_only says of weights. Throws ulp::Error for another backend, a scheme
 /// that is none of those above, and fields that have no meaning here.
-ULP_API WeightOptions weight_options(const Recipe& recipe);
+ULP_API WeightOnlyRecipe weight_options(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; the
 /// captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,
 /// weights that are not finite, and a model without such layers. `report` receives what was quantized, and
 /// what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
-    const std::shared_ptr<graph::GraphModule>& captured, const WeightOptions& options = {},
+    const std::shared_ptr<graph::GraphModule>& captured, const WeightOnlyRecipe& options = {},
     graph::PassReport* report = nullptr);
 
 /// The operator by itself: f32 [rows, columns]. Throws ulp::Error for shapes or types other than above.

@@ -71,12 +71,12 @@ struct Engine::State {
   std::unique_ptr<ThreadPool> pool;
   const Parallel* parallel = nullptr;
 
-  State(const Plan& plan, const EngineOptions& options)
+  State(const VerifiedPlan& plan, const EngineOptions& options)
       : isa(choose_isa(options.isa)),
         program(plan, isa),
         largest_slice(runtime::largest_slice(program)),
         parallel(options.parallel) {
-    for (const auto& [name, constant] : plan.constants) constant_bytes += constant.bytes.size();
+    for (const auto& [name, constant] : plan->constants) constant_bytes += constant.bytes.size();
     if (parallel != nullptr) return;
     pool = std::make_unique<ThreadPool>(options.threads);
     parallel = pool.get();
@@ -148,9 +148,9 @@ struct Engine::State {
 };
 
 Engine::Engine(const std::filesystem::path& path, const EngineOptions& options)
-    : Engine(Plan::load(path), options) {}
+    : state_(std::make_unique<State>(VerifiedPlan::load(path), options)) {}
 Engine::Engine(const Plan& plan, const EngineOptions& options)
-    : state_(std::make_unique<State>(plan, options)) {}
+    : state_(std::make_unique<State>(VerifiedPlan::check(plan), options)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;

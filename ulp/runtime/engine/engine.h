@@ -15,6 +15,7 @@
 
 namespace ulp::runtime {
 
+/// How an engine runs.
 struct EngineOptions {
   int threads = 0;  ///< 0: one per core the process may use
   /// Kernel family by name ("portable", "avx2", ...); empty: ULP_ISA or the best there is.
@@ -26,7 +27,9 @@ struct EngineOptions {
 
 /// Time spent in one step, for profiles.
 struct StepProfile {
-  std::string step, op, kernel, output_shape;
+  std::string step, op;
+  std::string attributes;  ///< as attributes_text() gives them
+  std::string kernel, output_shape;
   double seconds = 0;
 };
 

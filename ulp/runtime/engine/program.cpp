@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxInputs = 8;
 
 size_t item_bytes(const TensorInfo& tensor) {
-  size_t bytes = element_size(tensor.type);
+  auto bytes = static_cast<size_t>(element_bytes(tensor.type));
   for (size_t d = 1; d < tensor.shape.size(); ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
   return bytes;
 }
@@ -24,14 +24,12 @@ std::string type_and_shape(const TensorInfo& tensor) {
   return std::string(to_string(tensor.type)) + " " + shape_text(tensor.shape);
 }
 
-Program::Program(const Plan& plan, kernels::Isa isa) {
-  plan.verify();
+Program::Program(const VerifiedPlan& verified, kernels::Isa isa) {
+  const Plan& plan = *verified;
   tensors_ = plan.tensors;
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const TensorInfo& tensor : tensors_) independent_ = independent_ && tensor.shape.size() > 1;
-  for (const Step& step : plan.steps) independent_ = independent_ && !step.per_tensor;
-  find_tables(plan);
   const StoragePlan storage = assign_storage(plan);
   place_tensors(storage);
   for (size_t s = 0; s < plan.steps.size(); ++s) {
@@ -43,19 +41,20 @@ Program::Program(const Plan& plan, kernels::Isa isa) {
     const StepView view(plan, step, s);
     const bool same_memory = storage.of_tensor[static_cast<size_t>(step.inputs[0])] ==
                              storage.of_tensor[static_cast<size_t>(step.output)];
-    steps_.push_back({op_def(step.op).prepare(view, isa), step.name, step.op, step.inputs, step.output,
-                      op_def(step.op).sharing(view) == Sharing::alias && same_memory});
+    const OpDef& def = op_def(step.op);
+    independent_ = independent_ && !def.mixes_items(view);
+    add_table(view, plan.inputs);
+    steps_.push_back({def.prepare(view, isa), step.name, step.op, step.attributes, step.inputs, step.output,
+                      def.sharing(view) == Sharing::alias && same_memory});
   }
 }
 
-void Program::find_tables(const Plan& plan) {
-  for (const Step& step : plan.steps) {
-    if (step.op != Op::embedding) continue;
-    // No step makes integers, so ids are inputs of the plan.
-    const auto input = std::ranges::find(plan.inputs, step.inputs[0]) - plan.inputs.begin();
-    tables_.push_back(
-        {static_cast<size_t>(input), plan.constants.at(step.constants.at("weight")).shape[0], step.name});
-  }
+void Program::add_table(const StepView& view, const std::vector<int32_t>& plan_inputs) {
+  const int64_t rows = op_def(view.step().op).table_rows(view);
+  if (rows == 0) return;
+  // No step makes integers, so ids are inputs of the plan.
+  const auto input = std::ranges::find(plan_inputs, view.step().inputs[0]) - plan_inputs.begin();
+  tables_.push_back({static_cast<size_t>(input), rows, view.step().name});
 }
 
 void Program::check_ids(const Items& items) const {
@@ -131,8 +130,12 @@ void Program::run(const Region& region, const Items& items, const Parallel& para
 
 StepProfile Program::describe(size_t index) const {
   const PreparedStep& step = steps_[index];
-  return {step.name, to_string(step.op), step.nothing_to_do ? "none" : step.runner->kernel(),
-          type_and_shape(tensors_[static_cast<size_t>(step.output)]), 0};
+  return {step.name,
+          to_string(step.op),
+          attributes_text(step.attributes),
+          step.nothing_to_do ? "none" : step.runner->kernel(),
+          type_and_shape(tensors_[static_cast<size_t>(step.output)]),
+          0};
 }
 
 }  // namespace ulp::runtime

@@ -13,7 +13,7 @@
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/runtime/engine/storage.h"
 #include "ulp/runtime/ops/op.h"
-#include "ulp/runtime/plan/plan.h"
+#include "ulp/runtime/plan/verified_plan.h"
 
 namespace ulp::runtime {
 
@@ -32,8 +32,8 @@ struct Items {
 
 class Program {
  public:
-  /// Verifies the plan and packs its constants.
-  Program(const Plan& plan, kernels::Isa isa);
+  /// Packs the constants of a plan, which is not read afterwards.
+  Program(const VerifiedPlan& verified, kernels::Isa isa);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
@@ -65,6 +65,7 @@ class Program {
     std::unique_ptr<Runner> runner;
     std::string name;
     Op op = Op::relu;
+    Attributes attributes;
     std::vector<int32_t> inputs;
     int32_t output = -1;
     bool nothing_to_do = false;  ///< an alias whose output is its input's memory
@@ -78,7 +79,7 @@ class Program {
   };
 
   void place_tensors(const StoragePlan& storage);
-  void find_tables(const Plan& plan);
+  void add_table(const StepView& view, const std::vector<int32_t>& plan_inputs);
   std::byte* address(int32_t tensor, const Region& region, const Items& items) const;
 
   std::vector<TensorInfo> tensors_, inputs_, outputs_;

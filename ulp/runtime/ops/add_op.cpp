@@ -25,7 +25,8 @@ std::vector<int64_t> infer(const StepView& view) {
 
 void check_output(const StepView& view) {
   for (size_t i = 0; i < view.input_count(); ++i) view.expect_same_kind(i);
-  if (view.step().activation >= Activation::gelu) view.fail("expected relu or relu6 after a sum");
+  if (is_curve(view.attributes<ActivationAttributes>().activation))
+    view.fail("expected relu or relu6 after a sum");
 }
 
 class AddRunner final : public Runner {
@@ -34,7 +35,7 @@ class AddRunner final : public Runner {
       : a_(view.input(0)),
         b_(view.input_count() == 2 ? view.input(1) : view.input(0)),
         y_(view.output()),
-        activation_(kernel_activation(view.step().activation)),
+        activation_(view.attributes<ActivationAttributes>().activation),
         isa_(isa) {
     if (const Constant* addend = view.constant("addend")) addend_ = floats_of(*addend);
   }
@@ -53,27 +54,23 @@ class AddRunner final : public Runner {
 
  private:
   void add(const void* a, const void* b, void* y, int64_t n, const Parallel& parallel) const {
-    kernels::add(element_of(y_), activation_, a, b, y, n, affine_of(a_), affine_of(b_), affine_of(y_), isa_,
+    kernels::add(y_.type, activation_, a, b, y, n, affine_of(a_), affine_of(b_), affine_of(y_), isa_,
                  parallel);
   }
 
   TensorInfo a_, b_, y_;
-  kernels::Activation activation_;
+  Activation activation_;
   kernels::Isa isa_;
   std::vector<float> addend_;  ///< of one item; empty: two inputs
 };
 
 }  // namespace
 
-extern const OpDef kAddOp;
-const OpDef kAddOp = {.op = Op::add,
-                      .name = "add",
-                      .max_inputs = 2,
-                      .uses = {.activation = true},
-                      .roles = {"addend"},
-                      .infer = infer,
-                      .check_output = check_output,
-                      .sharing = share_in_place,
-                      .prepare = make_runner<AddRunner>};
+const OpDef ops::add = {.max_inputs = 2,
+                        .roles = {"addend"},
+                        .infer = infer,
+                        .check_output = check_output,
+                        .sharing = share_in_place,
+                        .prepare = make_runner<AddRunner>};
 
 }  // namespace ulp::runtime

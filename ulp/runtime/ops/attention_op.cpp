@@ -16,8 +16,8 @@ std::vector<int64_t> infer(const StepView& view) {
     view.fail("expected q [N, queries, width], k and v [N, keys, width], got ", shape_text(q), ", ",
               shape_text(k), " and ", shape_text(view.input(2).shape));
   }
-  const int64_t heads = view.step().heads;
-  if (heads < 1 || q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
+  const int64_t heads = view.attributes<AttentionAttributes>().heads;
+  if (q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
   if (view.input_count() == 4) {
     view.expect_plain_f32(3, 2);
     const std::vector<int64_t> expected = {k[0], k[1]};
@@ -34,15 +34,15 @@ void check_output(const StepView& view) {
 
 class AttentionRunner final : public Runner {
  public:
-  AttentionRunner(const StepView& view, kernels::Isa isa)
-      : info_(view.input()),
-        shape_{.heads = view.step().heads,
-               .depth = info_.shape[2] / view.step().heads,
-               .queries = info_.shape[1],
-               .keys = view.input(1).shape[1],
-               .scale = view.step().scale,
-               .causal = view.step().causal},
-        isa_(isa) {}
+  AttentionRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {
+    const auto& attributes = view.attributes<AttentionAttributes>();
+    shape_ = {.heads = attributes.heads,
+              .depth = info_.shape[2] / attributes.heads,
+              .queries = info_.shape[1],
+              .keys = view.input(1).shape[1],
+              .scale = attributes.scale,
+              .causal = attributes.causal};
+  }
   size_t workspace_bytes(int64_t, int workers) const override {
     return kernels::attention_workspace_bytes(shape_, workers);
   }
@@ -62,14 +62,10 @@ class AttentionRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kAttentionOp;
-const OpDef kAttentionOp = {.op = Op::attention,
-                            .name = "attention",
-                            .min_inputs = 3,
-                            .max_inputs = 4,
-                            .uses = {.heads = true},
-                            .infer = infer,
-                            .check_output = check_output,
-                            .prepare = make_runner<AttentionRunner>};
+const OpDef ops::attention = {.min_inputs = 3,
+                              .max_inputs = 4,
+                              .infer = infer,
+                              .check_output = check_output,
+                              .prepare = make_runner<AttentionRunner>};
 
 }  // namespace ulp::runtime

@@ -17,4 +17,21 @@ inline size_t channel_axis(const StepView& view, const TensorInfo& tensor) {
   return tensor.shape.size() - 1;
 }
 
+/// Input 0 as rows of channels.
+struct ChannelRows {
+  explicit ChannelRows(const StepView& view)
+      : x(view.input()), channels(x.shape[channel_axis(view, x)]), size(element_bytes(x.type)) {}
+  int64_t count(int64_t batch) const { return element_count(x, batch) / channels; }
+
+  TensorInfo x;
+  int64_t channels, size;  ///< of a row, and bytes of an element
+};
+
+/// For ops that move bytes: an output of the input's numbers and layout.
+inline void check_moved(const StepView& view) {
+  view.expect_activation_type(view.input());
+  view.expect_same_numbers(view.input());
+  view.expect_same_layout(view.input());
+}
+
 }  // namespace ulp::runtime

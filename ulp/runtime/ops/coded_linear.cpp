@@ -17,7 +17,7 @@ class CodedLinearRunner final : public Runner {
                                            .out = matrix.rows,
                                            .group = matrix.group,
                                            .bits = matrix.bits,
-                                           .activation = kernel_activation(view.step().activation),
+                                           .activation = view.attributes<ActivationAttributes>().activation,
                                            .residual = view.input_count() == 2},
                                           {.codes = matrix.codes,
                                            .scale = matrix.scale.data(),

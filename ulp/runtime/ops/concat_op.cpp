@@ -50,8 +50,8 @@ class ConcatRunner final : public Runner {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       if (part.same) {
-        kernels::copy_channels(static_cast<int64_t>(element_size(y_.type)), args.inputs[i], args.output, rows,
-                               part.channels, channels_, part.offset, args.parallel);
+        kernels::copy_channels(element_bytes(y_.type), args.inputs[i], args.output, rows, part.channels,
+                               channels_, part.offset, args.parallel);
       } else {
         kernels::requantize_channels(static_cast<const uint8_t*>(args.inputs[i]),
                                      static_cast<uint8_t*>(args.output), rows, part.channels, channels_,
@@ -78,13 +78,10 @@ class ConcatRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kConcatOp;
-const OpDef kConcatOp = {.op = Op::concat,
-                         .name = "concat",
-                         .min_inputs = 2,
-                         .max_inputs = 8,
-                         .infer = infer,
-                         .check_output = check_output,
-                         .prepare = make_runner<ConcatRunner>};
+const OpDef ops::concat = {.min_inputs = 2,
+                           .max_inputs = 8,
+                           .infer = infer,
+                           .check_output = check_output,
+                           .prepare = make_runner<ConcatRunner>};
 
 }  // namespace ulp::runtime

@@ -66,11 +66,11 @@ void check_weights(const StepView& view, const std::vector<int64_t>& weight_shap
 }
 
 /// Common to conv and linear; the weight's shape is known to be right.
-void check_output(const StepView& view) {
+void check_result(const StepView& view, Activation activation) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   view.expect_same_layout(x);
-  view.expect_curve_on_f32();
+  view.expect_curve_on_f32(activation);
   if (y.type != x.type && y.type != DataType::f32) {
     view.fail("expected an output of type ", to_string(x.type), " or f32, got ", to_string(y.type));
   }
@@ -91,13 +91,19 @@ void check_output(const StepView& view) {
   }
 }
 
+void check_conv(const StepView& view) {
+  check_result(view, view.attributes<ConvAttributes>().activation);
+}
+
+void check_linear(const StepView& view) {
+  check_result(view, view.attributes<ActivationAttributes>().activation);
+}
+
 std::vector<int64_t> infer_conv(const StepView& view) {
   const TensorInfo& x = view.input();
-  const Window& w = view.step().window;
-  const int64_t groups = view.step().groups;
+  const auto& [w, groups, activation] = view.attributes<ConvAttributes>();
   view.expect_image("an input", x);
-  if (view.step().activation >= Activation::gelu) view.fail("expected relu or relu6 on images");
-  if (w.ceil_mode || !w.count_include_pad) view.fail("ceil_mode and count_include_pad are for pooling");
+  if (is_curve(activation)) view.fail("expected relu or relu6 on images");
   const Constant* weight = view.constant("weight");
   if (weight == nullptr || weight->shape.size() != 4) {
     view.fail("expected a constant 'weight' of 4 dimensions");
@@ -132,44 +138,22 @@ std::vector<int64_t> infer_linear(const StepView& view) {
   return shape;
 }
 
-kernels::ConvConfig config_of(const StepView& view) {
-  const Step& step = view.step();
+/// What conv and linear have in common; the shape is theirs.
+kernels::ConvConfig config_of(const StepView& view, Activation activation) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   kernels::ConvConfig config;
-  if (step.op == Op::conv) {
-    config.shape.in_h = x.shape[2];
-    config.shape.in_w = x.shape[3];
-    config.shape.in_channels = x.shape[1];
-    config.shape.out_channels = y.shape[1];
-    config.shape.groups = step.groups;
-    set_window(config.shape, step.window);
-  } else {
-    config.shape.in_channels = x.shape.back();
-    config.shape.out_channels = y.shape.back();
-  }
-  config.input = element_of(x);
-  config.output = element_of(y);
-  config.activation = kernel_activation(step.activation);
+  config.input = x.type;
+  config.output = y.type;
+  config.activation = activation;
   config.input_q = affine_of(x);
   config.output_q = affine_of(y);
   if (view.input_count() == 2) {
     config.residual = true;
-    config.residual_type = element_of(view.input(1));
+    config.residual_type = view.input(1).type;
     config.residual_q = affine_of(view.input(1));
   }
   return config;
-}
-
-std::vector<float> widen(const Constant& constant) {
-  std::vector<float> wide(constant.bytes.size() / 2);
-  for (size_t i = 0; i < wide.size(); ++i) {
-    uint16_t half;
-    std::memcpy(&half, constant.bytes.data() + 2 * i, 2);
-    const uint32_t bits = uint32_t{half} << 16;
-    std::memcpy(&wide[i], &bits, 4);
-  }
-  return wide;
 }
 
 class ConvRunner final : public Runner {
@@ -194,46 +178,61 @@ class ConvRunner final : public Runner {
   bool batched_;
 };
 
-std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
-  if (view.step().op == Op::linear && is_coded_linear(view)) return prepare_coded_linear(view, isa);
+/// `per_item`: images or rows in an item of the batch.
+std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig& config, int64_t per_item,
+                                kernels::Isa isa) {
   const TensorInfo& x = view.input();
   kernels::ConvWeights weights;
-  std::vector<float> wide;
   if (x.type == DataType::u8) {
     weights.i8 = constant_data<int8_t>(view, "weight");
     weights.scale = constant_data<float>(view, "weight_scale");
     weights.bias_i32 = constant_data<int32_t>(view, "bias");
   } else {
-    if (x.type == DataType::bf16) wide = widen(*view.constant("weight"));
-    weights.f32 = x.type == DataType::bf16 ? wide.data() : constant_data<float>(view, "weight");
+    if (x.type == DataType::bf16) {
+      weights.bf16 = constant_data<uint16_t>(view, "weight");
+    } else {
+      weights.f32 = constant_data<float>(view, "weight");
+    }
     weights.bias = constant_data<float>(view, "bias");
   }
   const bool batched = x.shape[0] == kBatch;
-  int64_t rows = batched ? 1 : x.shape[0];
-  if (view.step().op == Op::linear) {
-    for (size_t d = 1; d + 1 < x.shape.size(); ++d) rows *= x.shape[d];
-  }
-  return std::make_unique<ConvRunner>(kernels::make_conv(config_of(view), weights, isa), rows, batched);
+  const int64_t rows = batched ? per_item : x.shape[0] * per_item;
+  return std::make_unique<ConvRunner>(kernels::make_conv(config, weights, isa), rows, batched);
+}
+
+std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
+  const TensorInfo& x = view.input();
+  const auto& attributes = view.attributes<ConvAttributes>();
+  kernels::ConvConfig config = config_of(view, attributes.activation);
+  config.shape.in_h = x.shape[2];
+  config.shape.in_w = x.shape[3];
+  config.shape.in_channels = x.shape[1];
+  config.shape.out_channels = view.output().shape[1];
+  config.shape.groups = attributes.groups;
+  set_window(config.shape, attributes.window);
+  return prepare(view, config, 1, isa);
+}
+
+std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {
+  if (is_coded_linear(view)) return prepare_coded_linear(view, isa);
+  const TensorInfo& x = view.input();
+  kernels::ConvConfig config = config_of(view, view.attributes<ActivationAttributes>().activation);
+  config.shape.in_channels = x.shape.back();
+  config.shape.out_channels = view.output().shape.back();
+  return prepare(view, config, item_elements(x) / x.shape.back(), isa);
 }
 
 }  // namespace
 
-extern const OpDef kConvOp, kLinearOp;
-const OpDef kConvOp = {.op = Op::conv,
-                       .name = "conv",
-                       .max_inputs = 2,
-                       .uses = {.window = true, .groups = true, .activation = true},
-                       .roles = {"weight", "bias", "weight_scale"},
-                       .infer = infer_conv,
-                       .check_output = check_output,
-                       .prepare = prepare_conv};
-const OpDef kLinearOp = {.op = Op::linear,
-                         .name = "linear",
-                         .max_inputs = 2,
-                         .uses = {.window = false, .groups = false, .activation = true},
-                         .roles = {"weight", "bias", "weight_scale", "weight_zero"},
-                         .infer = infer_linear,
-                         .check_output = check_output,
+const OpDef ops::conv = {.max_inputs = 2,
+                         .roles = {"weight", "bias", "weight_scale"},
+                         .infer = infer_conv,
+                         .check_output = check_conv,
                          .prepare = prepare_conv};
+const OpDef ops::linear = {.max_inputs = 2,
+                           .roles = {"weight", "bias", "weight_scale", "weight_zero"},
+                           .infer = infer_linear,
+                           .check_output = check_linear,
+                           .prepare = prepare_linear};
 
 }  // namespace ulp::runtime

@@ -89,14 +89,14 @@ class ConvertRunner final : public Runner {
   }
 
  private:
-  bool narrows() const { return element_size(y_.type) < element_size(x_.type); }
+  bool narrows() const { return element_bytes(y_.type) < element_bytes(x_.type); }
   size_t scratch_bytes() const {
-    return align_up(static_cast<size_t>(item_elements(x_)) * element_size(narrows() ? y_.type : x_.type));
+    return align_up(static_cast<size_t>(item_elements(x_) * element_bytes(narrows() ? y_.type : x_.type)));
   }
 
   /// Channels are moved in the narrower of the two types.
   void move(const void* from, void* to, int64_t images, const Parallel& parallel) const {
-    const auto size = static_cast<int64_t>(std::min(element_size(x_.type), element_size(y_.type)));
+    const int64_t size = std::min(element_bytes(x_.type), element_bytes(y_.type));
     const int64_t pixels = x_.shape[2] * x_.shape[3];
     if (y_.layout == Layout::nhwc) {
       kernels::nchw_to_nhwc(size, from, to, images, x_.shape[1], pixels, parallel);
@@ -118,9 +118,9 @@ class ConvertRunner final : public Runner {
 
   void convert_image(const RunArgs& args, int64_t image, int worker, const Parallel& parallel) const {
     const int64_t n = item_elements(x_);
-    const auto at = static_cast<size_t>(image * n);
-    const std::byte* from = static_cast<const std::byte*>(args.inputs[0]) + at * element_size(x_.type);
-    std::byte* to = static_cast<std::byte*>(args.output) + at * element_size(y_.type);
+    const int64_t at = image * n;
+    const std::byte* from = static_cast<const std::byte*>(args.inputs[0]) + at * element_bytes(x_.type);
+    std::byte* to = static_cast<std::byte*>(args.output) + at * element_bytes(y_.type);
     std::byte* scratch =
         static_cast<std::byte*>(args.workspace) + static_cast<size_t>(worker) * scratch_bytes();
     if (narrows()) {
@@ -139,12 +139,7 @@ class ConvertRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kConvertOp;
-const OpDef kConvertOp = {.op = Op::convert,
-                          .name = "convert",
-                          .infer = infer,
-                          .check_output = check_output,
-                          .sharing = sharing,
-                          .prepare = make_runner<ConvertRunner>};
+const OpDef ops::convert = {
+    .infer = infer, .check_output = check_output, .sharing = sharing, .prepare = make_runner<ConvertRunner>};
 
 }  // namespace ulp::runtime

@@ -1,4 +1,4 @@
-// Channels become pixels: how a transposed convolution ends (graph/depth_to_space.h).
+// Channels become pixels: how a transposed convolution ends (graph/passes/pass.h).
 #include "ulp/kernels/image/layout.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -14,19 +14,15 @@ void check_extent(const StepView& view, int64_t in, int64_t factor, int64_t out)
 
 std::vector<int64_t> infer(const StepView& view) {
   const TensorInfo& x = view.input();
-  const Step& step = view.step();
+  const auto& [window, size_h, size_w] = view.attributes<DepthToSpaceAttributes>();
   view.expect_image("an input", x);
-  const int64_t h = step.window.stride_h, w = step.window.stride_w;
-  Window factors;
-  factors.stride_h = h;
-  factors.stride_w = w;
-  if (step.window != factors) view.fail("expected a window of strides only");
+  const int64_t h = window.stride_h, w = window.stride_w;
   if (x.shape[1] % (h * w) != 0) {
     view.fail("expected channels that divide by ", h, " x ", w, ", got ", x.shape[1]);
   }
-  check_extent(view, x.shape[2], h, step.size_h);
-  check_extent(view, x.shape[3], w, step.size_w);
-  return {x.shape[0], x.shape[1] / (h * w), step.size_h, step.size_w};
+  check_extent(view, x.shape[2], h, size_h);
+  check_extent(view, x.shape[3], w, size_w);
+  return {x.shape[0], x.shape[1] / (h * w), size_h, size_w};
 }
 
 void check_output(const StepView& view) {
@@ -38,18 +34,18 @@ void check_output(const StepView& view) {
 class DepthToSpaceRunner final : public Runner {
  public:
   DepthToSpaceRunner(const StepView& view, kernels::Isa) : x_(view.input()) {
-    const Step& step = view.step();
+    const auto& attributes = view.attributes<DepthToSpaceAttributes>();
     shape_ = {.in_h = x_.shape[2],
               .in_w = x_.shape[3],
               .channels = view.output().shape[1],
-              .factor_h = step.window.stride_h,
-              .factor_w = step.window.stride_w,
-              .out_h = step.size_h,
-              .out_w = step.size_w};
+              .factor_h = attributes.window.stride_h,
+              .factor_w = attributes.window.stride_w,
+              .out_h = attributes.size_h,
+              .out_w = attributes.size_w};
   }
   void run(const RunArgs& args) const override {
-    kernels::depth_to_space(static_cast<int64_t>(element_size(x_.type)), shape_, first_size(x_, args.batch),
-                            args.inputs[0], args.output, args.parallel);
+    kernels::depth_to_space(element_bytes(x_.type), shape_, first_size(x_, args.batch), args.inputs[0],
+                            args.output, args.parallel);
   }
   std::string kernel() const override { return "copy"; }
 
@@ -60,12 +56,7 @@ class DepthToSpaceRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kDepthToSpaceOp;
-const OpDef kDepthToSpaceOp = {.op = Op::depth_to_space,
-                               .name = "depth_to_space",
-                               .uses = {.window = true, .size = true},
-                               .infer = infer,
-                               .check_output = check_output,
-                               .prepare = make_runner<DepthToSpaceRunner>};
+const OpDef ops::depth_to_space = {
+    .infer = infer, .check_output = check_output, .prepare = make_runner<DepthToSpaceRunner>};
 
 }  // namespace ulp::runtime

@@ -17,8 +17,8 @@ std::vector<int64_t> infer(const StepView& view) {
   view.expect_constant("weight", DataType::i8, shape);
   view.expect_scales("weight_scale", out);
   if (view.constant("bias") != nullptr) view.expect_constant("bias", DataType::f32, out);
-  if (x.shape.back() > kMaxDynamicFeatures) {
-    view.fail("expected at most ", kMaxDynamicFeatures, " input features, got ", x.shape.back());
+  if (x.shape.back() > kernels::kMaxDynamicFeatures) {
+    view.fail("expected at most ", kernels::kMaxDynamicFeatures, " input features, got ", x.shape.back());
   }
   std::vector<int64_t> result = x.shape;
   result.back() = weight->shape[0];
@@ -35,18 +35,23 @@ void check_output(const StepView& view) {
   }
 }
 
+bool mixes_items(const StepView& view) {
+  return view.attributes<DynamicLinearAttributes>().per_tensor;
+}
+
 class DynamicLinearRunner final : public Runner {
  public:
   DynamicLinearRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
+    const auto& attributes = view.attributes<DynamicLinearAttributes>();
     const Constant& weight = *view.constant("weight");
     const std::vector<float> scale = floats_of(*view.constant("weight_scale"));
     std::vector<float> bias;
     if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
     linear_ = kernels::make_dynamic_linear({.in = weight.shape[1],
                                             .out = weight.shape[0],
-                                            .activation = kernel_activation(view.step().activation),
+                                            .activation = attributes.activation,
                                             .residual = view.input_count() == 2,
-                                            .per_tensor = view.step().per_tensor},
+                                            .per_tensor = attributes.per_tensor},
                                            {.codes = reinterpret_cast<const int8_t*>(weight.bytes.data()),
                                             .scale = scale.data(),
                                             .bias = bias.empty() ? nullptr : bias.data()},
@@ -71,14 +76,11 @@ class DynamicLinearRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kDynamicLinearOp;
-const OpDef kDynamicLinearOp = {.op = Op::dynamic_linear,
-                                .name = "dynamic_linear",
-                                .max_inputs = 2,
-                                .uses = {.activation = true, .per_tensor = true},
-                                .roles = {"weight", "bias", "weight_scale"},
-                                .infer = infer,
-                                .check_output = check_output,
-                                .prepare = make_runner<DynamicLinearRunner>};
+const OpDef ops::dynamic_linear = {.max_inputs = 2,
+                                   .roles = {"weight", "bias", "weight_scale"},
+                                   .infer = infer,
+                                   .check_output = check_output,
+                                   .mixes_items = mixes_items,
+                                   .prepare = make_runner<DynamicLinearRunner>};
 
 }  // namespace ulp::runtime

@@ -35,6 +35,10 @@ void check_output(const StepView& view) {
   view.expect_plain_f32_output();
 }
 
+int64_t table_rows(const StepView& view) {
+  return view.constant("weight")->shape[0];
+}
+
 class EmbeddingRunner final : public Runner {
  public:
   EmbeddingRunner(const StepView& view, kernels::Isa)
@@ -113,12 +117,10 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
 
 }  // namespace
 
-extern const OpDef kEmbeddingOp;
-const OpDef kEmbeddingOp = {.op = Op::embedding,
-                            .name = "embedding",
-                            .roles = {"weight", "weight_scale", "weight_zero"},
-                            .infer = infer,
-                            .check_output = check_output,
-                            .prepare = prepare};
+const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero"},
+                              .infer = infer,
+                              .check_output = check_output,
+                              .table_rows = table_rows,
+                              .prepare = prepare};
 
 }  // namespace ulp::runtime

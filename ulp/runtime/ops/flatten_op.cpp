@@ -53,8 +53,8 @@ class FlattenRunner final : public Runner {
       std::memcpy(args.output, args.inputs[0], byte_count(x_, args.batch));
       return;
     }
-    kernels::nhwc_to_nchw(static_cast<int64_t>(element_size(x_.type)), args.inputs[0], args.output,
-                          first_size(x_, args.batch), x_.shape[1], x_.shape[2] * x_.shape[3], args.parallel);
+    kernels::nhwc_to_nchw(element_bytes(x_.type), args.inputs[0], args.output, first_size(x_, args.batch),
+                          x_.shape[1], x_.shape[2] * x_.shape[3], args.parallel);
   }
   std::string kernel() const override { return copy_ ? "copy" : "nhwc_to_nchw"; }
 
@@ -65,24 +65,17 @@ class FlattenRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kFlattenOp, kUnsqueezeOp, kSqueezeOp;
-const OpDef kFlattenOp = {.op = Op::flatten,
-                          .name = "flatten",
-                          .infer = infer_flatten,
-                          .check_output = check_output,
-                          .sharing = sharing,
-                          .prepare = make_runner<FlattenRunner>};
-const OpDef kUnsqueezeOp = {.op = Op::unsqueeze,
-                            .name = "unsqueeze",
-                            .infer = infer_unsqueeze,
+const OpDef ops::flatten = {.infer = infer_flatten,
                             .check_output = check_output,
                             .sharing = sharing,
                             .prepare = make_runner<FlattenRunner>};
-const OpDef kSqueezeOp = {.op = Op::squeeze,
-                          .name = "squeeze",
-                          .infer = infer_squeeze,
-                          .check_output = check_output,
-                          .sharing = sharing,
-                          .prepare = make_runner<FlattenRunner>};
+const OpDef ops::unsqueeze = {.infer = infer_unsqueeze,
+                              .check_output = check_output,
+                              .sharing = sharing,
+                              .prepare = make_runner<FlattenRunner>};
+const OpDef ops::squeeze = {.infer = infer_squeeze,
+                            .check_output = check_output,
+                            .sharing = sharing,
+                            .prepare = make_runner<FlattenRunner>};
 
 }  // namespace ulp::runtime

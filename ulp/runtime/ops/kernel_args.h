@@ -9,37 +9,8 @@
 
 namespace ulp::runtime {
 
-/// The plan is verified: only types that kernels compute on arrive here.
-inline kernels::Element element_of(const TensorInfo& tensor) {
-  switch (tensor.type) {
-    case DataType::bf16:
-      return kernels::Element::bf16;
-    case DataType::u8:
-      return kernels::Element::u8;
-    default:
-      return kernels::Element::f32;
-  }
-}
-
 inline kernels::Affine affine_of(const TensorInfo& tensor) {
   return {tensor.scale, tensor.zero_point};
-}
-
-inline kernels::Activation kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-      return kernels::Activation::relu;
-    case Activation::relu6:
-      return kernels::Activation::relu6;
-    case Activation::gelu:
-      return kernels::Activation::gelu;
-    case Activation::gelu_tanh:
-      return kernels::Activation::gelu_tanh;
-    case Activation::tanh:
-      return kernels::Activation::tanh;
-    default:
-      return kernels::Activation::none;
-  }
 }
 
 /// The window fields that convolution and pooling shapes have in common.
@@ -64,9 +35,6 @@ inline int64_t first_size(const TensorInfo& tensor, int64_t batch) {
 inline int64_t item_elements(const TensorInfo& tensor) {
   return element_count(tensor, 1) / first_size(tensor, 1);
 }
-
-/// Products of codes in one sum of a dynamic layer: no int32 sum overflows.
-inline constexpr int64_t kMaxDynamicFeatures = int64_t{1} << 16;
 
 /// A copy of an f32 constant, for a runner to keep.
 inline std::vector<float> floats_of(const Constant& constant) {

@@ -22,7 +22,7 @@ void check_output(const StepView& view) {
 class LayerNormRunner final : public Runner {
  public:
   LayerNormRunner(const StepView& view, kernels::Isa isa)
-      : info_(view.input()), epsilon_(view.step().epsilon), isa_(isa) {
+      : info_(view.input()), epsilon_(view.attributes<LayerNormAttributes>().epsilon), isa_(isa) {
     if (const Constant* weight = view.constant("weight")) weight_ = floats_of(*weight);
     if (const Constant* bias = view.constant("bias")) bias_ = floats_of(*bias);
   }
@@ -43,14 +43,10 @@ class LayerNormRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kLayerNormOp;
-const OpDef kLayerNormOp = {.op = Op::layer_norm,
-                            .name = "layer_norm",
-                            .uses = {.epsilon = true},
-                            .roles = {"weight", "bias"},
-                            .infer = infer,
-                            .check_output = check_output,
-                            .sharing = share_in_place,
-                            .prepare = make_runner<LayerNormRunner>};
+const OpDef ops::layer_norm = {.roles = {"weight", "bias"},
+                               .infer = infer,
+                               .check_output = check_output,
+                               .sharing = share_in_place,
+                               .prepare = make_runner<LayerNormRunner>};
 
 }  // namespace ulp::runtime

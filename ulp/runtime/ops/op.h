@@ -1,9 +1,11 @@
-// What every op of the engine provides. To add one: an enumerator in plan.h, a file <name>_op.cpp that
-// defines an OpDef, and its line in op_table.cpp; tests/runtime checks the new op against a plain loop.
+// What every op of the engine provides. To add one: a line in list.h and a file <name>_op.cpp that defines
+// ops::<name>, with <name>_op.h for attributes of its own; tests/runtime checks the new op against a plain
+// loop.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,19 +44,18 @@ enum class Sharing : uint8_t {
   alias      ///< exactly the input: the step does nothing when it gets that memory
 };
 
-/// Fields of Step beside inputs and output that an op reads; the others must keep their defaults.
-struct UsedFields {
-  bool window = false, groups = false, activation = false, range = false;
-  bool heads = false;  ///< heads, scale and causal
-  bool epsilon = false, token = false, per_tensor = false, reverse = false;
-  bool size = false;  ///< size_h, size_w and align_corners
-};
-
 inline Sharing share_nothing(const StepView&) {
   return Sharing::none;
 }
 inline Sharing share_in_place(const StepView&) {
   return Sharing::in_place;
+}
+
+inline bool items_apart(const StepView&) {
+  return false;
+}
+inline int64_t no_table(const StepView&) {
+  return 0;
 }
 
 /// OpDef::prepare for a Runner that is made from its step alone.
@@ -65,22 +66,31 @@ std::unique_ptr<Runner> make_runner(const StepView& view, kernels::Isa isa) {
 
 /// Defaults are those of an op with one input and no constants whose output has memory of its own.
 struct OpDef {
-  Op op;
-  const char* name;
   size_t min_inputs = 1, max_inputs = 1;
-  UsedFields uses{};
   std::vector<const char*> roles{};  ///< constants it may have
   /// Checks inputs and constants and gives the output's shape; does not look at the output.
   std::vector<int64_t> (*infer)(const StepView&);
   /// Checks the output's type, layout and scale.
   void (*check_output)(const StepView&);
   Sharing (*sharing)(const StepView&) = share_nothing;
+  /// True when an item's result depends on the other items of the batch, which then is never cut.
+  bool (*mixes_items)(const StepView&) = items_apart;
+  /// Rows of the table that the ids of input 0 point into; 0 for an op that looks nothing up. The engine
+  /// refuses other ids before any step runs.
+  int64_t (*table_rows)(const StepView&) = no_table;
   std::unique_ptr<Runner> (*prepare)(const StepView&, kernels::Isa);
 };
 
-/// The op's definition.
+/// The definition of each op of the list, in the op's own file.
+namespace ops {
+#define ULP_DECLARE(name, ...) extern const OpDef name;
+ULP_OPS(ULP_DECLARE)
+#undef ULP_DECLARE
+}  // namespace ops
+
+/// The definition of a known op.
 const OpDef& op_def(Op op);
-/// Null for an unknown word.
-const OpDef* find_op(const std::string& name);
+/// Nothing for a word that names no op.
+std::optional<Op> op_from_word(const std::string& word);
 
 }  // namespace ulp::runtime

@@ -2,36 +2,39 @@
 
 #include "ulp/runtime/ops/op.h"
 
+namespace ulp {
+
+template <>
+struct Words<runtime::Op> {
+#define ULP_WORD(name, ...) Word<runtime::Op>{runtime::Op::name, #name},
+  static constexpr auto list = std::to_array<Word<runtime::Op>>({ULP_OPS(ULP_WORD)});
+#undef ULP_WORD
+};
+
+}  // namespace ulp
+
 namespace ulp::runtime {
 
-extern const OpDef kConvOp, kLinearOp, kAddOp, kReluOp, kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp, kFlattenOp,
-    kSoftmaxOp, kConcatOp, kSliceOp, kChannelShuffleOp, kConvertOp, kSelectOp, kLayerNormOp, kEmbeddingOp,
-    kTokenMaskOp, kAttentionOp, kDynamicLinearOp, kLstmOp, kGruOp, kTokenMeanOp, kDepthToSpaceOp,
-    kResizeNearestOp, kResizeBilinearOp, kUnsqueezeOp, kSqueezeOp;
-
-namespace {
-// In the order of the enumerators.
-constexpr std::array kOps = {
-    &kConvOp,           &kLinearOp,    &kAddOp,       &kReluOp,      &kMaxPoolOp,      &kAvgPoolOp,
-    &kGlobalAvgPoolOp,  &kFlattenOp,   &kSoftmaxOp,   &kConcatOp,    &kSliceOp,        &kChannelShuffleOp,
-    &kConvertOp,        &kSelectOp,    &kLayerNormOp, &kEmbeddingOp, &kTokenMaskOp,    &kAttentionOp,
-    &kDynamicLinearOp,  &kLstmOp,      &kGruOp,       &kTokenMeanOp, &kDepthToSpaceOp, &kResizeNearestOp,
-    &kResizeBilinearOp, &kUnsqueezeOp, &kSqueezeOp};
-}  // namespace
-
 const OpDef& op_def(Op op) {
-  return *kOps[static_cast<size_t>(op)];
+#define ULP_ROW(name, ...) &ops::name,
+  static constexpr std::array kDefinitions = {ULP_OPS(ULP_ROW)};
+#undef ULP_ROW
+  return *kDefinitions[static_cast<size_t>(op)];
 }
 
-const OpDef* find_op(const std::string& name) {
-  for (const OpDef* def : kOps) {
-    if (name == def->name) return def;
-  }
-  return nullptr;
+std::optional<Op> op_from_word(const std::string& word) {
+  return from_word<Op>(word);
 }
 
 const char* to_string(Op op) {
-  return static_cast<size_t>(op) < kOps.size() ? op_def(op).name : "unknown";
+  return word_of(op);
+}
+
+Attributes default_attributes(Op op) {
+#define ULP_ROW(name, attributes) Attributes(attributes{}),
+  static const auto kDefaults = std::to_array<Attributes>({ULP_OPS(ULP_ROW)});
+#undef ULP_ROW
+  return is_known(op) ? kDefaults[static_cast<size_t>(op)] : Attributes();
 }
 
 }  // namespace ulp::runtime

@@ -9,8 +9,8 @@ namespace ulp::runtime {
 namespace {
 
 /// PyTorch's rule: ceil_mode rounds up, but the last window must start inside the image or its left padding.
-int64_t pool_extent(const StepView& view, int64_t in, int64_t kernel, int64_t stride, int64_t pad,
-                    int64_t dilation) {
+int64_t pool_extent(const StepView& view, bool ceil_mode, int64_t in, int64_t kernel, int64_t stride,
+                    int64_t pad, int64_t dilation) {
   const int64_t reach = dilation * (kernel - 1) + 1;
   // PyTorch has the same limit; it also gives every mean at least one element.
   if (pad * 2 > kernel || pad >= kernel) {
@@ -19,13 +19,13 @@ int64_t pool_extent(const StepView& view, int64_t in, int64_t kernel, int64_t st
   const int64_t room = in + 2 * pad - reach;
   if (room < 0) view.fail("expected a window that fits the padded input ", in + 2 * pad, ", got ", reach);
   int64_t out = room / stride + 1;
-  if (view.step().window.ceil_mode && room % stride != 0 && out * stride < in + pad) ++out;
+  if (ceil_mode && room % stride != 0 && out * stride < in + pad) ++out;
   return out;
 }
 
 std::vector<int64_t> infer_pool(const StepView& view) {
   const TensorInfo& x = view.input();
-  const Window& w = view.step().window;
+  const PoolWindow& w = view.attributes<PoolAttributes>().window;
   view.expect_image("an input", x);
   if (view.step().op == Op::avg_pool && (w.dilation_h != 1 || w.dilation_w != 1)) {
     view.fail("average pooling has no dilation");
@@ -33,8 +33,8 @@ std::vector<int64_t> infer_pool(const StepView& view) {
   if (view.step().op == Op::max_pool && !w.count_include_pad)
     view.fail("count_include_pad is for average pooling");
   return {x.shape[0], x.shape[1],
-          pool_extent(view, x.shape[2], w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
-          pool_extent(view, x.shape[3], w.kernel_w, w.stride_w, w.pad_w, w.dilation_w)};
+          pool_extent(view, w.ceil_mode, x.shape[2], w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
+          pool_extent(view, w.ceil_mode, x.shape[3], w.kernel_w, w.stride_w, w.pad_w, w.dilation_w)};
 }
 
 std::vector<int64_t> infer_global(const StepView& view) {
@@ -58,61 +58,60 @@ void check_average(const StepView& view) {
     view.fail("the input's scale is too far from the output's");
 }
 
-class PoolRunner final : public Runner {
+class PoolRunner : public Runner {
  public:
   PoolRunner(const StepView& view, kernels::Isa isa)
-      : op_(view.step().op),
-        x_(view.input()),
-        y_(view.output()),
-        include_pad_(view.step().window.count_include_pad),
-        isa_(isa) {
+      : op_(view.step().op), x_(view.input()), y_(view.output()), isa_(isa) {}
+  std::string kernel() const override { return std::string(to_string(op_)) + "_" + kernels::to_string(isa_); }
+
+ protected:
+  Op op_;
+  TensorInfo x_, y_;
+  kernels::Isa isa_;
+};
+
+class WindowRunner final : public PoolRunner {
+ public:
+  WindowRunner(const StepView& view, kernels::Isa isa) : PoolRunner(view, isa) {
+    const PoolWindow& window = view.attributes<PoolAttributes>().window;
     shape_.in_h = x_.shape[2];
     shape_.in_w = x_.shape[3];
     shape_.channels = x_.shape[1];
-    shape_.ceil_mode = view.step().window.ceil_mode;
-    set_window(shape_, view.step().window);
+    shape_.ceil_mode = window.ceil_mode;
+    set_window(shape_, window);
+    include_pad_ = window.count_include_pad;
   }
   void run(const RunArgs& args) const override {
     const int64_t images = first_size(x_, args.batch);
     if (op_ == Op::max_pool) {
-      kernels::max_pool(element_of(x_), shape_, images, args.inputs[0], args.output, isa_, args.parallel);
-    } else if (op_ == Op::avg_pool) {
-      kernels::avg_pool(element_of(x_), shape_, include_pad_, images, args.inputs[0], args.output,
-                        affine_of(x_), affine_of(y_), isa_, args.parallel);
+      kernels::max_pool(x_.type, shape_, images, args.inputs[0], args.output, isa_, args.parallel);
     } else {
-      kernels::global_avg_pool(element_of(x_), images, x_.shape[2] * x_.shape[3], x_.shape[1], args.inputs[0],
-                               args.output, affine_of(x_), affine_of(y_), isa_, args.parallel);
+      kernels::avg_pool(x_.type, shape_, include_pad_, images, args.inputs[0], args.output, affine_of(x_),
+                        affine_of(y_), isa_, args.parallel);
     }
   }
-  std::string kernel() const override { return std::string(to_string(op_)) + "_" + kernels::to_string(isa_); }
 
  private:
-  Op op_;
-  TensorInfo x_, y_;
   kernels::PoolShape shape_;
   bool include_pad_;
-  kernels::Isa isa_;
+};
+
+class GlobalRunner final : public PoolRunner {
+ public:
+  using PoolRunner::PoolRunner;
+  void run(const RunArgs& args) const override {
+    kernels::global_avg_pool(x_.type, first_size(x_, args.batch), x_.shape[2] * x_.shape[3], x_.shape[1],
+                             args.inputs[0], args.output, affine_of(x_), affine_of(y_), isa_, args.parallel);
+  }
 };
 
 }  // namespace
 
-extern const OpDef kMaxPoolOp, kAvgPoolOp, kGlobalAvgPoolOp;
-const OpDef kMaxPoolOp = {.op = Op::max_pool,
-                          .name = "max_pool",
-                          .uses = {.window = true},
-                          .infer = infer_pool,
-                          .check_output = check_max,
-                          .prepare = make_runner<PoolRunner>};
-const OpDef kAvgPoolOp = {.op = Op::avg_pool,
-                          .name = "avg_pool",
-                          .uses = {.window = true},
-                          .infer = infer_pool,
-                          .check_output = check_average,
-                          .prepare = make_runner<PoolRunner>};
-const OpDef kGlobalAvgPoolOp = {.op = Op::global_avg_pool,
-                                .name = "global_avg_pool",
-                                .infer = infer_global,
-                                .check_output = check_average,
-                                .prepare = make_runner<PoolRunner>};
+const OpDef ops::max_pool = {
+    .infer = infer_pool, .check_output = check_max, .prepare = make_runner<WindowRunner>};
+const OpDef ops::avg_pool = {
+    .infer = infer_pool, .check_output = check_average, .prepare = make_runner<WindowRunner>};
+const OpDef ops::global_avg_pool = {
+    .infer = infer_global, .check_output = check_average, .prepare = make_runner<GlobalRunner>};
 
 }  // namespace ulp::runtime

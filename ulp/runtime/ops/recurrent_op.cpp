@@ -1,5 +1,6 @@
 // lstm and gru: one direction of one layer, with f32 weights or int8 ones whose inputs are quantized as it
 // runs.
+#include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -18,10 +19,11 @@ void check_weight(const StepView& view, const char* role, const char* scale_role
   view.expect_constant(role, type, shape);
   if (type == DataType::i8) {
     view.expect_scales(scale_role, channels);
-    if (columns > kMaxDynamicFeatures) {
-      view.fail("expected at most ", kMaxDynamicFeatures, " features for '", role, "', got ", columns);
+    if (columns > kernels::kMaxDynamicFeatures) {
+      view.fail("expected at most ", kernels::kMaxDynamicFeatures, " features for '", role, "', got ",
+                columns);
     }
-  } else if (view.constant(scale_role) != nullptr || view.step().per_tensor) {
+  } else if (view.constant(scale_role) != nullptr || view.attributes<RecurrentAttributes>().per_tensor) {
     view.fail("'", scale_role, "' and per_tensor are for i8 weights");
   }
 }
@@ -82,8 +84,8 @@ class RecurrentRunner final : public Runner {
                                           .input = info_.shape[2],
                                           .hidden = view.output().shape[2],
                                           .steps = info_.shape[1],
-                                          .reverse = view.step().reverse,
-                                          .per_tensor = view.step().per_tensor},
+                                          .reverse = view.attributes<RecurrentAttributes>().reverse,
+                                          .per_tensor = view.attributes<RecurrentAttributes>().per_tensor},
                                          input.weights, hidden.weights, isa);
   }
   size_t workspace_bytes(int64_t batch, int workers) const override {
@@ -100,20 +102,21 @@ class RecurrentRunner final : public Runner {
   std::unique_ptr<kernels::Recurrent> recurrent_;
 };
 
-OpDef recurrent_op(Op op, const char* name) {
-  return {.op = op,
-          .name = name,
-          .uses = {.per_tensor = true, .reverse = true},
-          .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
+bool mixes_items(const StepView& view) {
+  return view.attributes<RecurrentAttributes>().per_tensor;
+}
+
+OpDef recurrent_op() {
+  return {.roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
           .infer = infer,
           .check_output = check_output,
+          .mixes_items = mixes_items,
           .prepare = make_runner<RecurrentRunner>};
 }
 
 }  // namespace
 
-extern const OpDef kLstmOp, kGruOp;
-const OpDef kLstmOp = recurrent_op(Op::lstm, "lstm");
-const OpDef kGruOp = recurrent_op(Op::gru, "gru");
+const OpDef ops::lstm = recurrent_op();
+const OpDef ops::gru = recurrent_op();
 
 }  // namespace ulp::runtime

@@ -7,13 +7,14 @@ namespace ulp::runtime {
 namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
-  if (view.step().activation == Activation::none) view.fail("expected an activation, got none");
+  if (view.attributes<ActivationAttributes>().activation == Activation::none)
+    view.fail("expected an activation, got none");
   return view.input().shape;
 }
 
 void check_output(const StepView& view) {
   view.expect_activation_type(view.input());
-  view.expect_curve_on_f32();
+  view.expect_curve_on_f32(view.attributes<ActivationAttributes>().activation);
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
 }
@@ -21,28 +22,24 @@ void check_output(const StepView& view) {
 class ReluRunner final : public Runner {
  public:
   ReluRunner(const StepView& view, kernels::Isa isa)
-      : info_(view.input()), activation_(kernel_activation(view.step().activation)), isa_(isa) {}
+      : info_(view.input()), activation_(view.attributes<ActivationAttributes>().activation), isa_(isa) {}
   void run(const RunArgs& args) const override {
-    kernels::activate(element_of(info_), activation_, args.inputs[0], args.output,
-                      element_count(info_, args.batch), affine_of(info_), isa_, args.parallel);
+    kernels::activate(info_.type, activation_, args.inputs[0], args.output, element_count(info_, args.batch),
+                      affine_of(info_), isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("activate_") + kernels::to_string(isa_); }
 
  private:
   TensorInfo info_;
-  kernels::Activation activation_;
+  Activation activation_;
   kernels::Isa isa_;
 };
 
 }  // namespace
 
-extern const OpDef kReluOp;
-const OpDef kReluOp = {.op = Op::relu,
-                       .name = "relu",
-                       .uses = {.activation = true},
-                       .infer = infer,
-                       .check_output = check_output,
-                       .sharing = share_in_place,
-                       .prepare = make_runner<ReluRunner>};
+const OpDef ops::relu = {.infer = infer,
+                         .check_output = check_output,
+                         .sharing = share_in_place,
+                         .prepare = make_runner<ReluRunner>};
 
 }  // namespace ulp::runtime

@@ -6,12 +6,12 @@
 namespace ulp::runtime {
 namespace {
 
+template <typename Attributes>
 std::vector<int64_t> infer(const StepView& view) {
   const TensorInfo& x = view.input();
-  const Step& step = view.step();
+  const auto& attributes = view.attributes<Attributes>();
   view.expect_image("an input", x);
-  if (step.align_corners && step.op == Op::resize_nearest) view.fail("align_corners is for resize_bilinear");
-  return {x.shape[0], x.shape[1], step.size_h, step.size_w};
+  return {x.shape[0], x.shape[1], attributes.size_h, attributes.size_w};
 }
 
 void check_output(const StepView& view) {
@@ -20,49 +20,46 @@ void check_output(const StepView& view) {
   view.expect_same_layout(view.input());
 }
 
-class ResizeRunner final : public Runner {
+class NearestRunner final : public Runner {
  public:
-  ResizeRunner(const StepView& view, kernels::Isa)
-      : x_(view.input()), nearest_(view.step().op == Op::resize_nearest) {
-    const Step& step = view.step();
-    const auto axis = [&](int64_t in, int64_t out) {
-      return nearest_ ? kernels::nearest_axis(in, out) : kernels::bilinear_axis(in, out, step.align_corners);
-    };
-    rows_ = axis(x_.shape[2], step.size_h);
-    columns_ = axis(x_.shape[3], step.size_w);
-  }
+  NearestRunner(const StepView& view, kernels::Isa)
+      : x_(view.input()),
+        rows_(kernels::nearest_axis(x_.shape[2], view.output().shape[2])),
+        columns_(kernels::nearest_axis(x_.shape[3], view.output().shape[3])) {}
   void run(const RunArgs& args) const override {
-    const int64_t batch = first_size(x_, args.batch), channels = x_.shape[1];
-    if (nearest_) {
-      kernels::resize_nearest(static_cast<int64_t>(element_size(x_.type)), rows_, columns_, batch, channels,
-                              args.inputs[0], args.output, args.parallel);
-    } else {
-      kernels::resize_bilinear(element_of(x_), rows_, columns_, batch, channels, args.inputs[0], args.output,
-                               args.parallel);
-    }
+    kernels::resize_nearest(element_bytes(x_.type), rows_, columns_, first_size(x_, args.batch), x_.shape[1],
+                            args.inputs[0], args.output, args.parallel);
   }
-  std::string kernel() const override { return nearest_ ? "nearest" : "bilinear"; }
+  std::string kernel() const override { return "nearest"; }
 
  private:
   TensorInfo x_;
-  bool nearest_;
+  kernels::ResizeAxis rows_, columns_;
+};
+
+class BilinearRunner final : public Runner {
+ public:
+  BilinearRunner(const StepView& view, kernels::Isa) : x_(view.input()) {
+    const bool corners = view.attributes<BilinearAttributes>().align_corners;
+    rows_ = kernels::bilinear_axis(x_.shape[2], view.output().shape[2], corners);
+    columns_ = kernels::bilinear_axis(x_.shape[3], view.output().shape[3], corners);
+  }
+  void run(const RunArgs& args) const override {
+    kernels::resize_bilinear(x_.type, rows_, columns_, first_size(x_, args.batch), x_.shape[1],
+                             args.inputs[0], args.output, args.parallel);
+  }
+  std::string kernel() const override { return "bilinear"; }
+
+ private:
+  TensorInfo x_;
   kernels::ResizeAxis rows_, columns_;
 };
 
 }  // namespace
 
-extern const OpDef kResizeNearestOp, kResizeBilinearOp;
-const OpDef kResizeNearestOp = {.op = Op::resize_nearest,
-                                .name = "resize_nearest",
-                                .uses = {.size = true},
-                                .infer = infer,
-                                .check_output = check_output,
-                                .prepare = make_runner<ResizeRunner>};
-const OpDef kResizeBilinearOp = {.op = Op::resize_bilinear,
-                                 .name = "resize_bilinear",
-                                 .uses = {.size = true},
-                                 .infer = infer,
-                                 .check_output = check_output,
-                                 .prepare = make_runner<ResizeRunner>};
+const OpDef ops::resize_nearest = {
+    .infer = infer<NearestAttributes>, .check_output = check_output, .prepare = make_runner<NearestRunner>};
+const OpDef ops::resize_bilinear = {
+    .infer = infer<BilinearAttributes>, .check_output = check_output, .prepare = make_runner<BilinearRunner>};
 
 }  // namespace ulp::runtime

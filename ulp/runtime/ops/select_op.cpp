@@ -13,11 +13,8 @@ std::vector<int64_t> infer(const StepView& view) {
     view.fail("expected an input of at least 3 dimensions and layout plain, got ", shape_text(x.shape), " ",
               to_string(x.layout));
   }
-  const Step& step = view.step();
-  if (step.begin < 0 || step.begin >= x.shape[1] || step.length != 0) {
-    view.fail("expected an index in [0, ", x.shape[1], ") and no length, got ", step.begin, " and ",
-              step.length);
-  }
+  const int64_t index = view.attributes<SelectAttributes>().begin;
+  if (index >= x.shape[1]) view.fail("expected an index in [0, ", x.shape[1], "), got ", index);
   std::vector<int64_t> shape = x.shape;
   shape.erase(shape.begin() + 1);
   return shape;
@@ -32,9 +29,9 @@ void check_output(const StepView& view) {
 class SelectRunner final : public Runner {
  public:
   SelectRunner(const StepView& view, kernels::Isa)
-      : x_(view.input()), y_(view.output()), begin_(view.step().begin) {}
+      : x_(view.input()), y_(view.output()), begin_(view.attributes<SelectAttributes>().begin) {}
   void run(const RunArgs& args) const override {
-    const size_t size = element_size(x_.type);
+    const auto size = static_cast<size_t>(element_bytes(x_.type));
     const size_t from = static_cast<size_t>(item_elements(x_)) * size;
     const size_t to = static_cast<size_t>(item_elements(y_)) * size;
     for (size_t n = 0; n < static_cast<size_t>(first_size(x_, args.batch)); ++n) {
@@ -52,12 +49,7 @@ class SelectRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kSelectOp;
-const OpDef kSelectOp = {.op = Op::select,
-                         .name = "select",
-                         .uses = {.range = true},
-                         .infer = infer,
-                         .check_output = check_output,
-                         .prepare = make_runner<SelectRunner>};
+const OpDef ops::select = {
+    .infer = infer, .check_output = check_output, .prepare = make_runner<SelectRunner>};
 
 }  // namespace ulp::runtime

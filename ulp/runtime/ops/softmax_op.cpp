@@ -28,8 +28,8 @@ class SoftmaxRunner final : public Runner {
   SoftmaxRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {}
   void run(const RunArgs& args) const override {
     const int64_t columns = info_.shape.back();
-    kernels::softmax(element_of(info_), args.inputs[0], args.output,
-                     element_count(info_, args.batch) / columns, columns, isa_, args.parallel);
+    kernels::softmax(info_.type, args.inputs[0], args.output, element_count(info_, args.batch) / columns,
+                     columns, isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("softmax_") + kernels::to_string(isa_); }
 
@@ -40,12 +40,9 @@ class SoftmaxRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kSoftmaxOp;
-const OpDef kSoftmaxOp = {.op = Op::softmax,
-                          .name = "softmax",
-                          .infer = infer,
-                          .check_output = check_output,
-                          .sharing = share_in_place,
-                          .prepare = make_runner<SoftmaxRunner>};
+const OpDef ops::softmax = {.infer = infer,
+                            .check_output = check_output,
+                            .sharing = share_in_place,
+                            .prepare = make_runner<SoftmaxRunner>};
 
 }  // namespace ulp::runtime

@@ -19,7 +19,8 @@ void check_output(const StepView& view) {
 
 class TokenMaskRunner final : public Runner {
  public:
-  TokenMaskRunner(const StepView& view, kernels::Isa) : ids_(view.input()), token_(view.step().token) {}
+  TokenMaskRunner(const StepView& view, kernels::Isa)
+      : ids_(view.input()), token_(view.attributes<TokenAttributes>().token) {}
   void run(const RunArgs& args) const override {
     float* mask = static_cast<float*>(args.output);
     for (int64_t i = 0; i < element_count(ids_, args.batch); ++i) {
@@ -36,12 +37,7 @@ class TokenMaskRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kTokenMaskOp;
-const OpDef kTokenMaskOp = {.op = Op::token_mask,
-                            .name = "token_mask",
-                            .uses = {.token = true},
-                            .infer = infer,
-                            .check_output = check_output,
-                            .prepare = make_runner<TokenMaskRunner>};
+const OpDef ops::token_mask = {
+    .infer = infer, .check_output = check_output, .prepare = make_runner<TokenMaskRunner>};
 
 }  // namespace ulp::runtime

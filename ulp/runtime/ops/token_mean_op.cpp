@@ -18,7 +18,7 @@ std::vector<int64_t> infer(const StepView& view) {
     if (view.input(1).shape != expected) {
       view.fail("expected ids ", shape_text(expected), ", got ", shape_text(view.input(1).shape));
     }
-  } else if (view.step().token != 0) {
+  } else if (view.attributes<TokenAttributes>().token != 0) {
     view.fail("a token is for ids, got none");
   }
   return {x[0], x[2]};
@@ -33,7 +33,7 @@ class TokenMeanRunner final : public Runner {
   TokenMeanRunner(const StepView& view, kernels::Isa)
       : x_(view.input()),
         ids_(view.input_count() == 2 ? view.input(1).type : DataType::i64),
-        token_(view.step().token) {}
+        token_(view.attributes<TokenAttributes>().token) {}
   void run(const RunArgs& args) const override {
     args.parallel.run(first_size(x_, args.batch), [&](int64_t item, int) {
       const int64_t steps = x_.shape[1], width = x_.shape[2];
@@ -59,13 +59,7 @@ class TokenMeanRunner final : public Runner {
 
 }  // namespace
 
-extern const OpDef kTokenMeanOp;
-const OpDef kTokenMeanOp = {.op = Op::token_mean,
-                            .name = "token_mean",
-                            .max_inputs = 2,
-                            .uses = {.token = true},
-                            .infer = infer,
-                            .check_output = check_output,
-                            .prepare = make_runner<TokenMeanRunner>};
+const OpDef ops::token_mean = {
+    .max_inputs = 2, .infer = infer, .check_output = check_output, .prepare = make_runner<TokenMeanRunner>};
 
 }  // namespace ulp::runtime

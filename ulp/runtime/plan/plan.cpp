@@ -1,35 +1,30 @@
 #include "ulp/runtime/plan/plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
-#include <cstring>
 #include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
-#include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/plan/plan_json.h"
+#include "ulp/runtime/plan/step_view.h"
 #include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
 namespace {
 
-// In the order of the enumerators: our word, the container's word, bytes.
-struct TypeRow {
-  const char* name;
-  const char* stored;
-  size_t bytes;
-};
-constexpr TypeRow kTypes[] = {{"f32", "F32", 4}, {"bf16", "BF16", 2}, {"u8", "U8", 1},
-                              {"i8", "I8", 1},   {"i32", "I32", 4},   {"i64", "I64", 8}};
-
-const TypeRow& row(DataType type) {
-  return kTypes[static_cast<size_t>(type)];
+/// The container's word of a type: its name in capitals.
+std::string stored_word(DataType type) {
+  std::string word = to_string(type);
+  for (char& letter : word) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  return word;
 }
 
 DataType type_from_stored(const std::string& tensor, const std::string& word) {
-  for (size_t i = 0; i < std::size(kTypes); ++i) {
-    if (word == kTypes[i].stored) return static_cast<DataType>(i);
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    if (is_stored(type) && word == stored_word(type)) return type;
   }
   problem("tensor '", tensor, "' has the type ", word, ", which engine files do not use");
 }
@@ -73,18 +68,8 @@ Plan read_plan(const SafetensorsFile& file) {
 
 }  // namespace
 
-const char* to_string(DataType type) {
-  return type > DataType::i64 ? "unknown" : row(type).name;
-}
-size_t element_size(DataType type) {
-  return type > DataType::i64 ? 0 : row(type).bytes;
-}
 const char* to_string(Layout layout) {
   return layout == Layout::nhwc ? "nhwc" : "plain";
-}
-const char* to_string(Activation activation) {
-  constexpr const char* kNames[] = {"none", "relu", "relu6", "gelu", "gelu_tanh", "tanh"};
-  return activation > Activation::tanh ? "unknown" : kNames[static_cast<size_t>(activation)];
 }
 
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
@@ -94,14 +79,14 @@ int64_t element_count(const TensorInfo& tensor, int64_t batch) {
 }
 
 size_t byte_count(const TensorInfo& tensor, int64_t batch) {
-  return static_cast<size_t>(element_count(tensor, batch)) * element_size(tensor.type);
+  return static_cast<size_t>(element_count(tensor, batch) * element_bytes(tensor.type));
 }
 
 void Plan::save(const std::filesystem::path& path) const {
   verify();
   std::vector<TensorEntry> entries;
   for (const auto& [name, constant] : constants) {
-    entries.push_back({name, row(constant.type).stored, constant.shape, constant.bytes});
+    entries.push_back({name, stored_word(constant.type), constant.shape, constant.bytes});
   }
   // Wide elements first: every tensor then starts at a multiple of its element size.
   std::ranges::stable_sort(entries, [](const TensorEntry& a, const TensorEntry& b) {

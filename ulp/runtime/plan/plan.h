@@ -8,20 +8,23 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "ulp/base/activation.h"
 #include "ulp/base/export.h"
+#include "ulp/formats/data_type.h"
+#include "ulp/runtime/ops/list.h"
 
 namespace ulp::runtime {
 
-enum class DataType : uint8_t { f32, bf16, u8, i8, i32, i64 };
-ULP_API const char* to_string(DataType type);
-ULP_API size_t element_size(DataType type);
+using ulp::Activation;
+using ulp::DataType;
+using ulp::to_string;
 
 /// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
 /// tensors.
 enum class Layout : uint8_t { plain, nhwc };
+inline constexpr int kLayoutCount = 2;
 ULP_API const char* to_string(Layout layout);
 
 /// The batch dimension: the first one, free until run().
@@ -39,6 +42,7 @@ struct TensorInfo {
 
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
+/// Dense bytes of such a tensor.
 ULP_API size_t byte_count(const TensorInfo& tensor, int64_t batch);
 
 /// A tensor stored with the plan.
@@ -48,56 +52,7 @@ struct Constant {
   std::vector<std::byte> bytes;
 };
 
-enum class Op : uint8_t {
-  conv,             // inputs: x[, residual]; constants: weight, [bias], [weight_scale]
-  linear,           // the same over [rows, features]
-  add,              // x, y, or x and the constant `addend` of one item's shape
-  relu,             // any activation by itself
-  max_pool,         // x
-  avg_pool,         // x
-  global_avg_pool,  // x -> [N, C, 1, 1]
-  flatten,          // x -> [N, rest] in logical (NCHW) order
-  softmax,          // over the last axis
-  concat,           // x, y, ... side by side along the channels (the last axis of what is no image)
-  slice,            // channels [begin, begin + length) of x
-  channel_shuffle,  // channel g * (C / groups) + i of x becomes channel i * groups + g
-  convert,  // change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32, u8 ->
-            // u8
-  select,   // x[:, begin]: one index of dimension 1, which falls away
-  layer_norm,      // x; constants: [weight], [bias], over the last axis
-  embedding,       // ids; constants: weight [rows, width] -> [..., width]
-  token_mask,      // ids -> 0, or -infinity where the id is `token`
-  attention,       // q, k, v[, mask]: scaled dot-product attention of `heads` heads
-  dynamic_linear,  // x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
-  lstm,  // x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with weight_ih_scale and
-         // weight_hh_scale, [bias_ih, bias_hh]
-  gru,   // the same
-  token_mean,       // x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
-  depth_to_space,   // parts of the channels become the pixels of a window of `stride` (kernels/layout.h)
-  resize_nearest,   // x -> [N, C, size_h, size_w]
-  resize_bilinear,  // the same, interpolated
-  unsqueeze,        // [N, C, L] -> [N, C, 1, L]
-  squeeze           // [N, C, 1, L] -> [N, C, L]
-};
-ULP_API const char* to_string(Op op);
-
-/// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
-enum class Activation : uint8_t { none, relu, relu6, gelu, gelu_tanh, tanh };
-ULP_API const char* to_string(Activation activation);
-
-/// Window of a convolution or a pooling.
-struct Window {
-  int64_t kernel_h = 1, kernel_w = 1;
-  int64_t stride_h = 1, stride_w = 1;
-  int64_t pad_h = 0, pad_w = 0;
-  int64_t dilation_h = 1, dilation_w = 1;
-  bool ceil_mode = false;         ///< pooling: round the output size up
-  bool count_include_pad = true;  ///< average pooling
-
-  bool operator==(const Window&) const = default;
-};
-
-/// One step. Fields that an op does not use keep their defaults and are not written to the file.
+/// One step.
 struct Step {
   Op op = Op::relu;
   std::string name{};             ///< the node or module it came from, for messages and profiles
@@ -105,20 +60,21 @@ struct Step {
   int32_t output = -1;
   std::map<std::string, std::string>
       constants{};  ///< role ("weight", "bias", "weight_scale", ...) -> name in Plan::constants
-  Window window{};
-  int64_t groups = 1;
-  Activation activation = Activation::none;  ///< conv, linear, add: after the sum; relu: the op itself
-  int64_t begin = 0, length = 0;             ///< slice; begin: select
-  int64_t heads = 1;                         ///< attention
-  float scale = 1.0F;                        ///< attention: of the products of queries and keys
-  bool causal = false;                       ///< attention: query i sees keys 0 to i
-  float epsilon = 0.0F;                      ///< layer_norm
-  int64_t token = 0;                         ///< token_mask, token_mean
-  int64_t size_h = 0, size_w = 0;            ///< resize, depth_to_space: of the result
-  bool align_corners = false;                ///< resize_bilinear
-  bool per_tensor = false;  ///< dynamic_linear, lstm, gru: one quantizer for the whole batch, else one a row
-  bool reverse = false;     ///< lstm, gru: from the last step of time to the first
+  Attributes attributes = default_attributes(op);  ///< those of the op, as the list says
+
+  /// The attributes by their type; throws std::bad_variant_access where the op has others.
+  template <typename Own>
+  Own& get() {
+    return std::get<Own>(attributes);
+  }
+  template <typename Own>
+  const Own& get() const {
+    return std::get<Own>(attributes);
+  }
 };
+
+/// "window.kernel_h=3, groups=2": the attributes that are not at their defaults; empty where all are.
+ULP_API std::string attributes_text(const Attributes& attributes);
 
 /// Tensors, steps in order of execution, constants, and which tensors the caller sees.
 ///

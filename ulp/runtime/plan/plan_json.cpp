@@ -1,11 +1,14 @@
 #include "ulp/runtime/plan/plan_json.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
+#include "ulp/base/fields_json.h"
 #include "ulp/runtime/ops/op.h"
 
 namespace ulp::runtime {
@@ -14,21 +17,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kBatchWord = "batch";
-
-// One list of the window's fields serves the writer and the reader.
-template <typename W, typename Visit>
-void visit_window(W& window, Visit visit) {
-  visit("kernel_h", window.kernel_h);
-  visit("kernel_w", window.kernel_w);
-  visit("stride_h", window.stride_h);
-  visit("stride_w", window.stride_w);
-  visit("pad_h", window.pad_h);
-  visit("pad_w", window.pad_w);
-  visit("dilation_h", window.dilation_h);
-  visit("dilation_w", window.dilation_w);
-  visit("ceil_mode", window.ceil_mode);
-  visit("count_include_pad", window.count_include_pad);
-}
 
 Json shape_to_json(const std::vector<int64_t>& shape) {
   Json json = Json::array();
@@ -53,46 +41,23 @@ Json tensor_to_json(const TensorInfo& tensor) {
   return json;
 }
 
-Json window_to_json(const Window& window) {
-  Json json = Json::object();
-  std::vector<Json> defaults;
-  const Window plain;
-  visit_window(plain, [&](const char*, const auto& value) { defaults.emplace_back(value); });
-  size_t at = 0;
-  visit_window(window, [&](const char* name, const auto& value) {
-    if (Json(value) != defaults[at++]) json[name] = value;
-  });
-  return json;
-}
-
 Json step_to_json(const Step& step) {
   Json json = {
       {"op", to_string(step.op)}, {"name", step.name}, {"inputs", step.inputs}, {"output", step.output}};
   if (!step.constants.empty()) json["constants"] = step.constants;
-  if (step.window != Window{}) json["window"] = window_to_json(step.window);
-  if (step.groups != 1) json["groups"] = step.groups;
-  if (step.begin != 0) json["begin"] = step.begin;
-  if (step.length != 0) json["length"] = step.length;
-  if (step.heads != 1) json["heads"] = step.heads;
-  if (step.scale != 1.0F) json["scale"] = step.scale;
-  if (step.causal) json["causal"] = true;
-  if (step.epsilon != 0.0F) json["epsilon"] = step.epsilon;
-  if (step.token != 0) json["token"] = step.token;
-  if (step.size_h != 0) json["size_h"] = step.size_h;
-  if (step.size_w != 0) json["size_w"] = step.size_w;
-  if (step.align_corners) json["align_corners"] = true;
-  if (step.per_tensor) json["per_tensor"] = true;
-  if (step.reverse) json["reverse"] = true;
-  if (step.activation != Activation::none) json["activation"] = to_string(step.activation);
+  json.update(std::visit([](const auto& held) { return changed_fields_to_json(held); }, step.attributes));
   return json;
 }
 
-/// An object being read: gives fields by name, with messages that say where, and refuses fields nobody knows.
+/// An object being read: gives fields by name, with messages that say where, and refuses those outside
+/// `known`.
 class Reader {
  public:
-  Reader(const Json& json, std::string where, std::initializer_list<const char*> known)
-      : json_(json), where_(std::move(where)) {
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
     if (!json.is_object()) problem("expected ", where_, " to be an object, got ", json.type_name());
+  }
+  Reader(const Json& json, std::string where, std::initializer_list<const char*> known)
+      : Reader(json, std::move(where)) {
     for (const auto& item : json.items()) {
       if (std::ranges::none_of(known, [&](const char* word) { return item.key() == word; })) {
         problem(where_, " has an unknown field '", item.key(), "'");
@@ -128,18 +93,6 @@ class Reader {
     if (!fits) expected(name, "an integer", value);
     return value.get<Int>();
   }
-  /// Checked before narrowing: a double beyond float's range has no defined conversion.
-  float real(const char* name, const Json& value) const {
-    const double limit = std::numeric_limits<float>::max();
-    if (!value.is_number() || !(value.get<double>() >= -limit && value.get<double>() <= limit)) {
-      expected(name, "a number", value);
-    }
-    return static_cast<float>(value.get<double>());
-  }
-  bool flag(const char* name, const Json& value) const {
-    if (!value.is_boolean()) expected(name, "true or false", value);
-    return value.get<bool>();
-  }
   std::map<std::string, std::string> texts(const char* name) const {
     std::map<std::string, std::string> all;
     const Json* value = optional(name);
@@ -159,11 +112,11 @@ class Reader {
   std::string where_;
 };
 
-/// The enumerator whose to_string() is `word`.
+/// The first of `count` enumerators whose to_string() is the field's word.
 template <typename Enum>
-Enum enum_from(const Reader& reader, const char* field, Enum last) {
+Enum enum_from(const Reader& reader, const char* field, int count) {
   const std::string word = reader.text(field);
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
+  for (int i = 0; i < count; ++i) {
     if (word == to_string(static_cast<Enum>(i))) return static_cast<Enum>(i);
   }
   reader.expected(field, "a known word", Json(word));
@@ -180,13 +133,13 @@ TensorInfo tensor_from_json(const Json& json, size_t index) {
                       {"name", "type", "shape", "layout", "scale", "zero_point"});
   TensorInfo tensor;
   tensor.name = reader.text("name");
-  tensor.type = enum_from(reader, "type", DataType::i64);
+  tensor.type = enum_from<DataType>(reader, "type", kDataTypeCount);
   for (const Json& size : reader.array("shape")) {
     tensor.shape.push_back(size == kBatchWord ? kBatch : reader.integer<int64_t>("shape", size));
     if (tensor.shape.back() == kBatch && size != kBatchWord)
       reader.expected("shape", "sizes or 'batch'", size);
   }
-  if (reader.optional("layout") != nullptr) tensor.layout = enum_from(reader, "layout", Layout::nhwc);
+  if (reader.optional("layout") != nullptr) tensor.layout = enum_from<Layout>(reader, "layout", kLayoutCount);
   if (const Json* scale = reader.optional("scale")) {
     if (!scale->is_number()) reader.expected("scale", "a number", *scale);
     const double value = scale->get<double>();
@@ -202,67 +155,50 @@ TensorInfo tensor_from_json(const Json& json, size_t index) {
   return tensor;
 }
 
-Window window_from_json(const Json& json, const std::string& where) {
-  const Reader reader(json, where + " window",
-                      {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h",
-                       "dilation_w", "ceil_mode", "count_include_pad"});
-  Window window;
-  visit_window(window, [&](const char* name, auto& value) {
-    const Json* given = reader.optional(name);
-    if (given == nullptr) return;
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
-      if (!given->is_boolean()) reader.expected(name, "true or false", *given);
-      value = given->get<bool>();
-    } else {
-      value = reader.integer<int64_t>(name, *given);
-    }
-  });
-  return window;
-}
+/// The fields of a step beside the attributes of its op.
+constexpr auto kStepFields = std::to_array<const char*>({"op", "name", "inputs", "output", "constants"});
 
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
-  const Reader reader(
-      json, where, {"op",         "name",       "inputs",  "output", "constants", "window",       "groups",
-                    "activation", "begin",      "length",  "heads",  "scale",     "causal",       "epsilon",
-                    "token",      "per_tensor", "reverse", "size_h", "size_w",    "align_corners"});
-  Step step;
-  step.name = reader.text("name");
-  const std::string word = reader.text("op");
-  const OpDef* def = find_op(word);
-  if (def == nullptr) problem(where, " '", step.name, "' has an unknown op '", word, "'");
-  step.op = def->op;
+  const Reader reader(json, where);
+  const std::string name = reader.text("name"), word = reader.text("op");
+  const std::optional<Op> op = op_from_word(word);
+  if (!op) problem(where, " '", name, "' has an unknown op '", word, "'");
+  Step step{.op = *op, .name = name};
   step.inputs = indices_from_json(reader, "inputs");
   step.output = reader.integer<int32_t>("output", reader.required("output"));
   step.constants = reader.texts("constants");
-  if (const Json* window = reader.optional("window")) step.window = window_from_json(*window, where);
-  if (const Json* groups = reader.optional("groups")) {
-    step.groups = reader.integer<int64_t>("groups", *groups);
+  try {
+    std::visit([&](auto& held) { fields_from_json(json, held, {}, kStepFields); }, step.attributes);
+  } catch (const FieldProblem& found) {
+    problem(where, " '", name, "' (", word, "): ", found.text);
   }
-  if (const Json* begin = reader.optional("begin")) step.begin = reader.integer<int64_t>("begin", *begin);
-  if (const Json* length = reader.optional("length"))
-    step.length = reader.integer<int64_t>("length", *length);
-  if (reader.optional("activation") != nullptr) {
-    step.activation = enum_from(reader, "activation", Activation::tanh);
-  }
-  if (const Json* heads = reader.optional("heads")) step.heads = reader.integer<int64_t>("heads", *heads);
-  if (const Json* token = reader.optional("token")) step.token = reader.integer<int64_t>("token", *token);
-  if (const Json* size = reader.optional("size_h")) step.size_h = reader.integer<int64_t>("size_h", *size);
-  if (const Json* size = reader.optional("size_w")) step.size_w = reader.integer<int64_t>("size_w", *size);
-  if (const Json* corners = reader.optional("align_corners")) {
-    step.align_corners = reader.flag("align_corners", *corners);
-  }
-  if (const Json* scale = reader.optional("scale")) step.scale = reader.real("scale", *scale);
-  if (const Json* epsilon = reader.optional("epsilon")) step.epsilon = reader.real("epsilon", *epsilon);
-  if (const Json* causal = reader.optional("causal")) step.causal = reader.flag("causal", *causal);
-  if (const Json* per_tensor = reader.optional("per_tensor")) {
-    step.per_tensor = reader.flag("per_tensor", *per_tensor);
-  }
-  if (const Json* reverse = reader.optional("reverse")) step.reverse = reader.flag("reverse", *reverse);
   return step;
 }
 
 }  // namespace
+
+std::string attributes_text(const Attributes& attributes) {
+  const Json changed = std::visit([](const auto& held) { return changed_fields_to_json(held); }, attributes);
+  if (changed.empty()) return {};
+  const Json flat = changed.flatten();
+  std::ostringstream text;
+  for (const auto& item : flat.items()) {
+    std::string path = item.key().substr(1);
+    std::ranges::replace(path, '/', '.');
+    if (text.tellp() > 0) text << ", ";
+    text << path << '=';
+    const Json& value = item.value();
+    if (value.is_string()) {
+      text << value.get<std::string>();
+    } else if (value.is_number_float()) {
+      text << value.get<double>();
+    } else {
+      text << value.dump();
+    }
+  }
+  return text.str();
+}
 
 std::string plan_to_json(const Plan& plan) {
   Json json = {{"tensors", Json::array()},

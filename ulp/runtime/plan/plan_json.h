@@ -8,10 +8,10 @@
 namespace ulp::runtime {
 
 /// Fields at their defaults are left out.
-std::string plan_to_json(const Plan& plan);
+ULP_API std::string plan_to_json(const Plan& plan);
 
 /// Every tensor, step and metadata entry; constants stay empty. Throws PlanProblem on text that is no plan:
 /// bad JSON, a missing or unknown field, a wrong kind of value, an unknown word.
-Plan plan_from_json(const std::string& text);
+ULP_API Plan plan_from_json(const std::string& text);
 
 }  // namespace ulp::runtime

@@ -75,9 +75,9 @@ void StepView::expect_same_kind(size_t i) const {
   }
 }
 
-void StepView::expect_curve_on_f32() const {
-  if (step_.activation >= Activation::gelu && output().type != DataType::f32) {
-    fail("expected an f32 output for ", to_string(step_.activation), ", got ", to_string(output().type));
+void StepView::expect_curve_on_f32(Activation activation) const {
+  if (is_curve(activation) && output().type != DataType::f32) {
+    fail("expected an f32 output for ", to_string(activation), ", got ", to_string(output().type));
   }
 }
 

@@ -11,7 +11,7 @@
 namespace ulp::runtime {
 
 /// What is wrong with a plan; verify() and load() turn it into the error their callers expect.
-struct PlanProblem {
+struct ULP_API PlanProblem {
   std::string text;
 };
 
@@ -34,6 +34,11 @@ class StepView {
   size_t input_count() const { return step_.inputs.size(); }
   const TensorInfo& input(size_t i = 0) const { return plan_.tensors[static_cast<size_t>(step_.inputs[i])]; }
   const TensorInfo& output() const { return plan_.tensors[static_cast<size_t>(step_.output)]; }
+  /// The op's own attributes; verify has seen that the step holds them.
+  template <typename Own>
+  const Own& attributes() const {
+    return step_.get<Own>();
+  }
   /// Null when the step has no constant of that role.
   const Constant* constant(const char* role) const;
 
@@ -56,8 +61,8 @@ class StepView {
   /// Input i of the output's type and layout; u8 with a scale of its own that is not too far from the
   /// output's.
   void expect_same_kind(size_t i) const;
-  /// gelu and tanh only where the output is f32.
-  void expect_curve_on_f32() const;
+  /// An output of f32 where the activation is a curve.
+  void expect_curve_on_f32(Activation activation) const;
   /// Input i f32 of layout plain with at least `rank` dimensions.
   void expect_plain_f32(size_t i, size_t rank) const;
   /// An f32 output of layout plain.

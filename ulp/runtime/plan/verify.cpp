@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/fields.h"
 #include "ulp/runtime/ops/op.h"
 
 namespace ulp::runtime {
 namespace {
 
 constexpr size_t kMaxRank = 8;
-// Fields of a window and groups: far above anything real, low enough that no arithmetic on them overflows.
-constexpr int64_t kMaxWindow = 1 << 20;
 
 template <typename... Parts>
 [[noreturn]] void tensor_problem(size_t index, const TensorInfo& tensor, const Parts&... parts) {
@@ -21,7 +20,9 @@ template <typename... Parts>
 }
 
 void check_tensor(size_t index, const TensorInfo& tensor) {
-  if (tensor.type > DataType::i64) tensor_problem(index, tensor, "unknown type");
+  if (!is_known(tensor.type)) tensor_problem(index, tensor, "unknown type");
+  if (!is_stored(tensor.type))
+    tensor_problem(index, tensor, "plans have no tensors of ", to_string(tensor.type));
   if (tensor.shape.empty() || tensor.shape.size() > kMaxRank) {
     tensor_problem(index, tensor, "expected 1 to ", kMaxRank, " dimensions, got ", tensor.shape.size());
   }
@@ -32,7 +33,8 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
     tensor_problem(index, tensor, "expected sizes >= 1 with at most ", kMaxElements,
                    " elements per item, got ", shape_text(tensor.shape));
   }
-  if (tensor.layout > Layout::nhwc || (tensor.layout == Layout::nhwc && tensor.shape.size() != 4)) {
+  if (static_cast<int>(tensor.layout) >= kLayoutCount ||
+      (tensor.layout == Layout::nhwc && tensor.shape.size() != 4)) {
     tensor_problem(index, tensor, "expected layout nhwc only on 4 dimensions, got ",
                    shape_text(tensor.shape));
   }
@@ -49,56 +51,34 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
 }
 
 void check_constant(const std::string& name, const Constant& constant) {
-  if (constant.type > DataType::i64) problem("constant '", name, "': unknown type");
+  if (!is_known(constant.type)) problem("constant '", name, "': unknown type");
+  if (!is_stored(constant.type)) {
+    problem("constant '", name, "': plans do not store ", to_string(constant.type));
+  }
   const int64_t elements = constant.shape.size() > kMaxRank ? -1 : checked_elements(constant.shape);
   if (elements < 0 || std::ranges::count(constant.shape, kBatch) > 0) {
     problem("constant '", name, "': expected sizes >= 1 with at most ", kMaxElements, " elements, got ",
             shape_text(constant.shape));
   }
-  const size_t bytes = static_cast<size_t>(elements) * element_size(constant.type);
+  const size_t bytes = static_cast<size_t>(elements * element_bytes(constant.type));
   if (constant.bytes.size() != bytes) {
     problem("constant '", name, "': expected ", bytes, " bytes for ", to_string(constant.type), " ",
             shape_text(constant.shape), ", got ", constant.bytes.size());
   }
 }
 
-void check_fields(const StepView& view, const OpDef& def) {
-  const Step& step = view.step();
-  const Window& w = step.window;
-  if (!def.uses.window && w != Window{}) view.fail("has a window, but the op uses none");
-  if (!def.uses.groups && step.groups != 1) view.fail("has groups, but the op uses none");
-  if (!def.uses.activation && step.activation != Activation::none) {
-    view.fail("has an activation, but the op uses none");
+/// The step holds the attributes of its op, inside the limits that they describe.
+void check_attributes(const StepView& view) {
+  const Attributes& held = view.step().attributes;
+  if (held.index() != default_attributes(view.step().op).index()) {
+    view.fail("expected the attributes of its op, got those of another");
   }
-  if (!def.uses.range && (step.begin != 0 || step.length != 0))
-    view.fail("has a range, but the op uses none");
-  if (!def.uses.heads && (step.heads != 1 || step.scale != 1.0F || step.causal)) {
-    view.fail("has fields of attention, but the op uses none");
-  }
-  if (!def.uses.size && (step.size_h != 0 || step.size_w != 0 || step.align_corners)) {
-    view.fail("has a size, but the op uses none");
-  }
-  if (def.uses.size && std::min(step.size_h, step.size_w) < 1) {
-    view.fail("expected a size of at least 1 x 1, got ", step.size_h, " x ", step.size_w);
-  }
-  if (!def.uses.epsilon && step.epsilon != 0.0F) view.fail("has an epsilon, but the op uses none");
-  if (!def.uses.token && step.token != 0) view.fail("has a token, but the op uses none");
-  if (!def.uses.per_tensor && step.per_tensor) view.fail("has per_tensor, but the op uses none");
-  if (!def.uses.reverse && step.reverse) view.fail("is reverse, but the op has no direction");
-  if (!std::isfinite(step.scale) || !(step.epsilon >= 0.0F) || !std::isfinite(step.epsilon)) {
-    view.fail("expected a finite scale and a finite epsilon >= 0, got ", step.scale, " and ", step.epsilon);
-  }
-  if (step.activation > Activation::tanh) view.fail("unknown activation");
-  for (const int64_t size :
-       {w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, step.groups}) {
-    if (size < 1 || size > kMaxWindow) {
-      view.fail("expected kernel, stride, dilation and groups in [1, ", kMaxWindow, "], got ", size);
-    }
-  }
-  for (const int64_t pad : {w.pad_h, w.pad_w}) {
-    if (pad < 0 || pad > kMaxWindow) view.fail("expected a padding in [0, ", kMaxWindow, "], got ", pad);
-  }
-  for (const auto& [role, name] : step.constants) {
+  const std::string found = std::visit([](const auto& own) { return limit_problem(own); }, held);
+  if (!found.empty()) view.fail(found);
+}
+
+void check_roles(const StepView& view, const OpDef& def) {
+  for (const auto& [role, name] : view.step().constants) {
     const std::string& word = role;
     if (std::ranges::none_of(def.roles, [&](const char* known) { return word == known; })) {
       view.fail("has a constant of unknown role '", role, "'");
@@ -115,7 +95,8 @@ void check_index(const Plan& plan, const StepView& view, int32_t index) {
 /// All of a step that does not depend on its output tensor or on the order of the plan.
 void check_operands(const Plan& plan, const StepView& view) {
   const Step& step = view.step();
-  if (step.op > Op::squeeze) problem("step '", step.name, "': unknown op");
+  if (!is_known(step.op)) problem("step '", step.name, "': unknown op");
+  check_attributes(view);
   const OpDef& def = op_def(step.op);
   if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
     view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
@@ -124,7 +105,7 @@ void check_operands(const Plan& plan, const StepView& view) {
   for (const auto& [role, name] : step.constants) {
     if (!plan.constants.contains(name)) view.fail("constant '", name, "' (", role, ") is not in the plan");
   }
-  check_fields(view, def);
+  check_roles(view, def);
 }
 
 void check_step(const Plan& plan, const StepView& view) {

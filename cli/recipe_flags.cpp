@@ -1,0 +1,114 @@
+#include "cli/recipe_flags.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace ulp::cli {
+
+/// Adds a flag for each field that it visits.
+class RecipeFlagAdder final : public FieldVisitor {
+ public:
+  RecipeFlagAdder(RecipeFlags& flags, CLI::Option_group& group, const std::string& list,
+                  const std::vector<std::string>& open, nlohmann::json::json_pointer path)
+      : flags_(flags), group_(group), list_(list), open_(open), path_(std::move(path)) {}
+
+ protected:
+  void on(const FieldInfo& info, bool& value) override {
+    RecipeFlags::Flag* flag = start(info, value);
+    if (flag == nullptr) return;
+    const std::string off = value ? ",!--no-" + flag->name.substr(2) : "";
+    flag->option = group_.add_flag(flag->name + off, std::get<bool>(flag->value), info.help);
+  }
+  void on(const FieldInfo& info, int64_t& value) override { number(info, value); }
+  void on(const FieldInfo& info, uint64_t& value) override { number(info, value); }
+  void on(const FieldInfo& info, double& value) override { number(info, value); }
+  void on(const FieldInfo& info, std::string& value) override { plain(info, value); }
+  void on(const FieldInfo& info, std::vector<std::string>& value) override {
+    if (CLI::Option* option = plain(info, value)) option->delimiter(',')->allow_extra_args(false);
+  }
+  void on_choice(const FieldInfo& info, ChoiceField& field) override {
+    std::string word = field.words[field.index];
+    if (CLI::Option* option = plain(info, word)) {
+      option->check(CLI::IsMember(std::vector<std::string>(field.words.begin(), field.words.end())));
+    }
+  }
+  void on_group(const FieldInfo& info, const GroupField& field) override {
+    if (std::ranges::find(open_, info.name) == open_.end()) return;
+    RecipeFlagAdder inner(flags_, group_, list_, open_, path_ / info.name);
+    field.fields(inner);
+  }
+  void on_optional(const FieldInfo&, const OptionalField&) override {}
+  void on_list(const FieldInfo&, const ListField&) override {}
+  void on_custom(const FieldInfo&, const CustomField&) override {}
+
+ private:
+  /// A new flag for the field, or null where another list has one of the name, which the two share then.
+  template <typename Value>
+  RecipeFlags::Flag* start(const FieldInfo& info, const Value& value) {
+    std::string name = info.flag != nullptr ? info.flag : info.name;
+    std::ranges::replace(name, '_', '-');
+    name = "--" + name;
+    for (RecipeFlags::Flag& flag : flags_.flags_) {
+      if (flag.name != name) continue;
+      flag.fields[list_] = path_ / info.name;
+      return nullptr;
+    }
+    RecipeFlags::Flag& flag = flags_.flags_.emplace_back(RecipeFlags::Flag{.name = name, .value = value});
+    flag.fields[list_] = path_ / info.name;
+    return &flag;
+  }
+  template <typename Value>
+  CLI::Option* plain(const FieldInfo& info, const Value& value) {
+    RecipeFlags::Flag* flag = start(info, value);
+    if (flag == nullptr) return nullptr;
+    flag->option = group_.add_option(flag->name, std::get<Value>(flag->value), info.help);
+    if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+      flag->option->default_str(CLI::detail::join(value, ","));
+    } else {
+      flag->option->capture_default_str();
+    }
+    return flag->option;
+  }
+  template <typename Value>
+  void number(const FieldInfo& info, const Value& value) {
+    CLI::Option* option = plain(info, value);
+    if (option == nullptr || !info.has_limits()) return;
+    option->check(CLI::Validator(
+        [info](const std::string& text) {
+          double got = 0;
+          const bool fits = CLI::detail::lexical_cast(text, got) && info.allows(got);
+          return fits ? std::string() : "expected a number " + info.limits() + ", got " + text;
+        },
+        ""));
+  }
+
+  RecipeFlags& flags_;
+  CLI::Option_group& group_;
+  const std::string& list_;
+  const std::vector<std::string>& open_;
+  nlohmann::json::json_pointer path_;
+};
+
+void RecipeFlags::add(CLI::App& command, const std::string& list, const std::string& title,
+                      FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open) {
+  CLI::Option_group* group = command.add_option_group(list, title);
+  RecipeFlagAdder adder(*this, *group, list, open, {});
+  fields(adder);
+}
+
+nlohmann::json RecipeFlags::given(const std::string& list) const {
+  nlohmann::json all = nlohmann::json::object();
+  for (const Flag& flag : flags_) {
+    if (flag.option->count() == 0) continue;
+    const auto field = flag.fields.find(list);
+    if (field == flag.fields.end()) {
+      std::string lists;
+      for (const auto& [name, path] : flag.fields) lists += (lists.empty() ? "" : ", ") + name;
+      throw CLI::ValidationError(flag.name, "is for --mode " + lists + ", got --mode " + list);
+    }
+    std::visit([&](const auto& value) { all[field->second] = value; }, flag.value);
+  }
+  return all;
+}
+
+}  // namespace ulp::cli

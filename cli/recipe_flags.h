@@ -1,0 +1,41 @@
+// The flags of recipes, from their described fields (ulp/base/fields.h). A recipe may come from a file that
+// is read later, so what was given is kept as JSON, to be put over the recipe's own fields.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ulp/base/fields.h"
+
+namespace ulp::cli {
+
+/// The flags of several lists of fields, each under a title; lists may share flags of one name and kind.
+class RecipeFlags {
+ public:
+  /// Adds the flags of a list to the command, in a group of this title. Fields of the groups in `open` are
+  /// taken, too; other groups, lists and fields with a JSON form of their own have no flags.
+  void add(CLI::App& command, const std::string& list, const std::string& title,
+           FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open = {});
+
+  /// What was given for the fields of this list. Throws CLI::ValidationError for a flag of other lists alone.
+  nlohmann::json given(const std::string& list) const;
+
+ private:
+  friend class RecipeFlagAdder;
+  struct Flag {
+    std::string name;  ///< "--max-steps"
+    std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<std::string>> value;
+    CLI::Option* option = nullptr;
+    std::map<std::string, nlohmann::json::json_pointer> fields =
+        {};  ///< by list: where it stands in the JSON
+  };
+
+  std::deque<Flag> flags_;  ///< CLI11 keeps addresses of the values
+};
+
+}  // namespace ulp::cli

@@ -1,0 +1,11 @@
+# Sets ULP_VERSION to what ulp/version.h says: the one place where the version stands.
+set(ULP_VERSION)
+foreach(part MAJOR MINOR PATCH)
+  file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../ulp/version.h line REGEX "#define ULP_VERSION_${part} [0-9]+")
+  if(NOT line MATCHES "${part} ([0-9]+)$")
+    message(FATAL_ERROR "expected a number after ULP_VERSION_${part} in ulp/version.h, got '${line}'")
+  endif()
+  list(APPEND ULP_VERSION ${CMAKE_MATCH_1})
+endforeach()
+list(JOIN ULP_VERSION "." ULP_VERSION)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../ulp/version.h)

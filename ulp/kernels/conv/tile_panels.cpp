@@ -1,0 +1,69 @@
+#include "ulp/kernels/conv/tile_panels.h"
+
+namespace ulp::kernels {
+namespace {
+
+/// The type of packed weights for a type of staged input: bytes without sign meet codes with one.
+DataType weight_type(DataType stage) {
+  return stage == DataType::u8 ? DataType::i8 : stage;
+}
+
+}  // namespace
+
+TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels)
+    : kernels_(kernels),
+      layout_(tap_layout(config.shape, kernels.unit)),
+      groups_(config.shape.groups),
+      channels_(config.shape.out_channels / groups_),
+      panels_(ceil_div(channels_, kernels.lanes)),
+      panel_bytes_(layout_.count * layout_.units * kernels.lanes * 4),
+      packed_(
+          pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage))) {}
+
+/// log2 of the panels of the next tiles: few pixels leave registers for many panels.
+int TilePanels::panel_choice(int64_t left, int64_t pixels) const {
+  if (left >= 4 && pixels <= kernels_.max_pixels[2]) return 2;
+  return left >= 2 && kernels_.max_pixels[1] > 0 ? 1 : 0;
+}
+
+void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part,
+                     int64_t parts, TileArgs args) const {
+  args.tap_count = layout_.count;
+  args.tap_units = layout_.units;
+  args.b_panel = panel_bytes_;
+  args.y_step = groups_ * channels_;
+  const PanelRange range = panels_of_part(panels_, part, parts);
+  for (int64_t panel = range.begin; panel < range.end;) {
+    const int log2 = panel_choice(range.end - panel, rows.pixels);
+    args.b = packed_.data() + (group * panels_ + panel) * panel_bytes_;
+    args.channel = group * channels_ + panel * kernels_.lanes;
+    args.channels = channels_ - panel * kernels_.lanes;
+    for (int64_t row = 0; row < rows.rows; ++row) run_row(rows, row, log2, output, args);
+    panel += 1 << log2;
+  }
+}
+
+/// Cuts a row into tiles of nearly equal width.
+void TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
+                         TileArgs& args) const {
+  const int64_t tiles = ceil_div(rows.pixels, kernels_.max_pixels[log2]);
+  const int64_t base = rows.pixels / tiles, wider = rows.pixels % tiles;
+  const uint8_t* a = rows.a + row * rows.row_step;
+  int64_t pixel = rows.first_pixel + row * rows.pixels;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t count = base + (i < wider);
+    const int64_t at = pixel * args.y_step + args.channel;
+    args.a = a;
+    args.y = output.y + at * output.y_bytes;
+    args.residual = output.residual == nullptr ? nullptr : output.residual + at * output.residual_bytes;
+    if (output.row_scale != nullptr) {
+      args.row_scale = output.row_scale + pixel;
+      args.row_zero = output.row_zero + pixel;
+    }
+    kernels_.tile[log2][count](args);
+    a += count * args.a_step;
+    pixel += count;
+  }
+}
+
+}  // namespace ulp::kernels

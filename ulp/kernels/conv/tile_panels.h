@@ -1,0 +1,46 @@
+// The packed weights of a layer on register tiles, and how a task's pixels and panels are cut into tiles:
+// what convolutions and dynamic linear layers have in common. Internal to the room.
+#pragma once
+
+#include "ulp/kernels/conv/conv_variants.h"
+#include "ulp/kernels/conv/work_split.h"
+
+namespace ulp::kernels {
+
+/// The whole output, and what comes to it: all begin at its first pixel and channel.
+struct TileOutput {
+  uint8_t* y;
+  int64_t y_bytes;          ///< of an element
+  const uint8_t* residual;  ///< or null
+  int64_t residual_bytes;
+  const float* row_scale = nullptr;  ///< dynamic layers: one for each pixel
+  const int32_t* row_zero = nullptr;
+};
+
+class TilePanels {
+ public:
+  /// Packs the weights as `kernels` read them.
+  TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels);
+
+  const TapLayout& layout() const { return layout_; }
+  int64_t panels() const { return panels_; }  ///< of a group
+  int64_t bytes() const { return groups_ * panels_ * panel_bytes_; }
+  int64_t padded_channels() const { return panels_ * kernels_.lanes; }  ///< of a group
+
+  /// Computes one part of the panels of one group for all rows. The caller has set a_step, taps and finish;
+  /// the rest of `args` follows from the weights and the rows.
+  void run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part, int64_t parts,
+           TileArgs args) const;
+
+ private:
+  void run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output, TileArgs& args) const;
+  int panel_choice(int64_t left, int64_t pixels) const;
+
+  const TileKernels& kernels_;
+  TapLayout layout_;
+  int64_t groups_, channels_;  // channels: of a group
+  int64_t panels_, panel_bytes_;
+  AlignedBuffer packed_;
+};
+
+}  // namespace ulp::kernels

@@ -1,0 +1,50 @@
+// One way to quantize a captured model, whatever the mode: quantize(model, recipe).
+//
+//   auto a = ulp::quant::quantize(captured, DynamicRecipe{.per_tensor = true});
+//   auto b = ulp::quant::quantize(captured, Recipe::x86_int8(), [&](graph::GraphModule& prepared) {
+//     for (const auto& batch : calibration) prepared.forward({batch});
+//   });
+//
+// Each mode's own functions stay what they are: quantize.h (prepare, convert), qat.h, weights/dynamic.h and
+// weights/weights.h. This calls them in order.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/quant/any_recipe.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::quant {
+
+/// Runs data through a prepared model: calibration batches, in eval mode without gradients.
+using Calibrate = std::function<void(graph::GraphModule& prepared)>;
+/// Trains a model, which comes in train mode; QatRecipe::schedule() says when to freeze what.
+using Train = std::function<void(QatModule& model)>;
+
+/// The quantized model; the captured one stays as it is, but its parameters are those that QAT trains. Throws
+/// ulp::Error for an invalid recipe, where prepare() and convert() (prepare_qat() and convert_qat()) do, and
+/// for no function. `report` receives what was quantized, and what not and why.
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const StaticRecipe& recipe, const Calibrate& calibrate,
+                                                     graph::PassReport* report = nullptr);
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const QatRecipe& recipe, const Train& train,
+                                                     graph::PassReport* report = nullptr);
+/// The same for modes that need no data.
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const DynamicRecipe& recipe,
+                                                     graph::PassReport* report = nullptr);
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const WeightOnlyRecipe& recipe,
+                                                     graph::PassReport* report = nullptr);
+/// The same for a recipe of any mode, as read from a file. `feed` calibrates, or trains the QatModule that it
+/// gets; modes that need no data do not call it.
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const AnyRecipe& recipe, const Calibrate& feed = {},
+                                                     graph::PassReport* report = nullptr);
+
+}  // namespace ulp::quant

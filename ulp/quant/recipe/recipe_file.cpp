@@ -1,0 +1,40 @@
+#include "ulp/quant/recipe/recipe_file.h"
+
+#include <string_view>
+#include <vector>
+
+#include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
+
+namespace ulp::quant {
+
+using nlohmann::json;
+
+std::string recipe_text(const char* type, int version, FunctionRef<void(FieldVisitor&)> fields) {
+  json out = fields_to_json(fields);
+  out["type"] = type;
+  out["version"] = version;
+  return out.dump(2);
+}
+
+void parse_recipe(const std::string& text, const char* type, int newest,
+                  FunctionRef<void(FieldVisitor&)> fields, std::span<const char* const> also) {
+  const std::string where(std::string_view(type).substr(std::string_view("ulp.").size()));
+  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!in.is_object() || in.value("type", json()) != type) {
+    fail_file(where.c_str(), "expected a JSON object with \"type\": \"", type, "\"");
+  }
+  const json version = in.value("version", json());
+  if (!version.is_number_integer() || version < 1 || version > newest) {
+    fail_file(where.c_str(), "expected a recipe of version 1 to ", newest, ", got ", version.dump());
+  }
+  std::vector<const char*> passed = {"type", "version"};
+  passed.insert(passed.end(), also.begin(), also.end());
+  try {
+    fields_from_json(in, "", fields, passed);
+  } catch (const FieldProblem& problem) {
+    fail_file(where.c_str(), problem.text);
+  }
+}
+
+}  // namespace ulp::quant

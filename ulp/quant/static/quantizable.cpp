@@ -1,0 +1,90 @@
+#include "ulp/quant/static/quantizable.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "ulp/graph/fusion/chain.h"
+#include "ulp/graph/passes/pattern.h"
+
+namespace ulp::quant {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+
+namespace {
+
+bool is_any(const Node& node, std::initializer_list<const char*> ops) {
+  return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.is(op); });
+}
+
+}  // namespace
+
+bool has_weight(const Node& node) {
+  return is_any(node, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"});
+}
+
+bool is_recurrent(const Node& node) {
+  return node.is("aten::lstm") || node.is("aten::gru");
+}
+
+bool ends_fixed(const Node& node) {
+  return node.is("aten::softmax") || node.is("aten::sigmoid") || node.is("aten::tanh");
+}
+
+bool keeps_parameters(const Node& node) {
+  return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
+                       "aten::max_pool1d", "aten::avg_pool1d", "aten::adaptive_avg_pool1d", "aten::flatten",
+                       "aten::view", "aten::reshape"});
+}
+
+bool moves_channels(const Node& node) {
+  return is_any(
+      node, {"aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
+             "aten::narrow", "ulp::depth_to_space", "aten::upsample_nearest2d", "aten::upsample_bilinear2d"});
+}
+
+bool joins_heads(const Node& node) {
+  const Node& before = *node.args[0].value->producer;
+  return before.is("aten::transpose") || before.is("aten::permute");
+}
+
+std::string layer_obstacle(const Graph& graph, const Node& layer) {
+  if (layer.target() != layer.op()) return "its padding is given as a word";
+  const Argument &weight = layer.arg("weight"), &bias = layer.arg("bias");
+  const at::Tensor values = weight.is_value() ? graph.attribute_tensor(weight.value) : at::Tensor();
+  if (!values.defined()) return "its weight is computed, not stored";
+  if (values.scalar_type() != at::kFloat) return "its weight is not float32";
+  const auto& meta = layer.args[0].value->meta;
+  if (meta && meta->dtype != at::kFloat) return "its input is not float32";
+  if (!bias.is_none() && !graph.attribute_tensor(bias.value).defined())
+    return "its bias is computed, not stored";
+  return "";
+}
+
+std::string add_obstacle(const Node& add) {
+  const std::string obstacle = graph::sum_obstacle(add);
+  if (!obstacle.empty()) return obstacle;
+  const bool floats =
+      add.args[0].value->meta->dtype == at::kFloat && add.args[1].value->meta->dtype == at::kFloat;
+  return floats ? "" : "its operands are not float32";
+}
+
+std::string cat_obstacle(const Node& cat) {
+  const Argument& tensors = cat.args[0];
+  const auto& meta = cat.output()->meta;
+  if (tensors.kind != Argument::Kind::list || !meta) return "it does not read a list of known tensors";
+  const size_t rank = meta->sizes.size();
+  const auto dim = rank == 4 ? 1.0 : static_cast<double>(rank) - 1;
+  const auto given = graph::number(cat.arg("dim"));
+  if (given != dim && given != dim - static_cast<double>(rank)) return "it does not join channels";
+  for (const Argument& tensor : tensors.items) {
+    if (!tensor.is_value() || !tensor.value->meta || tensor.value->meta->dtype != at::kFloat)
+      return "its operands are not float32";
+  }
+  return "";
+}
+
+}  // namespace ulp::quant

@@ -1,0 +1,21 @@
+// Attributes of conv.
+#pragma once
+
+#include "ulp/runtime/ops/attributes.h"
+
+namespace ulp::runtime {
+
+struct ConvAttributes {
+  Window window{};
+  int64_t groups = 1;
+  Activation activation = Activation::none;  ///< after bias and residual: none or a clamp
+
+  void visit_fields(FieldVisitor& visit) {
+    visit({.name = "window"}, window);
+    visit({.name = "groups", .min = 1, .max = kMaxWindow}, groups);
+    visit({.name = "activation"}, activation);
+  }
+  bool operator==(const ConvAttributes&) const = default;
+};
+
+}  // namespace ulp::runtime

@@ -1,0 +1,128 @@
+// The list of the engine's ops: the one place that names them all. The enum, the words of engine files, the
+// table of definitions and what a step may hold follow from it. A new op is a line here and its file,
+// <op>_op.{h,cpp} (op.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <variant>
+
+#include "ulp/base/export.h"
+#include "ulp/runtime/ops/attention_op.h"
+#include "ulp/runtime/ops/attributes.h"
+#include "ulp/runtime/ops/channel_shuffle_op.h"
+#include "ulp/runtime/ops/conv_op.h"
+#include "ulp/runtime/ops/depth_to_space_op.h"
+#include "ulp/runtime/ops/dynamic_linear_op.h"
+#include "ulp/runtime/ops/layer_norm_op.h"
+#include "ulp/runtime/ops/pool_op.h"
+#include "ulp/runtime/ops/recurrent_op.h"
+#include "ulp/runtime/ops/resize_op.h"
+#include "ulp/runtime/ops/select_op.h"
+#include "ulp/runtime/ops/slice_op.h"
+#include "ulp/runtime/ops/token_mask_op.h"
+
+// X(name, attributes):
+//   conv             x[, residual]; constants: weight, [bias], [weight_scale]
+//   linear           the same over [rows, features]
+//   add              x, y, or x and the constant `addend` of one item's shape
+//   relu             any activation by itself
+//   max_pool         x
+//   avg_pool         x
+//   global_avg_pool  x -> [N, C, 1, 1]
+//   flatten          x -> [N, rest] in logical (NCHW) order
+//   softmax          over the last axis
+//   concat           x, y, ... side by side along the channels (the last axis of what is no image)
+//   slice            channels [begin, begin + length) of x
+//   channel_shuffle  channel g * (C / groups) + i of x becomes channel i * groups + g
+//   convert          change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32,
+//                    u8 -> u8
+//   select           x[:, begin]: one index of dimension 1, which falls away
+//   layer_norm       x; constants: [weight], [bias], over the last axis
+//   embedding        ids; constants: weight [rows, width] -> [..., width]
+//   token_mask       ids -> 0, or -infinity where the id is `token`
+//   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads
+//   dynamic_linear   x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
+//   lstm             x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with
+//                    weight_ih_scale and weight_hh_scale, [bias_ih, bias_hh]
+//   gru              the same
+//   token_mean       x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
+//   depth_to_space   parts of the channels become the pixels of a window of `stride` (kernels/image/layout.h)
+//   resize_nearest   x -> [N, C, size_h, size_w]
+//   resize_bilinear  the same, interpolated
+//   unsqueeze        [N, C, L] -> [N, C, 1, L]
+//   squeeze          [N, C, 1, L] -> [N, C, L]
+#define ULP_OPS(X)                           \
+  X(conv, ConvAttributes)                    \
+  X(linear, ActivationAttributes)            \
+  X(add, ActivationAttributes)               \
+  X(relu, ActivationAttributes)              \
+  X(max_pool, PoolAttributes)                \
+  X(avg_pool, PoolAttributes)                \
+  X(global_avg_pool, NoAttributes)           \
+  X(flatten, NoAttributes)                   \
+  X(softmax, NoAttributes)                   \
+  X(concat, NoAttributes)                    \
+  X(slice, SliceAttributes)                  \
+  X(channel_shuffle, ShuffleAttributes)      \
+  X(convert, NoAttributes)                   \
+  X(select, SelectAttributes)                \
+  X(layer_norm, LayerNormAttributes)         \
+  X(embedding, NoAttributes)                 \
+  X(token_mask, TokenAttributes)             \
+  X(attention, AttentionAttributes)          \
+  X(dynamic_linear, DynamicLinearAttributes) \
+  X(lstm, RecurrentAttributes)               \
+  X(gru, RecurrentAttributes)                \
+  X(token_mean, TokenAttributes)             \
+  X(depth_to_space, DepthToSpaceAttributes)  \
+  X(resize_nearest, NearestAttributes)       \
+  X(resize_bilinear, BilinearAttributes)     \
+  X(unsqueeze, NoAttributes)                 \
+  X(squeeze, NoAttributes)
+
+namespace ulp::runtime {
+
+#define ULP_ENUMERATOR(name, ...) name,
+enum class Op : uint8_t { ULP_OPS(ULP_ENUMERATOR) };
+#undef ULP_ENUMERATOR
+
+#define ULP_ITEM(name, ...) Op::name,
+/// Every op, in the order of the list.
+inline constexpr auto kOps = std::to_array<Op>({ULP_OPS(ULP_ITEM)});
+#undef ULP_ITEM
+
+/// False for a number that is no enumerator.
+constexpr bool is_known(Op op) {
+  return static_cast<size_t>(op) < kOps.size();
+}
+/// The word in engine files; "unknown" for a number that is no enumerator.
+ULP_API const char* to_string(Op op);
+
+namespace detail {
+
+/// A variant of the types without those named before.
+template <typename Variant, typename... Types>
+struct Distinct;
+template <typename... Held>
+struct Distinct<std::variant<Held...>> {
+  using type = std::variant<Held...>;
+};
+template <typename... Held, typename Type, typename... Rest>
+struct Distinct<std::variant<Held...>, Type, Rest...>
+    : std::conditional_t<(std::is_same_v<Type, Held> || ...), Distinct<std::variant<Held...>, Rest...>,
+                         Distinct<std::variant<Held..., Type>, Rest...>> {};
+
+}  // namespace detail
+
+#define ULP_TYPE(name, attributes) , attributes
+/// The attributes of a step: those that its op has in the list.
+using Attributes = detail::Distinct<std::variant<NoAttributes> ULP_OPS(ULP_TYPE)>::type;
+#undef ULP_TYPE
+
+/// The op's attributes at their defaults; NoAttributes for a number that is no enumerator.
+ULP_API Attributes default_attributes(Op op);
+
+}  // namespace ulp::runtime

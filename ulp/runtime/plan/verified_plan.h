@@ -1,0 +1,29 @@
+// A plan that has passed its checks. Those who trust a plan take one of these, so that each plan is checked
+// once.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::runtime {
+
+class VerifiedPlan {
+ public:
+  /// Checks a plan, which must outlive this and stay as it is. Throws ulp::Error as Plan::verify() does.
+  static VerifiedPlan check(const Plan& plan);
+  /// Reads and checks an engine file. Throws FileError as Plan::load() does.
+  static VerifiedPlan load(const std::filesystem::path& path);
+
+  const Plan& operator*() const { return *plan_; }
+  const Plan* operator->() const { return plan_.get(); }
+
+ private:
+  explicit VerifiedPlan(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+
+  std::shared_ptr<const Plan> plan_;  ///< owns what was loaded, points to what was given
+};
+
+}  // namespace ulp::runtime
