@@ -33,8 +33,8 @@ void apply(const CommonFlags& flags);
 void print_json(const nlohmann::json& json);
 /// Prints a table to stdout, plain ASCII where the locale is not UTF-8.
 void print_table(const report::Table& table);
-/// Rows as objects keyed by column names; missing cells are null. Rows with marked cells have an object "marks" of the
-/// same keys.
+/// Rows as objects keyed by column names; missing cells are null. Rows with marked cells have an object
+/// "marks" of the same keys.
 nlohmann::json to_json(const report::Table& table);
 
 // One per file of this folder; each registers a subcommand whose callback runs it.

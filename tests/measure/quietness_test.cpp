@@ -68,8 +68,8 @@ TEST(Quietness, TheMachineIsRead) {
   EXPECT_LT(usage.wall, read_cpu_usage().wall);
 }
 
-/// A machine of two processors on which each span between two looks takes a second; others take the given shares
-/// in the spans that are measured, one after the other, and everything in between.
+/// A machine of two processors on which each span between two looks takes a second; others take the given
+/// shares in the spans that are measured, one after the other, and everything in between.
 class FakeMachine {
  public:
   explicit FakeMachine(std::vector<double> shares) : shares_(std::move(shares)) {}

@@ -54,6 +54,18 @@ TEST(Table, MarkedCellsSayWhyAndTheirColumnHasNoBest) {
       << to_markdown(table);
 }
 
+TEST(Table, MarksSayWhatTheyHaveInCommonOnce) {
+  Table table{.columns = {{"a"}}};
+  for (const char* text : {"busy: others took 5 %", "busy: others took 58 %", "busy: others took 5 %"}) {
+    table.add_row({1.0});
+    table.mark_last("a", text);
+  }
+  EXPECT_EQ(lines_of(to_text(table)).back(), "! busy: others took 5 %, 58 %");
+  table.add_row({1.0});
+  table.mark_last("a", "guessed");
+  EXPECT_EQ(lines_of(to_text(table)).back(), "! busy: others took 5 %, busy: others took 58 %, guessed");
+}
+
 TEST(Table, MarksOutsideOfTheTableAreErrors) {
   Table table{.columns = {{"name"}}};
   EXPECT_THROW(table.mark_last("name", "no row yet"), Error);

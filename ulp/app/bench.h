@@ -21,9 +21,9 @@ struct BenchOptions {
   measure::MeasureOptions measure = {.rounds = 11};
 };
 
-/// The tables, "Speed" first: a row for each model at each batch size, marked where it stayed disturbed by other
-/// programs. Inputs are random numbers (seed 0). Throws FileError where load_runnable() does, Error without models
-/// or batches, Interrupted on Ctrl-C.
+/// The tables, "Speed" first: a row for each model at each batch size, marked where it stayed disturbed by
+/// other programs. Inputs are random numbers (seed 0). Throws FileError where load_runnable() does, Error
+/// without models or batches, Interrupted on Ctrl-C.
 ULP_API std::vector<report::Table> bench(const BenchOptions& options);
 
 }  // namespace ulp::app

@@ -71,12 +71,13 @@ struct AmpResult {
 /// are the same in every precision. Throws Interrupted on Ctrl-C.
 ULP_API std::vector<AmpResult> bench_amp(const AmpBenchOptions& options);
 
-/// Rows of results: seconds and memory with their ratios to the network's fp32 row, where there is one. Times that
-/// other programs disturbed are marked (they cannot be taken again: all precisions take the same steps).
+/// Rows of results: seconds and memory with their ratios to the network's fp32 row, where there is one. Times
+/// that other programs disturbed are marked (they cannot be taken again: all precisions take the same steps).
 ULP_API report::Table amp_table(const std::vector<AmpResult>& results);
 /// Operators of one step by time, those above 1 %.
 ULP_API report::Table amp_profile_table(const AmpResult& result);
-/// The table with charts of the ratios, the machine and what was run. Ratios of disturbed times are no headlines.
+/// The table with charts of the ratios, the machine and what was run. Ratios of disturbed times are no
+/// headlines.
 ULP_API report::Report amp_report(const std::vector<AmpResult>& results, const AmpBenchOptions& options);
 
 }  // namespace ulp::app

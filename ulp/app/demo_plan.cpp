@@ -63,7 +63,8 @@ std::string describe(const std::vector<DemoPart>& parts, int cores) {
   std::ostringstream out;
   out << "The demo on " << cores << (cores == 1 ? " core" : " cores");
   if (all_known)
-    out << ", " << about(total) << " in all (a rough estimate: processors differ by several times)";
+    out << ", " << about(total)
+        << " in all (roughly, on a quiet machine; processors differ by several times)";
   out << ":\n";
   for (const DemoPart& part : parts) {
     out << "  " << part.what;

@@ -30,7 +30,8 @@ struct Trial {
   std::unique_ptr<train::BatchStream> batches;
 };
 
-/// Opens both. Throws FileError for files that are missing or damaged, Error for data that do not fit the network.
+/// Opens both. Throws FileError for files that are missing or damaged, Error for data that do not fit the
+/// network.
 ULP_API Trial make_trial(const EvalOptions& options);
 
 }  // namespace ulp::app

@@ -28,7 +28,8 @@ ULP_API FileContents read_contents(const std::filesystem::path& path);
 /// Whether this is the name of a reference network over images.
 ULP_API bool is_reference_network(const std::string& name);
 
-/// The captured graph of a reference network (of the spec's sizes) or of a model file. Throws as load_model_file().
+/// The captured graph of a reference network (of the spec's sizes) or of a model file. Throws as
+/// load_model_file().
 ULP_API std::shared_ptr<graph::GraphModule> graph_of(const std::string& network_or_file, ModelSpec spec);
 
 }  // namespace ulp::app

@@ -14,8 +14,8 @@ namespace ulp::app {
 
 struct RunOptions {
   std::string engine = {};
-  /// Where inputs come from: a safetensors file with a tensor per input, by name (one tensor for one input may
-  /// have any name); else the first test images of a data set; else normal random numbers (seed 0).
+  /// Where inputs come from: a safetensors file with a tensor per input, by name (one tensor for one input
+  /// may have any name); else the first test images of a data set; else normal random numbers (seed 0).
   std::string input = {}, data = {};
   int64_t count = 1;             ///< images or random items
   bool allow_nonfinite = false;  ///< accept NaN and inf in `input`

@@ -37,9 +37,9 @@ struct MeasureOptions {
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
-/// Times every candidate at `batch`; the result is in the candidates' order. Candidates that were disturbed are
-/// measured again, in turn among themselves; one that stays disturbed says so in `others`. Throws Interrupted on
-/// Ctrl-C.
+/// Times every candidate at `batch`; the result is in the candidates' order. Candidates that were disturbed
+/// are measured again, in turn among themselves; one that stays disturbed says so in `others`. Throws
+/// Interrupted on Ctrl-C.
 ULP_API std::vector<Timing> time_in_turns(const std::vector<Candidate>& candidates, int64_t batch,
                                           const MeasureOptions& options = {});
 

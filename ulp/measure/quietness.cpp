@@ -25,8 +25,8 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-/// Sums the lines "cpu3 user nice system idle iowait irq softirq steal ..." of the processors this process may
-/// use.
+/// Sums the lines "cpu3 user nice system idle iowait irq softirq steal ..." of the processors this process
+/// may use.
 void read_processors(CpuUsage& usage) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;

@@ -29,16 +29,17 @@ struct CpuUsage {
 ULP_API CpuUsage read_cpu_usage();
 
 /// The share, in 0..1, of the processors this process could use between two moments that others took: other
-/// programs, other members of its control group, other virtual machines (stolen time). Under a group's limit the
-/// processors beyond the limit count as free for others. Nothing where the system does not say, and for spans
-/// too short for its ticks of 10 ms (below a tenth of a second).
+/// programs, other members of its control group, other virtual machines (stolen time). Under a group's limit
+/// the processors beyond the limit count as free for others. Nothing where the system does not say, and for
+/// spans too short for its ticks of 10 ms (below a tenth of a second).
 ULP_API std::optional<double> share_of_others(const CpuUsage& before, const CpuUsage& after);
 
-/// A share above this spoils a measurement: half of it is what an idle system takes now and then.
+/// A share above this spoils a measurement. Below it are the ticks of short spans and what an idle system
+/// does.
 inline constexpr double kQuietShare = 0.06;
 
-/// Whether a figure measured beside this share is not to be trusted. A share that is not known is no reason to
-/// doubt.
+/// Whether a figure measured beside this share is not to be trusted. A share that is not known is no reason
+/// to doubt.
 inline bool is_disturbed(const std::optional<double>& others) {
   return others && *others > kQuietShare;
 }

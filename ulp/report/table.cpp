@@ -58,15 +58,24 @@ void mark_best(const Table& table, size_t column, ShownTable& shown) {
   }
 }
 
-/// What the marks say, each text once.
+/// What the marks say, each text once and the words they begin with in common said once:
+/// "busy: others took 38 %, 41 %".
 std::string marks_line(const Table& table) {
   std::vector<std::string> texts;
   for (const Mark& mark : table.marks) {
     const std::string text = clean_line(mark.text);
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
   }
-  std::string line;
-  for (const std::string& text : texts) line += (line.empty() ? "" : "; ") + text;
+  std::string line = texts.front();
+  size_t common = line.size();
+  for (const std::string& text : texts) {
+    const auto ends = std::mismatch(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(common),
+                                    text.begin(), text.end());
+    common = static_cast<size_t>(ends.first - line.begin());
+  }
+  const size_t space = common == 0 ? std::string::npos : line.rfind(' ', common - 1);
+  const size_t words = space == std::string::npos ? 0 : space + 1;
+  for (size_t i = 1; i < texts.size(); ++i) line += ", " + texts[i].substr(words);
   return line;
 }
 

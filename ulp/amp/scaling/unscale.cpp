@@ -42,8 +42,8 @@ void add(std::vector<Bucket>& buckets, at::Tensor gradient) {
   buckets.push_back({gradient.device(), gradient.scalar_type(), {gradient}});
 }
 
-// Duplicate indices of a sparse gradient are summed first: the sums are what the parameter will see. A list of
-// tensors to write to may hold none that is negated by a flag.
+// Duplicate indices of a sparse gradient are summed first: the sums are what the parameter will see. A list
+// of tensors to write to may hold none that is negated by a flag.
 at::Tensor values_of(at::Tensor& gradient) {
   if (gradient.is_neg()) gradient = gradient.resolve_neg();
   if (!gradient.is_sparse()) return gradient;

@@ -14,11 +14,11 @@ struct UnscaleOptions {
   bool allow_half = false;     ///< fp16 gradients are no error
 };
 
-/// Multiplies every gradient of the optimizer by `inverse_scale` in place (leaves them when it is 1), in fp32,
-/// rounded to the gradient's type. Returns whether one of them was not finite, before or (test_unscaled) after
-/// that; nothing when no parameter has a gradient. Works on the gradients' own devices and waits once for each
-/// of them. Throws before it has changed anything when a gradient is fp16 (unless allowed) or not real floating
-/// point.
+/// Multiplies every gradient of the optimizer by `inverse_scale` in place (leaves them when it is 1), in
+/// fp32, rounded to the gradient's type. Returns whether one of them was not finite, before or
+/// (test_unscaled) after that; nothing when no parameter has a gradient. Works on the gradients' own devices
+/// and waits once for each of them. Throws before it has changed anything when a gradient is fp16 (unless
+/// allowed) or not real floating point.
 std::optional<bool> unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale,
                                       const UnscaleOptions& options = {});
 
