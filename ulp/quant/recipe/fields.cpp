@@ -3,6 +3,7 @@
 #include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::quant {
+
 void TensorRecipe::visit_fields(FieldVisitor& visit) {
   visit({"observer", "What finds the range to represent"}, observer);
   visit({"averaging_constant", "moving_average: weight of the newest batch", 0, 1, true}, averaging_constant);
