@@ -92,7 +92,7 @@ class RecipeFlagAdder final : public FieldVisitor {
 void RecipeFlags::add(CLI::App& command, const std::string& list, const std::string& title,
                       FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open) {
   CLI::Option_group* group = command.add_option_group(list, title);
-  RecipeFlagAdder adder(*this, *group, list, open, {});
+  RecipeFlagAdder adder(*this, *group, list, open, nlohmann::json::json_pointer());
   fields(adder);
 }
 
