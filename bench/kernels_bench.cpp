@@ -20,6 +20,8 @@
 namespace {
 
 using ulp::Activation;
+using ulp::DataType;
+using ulp::element_bytes;
 using ulp::kernels::Conv;
 using ulp::kernels::ConvConfig;
 using ulp::kernels::ConvShape;
@@ -197,7 +199,7 @@ Job make_job(const Layer& layer, DataType type, Isa isa) {
   config.input = config.output = type;
   config.activation = Activation::relu;
   config.input_q = config.output_q = {0.1F, 100};
-  const ConvWeights given{job.w.data(), job.w8.data(), job.scale.data(), nullptr, nullptr};
+  const ConvWeights given{.f32 = job.w.data(), .i8 = job.w8.data(), .scale = job.scale.data()};
   job.conv = make_conv(config, given, isa);
   const int64_t bytes = element_bytes(type);
   job.x.resize(static_cast<size_t>(layer.batch * s.in_h * s.in_w * s.in_channels * bytes));

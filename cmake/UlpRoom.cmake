@@ -54,7 +54,7 @@ function(ulp_room_objects target library)
 endfunction()
 
 # ulp_room(library [NETWORKS | NO_TORCH] [EXACT] PUBLIC header... SHARED header...): adds every .cpp below the calling
-# folder to `library`. PUBLIC headers are installed; other rooms may include them and those that are SHARED, and no others
+# folder to `library`. PUBLIC headers (with * in a name) are installed; other rooms may include them and those that are SHARED, and no others
 # (tests/base/rooms_test.cpp reads both lists). EXCLUDE names subfolders that are rooms of their own. EXACT: products and
 # sums are never contracted, so that every machine computes the same bits.
 #
@@ -96,11 +96,13 @@ function(ulp_room library)
   if(NOT ULP_INSTALL)
     return()
   endif()
-  list(TRANSFORM ARG_PUBLIC PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE headers)
+  list(TRANSFORM ARG_PUBLIC PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  file(GLOB headers CONFIGURE_DEPENDS ${ARG_PUBLIC})
   set_property(GLOBAL APPEND PROPERTY ULP_PUBLIC_HEADERS ${headers})
-  foreach(header ${ARG_PUBLIC})
-    get_filename_component(below ${folder}/${header} DIRECTORY)
-    install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp/${below} COMPONENT dev)
+  foreach(header ${headers})
+    file(RELATIVE_PATH below ${PROJECT_SOURCE_DIR}/ulp ${header})
+    get_filename_component(below ${below} DIRECTORY)
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp/${below} COMPONENT dev)
   endforeach()
 endfunction()
 

@@ -25,8 +25,7 @@ class Files : public ::testing::Test {
     spec.name = "lenet5";
     const Network network = make_network(spec);
     save_model_file(model_, *network.module, spec);
-    lower(*load_model_file(model_).graph, {.metadata = {{kModelSpecKey, spec.to_json()}}, .report = {}})
-        .save(engine_);
+    lower(*load_model_file(model_).graph, {.metadata = {{kModelSpecKey, spec.to_json()}}}).save(engine_);
   }
   BenchOptions options(double others_took) {
     BenchOptions options{.models = {model_.string(), engine_.string()}, .batches = {1, 2}, .threads = 1};

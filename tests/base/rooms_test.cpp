@@ -23,7 +23,7 @@ const std::map<std::string, Names>& allowed() {
       {"base", {}},
       {"formats", {"base"}},
       {"kernels", {"base", "formats"}},
-      {"runtime", {"base", "kernels"}},
+      {"runtime", {"base", "formats", "kernels"}},
       {"kernels/training", {"base", "formats", "kernels"}},
       {"libtorch", {"base"}},
       {"measure", {"base"}},
@@ -31,7 +31,7 @@ const std::map<std::string, Names>& allowed() {
       {"graph", {"base", "libtorch"}},
       {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
-      {"lower", {"base", "runtime", "graph"}},
+      {"lower", {"base", "runtime", "graph", "quant"}},
       {"io", {"base", "amp"}},
       {"models", {"base", "libtorch"}},
       {"train", {"base", "runtime", "amp", "lower", "io", "models", "report"}},
@@ -105,6 +105,20 @@ struct Lists {
   }
 };
 
+/// The headers of a room that a word of its list stands for; '*' is any run of characters in the file's name.
+Names headers_named(const std::string& room, const std::string& word) {
+  const std::string named = "ulp/" + room + "/" + word;
+  const size_t star = named.find('*');
+  if (star == std::string::npos) return {named};
+  const std::string before = named.substr(0, star), after = named.substr(star + 1);
+  Names found;
+  for (const auto& entry : fs::directory_iterator(source_dir() / fs::path(named).parent_path())) {
+    const std::string header = fs::relative(entry.path(), source_dir()).generic_string();
+    if (header.starts_with(before) && header.ends_with(after)) found.insert(header);
+  }
+  return found;
+}
+
 /// What the rooms' CMakeLists.txt say after PUBLIC and SHARED.
 const Lists& lists() {
   static const Lists all = [] {
@@ -118,13 +132,10 @@ const Lists& lists() {
       std::istringstream words(match[1].str());
       std::string kind;
       for (std::string word; words >> word;) {
-        const std::string header = "ulp/" + room + "/" + word;
         if (std::ranges::all_of(word, [](char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }))
           kind = word;
-        else if (kind == "PUBLIC")
-          made.public_headers.insert(header);
-        else if (kind == "SHARED")
-          made.shared_headers.insert(header);
+        else if (kind == "PUBLIC" || kind == "SHARED")
+          (kind == "PUBLIC" ? made.public_headers : made.shared_headers).merge(headers_named(room, word));
       }
     }
     return made;

@@ -18,7 +18,8 @@ struct SmallImpl : torch::nn::Module {
 };
 
 TEST(RunErrors, ADtypeThatDoesNotFitNamesTheNodeInOneLine) {
-  const auto captured = capture(std::make_shared<SmallImpl>(), {torch::randn({2, 2, 4, 4})});
+  auto model = std::make_shared<SmallImpl>();
+  const auto captured = capture(model, {torch::randn({2, 2, 4, 4})});
   captured->to(torch::kDouble);
   const std::string text = error_of([&] { captured->forward(torch::randn({2, 2, 4, 4})); });
   EXPECT_TRUE(text.starts_with("[graph.run] expected ")) << text;

@@ -173,7 +173,7 @@ TEST(Backend, OverridesInJsonStartFromTheRecipesOwn) {
   EXPECT_SAYS(refused(R"("overrides": [{"op": 3}])"), "a string");
   EXPECT_SAYS(refused(R"("overrides": [{"op": "conv2d", "weight": {"scheme": {"signed": false}}}])"),
               "overrides[0].weight");
-  EXPECT_SAYS(refused(R"("backend": "dsp")"), "x86_int8 | arm_int8");
+  EXPECT_SAYS(refused(R"("backend": "dsp")"), "x86_int8, arm_int8");
 }
 
 TEST(Backend, PatternsThatMatchNothingAreRefused) {

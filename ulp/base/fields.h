@@ -36,8 +36,8 @@ struct FieldInfo {
   bool below_max = false;  ///< max itself is not allowed, be it infinity
   bool keep_empty =
       true;  ///< false: an empty text is not written to JSON; for fields that are empty by default
-  /// What JSON says of an absent value: "null", or a word ("none"). nullptr: nothing, for fields that are
-  /// absent by default.
+  /// What JSON says of an absent value: "null", or a word ("none"). nullptr: nothing; a value that JSON leaves
+  /// out stays as it was. "": nothing; a value that JSON leaves out is absent.
   const char* absent = nullptr;
   const char* unset = "";      ///< what an absent or empty value stands for; help says it as the default
   const char* flag = nullptr;  ///< the command-line flag without dashes; nullptr: as the name; "": none

@@ -41,7 +41,7 @@ class Writer final : public FieldVisitor {
   void on_optional(const FieldInfo& info, const OptionalField& field) override {
     if (field.present) {
       field.value(*this);
-    } else if (info.absent != nullptr) {
+    } else if (info.absent != nullptr && *info.absent != '\0') {
       out[info.name] = absent_json(info);
     }
   }
@@ -147,7 +147,10 @@ class Reader final : public FieldVisitor {
   }
   void on_optional(const FieldInfo& info, const OptionalField& optional) override {
     const Json* field = find(info);
-    if (field == nullptr) return;
+    if (field == nullptr) {
+      if (info.absent != nullptr && *info.absent == '\0') optional.set(false);
+      return;
+    }
     const bool present = !field->is_null() && *field != absent_json(info);
     optional.set(present);
     if (present) optional.value(*this);

@@ -17,8 +17,8 @@ void Override::visit_fields(FieldVisitor& visit) {
   visit({.name = "op", .help = "Ops of this name", .keep_empty = false}, op);
   visit({.name = "module", .help = "Ops that modules of this path call", .keep_empty = false}, module);
   visit({.name = "value", .help = "The op that computes this value", .keep_empty = false}, value);
-  visit({"activation", "How the op's result is quantized"}, activation);
-  visit({"weight", "How the layer's weight is quantized"}, weight);
+  visit({.name = "activation", .help = "How the op's result is quantized", .absent = ""}, activation);
+  visit({.name = "weight", .help = "How the layer's weight is quantized", .absent = ""}, weight);
 }
 
 void Recipe::visit_fields(FieldVisitor& visit) {

@@ -26,7 +26,7 @@ Recipe Recipe::tflite_int8() {
   Recipe recipe = x86_int8();
   recipe.backend = Backend::tflite_int8;
   recipe.activation = {.scheme = {.is_signed = true}, .observer = ObserverKind::min_max};
-  for (const char* op : static_ops()) recipe.ops.emplace_back(op);
+  recipe.ops.assign(static_ops().begin(), static_ops().end());
   // (max - min) / 255 is 1/256 and 1/128 for these bounds.
   const auto ends_in = [&](const char* op, double min, double max) {
     TensorRecipe fixed = recipe.activation;
