@@ -6,14 +6,13 @@
 
 namespace ulp::cli {
 
-namespace {
-
-/// "--max-steps"; empty for a field without a flag.
 std::string flag_of(const FieldInfo& info) {
   std::string name = info.flag != nullptr ? info.flag : info.name;
   std::replace(name.begin(), name.end(), '_', '-');
   return name.empty() ? name : "--" + name;
 }
+
+namespace {
 
 std::string spell_flags(const std::string& sentence, const std::map<std::string, std::string>& flags) {
   return spell_fields(sentence, [&](const std::string& name, const std::string& value) {
@@ -57,12 +56,9 @@ class FieldSetter final : public FlagVisitor {
   void on(const FieldInfo& info, bool& value) override {
     if (is(info)) value = text_ == "true";
   }
-  void on(const FieldInfo& info, int64_t& value) override { set_number(info, value, "a whole number"); }
-  void on(const FieldInfo& info, uint64_t& value) override {
-    if (is(info) && text_.starts_with('-')) refuse(info, "a whole number >= 0");
-    set_number(info, value, "a whole number");
-  }
-  void on(const FieldInfo& info, double& value) override { set_number(info, value, "a number"); }
+  void on(const FieldInfo& info, int64_t& value) override { set_number(info, value); }
+  void on(const FieldInfo& info, uint64_t& value) override { set_number(info, value); }
+  void on(const FieldInfo& info, double& value) override { set_number(info, value); }
   void on(const FieldInfo& info, std::string& value) override {
     if (is(info)) value = text_;
   }
@@ -84,18 +80,12 @@ class FieldSetter final : public FlagVisitor {
  private:
   bool is(const FieldInfo& info) const { return name_ == info.name; }
   template <typename Number>
-  void set_number(const FieldInfo& info, Number& value, const char* kind) const {
+  void set_number(const FieldInfo& info, Number& value) const {
     if (!is(info)) return;
-    Number read = 0;
-    errno = 0;  // CLI11 takes what is too large for the largest number
-    const bool is_number = CLI::detail::lexical_cast(text_, read) && errno != ERANGE;
-    const auto wide = static_cast<double>(read);
-    if (!is_number || !info.allows(wide)) refuse(info, (kind + (' ' + info.limits())));
-    if (!info.holds(wide)) refuse(info, (kind + (' ' + info.type_limits())));
-    value = read;
+    const std::string expected = read_number(info, text_, value);
+    if (!expected.empty()) refuse(info, expected);
   }
-  [[noreturn]] void refuse(const FieldInfo& info, std::string expected) const {
-    while (expected.ends_with(' ')) expected.pop_back();
+  [[noreturn]] void refuse(const FieldInfo& info, const std::string& expected) const {
     throw CLI::ValidationError(flag_of(info), "expected " + expected + ", got " + text_);
   }
 

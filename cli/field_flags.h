@@ -3,12 +3,36 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <functional>
 #include <string>
+#include <type_traits>
 
 #include "ulp/base/fields.h"
 
 namespace ulp::cli {
+
+/// The flag of a field: "--max-steps" of max_steps, unless the description names another; empty for none.
+std::string flag_of(const FieldInfo& info);
+
+/// Reads the text behind the flag of a field of numbers into `value`. Returns what was expected where it is no
+/// such number, outside the field's limits or too large for its type ("a whole number >= 0"), else nothing.
+template <typename Number>
+std::string read_number(const FieldInfo& info, const std::string& text, Number& value) {
+  const auto expected = [](std::string kind, const std::string& limits) {
+    return limits.empty() ? kind : kind + ' ' + limits;
+  };
+  const std::string kind = std::is_integral_v<Number> ? "a whole number" : "a number";
+  if (std::is_unsigned_v<Number> && text.starts_with('-')) return "a whole number >= 0";
+  Number read = 0;
+  errno = 0;  // CLI11 takes what is too large for the largest number
+  const bool is_number = CLI::detail::lexical_cast(text, read) && errno != ERANGE;
+  const auto wide = static_cast<double>(read);
+  if (!is_number || !info.allows(wide)) return expected(kind, info.limits());
+  if (!info.holds(wide)) return expected(kind, info.type_limits());
+  value = read;
+  return {};
+}
 
 /// Shows the fields of one struct to a visitor.
 using VisitFields = std::function<void(FieldVisitor&)>;

@@ -36,11 +36,6 @@ app::ModelSpec ScriptShape::spec() const {
   return spec;
 }
 
-void add_data_option(CLI::App& command, std::string& data) {
-  command.add_option("--data", data, "fashion-mnist, or a folder with IDX or CIFAR-10 files")
-      ->capture_default_str();
-}
-
 void add_any_data_option(CLI::App& command, std::string& data) {
   command
       .add_option(

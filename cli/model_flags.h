@@ -21,8 +21,6 @@ struct ScriptShape {
   app::ModelSpec spec() const;
 };
 
-/// --data: a data set's name or a folder of images.
-void add_data_option(CLI::App& command, std::string& data);
 /// --data where arrays and texts are data, too.
 void add_any_data_option(CLI::App& command, std::string& data);
 

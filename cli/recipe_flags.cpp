@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cli/field_flags.h"
+
 namespace ulp::cli {
 
 /// Adds a flag for each field that it visits.
@@ -45,9 +47,7 @@ class RecipeFlagAdder final : public FieldVisitor {
   /// A new flag for the field, or null where another list has one of the name, which the two share then.
   template <typename Value>
   RecipeFlags::Flag* start(const FieldInfo& info, const Value& value) {
-    std::string name = info.flag != nullptr ? info.flag : info.name;
-    std::ranges::replace(name, '_', '-');
-    name = "--" + name;
+    const std::string name = flag_of(info);
     for (RecipeFlags::Flag& flag : flags_.flags_) {
       if (flag.name != name) continue;
       flag.fields[list_] = path_ / info.name;
@@ -72,12 +72,12 @@ class RecipeFlagAdder final : public FieldVisitor {
   template <typename Value>
   void number(const FieldInfo& info, const Value& value) {
     CLI::Option* option = plain(info, value);
-    if (option == nullptr || !info.has_limits()) return;
+    if (option == nullptr) return;
     option->check(CLI::Validator(
         [info](const std::string& text) {
-          double got = 0;
-          const bool fits = CLI::detail::lexical_cast(text, got) && info.allows(got);
-          return fits ? std::string() : "expected a number " + info.limits() + ", got " + text;
+          Value read = 0;
+          const std::string expected = read_number(info, text, read);
+          return expected.empty() ? expected : "expected " + expected + ", got " + text;
         },
         ""));
   }

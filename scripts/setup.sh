@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
-BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libhwy-dev libgtest-dev
+BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libgtest-dev
   libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
 [ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
 DATA_PACKAGE=dataset-fashion-mnist

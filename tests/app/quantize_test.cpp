@@ -139,7 +139,7 @@ TEST(ModeRecipe, TensorsMeanSomethingToEveryModeAndOthersAreNamed) {
   EXPECT_STREQ(mode_of(tensors).name, "static");
   EXPECT_ERROR(
       recipe_for(find_quantize_mode("static"), {.recipe = quant::DynamicRecipe{}}),
-      "expected a recipe for --mode static, got one of type ulp.quant.DynamicRecipe, which is for --mode "
+      "expected a recipe of mode static, got one of type ulp.quant.DynamicRecipe, which is for mode "
       "dynamic");
 }
 

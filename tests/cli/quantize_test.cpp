@@ -157,7 +157,7 @@ TEST_F(Quantize, TheTypeOfARecipeChoosesTheMode) {
     ASSERT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(read_file(*shop_ / "again.ulp"), read_file(*shop_ / "t.ulp")) << mode;
   }
-  expect_error(quantize("--mode static --recipe dynamic.json --out x.ulp"), 1, "which is for --mode dynamic");
+  expect_error(quantize("--mode static --recipe dynamic.json --out x.ulp"), 1, "which is for mode dynamic");
 }
 
 TEST_F(Quantize, FlagsGoOverTheRecipe) {
@@ -173,7 +173,7 @@ TEST_F(Quantize, FlagsGoOverTheRecipe) {
   EXPECT_EQ(small["affine"], true);
   EXPECT_EQ(small["embeddings"], false);
   EXPECT_EQ(small["skip_modules"], (json{"fc1", "fc2"}));
-  EXPECT_EQ(used("--backend onnx_qdq --skip-values linear")["backend"], "onnx_qdq");
+  EXPECT_EQ(used("--backend onnx_qdq --skip-values conv2d")["backend"], "onnx_qdq");
   const json qat =
       used("--mode qat --batch 16 --max-steps 4 --lr 0.02 --freeze-observers 0.5 --skip-modules fc2");
   EXPECT_EQ(qat["training"]["learning_rate"], 0.02);
@@ -191,6 +191,8 @@ TEST_F(Quantize, WrongUseIsExitCodeTwo) {
   expect_error(quantize("--compare"), 2, "--out");
   expect_error(quantize("--sensitivity --test 0"), 2, "--test 0");
   expect_error(quantize("--out q.ulp --samples 0"), 2, "--samples");
+  expect_error(quantize("--out q.ulp --mode qat --seed -1"), 2, "--seed: expected a whole number >= 0, got -1");
+  expect_error(quantize("--out q.ulp --mode qat --max-steps 99999999999999999999"), 2, "--max-steps");
 }
 
 TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {

@@ -75,7 +75,7 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
     return archive_data(name, model);
   }
   if (head.starts_with("\x93NUMPY"))
-    fail_file(kWhere, "expected two arrays, --data X.npy,Y.npy, got only '", name, "'");
+    fail_file(kWhere, "expected two arrays, X.npy,Y.npy, got only '", name, "'");
   if (head.find('\0') != std::string::npos || ends_with(name, ".npz"))
     fail_file(kWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
   const bool labelled = ends_with(name, ".tsv");

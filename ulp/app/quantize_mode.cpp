@@ -99,8 +99,8 @@ ModeRecipe recipe_for(const QuantizeMode& mode, ModeRecipe recipe) {
     recipe.recipe = std::move(meant);
   }
   if (recipe.recipe.index() != mode.default_recipe().recipe.index()) {
-    fail("app.quantize", "expected a recipe for --mode ", mode.name, ", got one of type ",
-         quant::type_of(recipe.recipe), ", which is for --mode ", mode_of(recipe.recipe).name);
+    fail("app.quantize", "expected a recipe of mode ", mode.name, ", got one of type ",
+         quant::type_of(recipe.recipe), ", which is for mode ", mode_of(recipe.recipe).name);
   }
   return recipe;
 }

@@ -42,7 +42,7 @@ ULP_API const QuantizeMode& mode_of(const quant::AnyRecipe& recipe);
 /// The recipe for this mode: itself, or what tensors mean to the mode. Throws ulp::Error for one of another
 /// mode, which it names.
 ULP_API ModeRecipe recipe_for(const QuantizeMode& mode, ModeRecipe recipe);
-/// Throws ulp::Error with the names that there are.
+/// Throws ulp::Error that lists the known names.
 ULP_API const QuantizeMode& find_quantize_mode(const std::string& name);
 
 }  // namespace ulp::app

@@ -28,7 +28,7 @@ void check_finite(const runtime::TensorInfo& info, const at::Tensor& tensor) {
   if (!tensor.is_floating_point() || torch::isfinite(tensor).all().item<bool>()) return;
   const auto bad = torch::isfinite(tensor).logical_not().sum().item<int64_t>();
   fail_file(kWhere, "expected finite numbers in '", info.name, "', got ", bad,
-            " NaN or inf (--allow-nonfinite runs them)");
+            " NaN or inf (allow_nonfinite runs them)");
 }
 
 std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const runtime::Engine& engine) {

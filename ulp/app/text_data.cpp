@@ -28,7 +28,7 @@ TaskData language_data(const std::filesystem::path& path, int64_t length) {
   const int64_t test = windows.size() / kHoldout;
   if (test < 1) {
     fail_file("app.load_data", "expected a text of at least ", kHoldout, " windows of ", length,
-              " bytes, got ", windows.size(), " in '", path.string(), "'; a smaller --length may help");
+              " bytes, got ", windows.size(), " in '", path.string(), "'; a smaller length may help");
   }
   const at::Tensor samples = torch::arange(windows.size(), torch::kLong);
   TaskData data{

@@ -33,7 +33,7 @@ struct FieldInfo {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;  ///< min itself is not allowed
-  bool below_max = false;  ///< max itself is not allowed, be it infinity
+  bool below_max = false;  ///< max itself is not allowed, even if it is infinity
   bool keep_empty =
       true;  ///< false: an empty text is not written to JSON; for fields that are empty by default
   /// What JSON says of an absent value: "null", or a word ("none"). nullptr: nothing; a value that JSON leaves

@@ -65,10 +65,6 @@ int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, 
   return tensor;
 }
 
-int32_t Builder::as_float(const Node& reader, const Value* value) {
-  return as(reader, value, {float_type_, inner_layout(shape_of(reader, *value).size())});
-}
-
 int32_t Builder::convert(int32_t tensor, const Form& wanted, std::string name) {
   const runtime::TensorInfo from = plan_.tensors[static_cast<size_t>(tensor)];
   if (name.empty()) {

@@ -46,8 +46,6 @@ class Builder {
   /// name.
   int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form,
              const std::string& name = "");
-  /// as() in the inner float form.
-  int32_t as_float(const graph::Node& reader, const graph::Value* value);
 
   // Building.
   int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape);

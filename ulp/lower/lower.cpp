@@ -149,7 +149,8 @@ class Lowerer {
   std::unordered_set<const Value*> poisoned_;
 };
 
-/// Brings the graph into the form that has a lowering, step by step.
+/// Brings the graph into the form that has a lowering, step by step. The passes run on prepared graphs, too:
+/// what only training needed is gone now, and that lets canonicalize match more than before.
 void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   for (const auto pass :
        {graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {

@@ -10,7 +10,7 @@ namespace ulp::quant {
 
 /// Why the backend cannot run results of this op so quantized ("tflite_int8 takes activations of s8 affine,
 /// got u8 affine per tensor"); empty where it can. x86_int8 refuses nothing here: graphs of any scheme can be
-/// studied, and ulp::lower names the layer whose codes the engine has not.
+/// studied, and ulp::lower names the layer whose codes the engine cannot run.
 ULP_API std::string activation_obstacle(Backend backend, const OpName& op, const TensorRecipe& recipe);
 /// The same for a layer's weight.
 ULP_API std::string weight_obstacle(Backend backend, const TensorRecipe& recipe);

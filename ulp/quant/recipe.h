@@ -91,7 +91,7 @@ struct ULP_API Recipe {
   /// Weights of linear layers and embeddings alone, s4 symmetric in groups of 32; also u4 affine per group,
   /// or s8 symmetric restricted per channel 0. For quantize_weights(); prepare() refuses it.
   static Recipe weight_only();
-  /// One of these by its backend's name. Throws ulp::Error with the names that there are.
+  /// One of these by its backend's name. Throws ulp::Error that lists the known names.
   static Recipe profile(const std::string& name);
 
   /// How the result of this op is quantized, overrides considered.

@@ -1,6 +1,7 @@
 // The training precisions by name, as command lines and recipes spell them, and how to put a model into one.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
@@ -57,7 +58,7 @@ ULP_API std::span<const Precision> precisions();
 /// The precision of that name. An unknown name is an error that lists the known ones.
 ULP_API const Precision& find_precision(std::string_view name);
 
-/// A precision of the table, chosen by its name: of another name there is none.
+/// A precision of the table, chosen by its name. It always names one of the table.
 class ULP_API PrecisionName {
  public:
   /// fp32.

@@ -53,7 +53,7 @@ struct ULP_API ScalerSpec {
 
 /// The scaler of a spec. Overrides that are out of range, or that a fixed scale does not have, are an error.
 ULP_API GradScaler make_scaler(const ScalerSpec& spec, const ScalerOverrides& overrides = {});
-/// The same by text; a text that is none is an error that lists what is.
+/// The same by text. An unknown text is an error that lists the known ones.
 ULP_API GradScaler make_scaler(std::string_view spec, const ScalerOverrides& overrides = {});
 
 }  // namespace ulp::amp
