@@ -137,10 +137,9 @@ TEST(ModeRecipe, TensorsMeanSomethingToEveryModeAndOthersAreNamed) {
   EXPECT_EQ(std::get<quant::WeightOnlyRecipe>(meant("weight-only", quant::Recipe::weight_only())).bits, 4);
   EXPECT_STREQ(mode_of(quant::Recipe::weight_only()).name, "weight-only");
   EXPECT_STREQ(mode_of(tensors).name, "static");
-  EXPECT_ERROR(
-      recipe_for(find_quantize_mode("static"), {.recipe = quant::DynamicRecipe{}}),
-      "expected a recipe of mode static, got one of type ulp.quant.DynamicRecipe, which is for mode "
-      "dynamic");
+  EXPECT_ERROR(recipe_for(find_quantize_mode("static"), {.recipe = quant::DynamicRecipe{}}),
+               "expected a recipe of mode static, got one of type ulp.quant.DynamicRecipe, which is for mode "
+               "dynamic");
 }
 
 TEST(Calibrate, RefusesNoImagesAndNaN) {

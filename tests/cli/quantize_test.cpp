@@ -191,7 +191,8 @@ TEST_F(Quantize, WrongUseIsExitCodeTwo) {
   expect_error(quantize("--compare"), 2, "--out");
   expect_error(quantize("--sensitivity --test 0"), 2, "--test 0");
   expect_error(quantize("--out q.ulp --samples 0"), 2, "--samples");
-  expect_error(quantize("--out q.ulp --mode qat --seed -1"), 2, "--seed: expected a whole number >= 0, got -1");
+  expect_error(quantize("--out q.ulp --mode qat --seed -1"), 2,
+               "--seed: expected a whole number >= 0, got -1");
   expect_error(quantize("--out q.ulp --mode qat --max-steps 99999999999999999999"), 2, "--max-steps");
 }
 
