@@ -499,7 +499,11 @@ TEST(ConvErrors, AnEmptyBatchIsNoWork) {
       ConvConfig config;
       config.shape = shape;
       config.input = config.output = DataType::u8;
-      make_conv(config, weights, isa)->run(0, nullptr, nullptr, nullptr, nullptr, SerialParallel());
+      std::vector<uint8_t> x(4 * 4 * 64, 1), y(4 * 4 * 64, 77);
+      const auto layer = make_conv(config, weights, isa);
+      std::vector<uint8_t> workspace(layer->workspace_bytes(1, 1) + 64);
+      layer->run(0, x.data(), nullptr, y.data(), workspace.data(), SerialParallel());
+      EXPECT_EQ(y, std::vector<uint8_t>(y.size(), 77)) << to_string(isa);
     }
   }
 }
