@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "ulp/libtorch/data_types.h"
+
 namespace ulp::lowering {
 
 using graph::Node;
@@ -105,19 +107,11 @@ std::string Builder::constant(const std::string& name, Constant constant) {
   }
 }
 
-at::ScalarType scalar_type(DataType type) {
-  static const std::unordered_map<DataType, at::ScalarType> kTypes = {
-      {DataType::f32, at::kFloat}, {DataType::bf16, at::kBFloat16}, {DataType::u8, at::kByte},
-      {DataType::i8, at::kChar},   {DataType::i32, at::kInt},       {DataType::i64, at::kLong}};
-  const auto found = kTypes.find(type);
-  if (found == kTypes.end())
-    fail("lower.scalar_type", "expected a type that plans store, got ", to_string(type));
-  return found->second;
-}
-
 Constant make_constant(const at::Tensor& tensor, DataType type) {
-  const at::Tensor dense =
-      tensor.detach().to(at::kCPU).to(scalar_type(type)).contiguous(at::MemoryFormat::Contiguous);
+  const at::Tensor dense = tensor.detach()
+                               .to(at::kCPU)
+                               .to(libtorch::scalar_type_of(type).value())
+                               .contiguous(at::MemoryFormat::Contiguous);
   Constant constant{.type = type, .shape = dense.sizes().vec(), .bytes = {}};
   constant.bytes.resize(dense.nbytes());
   std::memcpy(constant.bytes.data(), dense.const_data_ptr(), dense.nbytes());

@@ -68,8 +68,6 @@ class Builder {
   std::unordered_set<std::string> tensor_names_;
 };
 
-/// LibTorch's name of a type that plans store.
-at::ScalarType scalar_type(runtime::DataType type);
 /// A tensor's numbers as a constant of this type (f32 or bf16 from any float type; i8, i32 as they are).
 runtime::Constant make_constant(const at::Tensor& tensor, runtime::DataType type);
 

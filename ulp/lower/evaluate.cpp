@@ -8,13 +8,12 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/lower/builder.h"
+#include "ulp/libtorch/data_types.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp {
 namespace {
 
-using lowering::scalar_type;
 using runtime::DataType;
 using runtime::Layout;
 using runtime::TensorInfo;
@@ -30,7 +29,10 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
     fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
          given.sizes());
   }
-  return given.detach().to(at::kCPU).to(scalar_type(info.type)).contiguous(memory_format(info));
+  return given.detach()
+      .to(at::kCPU)
+      .to(libtorch::scalar_type_of(info.type).value())
+      .contiguous(memory_format(info));
 }
 
 }  // namespace
@@ -50,8 +52,9 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
   for (const TensorInfo& info : engine.outputs()) {
     std::vector<int64_t> sizes = info.shape;
     if (sizes[0] == runtime::kBatch) sizes[0] = batch;
-    results.push_back(
-        at::empty(sizes, at::TensorOptions(scalar_type(info.type)).memory_format(memory_format(info))));
+    results.push_back(at::empty(
+        sizes,
+        at::TensorOptions(libtorch::scalar_type_of(info.type).value()).memory_format(memory_format(info))));
     out.push_back(results.back().mutable_data_ptr());
   }
   engine.run(batch, in, out);
@@ -73,7 +76,8 @@ at::Tensor random_input(const TensorInfo& info, int64_t batch) {
   std::vector<int64_t> sizes = info.shape;
   if (sizes.at(0) == runtime::kBatch) sizes[0] = batch;
   const bool ids = info.type == DataType::i32 || info.type == DataType::i64;
-  return ids ? at::zeros(sizes, scalar_type(info.type)) : at::randn(sizes).to(scalar_type(info.type));
+  return ids ? at::zeros(sizes, libtorch::scalar_type_of(info.type).value())
+             : at::randn(sizes).to(libtorch::scalar_type_of(info.type).value());
 }
 
 }  // namespace ulp

@@ -7,6 +7,7 @@
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/data_types.h"
 #include "ulp/lower/builder.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/fuse.h"
@@ -41,10 +42,8 @@ void remove_identities(Graph& graph) {
 
 /// Ids come as integers, everything else as f32.
 std::optional<DataType> input_type(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return DataType::f32;
-  if (dtype == at::kInt) return DataType::i32;
-  if (dtype == at::kLong) return DataType::i64;
-  return std::nullopt;
+  const std::optional<DataType> type = libtorch::data_type_of(dtype);
+  return type == DataType::f32 || type == DataType::i32 || type == DataType::i64 ? type : std::nullopt;
 }
 
 /// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.

@@ -7,6 +7,7 @@
 #include "ulp/amp/optimizer/large_pages.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/training/optimizer.h"
+#include "ulp/libtorch/data_types.h"
 #include "ulp/libtorch/torch_parallel.h"
 
 namespace ulp::amp {
@@ -22,17 +23,6 @@ constexpr const char* kWhere = "amp.FusedOptimizer";
 
 /// Above so many parameters their 16-bit copies (32 MiB) do not wait in a cache for the next forward pass.
 constexpr int64_t kCachedParameters = 16 << 20;
-
-DataType float_type(const at::Tensor& gradient) {
-  switch (gradient.scalar_type()) {
-    case c10::kFloat:
-      return DataType::f32;
-    case c10::kBFloat16:
-      return DataType::bf16;
-    default:
-      return DataType::f16;
-  }
-}
 
 WeightStore store_of(const at::Tensor& parameter, MasterWeights masters) {
   if (parameter.scalar_type() == c10::kFloat) return WeightStore::f32;
@@ -152,7 +142,7 @@ OptimizerTensor gradient_tensor(const GradientEntry& entry) {
   OptimizerTensor tensor;
   tensor.size = entry.parameter.numel();
   tensor.gradient = entry.gradient.const_data_ptr();
-  tensor.gradient_type = float_type(entry.gradient);
+  tensor.gradient_type = libtorch::data_type_of(entry.gradient.scalar_type()).value();
   return tensor;
 }
 

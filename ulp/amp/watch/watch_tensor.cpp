@@ -3,28 +3,10 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/libtorch/data_types.h"
 #include "ulp/libtorch/torch_parallel.h"
 
 namespace ulp::amp {
-
-namespace {
-
-std::optional<DataType> float_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DataType::f32;
-    case at::kBFloat16:
-      return DataType::bf16;
-    case at::kHalf:
-      return DataType::f16;
-    case at::kDouble:
-      return DataType::f64;
-    default:
-      return std::nullopt;
-  }
-}
-
-}  // namespace
 
 bool is_countable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_floating_point() &&
@@ -35,12 +17,12 @@ at::Tensor countable_block(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   at::Tensor block = tensor.is_sparse() ? tensor.coalesce()._values() : tensor;
   if (!block.device().is_cpu()) block = block.to(at::kCPU);
-  if (!float_type(block.scalar_type())) block = block.to(at::kFloat);  // the 8-bit formats
+  if (!libtorch::data_type_of(block.scalar_type())) block = block.to(at::kFloat);  // the 8-bit formats
   return block.is_non_overlapping_and_dense() ? block : block.contiguous();
 }
 
 kernels::ExponentStats block_stats(const at::Tensor& block, uint64_t cut) {
-  const auto type = float_type(block.scalar_type());
+  const auto type = libtorch::data_type_of(block.scalar_type());
   if (!type || !block.is_non_overlapping_and_dense()) {
     fail("amp.block_stats", "expected a dense block of fp32, bf16, fp16 or fp64, got ", block.dtype());
   }

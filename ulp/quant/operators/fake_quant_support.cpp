@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include "ulp/kernels/training/fake_quant.h"
+#include "ulp/libtorch/data_types.h"
 #include "ulp/libtorch/torch_parallel.h"
 
 namespace ulp::quant {
@@ -45,7 +46,7 @@ FakeQuantized fake_quantize_forward(const Tensor& x, const Params& params, int64
                                .inner = blocks.inner,
                                .qmin = static_cast<float>(qmin),
                                .qmax = static_cast<float>(qmax)};
-  const auto type = input.scalar_type() == at::kBFloat16 ? DataType::bf16 : DataType::f32;
+  const DataType type = libtorch::data_type_of(input.scalar_type()).value();
   auto* words = with_mask ? reinterpret_cast<uint64_t*>(inside.mutable_data_ptr<int64_t>()) : nullptr;
   kernels::fake_quantize(how, type, input.const_data_ptr(), n, values.mutable_data_ptr(), words,
                          kernels::selected_isa(), libtorch::TorchParallel());
