@@ -36,7 +36,6 @@ void add_recipe_options(CLI::App& command, RecipeFlags& flags) {
     flags.add(command, mode.name, std::string("Recipe of --mode ") + mode.name,
               [&](FieldVisitor& visit) { recipe.visit_fields(visit); }, {"tensors", "training"});
   }
-  command.get_option("--precision")->check(CLI::IsMember({"fp32", "bf16"}));
 }
 
 }  // namespace

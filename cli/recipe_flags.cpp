@@ -39,7 +39,10 @@ class RecipeFlagAdder final : public FieldVisitor {
     RecipeFlagAdder inner(flags_, group_, list_, open_, path_ / info.name);
     field.fields(inner);
   }
-  void on_optional(const FieldInfo&, const OptionalField&) override {}
+  /// An absent one has no flag: there is no default to show.
+  void on_optional(const FieldInfo&, const OptionalField& field) override {
+    if (field.present) field.value(*this);
+  }
   void on_list(const FieldInfo&, const ListField&) override {}
   void on_custom(const FieldInfo&, const CustomField&) override {}
 

@@ -53,15 +53,15 @@ function(ulp_room_objects target library)
   target_sources(${library} PRIVATE $<TARGET_OBJECTS:${target}>)
 endfunction()
 
-# ulp_room(library [NETWORKS | NO_TORCH] [EXACT] PUBLIC header... SHARED header...): adds every .cpp below the calling
+# ulp_room(library [NO_TORCH] [EXACT] PUBLIC header... SHARED header...): adds every .cpp below the calling
 # folder to `library`. PUBLIC headers (with * in a name) are installed; other rooms may include them and those that are SHARED, and no others
 # (tests/base/rooms_test.cpp reads both lists). EXCLUDE names subfolders that are rooms of their own. EXACT: products and
 # sums are never contracted, so that every machine computes the same bits.
 #
 # In rooms of the library `ulp` each file has the lightest precompiled header that holds what it reads of LibTorch
-# (ulp_header_kind), or with NETWORKS all of torch/torch.h; with NO_TORCH there is none.
+# (ulp_header_kind); with NO_TORCH there is none.
 function(ulp_room library)
-  cmake_parse_arguments(ARG "NETWORKS;NO_TORCH;EXACT" "" "PUBLIC;SHARED;LINK;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TORCH;EXACT" "" "PUBLIC;SHARED;LINK;EXCLUDE" ${ARGN})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/ulp ${CMAKE_CURRENT_SOURCE_DIR})
   string(REPLACE "/" "_" room ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -74,12 +74,9 @@ function(ulp_room library)
     foreach(source ${sources})
       file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
       ulp_header_kind(${source} kind)
-      if(ARG_NETWORKS)
-        set(kind networks)
-      endif()
       list(APPEND sources_${kind} ${PROJECT_SOURCE_DIR}/${source})
     endforeach()
-    foreach(kind none light core networks)
+    foreach(kind none light core)
       if(sources_${kind})
         ulp_room_objects(ulp_room_${room}_${kind} ${library} ${sources_${kind}})
         target_link_libraries(ulp_room_${room}_${kind} PRIVATE ulp_torch ulp_host_flags)

@@ -26,8 +26,7 @@ target_compile_options(ulp_host_flags INTERFACE $<$<CONFIG:Release>:-O1>
 
 # ulp_torch_header(name header...): a precompiled header that targets reuse; they need the same flags and definitions.
 # Every source file pays for the templates that a precompiled header leaves to be instantiated: 0.4 s of compile time for
-# tensors alone, 3 s with modules and optimizers, 5 s for all of torch/torch.h, which networks and benchmarks use. The
-# tests have their own (tests/CMakeLists.txt).
+# tensors alone, 3 s with modules and optimizers, 5 s for all of torch/torch.h. Tests and benchmarks have their own.
 function(ulp_torch_header name)
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
   target_link_libraries(${name} PRIVATE ulp_flags ulp_host_flags ulp_torch)
@@ -36,4 +35,3 @@ function(ulp_torch_header name)
 endfunction()
 ulp_torch_header(ulp_torch_light_pch <ATen/core/Tensor.h> <ATen/core/ivalue.h> <functional> <map> <sstream> <string> <vector>)
 ulp_torch_header(ulp_torch_core_pch <torch/types.h> <torch/utils.h> <torch/nn/module.h> <torch/optim.h>)
-ulp_torch_header(ulp_torch_networks_pch <torch/torch.h>)

@@ -114,6 +114,9 @@ TEST(ModeRecipe, QatHoldsItsTrainingToo) {
   EXPECT_EQ(read.training.options.peak_rate(), 0.5);
   EXPECT_EQ(read.training.options.decay(), 1e-4);  // what is not said stays the mode's
   EXPECT_EQ(ModeRecipe::from_json(read.to_json()).to_json(), read.to_json());
+  ModeRecipe chosen = read;  // a rate that the optimizer chooses is written as it is used
+  chosen.training.options.learning_rate.reset();
+  EXPECT_EQ(ModeRecipe::from_json(chosen.to_json()).training.options.peak_rate(), 0.001);
   const auto refused = [](const std::string& training) {
     return test::error_of([&] {
       ModeRecipe::from_json(R"({"type": "ulp.quant.QatRecipe", "version": 1, "training": )" + training + "}");

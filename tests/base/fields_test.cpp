@@ -179,6 +179,22 @@ TEST(CheckLimits, NamesTheFieldWithItsPath) {
             "[room.Options] expected top.parts[1].weight > 0, got -1");
 }
 
+TEST(VisitSome, ShowsTheNamedFieldsAlone) {
+  Everything options;
+  const std::array names = {"whole", "shape", "paint", "part", "parts", "raw", "city", "other"};
+  const auto some = [&](FieldVisitor& visitor) {
+    ulp::visit_some(visitor, names, [&](FieldVisitor& inner) { options.visit_fields(inner); });
+  };
+  EXPECT_EQ(
+      ulp::fields_to_json(some).dump(),
+      R"({"city":"Bonn","other":"none","paint":"red:1","part":{"count":2,"weight":1.0},"parts":[],"raw":7,)"
+      R"("shape":"square","whole":5})");
+  ulp::fields_from_json(Json::parse(R"({"whole": 6, "part": {"count": 4}})"), "", some);
+  EXPECT_EQ(options.whole, 6);
+  EXPECT_EQ(options.part.count, 4);
+  EXPECT_THROW(ulp::fields_from_json(Json::parse(R"({"seed": 6})"), "", some), FieldProblem);
+}
+
 TEST(FieldsJson, EveryKindIsWritten) {
   EXPECT_EQ(ulp::fields_to_json(Everything{}).dump(), kDefaults);
 }

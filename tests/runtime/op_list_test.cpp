@@ -214,6 +214,17 @@ TEST(OpList, AttributesOfAnotherOpAreRefused) {
   }
 }
 
+TEST(OpList, AttributesAskedForByTheTypeOfAnotherOpAreRefusedByName) {
+  const Step step{.op = Op::softmax, .name = "probabilities"};
+  try {
+    static_cast<void>(step.get<ConvAttributes>());
+    ADD_FAILURE() << "softmax has the attributes of conv";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'softmax', as step 'probabilities'"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(OpList, FilesOfEarlierVersionsAreRead) {
   const auto read = [](const char* step) {
     Json plan = {{"tensors", Json::array()}, {"inputs", Json::array()}, {"outputs", Json::array()}};

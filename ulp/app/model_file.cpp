@@ -21,6 +21,9 @@ namespace ulp::app {
 
 namespace {
 
+/// Of anything that a description may name: a network beyond it is a file that lies.
+constexpr int64_t kLargestSize = 65536;
+
 constexpr const char* kKinds[] = {"image", "language", "text"};
 
 NetworkKind kind_of(const std::string& name) {
@@ -107,7 +110,7 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};
-    const auto sane = [](int64_t value) { return value > 0 && value <= 65536; };
+    const auto sane = [](int64_t value) { return value > 0 && value <= kLargestSize; };
     bool fits = sane(spec.num_classes);
     if (spec.kind == NetworkKind::image) {
       json.at("in_channels").get_to(spec.in_channels);
@@ -120,7 +123,7 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
       json.at("class_names").get_to(spec.class_names);
       fits = fits && sane(spec.max_length);
     }
-    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..65536, got ", text);
+    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
     return spec;
   } catch (const nlohmann::json::exception& error) {
     fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());

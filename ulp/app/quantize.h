@@ -45,7 +45,7 @@ struct ULP_API QatTraining {
                                  .schedule = amp::Schedule::cosine,
                                  .warmup = 0.05};
 
-  /// What of the options a recipe file may say.
+  /// Those of the options that a recipe file may say.
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;

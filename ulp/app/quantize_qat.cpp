@@ -1,3 +1,5 @@
+#include <array>
+
 #include "ulp/app/quantize.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -6,6 +8,11 @@
 namespace ulp::app {
 
 namespace {
+
+/// The options that a recipe file may say; the others are of a run from nothing.
+constexpr std::array kOfRecipe = {"precision",     "optimizer", "epochs",       "batch",
+                                  "learning_rate", "momentum",  "weight_decay", "schedule",
+                                  "warmup",        "max_steps", "seed",         "augment"};
 
 void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, const io::ImageDataset& data,
                   const train::TrainOptions& options, const OnStep& on_step) {
@@ -27,28 +34,7 @@ void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, cons
 }  // namespace
 
 void QatTraining::visit_fields(FieldVisitor& visit) {
-  visit({"epochs", "Passes over the training data", 1}, options.epochs);
-  visit({"max_steps", "End after this many steps (0: all epochs)", 0}, options.max_steps);
-  visit({"batch", "Images a step", 1}, options.batch);
-  visit({"optimizer", "sgd (Nesterov), adam or adamw"}, options.optimizer);
-  // Rate and decay are written as they are used; what the optimizer chooses by itself stays its choice.
-  double rate = options.peak_rate(), decay = options.decay();
-  visit({.name = "learning_rate",
-         .help = "Peak of the learning rate",
-         .min = 0,
-         .above_min = true,
-         .flag = "lr"},
-        rate);
-  if (rate != options.peak_rate()) options.learning_rate = rate;
-  visit({"momentum", "Nesterov momentum", 0, 1, false, true}, options.momentum);
-  visit({"weight_decay", "L2 penalty (adamw: decoupled)", 0}, decay);
-  if (decay != options.decay()) options.weight_decay = decay;
-  visit({"schedule", "triangle, constant, constant_with_warmup, cosine, polynomial or one_cycle"},
-        options.schedule);
-  visit({"warmup", "Share of the steps in which the rate rises", 0, 1, false, true}, options.warmup);
-  visit({"seed", "Seed of order and augmentation"}, options.seed);
-  visit({"augment", "Random horizontal flips"}, options.augment);
-  visit({"precision", "Arithmetic besides the rounding"}, options.precision);
+  visit_some(visit, kOfRecipe, [&](FieldVisitor& some) { options.visit_fields(some); });
 }
 
 void QatTraining::validate() const {

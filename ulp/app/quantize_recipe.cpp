@@ -29,7 +29,10 @@ std::string ModeRecipe::to_json() const {
   const std::string text = quant::to_json(recipe);
   if (!trains(recipe)) return text;
   nlohmann::json json = nlohmann::json::parse(text);
-  json[kTraining.name] = fields_to_json(training);
+  QatTraining used = training;  // with the rate and decay that the optimizer chooses by itself
+  used.options.learning_rate = training.options.peak_rate();
+  used.options.weight_decay = training.options.decay();
+  json[kTraining.name] = fields_to_json(used);
   return json.dump(2);
 }
 

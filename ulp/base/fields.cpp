@@ -1,7 +1,9 @@
 #include "ulp/base/fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -76,6 +78,65 @@ class LimitChecker final : public FieldVisitor {
 }  // namespace
 
 FieldVisitor::~FieldVisitor() = default;
+
+/// Hands the named fields on.
+class FieldSelection final : public FieldVisitor {
+ public:
+  FieldSelection(FieldVisitor& visitor, std::span<const char* const> names)
+      : visitor_(visitor), names_(names) {}
+
+ protected:
+  void on(const FieldInfo& info, bool& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on(const FieldInfo& info, int64_t& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on(const FieldInfo& info, uint64_t& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on(const FieldInfo& info, double& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on(const FieldInfo& info, std::string& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on(const FieldInfo& info, std::vector<std::string>& value) override {
+    if (is_named(info)) visitor_.on(info, value);
+  }
+  void on_choice(const FieldInfo& info, ChoiceField& field) override {
+    if (is_named(info)) visitor_.on_choice(info, field);
+  }
+  void on_group(const FieldInfo& info, const GroupField& field) override {
+    if (is_named(info)) visitor_.on_group(info, field);
+  }
+  void on_optional(const FieldInfo& info, const OptionalField& field) override {
+    if (is_named(info)) visitor_.on_optional(info, field);
+  }
+  void on_list(const FieldInfo& info, const ListField& field) override {
+    if (is_named(info)) visitor_.on_list(info, field);
+  }
+  void on_custom(const FieldInfo& info, const CustomField& field) override {
+    if (is_named(info)) visitor_.on_custom(info, field);
+  }
+  void on_text(const FieldInfo& info, const TextField& field) override {
+    if (is_named(info)) visitor_.on_text(info, field);
+  }
+
+ private:
+  bool is_named(const FieldInfo& info) const {
+    return std::ranges::find(names_, std::string_view(info.name)) != names_.end();
+  }
+
+  FieldVisitor& visitor_;
+  std::span<const char* const> names_;
+};
+
+void visit_some(FieldVisitor& visitor, std::span<const char* const> names,
+                FunctionRef<void(FieldVisitor&)> fields) {
+  FieldSelection selection(visitor, names);
+  fields(selection);
+}
 
 void FieldVisitor::on_text(const FieldInfo& info, const TextField& field) {
   std::string text = field.text;

@@ -22,6 +22,7 @@
 namespace ulp {
 
 class FieldVisitor;
+class FieldSelection;
 
 /// What is said of a field beside its value. Limits are for numbers; they are doubles, so that whole numbers
 /// beyond 2^53 are compared rounded.
@@ -182,6 +183,8 @@ class ULP_API FieldVisitor {
   virtual void on_text(const FieldInfo& info, const TextField& field);
 
  private:
+  friend class FieldSelection;
+
   template <typename E>
   void choice(const FieldInfo& info, E& value) {
     static constexpr auto texts = words_of<E>();
@@ -215,6 +218,10 @@ template <typename T>
 concept HasFields = requires(T& value, FieldVisitor& visitor) {
   value.visit_fields(visitor);
 };
+
+/// Shows the visitor those of the fields that are named.
+ULP_API void visit_some(FieldVisitor& visitor, std::span<const char* const> names,
+                        FunctionRef<void(FieldVisitor&)> fields);
 
 /// "expected path.name in [a, b], got c" for the first number outside its limits, or the first choice that is
 /// no word of its list; empty where there is none.

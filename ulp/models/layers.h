@@ -1,7 +1,16 @@
 // Pieces that the reference networks share; not installed.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <string>
 

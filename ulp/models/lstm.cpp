@@ -1,5 +1,7 @@
 #include "ulp/models/lstm.h"
 
+#include <torch/nn/modules/rnn.h>
+
 #include "ulp/models/layers.h"
 #include "ulp/models/text_layers.h"
 

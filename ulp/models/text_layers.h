@@ -1,7 +1,14 @@
 // Pieces that the text networks share; not installed.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "ulp/models/text_model.h"
 

@@ -1,5 +1,7 @@
 #include "ulp/models/unet.h"
 
+#include <torch/nn/modules/container/modulelist.h>
+
 #include "ulp/base/error.h"
 #include "ulp/models/layers.h"
 

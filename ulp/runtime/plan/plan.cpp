@@ -72,6 +72,11 @@ const char* to_string(Layout layout) {
   return layout == Layout::nhwc ? "nhwc" : "plain";
 }
 
+void Step::refuse_get() const {
+  fail("runtime.Step", "expected other attributes than those of op '", to_string(op), "', as step '", name,
+       "' has them");
+}
+
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size == kBatch ? batch : size;

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "ulp/base/activation.h"
@@ -62,15 +64,19 @@ struct Step {
       constants{};  ///< role ("weight", "bias", "weight_scale", ...) -> name in Plan::constants
   Attributes attributes = default_attributes(op);  ///< those of the op, as the list says
 
-  /// The attributes by their type; throws std::bad_variant_access where the op has others.
+  /// The attributes by their type; throws ulp::Error where the step holds others.
   template <typename Own>
   Own& get() {
-    return std::get<Own>(attributes);
+    return const_cast<Own&>(std::as_const(*this).get<Own>());
   }
   template <typename Own>
   const Own& get() const {
-    return std::get<Own>(attributes);
+    if (const auto* own = std::get_if<Own>(&attributes)) return *own;
+    refuse_get();
   }
+
+ private:
+  [[noreturn]] ULP_API void refuse_get() const;
 };
 
 /// "window.kernel_h=3, groups=2": the attributes that are not at their defaults; empty where all are.
