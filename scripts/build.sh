@@ -18,7 +18,7 @@ if [ ! -e "build/$preset/build.ninja" ] || [ ${#options[@]} -gt 0 ]; then
 fi
 
 # Object files of the target that are not there yet; what has changed since the last build comes on top.
-missing=$(cd "build/$preset" && ninja -t inputs "$target" 2>/dev/null | grep '\.o$' |
+missing=$(cd "build/$preset" && ninja -t inputs "$target" 2>/dev/null | { grep '\.o$' || true; } |
   while IFS= read -r object; do [ -e "$object" ] || echo "$object"; done | wc -l)
 if [ "$missing" -gt 0 ]; then
   # A compilation against LibTorch takes about 4 seconds of one core (bench/notes/build-time.md).

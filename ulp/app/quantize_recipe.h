@@ -9,6 +9,7 @@
 
 namespace ulp::app {
 
+/// A recipe as a file of the tool holds it.
 struct ULP_API ModeRecipe {
   quant::AnyRecipe recipe;
   QatTraining training = {};  ///< qat

@@ -29,6 +29,7 @@ ULP_API void validate(const AnyRecipe& recipe);
 /// What a recipe says of the tensors of each op: of the static mode all there is, of training its `tensors`;
 /// null for modes that know no single tensors.
 ULP_API Recipe* tensors_of(AnyRecipe& recipe);
+/// The same to read.
 ULP_API const Recipe* tensors_of(const AnyRecipe& recipe);
 
 }  // namespace ulp::quant

@@ -31,6 +31,7 @@ using Train = std::function<void(QatModule& model)>;
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const StaticRecipe& recipe, const Calibrate& calibrate,
                                                      graph::PassReport* report = nullptr);
+/// The same by training.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const QatRecipe& recipe, const Train& train,
                                                      graph::PassReport* report = nullptr);
@@ -38,6 +39,7 @@ ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const DynamicRecipe& recipe,
                                                      graph::PassReport* report = nullptr);
+/// The same of weights alone.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOnlyRecipe& recipe,
                                                      graph::PassReport* report = nullptr);

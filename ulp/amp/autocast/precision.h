@@ -83,6 +83,7 @@ class ULP_API PrecisionName {
  private:
   size_t index_ = 0;
 };
+/// Its name.
 ULP_API std::ostream& operator<<(std::ostream& out, const PrecisionName& precision);
 
 /// Throws Error when the device cannot compute in this precision: devices other than cpu and cuda, cuda

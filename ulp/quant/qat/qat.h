@@ -61,6 +61,7 @@ struct ulp::Words<ulp::quant::LearnedParameters> {
 
 namespace ulp::quant {
 
+/// How a model is made ready for quantization-aware training.
 struct ULP_API QatOptions {
   BatchNormFolding folding = BatchNormFolding::fast;
   LearnedParameters learned = LearnedParameters::none;

@@ -56,6 +56,7 @@ struct ULP_API DynamicRecipe {
   static DynamicRecipe from_json(const std::string& text);
   bool operator==(const DynamicRecipe&) const = default;
 };
+/// The name of version 0.1.
 using DynamicOptions = DynamicRecipe;
 
 struct Recipe;

@@ -50,6 +50,7 @@ struct ULP_API WeightOnlyRecipe {
   static WeightOnlyRecipe from_json(const std::string& text);
   bool operator==(const WeightOnlyRecipe&) const = default;
 };
+/// The name of version 0.1.
 using WeightOptions = WeightOnlyRecipe;
 
 /// What a recipe of the backend weight_only says of weights. Throws ulp::Error for another backend, a scheme

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// How the heads of an attention step look.
 struct AttentionAttributes {
   int64_t heads = 1;
   float scale = 1.0F;   ///< of the products of queries and keys

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// How many groups change places with their members.
 struct ShuffleAttributes {
   int64_t groups = 1;
 

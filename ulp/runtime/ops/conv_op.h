@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// The window of a convolution, its groups, and what follows the sum.
 struct ConvAttributes {
   Window window{};
   int64_t groups = 1;

@@ -16,6 +16,7 @@ struct Factors {
   bool operator==(const Factors&) const = default;
 };
 
+/// The window that the parts of the channels become, and the size of the result.
 struct DepthToSpaceAttributes {
   Factors window{};
   int64_t size_h = 0, size_w = 0;  ///< of the result

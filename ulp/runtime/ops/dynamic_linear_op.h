@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// What follows the product, and how its input is quantized.
 struct DynamicLinearAttributes {
   Activation activation = Activation::none;
   bool per_tensor = false;  ///< one quantizer for the whole batch, else one a row

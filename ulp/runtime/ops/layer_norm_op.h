@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// What is added to the variance.
 struct LayerNormAttributes {
   float epsilon = 0.0F;
 

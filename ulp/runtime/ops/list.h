@@ -86,6 +86,7 @@
 namespace ulp::runtime {
 
 #define ULP_ENUMERATOR(name, ...) name,
+/// The ops of the list by name.
 enum class Op : uint8_t { ULP_OPS(ULP_ENUMERATOR) };
 #undef ULP_ENUMERATOR
 

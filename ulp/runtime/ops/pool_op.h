@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// A window with the choices that only pooling has.
 struct PoolWindow : Window {
   bool ceil_mode = false;         ///< round the output size up
   bool count_include_pad = true;  ///< avg_pool: padding counts as elements
@@ -17,6 +18,7 @@ struct PoolWindow : Window {
   bool operator==(const PoolWindow&) const = default;
 };
 
+/// Of max_pool and avg_pool.
 struct PoolAttributes {
   PoolWindow window{};
 

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// The direction of a recurrent layer, and how its input is quantized.
 struct RecurrentAttributes {
   bool per_tensor = false;  ///< i8 weights: one quantizer for the whole batch, else one a row
   bool reverse = false;     ///< from the last step of time to the first

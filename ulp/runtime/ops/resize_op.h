@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// Of resize_nearest.
 struct NearestAttributes {
   int64_t size_h = 0, size_w = 0;  ///< of the result
 
@@ -15,6 +16,7 @@ struct NearestAttributes {
   bool operator==(const NearestAttributes&) const = default;
 };
 
+/// Of resize_bilinear.
 struct BilinearAttributes {
   int64_t size_h = 0, size_w = 0;  ///< of the result
   bool align_corners = false;      ///< corners stay on corners

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// What select picks.
 struct SelectAttributes {
   int64_t begin = 0;  ///< the index of dimension 1
 

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// The channels that slice keeps.
 struct SliceAttributes {
   int64_t begin = 0;   ///< the first channel
   int64_t length = 0;  ///< how many

@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// Which ids are padding.
 struct TokenAttributes {
   int64_t token = 0;  ///< the id that padding has
 

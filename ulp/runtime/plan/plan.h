@@ -26,7 +26,9 @@ using ulp::to_string;
 /// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
 /// tensors.
 enum class Layout : uint8_t { plain, nhwc };
+/// How many layouts there are.
 inline constexpr int kLayoutCount = 2;
+/// "plain", "nhwc".
 ULP_API const char* to_string(Layout layout);
 
 /// The batch dimension: the first one, free until run().
