@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "exact_activation.h"
 #include "plain_values.h"
 #include "support.h"
 
@@ -19,15 +20,9 @@ float widen(uint16_t half) {
 /// `value` counts steps of the output's scale, which is 1 unless the output is u8.
 float activate(float value, Activation activation, const View& y) {
   if (activation == Activation::none) return value;
-  const double v = value;
-  if (activation == Activation::tanh) return static_cast<float>(std::tanh(v));
-  if (activation == Activation::gelu) return static_cast<float>(0.5 * v * std::erfc(-v * M_SQRT1_2));
-  if (activation == Activation::gelu_tanh) {
-    const double inner = M_2_SQRTPI * M_SQRT1_2 * (v + 0.044715 * v * v * v);
-    return static_cast<float>(0.5 * v * (1 + std::tanh(inner)));
-  }
-  value = std::max(value, 0.0F);
-  return activation == Activation::relu6 ? std::min(value, 6.0F / y.info.scale) : value;
+  if (is_curve(activation)) return static_cast<float>(ulp::test::exact_activation(activation, value));
+  value = std::max(value, info_of(activation).low / y.info.scale);
+  return std::min(value, info_of(activation).high / y.info.scale);
 }
 
 /// One output of a convolution from its accumulator; y = activation(acc * m + residual).

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "exact_activation.h"
 #include "plain_loops.h"
 #include "support.h"
 #include "ulp/base/error.h"
@@ -66,7 +67,7 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
                        .attributes = DynamicLinearAttributes{Activation::gelu, per_tensor}},
                       {{"weight", {10, 24}}, {"weight_scale", {10}}, {"bias", {10}}}));
     }
-    for (const Activation curve : {Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+    for (const Activation curve : ulp::test::all_curves()) {
       b.output(b.linear(x, 11, curve));
       b.output(b.op(Op::relu, {x}, ActivationAttributes{curve}));
     }

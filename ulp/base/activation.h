@@ -12,7 +12,9 @@
 //             curve: f32 results only
 //   curve     the value at float x, for scalar code that vectorizes, by the functions of
 //             kernels/elementwise/curves.h
-// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh.
+// gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh. hardsigmoid: clamp(x + 3, 0, 6) / 6;
+// hardswish: x clamp(x + 3, 0, 6) / 6 (Howard et al. 2019, "Searching for MobileNetV3"), rounded as PyTorch
+// does. A NaN passes both comparisons.
 #define ULP_ACTIVATIONS(X)                                                                           \
   X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
   X(relu, "aten::relu", clamp, 0.0F, __builtin_inff(), x)                                            \
@@ -20,7 +22,11 @@
   X(gelu, "aten::gelu(approximate=none)", curve, -__builtin_inff(), __builtin_inff(), gelu_curve(x)) \
   X(gelu_tanh, "aten::gelu(approximate=tanh)", curve, -__builtin_inff(), __builtin_inff(),           \
     gelu_tanh_curve(x))                                                                              \
-  X(tanh, "aten::tanh", curve, -__builtin_inff(), __builtin_inff(), tanh_curve(x))
+  X(tanh, "aten::tanh", curve, -__builtin_inff(), __builtin_inff(), tanh_curve(x))                   \
+  X(hardsigmoid, "aten::hardsigmoid", curve, -__builtin_inff(), __builtin_inff(),                    \
+    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F)                           \
+  X(hardswish, "aten::hardswish", curve, -__builtin_inff(), __builtin_inff(),                        \
+    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) * x / 6.0F)
 
 namespace ulp {
 
