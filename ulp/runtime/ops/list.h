@@ -54,6 +54,23 @@
 //   resize_bilinear  the same, interpolated
 //   unsqueeze        [N, C, L] -> [N, C, 1, L]
 //   squeeze          [N, C, 1, L] -> [N, C, L]
+//
+// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
+// weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
+// residual has the output's shape, layout and type. Images (4-d) are nhwc inside; linear takes any rank >= 2
+// and works on the last dimension. relu, max_pool, flatten, slice, channel_shuffle, depth_to_space, resize,
+// squeeze and unsqueeze keep type, scale and zero point; average pooling keeps the type; add and concat take
+// tensors of the output's type, each u8 with its own scale; softmax takes and gives f32 or bf16. convert goes
+// from or to f32, or from one u8 quantizer to another, and may change the layout. select keeps type, scale
+// and zero point. Curves (base/activation.h) give f32. Where the input is f32, linear's weight may be codes
+// of 8 or 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64 inputs of the
+// plan. layer_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
+// [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores, [N, keys]. So
+// do lstm and gru, one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
+// * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
+// gates (i, f, g, o; r, z, n), h and c zero before the first step; i8 weights are multiplied as in
+// dynamic_linear. token_mean: x f32 [N, steps, features], ids [N, steps] -> [N, features], zeros where every
+// id is `token`.
 #define ULP_OPS(X)                           \
   X(conv, ConvAttributes)                    \
   X(linear, ActivationAttributes)            \
