@@ -21,6 +21,14 @@ struct RowOps {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, float* y,
                      int64_t n);
   RowRange (*range)(const float* x, int64_t n);
+  /// For n columns of rows that lie `stride` apart: sums[c] = the sum of x[c] over the rows, in double.
+  void (*column_sums)(const float* x, int64_t rows, int64_t stride, int64_t n, double* sums);
+  /// The same of (x[c] - mean[c])^2.
+  void (*column_squares)(const float* x, int64_t rows, int64_t stride, int64_t n, const float* mean,
+                         double* sums);
+  /// y[c] = (x[c] - mean[c]) * factor[c] + shift[c] in every row; y lies as x does and may be x.
+  void (*column_norm)(const float* x, int64_t rows, int64_t stride, int64_t n, const float* mean,
+                      const float* factor, const float* shift, float* y);
   /// One time step of `n` units of a cell, recurrent_cell.h.
   void (*lstm_cell)(const float* input_gates, const float* hidden_gates, float* c, float* h, int64_t n);
   void (*gru_cell)(const float* input_gates, const float* hidden_gates, float* h, int64_t n);

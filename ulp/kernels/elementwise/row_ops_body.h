@@ -72,6 +72,54 @@ RowRange range(const float* x, int64_t n) {
   return found;
 }
 
+/// sums[c] = the sum of f(x[c], c) over the rows, in double: the rounding of long sums would show. Rows are
+/// taken in blocks, whose columns stay in the nearest cache from one set of lanes to the next.
+template <typename F>
+inline void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t n, double* sums, F f) {
+  constexpr int64_t kBlock = 64;
+  for (int64_t c = 0; c < n; ++c) sums[c] = 0;
+  for (int64_t begin = 0; begin < rows; begin += kBlock) {
+    const int64_t end = begin + kBlock < rows ? begin + kBlock : rows;
+    int64_t c = 0;
+    for (; c + kLanes <= n; c += kLanes) {
+      double lanes[kLanes];
+      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = sums[c + l];
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t l = 0; l < kLanes; ++l) lanes[l] += f(x[row * stride + c + l], c + l);
+      }
+      for (int64_t l = 0; l < kLanes; ++l) sums[c + l] = lanes[l];
+    }
+    for (; c < n; ++c) {
+      for (int64_t row = begin; row < end; ++row) sums[c] += f(x[row * stride + c], c);
+    }
+  }
+}
+
+void column_sums(const float* x, int64_t rows, int64_t stride, int64_t n, double* sums) {
+  sum_columns(x, rows, stride, n, sums, [](float v, int64_t) { return v; });
+}
+
+void column_squares(const float* x, int64_t rows, int64_t stride, int64_t n, const float* mean,
+                    double* sums) {
+  sum_columns(x, rows, stride, n, sums, [mean](float v, int64_t c) { return (v - mean[c]) * (v - mean[c]); });
+}
+
+void column_norm(const float* x, int64_t rows, int64_t stride, int64_t n, const float* mean,
+                 const float* factor, const float* shift, float* y) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = x + row * stride;
+    float* to = y + row * stride;
+    int64_t c = 0;
+    for (; c + kLanes <= n; c += kLanes) {
+      float lanes[kLanes];  // all are read before one is written: y may be x
+      for (int64_t l = 0; l < kLanes; ++l)
+        lanes[l] = (from[c + l] - mean[c + l]) * factor[c + l] + shift[c + l];
+      for (int64_t l = 0; l < kLanes; ++l) to[c + l] = lanes[l];
+    }
+    for (; c < n; ++c) to[c] = (from[c] - mean[c]) * factor[c] + shift[c];
+  }
+}
+
 // Without __restrict these loops would need more checks for overlap than the compiler makes.
 
 void lstm_cell(const float* __restrict x, const float* __restrict r, float* __restrict c, float* __restrict h,
@@ -97,6 +145,7 @@ void gru_cell(const float* __restrict x, const float* __restrict r, float* __res
 }  // namespace
 
 extern const RowOps ULP_ROW_OPS;
-const RowOps ULP_ROW_OPS = {curve, layer_norm, range, lstm_cell, gru_cell};
+const RowOps ULP_ROW_OPS = {curve,          layer_norm,  range,     column_sums,
+                            column_squares, column_norm, lstm_cell, gru_cell};
 
 }  // namespace ulp::kernels
