@@ -282,6 +282,30 @@ void layer_norm(const Plan& plan, const Step& step, const View& x, const View& y
   }
 }
 
+void group_norm(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
+  const auto& [groups, epsilon] = step.get<GroupNormAttributes>();
+  const int64_t channels = x.info.shape[1], pixels = element_count(x.info, 1) / channels / first_of(x, 1);
+  const int64_t width = channels / groups * pixels;
+  const auto at = [&](int64_t group, int64_t i) {
+    const int64_t image = group / groups, channel = group % groups * (channels / groups) + i / pixels;
+    if (x.info.layout == Layout::plain) return (image * channels + channel) * pixels + i % pixels;
+    return x.at(image, channel, i % pixels / x.info.shape[3], i % x.info.shape[3]);
+  };
+  for (int64_t group = 0; group < first_of(x, batch) * groups; ++group) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < width; ++i) mean += double{x.get(at(group, i))} / static_cast<double>(width);
+    for (int64_t i = 0; i < width; ++i)
+      variance += std::pow(x.get(at(group, i)) - mean, 2) / static_cast<double>(width);
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t channel = group % groups * (channels / groups) + i / pixels;
+      double v = (x.get(at(group, i)) - mean) / std::sqrt(variance + double{epsilon});
+      if (step.constants.contains("weight")) v *= constant_at<float>(plan, step, "weight", channel);
+      if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", channel);
+      y.set(at(group, i), static_cast<float>(v));
+    }
+  }
+}
+
 void embedding(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
   const int64_t width = y.info.shape.back();
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
@@ -417,6 +441,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return select(step, x[0], y, batch);
     case Op::layer_norm:
       return layer_norm(plan, step, x[0], y, batch);
+    case Op::group_norm:
+      return group_norm(plan, step, x[0], y, batch);
     case Op::embedding:
       return embedding(plan, step, x[0], y, batch);
     case Op::token_mask:

@@ -126,7 +126,8 @@ int32_t Builder::op(Op op, std::vector<int32_t> inputs, const Attributes& attrib
   return append({.op = op, .inputs = std::move(inputs), .attributes = attributes}, type, layout);
 }
 
-int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants) {
+int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants,
+                      Layout layout) {
   for (const auto& [role, shape] : constants) {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
@@ -149,7 +150,7 @@ int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::v
     }
     plan.constants[name] = constant_of(DataType::f32, shape, values);
   }
-  return append(std::move(step), DataType::f32, Layout::plain);
+  return append(std::move(step), DataType::f32, layout);
 }
 
 int32_t Builder::recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse, bool per_tensor) {
@@ -187,7 +188,10 @@ Plan small_text_network() {
   const int32_t mixed =
       b.text({.op = Op::attention, .inputs = {q, k, v, mask}, .attributes = AttentionAttributes{3, 0.25F}});
   const int32_t attended = norm(dynamic({mixed, x}, kWidth, Activation::none));
-  const int32_t read = b.recurrent(Op::lstm, attended, 8, false);
+  const int32_t grouped =
+      b.text({.op = Op::group_norm, .inputs = {attended}, .attributes = GroupNormAttributes{2, 1e-3F}},
+             {{"weight", {kLength}}, {"bias", {kLength}}});
+  const int32_t read = b.recurrent(Op::lstm, grouped, 8, false);
   const int32_t wide = b.linear(b.recurrent(Op::gru, read, 5, true, true), 20, Activation::gelu);
   const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .attributes = SelectAttributes{1}});
   b.output(b.linear(b.op(Op::relu, {first}, ActivationAttributes{Activation::tanh}), 4));

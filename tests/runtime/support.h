@@ -76,7 +76,8 @@ class Builder {
     return op(Op::slice, {x}, SliceAttributes{begin, length});
   }
   /// A step of f32 that lacks its constants only, which have these shapes: f32, or i8 where they have a scale.
-  int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {});
+  int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {},
+               Layout layout = Layout::plain);
   /// lstm or gru over [N, steps, features].
   int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,
                     bool per_tensor = false);

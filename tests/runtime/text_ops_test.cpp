@@ -75,6 +75,28 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
   }
 }
 
+TEST(TextOps, GroupNormOfEveryRankAndLayoutMatchesPlainLoops) {
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    Builder b(Numbers::f32);
+    std::vector<int32_t> inputs = {b.enter(b.input({kBatch, 24, 5, 7}))};
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{kBatch, 24, 9}, {kBatch, 24, 3, 5}, {kBatch, 24, 2, 3, 4}, {2, 24, 70}}) {
+      inputs.push_back(b.input(shape));
+    }
+    for (const int32_t x : inputs) {
+      for (const int64_t groups : {1, 3, 24}) {
+        const Step step{
+            .op = Op::group_norm, .inputs = {x}, .attributes = GroupNormAttributes{groups, 1e-5F}};
+        const Layout layout = b.info(x).layout;
+        b.output(b.leave(b.text(step, {{"weight", {24}}, {"bias", {24}}}, layout)));
+        b.output(b.leave(b.text(step, {}, layout)));
+      }
+    }
+    for (const int64_t batch : {1, 4})
+      expect_close(b.plan, batch, {.threads = 2, .isa = kernels::to_string(isa)}, kFloat);
+  }
+}
+
 TEST(TextOps, MeansOverStepsMatchPlainLoops) {
   for (const DataType type : {DataType::i32, DataType::i64}) {
     Builder b(Numbers::f32);
@@ -243,6 +265,15 @@ std::vector<BadStep> bad_tables_and_sums() {
          constant(p, s, "weight").shape = {3, 4};
        },
        "constant 'weight'"},
+      {"groups", Op::group_norm, [](Plan&, Step& s) { s.get<GroupNormAttributes>().groups = 4; },
+       "groups that divide the 6 channels, got 4"},
+      {"group norm weight", Op::group_norm,
+       [](Plan& p, Step& s) {
+         constant(p, s, "weight").shape = {3, 2};
+       },
+       "constant 'weight'"},
+      {"group norm of rows", Op::group_norm, [](Plan& p, Step& s) { s.inputs = {p.steps[0].output}; },
+       "at least 3 dimensions"},
       {"epsilon NaN", Op::layer_norm, [=](Plan&, Step& s) { s.get<LayerNormAttributes>().epsilon = kNan; },
        "expected epsilon in [0, "},
       {"epsilon negative", Op::layer_norm, [](Plan&, Step& s) { s.get<LayerNormAttributes>().epsilon = -1; },

@@ -16,6 +16,7 @@
 #include "ulp/runtime/ops/conv_op.h"
 #include "ulp/runtime/ops/depth_to_space_op.h"
 #include "ulp/runtime/ops/dynamic_linear_op.h"
+#include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
 #include "ulp/runtime/ops/pool_op.h"
 #include "ulp/runtime/ops/recurrent_op.h"
@@ -54,6 +55,7 @@
 //   resize_bilinear  the same, interpolated
 //   unsqueeze        [N, C, L] -> [N, C, 1, L]
 //   squeeze          [N, C, 1, L] -> [N, C, L]
+//   group_norm       x [N, C, ...]; constants: [weight], [bias]; over each of `groups` groups of channels
 //
 // Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
 // weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
@@ -64,7 +66,7 @@
 // from or to f32, or from one u8 quantizer to another, and may change the layout. select keeps type, scale
 // and zero point. Curves (base/activation.h) give f32. Where the input is f32, linear's weight may be codes
 // of 8 or 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64 inputs of the
-// plan. layer_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
+// plan. layer_norm, group_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
 // [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores, [N, keys]. So
 // do lstm and gru, one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
 // * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
@@ -98,7 +100,8 @@
   X(resize_nearest, NearestAttributes)       \
   X(resize_bilinear, BilinearAttributes)     \
   X(unsqueeze, NoAttributes)                 \
-  X(squeeze, NoAttributes)
+  X(squeeze, NoAttributes)                   \
+  X(group_norm, GroupNormAttributes)
 
 namespace ulp::runtime {
 
