@@ -209,10 +209,20 @@ Blocks reference_blocks(const BlockFormat& format, const std::vector<float>& x, 
   return out;
 }
 
+/// The table's, and some with other kinds of elements and other sizes.
+std::vector<BlockFormat> block_formats() {
+  std::vector<BlockFormat> out(formats::all_blocks().begin(), formats::all_blocks().end());
+  out.push_back({"mxint8", "int8", "e8m0", 32});
+  out.push_back({"int4 by 64", "int4", "e8m0", 64});
+  out.push_back({"nvint4", "int4", "fp8_e4m3fn", 16, true});
+  out.push_back({"binary by 8", "binary", "e8m0", 8});
+  return out;
+}
+
 TEST_P(ConvertArrays, BlocksAreTheScalarDefinition) {
   const std::vector<float> x = block_inputs();
   const auto n = static_cast<int64_t>(x.size());
-  for (const BlockFormat& format : formats::all_blocks()) {
+  for (const BlockFormat& format : block_formats()) {
     const float tensor = formats::tensor_scale(format, x);
     for (Rounding rounding : kRoundings) {
       SCOPED_TRACE(std::string(format.name) + " rounding " + std::to_string(static_cast<int>(rounding)));
@@ -273,6 +283,13 @@ TEST(ConvertArraysErrors, NameTheFormat) {
       Error);
   EXPECT_THROW(
       dequantize_blocks(formats::find_block("nvfp4"), &byte, &byte, 0, &y, 1, Isa::portable, kSerial), Error);
+  for (const BlockFormat& bad :
+       {BlockFormat{"odd", "fp4_e2m1", "e8m0", 24}, BlockFormat{"empty", "fp4_e2m1", "e8m0", 0},
+        BlockFormat{"wide", "bf16", "e8m0", 32}, BlockFormat{"one level", "fp4_e2m1", "fp8_e4m3fn", 16},
+        BlockFormat{"two levels", "fp4_e2m1", "e8m0", 16, true}}) {
+    EXPECT_THROW(quantize_blocks(bad, &x, 1, &byte, &byte, 1, {}, Isa::portable, kSerial), Error) << bad.name;
+    EXPECT_THROW(dequantize_blocks(bad, &byte, &byte, 1, &y, 1, Isa::portable, kSerial), Error) << bad.name;
+  }
   try {
     encode8("tf32");
     FAIL();

@@ -68,10 +68,12 @@ Table blocks_table() {
               {}};
   for (const BlockFormat& format : kBlocks) {
     const Format& element = format.element();
+    const double subnormal = element.smallest_subnormal();
+    const double smallest = subnormal > 0 ? subnormal : element.smallest_normal();
     table.rows.push_back({std::string(format.name), std::to_string(format.size), std::string(element.name),
                           std::string(format.scale().name), format.tensor_scale ? "fp32" : "-",
                           table_number(format.bits_per_value()), table_number(element.max()),
-                          table_number(element.max() / element.smallest_subnormal())});
+                          table_number(element.max() / smallest)});
   }
   return table;
 }

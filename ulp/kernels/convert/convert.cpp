@@ -86,12 +86,27 @@ LaneCast lane_cast(const ArrayCast& cast, int64_t begin) {
   return {lane_rounding(cast.rounding), cast.key, cast.first + static_cast<uint64_t>(begin)};
 }
 
+/// The loops know blocks that divide a group of random words, and one way to a scale for each kind of it.
+void check_blocks(const char* where, const BlockFormat& format) {
+  check_width(where, format.element(), 8);
+  if (format.size < 1 || formats::kRandomGroup % format.size != 0) {
+    fail(where, "expected blocks whose size divides ", formats::kRandomGroup, ", got ", format.name, " of ",
+         format.size);
+  }
+  const Kind kind = format.tensor_scale ? Kind::floating : Kind::scale;
+  if (format.scale().kind != kind || format.scale().bits() > 8) {
+    fail(where, "expected a scale of kind '", to_string(kind), "' and 8 bits for ", format.name, ", got ",
+         format.scale().name);
+  }
+}
+
 LaneBlocks lane_blocks(const char* where, const BlockFormat& format, float tensor_scale,
                        std::optional<Overflow> rule) {
   if (!std::isfinite(tensor_scale) || tensor_scale <= 0 || (!format.tensor_scale && tensor_scale != 1)) {
     fail(where, "expected a tensor scale that is ", format.tensor_scale ? "finite and above 0" : "1", " for ",
          format.name, ", got ", tensor_scale);
   }
+  check_blocks(where, format);
   LaneBlocks out;
   out.element = lane_format(where, format.element(), rule.value_or(Overflow::saturate));
   out.scale = lane_format(where, format.scale());

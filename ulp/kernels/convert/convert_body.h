@@ -175,32 +175,38 @@ void quantize(const LaneBlocks& blocks, const float* x, uint8_t* scales, uint8_t
       scales[(begin + at) / b.size] = static_cast<uint8_t>(code);
     }
     here.first = cast.first + static_cast<uint64_t>(begin);
-    convert_kind<LaneKind::floating>(b.element, scaled, codes + begin, count, here);
+    convert_any(b.element, scaled, codes + begin, count, here);
   }
 }
 
-template <int64_t kSize>
+template <LaneKind K, int64_t kSize>
 inline void multiply_block(const LaneBlocks& b, float scale, const uint8_t* codes, float* y, int64_t count) {
   const int64_t n = kSize == 0 ? count : kSize;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    y[i] = bits_to_float(decode_lane<LaneKind::floating>(codes[i], b.element)) * scale;
+    y[i] = bits_to_float(decode_lane<K>(codes[i], b.element)) * scale;
   }
 }
 
-void dequantize(const LaneBlocks& blocks, const uint8_t* scales, const uint8_t* codes, float* y, int64_t n) {
+template <LaneKind K>
+void dequantize_kind(const LaneBlocks& blocks, const uint8_t* scales, const uint8_t* codes, float* y,
+                     int64_t n) {
   const LaneBlocks b = blocks;
   for (int64_t begin = 0; begin < n; begin += b.size) {
     const float scale = scale_value(b, scales[begin / b.size]);
     const int64_t left = n - begin;
     if (b.size == 32 && left >= 32) {
-      multiply_block<32>(b, scale, codes + begin, y + begin, 32);
+      multiply_block<K, 32>(b, scale, codes + begin, y + begin, 32);
     } else if (b.size == 16 && left >= 16) {
-      multiply_block<16>(b, scale, codes + begin, y + begin, 16);
+      multiply_block<K, 16>(b, scale, codes + begin, y + begin, 16);
     } else {
-      multiply_block<0>(b, scale, codes + begin, y + begin, smaller(b.size, left));
+      multiply_block<K, 0>(b, scale, codes + begin, y + begin, smaller(b.size, left));
     }
   }
+}
+
+void dequantize(const LaneBlocks& b, const uint8_t* scales, const uint8_t* codes, float* y, int64_t n) {
+  with_kind<uint8_t>(b.element, [&]<LaneKind K>() { dequantize_kind<K>(b, scales, codes, y, n); });
 }
 
 }  // namespace
