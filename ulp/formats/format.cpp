@@ -40,10 +40,7 @@ constexpr Format kFormats[] = {
 
 // "fp8_e4m3" is also "e4m3".
 std::string_view short_name(std::string_view name) {
-  for (std::string_view prefix : {"fp8_", "fp6_", "fp4_"}) {
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  }
-  return name;
+  return name.starts_with("fp") ? name.substr(name.find('_') + 1) : name;
 }
 
 }  // namespace

@@ -85,8 +85,8 @@ struct Format {
 /// Every format, widest first.
 ULP_API std::span<const Format> all();
 
-/// The format of that name; the prefixes "fp8_", "fp6_" and "fp4_" may be left out. An unknown name is an
-/// error that lists the known ones.
+/// The format of that name; a prefix like "fp8_" may be left out. An unknown name is an error that lists the
+/// known ones.
 ULP_API const Format& find(std::string_view name);
 
 /// The word in the tables.
