@@ -333,7 +333,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryTextModel, ::testing::ValuesIn(every_case(
 });
 
 TEST(TextModels, NamesAreSortedAndUnknownNamesAndTasksAreErrors) {
-  EXPECT_EQ(text_model_names(), (std::vector<std::string>{"bert", "gpt2", "lstm"}));
+  const auto names = text_model_names();
+  EXPECT_FALSE(names.empty());
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_THROW(make_text_model("gpt3"), ulp::Error);
   EXPECT_THROW(text_model_tasks("gpt3"), ulp::Error);
   EXPECT_THROW(make_text_model("bert", {.task = TextTask::language_modelling}), ulp::Error);

@@ -21,8 +21,8 @@ struct ModelOptions {
 /// googlenet and inception_v3 come without their auxiliary classifiers, which forward() does not use.
 ULP_API std::shared_ptr<ImageModel> make_model(const std::string& name, const ModelOptions& options = {});
 
-/// Sorted: googlenet, inception_v3, lenet5, mlp, mobilenet_v2, resnet14 (resnet20's form, wide and early
-/// halved: the demo's), resnet18, resnet20, resnet50, resnext50_32x4d, shufflenet_v2_x1_0, unet.
+/// Sorted. The name is that of the make_ function; resnet14 is resnet20's form, wide and early halved: the
+/// demo's.
 ULP_API std::vector<std::string> model_names();
 
 }  // namespace ulp::models

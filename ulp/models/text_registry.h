@@ -25,10 +25,10 @@ struct TextModelOptions {
 ULP_API std::shared_ptr<TextModel> make_text_model(const std::string& name,
                                                    const TextModelOptions& options = {});
 
-/// Sorted: bert (classification), gpt2 (language modelling), lstm (both).
+/// Sorted.
 ULP_API std::vector<std::string> text_model_names();
 
-/// The tasks of the network of that name. Throws Error for an unknown name.
+/// What the network of that name does: classify texts, predict the next token, or both. Throws Error for an unknown name.
 ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
 
 }  // namespace ulp::models
