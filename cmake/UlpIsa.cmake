@@ -1,5 +1,5 @@
-# ulp_isa_flags(family [flag...]): the flags of the files <family>_<instruction set>.cpp of a room of kernels. What comes
-# after the family's name says which instructions a file may use; portable files get the given flags alone.
+# ulp_isa_files(): each file <name>_<instruction set>.cpp below the calling folder, of a room of kernels, is compiled for
+# its instruction set. ulp_isa_flags(family flag...): further flags of the files <family>_<instruction set>.cpp.
 #
 # One instruction set a file: such a file must not include the standard library beyond <cstdint>, so that no inline
 # function compiled for a wide machine can be picked by the linker for all (tests/kernels/no_weak_symbols.cmake).
@@ -16,11 +16,18 @@ set(ulp_isa_amx_emulated ${ulp_isa_avx512})
 set(ulp_isa_portable)
 set(ULP_ISA_SUFFIXES portable avx2 avx512 avx512_vnni avx512_bf16 amx amx_emulated)
 
+function(ulp_isa_files)
+  foreach(isa ${ULP_ISA_SUFFIXES})
+    file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_${isa}.cpp)
+    set_property(SOURCE ${files} APPEND PROPERTY COMPILE_OPTIONS ${ulp_isa_${isa}})
+  endforeach()
+endfunction()
+
 function(ulp_isa_flags family)
   foreach(isa ${ULP_ISA_SUFFIXES})
-    set(file ${family}_${isa}.cpp)
-    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${ulp_isa_${isa}};${ARGN}")
+    set(file ${CMAKE_CURRENT_SOURCE_DIR}/${family}_${isa}.cpp)
+    if(EXISTS ${file})
+      set_property(SOURCE ${file} APPEND PROPERTY COMPILE_OPTIONS ${ARGN})
     endif()
   endforeach()
 endfunction()
