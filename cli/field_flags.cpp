@@ -125,6 +125,9 @@ class FlagAdder final : public FlagVisitor {
     const std::string now = field.index < field.words.size() ? field.words[field.index] : "";
     add(info, "TEXT:{" + words + '}', now, lines);
   }
+  void on_text(const FieldInfo& info, const TextField& field) override {
+    add(info, "TEXT", field.text, std::string(" ") + field.expected);
+  }
   void on_optional(const FieldInfo&, const OptionalField& field) override {
     absent_ = !field.present;
     field.set(true);  // to see what kind it is

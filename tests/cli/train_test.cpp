@@ -119,6 +119,10 @@ TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
   expect_error(shop.ulp("train --data data --model gpt2"), 2, "--model gpt2");
 }
 
+TEST(TrainFlags, HelpSaysWhatTheScalersAre) {
+  EXPECT_NE(Workshop().ulp("train --help").out.find("one of pytorch, keras"), std::string::npos);
+}
+
 TEST(TrainFlags, WrongValuesAreWrongUseAndNameTheFlag) {
   const Workshop shop;
   shop.make_data("data");

@@ -37,9 +37,7 @@ std::string told(const char* field, const std::string& value) {
 
 void TrainOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "precision", .help = "How to compute"}, precision);
-  visitor({.name = "scaler",
-           .help = "Loss scaling: pytorch, keras, keras2, apex, deepspeed, static:S or none",
-           .unset = "pytorch where the precision needs one"},
+  visitor({.name = "scaler", .help = "Loss scaling", .unset = "pytorch where the precision needs one"},
           scaler);
   visitor({.name = "init_scale",
            .help = "First loss scale",

@@ -1,6 +1,5 @@
 #include "ulp/amp/scaling/make_scaler.h"
 
-#include <array>
 #include <charconv>
 #include <iterator>
 
@@ -27,13 +26,14 @@ ScalePolicy with_interval(std::optional<int64_t> growth_interval) {
   return policy;
 }
 
-constexpr std::array<Dialect, 5> kDialects{{
+constexpr Dialect kDialects[] = {
     {ScalerKind::pytorch, 65536.0, with_interval<PyTorchScale, &PyTorchScale::growth_interval>},
     {ScalerKind::keras, 32768.0, with_interval<Keras3Scale, &Keras3Scale::dynamic_growth_steps>},
     {ScalerKind::keras2, 32768.0, with_interval<Keras2Scale, &Keras2Scale::dynamic_growth_steps>},
     {ScalerKind::apex, 65536.0, with_interval<ApexScale, &ApexScale::scale_window>},
     {ScalerKind::deepspeed, 65536.0, with_interval<DeepSpeedScale, &DeepSpeedScale::scale_window>},
-}};
+};
+static_assert(std::size(kDialects) + 2 == Words<ScalerKind>::list.size(), "all but fixed and none");
 
 }  // namespace
 
