@@ -121,8 +121,21 @@ TEST(Data, ArraysOfBytesAreImagesInAnyOrderOfDimensions) {
   const at::Tensor images = all_of(last, Split::test).inputs;  // rows 9 and 19
   const double expected = (pixels[9 * 75 + 1 * 3 + 2] / 255.0 - last.spec.mean[2]) / last.spec.std[2];
   EXPECT_NEAR(images[0][2][0][1].item<double>(), expected, 1e-5);
+  const ulp::io::ImageDataset test = app::load_images(pair_of(folder), Split::test, last.spec);
+  EXPECT_TRUE(torch::equal(test.labels, longs({0, 1})));
+  EXPECT_EQ(test.images[0][2][0][1].item<int64_t>(), pixels[9 * 75 + 1 * 3 + 2]);
+  EXPECT_EQ(test.mean, last.spec.mean);
   write(folder / "x.npy", npy("|u1", "20, 5, 15", bytes_of(pixels)));
   EXPECT_THROW(load_data(pair_of(folder), 0), ulp::Error) << "not square";
+}
+
+TEST(Data, RowsOfValuesAreNoImages) {
+  const TemporaryFolder folder;
+  write_rows(folder, 40);
+  const app::ModelSpec model = load_data(pair_of(folder), 0).spec;
+  expect_file_error("expected images of bytes",
+                    [&] { app::load_images(pair_of(folder), Split::test, model); });
+  expect_file_error("does not exist", [&] { app::load_images("nowhere.npz", Split::test, model); });
 }
 
 TEST(Data, BadArraysAreRefused) {

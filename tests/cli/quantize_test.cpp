@@ -208,6 +208,21 @@ TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {
                     "'input_q': expected codes [0, 255]");
 }
 
+TEST_F(Quantize, ArraysOfBytesAreImages) {
+  const auto write_array = [](const char* file, const std::string& shape, const std::string& bytes) {
+    std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + shape + "), }";
+    header.resize(117, ' ');
+    write_file(*shop_ / file, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n" + bytes);
+  };
+  write_array("x.npy", "256, 28, 28", read_file(*shop_ / "data/train-images-idx3-ubyte").substr(16));
+  write_array("y.npy", "256,", read_file(*shop_ / "data/train-labels-idx1-ubyte").substr(8));
+  const Outcome outcome =
+      shop_->ulp("quantize m.safetensors --data x.npy,y.npy --samples 64 --out a.ulp --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 90.0);
+  expect_error(shop_->ulp("quantize m.safetensors --data nowhere.npz --out a.ulp"), 3, "'nowhere.npz'");
+}
+
 TEST_F(Quantize, BadDataIsRefused) {
   std::filesystem::create_directories(*shop_ / "none");
   expect_error(shop_->ulp("quantize m.safetensors --data none --out x.ulp"), 3, "train-images");

@@ -34,12 +34,13 @@ bool is_cifar_folder(const fs::path& folder) {
          fs::exists(folder / "test_batch.bin");
 }
 
-/// Images of a name or folder, normalised as the data set is.
+bool is_folder(const std::string& name) {
+  return name == "fashion-mnist" || fs::is_directory(name);
+}
+
+/// Images of a folder, normalised as the data set is.
 io::ImageDataset read_images(const std::string& name, io::Split split) {
   if (name == "fashion-mnist") return io::load_fashion_mnist(split);
-  if (!fs::is_directory(name)) {
-    fail_file(kWhere, "expected 'fashion-mnist', or a folder with IDX or CIFAR files, got '", name, "'");
-  }
   if (is_cifar_folder(name)) return io::load_cifar(name, split);
   return load_idx_folder(name, split, ModelSpec{}.num_classes);
 }
@@ -134,15 +135,22 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
     split->mean = data.spec.mean;
     split->std = data.spec.std;
   }
-  data.stream = [train = std::move(train), test = std::move(test)](io::Split split,
-                                                                   const train::StreamOptions& options) {
-    return train::image_stream(split == io::Split::train ? train : test, options);
+  data.images = [train = std::move(train), test = std::move(test)](io::Split split) {
+    return split == io::Split::train ? train : test;
+  };
+  data.stream = [images = data.images](io::Split split, const train::StreamOptions& options) {
+    return train::image_stream(images(split), options);
   };
   return data;
 }
 
 io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec) {
   constexpr const char* kWhere = "app.load_images";
+  if (!is_folder(name)) {
+    const TaskData data = load_data(name, /*length=*/0, &spec);
+    if (!data.images) fail_file(kWhere, "expected images of bytes, got rows of values in '", name, "'");
+    return data.images(split);
+  }
   io::ImageDataset data = read_images(name, split);
   const at::IntArrayRef sizes = data.images.sizes();
   if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.image_size) {
@@ -165,7 +173,7 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
   if (comma != std::string::npos && !fs::exists(name)) {
     expect_kind(model, NetworkKind::image, name);
     data = array_data(name.substr(0, comma), name.substr(comma + 1), model);
-  } else if (name == "fashion-mnist" || fs::is_directory(name)) {
+  } else if (is_folder(name)) {
     expect_kind(model, NetworkKind::image, name);
     data = load_folder(name, model);
   } else {

@@ -21,6 +21,8 @@ struct TaskData {
   const char* unit = "";  ///< what a sample is: "image", "row", "window", "line"
   std::function<std::unique_ptr<train::BatchStream>(io::Split split, const train::StreamOptions& options)>
       stream;
+  std::function<io::ImageDataset(io::Split split)> images =
+      {};  ///< empty unless the samples are images of bytes
 };
 
 /// Reads a data set, told apart by content and name:
@@ -39,8 +41,9 @@ struct TaskData {
 /// missing, damaged, of another form or too short, and ulp::Error for data that does not fit the model.
 ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr);
 
-/// Images ("fashion-mnist" or a folder), normalised as the model's. Throws FileError for missing or damaged
-/// files, and ulp::Error when images or classes do not fit the model.
+/// The images of a data set of images, normalised as the model's; of a folder only the split is read. Throws
+/// FileError for missing or damaged files and for other samples than images of bytes, and ulp::Error when
+/// images or classes do not fit the model.
 ULP_API io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec);
 
 /// The first `count` images, normalised, float (count, C, H, W), dense in that order.
