@@ -18,7 +18,7 @@ using namespace ulp::formats;
 TEST(Golden, MlDtypesAgrees) {
   std::ifstream file(ULP_SOURCE_DIR "/tests/golden/formats.json");
   const auto golden = nlohmann::json::parse(file)["formats"];
-  ASSERT_EQ(golden.size(), 9u);
+  ASSERT_GE(golden.size(), 9u);
   for (const auto& [name, entry] : golden.items()) {
     const Format& format = find(name);
     ASSERT_GT(entry["input"].size(), 250u);
