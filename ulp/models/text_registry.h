@@ -28,7 +28,8 @@ ULP_API std::shared_ptr<TextModel> make_text_model(const std::string& name,
 /// Sorted.
 ULP_API std::vector<std::string> text_model_names();
 
-/// What the network of that name does: classify texts, predict the next token, or both. Throws Error for an unknown name.
+/// What the network of that name does: classify texts, predict the next token, or both. Throws Error for an
+/// unknown name.
 ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
 
 }  // namespace ulp::models

@@ -51,7 +51,9 @@ class ULP_API Observer : public libtorch::TensorModule {
   virtual void merge_seen(const Observer& other) = 0;
   void count_dropped(int64_t nans, int64_t infinities);
 
-  at::Tensor min_val_, max_val_;  ///< buffers: [] per tensor, else of scale_shape(); +inf, -inf at first
+  /// Buffers: [] per tensor, else of scale_shape(); +inf and -inf at first. seen() compares them, so record()
+  /// and merge_seen() must set them; those of MinMaxObserver do.
+  at::Tensor min_val_, max_val_;
 
  private:
   std::string label_;
