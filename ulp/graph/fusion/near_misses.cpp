@@ -22,8 +22,7 @@ bool is_pool(const Node& node) {
 /// What people expect to be fused, whether the table has it or not.
 bool follows(const Node& node) {
   return node.is("aten::add") || is_pool(node) || activation_of(node) || clamp_bounds(node) ||
-         is_any(node, {"aten::silu", "aten::sigmoid", "aten::hardswish", "aten::hardsigmoid",
-                       "aten::leaky_relu", "aten::elu"});
+         is_any(node, {"aten::silu", "aten::sigmoid", "aten::leaky_relu", "aten::elu"});
 }
 
 class Search {

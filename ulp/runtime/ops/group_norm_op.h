@@ -5,6 +5,7 @@
 
 namespace ulp::runtime {
 
+/// The groups of channels, and what is added to each variance.
 struct GroupNormAttributes {
   int64_t groups = 1;
   float epsilon = 0.0F;
