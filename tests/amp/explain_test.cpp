@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "constants.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/op_policy.h"
 #include "ulp/base/error.h"
@@ -20,8 +21,6 @@ using ulp::amp::ExplainRow;
 using ulp::amp::Explanation;
 using ulp::amp::OpPolicy;
 
-constexpr auto kBF16 = torch::kBFloat16;
-constexpr auto kFloat = torch::kFloat;
 using Dtypes = std::vector<at::ScalarType>;
 
 const ExplainRow& row(const Explanation& explanation, const std::string& op) {
@@ -103,14 +102,14 @@ TEST(Explain, OpensOpsThatAreOnNoListButCallSomeThatAre) {
   for (const ExplainRow& row : why.rows) EXPECT_NE(row.op, "aten::cross_entropy_loss");
 }
 
-struct Net : torch::nn::Module {
+struct ConvNet : torch::nn::Module {
   torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(3, 4, 3));
   torch::nn::Linear head = register_module("head", torch::nn::Linear(4 * 6 * 6, 2));
   torch::Tensor forward(const torch::Tensor& x) { return head(torch::relu(conv(x)).flatten(1)); }
 };
 
 TEST(Explain, NamesTheModulesOfACapturedModel) {
-  Net net;
+  ConvNet net;
   const auto x = torch::rand({2, 3, 8, 8});
   const auto captured = ulp::capture(net, {x});
   const Autocast guard(torch::kCPU, kBF16);
@@ -123,7 +122,7 @@ TEST(Explain, NamesTheModulesOfACapturedModel) {
 }
 
 TEST(Explain, NamesTheModulesOfAnyModelByTheirParameters) {
-  Net net;
+  ConvNet net;
   const auto x = torch::rand({2, 3, 8, 8});
   const auto why = explain(net, [&] { net.forward(x).sum().backward(); });
   EXPECT_EQ(row(why, "aten::conv2d").path, "conv");

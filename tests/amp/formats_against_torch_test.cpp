@@ -15,12 +15,12 @@ namespace {
 
 using namespace ulp::formats;
 
-struct Pair {
+struct SameFormat {
   const char* name;
   at::ScalarType dtype;
 };
 
-class AgainstTorch : public ::testing::TestWithParam<Pair> {
+class AgainstTorch : public ::testing::TestWithParam<SameFormat> {
  protected:
   const Format& format_ = find(GetParam().name);
   const bool bytes_ = format_.bits() == 8;
@@ -80,12 +80,13 @@ TEST_P(AgainstTorch, EveryNeighbourhoodRoundsTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, AgainstTorch,
-                         ::testing::Values(Pair{"bf16", torch::kBFloat16}, Pair{"fp16", torch::kHalf},
-                                           Pair{"fp8_e4m3fn", at::kFloat8_e4m3fn},
-                                           Pair{"fp8_e4m3fnuz", at::kFloat8_e4m3fnuz},
-                                           Pair{"fp8_e5m2", at::kFloat8_e5m2},
-                                           Pair{"fp8_e5m2fnuz", at::kFloat8_e5m2fnuz},
-                                           Pair{"e8m0", at::kFloat8_e8m0fnu}),
+                         ::testing::Values(SameFormat{"bf16", torch::kBFloat16},
+                                           SameFormat{"fp16", torch::kHalf},
+                                           SameFormat{"fp8_e4m3fn", at::kFloat8_e4m3fn},
+                                           SameFormat{"fp8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+                                           SameFormat{"fp8_e5m2", at::kFloat8_e5m2},
+                                           SameFormat{"fp8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+                                           SameFormat{"e8m0", at::kFloat8_e8m0fnu}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,14 +1,11 @@
 #include "ulp/amp/optimizer/fused_step.h"
 
-#include <limits>
-
+#include "constants.h"
 #include "fused_support.h"
 #include "ulp/amp/scaling/make_scaler.h"
 
 namespace ulp::amp::test {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class FusedStep : public ::testing::Test {
  protected:

@@ -16,7 +16,7 @@ namespace {
 using ulp::amp::GradScaler;
 using ulp::amp::StepResult;
 
-const nlohmann::json& golden() {
+const nlohmann::json& scaler_golden() {
   static const nlohmann::json data = letters::golden("grad_scaler.json");
   return data;
 }
@@ -49,9 +49,9 @@ struct Trained {
   }
 };
 
-class Replay {
+class ScalerRun {
  public:
-  explicit Replay(const nlohmann::json& scenario)
+  explicit ScalerRun(const nlohmann::json& scenario)
       : scenario_(scenario), scaler_(options(scenario["options"])) {
     for (size_t i = 0; i < scenario["optimizers"].size(); ++i) {
       Trained& trained = trained_.emplace_back();
@@ -164,12 +164,12 @@ class Replay {
 class GradScalerGolden : public ::testing::TestWithParam<int> {};
 
 TEST_P(GradScalerGolden, SameScaleVerdictsAndWeights) {
-  const auto& scenario = golden()["scenarios"][static_cast<size_t>(GetParam())];
+  const auto& scenario = scaler_golden()["scenarios"][static_cast<size_t>(GetParam())];
   SCOPED_TRACE(scenario["name"].get<std::string>());
-  Replay(scenario).run();
+  ScalerRun(scenario).run();
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, GradScalerGolden,
-                         ::testing::Range(0, static_cast<int>(golden()["scenarios"].size())));
+                         ::testing::Range(0, static_cast<int>(scaler_golden()["scenarios"].size())));
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <limits>
 
+#include "constants.h"
 #include "letters.h"
 #include "ulp/amp/autocast/autocast.h"
 
@@ -14,8 +14,6 @@ namespace {
 using ulp::amp::GradScaler;
 using ulp::amp::GradScalerOptions;
 using ulp::amp::StepResult;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class GradScalerTest : public ::testing::Test {
  protected:

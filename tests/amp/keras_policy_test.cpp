@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "constants.h"
 #include "error_of.h"
 #include "ulp/amp/autocast/explain.h"
 #include "ulp/base/error.h"
@@ -15,17 +16,14 @@ using ulp::amp::apply_policy;
 using ulp::amp::find_dtype_policy;
 using ulp::test::error_of;
 
-constexpr auto kBF16 = torch::kBFloat16;
-constexpr auto kFloat = torch::kFloat;
-
-struct Block : torch::nn::Module {
+struct ConvBlock : torch::nn::Module {
   torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(4, 4, 3));
   torch::nn::BatchNorm2d bn = register_module("bn", torch::nn::BatchNorm2d(4));
   torch::Tensor forward(const torch::Tensor& x) { return torch::relu(bn(conv(x))); }
 };
 
-struct Net : torch::nn::Module {
-  std::shared_ptr<Block> body = register_module("body", std::make_shared<Block>());
+struct SoftmaxNet : torch::nn::Module {
+  std::shared_ptr<ConvBlock> body = register_module("body", std::make_shared<ConvBlock>());
   torch::nn::Linear head = register_module("head", torch::nn::Linear(4 * 6 * 6, 3));
   torch::Tensor forward(const torch::Tensor& x) {
     return torch::softmax(head(body->forward(x).flatten(1)), 1);
@@ -33,13 +31,13 @@ struct Net : torch::nn::Module {
 };
 
 /// The same with the casts by hand; the softmax and the head in `last`.
-torch::Tensor by_hand(Net& net, const torch::Tensor& x, at::ScalarType body, at::ScalarType last) {
+torch::Tensor by_hand(SoftmaxNet& net, const torch::Tensor& x, at::ScalarType body, at::ScalarType last) {
   const auto conv = torch::conv2d(x.to(body), net.body->conv->weight.to(body), net.body->conv->bias.to(body));
   const auto h = torch::relu(net.body->bn(conv)).flatten(1);
   return torch::softmax(torch::linear(h.to(last), net.head->weight.to(last), net.head->bias.to(last)), 1);
 }
 
-void expect_equal_training(Net& net, ulp::graph::GraphModule& captured, at::ScalarType body,
+void expect_equal_training(SoftmaxNet& net, ulp::graph::GraphModule& captured, at::ScalarType body,
                            at::ScalarType last) {
   const auto x = torch::rand({5, 4, 8, 8});
   net.train();
@@ -62,14 +60,14 @@ void expect_equal_training(Net& net, ulp::graph::GraphModule& captured, at::Scal
 }
 
 TEST(KerasPolicy, TheWholeModelInMixedPrecision) {
-  Net net;
+  SoftmaxNet net;
   const auto captured = ulp::capture(net, {torch::rand({2, 4, 8, 8})});
   apply_policy(*captured, {{"*", "mixed_bfloat16"}});
   expect_equal_training(net, *captured, kBF16, kBF16);
 }
 
 TEST(KerasPolicy, TheFirstRuleThatMatchesWins) {
-  Net net;
+  SoftmaxNet net;
   const auto captured = ulp::capture(net, {torch::rand({2, 4, 8, 8})});
   // The softmax is the model's own: its path is "", which only "*" matches.
   const auto report =
@@ -85,7 +83,7 @@ TEST(KerasPolicy, TheFirstRuleThatMatchesWins) {
 }
 
 TEST(KerasPolicy, WhatNoRuleMatchesStaysAsItIs) {
-  Net net;
+  SoftmaxNet net;
   const auto captured = ulp::capture(net, {torch::rand({2, 4, 8, 8})});
   apply_policy(*captured, {{"head", "mixed_bfloat16"}});
   const auto why = ulp::amp::explain(*captured, {torch::rand({2, 4, 8, 8})});
@@ -101,7 +99,7 @@ TEST(KerasPolicy, WhatNoRuleMatchesStaysAsItIs) {
 }
 
 TEST(KerasPolicy, VariablesAreStoredInTheVariableDtype) {
-  Net net;
+  SoftmaxNet net;
   const auto captured = ulp::capture(net, {torch::rand({2, 4, 8, 8})});
   apply_policy(*captured, {{"head", "bfloat16"}, {"*", "mixed_bfloat16"}});
   EXPECT_EQ(net.head->weight.scalar_type(), kBF16);
@@ -142,7 +140,7 @@ TEST(KerasPolicy, AnEmbeddingCastsWhatItFound) {
 }
 
 TEST(KerasPolicy, Fp64ModelsAreLeftAlone) {
-  Net net;
+  SoftmaxNet net;
   net.to(torch::kDouble);
   const auto x = torch::rand({2, 4, 8, 8}, torch::kDouble);
   const auto captured = ulp::capture(net, {x});
@@ -151,7 +149,7 @@ TEST(KerasPolicy, Fp64ModelsAreLeftAlone) {
 }
 
 TEST(KerasPolicy, UnknownPathsAndPoliciesAreErrorsThatChangeNothing) {
-  Net net;
+  SoftmaxNet net;
   const auto x = torch::rand({2, 4, 8, 8});
   const auto captured = ulp::capture(net, {x});
   EXPECT_EQ(error_of([&] {

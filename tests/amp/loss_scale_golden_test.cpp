@@ -26,7 +26,7 @@ double number(const json& value) {
 }
 
 /// A fresh scaler of the scenario's dialect with its options, by way of the state.
-GradScaler make(const json& scenario) {
+GradScaler scaler_of(const json& scenario) {
   GradScaler scaler = ulp::amp::make_scaler(scenario["dialect"].get<std::string>());
   ScalerState state = scaler.state_dict();
   state["scale"] = scenario["init_scale"];
@@ -40,9 +40,9 @@ GradScaler make(const json& scenario) {
   return scaler;
 }
 
-class Replay {
+class DialectRun {
  public:
-  explicit Replay(const json& scenario) : scenario_(scenario), scaler_(make(scenario)) {}
+  explicit DialectRun(const json& scenario) : scenario_(scenario), scaler_(scaler_of(scenario)) {}
 
   void run() {
     const std::string letters = scenario_["letters"], stepped = scenario_["stepped"];
@@ -101,7 +101,7 @@ class LossScaleGolden : public ::testing::TestWithParam<int> {};
 TEST_P(LossScaleGolden, SameScalesVerdictsAndErrors) {
   const json& scenario = scenarios()[static_cast<size_t>(GetParam())];
   SCOPED_TRACE(scenario["peer"].get<std::string>() + ": " + scenario["name"].get<std::string>());
-  Replay(scenario).run();
+  DialectRun(scenario).run();
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, LossScaleGolden,

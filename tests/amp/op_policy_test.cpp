@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "constants.h"
 #include "error_of.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
@@ -20,9 +21,6 @@ using ulp::amp::Autocast;
 using ulp::amp::Cast;
 using ulp::amp::OpPolicy;
 using ulp::test::error_of;
-
-constexpr auto kBF16 = torch::kBFloat16;
-constexpr auto kFloat = torch::kFloat;
 
 std::set<std::string> names(const OpPolicy& policy) {
   std::set<std::string> result;
@@ -228,7 +226,7 @@ TEST(OpPolicy, RefusedOpsAreAnErrorThatSaysSo) {
       "where autocast is off, or list it as fp32");
 }
 
-struct Net : torch::nn::Module {
+struct GeluNet : torch::nn::Module {
   torch::nn::Linear first = register_module("first", torch::nn::Linear(8, 16));
   torch::nn::LayerNorm norm =
       register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})));
@@ -242,7 +240,7 @@ struct Net : torch::nn::Module {
 // The same casts written by hand give the same numbers, forward and backward.
 TEST(OpPolicy, ForwardAndGradientsEqualCastsWrittenByHand) {
   torch::manual_seed(3);
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<GeluNet>();
   const auto x = torch::randn({5, 8});
   {
     const Autocast guard(torch::kCPU, kBF16, OpPolicy::cuda_like());
@@ -270,7 +268,7 @@ TEST(OpPolicy, ForwardAndGradientsEqualCastsWrittenByHand) {
 
 TEST(OpPolicy, LibTorchsListsByOurMeansGiveLibTorchsResult) {
   torch::manual_seed(4);
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<GeluNet>();
   const auto x = torch::randn({5, 8});
   torch::Tensor theirs;
   {
@@ -285,7 +283,7 @@ TEST(OpPolicy, LibTorchsListsByOurMeansGiveLibTorchsResult) {
 
 TEST(OpPolicy, ACapturedModelFollowsItAsTheModelDoes) {
   torch::manual_seed(5);
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<GeluNet>();
   const auto x = torch::randn({5, 8});
   const Autocast guard(torch::kCPU, kBF16, OpPolicy::cuda_like());
   const auto captured = ulp::capture(net, {x});  // capture itself is not to be touched by the guard

@@ -6,7 +6,7 @@
 #include <map>
 #include <stdexcept>
 
-namespace ulp::testing {
+namespace ulp::test {
 
 namespace {
 
@@ -254,4 +254,4 @@ void call(const std::string& target, std::vector<c10::IValue> arguments) {
   find(target).callBoxed(arguments);
 }
 
-}  // namespace ulp::testing
+}  // namespace ulp::test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ulp::testing {
+namespace ulp::test {
 
 /// The dtypes of a sample's floating tensors.
 enum class Inputs { fp32, bf16, mixed };  ///< mixed: bf16 first, then fp32 and bf16 in turn
@@ -17,4 +17,4 @@ std::vector<c10::IValue> sample_arguments(const std::string& target, Inputs inpu
 /// Calls the operator through the dispatcher.
 void call(const std::string& target, std::vector<c10::IValue> arguments);
 
-}  // namespace ulp::testing
+}  // namespace ulp::test

@@ -20,7 +20,7 @@ namespace {
 using ulp::amp::Autocast;
 using ulp::amp::Cast;
 using ulp::amp::OpPolicy;
-using ulp::testing::Inputs;
+using ulp::test::Inputs;
 
 // Kernels that LibTorch has for CUDA or oneDNN's RNN alone, and those for named tensors, a prototype.
 const std::set<std::string> kNotOnThisDevice = {"aten::_scaled_dot_product_flash_attention",
@@ -39,8 +39,8 @@ Inputs inputs_for(Cast cast) {
 
 // What a listed op computed in, by the call that autocast made in turn.
 at::ScalarType computed(const std::string& op, Cast cast) {
-  const auto arguments = ulp::testing::sample_arguments(op, inputs_for(cast));
-  const auto why = ulp::amp::explain([&] { ulp::testing::call(op, arguments); });
+  const auto arguments = ulp::test::sample_arguments(op, inputs_for(cast));
+  const auto why = ulp::amp::explain([&] { ulp::test::call(op, arguments); });
   EXPECT_EQ(why.rows.size(), 1u);
   EXPECT_EQ(why.rows.at(0).op, op);
   const bool converts_as_it_reads = cast == Cast::fp32_set_opt_dtype;
@@ -55,8 +55,8 @@ void check_all(const OpPolicy& policy) {
     SCOPED_TRACE(op);
     if (kNotOnThisDevice.contains(op)) continue;
     if (cast == Cast::refuse) {
-      const auto arguments = ulp::testing::sample_arguments(op, Inputs::fp32);
-      EXPECT_THROW(ulp::testing::call(op, arguments), ulp::Error);
+      const auto arguments = ulp::test::sample_arguments(op, Inputs::fp32);
+      EXPECT_THROW(ulp::test::call(op, arguments), ulp::Error);
       continue;
     }
     try {

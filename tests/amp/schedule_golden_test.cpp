@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using namespace ulp::amp;
 
-const json& golden() {
+const json& schedule_golden() {
   static const json data = letters::golden("schedules.json");
   return data;
 }
@@ -45,7 +45,7 @@ ScheduleRule rule_of(const json& run) {
 
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::string& kind) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (double rate : golden()["base"].get<std::vector<double>>()) {
+  for (double rate : schedule_golden()["base"].get<std::vector<double>>()) {
     std::unique_ptr<torch::optim::OptimizerOptions> options;
     if (kind == "adamw") {
       options = std::make_unique<torch::optim::AdamWOptions>(rate);
@@ -67,7 +67,7 @@ class ScheduleGolden : public ::testing::TestWithParam<int> {};
 
 // torch's schedulers get from rate to rate by a product or difference each step, so roundings add up.
 TEST_P(ScheduleGolden, SameRatesAndMomenta) {
-  const json& run = golden()["runs"][static_cast<size_t>(GetParam())];
+  const json& run = schedule_golden()["runs"][static_cast<size_t>(GetParam())];
   SCOPED_TRACE(run["source"].get<std::string>());
   const auto optimizer = optimizer_of(run["optimizer"]);
   LearningRateSchedule schedule(*optimizer, rule_of(run));
@@ -78,7 +78,7 @@ TEST_P(ScheduleGolden, SameRatesAndMomenta) {
     const double bound = static_cast<double>(8 * (step + 1)) * 0x1p-53;
     for (size_t group = 0; group < 2; ++group) {
       auto& options = optimizer->param_groups()[group].options();
-      const double base = golden()["base"][group];
+      const double base = schedule_golden()["base"][group];
       ASSERT_NEAR(options.get_lr(), rates[step][group].get<double>(), base * bound);
     }
     if (!momenta.empty()) {
@@ -89,6 +89,6 @@ TEST_P(ScheduleGolden, SameRatesAndMomenta) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, ScheduleGolden,
-                         ::testing::Range(0, static_cast<int>(golden()["runs"].size())));
+                         ::testing::Range(0, static_cast<int>(schedule_golden()["runs"].size())));
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <limits>
 
+#include "constants.h"
 #include "ulp/amp/watch/watch.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
@@ -15,8 +15,6 @@ namespace {
 
 using namespace ulp::amp;
 namespace nn = torch::nn;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// y = w2 (f(gain * (w1 x))) in nested modules: stage.block.first, stage.block.second.
 struct BlockImpl : nn::Module {
@@ -37,8 +35,8 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-struct NetImpl : nn::Module {
-  explicit NetImpl(const std::string& kind = "") {
+struct StagedNetImpl : nn::Module {
+  explicit StagedNetImpl(const std::string& kind = "") {
     auto stage = register_module("stage", std::make_shared<nn::Module>("Stage"));
     block = stage->register_module("block", Block());
     block->kind = kind;
@@ -46,11 +44,11 @@ struct NetImpl : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return block(x); }
   Block block{nullptr};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(StagedNet);
 
 /// Runs one watched step and returns what was found.
 template <typename Forward>
-std::optional<NonFinite> find(NumericsWatch& watch, const Forward& forward) {
+std::optional<NonFinite> first_nonfinite(NumericsWatch& watch, const Forward& forward) {
   auto step = watch.begin_step();
   forward().sum().backward();
   step.gradients();
@@ -66,16 +64,16 @@ at::Tensor ones_with(int64_t row, int64_t column, double value) {
 }
 
 TEST(WatchNonFinite, FiniteRunsHaveNone) {
-  Net net("log");
+  StagedNet net("log");
   NumericsWatch watch(*net);
-  EXPECT_FALSE(find(watch, [&] { return net(torch::ones({3, 4})); }));
+  EXPECT_FALSE(first_nonfinite(watch, [&] { return net(torch::ones({3, 4})); }));
 }
 
 TEST(WatchNonFinite, NamesTheForwardOpItsModuleAndTheIndex) {
   for (const char* kind : {"log", "in_place"}) {
-    Net net(kind);
+    StagedNet net(kind);
     NumericsWatch watch(*net);
-    const auto found = find(watch, [&] { return net(ones_with(1, 2, -1)); });
+    const auto found = first_nonfinite(watch, [&] { return net(ones_with(1, 2, -1)); });
     ASSERT_TRUE(found) << kind;
     EXPECT_EQ(found->place.pass, Pass::forward);
     EXPECT_EQ(found->place.op, kind == std::string("log") ? "aten::log" : "aten::log_");
@@ -88,13 +86,13 @@ TEST(WatchNonFinite, NamesTheForwardOpItsModuleAndTheIndex) {
 }
 
 TEST(WatchNonFinite, NamesAnOverflowInAModuleOfItsOwn) {
-  Net net;
+  StagedNet net;
   {
     const at::NoGradGuard no_grad;
     net->block->first->weight[3][0] = 1e30;
   }
   NumericsWatch watch(*net);
-  const auto found = find(watch, [&] { return net(ones_with(2, 0, -1e30)); });
+  const auto found = first_nonfinite(watch, [&] { return net(ones_with(2, 0, -1e30)); });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->place.op, "aten::matmul");
   EXPECT_EQ(found->place.path, "stage.block.first");
@@ -103,10 +101,10 @@ TEST(WatchNonFinite, NamesAnOverflowInAModuleOfItsOwn) {
 }
 
 TEST(WatchNonFinite, NamesTheNodeOfAGraphModule) {
-  Net net("log");
+  StagedNet net("log");
   const auto graph = ulp::capture(net, {torch::ones({3, 4})});
   NumericsWatch watch(*graph);
-  const auto found = find(watch, [&] { return graph->forward(ones_with(0, 3, 0)); });
+  const auto found = first_nonfinite(watch, [&] { return graph->forward(ones_with(0, 3, 0)); });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->place.path, "stage.block");
   EXPECT_EQ(found->place.node, "log");
@@ -115,12 +113,12 @@ TEST(WatchNonFinite, NamesTheNodeOfAGraphModule) {
 
 TEST(WatchNonFinite, NamesTheBackwardOpByItsForwardModule) {
   for (const bool captured : {false, true}) {
-    Net net("sqrt");
+    StagedNet net("sqrt");
     std::shared_ptr<ulp::graph::GraphModule> graph;
     if (captured) graph = ulp::capture(net, {torch::ones({3, 4})});
     NumericsWatch watch(captured ? static_cast<nn::Module&>(*graph) : *net);
     // sqrt(0) is 0, its derivative is not finite.
-    const auto found = find(watch, [&] {
+    const auto found = first_nonfinite(watch, [&] {
       const at::Tensor x = ones_with(2, 1, 0);
       return captured ? graph->forward(x) : net(x);
     });
@@ -138,9 +136,9 @@ TEST(WatchNonFinite, NamesTheBackwardOpByItsForwardModule) {
 }
 
 TEST(WatchNonFinite, SaysWhenTheInputsWereToBlame) {
-  Net net;
+  StagedNet net;
   NumericsWatch watch(*net);
-  const auto found = find(watch, [&] { return net(ones_with(0, 1, kInf)); });
+  const auto found = first_nonfinite(watch, [&] { return net(ones_with(0, 1, kInf)); });
   ASSERT_TRUE(found);
   // Infinity times the zeros of the weight: a NaN where there was none, but not from finite values.
   EXPECT_EQ(found->place.op, "aten::matmul");
@@ -149,9 +147,9 @@ TEST(WatchNonFinite, SaysWhenTheInputsWereToBlame) {
 }
 
 TEST(WatchNonFinite, AnInPlaceOpOnPartOfATensorIsBlamedItself) {
-  Net net;
+  StagedNet net;
   NumericsWatch watch(*net);
-  const auto found = find(watch, [&] {
+  const auto found = first_nonfinite(watch, [&] {
     at::Tensor x = torch::ones({3, 4});
     x.select(1, 2).div_(0);  // a column: not dense in memory
     return net(ones_with(0, 0, 1)) + x.sum() * 0;
@@ -164,7 +162,7 @@ TEST(WatchNonFinite, AnInPlaceOpOnPartOfATensorIsBlamedItself) {
 TEST(WatchNonFinite, MasksOfInfinityAreNoFault) {
   at::Tensor scores = torch::ones({2, 4, 4}).requires_grad_();
   NumericsWatch watch(NamedTensors{{"scores", scores}});
-  const auto found = find(watch, [&] {
+  const auto found = first_nonfinite(watch, [&] {
     const at::Tensor mask = torch::full({4, 4}, -kInf).triu(1);
     const at::Tensor masked = (scores + mask).masked_fill(mask.isneginf(), -kInf);
     return masked.softmax(-1) * torch::arange(4);
@@ -175,7 +173,7 @@ TEST(WatchNonFinite, MasksOfInfinityAreNoFault) {
 TEST(WatchNonFinite, UninitialisedMemoryIsNoFault) {
   at::Tensor w = torch::ones({64}).requires_grad_();
   NumericsWatch watch(NamedTensors{{"w", w}});
-  const auto found = find(watch, [&] {
+  const auto found = first_nonfinite(watch, [&] {
     at::Tensor memory = torch::empty({64});
     memory.copy_(w);
     return memory;
@@ -185,7 +183,7 @@ TEST(WatchNonFinite, UninitialisedMemoryIsNoFault) {
 }
 
 TEST(WatchNonFinite, AFailedForwardPassIsStillExplained) {
-  Net net("log");
+  StagedNet net("log");
   NumericsWatch watch(*net);
   try {
     auto step = watch.begin_step();
@@ -198,7 +196,7 @@ TEST(WatchNonFinite, AFailedForwardPassIsStillExplained) {
 }
 
 TEST(WatchNonFinite, ASkippedStepNamesTheGradientAndArmsTheNext) {
-  Net net;
+  StagedNet net;
   NumericsWatch watch(*net, {.every = 100});
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   GradScaler scaler({.init_scale = 2.0});
@@ -223,7 +221,7 @@ TEST(WatchNonFinite, ASkippedStepNamesTheGradientAndArmsTheNext) {
 }
 
 TEST(WatchNonFinite, ASampledSkippedStepNamesTheOpAsWell) {
-  Net net("sqrt");
+  StagedNet net("sqrt");
   NumericsWatch watch(*net);
   auto step = watch.begin_step();
   net(ones_with(2, 1, 0)).sum().backward();
@@ -235,9 +233,9 @@ TEST(WatchNonFinite, ASampledSkippedStepNamesTheOpAsWell) {
 }
 
 TEST(WatchNonFinite, WithoutOpsTheGradientIsNamed) {
-  Net net("sqrt");
+  StagedNet net("sqrt");
   NumericsWatch watch(*net, {.ops = false});
-  const auto found = find(watch, [&] { return net(ones_with(2, 1, 0)); });
+  const auto found = first_nonfinite(watch, [&] { return net(ones_with(2, 1, 0)); });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->place.op, "gradient of stage.block.first.weight");
   EXPECT_EQ(found->place.path, "stage.block.first");

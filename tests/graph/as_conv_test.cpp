@@ -10,11 +10,6 @@ using namespace ulp::graph;
 using namespace ulp::test;
 namespace nn = torch::nn;
 
-int count(const Graph& graph, std::string_view op) {
-  return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
-                                        [&](const auto& node) { return node->is(op); }));
-}
-
 /// In double precision, so that only a wrong tap could show; `op` must be gone.
 template <typename Model>
 void expect_same(Model model, const at::Tensor& x, PassReport (*pass)(Graph&), const char* op) {

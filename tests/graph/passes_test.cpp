@@ -11,11 +11,6 @@ using namespace ulp::graph;
 using namespace ulp::test;
 namespace nn = torch::nn;
 
-int count(const Graph& graph, std::string_view op) {
-  return static_cast<int>(
-      std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& n) { return n->is(op); }));
-}
-
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "error_of.h"
@@ -179,6 +181,11 @@ inline void expect_equivalent(const Forward& forward, const std::function<void(b
       }
     }
   }
+}
+
+/// How many nodes call `op`.
+inline int64_t count(const graph::Graph& graph, std::string_view op) {
+  return std::ranges::count_if(graph.nodes(), [&](const auto& node) { return node->is(op); });
 }
 
 /// Captures a module and proves it equal.

@@ -13,7 +13,7 @@ using ulp::io::load_npz;
 
 const std::filesystem::path kGolden = ULP_SOURCE_DIR "/tests/golden/numpy";
 
-at::Tensor counting(at::ScalarType type) {
+at::Tensor zero_to_23(at::ScalarType type) {
   return torch::arange(24).reshape({2, 3, 4}).to(type);
 }
 
@@ -24,7 +24,7 @@ TEST(Npz, ReadsWhatNumpyWrites) {
       {"u1", at::kByte}, {"i1", at::kChar}, {"i2", at::kShort}, {"i4", at::kInt}, {"i8", at::kLong}};
   for (const auto& [name, type] : whole) {
     EXPECT_EQ(arrays.at(name).scalar_type(), type);
-    EXPECT_TRUE(torch::equal(arrays.at(name), counting(type))) << name;
+    EXPECT_TRUE(torch::equal(arrays.at(name), zero_to_23(type))) << name;
   }
   const auto eighths = torch::arange(24).reshape({4, 6}).to(at::kDouble) / 8 - 1;
   for (const auto& [name, type] :
@@ -36,16 +36,16 @@ TEST(Npz, ReadsWhatNumpyWrites) {
   EXPECT_TRUE(torch::equal(arrays.at("scalar"), torch::tensor(2.5f)));
   EXPECT_EQ(arrays.at("empty").sizes(), (std::vector<int64_t>{0, 3}));
   EXPECT_TRUE(torch::equal(arrays.at("one"), torch::tensor({int64_t{7}})));
-  EXPECT_TRUE(torch::equal(arrays.at("fortran"), counting(at::kFloat)));
+  EXPECT_TRUE(torch::equal(arrays.at("fortran"), zero_to_23(at::kFloat)));
 }
 
 TEST(Npz, ReadsStoredArchivesAndFortranOrder) {
   const auto stored = load_npz(kGolden / "stored.npz");
-  EXPECT_TRUE(torch::equal(stored.at("x_train"), counting(at::kByte)));
-  EXPECT_TRUE(torch::equal(stored.at("y_train"), counting(at::kLong)));
+  EXPECT_TRUE(torch::equal(stored.at("x_train"), zero_to_23(at::kByte)));
+  EXPECT_TRUE(torch::equal(stored.at("y_train"), zero_to_23(at::kLong)));
   const auto fortran = load_npy(kGolden / "fortran.npy");
   EXPECT_TRUE(fortran.is_contiguous());
-  EXPECT_TRUE(torch::equal(fortran, counting(at::kFloat)));
+  EXPECT_TRUE(torch::equal(fortran, zero_to_23(at::kFloat)));
 }
 
 /// A file of version 1 with this header and these values.

@@ -29,11 +29,11 @@ struct Layers {
   torch::nn::Linear fc = net->add("fc", torch::nn::Linear(256, 5));
 };
 
-using Body = Tensor (*)(Layers&, const Tensor&);
+using Formula = Tensor (*)(Layers&, const Tensor&);
 
 struct Case {
   const char* name;
-  Body body;
+  Formula body;
   std::vector<std::string> chains;
 };
 

@@ -15,7 +15,6 @@ namespace ulp::test {
 namespace {
 
 namespace nn = torch::nn;
-using Body = std::function<at::Tensor(const at::Tensor&)>;
 
 /// LibTorch's call of each curve.
 const std::vector<std::pair<Activation, Body>>& calls() {

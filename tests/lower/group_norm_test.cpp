@@ -14,13 +14,6 @@ namespace ulp::test {
 namespace {
 
 namespace nn = torch::nn;
-using Body = std::function<at::Tensor(const at::Tensor&)>;
-
-std::shared_ptr<graph::GraphModule> captured_body(const Body& body, const at::Tensor& example) {
-  auto net = std::make_shared<Net>();
-  net->body = body;
-  return captured(net, example);
-}
 
 /// The engine's result is float64's within 8 roundings of the largest number, on every instruction set.
 void expect_exact(const Body& body, const at::Tensor& x) {

@@ -16,13 +16,6 @@ namespace {
 
 using runtime::DataType;
 namespace nn = torch::nn;
-using Body = std::function<at::Tensor(const at::Tensor&)>;
-
-std::shared_ptr<graph::GraphModule> captured_body(const Body& body, const at::Tensor& example) {
-  auto net = std::make_shared<Net>();
-  net->body = body;
-  return captured(net, example);
-}
 
 /// f32 within rounding and bf16 within bf16's, on every instruction set.
 void expect_as_libtorch(graph::GraphModule& module, const at::Tensor& x) {

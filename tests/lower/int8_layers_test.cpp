@@ -10,7 +10,7 @@
 namespace ulp::test {
 namespace {
 
-torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t groups = 1) {
+torch::nn::Conv2d conv3x3(int64_t in, int64_t out, int64_t groups = 1) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1).groups(groups));
 }
 
@@ -70,9 +70,9 @@ TEST(Int8Layers, SoftmaxWithTheFixedResultOfTflite) {
 TEST(Int8Layers, SumThatFusesWithNoLayer) {
   torch::manual_seed(1);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(3, 8));
-  auto c = net->add("c", conv(8, 4));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(3, 8));
+  auto c = net->add("c", conv3x3(8, 4));
   net->body = [=](const at::Tensor& x) mutable {
     return c->forward(torch::relu(torch::relu(a->forward(x)) + torch::relu(b->forward(x))));
   };
@@ -85,8 +85,8 @@ TEST(Int8Layers, SumThatFusesWithNoLayer) {
 TEST(Int8Layers, MeansKeepTheCodes) {
   torch::manual_seed(2);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(8, 16));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(8, 16));
   auto fc = net->add("fc", torch::nn::Linear(16, 5));
   net->body = [=](const at::Tensor& x) mutable {
     const at::Tensor y = torch::avg_pool2d(torch::relu(a->forward(x)), 2);
@@ -99,7 +99,7 @@ TEST(Int8Layers, MeansKeepTheCodes) {
 TEST(Int8Layers, FlattenOfImagesAndRelu6) {
   torch::manual_seed(3);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(4, 4, 4));
+  auto a = net->add("a", conv3x3(4, 4, 4));
   auto fc = net->add("fc", torch::nn::Linear(4 * 20, 6));
   net->body = [=](const at::Tensor& x) mutable {
     return fc->forward(torch::flatten(torch::hardtanh(a->forward(x), 0, 6), 1));
@@ -111,8 +111,8 @@ TEST(Int8Layers, FlattenOfImagesAndRelu6) {
 TEST(Int8Layers, ResultOfAPoolingLeavesAsFloat) {
   torch::manual_seed(4);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(8, 8));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(8, 8));
   net->body = [=](const at::Tensor& x) mutable {
     return torch::max_pool2d(b->forward(torch::relu(a->forward(x))), 2);
   };
@@ -123,9 +123,9 @@ TEST(Int8Layers, ResultOfAPoolingLeavesAsFloat) {
 TEST(Int8Layers, ALayerLeftInFloat) {
   torch::manual_seed(5);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(8, 8));
-  auto c = net->add("c", conv(8, 4));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(8, 8));
+  auto c = net->add("c", conv3x3(8, 4));
   net->body = [=](const at::Tensor& x) mutable {
     return c->forward(torch::relu(b->forward(torch::relu(a->forward(x)))));
   };
@@ -143,10 +143,10 @@ TEST(Int8Layers, ALayerLeftInFloat) {
 TEST(Int8Layers, CatsCopyOrRequantizeCodes) {
   torch::manual_seed(6);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(8, 6));
-  auto c = net->add("c", conv(3, 4));
-  auto d = net->add("d", conv(18, 4));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(8, 6));
+  auto c = net->add("c", conv3x3(3, 4));
+  auto d = net->add("d", conv3x3(18, 4));
   net->body = [=](const at::Tensor& x) mutable {
     const at::Tensor shared = torch::relu(a->forward(x));
     return d->forward(torch::cat({torch::cat({b->forward(shared), c->forward(x)}, 1), shared}, 1));
@@ -166,9 +166,9 @@ TEST(Int8Layers, CatsCopyOrRequantizeCodes) {
 TEST(Int8Layers, ShufflesAndPartsOfChannels) {
   torch::manual_seed(7);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(4, 4));
-  auto c = net->add("c", conv(8, 4));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(4, 4));
+  auto c = net->add("c", conv3x3(8, 4));
   net->body = [=](const at::Tensor& x) mutable {
     const auto parts = torch::channel_shuffle(torch::relu(a->forward(x)), 2).chunk(2, 1);
     return c->forward(torch::cat({parts[0], b->forward(parts[1])}, 1));
@@ -182,8 +182,8 @@ TEST(Int8Layers, ShufflesAndPartsOfChannels) {
 TEST(Int8Layers, ResultOfACatLeavesAsFloat) {
   torch::manual_seed(8);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(3, 8));
-  auto b = net->add("b", conv(8, 4));
+  auto a = net->add("a", conv3x3(3, 8));
+  auto b = net->add("b", conv3x3(8, 4));
   net->body = [=](const at::Tensor& x) mutable {
     const at::Tensor y = torch::relu(a->forward(x));
     return torch::cat({y, b->forward(y)}, 1);

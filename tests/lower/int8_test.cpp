@@ -41,14 +41,14 @@ const Quantized& quantized(const std::string& name, int64_t channels, int64_t si
   return at->second;
 }
 
-struct ModelCase {
+struct Int8Case {
   const char* name;
   int64_t channels, size;
   double floor_db;    // signal to quantization noise of the logits
   int64_t batch = 4;  // images of the comparisons
 };
 
-std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
+std::ostream& operator<<(std::ostream& out, const Int8Case& c) {
   return out << c.name;
 }
 
@@ -60,10 +60,10 @@ const runtime::Step* last_layer(const runtime::Plan& plan) {
   return &*found;
 }
 
-class Int8 : public testing::TestWithParam<ModelCase> {
+class Int8 : public testing::TestWithParam<Int8Case> {
  protected:
   void SetUp() override {
-    const ModelCase& c = GetParam();
+    const Int8Case& c = GetParam();
     network = quantized(c.name, c.channels, c.size);
     module = network.module;
     plan = lower(*module);
@@ -131,21 +131,22 @@ TEST_P(Int8NetworkFile, SavedAndLoadedGivesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lower, Int8NetworkFile,
-                         testing::Values(ModelCase{"lenet5", 1, 28, 37}, ModelCase{"resnet20", 3, 32, 32},
-                                         ModelCase{"mobilenet_v2", 3, 64, 33},
-                                         ModelCase{"googlenet", 3, 64, 43},
-                                         ModelCase{"shufflenet_v2_x1_0", 3, 64, 40}),
+                         testing::Values(Int8Case{"lenet5", 1, 28, 37}, Int8Case{"resnet20", 3, 32, 32},
+                                         Int8Case{"mobilenet_v2", 3, 64, 33},
+                                         Int8Case{"googlenet", 3, 64, 43},
+                                         Int8Case{"shufflenet_v2_x1_0", 3, 64, 40}),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(
-    Lower, Int8,
-    testing::Values(ModelCase{"lenet5", 1, 28, 37}, ModelCase{"mlp", 1, 28, 37},
-                    ModelCase{"resnet20", 3, 32, 32}, ModelCase{"resnet18", 3, 64, 32},
-                    ModelCase{"resnet50", 3, 64, 24}, ModelCase{"mobilenet_v2", 3, 64, 33},
-                    ModelCase{"resnext50_32x4d", 3, 64, 33, 1}, ModelCase{"googlenet", 3, 64, 43, 1},
-                    ModelCase{"inception_v3", 3, 75, 20}, ModelCase{"shufflenet_v2_x1_0", 3, 64, 40, 1},
-                    ModelCase{"unet", 3, 32, 28, 1}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Lower, Int8,
+                         testing::Values(Int8Case{"lenet5", 1, 28, 37}, Int8Case{"mlp", 1, 28, 37},
+                                         Int8Case{"resnet20", 3, 32, 32}, Int8Case{"resnet18", 3, 64, 32},
+                                         Int8Case{"resnet50", 3, 64, 24}, Int8Case{"mobilenet_v2", 3, 64, 33},
+                                         Int8Case{"resnext50_32x4d", 3, 64, 33, 1},
+                                         Int8Case{"googlenet", 3, 64, 43, 1},
+                                         Int8Case{"inception_v3", 3, 75, 20},
+                                         Int8Case{"shufflenet_v2_x1_0", 3, 64, 40, 1},
+                                         Int8Case{"unet", 3, 32, 28, 1}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Int8File, IsAtMost27PercentOfF32) {
   const std::filesystem::path folder = testing::TempDir();

@@ -14,7 +14,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::Conv1d conv(int64_t in, int64_t out, int64_t stride = 1, int64_t groups = 1) {
+nn::Conv1d conv1d(int64_t in, int64_t out, int64_t stride = 1, int64_t groups = 1) {
   return nn::Conv1d(nn::Conv1dOptions(in, out, 3).padding(1).stride(stride).groups(groups));
 }
 
@@ -22,7 +22,8 @@ nn::Conv1d conv(int64_t in, int64_t out, int64_t stride = 1, int64_t groups = 1)
 std::shared_ptr<Net> sequence_net() {
   torch::manual_seed(1);
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(4, 8, 2)), b = net->add("b", conv(8, 8, 1, 8)), c = net->add("c", conv(16, 8));
+  auto a = net->add("a", conv1d(4, 8, 2)), b = net->add("b", conv1d(8, 8, 1, 8)),
+       c = net->add("c", conv1d(16, 8));
   auto norm = net->add("norm", nn::BatchNorm1d(8));
   auto fc = net->add("fc", nn::Linear(8 * 3, 5));
   {
@@ -83,7 +84,7 @@ TEST(Sequences, QuantizedLayersWorkOnIntegers) {
 TEST(Sequences, AResultLeavesAsASequence) {
   const torch::NoGradGuard no_grad;
   auto net = std::make_shared<Net>();
-  auto a = net->add("a", conv(4, 6));
+  auto a = net->add("a", conv1d(4, 6));
   net->body = [=](const at::Tensor& x) mutable { return torch::relu(a->forward(x)); };
   const auto module = captured(net, torch::randn({2, 4, 9}));
   const at::Tensor x = torch::randn({3, 4, 9});

@@ -15,9 +15,11 @@
 
 namespace ulp::test {
 
+using Body = std::function<at::Tensor(const at::Tensor&)>;
+
 /// A root module with a forward of any kind, for small graphs.
 struct Net : torch::nn::Module {
-  std::function<at::Tensor(const at::Tensor&)> body;
+  Body body;
   at::Tensor forward(at::Tensor x) { return body(x); }
   /// Registers a layer and returns it.
   template <typename Holder>
@@ -67,5 +69,12 @@ std::shared_ptr<graph::GraphModule> captured(std::shared_ptr<Model> model, const
   auto result = capture(model, {example});
   result->eval();
   return result;
+}
+
+/// A network without layers.
+inline std::shared_ptr<graph::GraphModule> captured_body(const Body& body, const at::Tensor& example) {
+  auto net = std::make_shared<Net>();
+  net->body = body;
+  return captured(net, example);
 }
 }  // namespace ulp::test

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "parameter_count.h"
 #include "ulp/base/error.h"
 #include "ulp/models/googlenet.h"
 #include "ulp/models/inception_v3.h"
@@ -18,12 +19,6 @@ namespace {
 
 using ulp::models::ImageModel;
 using ulp::models::make_model;
-
-int64_t parameter_count(const ImageModel& model) {
-  int64_t count = 0;
-  for (const auto& parameter : model.parameters()) count += parameter.numel();
-  return count;
-}
 
 TEST(Models, ParameterCountsAreThoseOfThePapersCode) {
   EXPECT_EQ(parameter_count(*ulp::models::make_resnet18()), 11'689'512);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "parameter_count.h"
 #include "ulp/base/error.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
@@ -16,12 +17,6 @@ using namespace ulp::models;
 
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& targets) {
   return torch::nn::functional::cross_entropy(logits.flatten(0, -2), targets.flatten());
-}
-
-int64_t parameter_count(const torch::nn::Module& model) {
-  int64_t count = 0;
-  for (const auto& parameter : model.parameters()) count += parameter.numel();
-  return count;
 }
 
 std::vector<std::string> names(const torch::nn::Module& model) {

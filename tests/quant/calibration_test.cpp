@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "golden_data.h"
+#include "schemes.h"
 #include "ulp/base/error.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/quant/observers/calibration_observer.h"
@@ -17,18 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-const Scheme kU8{};
-const Scheme kS8{.is_signed = true, .mapping = Mapping::symmetric};
-
-Scheme scheme_of(const std::string& name) {
-  Scheme scheme{.bits = name[1] - '0', .is_signed = name[0] == 's'};
-  if (name.substr(3) != "affine") scheme.mapping = Mapping::symmetric;
-  if (name.substr(3) == "restricted") scheme.range = Range::restricted;
-  return scheme;
-}
-
 // "mse u8_affine", "percentile s8_symmetric 99.9"
-std::shared_ptr<CalibrationObserver> make_golden_observer(const std::string& name) {
+std::shared_ptr<CalibrationObserver> calibration_observer(const std::string& name) {
   std::istringstream words(name);
   std::string kind, scheme;
   double percent = 100;
@@ -38,7 +29,7 @@ std::shared_ptr<CalibrationObserver> make_golden_observer(const std::string& nam
   return std::make_shared<PercentileObserver>(name, scheme_of(scheme), percent);
 }
 
-const json& golden() {
+const json& calibration_golden() {
   static const json file = json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/calibration.json"));
   return file["cases"];
 }
@@ -57,13 +48,13 @@ void expect_near(double got, double expected, const std::string& what) {
 }
 
 TEST(Calibration, BoundsAreThoseOfThePlainSearches) {
-  ASSERT_EQ(golden().size(), 11U);
+  ASSERT_EQ(calibration_golden().size(), 11U);
   int compared = 0;
-  for (const auto& [name, one] : golden().items()) {
+  for (const auto& [name, one] : calibration_golden().items()) {
     const auto batches = batches_of(one);
     for (const auto& [kind, expected] : one["results"].items()) {
       if (kind.starts_with("exact")) continue;
-      const auto observer = make_golden_observer(kind);
+      const auto observer = calibration_observer(kind);
       for (const at::Tensor& batch : batches) observer->forward(batch);
       const Bounds bounds = observer->bounds();
       expect_near(bounds.min.item<double>(), expected["min"], name + " " + kind);
@@ -76,7 +67,7 @@ TEST(Calibration, BoundsAreThoseOfThePlainSearches) {
 
 // The histogram's quantile lies in the same bin as the exact one.
 TEST(Percentile, IsWithinABinOfTheExactQuantile) {
-  for (const auto& [name, one] : golden().items()) {
+  for (const auto& [name, one] : calibration_golden().items()) {
     for (const double percent : {99.0, 80.0}) {
       PercentileObserver observer(name, kU8, percent);
       for (const at::Tensor& batch : batches_of(one)) observer.forward(batch);

@@ -1,27 +1,21 @@
 // Dynamic quantization: the operator against PyTorch's own, and the pass.
 #include "ulp/quant/weights/dynamic.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
 
+#include "boxed.h"
+#include "small_bert.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
-#include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {
-
-at::Tensor boxed(const char* op, std::vector<c10::IValue> arguments) {
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(op, "");
-  handle.callBoxed(arguments);
-  return arguments.at(0).toTensor();
-}
 
 /// PyTorch's dynamic linear layer of 8-bit activations (reduce_range off) with these codes and scales.
 at::Tensor pytorch_linear_dynamic(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& scale,
@@ -29,10 +23,8 @@ at::Tensor pytorch_linear_dynamic(const at::Tensor& x, const at::Tensor& codes, 
   at::globalContext().setQEngine(at::QEngine::FBGEMM);
   const at::Tensor weight = at::_make_per_channel_quantized_tensor(codes, scale.to(at::kDouble),
                                                                    at::zeros({scale.size(0)}, at::kLong), 0);
-  const auto prepack = c10::Dispatcher::singleton().findSchemaOrThrow("quantized::linear_prepack", "");
-  std::vector<c10::IValue> stack = {weight, bias};
-  prepack.callBoxed(stack);
-  return boxed("quantized::linear_dynamic", {x, stack.at(0), false});
+  const c10::IValue packed = boxed("quantized::linear_prepack", "", {weight, bias});
+  return boxed("quantized::linear_dynamic", "", {x, packed, false}).toTensor();
 }
 
 TEST(LinearDynamic, PerTensorGivesPyTorchsNumbers) {
@@ -82,22 +74,9 @@ TEST(LinearDynamic, RefusesOtherShapesAndTypes) {
   EXPECT_THROW(linear_dynamic(at::ones({3, 4}), codes, scale, at::ones({1}), false), Error);
 }
 
-std::shared_ptr<graph::GraphModule> captured_bert() {
-  torch::manual_seed(3);
-  const at::NoGradGuard no_grad;
-  models::BertConfig config = models::BertConfig::tiny();
-  config.width = 32;
-  config.intermediate = 64;
-  const auto model = models::make_bert(config);
-  model->eval();
-  auto result = capture(model, {at::randint(0, 256, {2, 9})});
-  result->eval();
-  return result;
-}
-
 TEST(QuantizeDynamic, EveryLinearLayerOfBertIsQuantizedAndTheResultIsNear) {
   const at::NoGradGuard no_grad;
-  const auto captured = captured_bert();
+  const auto captured = captured_bert(32, 64);
   for (const bool per_tensor : {false, true}) {
     graph::PassReport report;
     const auto quantized = quantize_dynamic(captured, {.per_tensor = per_tensor}, &report);
@@ -139,12 +118,12 @@ TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
 
 TEST(QuantizeDynamic, SkipsByNameAndSaysSo) {
   graph::PassReport report;
-  const auto quantized =
-      quantize_dynamic(captured_bert(), {.skip_modules = {"bert.encoder.layer.1", "classifier"}}, &report);
+  const auto quantized = quantize_dynamic(captured_bert(32, 64),
+                                          {.skip_modules = {"bert.encoder.layer.1", "classifier"}}, &report);
   EXPECT_EQ(report.changes.size(), 6U + 1);
   ASSERT_EQ(report.near_misses.size(), 7U);
   EXPECT_EQ(report.near_misses.back(), "classifier stays in float: skipped by name");
-  EXPECT_THROW(quantize_dynamic(captured_bert(), {.skip_modules = {"encoder.layer.7"}}), Error);
+  EXPECT_THROW(quantize_dynamic(captured_bert(32, 64), {.skip_modules = {"encoder.layer.7"}}), Error);
 }
 
 struct Tied : torch::nn::Module {

@@ -5,13 +5,12 @@
 
 #include <cmath>
 
+#include "schemes.h"
 #include "ulp/base/error.h"
 #include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {
-
-const at::Tensor kZero = torch::zeros({1}, at::kInt);
 
 at::Tensor scalar(double value) {
   return torch::tensor({static_cast<float>(value)});

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "golden_network.h"
+#include "schemes.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
@@ -22,24 +23,9 @@ namespace {
 using nlohmann::json;
 using test::GoldenNetwork;
 
-const json& golden() {
+const json& graphs_golden() {
   static const json data = json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/quant_graphs.json"));
   return data;
-}
-
-Scheme scheme_of(const std::string& name, bool channels) {
-  static const std::map<std::string, Scheme> schemes = {
-      {"u8_affine", {}},
-      {"s8_symmetric", {.is_signed = true, .mapping = Mapping::symmetric}},
-      {"s8_restricted", {.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted}},
-      {"u8_symmetric", {.mapping = Mapping::symmetric}},
-      {"u4_affine", {.bits = 4}},
-      {"s4_symmetric", {.bits = 4, .is_signed = true, .mapping = Mapping::symmetric}},
-      {"s4_restricted",
-       {.bits = 4, .is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted}}};
-  Scheme scheme = schemes.at(name);
-  if (channels) scheme.granularity = PerChannel{0};
-  return scheme;
 }
 
 /// "histogram u8_affine", "channel_moving s4_restricted".
@@ -50,7 +36,9 @@ TensorRecipe recipe_of(const std::string& variant) {
                                                             {"channel", ObserverKind::min_max},
                                                             {"channel_moving", ObserverKind::moving_average}};
   const std::string kind = variant.substr(0, variant.find(' '));
-  return {scheme_of(variant.substr(kind.size() + 1), kind.starts_with("channel")), kinds.at(kind)};
+  Scheme scheme = scheme_of(variant.substr(kind.size() + 1));
+  if (kind.starts_with("channel")) scheme.granularity = PerChannel{0};
+  return {scheme, kinds.at(kind)};
 }
 
 /// The text that the golden file has for these parameters and this fake-quantized tensor.
@@ -74,8 +62,8 @@ std::string text_of(const at::Tensor& scale, const at::Tensor& zero_point, const
 /// One of the 20, captured, with the place in the description of every value of the captured graph.
 struct Subject {
   explicit Subject(const json& one) : description(one), network(std::make_shared<GoldenNetwork>(one)) {
-    const auto count = golden()["batch"].get<int64_t>();
-    const auto factors = golden()["factors"].get<std::vector<double>>();
+    const auto count = graphs_golden()["batch"].get<int64_t>();
+    const auto factors = graphs_golden()["factors"].get<std::vector<double>>();
     for (size_t i = 0; i < factors.size(); ++i) batches.push_back(network->batch(i, count, factors[i]));
     module = capture(network, {batches[0].narrow(0, 0, 2)});
     module->eval();
@@ -152,7 +140,7 @@ class GoldenGraphs : public testing::TestWithParam<size_t> {};
 
 TEST_P(GoldenGraphs, ParametersAndFakeQuantizationArePyTorchsBitForBit) {
   const at::NoGradGuard no_grad;
-  const Subject subject(golden()["graphs"][GetParam()]);
+  const Subject subject(graphs_golden()["graphs"][GetParam()]);
   std::vector<std::string> activations, weights;
   const json& first = subject.description["points"]["0"];
   for (const auto& [variant, expected] : first.items()) activations.push_back(variant);
@@ -183,8 +171,8 @@ INSTANTIATE_TEST_SUITE_P(Random, GoldenGraphs, testing::Range<size_t>(0, 20));
 
 TEST(GoldenGraphs, HaveEveryOpBetweenThem) {
   std::set<std::string> ops;
-  ASSERT_EQ(golden()["graphs"].size(), 20U);
-  for (const json& graph : golden()["graphs"]) {
+  ASSERT_EQ(graphs_golden()["graphs"].size(), 20U);
+  for (const json& graph : graphs_golden()["graphs"]) {
     for (const json& node : graph["nodes"]) ops.insert(node["op"].get<std::string>());
   }
   for (const char* op : {"conv2d", "batch_norm", "linear", "relu", "relu6", "leaky_relu", "gelu", "add",

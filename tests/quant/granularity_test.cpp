@@ -16,13 +16,13 @@ using ulp::test::error_of;
 
 using Shape = std::vector<int64_t>;
 
-struct Case {
+struct Granular {
   Granularity granularity;
   Shape shape, scales;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<Granular>& cases() {
+  static const std::vector<Granular> all = {
       {PerTensor{}, {3, 4}, {1}},
       {PerTensor{}, {}, {1}},
       {PerChannel{0}, {3, 4}, {3}},
@@ -44,7 +44,7 @@ const std::vector<Case>& cases() {
 }
 
 // The index of the scale of element `at`, straight from the definition.
-int64_t scale_index(const Case& one, const Shape& at) {
+int64_t scale_index(const Granular& one, const Shape& at) {
   const size_t last = at.size() - 1;
   Shape index = at;
   if (std::holds_alternative<PerTensor>(one.granularity)) return 0;
@@ -71,13 +71,13 @@ Shape position(int64_t flat, const Shape& shape) {
 }
 
 TEST(Granularity, ShapesOfScales) {
-  for (const Case& one : cases()) {
+  for (const Granular& one : cases()) {
     EXPECT_EQ(scale_shape(one.granularity, one.shape), one.scales) << to_string(one.granularity) << one.shape;
   }
 }
 
 TEST(Granularity, RowsComeBack) {
-  for (const Case& one : cases()) {
+  for (const Granular& one : cases()) {
     const at::Tensor x = torch::randn(one.shape);
     const at::Tensor rows = to_rows(x, one.granularity);
     ASSERT_EQ(rows.dim(), 2);
@@ -104,7 +104,7 @@ TEST(Granularity, EmptyTensorsHaveRowsToo) {
 // Every scheme of bits, sign, mapping and range at each granularity, element by element.
 TEST(Granularity, EveryElementUsesTheScaleOfItsPart) {
   torch::manual_seed(1);
-  for (const Case& one : cases()) {
+  for (const Granular& one : cases()) {
     const at::Tensor x = torch::randn(one.shape) * 3 + 0.5;
     for (const Scheme& scheme : {Scheme{.granularity = one.granularity},
                                  Scheme{.bits = 4,

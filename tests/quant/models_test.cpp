@@ -11,21 +11,21 @@
 namespace ulp::quant {
 namespace {
 
-struct Case {
+struct ModelCase {
   const char* model;
   size_t chains;     // quantized ops with what is fused behind them
   size_t leftovers;  // ops that stay float and say why
   double floor_db;   // signal to quantization noise of the logits
 };
 
-class Models : public testing::TestWithParam<Case> {};
+class Models : public testing::TestWithParam<ModelCase> {};
 
 at::Tensor images(int64_t batch) {
   return torch::randn({batch, 3, 32, 32}) + 0.2;
 }
 
 TEST_P(Models, QuantizedLogitsStayClose) {
-  const Case& expected = GetParam();
+  const ModelCase& expected = GetParam();
   torch::manual_seed(3);
   const auto model = models::make_model(expected.model);
   const at::NoGradGuard no_grad;
@@ -42,9 +42,9 @@ TEST_P(Models, QuantizedLogitsStayClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Models,
-                         testing::Values(Case{"mlp", 3, 0, 33}, Case{"lenet5", 5, 0, 36},
-                                         Case{"resnet20", 22, 0, 30}, Case{"mobilenet_v2", 53, 0, 30},
-                                         Case{"unet", 18, 0, 22}),
+                         testing::Values(ModelCase{"mlp", 3, 0, 33}, ModelCase{"lenet5", 5, 0, 36},
+                                         ModelCase{"resnet20", 22, 0, 30},
+                                         ModelCase{"mobilenet_v2", 53, 0, 30}, ModelCase{"unet", 18, 0, 22}),
                          [](const auto& info) { return info.param.model; });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "golden_data.h"
+#include "schemes.h"
 #include "ulp/base/error.h"
 #include "ulp/quant/observers/histogram_observer.h"
 
@@ -16,9 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-const Scheme kU8{};
-const Scheme kS8{.is_signed = true, .mapping = Mapping::symmetric};
-const Scheme kS8Restricted{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};
 const Scheme kS8Channel{.is_signed = true, .mapping = Mapping::symmetric, .granularity = PerChannel{0}};
 
 std::shared_ptr<Observer> make_golden_observer(const std::string& name) {
@@ -26,14 +24,9 @@ std::shared_ptr<Observer> make_golden_observer(const std::string& name) {
     scheme.granularity = PerChannel{0};
     return scheme;
   };
-  const std::map<std::string, Scheme> schemes = {{"u8_affine", kU8},
-                                                 {"s8_symmetric", kS8},
-                                                 {"s8_restricted", kS8Restricted},
-                                                 {"u8_symmetric", {.mapping = Mapping::symmetric}},
-                                                 {"u4_affine", {.bits = 4}}};
   const size_t cut = name.rfind('_', name.rfind('_') - 1);
   const std::string kind = name.substr(0, cut);
-  const Scheme& scheme = schemes.at(name.substr(cut + 1));
+  const Scheme scheme = scheme_of(name.substr(cut + 1));
   if (kind == "min_max") return std::make_shared<MinMaxObserver>(name, scheme);
   if (kind == "moving") return std::make_shared<MovingAverageObserver>(name, scheme);
   if (kind == "channel") return std::make_shared<MinMaxObserver>(name, channel(scheme));

@@ -5,12 +5,11 @@
 
 #include <cmath>
 
+#include "schemes.h"
 #include "ulp/base/error.h"
 
 namespace ulp::quant {
 namespace {
-
-const at::Tensor kZero = torch::zeros({1}, at::kInt);
 
 at::Tensor per_channel_scale(int64_t channels) {
   return torch::rand({channels}) * 0.05 + 0.001;

@@ -41,15 +41,15 @@ struct JoiningNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(JoiningNet);
 
-struct Variant {
+struct CatVariant {
   const char* name;
   QatOptions options;
 };
 
 TEST(QatOfCats, ConvertsToTheIntegersOfTheForwardPassBitForBit) {
-  for (const Variant& v :
-       {Variant{"fast", {}}, Variant{"exact", {BatchNormFolding::exact}},
-        Variant{"lsq", {BatchNormFolding::fast, LearnedParameters::scale_and_zero_point}}}) {
+  for (const CatVariant& v :
+       {CatVariant{"fast", {}}, CatVariant{"exact", {BatchNormFolding::exact}},
+        CatVariant{"lsq", {BatchNormFolding::fast, LearnedParameters::scale_and_zero_point}}}) {
     torch::manual_seed(7);
     JoiningNet model;
     const auto captured = capture(model, {data(1, 4)});

@@ -12,16 +12,16 @@
 namespace ulp::quant {
 namespace {
 
-struct Case {
+struct QatCase {
   const char* model;
   BatchNormFolding folding;
   bool same_bits;  // not where a batch norm that stays float is folded by convert alone
 };
 
-class QatModels : public testing::TestWithParam<Case> {};
+class QatModels : public testing::TestWithParam<QatCase> {};
 
 TEST_P(QatModels, TrainAndConvertToTheSameResult) {
-  const Case& expected = GetParam();
+  const QatCase& expected = GetParam();
   torch::manual_seed(3);
   const auto images = [] { return torch::randn({4, 3, 32, 32}) + 0.2; };
   const auto model = models::make_model(expected.model);
@@ -48,12 +48,12 @@ TEST_P(QatModels, TrainAndConvertToTheSameResult) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QatModels,
-                         testing::Values(Case{"mlp", BatchNormFolding::fast, true},
-                                         Case{"lenet5", BatchNormFolding::fast, true},
-                                         Case{"resnet20", BatchNormFolding::exact, true},
-                                         Case{"mobilenet_v2", BatchNormFolding::fast, true},
-                                         Case{"shufflenet_v2_x1_0", BatchNormFolding::exact, true},
-                                         Case{"unet", BatchNormFolding::fast, false}),
+                         testing::Values(QatCase{"mlp", BatchNormFolding::fast, true},
+                                         QatCase{"lenet5", BatchNormFolding::fast, true},
+                                         QatCase{"resnet20", BatchNormFolding::exact, true},
+                                         QatCase{"mobilenet_v2", BatchNormFolding::fast, true},
+                                         QatCase{"shufflenet_v2_x1_0", BatchNormFolding::exact, true},
+                                         QatCase{"unet", BatchNormFolding::fast, false}),
                          [](const auto& info) { return info.param.model; });
 
 }  // namespace

@@ -20,7 +20,7 @@ void feed(GraphModule& prepared) {
   prepared.forward(data(2, 8));
 }
 
-struct Case {
+struct CapturedNet {
   Net net = make_net();
   std::shared_ptr<GraphModule> captured = capture(net, {data(1, 4)});
 };
@@ -31,7 +31,7 @@ at::Tensor result(const std::shared_ptr<GraphModule>& model) {
 }
 
 TEST(QuantizeModel, EveryModeIsItsOwnFunctions) {
-  Case c;
+  CapturedNet c;
   const auto prepared = prepare(c.captured, Recipe::x86_int8());
   {
     const at::NoGradGuard no_grad;
@@ -53,7 +53,7 @@ TEST(QuantizeModel, EveryModeIsItsOwnFunctions) {
 }
 
 TEST(QuantizeModel, TrainsInTheFunctionItIsGiven) {
-  Case c;
+  CapturedNet c;
   const QatRecipe recipe{.options = {.learned = LearnedParameters::scale}};
   int steps = 0;
   const auto train = [&](QatModule& model) {
@@ -73,7 +73,7 @@ TEST(QuantizeModel, TrainsInTheFunctionItIsGiven) {
 }
 
 TEST(QuantizeModel, SaysThatDataIsMissing) {
-  Case c;
+  CapturedNet c;
   EXPECT_ERROR(quantize(c.captured, AnyRecipe(Recipe::x86_int8())), "runs calibration data, got none");
   EXPECT_ERROR(quantize(c.captured, AnyRecipe(QatRecipe{})), "that trains, got none");
 }

@@ -14,7 +14,7 @@ std::string with(const std::string& fields, int version = kRecipeVersion) {
   return R"({"type": "ulp.quant.Recipe", "version": )" + std::to_string(version) + fields + "}";
 }
 
-std::string error_of(const std::string& text) {
+std::string parse_error(const std::string& text) {
   try {
     Recipe::from_json(text);
   } catch (const Error& error) {
@@ -42,23 +42,24 @@ TEST(Recipe, JsonRoundTrip) {
 }
 
 TEST(Recipe, RefusesForeignNewerAndUnknown) {
-  EXPECT_NE(error_of("nonsense").find("expected a JSON object"), std::string::npos);
-  EXPECT_NE(error_of("[]").find("expected a JSON object"), std::string::npos);
-  EXPECT_NE(error_of(R"({"type": "other", "version": 1})").find("ulp.quant.Recipe"), std::string::npos);
-  EXPECT_NE(error_of(with("", kRecipeVersion + 1)).find("expected a recipe of version 1 to"),
+  EXPECT_NE(parse_error("nonsense").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(parse_error("[]").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(parse_error(R"({"type": "other", "version": 1})").find("ulp.quant.Recipe"), std::string::npos);
+  EXPECT_NE(parse_error(with("", kRecipeVersion + 1)).find("expected a recipe of version 1 to"),
             std::string::npos);
-  EXPECT_NE(error_of(with("", 0)).find("version"), std::string::npos);
-  EXPECT_NE(error_of(R"({"type": "ulp.quant.Recipe"})").find("version"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "weights": {})")).find("'weights'"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "weight": {"scheme": {"bit": 4}})")).find("'weight.scheme.bit'"),
+  EXPECT_NE(parse_error(with("", 0)).find("version"), std::string::npos);
+  EXPECT_NE(parse_error(R"({"type": "ulp.quant.Recipe"})").find("version"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "weights": {})")).find("'weights'"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "weight": {"scheme": {"bit": 4}})")).find("'weight.scheme.bit'"),
             std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "weight": {"observer": "best"})")).find("expected min_max, moving_average"),
+  EXPECT_NE(parse_error(with(R"(, "weight": {"observer": "best"})")).find("expected min_max, moving_average"),
             std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "activation": {"percentile": "high"})")).find("a number"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "weight": 3)")).find("an object"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "ops": ["conv2d", 3])")).find("list of strings"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "ops": ["conv9d"])")).find("conv9d"), std::string::npos);
-  EXPECT_NE(error_of(with(R"(, "activation": {"scheme": {"bits": 12}})")).find("bits"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "activation": {"percentile": "high"})")).find("a number"),
+            std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "weight": 3)")).find("an object"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "ops": ["conv2d", 3])")).find("list of strings"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "ops": ["conv9d"])")).find("conv9d"), std::string::npos);
+  EXPECT_NE(parse_error(with(R"(, "activation": {"scheme": {"bits": 12}})")).find("bits"), std::string::npos);
   EXPECT_THROW(Recipe::from_json("nonsense"), FileError);
 }
 
@@ -89,7 +90,7 @@ TEST(Recipe, ObserversAndTheirParametersInJson) {
     EXPECT_EQ(Recipe::from_json(recipe.to_json()), recipe);
   }
   const auto refused = [](const std::string& fields) {
-    return error_of(with(", \"activation\": {" + fields + "}"));
+    return parse_error(with(", \"activation\": {" + fields + "}"));
   };
   EXPECT_NE(refused(R"("observer": "percentile", "percentile": 0)").find("activation.percentile"),
             std::string::npos);
@@ -141,7 +142,7 @@ TEST(Recipe, JsonTextIsThatOfVersionThree) {
 
 TEST(Recipe, GranularitiesInJson) {
   const auto of = [](const std::string& granularity) {
-    return error_of(with(R"(, "weight": {"scheme": {"granularity": )" + granularity + "}}"));
+    return parse_error(with(R"(, "weight": {"scheme": {"granularity": )" + granularity + "}}"));
   };
   EXPECT_EQ(of(R"("per_tensor")"), "");
   EXPECT_EQ(of(R"({"per_channel": 0})"), "");

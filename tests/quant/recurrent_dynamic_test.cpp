@@ -1,11 +1,11 @@
 // Dynamic LSTM and GRU layers: the operators against PyTorch's own, and the pass.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
 
+#include "boxed.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/models/lstm.h"
@@ -23,8 +23,8 @@ using torch::nn::LSTMOptions;
 
 /// A layer whose sequence and last h are both results.
 template <typename Layer>
-struct Net : torch::nn::Module {
-  explicit Net(Layer layer) : layer(register_module("layer", layer)) {}
+struct RecurrentNet : torch::nn::Module {
+  explicit RecurrentNet(Layer layer) : layer(register_module("layer", layer)) {}
   std::vector<at::Tensor> forward(at::Tensor x) {
     if constexpr (std::is_same_v<Layer, LSTM>) {
       const auto [y, states] = layer->forward(x);
@@ -40,7 +40,7 @@ struct Net : torch::nn::Module {
 template <typename Layer>
 std::shared_ptr<graph::GraphModule> captured(Layer layer, const at::Tensor& x, int64_t batch_dim = 0) {
   const torch::NoGradGuard no_grad;
-  auto net = std::make_shared<Net<Layer>>(layer);
+  auto net = std::make_shared<RecurrentNet<Layer>>(layer);
   net->eval();
   auto module = capture(net, {x}, {.batch_dims = {batch_dim}});
   module->eval();
@@ -92,11 +92,6 @@ TEST(RecurrentDynamic, TimeFirstGivesTheNumbersOfBatchFirst) {
   const auto b = quantize_dynamic(captured(second, x.transpose(0, 1), 1))->forward_all({x.transpose(0, 1)});
   EXPECT_TRUE(a[0].equal(b[0].transpose(0, 1)));
   EXPECT_TRUE(a[1].equal(b[1]));
-}
-
-c10::IValue boxed(const char* op, const char* overload, std::vector<c10::IValue> arguments) {
-  c10::Dispatcher::singleton().findSchemaOrThrow(op, overload).callBoxed(arguments);
-  return arguments.at(0);
 }
 
 /// PyTorch's dynamic LSTM of 8-bit activations (reduce_range off) with the codes of the graph.

@@ -5,15 +5,12 @@
 
 #include <cmath>
 
+#include "schemes.h"
 #include "ulp/base/error.h"
 #include "ulp/quant/operators/ops.h"
 
 namespace ulp::quant {
 namespace {
-
-const Scheme kU8{};
-const Scheme kS8Full{.is_signed = true, .mapping = Mapping::symmetric};
-const Scheme kS8Restricted{.is_signed = true, .mapping = Mapping::symmetric, .range = Range::restricted};
 
 QParams from_data(const at::Tensor& x, const Scheme& scheme) {
   return choose_qparams(x.min(), x.max(), scheme);
@@ -27,7 +24,7 @@ std::vector<int64_t> codes(const at::Tensor& x, const QParams& params) {
 TEST(Scheme, RangesOfCodes) {
   EXPECT_EQ(kU8.qmin(), 0);
   EXPECT_EQ(kU8.qmax(), 255);
-  EXPECT_EQ(kS8Full.qmin(), -128);
+  EXPECT_EQ(kS8.qmin(), -128);
   EXPECT_EQ(kS8Restricted.qmin(), -127);
   EXPECT_EQ(kS8Restricted.qmax(), 127);
   EXPECT_EQ((Scheme{.bits = 2, .is_signed = true}.qmin()), -2);
@@ -69,11 +66,11 @@ TEST(WorkedExample, FullRangeIsBiasedRestrictedIsNot) {
   const auto product = [&](const QParams& pa, const QParams& pb) {
     return quantize(a, pa).to(at::kInt).dot(quantize(b, pb).to(at::kInt)).item<int>();
   };
-  EXPECT_EQ(product(from_data(a, kS8Full), from_data(b, kS8Full)), -127);
+  EXPECT_EQ(product(from_data(a, kS8), from_data(b, kS8)), -127);
   EXPECT_EQ(product(from_data(a, kS8Restricted), from_data(b, kS8Restricted)), 0);
   // The printed -0.00853 belongs to scales of max / 128, not max / 127.5.
-  const QParams pa{torch::tensor({2.2F / 128}), torch::zeros({1}, at::kInt), kS8Full};
-  const QParams pb{torch::tensor({.5F / 128}), torch::zeros({1}, at::kInt), kS8Full};
+  const QParams pa{torch::tensor({2.2F / 128}), torch::zeros({1}, at::kInt), kS8};
+  const QParams pb{torch::tensor({.5F / 128}), torch::zeros({1}, at::kInt), kS8};
   EXPECT_NEAR(product(pa, pb) * pa.scale.item<float>() * pb.scale.item<float>(), -0.00853, 5e-6);
 }
 

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "error_of.h"
+#include "small_bert.h"
 #include "ulp/graph/capture/capture.h"
-#include "ulp/models/bert.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/scheme/round_trip.h"
 
@@ -63,22 +63,9 @@ TEST(WeightRecipe, WhatItCannotSayIsRefused) {
                "activations in float");
 }
 
-std::shared_ptr<graph::GraphModule> captured_bert() {
-  torch::manual_seed(3);
-  const at::NoGradGuard no_grad;
-  models::BertConfig config = models::BertConfig::tiny();
-  config.width = 64;
-  config.intermediate = 96;
-  const auto model = models::make_bert(config);
-  model->eval();
-  auto result = capture(model, {at::randint(0, 256, {2, 9})});
-  result->eval();
-  return result;
-}
-
 TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
   const at::NoGradGuard no_grad;
-  const auto captured = captured_bert();
+  const auto captured = captured_bert(64, 96);
   for (const WeightOptions& options :
        {WeightOptions{}, WeightOptions{.bits = 4}, WeightOptions{.bits = 4, .group = 22, .affine = true}}) {
     graph::PassReport report;
@@ -114,15 +101,15 @@ TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
 
 TEST(QuantizeWeights, SkipsAndRefuses) {
   graph::PassReport report;
-  quantize_weights(captured_bert(), {.embeddings = false, .skip_modules = {"bert.encoder"}}, &report);
+  quantize_weights(captured_bert(64, 96), {.embeddings = false, .skip_modules = {"bert.encoder"}}, &report);
   EXPECT_EQ(report.changes.size(), 2U);
   EXPECT_EQ(report.near_misses.size(), 12U);
   EXPECT_THROW(quantize_weights(nullptr), Error);
-  EXPECT_THROW(quantize_weights(captured_bert(), {.bits = 3}), Error);
-  EXPECT_THROW(quantize_weights(captured_bert(), {.bits = 4, .group = 7}), Error);
-  EXPECT_THROW(quantize_weights(captured_bert(), {.affine = true}), Error);
-  EXPECT_THROW(quantize_weights(captured_bert(), {.skip_modules = {"nowhere"}}), Error);
-  const auto bad = captured_bert();
+  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.bits = 3}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.bits = 4, .group = 7}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.affine = true}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.skip_modules = {"nowhere"}}), Error);
+  const auto bad = captured_bert(64, 96);
   {
     const at::NoGradGuard no_grad;
     bad->parameters()[0][3][1] = std::numeric_limits<float>::infinity();

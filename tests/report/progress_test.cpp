@@ -12,16 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "tests/report/count.h"
 #include "ulp/report/format.h"
 
 namespace ulp::report {
 namespace {
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
 
 struct Stopwatch {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/report/count.h"
 #include "tests/report/sample.h"
 #include "ulp/base/error.h"
 
@@ -29,12 +30,6 @@ std::string error_of(const std::string& json) {
     return error.what();
   }
   return "no error";
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
 }
 
 TEST(Report, RoundTripsThroughJson) {
