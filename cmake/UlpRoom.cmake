@@ -116,6 +116,9 @@ function(ulp_test name)
   if(ARG_TORCH)
     target_link_libraries(test_${name} PRIVATE ulp ulp_host_flags ulp_torch)
     target_precompile_headers(test_${name} REUSE_FROM ulp_test_pch)
+    # All of LibTorch's frontend costs 5 s a file, whatever is in it: several files compile as one. Helpers of the same name
+    # in files of one folder then collide; a helper that two files need has a header.
+    set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
   endif()
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE ULP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
