@@ -116,5 +116,22 @@ TEST(LowerErrors, WrongInputSizesForAnEngine) {
   expect_words(error_of([&] { run_engine_all(engine, {}); }), {"1 inputs", "got 0"});
 }
 
+TEST(LowerErrors, InputsOfAnEngineHaveOneBatchSize) {
+  runtime::Plan plan;
+  for (const char* name : {"x", "y", "sum"})
+    plan.tensors.push_back({.name = name, .shape = {runtime::kBatch, 4}});
+  plan.steps.push_back({.op = runtime::Op::add, .name = "sum", .inputs = {0, 1}, .output = 2});
+  plan.inputs = {0, 1};
+  plan.outputs = {2};
+  runtime::Engine engine(plan);
+  const at::Tensor five = torch::ones({5, 4});
+  EXPECT_TRUE(torch::equal(run_engine_all(engine, {five, five}).at(0), 2 * five));
+  expect_words(error_of([&] {
+                 run_engine_all(engine, {five, torch::ones({1, 4})});
+               }),
+               {"one batch size", "5 in 'x'", "1 in 'y'"});
+  expect_words(error_of([&] { run_engine_all(engine, {torch::ones({1, 4}), five}); }), {"one batch size"});
+}
+
 }  // namespace
 }  // namespace ulp::test

@@ -22,9 +22,10 @@ at::Tensor random_inputs(const Runnable& model, int64_t batch) {
   return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
 }
 
+/// Memory for the output, whatever its type.
 at::Tensor empty_output(const runtime::Engine& engine, int64_t batch) {
-  const auto& shape = engine.outputs().front().shape;
-  return torch::empty({batch, c10::multiply_integers(shape.begin() + 1, shape.end())});
+  return torch::empty({static_cast<int64_t>(runtime::byte_count(engine.outputs().front(), batch))},
+                      torch::kByte);
 }
 
 measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {

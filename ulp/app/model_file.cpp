@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
@@ -106,7 +107,7 @@ std::string ModelSpec::to_json() const {
 
 ModelSpec ModelSpec::from_json(const std::string& text) {
   try {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = parse_json(text);
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};

@@ -2,6 +2,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields_json.h"
+#include "ulp/base/parse_json.h"
 
 namespace ulp::app {
 
@@ -38,7 +39,7 @@ std::string ModeRecipe::to_json() const {
 
 ModeRecipe ModeRecipe::from_json(const std::string& text) {
   ModeRecipe result{.recipe = quant::any_recipe_from_json(text)};
-  const nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::json json = parse_json(text);
   if (!trains(result.recipe) || !json.contains(kTraining.name)) return result;
   try {
     fields_from_json(json[kTraining.name], result.training, std::string(kTraining.name) + ".");

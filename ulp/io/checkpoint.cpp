@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/io/optimizer_state.h"
 
 namespace ulp::io {
@@ -49,7 +50,7 @@ json read_run(const Metadata& metadata, const std::string& source) {
   const auto found = metadata.find(kRunKey);
   if (found == metadata.end()) fail_file(kWhere, "'", source, "' has no entry '", kRunKey, "'");
   try {
-    return json::parse(found->second);
+    return parse_json(found->second);
   } catch (const json::exception& error) {
     fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
   }
@@ -155,7 +156,7 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
     run.at("step").get_to(info.step);
     run.at("epoch").get_to(info.epoch);
     const std::string optimizer = text_or_empty(metadata, kOptimizerKey);
-    if (!optimizer.empty()) json::parse(optimizer).at("kind").get_to(info.optimizer);
+    if (!optimizer.empty()) parse_json(optimizer).at("kind").get_to(info.optimizer);
   } catch (const json::exception& error) {
     fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", error.what());
   }

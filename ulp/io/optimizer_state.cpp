@@ -12,6 +12,7 @@
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 
 namespace ulp::io {
 
@@ -252,7 +253,7 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
                                        const std::string& prefix, const TensorFile& file,
                                        const std::string& source) {
   try {
-    const json stored = json::parse(text);
+    const json stored = parse_json(text);
     const auto kind = stored.at("kind").get<std::string>();
     if (kind != optimizer_kind(optimizer)) {
       fail_file(kWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '", source,

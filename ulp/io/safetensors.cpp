@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/base/safetensors.h"
 
 namespace ulp::io {
@@ -79,7 +80,7 @@ void add_aliases(TensorFile& file, const std::filesystem::path& path) {
   if (stored == file.metadata.end()) return;
   std::map<std::string, std::string> aliases;
   try {
-    nlohmann::json::parse(stored->second).get_to(aliases);
+    parse_json(stored->second).get_to(aliases);
   } catch (const nlohmann::json::exception& error) {
     fail_file("io.load_tensors", "the aliases in '", path.string(), "' are not readable: ", error.what());
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/io/split_mix.h"
 
 namespace ulp::io {
@@ -68,7 +69,7 @@ void SampleOrder::restore(const std::string& state) {
   int64_t epoch = 0, position = 0, samples = 0, batch_size = 0;
   uint64_t seed = 0;
   try {
-    const auto json = nlohmann::json::parse(state);
+    const auto json = parse_json(state);
     json.at("epoch").get_to(epoch);
     json.at("position").get_to(position);
     json.at("seed").get_to(seed);

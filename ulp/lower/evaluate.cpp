@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ulp/base/error.h"
 #include "ulp/libtorch/data_types.h"
@@ -35,6 +36,19 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
       .contiguous(memory_format(info));
 }
 
+/// The size of dimension 0 of the inputs whose it is the batch; 1 where none has one.
+int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
+  std::optional<size_t> first;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (engine.inputs()[i].shape[0] != runtime::kBatch) continue;
+    if (!first) first = i;
+    if (inputs[i].size(0) == inputs[*first].size(0)) continue;
+    fail("lower.run_engine", "expected inputs of one batch size, got ", inputs[*first].size(0), " in '",
+         engine.inputs()[*first].name, "' and ", inputs[i].size(0), " in '", engine.inputs()[i].name, "'");
+  }
+  return first ? inputs[*first].size(0) : 1;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
@@ -48,7 +62,7 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
     given.push_back(as_input(engine.inputs()[i], inputs[i]));
     in.push_back(given.back().const_data_ptr());
   }
-  const int64_t batch = given.at(0).size(0);
+  const int64_t batch = common_batch(engine, inputs);
   for (const TensorInfo& info : engine.outputs()) {
     std::vector<int64_t> sizes = info.shape;
     if (sizes[0] == runtime::kBatch) sizes[0] = batch;

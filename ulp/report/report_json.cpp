@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/report/report.h"
 
 namespace ulp::report {
@@ -201,7 +203,7 @@ std::string Report::to_json(int indent) const {
 }
 
 Report Report::from_json(std::string_view text) {
-  const Json in = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json in = parse_json_or_discarded(text);
   if (in.is_discarded())
     fail_file("report.from_json", "expected a JSON report, got text that does not parse");
   if (!in.is_object() || in.value("format", Json()) != kFormat) {
@@ -211,7 +213,7 @@ Report Report::from_json(std::string_view text) {
   if (!version.is_number_integer()) fail_file("report.from_json", "expected an integer 'version'");
   if (version != kVersion) {
     fail_file("report.from_json", "expected a report of version ", kVersion, ", got version ",
-              version.dump());
+              shown(version));
   }
   Report report;
   Reader reader{in, ""};

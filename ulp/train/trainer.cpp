@@ -9,6 +9,8 @@
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/precision.h"
 #include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/stepper.h"
 
@@ -23,7 +25,7 @@ std::string differences(const nlohmann::json& expected, const nlohmann::json& go
     const auto other = got.find(name);
     if (other != got.end() && *other == value) continue;
     text += (text.empty() ? "" : "; ") + name + ' ' + value.dump() + ", got " +
-            (other == got.end() ? "nothing" : other->dump());
+            (other == got.end() ? "nothing" : shown(*other));
   }
   return text;
 }
@@ -109,7 +111,7 @@ struct Trainer::State {
 
   void check_config(const std::string& config_of_file) const {
     if (config_of_file == config()) return;
-    auto got = nlohmann::json::parse(config_of_file, nullptr, /*allow_exceptions=*/false);
+    auto got = parse_json_or_discarded(config_of_file);
     respell_scaler(got);
     const auto expected = nlohmann::json::parse(config());
     if (got == expected) return;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 
 namespace ulp::quant {
 namespace {
@@ -36,7 +37,7 @@ std::string to_json(const AnyRecipe& recipe) {
 }
 
 AnyRecipe any_recipe_from_json(const std::string& text) {
-  const nlohmann::json in = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json in = parse_json_or_discarded(text);
   const bool typed = in.is_object() && in.contains("type") && in["type"].is_string();
   return read(typed ? in["type"].get<std::string>() : "", text);
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 
@@ -63,6 +64,7 @@ void check_buffers(const char* what, const Buffers& buffers, const std::vector<T
 
 struct Engine::State {
   kernels::Isa isa;
+  size_t memory_limit;
   Program program;
   int64_t largest_slice;
   int64_t planned_batch = 0;  ///< the memory is enough for this batch and for smaller ones
@@ -70,10 +72,13 @@ struct Engine::State {
   size_t constant_bytes = 0;
   std::unique_ptr<ThreadPool> pool;
   const Parallel* parallel = nullptr;
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
 
   State(const VerifiedPlan& plan, const EngineOptions& options)
       : isa(choose_isa(options.isa)),
-        program(plan, isa),
+        memory_limit(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, physical_memory())
+                                                 : physical_memory()),
+        program(plan, isa, options.max_constant_bytes),
         largest_slice(runtime::largest_slice(program)),
         parallel(options.parallel) {
     for (const auto& [name, constant] : plan->constants) constant_bytes += constant.bytes.size();
@@ -92,15 +97,18 @@ struct Engine::State {
     return std::min(largest_slice, (batch + workers - 1) / workers);
   }
 
+  /// Throws for a batch that no memory holds; products of smaller ones do not overflow.
+  void check_batch(int64_t batch) const {
+    const size_t per_item = program.bytes_per_item();
+    if (static_cast<size_t>(batch) <= memory_limit / per_item) return;
+    fail("runtime.Engine", "expected a batch whose intermediates fit the memory of this machine (",
+         memory_limit, " bytes), got batch ", batch, " with ", per_item, " bytes per item");
+  }
+
   /// Makes sure of the memory for run() with this batch or a smaller one.
   void plan_batch(int64_t batch) {
     if (batch <= planned_batch) return;
-    const size_t per_item = program.bytes_per_item();
-    if (static_cast<size_t>(batch) > physical_memory() / per_item) {
-      fail("runtime.Engine",
-           "expected a batch whose intermediates fit the memory of this machine, got batch ", batch, " with ",
-           per_item, " bytes per item");
-    }
+    check_batch(batch);
     const int workers = parallel->workers();
     const int64_t whole =
         slices(batch) ? kItemsToSlice * workers - 1 : batch;  // the largest batch run unsliced
@@ -114,8 +122,9 @@ struct Engine::State {
   }
 
   void grow(size_t needed, int64_t batch) {
-    if (needed > physical_memory()) {
-      fail("runtime.Engine", "batch ", batch, " needs ", needed, " bytes of intermediates");
+    if (needed > memory_limit) {
+      fail("runtime.Engine", "expected intermediates of at most ", memory_limit, " bytes, got ", needed,
+           " for batch ", batch);
     }
     if (needed > block.bytes()) planned_batch = 0;
     block.grow(needed);
@@ -143,9 +152,32 @@ struct Engine::State {
     }
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
+    check_batch(batch);
     program.check_ids({in, out, 0, batch});
   }
 };
+
+namespace {
+
+/// The engine while one call works with it.
+class Use {
+ public:
+  Use(std::atomic_flag& busy, const char* where) : busy_(busy) {
+    if (busy_.test_and_set(std::memory_order_acquire)) {
+      fail(where,
+           "expected one call at a time, got one while another thread runs this engine; give each "
+           "thread an engine of its own");
+    }
+  }
+  ~Use() { busy_.clear(std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic_flag& busy_;
+};
+
+}  // namespace
 
 Engine::Engine(const std::filesystem::path& path, const EngineOptions& options)
     : state_(std::make_unique<State>(VerifiedPlan::load(path), options)) {}
@@ -155,51 +187,61 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
+Engine::State& Engine::state() const {
+  if (!state_) fail("runtime.Engine", "expected an engine, got one that was moved from");
+  return *state_;
+}
+
 const std::vector<TensorInfo>& Engine::inputs() const {
-  return state_->program.inputs();
+  return state().program.inputs();
 }
 const std::vector<TensorInfo>& Engine::outputs() const {
-  return state_->program.outputs();
+  return state().program.outputs();
 }
 size_t Engine::arena_bytes() const {
-  return state_->block.bytes();
+  return state().block.bytes();
 }
 size_t Engine::constant_bytes() const {
-  return state_->constant_bytes;
+  return state().constant_bytes;
 }
 int Engine::threads() const {
-  return state_->parallel->workers();
+  return state().parallel->workers();
 }
 std::string Engine::isa() const {
-  return kernels::to_string(state_->isa);
+  return kernels::to_string(state().isa);
 }
 
 void Engine::reserve(int64_t batch) {
   if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
-  state_->plan_batch(batch);
+  const Use use(state().busy, "runtime.Engine.reserve");
+  state().plan_batch(batch);
 }
 
 void Engine::run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs) {
-  state_->check_call(batch, inputs, outputs);
-  state_->plan_batch(batch);
-  if (state_->slices(batch)) {
-    state_->run_slices(batch, inputs, outputs);
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.run");
+  own.check_call(batch, inputs, outputs);
+  own.plan_batch(batch);
+  if (own.slices(batch)) {
+    own.run_slices(batch, inputs, outputs);
   } else {
-    state_->program.run({state_->block.data(), batch}, {inputs, outputs, 0, batch}, *state_->parallel);
+    own.program.run({own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
   }
 }
 
 std::vector<StepProfile> Engine::profile(int64_t batch, std::span<const void* const> inputs,
                                          std::span<void* const> outputs) {
   using Clock = std::chrono::steady_clock;
-  state_->check_call(batch, inputs, outputs);
-  const Program& program = state_->program;
-  state_->grow(program.region_bytes(batch, state_->parallel->workers()), batch);
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.profile");
+  own.check_call(batch, inputs, outputs);
+  const Program& program = own.program;
+  own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
   std::vector<StepProfile> profile;
   for (size_t step = 0; step < program.steps(); ++step) {
     profile.push_back(program.describe(step));
     const Clock::time_point start = Clock::now();
-    program.run_step(step, {state_->block.data(), batch}, {inputs, outputs, 0, batch}, *state_->parallel);
+    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
     profile.back().seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
   return profile;

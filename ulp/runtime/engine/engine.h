@@ -23,6 +23,11 @@ struct EngineOptions {
   /// Splits the work instead of a pool of the engine's own (then `threads` is ignored); must outlive the
   /// engine.
   const Parallel* parallel = nullptr;
+  /// The most bytes that packed constants and tables may take, so that a small file cannot take much memory.
+  /// 0: four times the plan's constants and 256 MiB.
+  size_t max_constant_bytes = 0;
+  /// The most bytes that intermediates and scratch of a run may take. 0: the memory of the machine.
+  size_t max_arena_bytes = 0;
 };
 
 /// Time spent in one step, for profiles.
@@ -33,7 +38,8 @@ struct StepProfile {
   double seconds = 0;
 };
 
-/// One loaded model. run() is not re-entrant: use one Engine per thread of callers (they may share nothing).
+/// One loaded model. Use one Engine per thread of callers (they share nothing): a call that meets another one
+/// throws. Every member but assignment throws ulp::Error on an engine that was moved from.
 /// A child made by fork() has none of the pool's threads: make its engines after the fork.
 class ULP_API Engine {
  public:
@@ -53,7 +59,8 @@ class ULP_API Engine {
   void reserve(int64_t batch);
   /// inputs[i] and outputs[i] hold batch * (elements per item) elements, dense, and do not overlap; outputs
   /// may be written early and hold intermediate values until run() returns. Throws ulp::Error on a wrong
-  /// count, a null pointer or batch < 1. Does not allocate once this batch, or a larger one, has been run or
+  /// count, a null pointer, batch < 1, a batch too large for memory, an id outside its table, and while
+  /// another thread runs this engine. Does not allocate once this batch, or a larger one, has been run or
   /// reserved.
   void run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs);
 
@@ -71,6 +78,7 @@ class ULP_API Engine {
 
  private:
   struct State;
+  State& state() const;
   std::unique_ptr<State> state_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/arena.h"
+#include "ulp/runtime/engine/preparer.h"
 #include "ulp/runtime/ops/ids.h"
 
 namespace ulp::runtime {
@@ -18,18 +19,29 @@ size_t item_bytes(const TensorInfo& tensor) {
   return bytes;
 }
 
+/// What a plan may take that is as large as it looks. Packing takes up to twice its constants.
+size_t default_budget(const Plan& plan) {
+  constexpr size_t kSmall = size_t{256} << 20;
+  size_t bytes = 0;
+  for (const auto& [name, constant] : plan.constants) bytes += constant.bytes.size();
+  return 4 * bytes + kSmall;
+}
+
 }  // namespace
 
 std::string type_and_shape(const TensorInfo& tensor) {
   return std::string(to_string(tensor.type)) + " " + shape_text(tensor.shape);
 }
 
-Program::Program(const VerifiedPlan& verified, kernels::Isa isa) {
+Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_constant_bytes) {
   const Plan& plan = *verified;
+  Preparer preparer(isa, max_constant_bytes > 0 ? max_constant_bytes : default_budget(plan));
   tensors_ = plan.tensors;
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
-  for (const TensorInfo& tensor : tensors_) independent_ = independent_ && tensor.shape.size() > 1;
+  for (const TensorInfo& tensor : tensors_) {
+    independent_ = independent_ && tensor.shape.size() > 1 && tensor.shape[0] == kBatch;
+  }
   const StoragePlan storage = assign_storage(plan);
   place_tensors(storage);
   for (size_t s = 0; s < plan.steps.size(); ++s) {
@@ -44,7 +56,7 @@ Program::Program(const VerifiedPlan& verified, kernels::Isa isa) {
     const OpDef& def = op_def(step.op);
     independent_ = independent_ && !def.mixes_items(view);
     add_table(view, plan.inputs);
-    steps_.push_back({def.prepare(view, isa), step.name, step.op, step.attributes, step.inputs, step.output,
+    steps_.push_back({preparer.prepare(view), step.name, step.op, step.attributes, step.inputs, step.output,
                       def.sharing(view) == Sharing::alias && same_memory});
   }
 }

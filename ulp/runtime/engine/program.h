@@ -32,13 +32,14 @@ struct Items {
 
 class Program {
  public:
-  /// Packs the constants of a plan, which is not read afterwards.
-  Program(const VerifiedPlan& verified, kernels::Isa isa);
+  /// Packs the constants of a plan, which is not read afterwards. Throws ulp::Error where they would take more
+  /// than `max_constant_bytes`; 0: four times their bytes in the plan and 256 MiB.
+  Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_constant_bytes);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
   size_t steps() const { return steps_.size(); }
-  /// Every tensor has a batch dimension and one more, and no step looks at the whole batch, so that items are
+  /// The first dimension of every tensor is the batch and not its only one, and no step looks at the whole batch, so that items are
   /// independent of each other.
   bool items_are_independent() const { return independent_; }
   /// Throws ulp::Error naming the step for an id outside its table.
@@ -62,7 +63,7 @@ class Program {
     size_t offset = 0;
   };
   struct PreparedStep {
-    std::unique_ptr<Runner> runner;
+    std::shared_ptr<const Runner> runner;
     std::string name;
     Op op = Op::relu;
     Attributes attributes;

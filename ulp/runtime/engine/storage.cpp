@@ -53,6 +53,8 @@ class Assigner {
     const Storage& storage = result_.storages[static_cast<size_t>(result_.of_tensor[input])];
     // Memory that ends in the caller's output buffer cannot be two outputs, nor start as an input.
     if (output_index_[out] >= 0 && storage.owner != Storage::Owner::arena) return false;
+    // A fixed first dimension and the batch are the same bytes at one batch size only.
+    if (storage.batched != (plan_.tensors[out].shape[0] == kBatch)) return false;
     if (byte_count(plan_.tensors[input], 1) != byte_count(plan_.tensors[out], 1)) return false;
     if (sharing == Sharing::alias) return true;
     return storage.owner == Storage::Owner::arena && storage.last <= s;

@@ -58,6 +58,9 @@ inline int64_t no_table(const StepView&) {
   return 0;
 }
 
+/// Twice the bytes of the step's constants: packing pads, and adds sums of its own.
+size_t packed_constants(const StepView& view);
+
 /// OpDef::prepare for a Runner that is made from its step alone.
 template <typename AnyRunner>
 std::unique_ptr<Runner> make_runner(const StepView& view, kernels::Isa isa) {
@@ -78,6 +81,9 @@ struct OpDef {
   /// Rows of the table that the ids of input 0 point into; 0 for an op that looks nothing up. The engine
   /// refuses other ids before any step runs.
   int64_t (*table_rows)(const StepView&) = no_table;
+  /// About how many bytes prepare() will take; the engine asks first, so that a small file cannot take much.
+  size_t (*prepared_bytes)(const StepView&) = packed_constants;
+  /// Reads the step alone: steps that are alike share what it makes.
   std::unique_ptr<Runner> (*prepare)(const StepView&, kernels::Isa);
 };
 

@@ -22,6 +22,13 @@ const OpDef& op_def(Op op) {
   return *kDefinitions[static_cast<size_t>(op)];
 }
 
+size_t packed_constants(const StepView& view) {
+  size_t bytes = 0;
+  for (const auto& [role, name] : view.step().constants)
+    bytes += 2 * view.constant(role.c_str())->bytes.size();
+  return bytes;
+}
+
 std::optional<Op> op_from_word(const std::string& word) {
   return from_word<Op>(word);
 }

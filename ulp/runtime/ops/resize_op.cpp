@@ -20,6 +20,12 @@ void check_output(const StepView& view) {
   view.expect_same_layout(view.input());
 }
 
+/// The two axes: places and weights for each row and column of the result, and room to grow them in.
+size_t axes_bytes(const StepView& view) {
+  const TensorInfo& y = view.output();
+  return 2 * static_cast<size_t>(y.shape[2] + y.shape[3]) * (2 * sizeof(int64_t) + sizeof(float));
+}
+
 class NearestRunner final : public Runner {
  public:
   NearestRunner(const StepView& view, kernels::Isa)
@@ -57,9 +63,13 @@ class BilinearRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::resize_nearest = {
-    .infer = infer<NearestAttributes>, .check_output = check_output, .prepare = make_runner<NearestRunner>};
-const OpDef ops::resize_bilinear = {
-    .infer = infer<BilinearAttributes>, .check_output = check_output, .prepare = make_runner<BilinearRunner>};
+const OpDef ops::resize_nearest = {.infer = infer<NearestAttributes>,
+                                   .check_output = check_output,
+                                   .prepared_bytes = axes_bytes,
+                                   .prepare = make_runner<NearestRunner>};
+const OpDef ops::resize_bilinear = {.infer = infer<BilinearAttributes>,
+                                    .check_output = check_output,
+                                    .prepared_bytes = axes_bytes,
+                                    .prepare = make_runner<BilinearRunner>};
 
 }  // namespace ulp::runtime

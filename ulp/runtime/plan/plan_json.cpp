@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ulp/base/fields_json.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/runtime/ops/op.h"
 
 namespace ulp::runtime {
@@ -213,7 +214,7 @@ std::string plan_to_json(const Plan& plan) {
 
 Plan plan_from_json(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json(text);
     const Reader reader(json, "the plan", {"tensors", "steps", "inputs", "outputs", "metadata"});
     Plan plan;
     for (const Json& tensor : reader.array("tensors")) {
