@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ulp/app/model_sizes.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -71,7 +72,9 @@ ModelSpec expect_spec(const std::filesystem::path& path) {
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
-  return ModelSpec::from_json(found->second);
+  ModelSpec spec = ModelSpec::from_json(found->second);
+  check_sizes(path, spec);
+  return spec;
 }
 
 LoadedModel load_reference(const std::filesystem::path& path) {

@@ -1,0 +1,45 @@
+#include "ulp/app/model_file.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "error_of.h"
+#include "temporary_folder.h"
+#include "ulp/io/safetensors.h"
+
+namespace ulp::app {
+namespace {
+
+/// What loading says of a file with one tensor and this description.
+std::string said_of(const ModelSpec& spec, std::vector<int64_t> stored) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  io::save_tensors(path, {{"weight", torch::zeros(stored)}}, {{kModelSpecKey, spec.to_json()}});
+  return ulp::test::error_of([&] { load_model_file(path); });
+}
+
+TEST(ModelFile, SizesThatNoStoredTensorHasAreRefusedBeforeTheNetworkIsMade) {
+  const ModelSpec mlp{.name = "mlp", .image_size = 2048};  // would take 2 GB
+  EXPECT_SAYS(said_of(mlp, {10}), "image_size^2");
+  EXPECT_SAYS(said_of({.name = "lenet5", .image_size = 2000}, {10}), "image_size^2");
+  EXPECT_SAYS(said_of({.name = "resnet20", .num_classes = 65536}, {10}), "num_classes of at most 10");
+  EXPECT_SAYS(said_of({.name = "resnet20", .in_channels = 4096}, {10}), "in_channels of at most 10");
+  EXPECT_SAYS(said_of({.name = "resnet20", .image_size = 65536}, {10}), "in_channels * image_size^2");
+  // What fits is refused for the missing tensors.
+  EXPECT_SAYS(said_of({.name = "resnet20", .image_size = 512}, {10}), "conv1");
+}
+
+TEST(ModelFile, NetworksOfEverySizeComeBack) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  for (const char* name : {"lenet5", "mlp"}) {
+    for (const int64_t image_size : {12, 20, 28, 31, 32, 33, 64}) {
+      const ModelSpec spec{.name = name, .num_classes = 3, .image_size = image_size};
+      save_model_file(path, *make_network(spec).module, spec);
+      EXPECT_EQ(load_model_file(path).spec.image_size, image_size);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp::app

@@ -1,0 +1,58 @@
+#include "ulp/app/model_sizes.h"
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/base/safetensors.h"
+#include "ulp/models/registry.h"
+
+namespace ulp::app {
+
+namespace {
+
+/// Elements of an image that capture runs the network on: 2048 x 2048 in one channel.
+constexpr int64_t kMostElements = int64_t{1} << 22;
+
+constexpr int64_t kWidest = 512;
+constexpr int64_t kSmall = int64_t{256} << 20;
+
+int64_t parameters_of(const std::string& name, int64_t image_size) {
+  int64_t count = 0;
+  const auto model = models::make_model(name, {.in_channels = 1, .num_classes = 2, .image_size = image_size});
+  for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
+  return count;
+}
+
+/// Whether a layer reads all pixels at once, so that a larger image needs larger weights.
+bool grows_with_the_image(const std::string& name) {
+  return parameters_of(name, 96) != parameters_of(name, 128);
+}
+
+}  // namespace
+
+void check_sizes(const std::filesystem::path& path, const ModelSpec& spec) {
+  int64_t largest = 0, stored = 0;  // dimension of any tensor; bytes of all
+  const SafetensorsFile file(path);
+  for (const TensorEntry& tensor : file.tensors()) {
+    for (const int64_t size : tensor.shape) largest = std::max(largest, size);
+    stored += static_cast<int64_t>(tensor.bytes.size());
+  }
+  const auto check = [&](const char* what, int64_t size, int64_t limit) {
+    if (size <= limit) return;
+    fail_file("app.load_model_file", "expected ", what, " of at most ", limit, " beside the tensors in '",
+              path.string(), "', got ", size);
+  };
+  if (spec.kind != NetworkKind::language) check("num_classes", spec.num_classes, largest);
+  if (spec.kind != NetworkKind::image) return;
+  check("in_channels", spec.in_channels, largest);
+  const int64_t pixels = spec.image_size * spec.image_size;
+  check("in_channels * image_size^2", spec.in_channels * pixels, kMostElements);
+  // Such a layer has at most kWidest outputs, and each reads at least a quarter of the pixels.
+  const int64_t cost = spec.in_channels * pixels * kWidest * static_cast<int64_t>(sizeof(float));
+  if (cost <= kSmall + 4 * stored || !grows_with_the_image(spec.name)) return;
+  check("image_size^2", pixels, 4 * largest);
+}
+
+}  // namespace ulp::app
