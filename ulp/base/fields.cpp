@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <sstream>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -12,19 +14,28 @@ namespace ulp {
 
 namespace {
 
+/// Whole numbers in full as far as doubles hold them all; others with so many digits.
 template <typename Number>
-std::string number_text(Number value) {
+std::string number_text(Number value, int digits = 15) {
   std::ostringstream out;
-  out.precision(15);
+  out.precision(digits);
+  if constexpr (std::is_floating_point_v<Number>) {
+    if (std::fabs(value) <= 0x1p53 && value == std::trunc(value)) out << std::fixed << std::setprecision(0);
+  }
   out << value;
   return out.str();
 }
 
+/// The ends of a type (3.40282e+38) need no more digits.
+std::string bound_text(double value) {
+  return number_text(value, std::fabs(value) > 0x1p53 ? 6 : 15);
+}
+
 std::string range_text(double min, double max, bool above_min, bool below_max) {
   if (std::isinf(min) && std::isinf(max)) return {};
-  if (std::isinf(max)) return (above_min ? "> " : ">= ") + number_text(min);
-  if (std::isinf(min)) return (below_max ? "< " : "<= ") + number_text(max);
-  return std::string("in ") + (above_min ? "(" : "[") + number_text(min) + ", " + number_text(max) +
+  if (std::isinf(max)) return (above_min ? "> " : ">= ") + bound_text(min) + (below_max ? " and finite" : "");
+  if (std::isinf(min)) return (below_max ? "< " : "<= ") + bound_text(max);
+  return std::string("in ") + (above_min ? "(" : "[") + bound_text(min) + ", " + bound_text(max) +
          (below_max ? ")" : "]");
 }
 
