@@ -1,5 +1,7 @@
 #include "ulp/amp/optimizer/fused_optimizer.h"
 
+#include <sstream>
+
 #include "fused_support.h"
 
 namespace ulp::amp::test {
@@ -205,12 +207,93 @@ TEST(FusedOptimizer, BadParametersAndGradientsAreErrors) {
               "a parameter of this optimizer");
 }
 
+TEST(FusedOptimizer, NoParametersAreAnError) {
+  EXPECT_SAYS(error_of([] { FusedOptimizer(Tensors{}, SgdRule{}); }), "at least one parameter, got none");
+  EXPECT_SAYS(error_of([] { FusedOptimizer({FusedGroup{}, FusedGroup{}}); }), "at least one parameter");
+  EXPECT_NO_THROW(FusedOptimizer({FusedGroup{}, FusedGroup{{torch::ones({1})}, SgdRule{}}}));
+}
+
+TEST(FusedOptimizer, ParametersOverOneAnotherAreAnError) {
+  const at::Tensor all = torch::zeros({10});
+  EXPECT_SAYS(error_of([&] {
+                FusedOptimizer({all.narrow(0, 0, 6), all.narrow(0, 5, 5)}, SgdRule{});
+              }),
+              "parameter 0 of group 0 and parameter 1 of group 0 over one another");
+  EXPECT_SAYS(error_of([&] { FusedOptimizer({all, all.view({2, 5})}, SgdRule{}); }), "memory in common");
+  EXPECT_SAYS(error_of([&] {
+                FusedOptimizer({FusedGroup{{all.narrow(0, 5, 5)}, SgdRule{}}, FusedGroup{{all}, SgdRule{}}});
+              }),
+              "memory in common");
+  EXPECT_NO_THROW(FusedOptimizer({all.narrow(0, 0, 5), all.narrow(0, 5, 5)}, SgdRule{}));
+}
+
+TEST(FusedOptimizer, AParameterThatChangedItsSizeIsAnErrorThatNamesIt) {
+  for (const UpdateRule& rule : {UpdateRule(SgdRule{.momentum = 0.9}), UpdateRule(AdamWRule{})}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      auto a = torch::ones({2}, type).requires_grad_(), b = torch::ones({4, 3}, type).requires_grad_();
+      FusedOptimizer optimizer({a, b}, rule);
+      a.mutable_grad() = torch::ones({2}, type);
+      b.mutable_grad() = torch::ones({4, 3}, type);
+      optimizer.step();
+      const at::Tensor before = a.detach().clone();
+      b.mutable_grad().reset();
+      b.set_data(torch::ones({400, 300}, type));
+      b.mutable_grad() = torch::ones({400, 300}, type);
+      EXPECT_SAYS(error_of([&] { optimizer.step(); }), "expected parameter 1 of group 0 as it was");
+      b.mutable_grad().reset();
+      b.set_data(torch::ones({3, 4}, type).t());
+      b.mutable_grad() = torch::ones({4, 3}, type);
+      EXPECT_SAYS(error_of([&] { optimizer.step(); }), "expected parameter 1 of group 0 as it was");
+      EXPECT_TRUE(torch::equal(a.detach(), before)) << "a refused step changed a parameter";
+      b.set_data(torch::ones({4, 3}, type));
+      EXPECT_NO_THROW(optimizer.step());
+    }
+  }
+}
+
+TEST(FusedOptimizer, GroupsAreAddedWithItsOwnOptionsOnly) {
+  auto a = torch::ones({2}).requires_grad_(), b = torch::ones({2}).requires_grad_();
+  FusedOptimizer optimizer({a}, SgdRule{.lr = 0.5});
+  const auto add = [&](const at::Tensor& parameter, std::unique_ptr<torch::optim::OptimizerOptions> options) {
+    optimizer.add_param_group(torch::optim::OptimizerParamGroup({parameter}, std::move(options)));
+  };
+  const auto others = [] { return std::make_unique<torch::optim::SGDOptions>(0.1); };
+  EXPECT_SAYS(error_of([&] { add(b, others()); }), "with FusedOptions, got others");
+  const auto own = [](double lr) {
+    return std::make_unique<FusedOptions>(SgdRule{.lr = lr}, MasterWeights::fp32, MomentFormat::fp32);
+  };
+  EXPECT_SAYS(error_of([&] { add(b, own(-1)); }), "lr >= 0");
+  EXPECT_SAYS(error_of([&] { add(a, own(1)); }), "a second time");
+  EXPECT_SAYS(error_of([&] { add(a.detach().narrow(0, 0, 1), own(1)); }), "memory in common");
+  EXPECT_EQ(optimizer.param_groups().size(), 1u);
+  add(b, own(0.25));
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup(Tensors{torch::ones({1})}));
+  ASSERT_EQ(optimizer.param_groups().size(), 3u);
+  EXPECT_EQ(optimizer.param_groups()[1].options().get_lr(), 0.25);
+  EXPECT_EQ(optimizer.param_groups()[2].options().get_lr(), 0.5);
+  b.mutable_grad() = torch::ones({2});
+  optimizer.step();
+  EXPECT_EQ(b[0].item<float>(), 0.75f);
+}
+
+TEST(FusedOptimizer, ArchivesOfLibTorchAreRefused) {
+  FusedOptimizer optimizer({torch::ones({2})}, AdamWRule{});
+  std::stringstream stream;
+  EXPECT_SAYS(error_of([&] { torch::save(optimizer, stream); }), "expected io::save_checkpoint");
+  torch::optim::SGD other({torch::ones({2})}, 0.1);
+  torch::save(other, stream);
+  EXPECT_SAYS(error_of([&] { torch::load(optimizer, stream); }), "expected io::load_checkpoint");
+}
+
 TEST(FusedOptimizer, RulesOutOfRangeAreErrors) {
   const auto error = [](UpdateRule rule) {
     return error_of([&] { FusedOptimizer({torch::ones({1})}, rule); });
   };
   EXPECT_SAYS(error(SgdRule{.lr = -1}), "expected lr >= 0, got -1");
   EXPECT_SAYS(error(SgdRule{.momentum = NAN}), "expected momentum >= 0");
+  EXPECT_SAYS(error(SgdRule{.lr = 1e300}), "expected lr to be finite in fp32, got 1e+300");
+  EXPECT_SAYS(error(SgdRule{.dampening = -INFINITY}), "expected dampening to be finite in fp32");
+  EXPECT_SAYS(error(AdamRule{.eps = INFINITY}), "expected eps to be finite in fp32");
   EXPECT_SAYS(error(SgdRule{.nesterov = true}), "with nesterov");
   EXPECT_SAYS(error(AdamRule{.beta2 = 1}), "expected beta2 in [0, 1), got 1");
   EXPECT_SAYS(error(AdamRule{.beta1 = -0.1}), "expected beta1 >= 0");

@@ -231,6 +231,28 @@ TEST_F(GradScalerTest, DamagedStatesAreErrorsAndChangeNothing) {
   EXPECT_EQ(scaler_.state_dict(), GradScaler({.init_scale = 8.0}).state_dict());
 }
 
+TEST_F(GradScalerTest, AScaleThatShrankToZeroComesBack) {
+  const ulp::amp::ScalePolicy policies[] = {ulp::amp::PyTorchScale{}, ulp::amp::Keras3Scale{},
+                                            ulp::amp::ApexScale{}};
+  for (const ulp::amp::ScalePolicy& policy : policies) {
+    scaler_ = GradScaler(65536.0, policy);
+    for (int i = 0; i < 170; ++i) {
+      backward(kInf);
+      scaler_.step(optimizer_);
+      scaler_.update();
+    }
+    ASSERT_EQ(scaler_.get_scale(), 0) << scaler_.dialect();
+    GradScaler restored(65536.0, policy);
+    restored.load_state_dict(scaler_.state_dict());
+    EXPECT_EQ(restored.get_scale(), 0) << restored.dialect();
+    EXPECT_EQ(restored.state_dict(), scaler_.state_dict());
+  }
+  GradScaler fixed(8.0, ulp::amp::StaticScale{});
+  auto state = fixed.state_dict();
+  state["scale"] = 0;
+  EXPECT_ERROR(fixed.load_state_dict(state), "expected a scale > 0");
+}
+
 TEST_F(GradScalerTest, AStaticScaleSkipsButNeverMoves) {
   scaler_ = GradScaler(8.0, ulp::amp::StaticScale{});
   for (float factor : {1.0f, kInf, 1.0f}) {

@@ -124,6 +124,8 @@ TEST_F(ScheduleTest, DamagedStatesAndThoseOfAnotherRuleChangeNothing) {
   refused("step", 1.5, "whole number");
   refused("step", std::nan(""), "whole number");
   refused("base_lr.0", std::nan(""), "finite base rates");
+  refused("base_lr.0", 1e300, "finite base rates");
+  refused("base_lr.0", -0.1, "finite base rates >= 0");
   refused("total_steps", 20, "expected total_steps = 10 as in this schedule, got 20");
   refused("base_lr.1", 1, "entries");
   EXPECT_ERROR(schedule.load_state_dict({}), "expected an entry _cosine, got none");

@@ -3,7 +3,10 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
 
+#include "error_of.h"
 #include "temp_folder.h"
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/amp/optimizer/schedule.h"
@@ -382,6 +385,99 @@ TEST_F(Checkpoint, MastersAndRulesOfAnotherKindAreRefused) {
   parts.optimizer = &split.optimizer;
   expect_file_error("expected Short for 'optimizer.0.master'",
                     [&] { ulp::io::load_checkpoint(at("changed"), parts); });
+}
+
+/// An AdamW run's checkpoint, and the same run with changes to its JSON and its tensors.
+class DamagedState : public Checkpoint {
+ protected:
+  static std::unique_ptr<torch::optim::Optimizer> adamw(std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.1));
+  }
+  static std::unique_ptr<torch::optim::Optimizer> fused(std::vector<torch::Tensor> parameters) {
+    return std::make_unique<FusedOptimizer>(std::move(parameters), AdamWRule{});
+  }
+  void expect_refused(const MakeOptimizer& make, const std::string& key, const std::string& pointer,
+                      const nlohmann::json& value, const std::string& says) {
+    SCOPED_TRACE(pointer + " = " + value.dump());
+    Trainer run(make, 1);
+    run.train(2);
+    ulp::io::save_checkpoint(at("c"), run.parts());
+    change([&](auto& metadata) {
+      auto json = nlohmann::json::parse(metadata.at(key));
+      json.at(nlohmann::json::json_pointer(pointer)) = value;
+      metadata[key] = json.dump();
+    });
+    expect_file_error(says, [&] { run.load(at("changed")); });
+    ulp::io::save_checkpoint(at("after"), run.parts());
+    EXPECT_TRUE(read("c") == read("after")) << "a refusal changed the run";
+  }
+};
+
+TEST_F(DamagedState, HyperparametersThatCannotBeAreRefusedByName) {
+  const auto refused = [&](const char* name, const nlohmann::json& value, const char* says) {
+    for (const MakeOptimizer& make : {MakeOptimizer(adamw), MakeOptimizer(fused)})
+      expect_refused(make, "ulp.optimizer", std::string("/groups/0/options/") + name, value, says);
+  };
+  refused("beta1", -0.9, "expected beta1 >= 0, got -0.9 in group 0");
+  refused("beta2", 1.0, "expected beta2 in [0, 1), got 1 in group 0");
+  refused("lr", 1e300, "expected lr to be finite in fp32, got 1e+300");
+  refused("lr", "0.1", "expected a number in 'groups[0].lr', got \"0.1\"");
+  refused("eps", true, "expected a number in 'groups[0].eps', got true");
+  refused("weight_decay", -1, "expected weight_decay >= 0, got -1");
+  expect_refused(sgd, "ulp.optimizer", "/groups/0/options/momentum", -0.5, "expected momentum >= 0");
+  expect_refused(sgd, "ulp.optimizer", "/groups/0/options/nesterov", 1, "expected true or false");
+}
+
+TEST_F(DamagedState, CountsThatCannotBeAreRefusedByName) {
+  for (const MakeOptimizer& make : {MakeOptimizer(adamw), MakeOptimizer(fused)}) {
+    const auto refused = [&](const nlohmann::json& step, const char* says) {
+      expect_refused(make, "ulp.optimizer", "/groups/0/states/1/step", step, says);
+    };
+    refused(-5, "'optimizer.1.step', got -5");
+    refused(0, "'optimizer.1.step', got 0");
+    refused(1.5, "expected a whole number in 'optimizer.1.step', got 1.5");
+    refused(std::numeric_limits<int64_t>::max(), "'optimizer.1.step', got 9223372036854775807");
+  }
+  expect_refused(fused, "ulp.optimizer", "/seed", -1, "expected a whole number >= 0 in 'seed', got -1");
+  expect_refused(sgd, "ulp.run", "/epoch", -3, "'epoch', got -3");
+  expect_refused(sgd, "ulp.run", "/step", -1, "'step', got -1");
+  expect_refused(sgd, "ulp.run", "/step", 2.5, "expected a whole number in 'step', got 2.5");
+  change([](auto& metadata) {
+    metadata["ulp.run"] = R"({"step":1,"epoch":-3,"scaler":{},"schedule":{},"loader":""})";
+  });
+  expect_file_error("'epoch', got -3", [&] { ulp::io::read_checkpoint_info(at("changed")); });
+  EXPECT_THROW(ulp::io::save_checkpoint(at("x"), {.step = -1}), ulp::Error);
+  EXPECT_THROW(ulp::io::save_checkpoint(at("x"), {.epoch = -1}), ulp::Error);
+}
+
+TEST_F(DamagedState, BuffersOfAnotherTypeAreRefusedByName) {
+  const auto refused = [&](const MakeOptimizer& make, const std::string& name, bool drop) {
+    SCOPED_TRACE(name);
+    Trainer run(make, 1);
+    run.train(1);
+    ulp::io::save_checkpoint(at("c"), run.parts());
+    auto file = ulp::io::load_tensors(at("c"));
+    if (drop) std::erase_if(file.tensors, [&](const auto& entry) { return entry.first == name; });
+    for (auto& [key, tensor] : file.tensors) {
+      if (key == name) tensor = tensor.to(torch::kDouble);
+    }
+    ulp::io::save_tensors(at("changed"), file.tensors, file.metadata);
+    expect_file_error("'" + name + "'", [&] { run.load(at("changed")); });
+  };
+  for (const bool drop : {false, true}) {
+    refused(sgd, "optimizer.0.momentum_buffer", drop);
+    refused(adam, "optimizer.2.exp_avg", drop);
+    refused(adamw, "optimizer.2.exp_avg_sq", drop);
+  }
+}
+
+TEST_F(Checkpoint, OptionsThatCouldNotBeLoadedAreNotSaved) {
+  Net model;
+  auto optimizer = sgd(model->parameters());
+  optimizer->param_groups()[0].options().set_lr(-1);
+  EXPECT_ERROR(ulp::io::save_checkpoint(at("c"), {.optimizer = optimizer.get()}),
+               "lr >= 0, got -1 in group 0");
+  EXPECT_FALSE(std::filesystem::exists(at("c")));
 }
 
 TEST_F(Checkpoint, OtherOptimizersAreAnError) {

@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/io/optimizer_state.h"
+#include "ulp/io/stored_fields.h"
 
 namespace ulp::io {
 
@@ -29,6 +30,10 @@ void check_finite(const char* part, const std::map<std::string, double>& values)
     if (!std::isfinite(value))
       fail("io.save_checkpoint", "expected a finite ", part, " value ", name, ", got ", value);
   }
+}
+
+void check_count(const char* name, int64_t value) {
+  if (value < 0) fail("io.save_checkpoint", "expected ", name, " >= 0, got ", value);
 }
 
 void check_version(const Metadata& metadata, const std::string& source) {
@@ -54,6 +59,14 @@ json read_run(const Metadata& metadata, const std::string& source) {
   } catch (const json::exception& error) {
     fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
   }
+}
+
+void read_counts(const json& run, int64_t& step, int64_t& epoch) {
+  const auto counts = [&](auto&& field) {
+    field(count_of("step", /*first=*/0), step);
+    field(count_of("epoch", /*first=*/0), epoch);
+  };
+  read_stored(run, "", counts, {"scaler", "schedule", "loader"});
 }
 
 std::string text_or_empty(const Metadata& metadata, const char* key) {
@@ -93,6 +106,8 @@ at::Tensor check_random_state(const TensorFile& file, const std::string& source)
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
   check_finite("scaler", parts.scaler);
   check_finite("schedule", parts.schedule);
+  check_count("step", parts.step);
+  check_count("epoch", parts.epoch);
   NamedTensors tensors;
   Metadata metadata{{kVersionKey, std::to_string(kVersion)}};
   if (parts.model != nullptr) {
@@ -121,13 +136,14 @@ void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts) 
   const json run = read_run(file.metadata, source);
   CheckpointParts loaded = parts;
   try {
-    run.at("step").get_to(loaded.step);
-    run.at("epoch").get_to(loaded.epoch);
+    read_counts(run, loaded.step, loaded.epoch);
     loaded.scaler = run.at("scaler").get<std::map<std::string, double>>();
     loaded.schedule = run.value("schedule", std::map<std::string, double>());
     run.at("loader").get_to(loaded.loader);
   } catch (const json::exception& error) {
     fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
+  } catch (const FieldProblem& problem) {
+    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", problem.text);
   }
   loaded.config = text_or_empty(file.metadata, kConfigKey);
   loaded.extra = part_of(file, "extra.");
@@ -153,12 +169,13 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
   const json run = read_run(metadata, path.string());
   CheckpointInfo info;
   try {
-    run.at("step").get_to(info.step);
-    run.at("epoch").get_to(info.epoch);
+    read_counts(run, info.step, info.epoch);
     const std::string optimizer = text_or_empty(metadata, kOptimizerKey);
     if (!optimizer.empty()) parse_json(optimizer).at("kind").get_to(info.optimizer);
   } catch (const json::exception& error) {
     fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", error.what());
+  } catch (const FieldProblem& problem) {
+    fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", problem.text);
   }
   info.config = text_or_empty(metadata, kConfigKey);
   return info;

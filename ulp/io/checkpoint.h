@@ -23,11 +23,11 @@ struct CheckpointParts {
   std::map<std::string, double> scaler = {};     ///< a GradScaler's state
   std::map<std::string, double> schedule = {};   ///< a LearningRateSchedule's state
   std::string loader = {};                       ///< BatchLoader::state()
-  int64_t step = 0;
-  int64_t epoch = 0;
-  std::string config = {};   ///< free text, usually JSON: how the run was set up
-  bool random_state = true;  ///< the default CPU generator's state
-  NamedTensors extra = {};   ///< anything else, e.g. master weights or an average of the weights
+  int64_t step = 0;                              ///< >= 0
+  int64_t epoch = 0;                             ///< >= 0
+  std::string config = {};                       ///< free text, usually JSON: how the run was set up
+  bool random_state = true;                      ///< the default CPU generator's state
+  NamedTensors extra = {};  ///< anything else, e.g. master weights or an average of the weights
 };
 
 /// What can be told of a checkpoint without a model.
@@ -38,13 +38,13 @@ struct CheckpointInfo {
   std::string optimizer;  ///< "SGD", "Adam", "AdamW", "ulp::amp::FusedOptimizer", or empty
 };
 
-/// Writes the parts. Throws Error for an optimizer of another kind or an I/O failure; a file of that name
-/// stays whole.
+/// Writes the parts. Throws Error for an optimizer of another kind, numbers that load_checkpoint() would refuse,
+/// or an I/O failure; a file of that name stays whole.
 ULP_API void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
 /// Fills in the parts. Everything is checked before anything is changed: throws FileError for a file that is
-/// no checkpoint, is of a newer version, is damaged, or does not fit the model or the optimizer, naming what
-/// differs.
+/// no checkpoint, is of a newer version, is damaged (numbers out of range, too: a negative epoch, beta1 = 2), or
+/// does not fit the model or the optimizer, naming what differs.
 ULP_API void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts);
 
 /// Reads the header alone. Throws FileError as load_checkpoint does.

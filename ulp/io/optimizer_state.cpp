@@ -7,12 +7,12 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <unordered_map>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/io/stored_fields.h"
 
 namespace ulp::io {
 
@@ -23,8 +23,28 @@ using nlohmann::json;
 
 constexpr const char* kWhere = "io.load_checkpoint";
 
+/// Where the state of a parameter lies.
+struct Place {
+  std::string prefix;  ///< "optimizer.3."
+  const std::string& source;
+};
+
+/// Throws FileError unless the buffer is there and of the type.
+void expect_buffer(const char* name, const at::Tensor& value, at::ScalarType type, const Place& place) {
+  const auto whole = [&] { return "'" + place.prefix + name + "' in '" + place.source + "'"; };
+  if (!value.defined()) fail_file(kWhere, "expected ", whole(), ", which has none");
+  if (value.scalar_type() != type)
+    fail_file(kWhere, "expected ", type, " for ", whole(), ", got ", value.dtype());
+}
+
+/// The same of a buffer that may be absent.
+void expect_type(const char* name, const at::Tensor& value, at::ScalarType type, const Place& place) {
+  if (value.defined()) expect_buffer(name, value, type, place);
+}
+
 /// Adapters: one description of each optimizer serves saving and loading. `field` is called with a name and a
-/// reference to a number, `buffer` with a name and a reference to a tensor.
+/// reference to a number, `buffer` with a name and a reference to a tensor; rule() has the limits of the
+/// options, and check() throws FileError unless the next step can go on from a state.
 struct Sgd {
   using Options = optim::SGDOptions;
   using State = optim::SGDParamState;
@@ -41,9 +61,20 @@ struct Sgd {
   static void state(State& s, Field&&, Buffer&& buffer) {
     buffer("momentum_buffer", s.momentum_buffer());
   }
+  static amp::UpdateRule rule(const Options& o) {
+    return amp::SgdRule{.lr = o.lr(),
+                        .momentum = o.momentum(),
+                        .dampening = o.dampening(),
+                        .weight_decay = o.weight_decay(),
+                        .nesterov = o.nesterov()};
+  }
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
+    const auto expect = o.momentum() != 0 ? expect_buffer : expect_type;
+    expect("momentum_buffer", s.momentum_buffer(), parameter.scalar_type(), place);
+  }
 };
 
-template <typename OptionsType, typename StateType>
+template <typename OptionsType, typename StateType, typename Rule>
 struct AdamLike {
   using Options = OptionsType;
   using State = StateType;
@@ -63,11 +94,25 @@ struct AdamLike {
     buffer("exp_avg_sq", s.exp_avg_sq());
     buffer("max_exp_avg_sq", s.max_exp_avg_sq());
   }
+  static amp::UpdateRule rule(const Options& o) {
+    return Rule{.lr = o.lr(),
+                .beta1 = std::get<0>(o.betas()),
+                .beta2 = std::get<1>(o.betas()),
+                .eps = o.eps(),
+                .weight_decay = o.weight_decay()};
+  }
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
+    const at::ScalarType type = parameter.scalar_type();
+    expect_buffer("exp_avg", s.exp_avg(), type, place);
+    expect_buffer("exp_avg_sq", s.exp_avg_sq(), type, place);
+    const auto expect = o.amsgrad() ? expect_buffer : expect_type;
+    expect("max_exp_avg_sq", s.max_exp_avg_sq(), type, place);
+  }
 };
-struct Adam : AdamLike<optim::AdamOptions, optim::AdamParamState> {
+struct Adam : AdamLike<optim::AdamOptions, optim::AdamParamState, amp::AdamRule> {
   static constexpr const char* kKind = "Adam";
 };
-struct AdamW : AdamLike<optim::AdamWOptions, optim::AdamWParamState> {
+struct AdamW : AdamLike<optim::AdamWOptions, optim::AdamWParamState, amp::AdamWRule> {
   static constexpr const char* kKind = "AdamW";
 };
 
@@ -91,27 +136,17 @@ struct Fused {
     buffer("exp_avg_sq", s.exp_avg_sq);
     buffer("master", s.master);
   }
-  /// Throws FileError unless the state is one that the next step can go on from.
-  static void check(const State& s, const Options& o, const at::Tensor& parameter, const std::string& place,
-                    const std::string& source) {
-    const auto expect = [&](const char* name, const at::Tensor& value, std::optional<at::ScalarType> type) {
-      if (!type) return;
-      if (!value.defined())
-        fail_file(kWhere, "expected '", place, name, "' in '", source, "', which has none");
-      if (value.scalar_type() != *type) {
-        fail_file(kWhere, "expected ", *type, " for '", place, name, "' in '", source, "', got ",
-                  value.dtype());
-      }
-    };
-    if (s.step < 1) fail_file(kWhere, "expected step >= 1 for '", place, "' in '", source, "', got ", s.step);
+  static amp::UpdateRule rule(const Options& o) { return o.rule; }
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
     const auto* sgd = std::get_if<amp::SgdRule>(&o.rule);
-    if (sgd == nullptr) {
-      expect("exp_avg", s.exp_avg, amp::moment_type(o.moments));
-      expect("exp_avg_sq", s.exp_avg_sq, amp::moment_type(o.moments));
-    } else if (sgd->momentum != 0) {
-      expect("momentum_buffer", s.momentum_buffer, amp::moment_type(o.moments));
-    }
-    expect("master", s.master, amp::master_type(parameter.scalar_type(), o.masters));
+    const at::ScalarType moments = amp::moment_type(o.moments);
+    const auto expect = sgd != nullptr && sgd->momentum != 0 ? expect_buffer : expect_type;
+    expect("momentum_buffer", s.momentum_buffer, moments, place);
+    const auto expect_moment = sgd == nullptr ? expect_buffer : expect_type;
+    expect_moment("exp_avg", s.exp_avg, moments, place);
+    expect_moment("exp_avg_sq", s.exp_avg_sq, moments, place);
+    const auto master = amp::master_type(parameter.scalar_type(), o.masters);
+    if (master) expect_buffer("master", s.master, *master, place);
   }
 
  private:
@@ -141,6 +176,8 @@ json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, N
     json options, states = json::array();
     auto copy = static_cast<const typename Kind::Options&>(group.options());
     Kind::options(copy, [&](const char* name, const auto& value) { put(options, name, value); });
+    if (const std::string problem = amp::rule_problem(Kind::rule(copy)); !problem.empty())
+      fail("io.save_checkpoint", problem, " in group ", groups.size(), " of the optimizer");
     for (const at::Tensor& parameter : group.params()) {
       const std::string place = prefix + std::to_string(index++) + '.';
       json fields = nullptr;  // no state before the first step
@@ -178,6 +215,36 @@ at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at
   return buffer;
 }
 
+/// The options of a group with the numbers of the file.
+template <typename Kind>
+typename Kind::Options load_options(const optim::OptimizerOptions& own, const json& stored, size_t group,
+                                    const std::string& source) {
+  auto options = static_cast<const typename Kind::Options&>(own);
+  const std::string path = "groups[" + std::to_string(group) + "].";
+  read_stored(stored, path, [&](auto&& field) {
+    Kind::options(options, [&](const char* name, auto& value) { field({.name = name}, value); });
+  });
+  const std::string problem = amp::rule_problem(Kind::rule(options));
+  if (!problem.empty())
+    fail_file(kWhere, problem, " in group ", group, " of the optimizer in '", source, "'");
+  return options;
+}
+
+/// The state of a parameter; its buffers are still to be checked.
+template <typename Kind>
+typename Kind::State load_state(const json& stored, const at::Tensor& parameter, const TensorFile& file,
+                                const Place& place) {
+  typename Kind::State state;
+  read_stored(stored, place.prefix, [&](auto&& field) {
+    Kind::state(
+        state, [&](const char* name, int64_t& value) { field(count_of(name, /*first=*/1), value); },
+        [&](const char* name, at::Tensor& value) {
+          value = load_buffer(file, place.prefix + name, parameter, place.source);
+        });
+  });
+  return state;
+}
+
 template <typename Kind>
 std::function<void()> load_groups(optim::Optimizer& optimizer, const json& groups, const std::string& prefix,
                                   const TensorFile& file, const std::string& source) {
@@ -197,20 +264,13 @@ std::function<void()> load_groups(optim::Optimizer& optimizer, const json& group
       fail_file(kWhere, "expected ", parameters.size(), " parameters in group ", g, " of '", source,
                 "', got ", stored.size());
     }
-    options->push_back(static_cast<const typename Kind::Options&>(targets[g].options()));
-    Kind::options(options->back(),
-                  [&](const char* name, auto& value) { groups[g].at("options").at(name).get_to(value); });
+    options->push_back(load_options<Kind>(targets[g].options(), groups[g].at("options"), g, source));
     for (size_t p = 0; p < parameters.size(); ++p) {
-      const std::string place = prefix + std::to_string(index++) + '.';
+      const Place place{prefix + std::to_string(index++) + '.', source};
       if (stored[p].is_null()) continue;
-      auto state = std::make_shared<typename Kind::State>();
-      Kind::state(
-          *state, [&](const char* name, auto& value) { stored[p].at(name).get_to(value); },
-          [&](const char* name, at::Tensor& value) {
-            value = load_buffer(file, place + name, parameters[p], source);
-          });
-      if constexpr (requires { &Kind::check; })
-        Kind::check(*state, options->back(), parameters[p], place, source);
+      auto state =
+          std::make_shared<typename Kind::State>(load_state<Kind>(stored[p], parameters[p], file, place));
+      Kind::check(*state, options->back(), parameters[p], place);
       states->emplace_back(parameters[p].unsafeGetTensorImpl(), std::move(state));
     }
   }
@@ -264,12 +324,16 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
     });
     auto* fused = dynamic_cast<amp::FusedOptimizer*>(&optimizer);
     if (fused == nullptr) return apply;
-    return [apply, fused, seed = stored.at("seed").get<uint64_t>()] {
+    uint64_t seed = 0;
+    read_stored(stored, "", [&](auto&& field) { field({.name = "seed"}, seed); }, {"kind", "groups"});
+    return [apply, fused, seed] {
       apply();
       fused->set_seed(seed);
     };
   } catch (const json::exception& error) {
     fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());
+  } catch (const FieldProblem& problem) {
+    fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", problem.text);
   }
 }
 

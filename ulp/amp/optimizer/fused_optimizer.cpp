@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "ulp/amp/optimizer/fused_plan.h"
@@ -11,22 +12,50 @@ namespace ulp::amp {
 
 namespace {
 
-std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups) {
-  if (groups.empty()) fail("amp.FusedOptimizer", "expected at least one parameter group, got none");
-  std::vector<torch::optim::OptimizerParamGroup> result;
+constexpr const char* kWhere = "amp.FusedOptimizer";
+
+/// The memory of a parameter, and which one it is.
+struct Extent {
+  const char* begin;
+  const char* end;
+  size_t group, index;
+};
+
+/// An error where two parameters share memory: their updates would be added up in no certain order.
+void check_apart(std::vector<Extent> extents) {
+  std::ranges::sort(extents, {}, &Extent::begin);
+  for (size_t i = 1; i < extents.size(); ++i) {
+    const Extent &one = extents[i - 1], &other = extents[i];
+    if (one.end <= other.begin) continue;
+    fail(kWhere, "expected parameters without memory in common, got ", parameter_name(one.group, one.index),
+         " and ", parameter_name(other.group, other.index), " over one another");
+  }
+}
+
+/// What all parameters of an optimizer must be.
+void check_groups(const std::vector<FusedGroup>& groups) {
+  std::vector<Extent> extents;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t g = 0; g < groups.size(); ++g) {
-    const FusedGroup& group = groups[g];
-    validate(group.rule);
-    for (size_t i = 0; i < group.params.size(); ++i) {
-      check_parameter(group.params[i], group.masters, g, i);
-      if (!seen.insert(group.params[i].unsafeGetTensorImpl()).second) {
-        fail("amp.FusedOptimizer", "expected each parameter once, got parameter ", i, " of group ", g,
-             " a second time");
-      }
+    validate(groups[g].rule);
+    for (size_t i = 0; i < groups[g].params.size(); ++i) {
+      const at::Tensor& parameter = groups[g].params[i];
+      check_parameter(parameter, groups[g].masters, g, i);
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second)
+        fail(kWhere, "expected each parameter once, got ", parameter_name(g, i), " a second time");
+      const auto* begin = static_cast<const char*>(parameter.const_data_ptr());
+      if (parameter.numel() > 0) extents.push_back({begin, begin + parameter.nbytes(), g, i});
     }
-    result.emplace_back(group.params);
   }
+  if (seen.empty()) fail(kWhere, "expected at least one parameter, got none");
+  check_apart(std::move(extents));
+}
+
+std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups) {
+  if (groups.empty()) fail(kWhere, "expected at least one parameter group, got none");
+  check_groups(groups);
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (const FusedGroup& group : groups) result.emplace_back(group.params);
   return result;
 }
 
@@ -65,6 +94,29 @@ FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t s
   };
   for (size_t g = 0; g < groups.size(); ++g) param_groups_[g].set_options(options(groups[g]));
   defaults_ = options(groups.front());
+}
+
+void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  const FusedOptions options =
+      group.has_options() ? options_of(group) : static_cast<const FusedOptions&>(defaults());
+  std::vector<FusedGroup> all;
+  for (const auto& own : param_groups()) {
+    const FusedOptions& its = options_of(own);
+    all.push_back({own.params(), its.rule, its.masters, its.moments});
+  }
+  all.push_back({group.params(), options.rule, options.masters, options.moments});
+  check_groups(all);
+  Optimizer::add_param_group(torch::optim::OptimizerParamGroup(group.params()));
+  param_groups_.back().set_options(std::make_unique<FusedOptions>(options));
+}
+
+void FusedOptimizer::save(torch::serialize::OutputArchive&) const {
+  fail("amp.FusedOptimizer.save",
+       "expected io::save_checkpoint, which keeps all of the state, got torch::save");
+}
+
+void FusedOptimizer::load(torch::serialize::InputArchive&) {
+  fail("amp.FusedOptimizer.load", "expected io::load_checkpoint, got torch::load");
 }
 
 at::Tensor FusedOptimizer::step(LossClosure closure) {

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <optional>
 
 #include "ulp/amp/optimizer/large_pages.h"
 #include "ulp/base/error.h"
@@ -58,14 +59,33 @@ at::Tensor in_layout_of(const at::Tensor& parameter, const at::Tensor& gradient)
 
 void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, size_t group, size_t index) {
   if (gradient.layout() != c10::kStrided) {
-    fail(kWhere, "expected dense gradients, got a ", gradient.layout(), " one for parameter ", index,
-         " of group ", group, " (build the embedding with sparse=false)");
+    fail(kWhere, "expected dense gradients, got a ", gradient.layout(), " one for ",
+         parameter_name(group, index), " (build the embedding with sparse=false)");
   }
   if (!gradient.device().is_cpu() || !is_float(gradient) || gradient.sizes() != parameter.sizes()) {
     fail(kWhere, "expected an fp32, bf16 or fp16 gradient of shape ", parameter.sizes(),
          " on the CPU, got one of ", gradient.dtype(), ' ', gradient.sizes(), " on ", gradient.device(),
-         " for parameter ", index, " of group ", group);
+         " for ", parameter_name(group, index));
   }
+}
+
+/// An error unless the next step can go on from the state: its types fit the options, its sizes the parameter.
+void check_state(const FusedParamState& state, const GradientEntry& of, const FusedOptions& options) {
+  const auto check = [&](const at::Tensor& buffer, std::optional<c10::ScalarType> type) {
+    if (!buffer.defined() || !type) return;
+    if (buffer.scalar_type() != *type) {
+      fail(kWhere, "expected state of type ", *type, " for these options, got ", buffer.dtype(), " for ",
+           parameter_name(of.group, of.index));
+    }
+    if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
+    fail(kWhere, "expected ", parameter_name(of.group, of.index), " as it was at its first step, of sizes ",
+         buffer.sizes(), " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ",
+         of.parameter.strides());
+  };
+  check(state.momentum_buffer, moment_type(options.moments));
+  check(state.exp_avg, moment_type(options.moments));
+  check(state.exp_avg_sq, moment_type(options.moments));
+  check(state.master, master_type(of.parameter.scalar_type(), options.masters));
 }
 
 /// The master's memory; it is made from the parameter if it is not there yet.
@@ -76,8 +96,6 @@ void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights
     master = zeros_on_large_pages(parameter, *type);
     if (*type == c10::kFloat) master.copy_(parameter);
   }
-  if (master.scalar_type() != *type)
-    fail(kWhere, "expected masters of type ", *type, " for these options, got ", master.dtype());
   return master.data_ptr();
 }
 
@@ -89,10 +107,7 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
 
 /// The buffer's memory; it is made if it is not there yet.
 void* buffer(at::Tensor& tensor, const at::Tensor& parameter, MomentFormat moments) {
-  const auto type = moment_type(moments);
-  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, type);
-  if (tensor.scalar_type() != type)
-    fail(kWhere, "expected moments of type ", type, " for these options, got ", tensor.dtype());
+  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, moment_type(moments));
   return tensor.data_ptr();
 }
 
@@ -154,20 +169,24 @@ const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group) {
   return *options;
 }
 
+std::string parameter_name(size_t group, size_t index) {
+  return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
+}
+
 void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index) {
-  if (!parameter.defined()) fail(kWhere, "expected a tensor for parameter ", index, " of group ", group);
+  if (!parameter.defined()) fail(kWhere, "expected a tensor for ", parameter_name(group, index));
   if (!parameter.device().is_cpu()) {
     fail(kWhere, "expected parameters on the CPU (elsewhere use torch::optim with GradScaler), got ",
-         parameter.device(), " for parameter ", index, " of group ", group);
+         parameter.device(), " for ", parameter_name(group, index));
   }
   if (!is_float(parameter) || !parameter.is_non_overlapping_and_dense()) {
     fail(kWhere, "expected fp32, bf16 or fp16 parameters that are dense in memory, got ", parameter.dtype(),
-         " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " for parameter ", index,
-         " of group ", group);
+         " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " for ",
+         parameter_name(group, index));
   }
   if (parameter.scalar_type() == c10::kHalf && masters != MasterWeights::fp32) {
-    fail(kWhere, "expected bf16 parameters for ", to_string(masters), " masters, got fp16 for parameter ",
-         index, " of group ", group);
+    fail(kWhere, "expected bf16 parameters for ", to_string(masters), " masters, got fp16 for ",
+         parameter_name(group, index));
   }
 }
 
@@ -184,7 +203,11 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
       if (!gradient.defined()) continue;
       check_parameter(parameters[i], options.masters, group, i);
       check_gradient(gradient, parameters[i], group, i);
-      entries.push_back({group, ordinal, parameters[i], in_layout_of(parameters[i], gradient)});
+      GradientEntry& entry = entries.emplace_back(GradientEntry{group, i, ordinal, parameters[i], {}});
+      const auto state = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
+      if (state != optimizer.state().end())
+        check_state(static_cast<const FusedParamState&>(*state->second), entry, options);
+      entry.gradient = in_layout_of(parameters[i], gradient);
     }
   }
   return entries;

@@ -2,6 +2,7 @@
 // internal to the room.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
@@ -11,17 +12,21 @@ namespace ulp::amp {
 /// A parameter that has a gradient.
 struct GradientEntry {
   size_t group;      ///< of the optimizer
+  size_t index;      ///< within the group
   uint32_t ordinal;  ///< place in the list of all parameters
   at::Tensor parameter;
   at::Tensor gradient;  ///< in the parameter's memory layout
 };
 
+/// "parameter 3 of group 0", for messages.
+std::string parameter_name(size_t group, size_t index);
 /// An error unless the kernels can update the parameter.
 void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index);
 /// An error if the group does not belong to a FusedOptimizer.
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 
-/// All gradients; an error for those that are sparse or not floating-point numbers on the CPU.
+/// All gradients; an error for those that are sparse or not floating-point numbers on the CPU, and for
+/// parameters that no longer fit their state.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
 /// The 2-norm of all gradients in double; inf or NaN exactly when one of them is not finite.

@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "ulp/amp/optimizer/state_fields.h"
@@ -109,7 +110,8 @@ void LearningRateSchedule::load_state_dict(const ScheduleState& state) {
   if (!(step >= 0 && step < 0x1p53) || step != std::trunc(step))
     fail(kWhere, "expected a whole number >= 0 for ", kStep, ", got ", step);
   for (double rate : base_rates) {
-    if (!std::isfinite(rate)) fail(kWhere, "expected finite base rates, got ", rate);
+    if (!(rate >= 0 && rate <= std::numeric_limits<float>::max()))
+      fail(kWhere, "expected finite base rates >= 0 in fp32, got ", rate);
   }
   base_rates_ = std::move(base_rates);
   step_ = static_cast<int64_t>(step);

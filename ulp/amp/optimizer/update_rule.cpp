@@ -1,5 +1,8 @@
 #include "ulp/amp/optimizer/update_rule.h"
 
+#include <cmath>
+#include <limits>
+#include <sstream>
 #include <string_view>
 
 #include "ulp/base/error.h"
@@ -8,29 +11,42 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.UpdateRule";
-
-void expect_at_least_0(const char* name, double value) {
-  if (!(value >= 0)) fail(kWhere, "expected ", name, " >= 0, got ", value);
+/// What is wrong with a number of a rule; empty where nothing is.
+std::string number_problem(std::string_view name, double value) {
+  const char* expected = "";
+  if (name != "dampening" && !(value >= 0)) {  // PyTorch allows any dampening
+    expected = " >= 0";
+  } else if (name.starts_with("beta") && value >= 1) {
+    expected = " in [0, 1)";
+  } else if (!(std::fabs(value) <= std::numeric_limits<float>::max())) {
+    expected = " to be finite in fp32";
+  }
+  if (*expected == '\0') return {};
+  std::ostringstream text;
+  text << "expected " << name << expected << ", got " << value;
+  return text.str();
 }
 
 }  // namespace
 
-void validate(const UpdateRule& rule) {
-  std::visit(
-      [](const auto& chosen) {
-        for_each_field(chosen, [](std::string_view name, auto value) {
-          if (name == "dampening") return;  // PyTorch allows any
-          expect_at_least_0(name.data(), static_cast<double>(value));
-          if (name.starts_with("beta") && value >= 1)
-            fail(kWhere, "expected ", name, " in [0, 1), got ", value);
-        });
-      },
-      rule);
+std::string rule_problem(const UpdateRule& rule) {
+  std::string problem;
+  const auto look = [&](const char* name, auto value) {
+    if (problem.empty()) problem = number_problem(name, static_cast<double>(value));
+  };
+  std::visit([&](const auto& chosen) { for_each_field(chosen, look); }, rule);
   const auto* sgd = std::get_if<SgdRule>(&rule);
-  if (sgd != nullptr && sgd->nesterov && (sgd->momentum == 0 || sgd->dampening != 0))
-    fail(kWhere, "expected momentum > 0 and dampening 0 with nesterov, got momentum ", sgd->momentum,
-         " and dampening ", sgd->dampening);
+  if (problem.empty() && sgd != nullptr && sgd->nesterov && (sgd->momentum == 0 || sgd->dampening != 0)) {
+    std::ostringstream text;
+    text << "expected momentum > 0 and dampening 0 with nesterov, got momentum " << sgd->momentum
+         << " and dampening " << sgd->dampening;
+    problem = text.str();
+  }
+  return problem;
+}
+
+void validate(const UpdateRule& rule) {
+  if (const std::string problem = rule_problem(rule); !problem.empty()) fail("amp.UpdateRule", problem);
 }
 
 const char* name_of(const UpdateRule& rule) {

@@ -43,7 +43,10 @@ struct AdamWRule {
 /// Any of the rules above.
 using UpdateRule = std::variant<SgdRule, AdamRule, AdamWRule>;
 
-/// An error names the field that is out of its range.
+/// "expected beta1 in [0, 1), got 2" for a field that is out of its range; empty where all is well. Every
+/// number must be finite in fp32, in which the steps are computed.
+ULP_API std::string rule_problem(const UpdateRule& rule);
+/// Throws Error with rule_problem() if there is one.
 ULP_API void validate(const UpdateRule& rule);
 /// "SGD", "Adam" or "AdamW".
 ULP_API const char* name_of(const UpdateRule& rule);

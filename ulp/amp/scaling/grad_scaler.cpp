@@ -19,6 +19,12 @@ float checked_scale(const char* where, double scale) {
   return rounded;
 }
 
+/// Scales of the dialects without a floor shrink to 0, one overflow after the other.
+float saved_scale(const char* where, double scale, const ScalePolicy& policy) {
+  const bool shrinks = !std::holds_alternative<StaticScale>(policy);
+  return scale == 0 && shrinks ? 0.0f : checked_scale(where, scale);
+}
+
 ScalePolicy policy_of(const GradScalerOptions& options) {
   return PyTorchScale{options.growth_factor, options.backoff_factor, options.growth_interval};
 }
@@ -179,7 +185,7 @@ void GradScaler::load_state_dict(const ScalerState& state) {
     fail(kWhere, "expected the state of an enabled scaler, got an empty one (saved by a disabled scaler?)");
   const auto scale = state.find("scale");
   if (scale == state.end()) fail(kWhere, "expected an entry scale, got none (damaged)");
-  const float loaded = checked_scale(kWhere, scale->second);
+  const float loaded = saved_scale(kWhere, scale->second, policy_);
   ScalerState fields = state;
   fields.erase("scale");
   load_policy(policy_, fields);

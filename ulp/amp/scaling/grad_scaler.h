@@ -109,7 +109,8 @@ class ULP_API GradScaler {
   /// PyTorch's dialect under PyTorch's names (growth_factor, backoff_factor, growth_interval,
   /// _growth_tracker). Empty when disabled.
   ScalerState state_dict() const;
-  /// Nothing when disabled. A state that is empty, of another dialect, incomplete or out of range is an error
+  /// Nothing when disabled. A scale of 0, to which overflows shrink those without a floor, comes back, but for a
+  /// static one. A state that is empty, of another dialect, incomplete or out of range is an error
   /// and leaves the scaler as it was.
   void load_state_dict(const ScalerState& state);
 
