@@ -46,10 +46,10 @@ void add_bench(CLI::App& app) {
   command->add_option("models", options.models, "Engine files, files of `ulp train`, TorchScript files");
   command->add_option("--batch", options.batches, "Batch sizes")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_option("--rounds", options.measure.rounds, "Rounds of about 0.2 s for each model")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_flag("--profile", options.profile,
                     "Show the time of each step of the engines, at the largest batch");

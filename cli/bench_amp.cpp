@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/report/progress.h"
@@ -25,10 +26,12 @@ void run(Flags& flags) {
   apply(flags);
   app::AmpBenchOptions& options = flags.options;
   options.networks.clear();
-  for (const std::string& name : flags.networks) options.networks.push_back(app::find_amp_network(name));
-  options.masters = amp::find_masters(flags.masters);
-  options.moments = amp::find_moments(flags.moments);
-  options.validate();
+  as_usage([&] {
+    for (const std::string& name : flags.networks) options.networks.push_back(app::find_amp_network(name));
+    options.masters = amp::find_masters(flags.masters);
+    options.moments = amp::find_moments(flags.moments);
+    options.validate();
+  });
   if (flags.quick) options.size = app::AmpSize::quick;
   if (flags.full) options.size = app::AmpSize::full;
   if (!flags.report.empty()) check_writable(flags.report);
@@ -79,12 +82,12 @@ void add_bench_amp(CLI::App& bench) {
   command->add_flag("--full", flags->full, "BERT-base at B=16, S=128 and U-Net at B=4: minutes")
       ->excludes(quick);
   command->add_option("--rounds", flags->options.rounds, "Timed turns of each precision")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command
       ->add_option("--attention-dropout", flags->options.attention_dropout,
                    "Of BERT's attention weights; 0 lets LibTorch use its fused attention")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_check<double>({.name = "", .min = 0, .max = 0.9}, "FLOAT in [0, 0.9]"))
       ->capture_default_str();
   command
       ->add_option("--masters", flags->masters,

@@ -2,31 +2,28 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <iostream>
+#include <limits>
+#include <string_view>
 
+#include "cli/field_flags.h"
 #include "ulp/report/format.h"
 
 namespace ulp::cli {
 
 namespace {
 
-CLI::Validator at_least(int64_t min, const std::string& expected, const std::string& name) {
-  const auto check = [min, expected](const std::string& text) -> std::string {
-    int64_t value = 0;
-    const bool is_number = CLI::detail::lexical_cast(text, value);
-    return is_number && value >= min ? "" : "expected a whole number " + expected + ", got " + text;
-  };
-  return {check, name};
-}
+constexpr double kMost = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
 CLI::Validator positive() {
-  return at_least(1, "> 0", "POSITIVE");
+  return number_check<int64_t>({.name = "", .min = 1, .max = kMost}, "POSITIVE");
 }
 
 CLI::Validator not_negative() {
-  return at_least(0, ">= 0", "NONNEGATIVE");
+  return number_check<int64_t>({.name = "", .min = 0, .max = kMost}, "NONNEGATIVE");
 }
 
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
@@ -44,8 +41,19 @@ void apply(const CommonFlags& flags) {
   if (flags.threads > 0) at::set_num_threads(flags.threads);
 }
 
+std::string printable(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    if (at > 0) out += '\n';
+    out += report::escape_controls(std::string_view(text).substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 void print_json(const nlohmann::json& json) {
-  std::cout << json.dump(2) << std::endl;
+  std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
 }
 
 void print_table(const report::Table& table) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ulp/base/error.h"
 #include "ulp/report/table.h"
 
 namespace ulp::cli {
@@ -22,14 +23,30 @@ struct CommonFlags {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::string& examples, CommonFlags& flags);
 
-/// Checks of whole numbers, > 0 or >= 0, whose messages can be read: CLI11's own tell the largest double.
+/// Checks of whole numbers of up to 31 bits, > 0 or >= 0. (CLI11's own tell the largest double, and take what
+/// is too large for the number.)
 CLI::Validator positive();
 CLI::Validator not_negative();
+
+/// Returns what `judge` returns. What the library says of the values of flags is wrong use (exit code 2): an
+/// ulp::Error becomes a CLI::ValidationError. A FileError stays one.
+template <typename Judge>
+auto as_usage(Judge&& judge) {
+  try {
+    return judge();
+  } catch (const FileError&) {
+    throw;
+  } catch (const Error& error) {
+    throw CLI::ValidationError(error.what());
+  }
+}
 
 /// Applies --threads to LibTorch. Called first by every command that computes.
 void apply(const CommonFlags& flags);
 
-/// Prints JSON, indented, to stdout.
+/// Text from a file, with its lines: other control characters are escaped.
+std::string printable(const std::string& text);
+/// Prints JSON, indented, to stdout; bytes that are no UTF-8 become U+FFFD.
 void print_json(const nlohmann::json& json);
 /// Prints a table to stdout, plain ASCII where the locale is not UTF-8.
 void print_table(const report::Table& table);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/field_flags.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/models/registry.h"
 #include "ulp/report/format.h"
@@ -48,9 +49,10 @@ void add_demo(CLI::App& app) {
       ->check(CLI::IsMember(models::model_names()))
       ->capture_default_str();
   command->add_option("--epochs", flags->epochs, "Epochs of the fp32 and bf16 runs")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "Seed of weights, order and augmentation")
+      ->check(number_check<uint64_t>({.name = ""}))
       ->capture_default_str();
   command->callback([flags] { run(*flags); });
 }

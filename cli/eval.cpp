@@ -56,7 +56,7 @@ void add_eval(CLI::App& app) {
       ->required();
   add_any_data_option(*command, flags->options.data);
   command->add_option("--batch", flags->options.batch, "Samples at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });

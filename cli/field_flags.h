@@ -26,12 +26,25 @@ std::string read_number(const FieldInfo& info, const std::string& text, Number& 
   if (std::is_unsigned_v<Number> && text.starts_with('-')) return "a whole number >= 0";
   Number read = 0;
   errno = 0;  // CLI11 takes what is too large for the largest number
-  const bool is_number = CLI::detail::lexical_cast(text, read) && errno != ERANGE;
+  const bool is_number = CLI::detail::lexical_cast(text, read);
+  const bool fits = errno != ERANGE;
   const auto wide = static_cast<double>(read);
-  if (!is_number || !info.allows(wide)) return expected(kind, info.limits());
+  if (std::is_unsigned_v<Number> && !fits && !info.has_limits()) return "a whole number below 2^64";
+  if (!is_number || !fits || !info.allows(wide)) return expected(kind, info.limits());
   if (!info.holds(wide)) return expected(kind, info.type_limits());
   value = read;
   return {};
+}
+
+/// The check of a flag whose numbers have these limits; `type` is shown in the help.
+template <typename Number>
+CLI::Validator number_check(const FieldInfo& info, const std::string& type = "") {
+  const auto check = [info](const std::string& text) {
+    Number read = 0;
+    const std::string expected = read_number(info, text, read);
+    return expected.empty() ? expected : "expected " + expected + ", got " + text;
+  };
+  return {check, type};
 }
 
 /// Shows the fields of one struct to a visitor.

@@ -42,7 +42,8 @@ void run(const Flags& flags) {
   for (const std::string& text : flags.values) values.push_back(parse(text));
   const auto rounding =
       flags.rounding == "toward_zero" ? formats::Rounding::toward_zero : formats::Rounding::nearest_even;
-  const report::Table conversions = conversions_table(values, flags.names, rounding);
+  const report::Table conversions =
+      as_usage([&] { return conversions_table(values, flags.names, rounding); });
   if (!flags.report.empty()) formats_report(conversions).write_html(flags.report);
   if (!values.empty()) return flags.json ? print_json(to_json(conversions)) : print_table(conversions);
   if (flags.json)

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
 
@@ -27,7 +28,7 @@ void show_graph(const Flags& flags, graph::GraphModule& module) {
     text << module.graph();
   }
   if (flags.json) return print_json({{"graph", text.str()}});
-  std::cout << text.str();
+  std::cout << printable(text.str());
 }
 
 void show_file(const Flags& flags) {
@@ -40,7 +41,8 @@ void show_file(const Flags& flags) {
     return print_json(json);
   }
   std::cout << flags.what << ": " << contents.kind << ", " << contents.bytes << " bytes\n";
-  for (const auto& [key, value] : contents.metadata) std::cout << "  " << key << " = " << value << '\n';
+  for (const auto& [key, value] : contents.metadata)
+    std::cout << "  " << report::escape_controls(key) << " = " << printable(value) << '\n';
   std::cout << '\n';
   if (contents.steps) {
     print_table(*contents.steps);

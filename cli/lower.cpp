@@ -26,7 +26,7 @@ struct Flags : CommonFlags {
 void show(const graph::PassReport& report) {
   for (const graph::PassReport& part : report.parts) show(part);
   for (const auto* lines : {&report.changes, &report.near_misses}) {
-    for (const std::string& line : *lines) std::cerr << report.pass << ": " << line << '\n';
+    for (const std::string& line : *lines) std::cerr << report.pass << ": " << printable(line) << '\n';
   }
 }
 

@@ -6,17 +6,28 @@
 #include "cli/command.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/report/format.h"
 #include "ulp/version.h"
 
 namespace {
 
 using namespace ulp::cli;
 
-/// One line on stderr; LibTorch's messages carry a stack trace after the first line.
+/// One line on stderr.
 int report(const std::string& text, int code) {
   std::cout.flush();
-  std::cerr << "ulp: " << text.substr(0, text.find('\n')) << std::endl;
+  std::cerr << "ulp: " << ulp::report::escape_controls(text) << std::endl;
   return code;
+}
+
+/// LibTorch's messages carry a stack trace after the first line.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+/// A full disk or a closed pipe shows only when the buffer is written.
+int flushed() {
+  return std::cout.flush() ? kOk : report("could not write to stdout", kFailed);
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -26,7 +37,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     at = at->get_subcommands().front();
     path += " " + at->get_name();
   }
-  return report(std::string(error.what()) + " (see `" + path + " --help`)", kUsage);
+  return report(first_line(error.what()) + " (see `" + path + " --help`)", kUsage);
 }
 
 int run(int argc, char** argv) {
@@ -47,18 +58,12 @@ int run(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
+  } catch (const CLI::Success& asked) {  // for help or the version
+    app.exit(asked);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }
-  // A full disk or a closed pipe shows only when the buffer is written.
-  if (!std::cout.flush()) return report("could not write to stdout", kFailed);
-  return kOk;
+  return flushed();
 }
 
 }  // namespace
@@ -72,8 +77,10 @@ int main(int argc, char** argv) {
   } catch (const ulp::FileError& error) {
     return report(error.what(), kBadFile);
   } catch (const c10::Error& error) {
-    return report(error.what_without_backtrace(), kFailed);
-  } catch (const std::exception& error) {
+    return report(first_line(error.what_without_backtrace()), kFailed);
+  } catch (const ulp::Error& error) {
     return report(error.what(), kFailed);
+  } catch (const std::exception& error) {
+    return report(first_line(error.what()), kFailed);
   }
 }

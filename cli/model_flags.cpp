@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <numbers>
@@ -26,8 +27,12 @@ void ScriptShape::add_to(CLI::App& command) {
 }
 
 app::ModelSpec ScriptShape::spec() const {
-  if (shape[1] != shape[2])
-    fail("cli", "expected square images, got --shape ", shape[0], ',', shape[1], ',', shape[2]);
+  if (shape[1] != shape[2]) {
+    throw CLI::ValidationError("--shape", "expected square images, got " + std::to_string(shape[0]) + ',' +
+                                              std::to_string(shape[1]) + ',' + std::to_string(shape[2]));
+  }
+  if (!(std::isfinite(normalize[0]) && normalize[1] > 0 && std::isfinite(normalize[1])))
+    throw CLI::ValidationError("--normalize", "expected a finite mean and a finite deviation > 0");
   app::ModelSpec spec;
   spec.in_channels = shape[0];
   spec.image_size = shape[1];
@@ -57,7 +62,13 @@ std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, con
 }
 
 void check_writable(const std::string& path) {
-  fs::path folder = fs::path(path).parent_path();
+  std::error_code missing;
+  const fs::path real = fs::canonical(path, missing);  // where a link leads
+  if (!missing && !fs::is_directory(real) && !fs::is_regular_file(real)) {
+    if (::access(path.c_str(), W_OK) != 0) fail("cli", "no permission to write to '", path, "'");
+    return;
+  }
+  fs::path folder = (missing ? fs::path(path) : real).parent_path();
   if (folder.empty()) folder = ".";
   if (!fs::is_directory(folder))
     fail("cli", "the folder '", folder.string(), "' of the output file does not exist");
@@ -72,8 +83,14 @@ void make_folder(const std::string& path) {
   if (::access(path.c_str(), W_OK) != 0) fail("cli", "no permission to write into '", path, "'");
 }
 
+uint64_t file_bytes(const std::string& path) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  return error ? 0 : bytes;
+}
+
 void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path) {
-  const auto bytes = fs::file_size(path);
+  const auto bytes = file_bytes(path);
   if (flags.json) return print_json({{"file", path}, {"bytes", bytes}, {"steps", plan.steps.size()}});
   std::cout << "wrote " << path << ": " << plan.steps.size() << " steps, " << bytes << " bytes\n";
 }

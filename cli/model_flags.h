@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ void check_writable(const std::string& path);
 /// The folder of a report, made where it does not exist; throws ulp::Error if it cannot be made or written
 /// to.
 void make_folder(const std::string& path);
+/// Bytes of a file that was written; 0 of a device or a pipe.
+uint64_t file_bytes(const std::string& path);
 /// "wrote model.ulp: 17 steps, 712,345 bytes", or the same as JSON.
 void report_written(const CommonFlags& flags, const runtime::Plan& plan, const std::string& path);
 

@@ -34,7 +34,22 @@ app::ModeRecipe read_recipe(const std::string& recipe) {
   if (!in) fail_file("cli.quantize", "could not read the recipe '", recipe, "'");
   std::ostringstream text;
   text << in.rdbuf();
-  return app::ModeRecipe::from_json(text.str());
+  try {
+    return app::ModeRecipe::from_json(text.str());
+  } catch (const Error& error) {
+    fail_file("cli.quantize", "in the recipe '", recipe, "': ", error.what());
+  }
+}
+
+/// Runs a check of the recipe; its errors name the recipe that --recipe gave.
+template <typename Check>
+auto in_recipe(const std::string& recipe, Check&& check) {
+  try {
+    return check();
+  } catch (const Error& error) {
+    if (recipe.empty()) throw;
+    fail("cli.quantize", "in the recipe '", recipe, "': ", error.what());
+  }
 }
 
 /// Puts the fields that flags gave over those of the recipe.
@@ -56,9 +71,15 @@ Plan make_plan(const QuantizeFlags& flags) {
   const app::QuantizeMode& mode = !flags.mode.empty() ? app::find_quantize_mode(flags.mode)
                                   : recipe            ? app::mode_of(recipe->recipe)
                                                       : app::quantize_modes().front();
-  Plan plan{mode, recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe()};
-  apply_flags(flags.fields.given(mode.name), plan.recipe);
-  plan.recipe.validate();
+  const auto own = [&] { return recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe(); };
+  Plan plan{mode, in_recipe(flags.recipe, own)};
+  const nlohmann::json given = flags.fields.given(mode.name);
+  apply_flags(given, plan.recipe);
+  const auto validate = [&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); };
+  if (given.empty())
+    validate();
+  else
+    as_usage(validate);
   return plan;
 }
 
@@ -85,7 +106,7 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
   nlohmann::json json{{"mode", outcome.mode}};
   if (run.plan) {
     json.update({{"file", flags.out},
-                 {"bytes", std::filesystem::file_size(flags.out)},
+                 {"bytes", file_bytes(flags.out)},
                  {"steps", run.plan->steps.size()},
                  {"weight_bytes", outcome.bytes},
                  {"float_weight_bytes", outcome.float_bytes}});
@@ -211,8 +232,8 @@ void run(const QuantizeFlags& flags) {
   app::QuantizeRun run = quantize(flags, plan);
   write_files(flags, run);
   if (flags.verbose) {
-    for (const std::string& line : run.outcome.quantized) std::cerr << line << '\n';
-    for (const std::string& line : run.outcome.reasons) std::cerr << "note: " << line << '\n';
+    for (const std::string& line : run.outcome.quantized) std::cerr << printable(line) << '\n';
+    for (const std::string& line : run.outcome.reasons) std::cerr << "note: " << printable(line) << '\n';
   }
   show(flags, run);
 }

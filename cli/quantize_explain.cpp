@@ -140,7 +140,7 @@ void ExplainFlags::run(const CommonFlags& common) const {
   const at::Tensor x = parse(matrix);
   std::optional<quant::ClipRange> range;
   if (!clip.empty()) range = quant::ClipRange{clip[0], clip[1]};
-  const Explanation explanation = quant::explain(x, target_of(*this), range);
+  const Explanation explanation = as_usage([&] { return quant::explain(x, target_of(*this), range); });
   if (common.json) return print_json(to_json(explanation));
   print_table(parameters_table(explanation));
   std::cout << '\n';

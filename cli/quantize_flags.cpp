@@ -1,6 +1,5 @@
 #include "cli/quantize_flags.h"
 
-#include <limits>
 #include <vector>
 
 #include "ulp/app/quantize_mode.h"
@@ -70,18 +69,18 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--recipe", flags.recipe, recipe_help());
   add_any_data_option(command, flags.data);
   command.add_option("--samples", flags.samples, "Training images to calibrate with")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command
       .add_option("--test", flags.test,
                   "Test images to compare accuracies on (0: none; of a text all is taken)")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");
   command.add_flag("--sensitivity", flags.sensitivity,
                    "Show what each layer costs when it alone is quantized (first 256 test images)");
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->check(not_negative())
       ->capture_default_str();
   command.add_option("--save-recipe", flags.save_recipe, "Write the recipe that was used as JSON");
   command.add_option("--report", flags.report, "Folder for report.json and report.html");

@@ -76,13 +76,7 @@ class RecipeFlagAdder final : public FieldVisitor {
   void number(const FieldInfo& info, const Value& value) {
     CLI::Option* option = plain(info, value);
     if (option == nullptr) return;
-    option->check(CLI::Validator(
-        [info](const std::string& text) {
-          Value read = 0;
-          const std::string expected = read_number(info, text, read);
-          return expected.empty() ? expected : "expected " + expected + ", got " + text;
-        },
-        ""));
+    option->check(number_check<Value>(info));
   }
 
   RecipeFlags& flags_;

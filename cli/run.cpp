@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/model_flags.h"
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
 
@@ -26,7 +27,8 @@ nlohmann::json describe(const app::RunOutput& output) {
 
 void print_text(const nlohmann::json& json) {
   for (const auto& output : json) {
-    std::cout << output["name"].get<std::string>() << ' ' << output["shape"].dump() << '\n';
+    std::cout << report::escape_controls(output["name"].get<std::string>()) << ' ' << output["shape"].dump()
+              << '\n';
     if (!output.contains("top")) continue;
     for (size_t i = 0; i < output["top"].size(); ++i) {
       std::cout << "  row " << i << ": class " << output["top"][i]["class"] << " ("
@@ -64,7 +66,7 @@ void add_run(CLI::App& app) {
   command->add_option("--data", options.data, "Take the first test images of this data set");
   command->add_flag("--random", flags->random, "Take normal random numbers (seed 0)");
   command->add_option("--count", options.count, "Images or random items")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_option("-o,--out", flags->out, "safetensors file for the outputs");
   command->add_flag("--allow-nonfinite", options.allow_nonfinite, "Accept NaN and inf in --input");

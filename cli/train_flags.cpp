@@ -60,8 +60,10 @@ void TrainFlags::check() const {
   if (const auto conflict = options.conflict()) {
     throw CLI::ValidationError(in_flags(*conflict, options));
   }
-  options.validate();
-  if (watch) watching.validate();
+  as_usage([&] {
+    options.validate();
+    if (watch) watching.validate();
+  });
   for (const std::string& file : {out, checkpoint, report}) {
     if (!file.empty()) check_writable(file);
   }

@@ -76,7 +76,7 @@ TEST(Formats, ThePageOfTheDocumentationIsUpToDate) {
 
 TEST(Formats, WrongUseSaysWhatWasExpected) {
   const Workshop shop;
-  expect_error(shop.ulp("formats 1 --as bf17"), 1, "fp8_e4m3fn");
+  expect_error(shop.ulp("formats 1 --as bf17"), 2, "fp8_e4m3fn");
   for (const char* value : {"abc", "0.1x", "''", "' 1'", "1,5"}) {
     expect_error(shop.ulp("formats " + std::string(value)), 2, "expected a number");
   }

@@ -3,6 +3,9 @@
 #include <signal.h>
 
 #include <chrono>
+#include <iterator>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "tool.h"
@@ -39,6 +42,66 @@ TEST(Interrupt, KilledRunContinuesBitForBit) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out.find("\"first_step\": 0,"), std::string::npos) << "it started again from nothing";
   EXPECT_TRUE(read_file(shop / "whole.safetensors") == read_file(shop / "resumed.safetensors"));
+}
+
+constexpr int kMoments = 20;
+constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGINT};
+
+/// Runs the tool kMoments times and ends each run a little later after its start, by the signals in turn. After
+/// each the files are there whole, with the bytes of an undisturbed run, or not at all; after a last run that
+/// nobody ends they are there, and nothing else was left.
+void end_at_many_moments(const Workshop& shop, const std::string& args,
+                         std::chrono::duration<double> undisturbed,
+                         const std::map<std::string, std::string>& expected) {
+  for (int i = 0; i < kMoments; ++i) {
+    const int signal = kSignals[i % std::size(kSignals)];
+    const pid_t process = shop.start(args);
+    std::this_thread::sleep_for(undisturbed * (i + 1) / kMoments);
+    ::kill(process, signal);
+    const int code = Workshop::wait(process);
+    EXPECT_TRUE(code == 0 || code == 130 || code == 128 + signal) << "moment " << i << ": " << code;
+    for (const auto& [name, bytes] : expected) {
+      if (!fs::exists(shop / name)) continue;
+      EXPECT_TRUE(read_file(shop / name) == bytes) << name << " at moment " << i;
+    }
+  }
+  const auto outcome = shop.ulp(args);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const auto& [name, bytes] : expected) EXPECT_TRUE(read_file(shop / name) == bytes) << name;
+  for (const auto& entry : fs::directory_iterator(shop.folder()))
+    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+}
+
+/// Seconds of a run that must succeed.
+std::chrono::duration<double> timed(const Workshop& shop, const std::string& args) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcome = shop.ulp(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return std::chrono::steady_clock::now() - begin;
+}
+
+TEST(Interrupt, TrainingEndedAtAnyMomentContinuesToTheSameBytes) {
+  const Workshop shop;
+  shop.make_data("data", 64, 16);
+  const std::string run = "train --model mlp --data data --batch 16 --max-steps 150 --lr 0.02 --threads 1 ";
+  const auto undisturbed =
+      timed(shop, run + "--checkpoint whole.ckpt --checkpoint-every 1 --out whole.safetensors");
+  end_at_many_moments(shop,
+                      run + "--checkpoint run.ckpt --checkpoint-every 1 --resume --out resumed.safetensors",
+                      undisturbed, {{"resumed.safetensors", read_file(shop / "whole.safetensors")}});
+  EXPECT_TRUE(read_file(shop / "run.ckpt") == read_file(shop / "whole.ckpt"));
+}
+
+TEST(Interrupt, QuantizationEndedAtAnyMomentStartsAgainToTheSameBytes) {
+  const Workshop shop;
+  shop.make_data("data", 64, 16);
+  timed(shop, "train --model mlp --data data --batch 16 --max-steps 4 --threads 1 --out m.safetensors");
+  const std::string run =
+      "quantize m.safetensors --mode qat --data data --batch 16 --max-steps 20 --test 16 --threads 1 ";
+  const auto undisturbed = timed(shop, run + "--out whole.ulp --save-recipe whole.json");
+  end_at_many_moments(
+      shop, run + "--out q.ulp --save-recipe used.json", undisturbed,
+      {{"q.ulp", read_file(shop / "whole.ulp")}, {"used.json", read_file(shop / "whole.json")}});
 }
 
 TEST(Interrupt, CtrlCSavesTheCheckpointAndExitsWith130) {

@@ -86,10 +86,10 @@ TEST(QuantizeExplain, WrongUseSaysWhatWasExpected) {
   expect_error(shop.ulp("quantize --explain '1,x'"), 2, "expected a finite number, got 'x'");
   expect_error(shop.ulp("quantize --explain ''"), 2, "expected a finite number");
   expect_error(shop.ulp("quantize --explain '1,2' --bits 9"), 2, "--bits");
-  expect_error(shop.ulp("quantize --explain '1,2' --restricted"), 1, "full range with unsigned");
-  expect_error(shop.ulp("quantize --explain '1,2' --granularity channel:2"), 1, "a dimension 2");
-  expect_error(shop.ulp("quantize --explain '1,2' --granularity rows"), 1, "block:ROWSxCOLUMNS");
-  expect_error(shop.ulp("quantize --explain '1,2' --format int8"), 1, "floating-point format");
+  expect_error(shop.ulp("quantize --explain '1,2' --restricted"), 2, "full range with unsigned");
+  expect_error(shop.ulp("quantize --explain '1,2' --granularity channel:2"), 2, "a dimension 2");
+  expect_error(shop.ulp("quantize --explain '1,2' --granularity rows"), 2, "block:ROWSxCOLUMNS");
+  expect_error(shop.ulp("quantize --explain '1,2' --format int8"), 2, "floating-point format");
   expect_error(shop.ulp("quantize --bits 4"), 2, "--explain");
   expect_error(shop.ulp("quantize --out x.ulp"), 2, "model");
   expect_error(shop.ulp("quantize model.safetensors"), 2, "--out");
@@ -106,6 +106,25 @@ TEST(QuantizeRecipe, NewerVersionsAndUnknownFieldsAreBadFiles) {
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "activations": {}})", "'activations'");
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "weight": {"observer": "entropie"}})",
           "entropy, mse or fixed");
+  refused("{", "in the recipe 'recipe.json': ");
+}
+
+TEST(QuantizeRecipe, NumbersOutOfRangeNameTheirPathAndTheFile) {
+  const Workshop shop;
+  const auto refused = [&](const std::string& recipe, const std::string& says) {
+    ulp::test::write_file(shop / "recipe.json", recipe);
+    const Outcome outcome = shop.ulp("quantize m.safetensors --recipe recipe.json --out x.ulp");
+    expect_error(outcome, 3, says);
+    expect_error(outcome, 3, "in the recipe 'recipe.json': ");
+  };
+  refused(R"({"type": "ulp.quant.QatRecipe", "version": 1, "freeze_observers_after": 2})",
+          "expected a number in [0, 1] in 'freeze_observers_after', got 2");
+  refused(R"({"type": "ulp.quant.QatRecipe", "version": 1, "training": {"batch": 0}})",
+          "in 'training.batch', got 0");
+  refused(R"({"type": "ulp.quant.QatRecipe", "version": 1, "training": {"learning_rate": 1e300}})",
+          "in 'training.learning_rate', got 1e+300");
+  refused(R"({"type": "ulp.quant.QatRecipe", "version": 1, "training": {"seed": 18446744073709551616}})",
+          "expected a whole number >= 0 in 'training.seed'");
 }
 
 }  // namespace

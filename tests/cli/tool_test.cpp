@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
+
+#include "ulp/base/safetensors.h"
 
 namespace {
 
@@ -91,9 +94,75 @@ TEST_F(Tool, WrongUseIsExitCodeTwo) {
 TEST_F(Tool, WrongValuesNameTheField) {
   expect_error(shop_->ulp("train --data data --epochs 0"), 2, "--epochs");
   expect_error(shop_->ulp("train --data data --batch 100000"), 1, "batch");
-  expect_error(shop_->ulp("formats 1 --as bf17"), 1, "bf16");
+  expect_error(shop_->ulp("formats 1 --as bf17"), 2, "bf16");
+  expect_error(shop_->ulp("eval m.ulp --batch 0"), 2, "expected a whole number in [1, 2147483647], got 0");
+  expect_error(shop_->ulp("run m.ulp --random --count 99999999999999999999"), 2, "--count");
+  expect_error(shop_->ulp("demo --seed 18446744073709551616"), 2, "a whole number below 2^64");
+  expect_error(shop_->ulp("demo --epochs 99999999999999999999"), 2, "[1, 2147483647]");
+  expect_error(shop_->ulp("bench amp --networks none"), 2, "none");
+  expect_error(shop_->ulp("bench amp --precisions fp7"), 2, "fp7");
+  expect_error(shop_->ulp("bench amp --attention-dropout nan"), 2, "in [0, 0.9], got nan");
+  expect_error(shop_->ulp("lower m.pt --out x.ulp --shape 1,28,14"), 2, "square images");
+  expect_error(shop_->ulp("lower m.pt --out x.ulp --normalize nan,1"), 2, "a finite mean");
   expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");
   expect_error(shop_->ulp("devices", "ULP_ISA=mmx"), 1, "portable");
+}
+
+TEST_F(Tool, PathsNeedNotBeUtf8) {
+  const std::string name = "caf\xe9.ulp";
+  std::filesystem::copy(*shop_ / "m.ulp", *shop_ / name);
+  const std::vector<std::string> commands = {"eval " + name + " --data data", "inspect " + name,
+                                             "lower m.safetensors --out out\xff.ulp",
+                                             "bench " + name + " --rounds 1"};
+  for (const std::string& command : commands) {
+    const Outcome outcome = shop_->ulp(command + " --json");
+    EXPECT_EQ(outcome.code, 0) << command << ": " << outcome.err;
+    EXPECT_FALSE(nlohmann::json::parse(outcome.out, nullptr, false).is_discarded()) << outcome.out;
+  }
+}
+
+TEST_F(Tool, NamesFromFilesArePrintedWithTheirControlsEscaped) {
+  const float one = 1;
+  const std::string name = "w\x1b[31m\nulp: all is well";
+  const ulp::TensorEntry entry{name, "F32", {1}, std::as_bytes(std::span(&one, 1))};
+  ulp::write_safetensors(*shop_ / "odd.safetensors", {&entry, 1},
+                         {{"k\x1b"
+                           "ey",
+                           "val\x07ue\nsecond line"}});
+  const Outcome outcome = shop_->ulp("inspect odd.safetensors");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("w\\x1b[31m\\nulp: all is well"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("k\\x1bey = val\\x07ue\nsecond line"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+
+  std::string cut = read_file(*shop_ / "odd.safetensors");
+  const size_t dtype = cut.find("F32");
+  cut.replace(dtype, 3, "F64");
+  write_file(*shop_ / "odd.safetensors", cut);
+  expect_error(shop_->ulp("inspect odd.safetensors"), 3, "'w\\x1b[31m\\nulp: all is well' has 4 bytes");
+}
+
+TEST_F(Tool, EightBitFloatsAreNoInputs) {
+  const std::vector<std::byte> bytes(28 * 28);
+  for (const char* type : {"F8_E4M3", "F8_E5M2"}) {
+    const ulp::TensorEntry entry{"input", type, {1, 1, 28, 28}, bytes};
+    ulp::write_safetensors(*shop_ / "f8.safetensors", {&entry, 1}, {});
+    for (const char* flags : {"", " --allow-nonfinite"})
+      expect_error(shop_->ulp(std::string("run m.ulp --input f8.safetensors") + flags), 3, "Float8_e");
+  }
+}
+
+TEST_F(Tool, AFullDiskFailsWhateverIsPrinted) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
+  for (const char* args :
+       {"--help", "--version", "train --help", "formats", "devices --json", "inspect m.ulp"}) {
+    const Outcome outcome = shop_->ulp(std::string(args) + " >/dev/full 2>/dev/null; exit \\$?; true");
+    EXPECT_EQ(outcome.code, 1) << args;
+  }
+  std::filesystem::create_symlink("/dev/full", *shop_ / "full.ulp");
+  expect_error(shop_->ulp("lower m.safetensors --out full.ulp"), 1, "full.ulp': No space left on device");
+  EXPECT_EQ(shop_->ulp("lower m.safetensors --out /dev/null --json").code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
 TEST_F(Tool, MissingFilesAreExitCodeThree) {

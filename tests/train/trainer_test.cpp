@@ -260,22 +260,24 @@ TEST(Trainer, BadOptionsNameTheField) {
     EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), text);
   };
   EXPECT_ERROR(TrainOptions{.precision = "fp12"}, "bf16");
-  says({.epochs = 0}, "epochs > 0");
-  says({.batch = 0}, "batch > 0");
+  says({.epochs = 0}, "epochs in [1, 2147483647]");
+  says({.epochs = int64_t{1} << 62}, "epochs in [1, 2147483647]");
+  says({.batch = 0}, "batch in [1, 2147483647]");
   says({.batch = 65}, "at most 64");
-  says({.batch = 16, .accumulate = 0}, "accumulate > 0");
+  says({.batch = 16, .accumulate = 0}, "accumulate in [1, 2147483647]");
   says({.epochs = 1, .batch = 16, .accumulate = 5}, "at most the 4 batches");
-  says({.batch = 16, .learning_rate = -1}, "learning_rate > 0");
+  says({.batch = 16, .learning_rate = INFINITY}, "learning_rate in (0, 3.40282e+38], got inf");
+  says({.batch = 16, .learning_rate = -1}, "learning_rate in (0, 3.40282e+38]");
   says({.batch = 16, .momentum = 1}, "momentum");
-  says({.batch = 16, .weight_decay = -1}, "weight_decay >= 0");
+  says({.batch = 16, .weight_decay = -1}, "weight_decay in [0, 3.40282e+38]");
   says({.batch = 16, .warmup = 1}, "warmup");
   says({.batch = 16, .max_steps = -1}, "max_steps");
   says({.precision = "fp16", .scaler = ScalerSpec::fixed(-1)}, "scale");
   says({.precision = "fp16", .scaler = ScalerSpec::fixed(8), .init_scale = 4}, "init_scale");
-  says({.init_scale = -1}, "init_scale > 0");
-  says({.growth_interval = 0}, "growth_interval > 0");
-  says({.batch = 16, .clip = -1}, "clip > 0");
-  says({.batch = 16, .clip = std::nan("")}, "clip > 0");
+  says({.init_scale = -1}, "init_scale in (0, 3.40282e+38]");
+  says({.growth_interval = 0}, "growth_interval in [1, 2147483647]");
+  says({.batch = 16, .clip = -1}, "clip in (0, 3.40282e+38]");
+  says({.batch = 16, .clip = std::nan("")}, "clip in (0, 3.40282e+38]");
 }
 
 TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {

@@ -18,6 +18,7 @@
 #include "ulp/io/text_dataset.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
+#include "ulp/report/format.h"
 
 namespace ulp::app {
 
@@ -40,6 +41,10 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 /// TorchScript archives are zip files.
 bool is_zip(const std::filesystem::path& path) {
   char magic[4] = {};
@@ -53,11 +58,11 @@ LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec
     *module = torch::jit::load(path.string());
   } catch (const c10::Error& error) {
     fail_file("app.load_model_file", "'", path.string(),
-              "' is no TorchScript module: ", error.what_without_backtrace());
+              "' is no TorchScript module: ", first_line(error.what_without_backtrace()));
   }
   module->eval();
   LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture(*module, {example(spec)})};
-  loaded.spec.name = path.stem().string();
+  loaded.spec.name = report::clean_line(path.stem().string());  // goes into JSON, which is UTF-8
   loaded.graph->eval();
   loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
   return loaded;

@@ -42,7 +42,8 @@ ModeRecipe ModeRecipe::from_json(const std::string& text) {
   const nlohmann::json json = parse_json(text);
   if (!trains(result.recipe) || !json.contains(kTraining.name)) return result;
   try {
-    fields_from_json(json[kTraining.name], result.training, std::string(kTraining.name) + ".");
+    fields_from_json(json[kTraining.name], result.training, std::string(kTraining.name) + ".",
+                     /*also=*/{}, /*limits=*/true);
   } catch (const FieldProblem& problem) {
     fail_file("app.QatTraining", problem.text);
   }

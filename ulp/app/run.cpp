@@ -24,6 +24,14 @@ void check_shape(const RunOptions& options, const runtime::TensorInfo& info, con
   }
 }
 
+/// LibTorch stores 8-bit floats and complex numbers, but does not compute with them as the engine would need.
+void check_type(const RunOptions& options, const runtime::TensorInfo& info, const at::Tensor& tensor) {
+  const bool small_float = tensor.is_floating_point() && tensor.element_size() == 1;
+  if (!small_float && !tensor.is_complex()) return;
+  fail_file(kWhere, "expected '", info.name, "' of a type that ", runtime::to_string(info.type),
+            " is made from, got ", c10::toString(tensor.scalar_type()), " in '", options.input, "'");
+}
+
 void check_finite(const runtime::TensorInfo& info, const at::Tensor& tensor) {
   if (!tensor.is_floating_point() || torch::isfinite(tensor).all().item<bool>()) return;
   const auto bad = torch::isfinite(tensor).logical_not().sum().item<int64_t>();
@@ -42,6 +50,7 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const runtim
       fail_file(kWhere, "expected a tensor '", info.name, "' in '", options.input,
                 "', which has none of that name");
     }
+    check_type(options, info, *tensor);
     if (!options.allow_nonfinite) check_finite(info, *tensor);
     check_shape(options, info, *tensor);
     inputs.push_back(*tensor);

@@ -59,6 +59,25 @@ bool is_control(char32_t code) {
          (code >= 0x2066 && code <= 0x2069) || code == 0x2028 || code == 0x2029;
 }
 
+/// Valid UTF-8 with what `written` makes of control characters; invalid bytes become U+FFFD.
+template <typename Written>
+std::string replace_controls(std::string_view text, const Written& written) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const char32_t code = next_code_point(text, at);
+    if (code == kReplacement) {
+      out += "\xEF\xBF\xBD";
+    } else if (is_control(code)) {
+      out += written(code);
+    } else {
+      out.append(text.substr(start, at - start));
+    }
+  }
+  return out;
+}
+
 std::string with_commas(const std::string& plain) {
   const size_t point = std::min(plain.find('.'), plain.size());
   std::string out;
@@ -126,20 +145,18 @@ std::string format_bytes(double bytes) {
 }
 
 std::string clean_line(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    const char32_t code = next_code_point(text, at);
-    if (code == kReplacement) {
-      out += "\xEF\xBF\xBD";
-    } else if (is_control(code)) {
-      out += ' ';
-    } else {
-      out.append(text.substr(start, at - start));
-    }
-  }
-  return out;
+  return replace_controls(text, [](char32_t) { return std::string(" "); });
+}
+
+std::string escape_controls(std::string_view text) {
+  return replace_controls(text, [](char32_t code) -> std::string {
+    if (code == '\n') return "\\n";
+    if (code == '\r') return "\\r";
+    if (code == '\t') return "\\t";
+    char escaped[16];
+    std::snprintf(escaped, sizeof escaped, code < 0x100 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(code));
+    return escaped;
+  });
 }
 
 int display_width(std::string_view text) {

@@ -205,7 +205,7 @@ ShownTable show(const Table& table) {
         shown.cells[r][c] = format_number(*value, decimals);
         numbers = true;
       } else if (const auto* words = std::get_if<std::string>(&cell)) {
-        shown.cells[r][c] = clean_line(*words);
+        shown.cells[r][c] = escape_controls(*words);
         text = true;
       }
     }

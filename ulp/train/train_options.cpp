@@ -1,5 +1,6 @@
 #include "ulp/train/train_options.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
@@ -11,6 +12,11 @@ namespace ulp::train {
 namespace {
 
 constexpr const char* kWhere = "train.TrainOptions";
+
+/// Of the numbers that the steps compute with in fp32.
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
+/// Products of two counts fit 63 bits.
+constexpr double kLargestCount = std::numeric_limits<int32_t>::max();
 
 struct OptimizerDefaults {
   double learning_rate, weight_decay;
@@ -42,14 +48,15 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "init_scale",
            .help = "First loss scale",
            .min = 0,
+           .max = kLargestFloat,
            .above_min = true,
            .absent = "null",
            .unset = "the scaler's"},
           init_scale);
   visitor({.name = "growth_interval",
            .help = "Clean steps before the scale grows",
-           .min = 0,
-           .above_min = true,
+           .min = 1,
+           .max = kLargestCount,
            .absent = "null",
            .unset = "the scaler's"},
           growth_interval);
@@ -62,24 +69,29 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
                    "(half the memory, rounded at random)"},
           moments);
   visitor({.name = "optimizer", .help = "sgd (Nesterov), adam or adamw"}, optimizer);
-  visitor({.name = "epochs", .help = "Passes over the training data", .min = 0, .above_min = true}, epochs);
-  visitor(
-      {.name = "batch", .help = "Samples that go through the network at once", .min = 0, .above_min = true},
-      batch);
+  visitor({.name = "epochs", .help = "Passes over the training data", .min = 1, .max = kLargestCount},
+          epochs);
+  visitor({.name = "batch",
+           .help = "Samples that go through the network at once",
+           .min = 1,
+           .max = kLargestCount},
+          batch);
   visitor({.name = "accumulate",
            .help = "Batches whose mean gradient makes one step",
-           .min = 0,
-           .above_min = true},
+           .min = 1,
+           .max = kLargestCount},
           accumulate);
   visitor({.name = "clip",
            .help = "Largest norm of all gradients together",
            .min = 0,
+           .max = kLargestFloat,
            .above_min = true,
            .absent = "null"},
           clip);
   visitor({.name = "learning_rate",
            .help = "Peak of the learning rate",
            .min = 0,
+           .max = kLargestFloat,
            .above_min = true,
            .unset = "0.2 for sgd, 0.001 for the others",
            .flag = "lr"},
@@ -88,6 +100,7 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "weight_decay",
            .help = "L2 penalty",
            .min = 0,
+           .max = kLargestFloat,
            .unset = "5e-4 for sgd, 0 for adam, 0.01 for adamw"},
           weight_decay);
   visitor({.name = "schedule", .help = "Curve of the learning rate"}, schedule);
@@ -97,7 +110,8 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
            .max = 1,
            .below_max = true},
           warmup);
-  visitor({.name = "max_steps", .help = "End after this many steps (0: all epochs)", .min = 0}, max_steps);
+  visitor({.name = "max_steps", .help = "End after this many steps (0: all epochs)", .min = 0, .max = 1e15},
+          max_steps);
   visitor({.name = "seed", .help = "Seed of weights, order and augmentation"}, seed);
   visitor({.name = "augment", .help = "Images: random horizontal flips"}, augment);
 }

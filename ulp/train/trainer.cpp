@@ -37,8 +37,13 @@ void respell_scaler(nlohmann::json& config) {
   if (spec) config["scaler"] = spec->text();
 }
 
-int64_t count_steps(int64_t batches, const TrainOptions& options) {
+/// The steps of a run over data of so many batches.
+int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
   if (options.max_steps > 0) return options.max_steps;
+  int64_t batches = 0;
+  if (__builtin_mul_overflow(batches_per_epoch, options.epochs, &batches)) {
+    fail("train.Trainer", "expected fewer epochs of ", batches_per_epoch, " batches, got ", options.epochs);
+  }
   if (options.accumulate > batches) {
     fail("train.Trainer", "expected accumulate to be at most the ", batches, " batches of the run, got ",
          options.accumulate);
@@ -73,7 +78,7 @@ struct Trainer::State {
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
-        total_steps(count_steps(task.batches->batches() * options.epochs, options)),
+        total_steps(count_steps(task.batches->batches(), options)),
         stepper(in_precision(*task.model, precision), options, total_steps) {}
 
   TaskBatch next_batch() {

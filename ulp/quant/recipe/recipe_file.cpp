@@ -32,7 +32,7 @@ void parse_recipe(const std::string& text, const char* type, int newest,
   std::vector<const char*> passed = {"type", "version"};
   passed.insert(passed.end(), also.begin(), also.end());
   try {
-    fields_from_json(in, "", fields, passed);
+    fields_from_json(in, "", fields, passed, /*limits=*/true);
   } catch (const FieldProblem& problem) {
     fail_file(where.c_str(), problem.text);
   }
