@@ -110,7 +110,7 @@ TEST(AnyRecipe, RefusesOtherJsonByTheField) {
   EXPECT_SAYS(error(R"({"type": "ulp.quant.QatRecipe", "version": 1, "learned": "all"})"),
               "expected none, scale or scale_and_zero_point in 'learned'");
   EXPECT_SAYS(error(R"({"type": "ulp.quant.QatRecipe", "version": 1, "freeze_observers_after": 2})"),
-              "freeze_observers_after in [0, 1], got 2");
+              "expected a number in [0, 1] in 'freeze_observers_after', got 2");
   EXPECT_SAYS(error(R"({"type": "ulp.quant.QatRecipe", "version": 1,
                         "tensors": {"weight": {"scheme": {"bit": 4}}}})"),
               "'tensors.weight.scheme.bit'");

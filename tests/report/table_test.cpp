@@ -122,7 +122,7 @@ TEST(Table, MarkdownEscapesAndMarks) {
   EXPECT_EQ(to_markdown(table),
             "| na\\|me | v (s) |\n"
             "| --- | ---: |\n"
-            "| a\\*b c | 2 |\n"
+            "| a\\*b\\\\nc | 2 |\n"
             "| \\<b\\> | **1** |\n");
 }
 
