@@ -1,5 +1,6 @@
 #include "cli/formats_page.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -68,7 +69,23 @@ report::Table as_report(const formats::Table& source, const char* title) {
   return table;
 }
 
-std::string number(double value) {
+/// The shortest text that reads back as the same double.
+std::string shortest(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+/// Every decimal digit of a value of a format. Up to 32 bits none has more than 112 (below 2^-126); wider values
+/// are as short as they can be without becoming another one.
+std::string exact(const Format& format, double value) {
+  if (format.bits() > 32) return shortest(value);
+  char text[160];
+  std::snprintf(text, sizeof text, "%.112g", value);
+  return text;
+}
+
+/// Ten digits, for differences.
+std::string rounded(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.10g", value);
   return text;
@@ -141,9 +158,9 @@ report::Table conversions_table(const std::vector<double>& values, const std::ve
       const bool exact = back == value || (std::isnan(back) && std::isnan(value));
       const double error = exact ? 0 : back - value;
       const double relative = exact ? 0 : error / value;
-      table.add_row({number(value), std::string(format->name), hexadecimal(code, format->bits()),
-                     fields(*format, code), number(back), number(error),
-                     value != 0 && std::isfinite(value) ? number(relative) : std::string("-")});
+      table.add_row({shortest(value), std::string(format->name), hexadecimal(code, format->bits()),
+                     fields(*format, code), exact(*format, back), rounded(error),
+                     value != 0 && std::isfinite(value) ? rounded(relative) : std::string("-")});
     }
   }
   return table;

@@ -118,7 +118,7 @@ void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progres
   while (!trainer.done()) {
     const train::StepInfo info = trainer.step();
     outcome.last_loss = info.loss;
-    outcome.skipped_steps += info.result == amp::StepResult::skipped_nonfinite;
+    outcome.skipped_steps += amp::is_skipped(info.result);
     char note[64];
     std::snprintf(note, sizeof note, "epoch %lld, loss %.3f", static_cast<long long>(info.epoch + 1),
                   info.loss);

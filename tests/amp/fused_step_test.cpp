@@ -155,6 +155,20 @@ TEST_F(FusedStep, DialectsThatJudgeUnscaledGradientsAreObeyed) {
   }
 }
 
+TEST_F(FusedStep, AScaleWithoutAFiniteInverseSkipsFiniteGradients) {
+  const Tensors before = copies(parameters_);
+  for (const bool unscaled_first : {false, true}) {
+    scaler_.update(0x1p-140);
+    set_gradients(parameters_, 1);
+    if (unscaled_first) scaler_.unscale_(optimizer_);
+    EXPECT_EQ(fused_step(optimizer_, &scaler_, {.max_norm = 1.0}).result, StepResult::skipped_underflow);
+    scaler_.update();
+    EXPECT_EQ(scaler_.get_scale(), 0x1p-140);
+    EXPECT_TRUE(optimizer_.state().empty());
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(parameters_[i], before[i])) << i;
+  }
+}
+
 TEST_F(FusedStep, NoGradientsIsAVerdict) {
   EXPECT_EQ(fused_step(optimizer_, &scaler_, {.max_norm = 1.0}).result, StepResult::no_gradients);
   scaler_.update();

@@ -97,6 +97,39 @@ TEST_F(GradScalerTest, NoGradientsIsAVerdictAndKeepsTheScale) {
   EXPECT_TRUE(torch::equal(weight_, torch::ones({2})));
 }
 
+// PyTorch steps there, and every weight is NaN.
+TEST_F(GradScalerTest, AScaleWithoutAFiniteInverseSkipsFiniteGradients) {
+  for (const bool unscaled_first : {false, true}) {
+    for (const double scale : {0x1p-149, 0x1p-128}) {
+      scaler_ = GradScaler({.init_scale = scale});
+      backward(3);
+      if (unscaled_first) scaler_.unscale_(optimizer_);
+      EXPECT_EQ(scaler_.step(optimizer_), StepResult::skipped_underflow) << scale;
+      EXPECT_TRUE(torch::equal(weight_, torch::ones({2})));
+      scaler_.update();
+      EXPECT_EQ(scaler_.get_scale(), scale) << "as after a step";
+      EXPECT_EQ(scaler_.growth_tracker(), 1);
+    }
+  }
+  backward(kInf);
+  EXPECT_EQ(scaler_.step(optimizer_), StepResult::skipped_nonfinite);
+  scaler_ = GradScaler({.init_scale = 0x1p-149});
+  backward(kInf);
+  scaler_.step(optimizer_);
+  scaler_.update();
+  ASSERT_EQ(scaler_.get_scale(), 0);
+  backward();
+  EXPECT_EQ(scaler_.step(optimizer_), StepResult::skipped_underflow);
+  EXPECT_TRUE(torch::equal(weight_, torch::ones({2})));
+}
+
+TEST_F(GradScalerTest, TheSmallestScaleWithAFiniteInverseSteps) {
+  scaler_ = GradScaler({.init_scale = 0x1p-128 + 0x1p-149});
+  backward();
+  EXPECT_EQ(scaler_.step(optimizer_), StepResult::stepped);
+  EXPECT_TRUE(weight_.isfinite().all().item<bool>());
+}
+
 TEST_F(GradScalerTest, CallsOutOfOrderAreErrors) {
   EXPECT_ERROR(scaler_.step(optimizer_),
                "[amp.GradScaler.step] expected scale(loss) to have been called before");
@@ -289,6 +322,7 @@ TEST_F(GradScalerTest, RescuesAGradientThatFp16WouldFlushToZero) {
 TEST(StepResult, HasAName) {
   EXPECT_STREQ(ulp::amp::to_string(StepResult::stepped), "stepped");
   EXPECT_STREQ(ulp::amp::to_string(StepResult::skipped_nonfinite), "skipped_nonfinite");
+  EXPECT_STREQ(ulp::amp::to_string(StepResult::skipped_underflow), "skipped_underflow");
   EXPECT_STREQ(ulp::amp::to_string(StepResult::no_gradients), "no_gradients");
 }
 

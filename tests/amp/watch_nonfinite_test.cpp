@@ -232,6 +232,14 @@ TEST(WatchNonFinite, ASampledSkippedStepNamesTheOpAsWell) {
   EXPECT_NE(cause.find("SqrtBackward0 in stage.block"), std::string::npos) << cause;
 }
 
+TEST(WatchNonFinite, AStepSkippedForTheScaleSaysSo) {
+  Net net;
+  NumericsWatch watch(*net);
+  auto step = watch.begin_step(0);
+  step.end(StepResult::skipped_underflow);
+  EXPECT_EQ(watch.summary().skipped.at(0).cause, "1 / loss scale is infinite; the gradients are finite");
+}
+
 TEST(WatchNonFinite, WithoutOpsTheGradientIsNamed) {
   StagedNet net("sqrt");
   NumericsWatch watch(*net, {.ops = false});

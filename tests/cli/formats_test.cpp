@@ -28,7 +28,23 @@ TEST(Formats, ShowBitsValueAndError) {
   EXPECT_EQ(rows[0]["value"], "0.1015625");
   EXPECT_EQ(rows[0]["error"], "0.0015625");
   EXPECT_EQ(rows[1]["bits"], "0 01111011 1001101");
-  EXPECT_EQ(rows[1]["value"], "0.1000976562");
+  EXPECT_EQ(rows[1]["value"], "0.10009765625");
+}
+
+TEST(Formats, PrintValuesExactly) {
+  const Workshop shop;
+  EXPECT_EQ(json_of(shop, "0.1 --as fp32")[0]["value"], "0.100000001490116119384765625");
+  EXPECT_EQ(json_of(shop, "1e-30 --as e8m0")[0]["value"],
+            "7.888609052210118054117285652827862296732064351090230047702789306640625e-31");
+  EXPECT_EQ(json_of(shop, "1e99 --as bf16 --rounding toward_zero")[0]["value"],
+            "338953138925153547590470800371487866880");
+  const auto wide = json_of(shop, "0.123456789012345 --as fp64")[0];
+  EXPECT_EQ(wide["number"], "0.123456789012345");
+  EXPECT_EQ(wide["value"], "0.123456789012345");
+  // The longest of all: 2^-126 - 2^-149.
+  const auto longest = json_of(shop, "0x1.fffffcp-127 --as fp32")[0];
+  EXPECT_EQ(longest["value"].get<std::string>().size(), sizeof("1.") - 1 + 111 + sizeof("e-38") - 1);
+  EXPECT_EQ(longest["error"], "0");
 }
 
 TEST(Formats, TakeNegativeHexadecimalAndSpecialNumbers) {

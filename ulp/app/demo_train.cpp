@@ -58,7 +58,7 @@ void run_epoch(Training& training) {
     run.step.push_back(static_cast<double>(info.step));
     run.loss.push_back(info.loss);
     run.scale.push_back(info.scale);
-    run.skipped_steps += info.result == amp::StepResult::skipped_nonfinite;
+    run.skipped_steps += amp::is_skipped(info.result);
     char note[32];
     std::snprintf(note, sizeof note, "loss %.3f", info.loss);
     progress.advance(1, note);

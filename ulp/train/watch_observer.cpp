@@ -25,7 +25,7 @@ void WatchObserver::end(const StepInfo& info) {
   step_->end(info.result);
   step_.reset();
   const std::string step = "step " + std::to_string(info.step) + ", ";
-  if (info.result == amp::StepResult::skipped_nonfinite) {
+  if (amp::is_skipped(info.result)) {
     news_ = step + "skipped: " + watch_.summary().skipped.back().cause;
   } else if (sampled) {
     news_ = step + watch_.line();

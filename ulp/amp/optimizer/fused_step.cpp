@@ -31,15 +31,19 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
     const bool unchecked = scaled ? !pending.nonfinite : options.check_finite;
     if (options.max_norm || unchecked) {
       const double norm = gradient_norm(entries);
-      finite = finite && std::isfinite(norm);
+      // Where unscale_() has multiplied by an infinite 1 / scale, its verdict is of the gradients before that.
+      const bool judged_before = pending.underflow && pending.nonfinite;
+      finite = finite && (judged_before || std::isfinite(norm));
       done.grad_norm = norm * static_cast<double>(pending.inverse_scale);
     }
-    done.result = finite ? StepResult::stepped : StepResult::skipped_nonfinite;
+    done.result = !finite             ? StepResult::skipped_nonfinite
+                  : pending.underflow ? StepResult::skipped_underflow
+                                      : StepResult::stepped;
   }
   if (done.result == StepResult::stepped) {
     if (options.max_norm) done.clip_factor = clip_factor(*options.max_norm, done.grad_norm);
     apply_gradients(optimizer, entries, pending.inverse_scale, static_cast<float>(done.clip_factor));
-  } else if (done.result == StepResult::skipped_nonfinite) {
+  } else if (is_skipped(done.result)) {
     unscale_gradients(optimizer, pending.inverse_scale, {.allow_half = true});
   }
   if (scaled) scaler->end_step(optimizer, done.result);

@@ -35,7 +35,7 @@ struct FusedStepResult {
 /// except with keras2 at a scale below 1, which has to call unscale_().
 ///
 /// Whenever the first pass runs, a gradient with inf or NaN skips the step, with or without a scaler: weights
-/// and state stay as they are.
+/// and state stay as they are. So does a scale whose inverse is infinite (skipped_underflow).
 ULP_API FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler,
                                    const FusedStepOptions& options = {});
 

@@ -37,6 +37,8 @@ const char* to_string(StepResult result) {
       return "stepped";
     case StepResult::skipped_nonfinite:
       return "skipped_nonfinite";
+    case StepResult::skipped_underflow:
+      return "skipped_underflow";
     default:
       return "no_gradients";
   }
@@ -63,6 +65,10 @@ void GradScaler::expect_scaled(const char* where) const {
 
 bool GradScaler::tests_unscaled() const {
   return std::visit([](const auto& policy) { return policy.kTestsUnscaled; }, policy_);
+}
+
+bool GradScaler::underflow() const {
+  return std::isinf(inverse_scale());
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
@@ -111,10 +117,11 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
     fail(kWhere, "expected one call between two updates, got a second one for this optimizer");
   }
   OptimizerState& state = optimizers_.at(&optimizer);
-  if (state.nonfinite == false) optimizer.step();
+  if (state.nonfinite == false && !underflow()) optimizer.step();
   state.stage = Stage::stepped;
   if (!state.nonfinite) return StepResult::no_gradients;
-  return *state.nonfinite ? StepResult::skipped_nonfinite : StepResult::stepped;
+  if (*state.nonfinite) return StepResult::skipped_nonfinite;
+  return underflow() ? StepResult::skipped_underflow : StepResult::stepped;
 }
 
 StepResult GradScaler::step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure) {
@@ -128,10 +135,10 @@ GradScaler::PendingStep GradScaler::begin_step(torch::optim::Optimizer& optimize
   expect_scaled(kWhere);
   if (inverse_scale() > 1 && tests_unscaled() && !optimizers_.contains(&optimizer)) unscale_(optimizer);
   const auto seen = optimizers_.find(&optimizer);
-  if (seen == optimizers_.end()) return {inverse_scale(), std::nullopt};
+  if (seen == optimizers_.end()) return {inverse_scale(), std::nullopt, underflow()};
   if (seen->second.stage == Stage::stepped)
     fail(kWhere, "expected one step between two updates, got a second one for this optimizer");
-  return {1.0f, seen->second.nonfinite.value_or(false)};
+  return {1.0f, seen->second.nonfinite.value_or(false), underflow()};
 }
 
 void GradScaler::end_step(const torch::optim::Optimizer& optimizer, StepResult result) {

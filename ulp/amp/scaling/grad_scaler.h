@@ -22,10 +22,16 @@ namespace ulp::amp {
 enum class StepResult {
   stepped,            ///< the optimizer stepped
   skipped_nonfinite,  ///< a gradient was inf or NaN; parameters and optimizer state are untouched
+  skipped_underflow,  ///< finite gradients, but the scale has shrunk until 1 / scale is infinite in fp32 (0, or
+                      ///< at most 2^-128): nothing can be unscaled; parameters and state are untouched
   no_gradients,       ///< no parameter of the optimizer has a gradient; nothing was done
 };
 /// The name of the enumerator.
 ULP_API const char* to_string(StepResult result);
+/// There were gradients, and the optimizer did not step.
+constexpr bool is_skipped(StepResult result) {
+  return result == StepResult::skipped_nonfinite || result == StepResult::skipped_underflow;
+}
 
 /// Defaults are PyTorch's.
 struct ULP_API GradScalerOptions {
@@ -67,9 +73,9 @@ class ULP_API GradScaler {
   /// update().
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  /// unscale_() if that has not been done, then optimizer.step() if all gradients are finite. After a skipped
-  /// step the gradients are there, unscaled, with their inf and NaN. A second call before update() is an
-  /// error.
+  /// unscale_() if that has not been done, then optimizer.step() if all gradients and 1 / scale are finite.
+  /// After a skipped step the gradients are there, unscaled, with their inf and NaN. A second call before
+  /// update() is an error.
   ///
   /// LBFGS, which needs a closure, is an error.
   StepResult step(torch::optim::Optimizer& optimizer);
@@ -81,6 +87,7 @@ class ULP_API GradScaler {
   struct PendingStep {
     float inverse_scale = 1;        ///< still to be multiplied in; 1 after unscale_()
     std::optional<bool> nonfinite;  ///< what unscale_() found; nothing when it was not called
+    bool underflow = false;         ///< 1 / scale is infinite: finite gradients end as skipped_underflow
   };
   /// The first half of step() for an optimizer that unscales by itself: the same checks of the order of
   /// calls. Gradients are left alone unless the scale is below 1 and the dialect judges what unscaling gives
@@ -123,6 +130,7 @@ class ULP_API GradScaler {
 
   void expect_scaled(const char* where) const;
   float inverse_scale() const { return static_cast<float>(1.0 / static_cast<double>(scale_)); }
+  bool underflow() const;       // 1 / scale is infinite in fp32: at 0 and up to 2^-128
   bool tests_unscaled() const;  // the dialect judges what unscaling gives, too
 
   bool enabled_;

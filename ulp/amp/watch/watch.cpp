@@ -242,6 +242,8 @@ void NumericsWatch::Step::end(StepResult result) {
     if (s.sampled && !known.empty() && known.back().step == s.step) cause += "; " + known.back().describe();
     s.summary.skipped.push_back({s.step, s.scale, std::move(cause)});
     s.armed = true;
+  } else if (result == StepResult::skipped_underflow) {
+    s.summary.skipped.push_back({s.step, s.scale, "1 / loss scale is infinite; the gradients are finite"});
   }
   ++s.step;
 }
