@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "error_of.h"
 #include "golden_data.h"
 #include "schemes.h"
 #include "ulp/base/error.h"
@@ -70,11 +71,25 @@ TEST(Observer, ReturnsItsInputUnchangedAndKeepsItsGradient) {
   EXPECT_TRUE(observer.forward(x).is_same(x));
 }
 
+struct Keep : c10::WarningHandler {
+  std::string text;
+  void process(const c10::Warning& warning) override { text += warning.msg(); }
+};
+
+TEST(Observer, NothingButNonFiniteDataIsNotNone) {
+  Keep keep;
+  const c10::WarningUtils::WarningHandlerGuard guard(&keep);
+  MinMaxObserver observer("output of 'fc'", kU8);
+  observer.forward(torch::tensor({NAN, INFINITY, NAN, -INFINITY, NAN}));
+  EXPECT_EQ(observer.qparams().scale.item<float>(), 1.0F);
+  EXPECT_NE(keep.text.find("got only 3 NaN and 2 infinite values for 'output of 'fc''"), std::string::npos)
+      << keep.text;
+  EXPECT_NE(ulp::test::error_of([&] { observer.bounds(); }).find("got only 3 NaN and 2 infinite values"),
+            std::string::npos);
+}
+
 TEST(Observer, NeverCalledWarnsByName) {
-  struct Keep : c10::WarningHandler {
-    std::string text;
-    void process(const c10::Warning& warning) override { text += warning.msg(); }
-  } keep;
+  Keep keep;
   const c10::WarningUtils::WarningHandlerGuard guard(&keep);
   const HistogramObserver observer("output of 'layer1.0.conv1'", kU8);
   const QParams params = observer.qparams();

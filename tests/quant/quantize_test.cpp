@@ -257,6 +257,10 @@ TEST(Errors, NoDataAndNaNNameTheLayer) {
   x[0][0][0][0] = NAN;
   spoiled->forward(x);
   EXPECT_NE(error_of([&] { convert(spoiled); }).find("1 NaN values at 'input'"), std::string::npos);
+  const auto infinite = prepare(captured, Recipe::x86_int8());
+  infinite->forward(torch::full_like(x, INFINITY));
+  EXPECT_NE(error_of([&] { convert(infinite); }).find("got only 0 NaN and"), std::string::npos)
+      << error_of([&] { convert(infinite); });
 }
 
 TEST(Errors, NaNThatALayerMakesNamesTheLayer) {

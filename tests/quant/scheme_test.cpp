@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "schemes.h"
 #include "ulp/base/error.h"
@@ -51,6 +53,39 @@ TEST(ChooseQParams, ScaleHasAFloor) {
   const QParams zero = choose_qparams(torch::tensor(0.0F), torch::tensor(0.0F), kU8);
   EXPECT_EQ(zero.scale.item<float>(), 0x1p-23F);
   EXPECT_EQ(zero.zero_point.item<int>(), 0);
+}
+
+TEST(ChooseQParams, ARangeWiderThanFloat32HasItsExactScale) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const QParams whole = choose_qparams(torch::tensor(-kMax), torch::tensor(kMax), kU8);
+  EXPECT_EQ(whole.scale.item<float>(), static_cast<float>(2.0 * kMax / 255));  // 2.67e36
+  EXPECT_EQ(whole.zero_point.item<int>(), 128);
+  const at::Tensor x = torch::tensor({-3.3e38F, -1e38F, 0.0F, 1e38F, kMax});
+  EXPECT_LE((fake_quantize(x, whole) - x).abs().max().item<float>(), 0.51F * whole.scale.item<float>());
+  const QParams lopsided = choose_qparams(torch::tensor(-0.25F * kMax), torch::tensor(kMax), kU8);
+  EXPECT_EQ(lopsided.scale.item<float>(), static_cast<float>(1.25 * kMax / 255));
+  EXPECT_EQ(lopsided.zero_point.item<int>(), 51);
+  // Two steps are the fewest: the scale is finite.
+  const Scheme smallest{.bits = 2, .is_signed = true, .range = Range::restricted};
+  EXPECT_EQ(choose_qparams(torch::tensor(-kMax), torch::tensor(kMax), smallest).scale.item<float>(), kMax);
+}
+
+TEST(ChooseQParams, RangesThatFitAreDividedInFloat32) {
+  torch::manual_seed(5);
+  const at::Tensor low = -torch::rand({1000}) * 1.7e38F, high = torch::rand({1000}) * 1.7e38F;
+  const Scheme channels{.granularity = PerChannel{0}};
+  EXPECT_TRUE(choose_qparams(low, high, channels).scale.equal((high - low) / 255.0F));
+}
+
+// The zero points of PyTorch's observers: 128 for quint8, (quant_min + quant_max) // 2 for a range of one's own.
+TEST(ChooseQParams, TheMiddleOfSymmetricUnsignedCodes) {
+  const std::array<int, 7> middles = {1, 3, 7, 15, 31, 63, 128};
+  for (int64_t bits = 2; bits <= 8; ++bits) {
+    const Scheme scheme{.bits = bits, .mapping = Mapping::symmetric};
+    const QParams params = choose_qparams(torch::tensor(-1.0F), torch::tensor(0.5F), scheme);
+    EXPECT_EQ(params.zero_point.item<int>(), middles[static_cast<size_t>(bits - 2)]) << bits;
+    EXPECT_EQ(params.scale.item<float>(), 1.0F / (static_cast<float>(scheme.qmax()) / 2)) << bits;
+  }
 }
 
 TEST(ChooseQParams, RefusesBadBounds) {

@@ -45,8 +45,8 @@ at::Tensor Observer::forward(const at::Tensor& x) {
 
 QParams Observer::qparams() const {
   if (!seen()) {
-    TORCH_WARN("[quant.Observer] expected calibration data before qparams(), got none for '", label_,
-               "'; using scale 1 and zero point 0");
+    TORCH_WARN("[quant.Observer] expected calibration data before qparams(), got ", why_unseen(), " for '",
+               label_, "'; using scale 1 and zero point 0");
     return {at::ones({1}, at::kFloat), at::zeros({1}, at::kInt), scheme_};
   }
   const Bounds range = compute_bounds();
@@ -55,7 +55,8 @@ QParams Observer::qparams() const {
 
 Bounds Observer::bounds() const {
   if (!seen())
-    fail("quant.Observer", "expected calibration data before bounds(), got none for '", label_, "'");
+    fail("quant.Observer", "expected calibration data before bounds(), got ", why_unseen(), " for '", label_,
+         "'");
   return compute_bounds();
 }
 
@@ -70,6 +71,11 @@ void Observer::merge(const Observer& other) {
 
 bool Observer::seen() const {
   return (min_val_ <= max_val_).any().item<bool>();
+}
+std::string Observer::why_unseen() const {
+  if (nan_count() + inf_count() == 0) return "none";
+  return "only " + std::to_string(nan_count()) + " NaN and " + std::to_string(inf_count()) +
+         " infinite values";
 }
 int64_t Observer::nan_count() const {
   return dropped_[0].item<int64_t>();

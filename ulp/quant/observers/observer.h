@@ -29,7 +29,7 @@ class ULP_API Observer : public libtorch::TensorModule {
 
   /// Throws ulp::Error with the label for a shape that has no such channels (groups, blocks).
   at::Tensor forward(const at::Tensor& x) final;
-  /// Scale and zero point for what was seen; (1, 0) and a warning with the label if that was nothing.
+  /// Scale and zero point for what was seen; (1, 0) and a warning with the label and why if that was nothing.
   QParams qparams() const;
   /// The bounds that qparams() represents. Throws ulp::Error when nothing was seen.
   Bounds bounds() const;
@@ -37,6 +37,8 @@ class ULP_API Observer : public libtorch::TensorModule {
   void merge(const Observer& other);
 
   bool seen() const;  ///< a finite value, at least one
+  /// What messages say was got where nothing was seen(): "none", or "only 3 NaN and 2 infinite values".
+  std::string why_unseen() const;
   int64_t nan_count() const;
   int64_t inf_count() const;
   const std::string& label() const { return label_; }

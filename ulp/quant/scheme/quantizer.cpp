@@ -76,8 +76,8 @@ at::Tensor ActivationQuantizer::forward(const at::Tensor& x) {
 at::Tensor ActivationQuantizer::quantize(const at::Tensor& x) const {
   if (!state_->fake_quant_enabled) return x;
   if (!ready()) {
-    fail("quant.qat", "expected a step in train mode with observers enabled first, got no data for '", label_,
-         "'");
+    fail("quant.qat", "expected finite data in train mode with observers enabled first, got ",
+         observer_->why_unseen(), " for '", label_, "'");
   }
   if (!learned_) return fake_quantize(x, observer_->qparams());
   return learned_->apply(x,
@@ -90,7 +90,8 @@ bool ActivationQuantizer::ready() const {
 
 QParams ActivationQuantizer::qparams() const {
   if (!ready()) {
-    fail("quant.convert_qat", "expected training data before conversion, got none for '", label_, "'");
+    fail("quant.convert_qat", "expected training data before conversion, got ", observer_->why_unseen(),
+         " for '", label_, "'");
   }
   return learned_ ? learned_->qparams() : observer_->qparams();
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <sstream>
 
 #include "ulp/base/error.h"
@@ -19,6 +18,14 @@ constexpr float kSmallestScale = 0x1p-23F;
 int32_t symmetric_zero_point(const Scheme& scheme) {
   if (scheme.is_signed) return 0;
   return static_cast<int32_t>(scheme.bits == 8 ? 128 : (scheme.qmin() + scheme.qmax()) / 2);
+}
+
+/// In fp32 as PyTorch; a range that is wider than FLT_MAX is taken in double.
+float affine_scale(float low, float high, float steps) {
+  const float range = high - low;
+  if (std::isfinite(range)) return range / steps;
+  return static_cast<float>((static_cast<double>(high) - static_cast<double>(low)) /
+                            static_cast<double>(steps));
 }
 
 void check_bounds(float low, float high, int64_t channel) {
@@ -83,9 +90,7 @@ ScaleZero choose_scale_zero(float min, float max, const Scheme& scheme) {
     return {std::max(std::max(-low, high) / ((qmax - qmin) / 2), kSmallestScale),
             symmetric_zero_point(scheme)};
   }
-  // A range wider than FLT_MAX would make the scale infinite and every value 0 or NaN.
-  const float s =
-      std::min(std::max((high - low) / (qmax - qmin), kSmallestScale), std::numeric_limits<float>::max());
+  const float s = std::max(affine_scale(low, high, qmax - qmin), kSmallestScale);
   return {s, static_cast<int32_t>(std::clamp(qmin - std::nearbyint(low / s), qmin, qmax))};
 }
 

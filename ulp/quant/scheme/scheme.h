@@ -14,7 +14,7 @@ namespace ulp::quant {
 
 /// Whether the zero point is free.
 enum class Mapping : uint8_t {
-  symmetric,  ///< zero_point fixed: 0 (signed) or the middle code (unsigned)
+  symmetric,  ///< zero_point fixed: 0 (signed) or a middle code (unsigned; see choose_scale_zero)
   affine      ///< zero_point chosen so that the range [min, max] is used fully
 };
 /// Whether the lowest code is used.
@@ -82,7 +82,10 @@ struct ScaleZero {
 /// Scale and zero point for values in [min, max], bit for bit as PyTorch's observers choose them: the range
 /// is widened to include 0 and the scale is at least 2^-23.
 ///   affine:    s = (max - min) / (qmax - qmin), z = clamp(qmin - round(min / s), qmin, qmax)
-///   symmetric: s = max(|min|, |max|) / ((qmax - qmin) / 2), z = 0 signed, 2^(bits-1) unsigned
+///   symmetric: s = max(|min|, |max|) / ((qmax - qmin) / 2), z = 0 signed; unsigned 128 at 8 bits, below that
+///              (qmin + qmax) / 2 rounded down: 63 at 7 bits
+/// fp32 throughout; a range wider than the largest fp32 number is divided in double, and its outermost codes may
+/// stand for more than fp32 holds.
 /// Bounds must be finite and ordered.
 ULP_API ScaleZero choose_scale_zero(float min, float max, const Scheme& scheme);
 

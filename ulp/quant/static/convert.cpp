@@ -63,8 +63,8 @@ class Converter {
            " NaN values at '", observer.label(), "'");
     }
     if (!observer.seen()) {
-      fail("quant.convert", "expected every observer to have seen data, got none for '", observer.label(),
-           "'");
+      fail("quant.convert", "expected every observer to have seen data, got ", observer.why_unseen(),
+           " for '", observer.label(), "'");
     }
     if (observer.inf_count() > 0) {
       report_.near_misses.push_back(observer.label() + ": " + std::to_string(observer.inf_count()) +
