@@ -43,6 +43,15 @@ enum class LearnedParameters : uint8_t {
   scale_and_zero_point  ///< LSQ+: zero points of affine activations, too
 };
 
+/// Whose gradients learned parameters have. Values are the same, but for infinities.
+enum class LearnedGradients : uint8_t {
+  forward,  ///< of the codes of the forward pass: ulp::fake_quantize_learned
+  /// Of LibTorch's _fake_quantize_learnable_per_tensor_affine and per_channel_affine, bit for bit. Their
+  /// backward pass finds the codes anew and adds the zero point before rounding, so that ties, and values half
+  /// a step outside the range, may count on the other side; sums are in fp32.
+  pytorch
+};
+
 }  // namespace ulp::quant
 
 template <>
@@ -58,6 +67,12 @@ struct ulp::Words<ulp::quant::LearnedParameters> {
        {quant::LearnedParameters::scale, "scale", "LSQ"},
        {quant::LearnedParameters::scale_and_zero_point, "scale_and_zero_point", "LSQ+"}}};
 };
+template <>
+struct ulp::Words<ulp::quant::LearnedGradients> {
+  static constexpr std::array<Word<quant::LearnedGradients>, 2> list = {
+      {{quant::LearnedGradients::forward, "forward", "of the codes that the forward pass chose"},
+       {quant::LearnedGradients::pytorch, "pytorch", "of PyTorch's operators, bit for bit"}}};
+};
 
 namespace ulp::quant {
 
@@ -65,6 +80,7 @@ namespace ulp::quant {
 struct ULP_API QatOptions {
   BatchNormFolding folding = BatchNormFolding::fast;
   LearnedParameters learned = LearnedParameters::none;
+  LearnedGradients learned_gradients = LearnedGradients::forward;  ///< of what is learned
 
   void visit_fields(FieldVisitor& visit);
   bool operator==(const QatOptions&) const = default;

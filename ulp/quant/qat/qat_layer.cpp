@@ -101,11 +101,13 @@ at::Tensor QatLayer::forward(const at::Tensor& x) {
   return folding_ == BatchNormFolding::fast ? train_fast(x) : train_exact(x);
 }
 
-// The very numbers of the converted graph: the bias is rounded to the steps of the accumulator.
+// The very numbers of the converted graph: the bias is rounded to the steps of the accumulator. In train mode
+// a layer without batch norm keeps it as it is, as in PyTorch.
 at::Tensor QatLayer::infer(const at::Tensor& x) {
   const at::Tensor weight = folded_weight(), observed = observed_weight();
   at::Tensor bias = folded_bias();
-  if (!bias.defined() || !state_->fake_quant_enabled || !input_->ready()) {
+  const bool plain_bias = !norm_ && is_training();
+  if (!bias.defined() || plain_bias || !state_->fake_quant_enabled || !input_->ready()) {
     return call_(x, quantizer_->quantize(weight, observed), bias);
   }
   at::Tensor room, rounded;

@@ -14,6 +14,7 @@ constexpr int kVersion = 1;
 void QatOptions::visit_fields(FieldVisitor& visit) {
   visit({"folding", "Batch norms while training: exact takes two passes, fast one"}, folding);
   visit({"learned", "What is learned besides the model"}, learned);
+  visit({"learned_gradients", "Whose gradients learned scales and zero points have"}, learned_gradients);
 }
 
 void QatRecipe::visit_fields(FieldVisitor& visit) {

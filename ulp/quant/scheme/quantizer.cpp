@@ -14,10 +14,23 @@ namespace {
 
 constexpr float kSmallestScale = 0x1p-23F;  // as choose_qparams
 
+/// PyTorch's operators, which know float32 alone.
+at::Tensor fake_quantize_learnable(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
+                                   const Scheme& scheme, double factor) {
+  const at::Tensor values = x.to(at::kFloat), zero = zero_point.to(at::kFloat);
+  const int64_t axis = scheme.axis(), qmin = scheme.qmin(), qmax = scheme.qmax();
+  const at::Tensor y =
+      axis < 0
+          ? at::_fake_quantize_learnable_per_tensor_affine(values, scale, zero, qmin, qmax, factor)
+          : at::_fake_quantize_learnable_per_channel_affine(values, scale, zero, axis, qmin, qmax, factor);
+  return y.to(x.scalar_type());
+}
+
 }  // namespace
 
-LearnedQParams::LearnedQParams(torch::nn::Module& owner, const QParams& like, bool learn_zero_point)
-    : scheme_(like.scheme) {
+LearnedQParams::LearnedQParams(torch::nn::Module& owner, const QParams& like, bool learn_zero_point,
+                               LearnedGradients gradients)
+    : scheme_(like.scheme), gradients_(gradients) {
   scale_ = owner.register_parameter("scale", at::ones_like(like.scale));
   const at::Tensor zero = like.zero_point.clone();
   zero_point_ = learn_zero_point ? owner.register_parameter("zero_point", zero.to(at::kFloat))
@@ -42,6 +55,8 @@ at::Tensor LearnedQParams::apply(const at::Tensor& x, double features, const at:
   const double factor = 1 / std::sqrt(std::max(features, 1.0) * static_cast<double>(scheme_.qmax()));
   // A scale that an optimizer pushed below the floor still gets its gradient, so that it can come back.
   const at::Tensor scale = straight_through(scale_, at::maximum(scale_, floor));
+  if (gradients_ == LearnedGradients::pytorch)
+    return fake_quantize_learnable(x, scale, zero_point_, scheme_, factor);
   return fake_quantize_learned(x, scale, zero_point_, scheme_.axis(), scheme_.qmin(), scheme_.qmax(), factor);
 }
 
@@ -59,8 +74,8 @@ ActivationQuantizer::ActivationQuantizer(std::string label, TensorRecipe recipe,
   if (options.learned != LearnedParameters::none) {
     const QParams like{at::ones({1}, at::kFloat), at::zeros({1}, at::kInt), recipe.scheme};
     const bool zero_point = options.learned == LearnedParameters::scale_and_zero_point;
-    learned_ =
-        std::make_unique<LearnedQParams>(*this, like, zero_point && recipe.scheme.mapping == Mapping::affine);
+    learned_ = std::make_unique<LearnedQParams>(
+        *this, like, zero_point && recipe.scheme.mapping == Mapping::affine, options.learned_gradients);
   }
 }
 
@@ -107,7 +122,8 @@ WeightQuantizer::WeightQuantizer(std::string label, const TensorRecipe& recipe, 
     : label_(std::move(label)), recipe_(recipe), state_(std::move(state)) {
   const QParams first = observe(observed);
   if (options.learned != LearnedParameters::none) {
-    learned_ = std::make_unique<LearnedQParams>(*this, first, /*learn_zero_point=*/false);
+    learned_ =
+        std::make_unique<LearnedQParams>(*this, first, /*learn_zero_point=*/false, options.learned_gradients);
     learned_->start(first);
     return;
   }

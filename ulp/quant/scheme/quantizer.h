@@ -23,7 +23,8 @@ class LearnedQParams {
  public:
   /// Registers "scale" and, where it is learned, "zero_point" as parameters of `owner`, and whether they have
   /// their first values as a buffer. `like`: shapes and the scheme.
-  LearnedQParams(torch::nn::Module& owner, const QParams& like, bool learn_zero_point);
+  LearnedQParams(torch::nn::Module& owner, const QParams& like, bool learn_zero_point,
+                 LearnedGradients gradients);
   /// The values that training starts from.
   void start(const QParams& qparams);
   bool started() const;
@@ -34,6 +35,7 @@ class LearnedQParams {
 
  private:
   Scheme scheme_;
+  LearnedGradients gradients_;
   at::Tensor scale_, zero_point_, started_;
 };
 
