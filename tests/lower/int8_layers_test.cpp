@@ -1,6 +1,7 @@
 // Small quantized graphs, one for each way in which 8-bit and float steps meet.
 #include <gtest/gtest.h>
 
+#include "int8_support.h"
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
@@ -80,9 +81,10 @@ TEST(Int8Layers, SumThatFusesWithNoLayer) {
                   "convert:u8 conv:u8 conv:u8 add:u8 conv:f32 convert:f32");
 }
 
-/// The mean of four codes lies half way between two codes for one element in four; there float32 rounding in
-/// the graph decides, so engine and graph differ by one code more often than elsewhere.
-TEST(Int8Layers, MeansKeepTheCodes) {
+/// Codes in, codes of another scale out, for TensorFlow Lite of the same. There the mean of four codes lies half
+/// way between two codes for one element in four, float32 rounding in the graph decides, and engine and graph
+/// differ by one code more often than elsewhere.
+TEST(Int8Layers, MeansHaveCodesOfTheirOwnScale) {
   torch::manual_seed(2);
   auto net = std::make_shared<Net>();
   auto a = net->add("a", conv3x3(3, 8));
@@ -92,8 +94,20 @@ TEST(Int8Layers, MeansKeepTheCodes) {
     const at::Tensor y = torch::avg_pool2d(torch::relu(a->forward(x)), 2);
     return fc->forward(torch::relu(b->forward(y)).mean({2, 3}));
   };
-  expect_as_graph(quantize(net, torch::randn({4, 3, 8, 8})), torch::randn({3, 3, 8, 8}),
-                  "convert:u8 conv:u8 avg_pool:u8 conv:u8 global_avg_pool:u8 flatten:u8 linear:f32", {}, 1.0);
+  const at::Tensor example = torch::randn({4, 3, 8, 8}), x = torch::randn({3, 3, 8, 8});
+  for (const bool tflite : {false, true}) {
+    const Small small =
+        quantize(net, example, tflite ? quant::Recipe::tflite_int8() : quant::Recipe::x86_int8());
+    expect_as_graph(
+        small, x, "convert:u8 conv:u8 avg_pool:u8 conv:u8 global_avg_pool:u8 flatten:u8 linear:f32", {}, 1.0);
+    const runtime::Plan plan = lower(*small.quantized);
+    expect_steps_as_graph(*small.quantized, plan, x);
+    for (const size_t mean : {2U, 4U}) {
+      const runtime::Step& step = plan.steps[mean];
+      const float in = info(plan, step.inputs[0]).scale, out = info(plan, step.output).scale;
+      tflite ? EXPECT_EQ(in, out) : EXPECT_GT(in, 1.1F * out);
+    }
+  }
 }
 
 TEST(Int8Layers, FlattenOfImagesAndRelu6) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 
 namespace ulp::quant {
@@ -38,6 +40,9 @@ struct Builder {
   Value* relu(Value* input) { return call("aten::relu", {input}); }
   Value* pool(Value* input) {
     return call("aten::max_pool2d", {input, c10::IValue(std::vector<int64_t>{3, 3})});
+  }
+  Value* average(Value* input) {
+    return call("aten::adaptive_avg_pool2d", {input, c10::IValue(std::vector<int64_t>{1, 1})});
   }
   Value* cat(const std::vector<Value*>& values, int64_t dim = 1) {
     std::vector<Argument> items;
@@ -144,15 +149,56 @@ TEST(Placement, PartsAndShufflesOfChannelsKeepTheParameters) {
   EXPECT_TRUE(placement.report.near_misses.empty());
 }
 
-TEST(Placement, PoolingKeepsParametersUpToTheNextLayer) {
+TEST(Placement, MaxPoolingKeepsParametersAndAveragesHaveTheirOwn) {
+  for (const bool tflite : {false, true}) {
+    Builder b;
+    Value* one = b.relu(b.conv(b.x, "conv1"));
+    Value* pooled = b.pool(one);
+    Value* averaged = b.average(pooled);
+    Value* flat = b.call("aten::flatten", {averaged});
+    const Placement placement =
+        b.done(b.conv(flat, "conv2"), tflite ? Recipe::tflite_int8() : Recipe::x86_int8());
+    EXPECT_EQ(placement.observed, tflite ? (Values{b.x, one}) : (Values{b.x, one, averaged}));
+    EXPECT_EQ(placement.sharing, tflite ? (Pairs{{pooled, one}, {averaged, pooled}, {flat, averaged}})
+                                        : (Pairs{{pooled, one}, {flat, averaged}}));
+    EXPECT_TRUE(placement.report.near_misses.empty());
+  }
+}
+
+TEST(Placement, AnAverageThatOnlyACatReadsTakesItsParameters) {
   Builder b;
-  Value* one = b.relu(b.conv(b.x, "conv1"));
-  Value* pooled = b.pool(one);
-  Value* averaged = b.call("aten::adaptive_avg_pool2d", {pooled, c10::IValue(std::vector<int64_t>{1, 1})});
-  const Placement placement = b.done(b.conv(averaged, "conv2"));
-  EXPECT_EQ(placement.observed, (Values{b.x, one}));
-  using Pairs = std::vector<std::pair<Value*, Value*>>;
-  EXPECT_EQ(placement.sharing, (Pairs{{pooled, one}, {averaged, pooled}}));
+  Value* one = b.conv(b.x, "conv1");
+  Value* two = b.conv(one, "conv2");
+  Value* averaged = b.average(one);
+  Value* joined = b.cat({two, averaged});
+  const Placement placement = b.done(b.conv(joined, "last"));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, joined}));
+  EXPECT_EQ(placement.sharing, (Pairs{{two, joined}, {averaged, joined}}));
+}
+
+TEST(Placement, AveragesAreResultsThatSumsTake) {
+  Builder b;
+  Value* one = b.conv(b.x, "conv1");
+  Value* averaged = b.average(b.relu(b.conv(one, "conv2")));
+  Value* sum = b.add(b.pool(one), averaged);
+  const Placement placement = b.done(b.conv(sum, "conv3"));
+  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2 + relu", "add", "conv3"}));
+  EXPECT_NE(std::ranges::find(placement.observed, averaged), placement.observed.end());
+}
+
+TEST(Placement, AnAverageOfFloatsAndASkippedOneStayFloat) {
+  for (const bool skipped : {false, true}) {
+    Builder b;
+    Value* one = b.conv(b.x, "conv1");
+    Value* averaged = b.average(skipped ? one : b.call("aten::gelu", {one}));
+    Recipe recipe = Recipe::x86_int8();
+    if (skipped) recipe.skip_values = {averaged->name};
+    const Placement placement = b.done(b.conv(averaged, "conv2"), recipe);
+    EXPECT_EQ(placement.observed, (Values{b.x, averaged}));
+    EXPECT_EQ(placement.report.near_misses.back(),
+              std::string("adaptive_avg_pool2d (aten::adaptive_avg_pool2d) not quantized: ") +
+                  (skipped ? "the recipe skips it" : "operand 'gelu' is no result of a quantized op"));
+  }
 }
 
 TEST(Placement, ResultsThatNoQuantizedOpReadsStayFloat) {

@@ -380,8 +380,8 @@ TEST(LearnedQuantizers, StartFromTheFirstBatchAndLearn) {
   for (const auto& p : qat->named_parameters()) {
     if (p.key().ends_with("scale") || p.key().ends_with("zero_point")) learned.push_back(p.key());
   }
-  // Seven activations with zero points, and the scales of six layers' weights.
-  EXPECT_EQ(learned.size(), 7U * 2 + 7U);
+  // Eight activations with zero points, and the scales of seven layers' weights.
+  EXPECT_EQ(learned.size(), 8U * 2 + 7U);
   qat->forward(data(1, 8));
   const auto values = qat->named_parameters();
   const at::Tensor scale = values["quantizer_input.scale"];

@@ -1,6 +1,7 @@
 // Ops that change the sizes of images: resizing, channels that become pixels, a height of 1 more or less.
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
+#include "ulp/lower/weights.h"
 
 namespace ulp::lowering {
 
@@ -38,9 +39,16 @@ void expect_factors_of_sizes(const Node& node, const std::vector<int64_t>& in,
   }
 }
 
-}  // namespace
-
-namespace {
+/// Between codes only where the graph rounds to codes of the same scale; elsewhere in float.
+Form blend_form(Builder& builder, const Group& group, const Value* x) {
+  const Form form = kept_form(builder, *group.root, x);
+  if (form.type != DataType::u8) return form;
+  if (group.quantize != nullptr) {
+    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
+    if (wanted.scale == form.scale && wanted.zero_point == form.zero_point) return form;
+  }
+  return {builder.float_type(), form.layout};
+}
 
 void lower_resize(Builder& builder, const Group& group) {
   const Node& node = *group.root;
@@ -54,8 +62,7 @@ void lower_resize(Builder& builder, const Group& group) {
   } else {
     step.attributes = runtime::NearestAttributes{out[2], out[3]};
   }
-  // Between codes only where the graph rounds to codes of the same scale.
-  const Form form = bilinear ? mean_form(builder, group, x) : kept_form(builder, node, x);
+  const Form form = bilinear ? blend_form(builder, group, x) : kept_form(builder, node, x);
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }

@@ -50,10 +50,7 @@ runtime::Step step_of(runtime::Op op, const graph::Node& node);
 /// The form for a step that keeps its input's numbers: 8 bits stay 8 bits, the rest is in the inner float
 /// type.
 Form kept_form(Builder& builder, const graph::Node& node, const graph::Value* x);
-/// A mean of 8-bit codes is rounded to codes; that is what the graph does only where it quantizes the mean
-/// with the scale of the input. Elsewhere the mean is taken in float.
-Form mean_form(Builder& builder, const Group& group, const graph::Value* x);
-/// Emits a step that keeps type and scale of its input, in `form`, for the group's root.
+/// Emits a step whose output has this form, for the group's root.
 void emit_same(Builder& builder, const Group& group, runtime::Step step, const Form& form);
 /// Binds the quantize of a group whose result is held by some tensor already.
 void finish_quantize(Builder& builder, const Group& group);

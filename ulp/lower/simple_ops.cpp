@@ -1,4 +1,4 @@
-// Ops that keep the type and scale of their input: activations that stand alone, pooling, reshapes; softmax;
+// Ops that keep the type of their input: activations that stand alone, pooling, reshapes; softmax;
 // and the quantize and dequantize nodes that are not part of another step.
 #include <algorithm>
 
@@ -27,10 +27,26 @@ const Value* image_arg(const Node& node) {
   return x;
 }
 
+/// A mean of 8-bit codes is rounded to the codes that the graph quantizes the mean to, with their own scale.
+/// Where the graph does not, the mean is taken in float.
+struct MeanForms {
+  Form in, out;
+};
+MeanForms mean_forms(Builder& builder, const Group& group, const Value* x) {
+  const Form in = kept_form(builder, *group.root, x);
+  if (in.type != DataType::u8) return {in, in};
+  if (group.quantize != nullptr) {
+    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
+    return {in, {in.type, in.layout, wanted.scale, wanted.zero_point}};
+  }
+  const Form floating{builder.float_type(), in.layout};
+  return {floating, floating};
+}
+
 void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) {
-  const Form form = mean_form(builder, group, x);
-  step.inputs = {builder.as(*group.root, x, form)};
-  emit_same(builder, group, std::move(step), form);
+  const MeanForms forms = mean_forms(builder, group, x);
+  step.inputs = {builder.as(*group.root, x, forms.in)};
+  emit_same(builder, group, std::move(step), forms.out);
 }
 
 PoolWindow pool_window(const Node& node, Pair dilation) {
@@ -59,17 +75,6 @@ Form kept_form(Builder& builder, const Node& node, const Value* x) {
   form.layout = inner_layout(shape_of(node, *x).size());
   if (form.type != DataType::u8) form = {builder.float_type(), form.layout};
   return form;
-}
-
-Form mean_form(Builder& builder, const Group& group, const Value* x) {
-  const Node& node = *group.root;
-  const Form form = kept_form(builder, node, x);
-  if (form.type != DataType::u8) return form;
-  if (group.quantize != nullptr) {
-    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
-    if (wanted.scale == form.scale && wanted.zero_point == form.zero_point) return form;
-  }
-  return {builder.float_type(), form.layout};
 }
 
 void emit_same(Builder& builder, const Group& group, Step step, const Form& form) {
@@ -165,14 +170,14 @@ void lower_mean(Builder& builder, const Group& group) {
     emit_mean(builder, group, step_of(runtime::Op::global_avg_pool, node), x);
     return;
   }
-  const Form form = mean_form(builder, group, x);
+  const MeanForms forms = mean_forms(builder, group, x);
   const std::vector<int64_t> shape = shape_of(node, *x);
   Step pool = step_of(runtime::Op::global_avg_pool, node);
-  pool.inputs = {builder.as(node, x, form)};
+  pool.inputs = {builder.as(node, x, forms.in)};
   Step flatten = step_of(runtime::Op::flatten, node);
   flatten.inputs = {
-      builder.emit(std::move(pool), node.output()->name + ".pool", form, {shape[0], shape[1], 1, 1})};
-  Form plain = form;
+      builder.emit(std::move(pool), node.output()->name + ".pool", forms.out, {shape[0], shape[1], 1, 1})};
+  Form plain = forms.out;
   plain.layout = Layout::plain;
   emit_same(builder, group, std::move(flatten), plain);
 }

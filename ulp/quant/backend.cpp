@@ -39,6 +39,10 @@ std::string activation_obstacle(Backend backend, const OpName& op, const TensorR
          std::to_string(wanted.zero_point) + ", which the recipe does not";
 }
 
+bool requantizes_averages(Backend backend) {
+  return backend != Backend::tflite_int8;
+}
+
 std::string weight_obstacle(Backend backend, const TensorRecipe& recipe) {
   const Scheme& scheme = recipe.scheme;
   if (backend == Backend::x86_int8) return "";

@@ -15,4 +15,8 @@ ULP_API std::string activation_obstacle(Backend backend, const OpName& op, const
 /// The same for a layer's weight.
 ULP_API std::string weight_obstacle(Backend backend, const TensorRecipe& recipe);
 
+/// Whether an average may leave with a scale of its own, which fits its narrower range; TensorFlow Lite's
+/// specification gives it that of its input.
+ULP_API bool requantizes_averages(Backend backend);
+
 }  // namespace ulp::quant

@@ -7,6 +7,7 @@
 #include "ulp/graph/describe.h"
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/quant/backend.h"
 
 namespace ulp::quant {
 namespace {
@@ -68,6 +69,7 @@ class Placer {
     if (has_weight(*node)) return visit_layer(node);
     if (node->is("aten::add") && !fused_.contains(node)) visit_add(node);
     if (node->is("aten::cat")) visit_cat(node);
+    if (has_own_average(*node)) visit_average(node);
     if (ends_fixed(*node)) visit_fixed(node);
   }
 
@@ -113,6 +115,20 @@ class Placer {
     results_.insert(node->output());
   }
 
+  /// An average with a range of its own: it is narrower than that of what is averaged.
+  bool has_own_average(const Node& node) const {
+    return takes_average(node) && requantizes_averages(recipe_.backend);
+  }
+  // From codes to codes, as a cat; of a float the average is taken in float.
+  void visit_average(Node* node) {
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (!results_.contains(source(node->args[0].value))) {
+      return refuse(*node, "operand '" + node->args[0].value->name + "' is no result of a quantized op");
+    }
+    averages_.insert(node);
+    results_.insert(node->output());
+  }
+
   void accept(const Chain& chain) {
     for (const Node* part : {chain.op, chain.add, chain.activation}) {
       if (part) fused_.insert(part);
@@ -128,6 +144,7 @@ class Placer {
         fused_.contains(&node)) {
       return false;
     }
+    if (has_own_average(node)) return false;
     if (keeps_parameters(node)) return !joins_heads(node);
     const bool is_relu = graph::activation_of(node) == Activation::relu;
     return (is_relu || moves_channels(node)) && results_.contains(source(node.args[0].value));
@@ -142,13 +159,21 @@ class Placer {
     if (!needed_.insert(value).second) return;
     if (!shares(value)) {
       placement_.observed.push_back(value);
-      if (cats_.contains(value->producer)) need_operands(*value->producer, value);
+      need_sources(*value->producer, value);
       return;
     }
     Value* input = value->producer->args[0].value;
     need(input);
     placement_.sharing.emplace_back(value, input);
     kept_.insert(value->producer);
+  }
+
+  // What a result reads that stands on parameters which are its own, or those of `origin`.
+  void need_sources(Node& node, Value* origin) {
+    if (cats_.contains(&node)) need_operands(node, origin);
+    if (!averages_.contains(&node)) return;
+    kept_.insert(&node);
+    need(node.args[0].value);
   }
 
   // What only the cat reads takes the parameters of its result, so that the cat copies codes; the rest keeps
@@ -163,7 +188,7 @@ class Placer {
       }
       needed_.insert(value);
       placement_.sharing.emplace_back(value, origin);
-      if (cats_.contains(value->producer)) need_operands(*value->producer, origin);
+      need_sources(*value->producer, origin);
     }
   }
 
@@ -201,6 +226,7 @@ class Placer {
   std::unordered_set<const Node*> kept_;      // quantized, with parameters of others or as a cat
   std::unordered_set<const Node*> reported_;  // refused with a reason
   std::unordered_set<const Node*> cats_;      // whose operands are all results
+  std::unordered_set<const Node*> averages_;  // with parameters of their own, of results
   std::unordered_set<const Value*> results_;  // of chains and cats
   std::unordered_set<const Value*> needed_;
 };

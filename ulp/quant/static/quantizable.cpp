@@ -34,10 +34,14 @@ bool ends_fixed(const Node& node) {
   return node.is("aten::softmax") || node.is("aten::sigmoid") || node.is("aten::tanh");
 }
 
+bool takes_average(const Node& node) {
+  return is_any(node, {"aten::avg_pool2d", "aten::adaptive_avg_pool2d", "aten::avg_pool1d",
+                       "aten::adaptive_avg_pool1d"});
+}
+
 bool keeps_parameters(const Node& node) {
-  return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d",
-                       "aten::max_pool1d", "aten::avg_pool1d", "aten::adaptive_avg_pool1d", "aten::flatten",
-                       "aten::view", "aten::reshape"});
+  return takes_average(node) || is_any(node, {"aten::max_pool2d", "aten::max_pool1d", "aten::flatten",
+                                              "aten::view", "aten::reshape"});
 }
 
 bool moves_channels(const Node& node) {

@@ -14,7 +14,10 @@ bool has_weight(const graph::Node& node);
 bool is_recurrent(const graph::Node& node);
 /// Ops whose results have bounds that do not depend on the data; quantized where a recipe asks for it.
 bool ends_fixed(const graph::Node& node);
-/// Poolings and reshapes: the result takes its input's parameters.
+/// Average and global poolings.
+bool takes_average(const graph::Node& node);
+/// Poolings and reshapes: the result takes its input's parameters, but for averages where the target lets them
+/// have their own (backend.h).
 bool keeps_parameters(const graph::Node& node);
 /// These keep the parameters too, but are worth it only between quantized ops.
 bool moves_channels(const graph::Node& node);
