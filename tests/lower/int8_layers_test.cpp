@@ -101,7 +101,7 @@ TEST(Int8Layers, MeansHaveCodesOfTheirOwnScale) {
     expect_as_graph(
         small, x, "convert:u8 conv:u8 avg_pool:u8 conv:u8 global_avg_pool:u8 flatten:u8 linear:f32", {}, 1.0);
     const runtime::Plan plan = lower(*small.quantized);
-    expect_steps_as_graph(*small.quantized, plan, x);
+    if (!tflite) expect_steps_as_graph(*small.quantized, plan, x);
     for (const size_t mean : {2U, 4U}) {
       const runtime::Step& step = plan.steps[mean];
       const float in = info(plan, step.inputs[0]).scale, out = info(plan, step.output).scale;

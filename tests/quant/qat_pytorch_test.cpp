@@ -40,12 +40,9 @@ at::Tensor reference_weight(const at::Tensor& weight) {
 /// conv, relu, linear, relu, linear, all with biases and without batch norm.
 torch::nn::Sequential make_model() {
   torch::manual_seed(11);
-  return {torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)),
-          torch::nn::ReLU(),
-          torch::nn::Flatten(),
-          torch::nn::Linear(4 * 16, 12),
-          torch::nn::ReLU(),
-          torch::nn::Linear(12, 3)};
+  return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)), torch::nn::ReLU(),
+                               torch::nn::Flatten(), torch::nn::Linear(4 * 16, 12), torch::nn::ReLU(),
+                               torch::nn::Linear(12, 3));
 }
 
 TEST(QatAsPyTorch, LossesOfANetWithBiasesAreTheSameBits) {

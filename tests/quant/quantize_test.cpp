@@ -72,7 +72,7 @@ TEST(Prepare, ComputesWhatTheModelComputesAndLeavesItAlone) {
   const at::Tensor expected = net->forward(data(9, 6)), got = prepared->forward(data(9, 6));
   EXPECT_TRUE(at::allclose(got, expected, 1e-4, 1e-4)) << (got - expected).abs().max();
   // Input; stem's, conv1's, conv2's and down's results. Pools and flatten share; the logits stay float.
-  EXPECT_EQ(prepared->graph().modules().size(), 7U) << listing(prepared->graph());
+  EXPECT_EQ(prepared->graph().modules().size(), 8U) << listing(prepared->graph());
   EXPECT_TRUE(mentions(prepared->report().changes, "block1.conv2 + add + relu quantized"));
   EXPECT_TRUE(mentions(prepared->report().changes, "stem + relu6 quantized"));
 }
