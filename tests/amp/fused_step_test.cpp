@@ -163,7 +163,7 @@ TEST_F(FusedStep, AScaleWithoutAFiniteInverseSkipsFiniteGradients) {
     if (unscaled_first) scaler_.unscale_(optimizer_);
     EXPECT_EQ(fused_step(optimizer_, &scaler_, {.max_norm = 1.0}).result, StepResult::skipped_underflow);
     scaler_.update();
-    EXPECT_EQ(scaler_.get_scale(), 0x1p-140);
+    EXPECT_EQ(scaler_.get_scale(), unscaled_first ? 0x1p-139 : 0x1p-140) << "grows as after steps";
     EXPECT_TRUE(optimizer_.state().empty());
     for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(parameters_[i], before[i])) << i;
   }

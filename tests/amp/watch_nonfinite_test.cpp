@@ -235,7 +235,7 @@ TEST(WatchNonFinite, ASampledSkippedStepNamesTheOpAsWell) {
 TEST(WatchNonFinite, AStepSkippedForTheScaleSaysSo) {
   Net net;
   NumericsWatch watch(*net);
-  auto step = watch.begin_step(0);
+  auto step = watch.begin_step(0x1p-140);
   step.end(StepResult::skipped_underflow);
   EXPECT_EQ(watch.summary().skipped.at(0).cause, "1 / loss scale is infinite; the gradients are finite");
 }
