@@ -155,7 +155,7 @@ TEST(Placement, MaxPoolingKeepsParametersAndAveragesHaveTheirOwn) {
     Value* one = b.relu(b.conv(b.x, "conv1"));
     Value* pooled = b.pool(one);
     Value* averaged = b.average(pooled);
-    Value* flat = b.call("aten::flatten", {averaged});
+    Value* flat = b.call("aten::flatten.using_ints", {averaged});
     const Placement placement =
         b.done(b.conv(flat, "conv2"), tflite ? Recipe::tflite_int8() : Recipe::x86_int8());
     EXPECT_EQ(placement.observed, tflite ? (Values{b.x, one}) : (Values{b.x, one, averaged}));
@@ -195,7 +195,7 @@ TEST(Placement, AnAverageOfFloatsAndASkippedOneStayFloat) {
     if (skipped) recipe.skip_values = {averaged->name};
     const Placement placement = b.done(b.conv(averaged, "conv2"), recipe);
     EXPECT_EQ(placement.observed, (Values{b.x, averaged}));
-    EXPECT_EQ(placement.report.near_misses.back(),
+    EXPECT_EQ(placement.report.near_misses.front(),
               std::string("adaptive_avg_pool2d (aten::adaptive_avg_pool2d) not quantized: ") +
                   (skipped ? "the recipe skips it" : "operand 'gelu' is no result of a quantized op"));
   }
