@@ -201,7 +201,8 @@ int main(int argc, char** argv) {
       {"torch_optim/fp32", torch_optim},
   };
   for (const auto& [name, make_work] : rows) {
-    benchmark::RegisterBenchmark(name, [make_work](benchmark::State& state) { run(state, make_work); })
+    benchmark::RegisterBenchmark(name,
+                                 [make_work = make_work](benchmark::State& state) { run(state, make_work); })
         ->Unit(benchmark::kMillisecond)
         ->UseManualTime()
         ->Iterations(5);

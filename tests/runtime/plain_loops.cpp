@@ -201,7 +201,8 @@ void flatten(const View& x, const View& y, int64_t batch) {
 }
 
 void depth_to_space(const Step& step, const View& x, const View& y, int64_t batch) {
-  const auto [h, w] = step.get<DepthToSpaceAttributes>().window;
+  const auto& window = step.get<DepthToSpaceAttributes>().window;
+  const int64_t h = window.stride_h, w = window.stride_w;
   const int64_t channels = y.info.shape[1];
   each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
     const int64_t part = i % h * w + j % w;
@@ -283,7 +284,8 @@ void layer_norm(const Plan& plan, const Step& step, const View& x, const View& y
 }
 
 void group_norm(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
-  const auto& [groups, epsilon] = step.get<GroupNormAttributes>();
+  const auto& attributes = step.get<GroupNormAttributes>();
+  const int64_t groups = attributes.groups;
   const int64_t channels = x.info.shape[1], pixels = element_count(x.info, 1) / channels / first_of(x, 1);
   const int64_t width = channels / groups * pixels;
   const auto at = [&](int64_t group, int64_t i) {
@@ -298,7 +300,7 @@ void group_norm(const Plan& plan, const Step& step, const View& x, const View& y
       variance += std::pow(x.get(at(group, i)) - mean, 2) / static_cast<double>(width);
     for (int64_t i = 0; i < width; ++i) {
       const int64_t channel = group % groups * (channels / groups) + i / pixels;
-      double v = (x.get(at(group, i)) - mean) / std::sqrt(variance + double{epsilon});
+      double v = (x.get(at(group, i)) - mean) / std::sqrt(variance + double{attributes.epsilon});
       if (step.constants.contains("weight")) v *= constant_at<float>(plan, step, "weight", channel);
       if (step.constants.contains("bias")) v += constant_at<float>(plan, step, "bias", channel);
       y.set(at(group, i), static_cast<float>(v));

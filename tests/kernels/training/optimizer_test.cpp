@@ -266,7 +266,7 @@ TEST_P(OptimizerLoops, EveryUpdateEqualsThePlainOne) {
           SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(step.kind) << " store " << store
                                             << " type " << to_string(type) << " size " << size << " moments "
                                             << static_cast<int>(moments) << "; " << repeat_command());
-          const auto make = [&] {
+          const auto make = [&, size = size, moments = moments] {
             return Arrays(size, static_cast<WeightStore>(store), type, seed, moments);
           };
           Arrays expected = make(), got = make();

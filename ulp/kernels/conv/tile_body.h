@@ -2,6 +2,7 @@
 // set. Everything has internal linkage.
 #pragma once
 
+#include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/conv/tile_kernel.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/isa/prefetch.h"
@@ -104,7 +105,7 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
 /// Fetches what finish_dynamic() will read and write while the products are summed: rows of f32 far apart,
 /// which the hardware does not foresee.
 template <typename V>
-__attribute__((noinline, noclone)) void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
+ULP_ONE_COPY void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
   const int64_t bytes = panels * V::kLanes * 4, step = t.y_step * 4;
   const char* y = static_cast<const char*>(t.y);
   const char* residual = static_cast<const char*>(t.residual);
@@ -116,8 +117,8 @@ __attribute__((noinline, noclone)) void prefetch_dynamic(const TileArgs& t, int6
 
 /// Sums of a dynamic layer -> the output, in f32.
 template <typename Sums>
-__attribute__((noinline, noclone)) void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels,
-                                                       int64_t panels, const TileArgs& t) {
+ULP_ONE_COPY void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
+                                 const TileArgs& t) {
   using V = typename Sums::Vec;
   const Finish& f = *t.finish;
   const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
@@ -141,7 +142,7 @@ __attribute__((noinline, noclone)) void finish_dynamic(const typename Sums::Scal
 
 /// The curve over what a tile has just stored; one copy serves the tiles of all sizes.
 template <typename V>
-__attribute__((noinline, noclone)) void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
+ULP_ONE_COPY void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
   const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
   for (int64_t m = 0; m < pixels; ++m) {
     float* y = static_cast<float*>(t.y) + m * t.y_step;

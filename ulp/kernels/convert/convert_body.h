@@ -2,6 +2,7 @@
 // set, which names its table with ULP_CONVERT_OPS; everything here has internal linkage.
 #include <cstdint>
 
+#include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/convert/convert_ops.h"
 #ifdef __AVX512F__
 #include "ulp/kernels/isa/random_avx512.h"
@@ -37,10 +38,10 @@ inline void put(float* y, int64_t i, uint32_t code, const LaneFormat& f) {
   y[i] = bits_to_float(decode_lane<K>(code, f));
 }
 
-// ivdep: y may be x, but element i depends on nothing else.
+// ULP_INDEPENDENT: y may be x, but element i depends on nothing else.
 template <LaneKind K, LaneRounding R, typename Out>
 inline void convert_run(const LaneFormat& f, const float* x, Out* y, int64_t n, const uint32_t* random) {
-#pragma GCC ivdep
+  ULP_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t drawn = R == LaneRounding::stochastic ? random[i] : 0U;
     put<K>(y, i, encode_lane<K, R>(float_to_bits(x[i]), drawn, f), f);
@@ -104,7 +105,7 @@ void convert_any(const LaneFormat& f, const float* x, Out* y, int64_t n, const L
 template <LaneKind K, typename In>
 void decode_kind(const LaneFormat& f, const In* x, float* y, int64_t n) {
   const LaneFormat format = f;
-#pragma GCC ivdep
+  ULP_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) y[i] = bits_to_float(decode_lane<K>(x[i], format));
 }
 
@@ -182,7 +183,7 @@ void quantize(const LaneBlocks& blocks, const float* x, uint8_t* scales, uint8_t
 template <LaneKind K, int64_t kSize>
 inline void multiply_block(const LaneBlocks& b, float scale, const uint8_t* codes, float* y, int64_t count) {
   const int64_t n = kSize == 0 ? count : kSize;
-#pragma GCC ivdep
+  ULP_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     y[i] = bits_to_float(decode_lane<K>(codes[i], b.element)) * scale;
   }

@@ -1,16 +1,27 @@
 // Rows times a panel of coded weights, on vectors of the compiler. Included once by a file per instruction
 // set, which names its table with ULP_WEIGHT_TILES and gives the rows that fit its registers; everything here
 // has internal linkage.
+#include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/linear/weight_tile.h"
 
 namespace ulp::kernels {
 namespace {
 
-typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t Bytes __attribute__((vector_size(16)));
 typedef int8_t SignedBytes __attribute__((vector_size(16)));
+/// As they may lie in memory: a variable of such a type would promise less than the compiler takes it to be.
+typedef float StoredFloats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint8_t StoredBytes __attribute__((vector_size(16), aligned(1), may_alias));
+
+inline __attribute__((always_inline)) Floats load(const float* p) {
+  return *reinterpret_cast<const StoredFloats*>(p);
+}
+inline __attribute__((always_inline)) Bytes load(const uint8_t* p) {
+  return *reinterpret_cast<const StoredBytes*>(p);
+}
 
 /// (code - zero) * scale of 16 channels.
 struct Decoder {
@@ -27,7 +38,7 @@ struct Codes8 {
                                                         const float* x, const Decoder& decoder, int64_t first,
                                                         int64_t last) {
     for (int64_t k = first; k < last; ++k) {
-      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k * kWeightLanes);
+      const Bytes bytes = load(t.codes + k * kWeightLanes);
       const Floats w = decoder.of(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints));
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * w;
@@ -43,7 +54,7 @@ struct Codes4 {
                                                         int64_t last) {
     int64_t k = first;
     for (; k + 2 <= last; k += 2) {
-      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k / 2 * kWeightLanes);
+      const Bytes bytes = load(t.codes + k / 2 * kWeightLanes);
       const Ints both = __builtin_convertvector(bytes, Ints);
       const Floats even = decoder.of(both & 15), odd = decoder.of(both >> 4);
 #pragma GCC unroll 16
@@ -53,7 +64,7 @@ struct Codes4 {
       }
     }
     if (k < last) {
-      const Bytes bytes = *reinterpret_cast<const Bytes*>(t.codes + k / 2 * kWeightLanes);
+      const Bytes bytes = load(t.codes + k / 2 * kWeightLanes);
       const Floats even = decoder.of(__builtin_convertvector(bytes, Ints) & 15);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * even;
@@ -62,7 +73,7 @@ struct Codes4 {
 };
 
 /// One copy serves the tiles of all sizes.
-__attribute__((noinline, noclone)) void curve_row(const WeightTileArgs& t, float* y) {
+ULP_ONE_COPY void curve_row(const WeightTileArgs& t, float* y) {
   apply_curve(t.curve, y, y, t.channels);
 }
 
@@ -72,13 +83,12 @@ void tile(const WeightTileArgs& t, int64_t row) {
   const float* x = t.x + row * t.x_stride;
   for (int64_t first = 0, g = 0; first < t.in; first += t.group, ++g) {
     const int64_t last = first + t.group < t.in ? first + t.group : t.in;
-    const Decoder decoder{*reinterpret_cast<const Floats*>(t.zero + g * kWeightLanes),
-                          *reinterpret_cast<const Floats*>(t.scale + g * kWeightLanes)};
+    const Decoder decoder{load(t.zero + g * kWeightLanes), load(t.scale + g * kWeightLanes)};
     Codes::template add<kRows>(sums, t, x, decoder, first, last);
   }
   for (int m = 0; m < kRows; ++m) {
     float values[kWeightLanes];
-    *reinterpret_cast<Floats*>(values) = sums[m] + *reinterpret_cast<const Floats*>(t.bias);
+    *reinterpret_cast<StoredFloats*>(values) = sums[m] + load(t.bias);
     const float* residual = t.residual == nullptr ? nullptr : t.residual + (row + m) * t.y_stride;
     float* y = t.y + (row + m) * t.y_stride;
     for (int64_t c = 0; c < t.channels; ++c) {

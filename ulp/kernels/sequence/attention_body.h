@@ -9,13 +9,15 @@ namespace ulp::kernels {
 namespace {
 
 constexpr int64_t kVector = ULP_VECTOR_BYTES / 4;
-typedef float Vector __attribute__((vector_size(ULP_VECTOR_BYTES), aligned(4), may_alias));
+typedef float Vector __attribute__((vector_size(ULP_VECTOR_BYTES)));
+/// As it may lie in memory: a variable of this type would promise less than the compiler takes it to be.
+typedef float StoredVector __attribute__((vector_size(ULP_VECTOR_BYTES), aligned(4), may_alias));
 
-inline const Vector& vector_at(const float* p) {
-  return *reinterpret_cast<const Vector*>(p);
+inline __attribute__((always_inline)) Vector load(const float* p) {
+  return *reinterpret_cast<const StoredVector*>(p);
 }
-inline Vector& vector_at(float* p) {
-  return *reinterpret_cast<Vector*>(p);
+inline __attribute__((always_inline)) void store(float* p, Vector v) {
+  *reinterpret_cast<StoredVector*>(p) = v;
 }
 
 /// Row-major matrices: c[kRows][kCount vectors] = a[kRows][depth] b[depth][...].
@@ -39,14 +41,14 @@ void tile(const Product& p, int64_t row, int64_t column) {
     for (int m = 0; m < kRows; ++m) {
       const float value = a[m * p.a_stride + i];
 #pragma GCC unroll 8
-      for (int n = 0; n < kCount; ++n) sums[m][n] += value * vector_at(b + i * p.b_stride + n * kVector);
+      for (int n = 0; n < kCount; ++n) sums[m][n] += value * load(b + i * p.b_stride + n * kVector);
     }
   }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 8
     for (int n = 0; n < kCount; ++n) {
-      vector_at(p.c + (row + m) * p.c_stride + column + n * kVector) = sums[m][n];
+      store(p.c + (row + m) * p.c_stride + column + n * kVector, sums[m][n]);
     }
   }
 }
@@ -100,30 +102,35 @@ float soften(float* scores, const float* mask, float scale, int64_t n) {
   return sum;
 }
 
+/// ULP_SHUFFLE(a, b, places...): those lanes of a and, counted on, of b.
+#if __has_builtin(__builtin_shufflevector)
+#define ULP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // GCC 11
 typedef int32_t Places __attribute__((vector_size(ULP_VECTOR_BYTES)));
-
-/// The lanes that interleave one half of two vectors: a0 b0 a1 b1 ...
-template <bool kHigh>
-inline __attribute__((always_inline)) Places interleaved() {
-  Places places{};
-#pragma GCC unroll 16
-  for (int l = 0; l < kVector; ++l) {
-    places[l] = static_cast<int32_t>(l / 2 + (kHigh ? kVector / 2 : 0) + (l % 2) * kVector);
-  }
-  return places;
-}
+#define ULP_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
+#endif
+/// The lower halves of two vectors, then the upper ones, lane by lane: a0 b0 a1 b1 ...
+#if ULP_VECTOR_BYTES == 16
+#define ULP_LOW(a, b) ULP_SHUFFLE(a, b, 0, 4, 1, 5)
+#define ULP_HIGH(a, b) ULP_SHUFFLE(a, b, 2, 6, 3, 7)
+#elif ULP_VECTOR_BYTES == 32
+#define ULP_LOW(a, b) ULP_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ULP_HIGH(a, b) ULP_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define ULP_LOW(a, b) ULP_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define ULP_HIGH(a, b) ULP_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
 
 /// rows[i][l] -> rows[l][i]: each round interleaves row i with row i + half, a rotation of the bits of the
 /// place (row, lane) by one.
 inline __attribute__((always_inline)) void transpose(Vector (&rows)[kVector]) {
-  const Places low = interleaved<false>(), high = interleaved<true>();
 #pragma GCC unroll 4
   for (int64_t round = 1; round < kVector; round *= 2) {
     Vector mixed[kVector];
 #pragma GCC unroll 8
     for (int i = 0; i < kVector / 2; ++i) {
-      mixed[2 * i] = __builtin_shuffle(rows[i], rows[i + kVector / 2], low);
-      mixed[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kVector / 2], high);
+      mixed[2 * i] = ULP_LOW(rows[i], rows[i + kVector / 2]);
+      mixed[2 * i + 1] = ULP_HIGH(rows[i], rows[i + kVector / 2]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kVector; ++i) rows[i] = mixed[i];
@@ -140,10 +147,10 @@ void transpose_keys(const float* rows, int64_t stride, int64_t depth, int64_t co
     for (int64_t i = 0; i < kRowPad; i += kVector) {
       Vector block[kVector];
 #pragma GCC unroll 16
-      for (int l = 0; l < kVector; ++l) block[l] = vector_at(rows + (i + l) * stride + d);
+      for (int l = 0; l < kVector; ++l) block[l] = load(rows + (i + l) * stride + d);
       transpose(block);
 #pragma GCC unroll 16
-      for (int l = 0; l < kVector; ++l) vector_at(to + (d + l) * step + i) = block[l];
+      for (int l = 0; l < kVector; ++l) store(to + (d + l) * step + i, block[l]);
     }
   }
   for (; d < depth; ++d) {
