@@ -3,10 +3,11 @@ PRESET ?= release
 JOBS   ?= $(shell nproc)
 BUILD  := build/$(PRESET)
 OUT    ?= demo-out
+SECONDS ?= 60
 CMAKE  ?= cmake
 TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench docs format format-check install clean
+.PHONY: help setup build test demo quick bench fuzz docs format format-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,8 +15,9 @@ help:
 	@echo "make quick    the same in under a minute"
 	@echo "make test     prepare, build and run every test"
 	@echo "make setup    install what is missing (Debian packages, LibTorch), build nothing"
-	@echo "make build    prepare and build (PRESET=release|debug|tsan)"
+	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
 	@echo "make bench    run the benchmarks"
+	@echo "make fuzz     run each fuzzer for SECONDS=60 (PRESET=fuzz-torch: also those that need LibTorch); needs clang-14"
 	@echo "make docs     the public headers as HTML"
 	@echo "make format   apply clang-format;  make format-check  only check"
 	@echo "make install  install into PREFIX (default /usr/local)"
@@ -47,6 +49,10 @@ quick:
 
 bench: build
 	@for program in $(BUILD)/bin/*_bench; do echo "== $$program"; $$program || exit 1; done
+
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh $(if $(filter fuzz%,$(PRESET)),$(PRESET),fuzz) $(JOBS) $(SECONDS)
 
 docs:
 	@scripts/setup.sh docs

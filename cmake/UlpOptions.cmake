@@ -8,9 +8,13 @@ option(ULP_BUILD_EXAMPLES "Build the examples" ${ULP_TOP_LEVEL})
 option(ULP_INSTALL "Make install rules and the CMake package" ${ULP_TOP_LEVEL})
 option(ULP_WERROR "Treat warnings as errors" ${ULP_TOP_LEVEL})
 set(ULP_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize= (address,undefined or thread)")
+option(ULP_FUZZ "Build the fuzzers of fuzz/ with libFuzzer (needs clang)" OFF)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 11)
   message(FATAL_ERROR "ulp needs GCC 11 or later, found ${CMAKE_CXX_COMPILER_VERSION}. Install g++-12 and pass -DCMAKE_CXX_COMPILER=g++-12.")
+endif()
+if(ULP_FUZZ AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "ULP_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}. Install clang-14 and pass -DCMAKE_CXX_COMPILER=clang++-14.")
 endif()
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
@@ -36,8 +40,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(ulp_flags INTERFACE -Wno-restrict)  # false alarms on string concatenation, gcc bug 105651
 endif()
 if(ULP_SANITIZE)
-  target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-omit-frame-pointer)
+  # A finding ends the process: a test that goes on would pass.
+  target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
+endif()
+if(ULP_FUZZ)
+  target_compile_options(ulp_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 find_program(ULP_CCACHE ccache)

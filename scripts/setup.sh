@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares a Debian 12 (or newer, or Ubuntu) machine for building ulp: Debian packages, LibTorch, the data set of the
-# demo; `setup.sh docs` also what writes the documentation. Does only what is missing; says what it does, and what to do
-# when it cannot.
+# demo; `setup.sh docs` also what writes the documentation, `setup.sh fuzz` the compiler of the fuzzers. Does only what
+# is missing; says what it does, and what to do when it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +9,7 @@ TORCH_VERSION=2.13.0
 BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libgtest-dev
   libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
 [ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
+[ "${1:-}" != fuzz ] || BUILD_PACKAGES+=(clang-14)
 DATA_PACKAGE=dataset-fashion-mnist
 DATA_FOLDER=usr/share/datasets/fashion-mnist
 

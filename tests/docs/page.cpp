@@ -50,7 +50,7 @@ Page read_page(const fs::path& root, const std::string& path) {
 }
 
 std::vector<std::string> all_pages(const fs::path& root) {
-  std::vector<std::string> pages = {"README.md"};
+  std::vector<std::string> pages = {"README.md", "SECURITY.md", "fuzz/README.md"};
   for (const char* folder : {"docs", "bench/notes", "bench/peers"}) {
     for (const auto& entry : fs::directory_iterator(root / folder)) {
       if (entry.path().extension() == ".md") pages.push_back(fs::relative(entry.path(), root).string());

@@ -25,7 +25,7 @@ struct Page {
 /// Throws std::runtime_error for a page that is missing or whose last block does not end.
 Page read_page(const std::filesystem::path& root, const std::string& path);
 
-/// README.md, docs/*.md, bench/notes/*.md and bench/peers/*.md, sorted.
+/// README.md, SECURITY.md, fuzz/README.md, docs/*.md, bench/notes/*.md and bench/peers/*.md, sorted.
 std::vector<std::string> all_pages(const std::filesystem::path& root);
 
 /// The folder of a page's samples: its name in lower case ("readme", "weight-only").

@@ -115,7 +115,8 @@ TEST(Pages, TheIndexNamesEveryPage) {
 const std::set<std::string>& tree() {
   static const std::set<std::string> paths = [] {
     std::set<std::string> found;
-    for (const char* folder : {"ulp", "cli", "tests", "bench", "examples", "scripts", "cmake", "docs"}) {
+    for (const char* folder :
+         {"ulp", "cli", "tests", "bench", "examples", "scripts", "cmake", "docs", "fuzz"}) {
       found.insert(folder);
       for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
         found.insert(fs::relative(entry.path(), kRoot).string());
@@ -145,7 +146,7 @@ bool is_there(std::string path) {
 
 TEST(Pages, EveryPathExists) {
   static const std::regex from_root(
-      R"((?:^|[^\w./<-]|#include <)((?:ulp|cli|tests|bench|examples|scripts|cmake|docs)/[\w./*<>{},-]+))");
+      R"((?:^|[^\w./<-]|#include <)((?:ulp|cli|tests|bench|examples|scripts|cmake|docs|fuzz)/[\w./*<>{},-]+))");
   int paths = 0;
   for_each_page([&](const Page& page) {
     for_each_match(page, from_root, [&](const std::smatch& match, const std::string& where) {

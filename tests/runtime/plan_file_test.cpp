@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "container.h"
 #include "support.h"
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
@@ -13,6 +14,7 @@ namespace ulp::runtime {
 namespace {
 
 using namespace ulp::runtime::testing;
+using ulp::test::Container;
 using Json = nlohmann::json;
 
 std::string read_text(const std::filesystem::path& path) {
@@ -23,26 +25,6 @@ std::string read_text(const std::filesystem::path& path) {
 void write_text(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
-
-/// A safetensors file taken apart: its header as JSON and the bytes after it.
-struct Container {
-  Json header;
-  std::string data;
-
-  explicit Container(const std::string& file) {
-    uint64_t size;
-    std::memcpy(&size, file.data(), 8);
-    header = Json::parse(file.substr(8, size));
-    data = file.substr(8 + size);
-  }
-  std::string join() const {
-    const std::string text = header.dump();
-    const uint64_t size = text.size();
-    return std::string(reinterpret_cast<const char*>(&size), 8) + text + data;
-  }
-  Json plan() const { return Json::parse(header["__metadata__"]["ulp.plan"].get<std::string>()); }
-  void set_plan(const Json& plan) { header["__metadata__"]["ulp.plan"] = plan.dump(); }
-};
 
 class PlanFile : public ::testing::Test {
  protected:

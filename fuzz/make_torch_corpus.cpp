@@ -1,0 +1,80 @@
+// Writes the files that fuzzing of what needs LibTorch starts from: make_torch_corpus FOLDER GOLDEN, where GOLDEN
+// holds arrays that NumPy wrote.
+#include <torch/utils.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "checkpoint_net.h"
+#include "ulp/quant/any_recipe.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& content) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+void write_recipes(const fs::path& folder) {
+  using namespace ulp::quant;
+  for (const std::string& name : recipe_profiles()) write(folder / name, to_json(Recipe::profile(name)));
+  Recipe detailed = Recipe::x86_int8();
+  detailed.overrides.push_back(
+      {.op = "linear", .activation = detailed.activation, .weight = detailed.weight});
+  detailed.skip_modules = {"layer1.*"};
+  write(folder / "detailed", to_json(detailed));
+  write(folder / "dynamic", to_json(DynamicRecipe()));
+  write(folder / "weights", to_json(WeightOnlyRecipe::four_bits()));
+  write(folder / "qat", to_json(QatRecipe()));
+}
+
+void write_checkpoints(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const std::string kind : {"SGD", "Adam", "AdamW", "ulp::amp::FusedOptimizer"}) {
+    torch::manual_seed(1);
+    ulp::fuzz::CheckpointNet net(kind);
+    net.train();
+    ulp::io::CheckpointParts parts = net.parts();
+    parts.scaler = {{"scale", 1024.0}};
+    parts.config = "{\"epochs\":1}";
+    ulp::io::save_checkpoint(folder / kind.substr(kind.rfind(':') + 1), parts);
+  }
+}
+
+void write_idx(const fs::path& folder) {
+  const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
+  write(folder / "images", images);
+  write(folder / "floats", std::string("\0\0\x0d\1\0\0\0\2", 8) + std::string(8, '\x3f'));
+  gzFile packed = gzopen((folder / "packed").c_str(), "wb");
+  gzwrite(packed, images.data(), static_cast<unsigned>(images.size()));
+  gzclose(packed);
+}
+
+void copy_arrays(const fs::path& golden, const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(golden)) {
+    const std::string kind = entry.path().extension().string().substr(1);
+    fs::create_directories(folder / kind);
+    fs::copy_file(entry.path(), folder / kind / entry.path().stem(), fs::copy_options::overwrite_existing);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: make_torch_corpus FOLDER GOLDEN\n";
+    return 2;
+  }
+  const fs::path folder = argv[1];
+  write_recipes(folder / "recipe");
+  write_checkpoints(folder / "checkpoint");
+  write_idx(folder / "idx");
+  copy_arrays(argv[2], folder);
+  write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
+  write(folder / "text" / "plain", "One long text of some words, without a tab.");
+  return 0;
+}
