@@ -23,8 +23,11 @@ void write_recipes(const fs::path& folder) {
   using namespace ulp::quant;
   for (const std::string& name : recipe_profiles()) write(folder / name, to_json(Recipe::profile(name)));
   Recipe detailed = Recipe::x86_int8();
-  detailed.overrides.push_back(
-      {.op = "linear", .activation = detailed.activation, .weight = detailed.weight});
+  Override of_linear;
+  of_linear.op = "linear";
+  of_linear.activation = detailed.activation;
+  of_linear.weight = detailed.weight;
+  detailed.overrides = {of_linear};
   detailed.skip_modules = {"layer1.*"};
   write(folder / "detailed", to_json(detailed));
   write(folder / "dynamic", to_json(DynamicRecipe()));

@@ -16,8 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  using namespace ulp::quant;
   static const ulp::fuzz::Vocabulary vocabulary = {
-      .words = {StaticRecipe().kType, DynamicRecipe().kType, WeightOnlyRecipe().kType, QatRecipe().kType,
+      .words = {StaticRecipe::kType, DynamicRecipe::kType, WeightOnlyRecipe::kType, QatRecipe::kType,
                 "conv2d", "linear", "lstm", "*", "histogram", "min_max", "fixed", "per_tensor", "per_channel",
                 "per_group", "per_token"},
       .fields = {{"version", 1},
