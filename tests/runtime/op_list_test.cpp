@@ -43,6 +43,7 @@ class AttributeVisitor : public FieldVisitor {
 /// Makes every field another value inside its limits.
 class Change final : public AttributeVisitor {
  protected:
+  using AttributeVisitor::on;
   void on(const FieldInfo&, bool& value) override { value = !value; }
   void on(const FieldInfo&, int64_t& value) override { value += 2; }
   void on(const FieldInfo&, double& value) override { value += 0.5; }
@@ -58,6 +59,7 @@ class Break final : public AttributeVisitor {
   bool broken = false;
 
  protected:
+  using AttributeVisitor::on;
   void on(const FieldInfo&, bool&) override {}
   void on_choice(const FieldInfo&, ChoiceField&) override {}
   void on(const FieldInfo& info, int64_t& value) override {
@@ -83,6 +85,7 @@ class Paths final : public AttributeVisitor {
   std::vector<std::string> all;
 
  protected:
+  using AttributeVisitor::on;
   void on(const FieldInfo& info, bool&) override { all.push_back(path_ + info.name); }
   void on(const FieldInfo& info, int64_t&) override { all.push_back(path_ + info.name); }
   void on(const FieldInfo& info, double&) override { all.push_back(path_ + info.name); }
