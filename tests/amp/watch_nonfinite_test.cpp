@@ -233,7 +233,7 @@ TEST(WatchNonFinite, ASampledSkippedStepNamesTheOpAsWell) {
 }
 
 TEST(WatchNonFinite, AStepSkippedForTheScaleSaysSo) {
-  Net net;
+  StagedNet net;
   NumericsWatch watch(*net);
   auto step = watch.begin_step(0x1p-140);
   step.end(StepResult::skipped_underflow);

@@ -1,5 +1,6 @@
 #include "ulp/base/atomic_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -153,6 +154,16 @@ TEST_F(AtomicFileTest, AFullDiskIsAnErrorThatSaysSo) {
   fs::create_symlink("/dev/full", at("full"));
   AtomicFile file(at("full"));
   EXPECT_ERROR(file.write("x"), "could not write '" + at("full").string() + "': No space left on device");
+}
+
+TEST_F(AtomicFileTest, WhatADescriptorHasOpenIsWrittenToAndNotReplaced) {
+  std::ofstream(at("log")) << "kept ";
+  const int log = ::open(at("log").c_str(), O_WRONLY | O_APPEND);
+  write_whole("/proc/self/fd/" + std::to_string(log), "new");
+  EXPECT_EQ(::write(log, " later", 6), 6);
+  ::close(log);
+  EXPECT_EQ(read(at("log")), "kept new later");
+  EXPECT_EQ(files(), 1u);
 }
 
 TEST_F(AtomicFileTest, NamesThatOthersPutThereAreNotFollowed) {

@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -21,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxLinks = 40;          // as many as the kernel follows
-constexpr size_t kMaxNameBytes = 200;  // of the target's name in a temporary one, which ends at 255
+constexpr size_t kMaxNameBytes = 100;  // of the target's name in a temporary one: some systems end at 143
 constexpr size_t kRandomDigits = 16;
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr std::string_view kEnding = ".tmp";
@@ -38,9 +37,10 @@ bool is_temporary(const std::string& name, const std::string& start) {
 }
 
 std::string random_digits() {
-  std::random_device source;
   std::string digits;
-  while (digits.size() < kRandomDigits) digits += kHexDigits[source() % kHexDigits.size()];
+  unsigned char bytes[kRandomDigits];
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) fail("base.AtomicFile", "got no random numbers");
+  for (const unsigned char byte : bytes) digits += kHexDigits[byte % kHexDigits.size()];
   return digits;
 }
 
@@ -57,6 +57,18 @@ fs::path follow_links(fs::path path) {
     path = path.parent_path() / next;  // an absolute one replaces it
   }
   return path;
+}
+
+/// A link of /proc ("/dev/stdout", "/dev/fd/3") leads to what a descriptor has open, and that stays in use.
+bool is_descriptor(fs::path path) {
+  for (int i = 0; i < kMaxLinks; ++i) {
+    std::error_code is_no_link;
+    const fs::path next = fs::read_symlink(path, is_no_link);
+    if (is_no_link) return false;
+    if (fs::weakly_canonical(folder_of(path), is_no_link).native().starts_with("/proc/")) return true;
+    path = path.parent_path() / next;
+  }
+  return false;
 }
 
 bool is_same_file(const struct stat& status, const fs::path& place) {
@@ -100,8 +112,10 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)), place_(fol
   struct stat status {};
   const bool exists = ::stat(target_.c_str(), &status) == 0;
   if (!exists && (errno != ENOENT || !place_.has_filename())) fail_with("open");
-  if (exists && !(S_ISREG(status.st_mode) && is_same_file(status, place_))) {
-    descriptor_ = ::open(target_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
+  const bool open_elsewhere = exists && is_descriptor(target_);
+  if (exists && !(S_ISREG(status.st_mode) && is_same_file(status, place_) && !open_elsewhere)) {
+    const int how = open_elsewhere ? O_APPEND : O_TRUNC;
+    descriptor_ = ::open(target_.c_str(), O_WRONLY | how | O_CLOEXEC | O_NOCTTY);
     if (descriptor_ < 0) fail_with("open");
     return;
   }
@@ -146,9 +160,15 @@ void AtomicFile::keep_attributes() const {
   if (!kept_) return;
   // A process that may not give files away leaves its own owner, for whom a set-id bit is not meant.
   constexpr auto kSameOwner = static_cast<uid_t>(-1);
-  const bool kept = ::fchown(descriptor_, kept_->owner, kept_->group) == 0;
-  if (!kept) std::ignore = ::fchown(descriptor_, kSameOwner, kept_->group);
-  if (::fchmod(descriptor_, kept ? kept_->mode : kept_->mode & 01777u) != 0) fail_with("set the mode of");
+  mode_t mode = kept_->mode;
+  if (::fchown(descriptor_, kept_->owner, kept_->group) != 0) {
+    mode &= 01777u;
+    if (::fchown(descriptor_, kSameOwner, kept_->group) != 0) mode &= ~070u;  // rights of another group
+  }
+  if (::fchmod(descriptor_, mode) == 0) return;
+  struct stat status {};  // file systems without modes
+  if (::fstat(descriptor_, &status) != 0 || (status.st_mode & 0777u & ~mode) != 0)
+    fail_with("set the mode of");
 }
 
 void AtomicFile::commit() {

@@ -100,9 +100,9 @@ struct Engine::State {
   /// Throws for a batch that no memory holds; products of smaller ones do not overflow.
   void check_batch(int64_t batch) const {
     const size_t per_item = program.bytes_per_item();
-    if (static_cast<size_t>(batch) <= memory_limit / per_item) return;
-    fail("runtime.Engine", "expected a batch whose intermediates fit the memory of this machine (",
-         memory_limit, " bytes), got batch ", batch, " with ", per_item, " bytes per item");
+    if (static_cast<size_t>(batch) <= physical_memory() / per_item) return;
+    fail("runtime.Engine", "expected a batch whose intermediates fit the memory of this machine, got batch ",
+         batch, " with ", per_item, " bytes per item");
   }
 
   /// Makes sure of the memory for run() with this batch or a smaller one.
