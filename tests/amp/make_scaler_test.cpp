@@ -120,7 +120,8 @@ TEST(ScaleDialects, DamagedStatesAreErrorsAndChangeNothing) {
     EXPECT_EQ(scaler.state_dict(), before);
   };
   const double nan = std::nan("");
-  for (const char* spec : kDialects) refused(spec, "scale", 0, "expected a scale > 0");
+  for (const char* spec : kDialects) refused(spec, "scale", -1, "expected a scale > 0");
+  refused("static:8", "scale", 0, "expected a scale > 0");  // the others shrink to it
   refused("keras", "dynamic_growth_steps", 0, "dynamic_growth_steps >= 1");
   refused("keras", "step_counter", -1, "step_counter >= 0");
   refused("keras2", "dynamic_growth_steps", -2000, "dynamic_growth_steps >= 1");
