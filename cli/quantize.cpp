@@ -48,7 +48,7 @@ auto in_recipe(const std::string& recipe, Check&& check) {
     return check();
   } catch (const Error& error) {
     if (recipe.empty()) throw;
-    fail_file("cli.quantize", "in the recipe '", recipe, "': ", error.what());
+    fail("cli.quantize", "in the recipe '", recipe, "': ", error.what());
   }
 }
 
