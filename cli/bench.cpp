@@ -11,12 +11,12 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchFlags : CommonFlags {
   app::BenchOptions options;
   ScriptShape shape;
 };
 
-void run(Flags& flags) {
+void run(BenchFlags& flags) {
   apply(flags);
   flags.options.threads = flags.threads;
   flags.options.script_spec = flags.shape.spec();
@@ -35,7 +35,7 @@ void run(Flags& flags) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchFlags>();
   app::BenchOptions& options = flags->options;
   CLI::App* command =
       add_command(app, "bench", "Latency and throughput of engines and models, measured in turn",

@@ -14,14 +14,14 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct BenchAmpFlags : CommonFlags {
   std::vector<std::string> networks = {"feed-forward", "unet", "bert"};
   bool quick = false, full = false;
   std::string report, masters = "split", moments = "fp32";
   app::AmpBenchOptions options;
 };
 
-void run(Flags& flags) {
+void run(BenchAmpFlags& flags) {
   amp::prepare_training_memory();
   apply(flags);
   app::AmpBenchOptions& options = flags.options;
@@ -61,7 +61,7 @@ void run(Flags& flags) {
 }  // namespace
 
 void add_bench_amp(CLI::App& bench) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<BenchAmpFlags>();
   CLI::App* command =
       add_command(bench, "amp", "Train three networks in fp32, bf16 and fp16: time, memory, loss",
                   "  ulp bench amp\n"

@@ -16,9 +16,9 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags, app::DemoOptions {};
+struct DemoFlags : CommonFlags, app::DemoOptions {};
 
-void run(Flags& flags) {
+void run(DemoFlags& flags) {
   amp::prepare_training_memory();
   apply(flags);
   flags.announce = [](const std::vector<app::DemoPart>& parts) {
@@ -33,7 +33,7 @@ void run(Flags& flags) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DemoFlags>();
   CLI::App* command = add_command(
       app, "demo",
       "The main job on Fashion-MNIST: train in fp32, bf16 and fp16, quantize, lower, evaluate, measure, "

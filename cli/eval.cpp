@@ -12,12 +12,12 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct EvalFlags : CommonFlags {
   app::EvalOptions options;
   ScriptShape shape;
 };
 
-void run(Flags& flags) {
+void run(EvalFlags& flags) {
   apply(flags);
   flags.options.threads = flags.threads;
   flags.options.script_spec = flags.shape.spec();
@@ -44,7 +44,7 @@ void run(Flags& flags) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalFlags>();
   CLI::App* command =
       add_command(app, "eval", "Accuracy (text: perplexity) of a model or an engine over test data",
                   "  ulp eval model.safetensors\n  ulp eval model.int8.ulp --json\n"

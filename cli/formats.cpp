@@ -13,7 +13,7 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct FormatsFlags : CommonFlags {
   std::vector<std::string> values;
   std::vector<std::string> names;
   std::string rounding = "nearest_even";
@@ -33,7 +33,7 @@ double parse(const std::string& text) {
   return value;
 }
 
-void run(const Flags& flags) {
+void run(const FormatsFlags& flags) {
   if (flags.markdown) {
     std::cout << formats_markdown();
     return;
@@ -56,7 +56,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_formats(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<FormatsFlags>();
   CLI::App* command = add_command(
       app, "formats", "Show the number formats, or what a number becomes in them",
       "  ulp formats\n  ulp formats 0.1 --as e4m3,bf16\n  ulp formats 70000 -1e-8 --as fp16 --json\n"

@@ -14,13 +14,13 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct InspectFlags : CommonFlags {
   std::string what;
   bool graph = false, dot = false;
   ScriptShape shape;
 };
 
-void show_graph(const Flags& flags, graph::GraphModule& module) {
+void show_graph(const InspectFlags& flags, graph::GraphModule& module) {
   std::ostringstream text;
   if (flags.dot) {
     text << graph::to_dot(module.graph());
@@ -31,7 +31,7 @@ void show_graph(const Flags& flags, graph::GraphModule& module) {
   std::cout << printable(text.str());
 }
 
-void show_file(const Flags& flags) {
+void show_file(const InspectFlags& flags) {
   const app::FileContents contents = app::read_contents(flags.what);
   if (flags.json) {
     nlohmann::json json = {{"file", flags.what}, {"bytes", contents.bytes}, {"kind", contents.kind}};
@@ -51,7 +51,7 @@ void show_file(const Flags& flags) {
   print_table(contents.tensors);
 }
 
-void run(const Flags& flags) {
+void run(const InspectFlags& flags) {
   apply(flags);
   if (flags.graph || flags.dot || app::is_reference_network(flags.what))
     return show_graph(flags, *app::graph_of(flags.what, flags.shape.spec()));
@@ -61,7 +61,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = add_command(app, "inspect", "Show what a file holds, or the graph of a model",
                                   "  ulp inspect model.int8.ulp\n  ulp inspect model.safetensors --graph\n"
                                   "  ulp inspect resnet20 --dot | dot -Tsvg > resnet20.svg\n",

@@ -15,7 +15,7 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct LowerFlags : CommonFlags {
   std::string model, out;
   LowerOptions options;
   bool verbose = false;
@@ -43,7 +43,7 @@ runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& opti
   }
 }
 
-void run(const Flags& flags) {
+void run(const LowerFlags& flags) {
   apply(flags);
   check_writable(flags.out);
   app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
@@ -57,7 +57,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_lower(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LowerFlags>();
   CLI::App* command = add_command(app, "lower", "Turn a trained model into an engine file in fp32 or bf16",
                                   "  ulp lower model.safetensors --precision bf16 --out model.ulp\n"
                                   "  ulp lower scripted.pt --shape 3,224,224 --out model.ulp\n",

@@ -20,11 +20,6 @@ int report(const std::string& text, int code) {
   return code;
 }
 
-/// LibTorch's messages carry a stack trace after the first line.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 /// A full disk or a closed pipe shows only when the buffer is written.
 int flushed() {
   return std::cout.flush() ? kOk : report("could not write to stdout", kFailed);
@@ -37,7 +32,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     at = at->get_subcommands().front();
     path += " " + at->get_name();
   }
-  return report(first_line(error.what()) + " (see `" + path + " --help`)", kUsage);
+  return report(ulp::report::first_line(error.what()) + " (see `" + path + " --help`)", kUsage);
 }
 
 int run(int argc, char** argv) {
@@ -77,10 +72,10 @@ int main(int argc, char** argv) {
   } catch (const ulp::FileError& error) {
     return report(error.what(), kBadFile);
   } catch (const c10::Error& error) {
-    return report(first_line(error.what_without_backtrace()), kFailed);
+    return report(ulp::report::first_line(error.what_without_backtrace()), kFailed);
   } catch (const ulp::Error& error) {
     return report(error.what(), kFailed);
   } catch (const std::exception& error) {
-    return report(first_line(error.what()), kFailed);
+    return report(ulp::report::first_line(error.what()), kFailed);
   }
 }

@@ -63,12 +63,14 @@ std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, con
 
 void check_writable(const std::string& path) {
   std::error_code missing;
-  const fs::path real = fs::canonical(path, missing);  // where a link leads
+  fs::path real = fs::canonical(path, missing);  // where a link leads
   if (!missing && !fs::is_directory(real) && !fs::is_regular_file(real)) {
     if (::access(path.c_str(), W_OK) != 0) fail("cli", "no permission to write to '", path, "'");
     return;
   }
-  fs::path folder = (missing ? fs::path(path) : real).parent_path();
+  if (missing) real = path;
+  if (fs::is_symlink(real)) real = real.parent_path() / fs::read_symlink(real);  // to a file not there yet
+  fs::path folder = real.parent_path();
   if (folder.empty()) folder = ".";
   if (!fs::is_directory(folder))
     fail("cli", "the folder '", folder.string(), "' of the output file does not exist");

@@ -35,7 +35,9 @@ app::ModeRecipe read_recipe(const std::string& recipe) {
   std::ostringstream text;
   text << in.rdbuf();
   try {
-    return app::ModeRecipe::from_json(text.str());
+    app::ModeRecipe read = app::ModeRecipe::from_json(text.str());
+    read.validate();
+    return read;
   } catch (const Error& error) {
     fail_file("cli.quantize", "in the recipe '", recipe, "': ", error.what());
   }
@@ -75,11 +77,7 @@ Plan make_plan(const QuantizeFlags& flags) {
   Plan plan{mode, in_recipe(flags.recipe, own)};
   const nlohmann::json given = flags.fields.given(mode.name);
   apply_flags(given, plan.recipe);
-  const auto validate = [&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); };
-  if (given.empty())
-    validate();
-  else
-    as_usage(validate);
+  as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
 }
 

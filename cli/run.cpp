@@ -12,7 +12,7 @@ namespace ulp::cli {
 
 namespace {
 
-struct Flags : CommonFlags {
+struct RunFlags : CommonFlags {
   app::RunOptions options;
   std::string out;
   bool random = false;
@@ -37,7 +37,7 @@ void print_text(const nlohmann::json& json) {
   }
 }
 
-void run(Flags& flags) {
+void run(RunFlags& flags) {
   apply(flags);
   if (flags.options.input.empty() + flags.options.data.empty() + !flags.random != 2)
     throw CLI::ValidationError("give exactly one of --input, --data and --random");
@@ -54,7 +54,7 @@ void run(Flags& flags) {
 }  // namespace
 
 void add_run(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RunFlags>();
   app::RunOptions& options = flags->options;
   CLI::App* command = add_command(app, "run", "Run an engine file on inputs",
                                   "  ulp run model.int8.ulp --data fashion-mnist --count 5\n"

@@ -7,8 +7,8 @@
 
 # GCC 12's intrinsics start from `__Y = __Y`, which it then warns about in the callers (GCC bug 105593).
 set(ulp_isa_avx2 -mavx2 -mfma -Wno-unused-function)
-set(ulp_isa_avx512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized -Wno-unused-function -mavx2 -mfma -mavx512f -mavx512bw
-                   -mavx512dq -mavx512vl -mprefer-vector-width=512)
+set(ulp_isa_avx512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized -Wno-unused-function -mavx2
+                   -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 set(ulp_isa_avx512_vnni ${ulp_isa_avx512} -mavx512vnni)
 set(ulp_isa_avx512_bf16 ${ulp_isa_avx512} -mavx512bf16)
 set(ulp_isa_amx ${ulp_isa_avx512})

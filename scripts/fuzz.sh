@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 seconds=$3
 shift 3
 CXX=${CXX:-$(command -v clang++-14 || command -v clang++ || true)}
-[ -n "$CXX" ] || { echo "fuzz: error: needs clang. Install it with: apt-get install clang-14" >&2; exit 1; }
+[ -n "$CXX" ] || { echo "fuzz: error: needs clang. Install it with: apt-get install clang-14 libomp-14-dev" >&2; exit 1; }
 export CXX
 targets=$(cd fuzz/harness && ls ./*.cpp | sed 's|./\(.*\).cpp|\1|')
 scripts/build.sh "$preset" "$jobs"

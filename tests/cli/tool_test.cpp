@@ -105,6 +105,8 @@ TEST_F(Tool, WrongValuesNameTheField) {
   expect_error(shop_->ulp("lower m.pt --out x.ulp --shape 1,28,14"), 2, "square images");
   expect_error(shop_->ulp("lower m.pt --out x.ulp --normalize nan,1"), 2, "a finite mean");
   expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");
+  std::filesystem::create_symlink("none/m.ulp", *shop_ / "nowhere.ulp");
+  expect_error(shop_->ulp("lower m.safetensors --out nowhere.ulp"), 1, "the folder 'none' of the output");
   expect_error(shop_->ulp("devices", "ULP_ISA=mmx"), 1, "portable");
 }
 

@@ -471,6 +471,28 @@ TEST_F(DamagedState, BuffersOfAnotherTypeAreRefusedByName) {
   }
 }
 
+/// Weights that were made bf16 after steps in fp32: the moments stay fp32, and so does what is loaded.
+TEST_F(Checkpoint, MomentsOfFp32ServeParametersOf16Bits) {
+  const auto weight = torch::ones({8}, torch::requires_grad());
+  torch::optim::AdamW optimizer({weight});
+  const auto step = [&] {
+    weight.mutable_grad() = torch::full_like(weight, 0.5);
+    optimizer.step();
+  };
+  step();
+  weight.set_data(weight.to(at::kBFloat16));
+  ulp::io::save_checkpoint(at("c"), {.optimizer = &optimizer});
+  const auto held = [&] {
+    return static_cast<torch::optim::AdamWParamState&>(*optimizer.state().begin()->second).exp_avg();
+  };
+  const at::Tensor before = held().clone();
+  held().zero_();
+  CheckpointParts parts{.optimizer = &optimizer};
+  ulp::io::load_checkpoint(at("c"), parts);
+  EXPECT_EQ(held().scalar_type(), at::kFloat);
+  EXPECT_TRUE(torch::equal(held(), before));
+}
+
 TEST_F(Checkpoint, OptionsThatCouldNotBeLoadedAreNotSaved) {
   Net model;
   auto optimizer = sgd(model->parameters());

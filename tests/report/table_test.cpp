@@ -151,6 +151,8 @@ TEST(Format, CleansWhatWouldDisturbATerminal) {
   EXPECT_EQ(clean_line("a\nb\x1b[31mc"), "a b [31mc");
   EXPECT_EQ(ulp::report::escape_controls("a\n\tb\x1b[31mc\x7f"), "a\\n\\tb\\x1b[31mc\\x7f");
   EXPECT_EQ(ulp::report::escape_controls("a\xE2\x80\xAE\xff é"), "a\\u202e\xEF\xBF\xBD é");
+  EXPECT_EQ(ulp::report::first_line("one\ntwo\n"), "one");
+  EXPECT_EQ(ulp::report::first_line("one"), "one");
   EXPECT_EQ(clean_line("ok\xff\xc3"), "ok\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(clean_line("\xc0\xaf"), "\xEF\xBF\xBD\xEF\xBF\xBD");          // overlong '/'
   EXPECT_EQ(clean_line("\xed\xa0\x80").find("\xed"), std::string::npos);  // surrogate

@@ -41,10 +41,6 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 /// TorchScript archives are zip files.
 bool is_zip(const std::filesystem::path& path) {
   char magic[4] = {};
@@ -58,7 +54,7 @@ LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec
     *module = torch::jit::load(path.string());
   } catch (const c10::Error& error) {
     fail_file("app.load_model_file", "'", path.string(),
-              "' is no TorchScript module: ", first_line(error.what_without_backtrace()));
+              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
   }
   module->eval();
   LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture(*module, {example(spec)})};

@@ -15,8 +15,12 @@ namespace {
 /// Elements of an image that capture runs the network on: 4096 x 4096 in one channel.
 constexpr int64_t kMostElements = int64_t{1} << 24;
 
+/// Outputs of the widest layer of a reference network that reads all pixels at once: mlp has 256, lenet5 120.
+/// A wider one raises it.
 constexpr int64_t kWidest = 512;
+/// How much smaller than kWidest says a right file may be: narrower layers, and pooling before them.
 constexpr int64_t kSlack = 64;
+/// Bytes of weights that are made without a question.
 constexpr int64_t kSmall = int64_t{256} << 20;
 
 int64_t parameters_of(const std::string& name, int64_t image_size) {

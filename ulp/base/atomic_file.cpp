@@ -48,27 +48,24 @@ fs::path folder_of(const fs::path& place) {
   return place.has_parent_path() ? place.parent_path() : fs::path(".");
 }
 
-/// The path that a path leads to; the last link may name a file that is not there yet.
-fs::path follow_links(fs::path path) {
-  for (int i = 0; i < kMaxLinks; ++i) {
-    std::error_code is_no_link;
-    const fs::path next = fs::read_symlink(path, is_no_link);
-    if (is_no_link) break;
-    path = path.parent_path() / next;  // an absolute one replaces it
-  }
-  return path;
-}
+/// Where a path leads.
+struct Place {
+  fs::path path;  ///< without links; the last link may name a file that is not there yet
+  /// A link of /proc ("/dev/stdout", "/dev/fd/3") led to what a descriptor has open, and that stays in use.
+  bool is_descriptor = false;
+};
 
-/// A link of /proc ("/dev/stdout", "/dev/fd/3") leads to what a descriptor has open, and that stays in use.
-bool is_descriptor(fs::path path) {
+Place follow_links(fs::path path) {
+  Place place{std::move(path)};
   for (int i = 0; i < kMaxLinks; ++i) {
-    std::error_code is_no_link;
-    const fs::path next = fs::read_symlink(path, is_no_link);
-    if (is_no_link) return false;
-    if (fs::weakly_canonical(folder_of(path), is_no_link).native().starts_with("/proc/")) return true;
-    path = path.parent_path() / next;
+    std::error_code error;
+    const fs::path next = fs::read_symlink(place.path, error);
+    if (error) break;  // no link
+    const fs::path folder = fs::weakly_canonical(folder_of(place.path), error);
+    if (folder.native().starts_with("/proc/")) place.is_descriptor = true;
+    place.path = place.path.parent_path() / next;  // an absolute one replaces it
   }
-  return false;
+  return place;
 }
 
 bool is_same_file(const struct stat& status, const fs::path& place) {
@@ -108,13 +105,14 @@ bool can_flush(int error) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)), place_(follow_links(target_)) {
+AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
+  const Place place = follow_links(target_);
+  place_ = place.path;
   struct stat status {};
   const bool exists = ::stat(target_.c_str(), &status) == 0;
   if (!exists && (errno != ENOENT || !place_.has_filename())) fail_with("open");
-  const bool open_elsewhere = exists && is_descriptor(target_);
-  if (exists && !(S_ISREG(status.st_mode) && is_same_file(status, place_) && !open_elsewhere)) {
-    const int how = open_elsewhere ? O_APPEND : O_TRUNC;
+  if (exists && !(S_ISREG(status.st_mode) && is_same_file(status, place_) && !place.is_descriptor)) {
+    const int how = place.is_descriptor ? O_APPEND : O_TRUNC;
     descriptor_ = ::open(target_.c_str(), O_WRONLY | how | O_CLOEXEC | O_NOCTTY);
     if (descriptor_ < 0) fail_with("open");
     return;

@@ -16,8 +16,12 @@ namespace ulp {
 /// by the next AtomicFile of the same target; a file that another one still writes (it is locked) stays.
 ///
 /// A target that is a link stays one: the file that it leads to is written. A file that is replaced keeps its
-/// mode and, where the process may set it, its owner. Devices and pipes are written to directly. Every failure
-/// (no folder, no permission, disk full) throws ulp::Error with the path.
+/// mode and, where the process may set it, its owner. Devices and pipes are written to directly, and what a
+/// descriptor has open ("/dev/stdout", "/dev/fd/3") is appended to. Every failure (no folder, no permission,
+/// disk full) throws ulp::Error with the path.
+///
+/// Locks of some network file systems hold on one host only: there, two hosts must not write one target at
+/// once.
 class ULP_API AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);

@@ -42,9 +42,9 @@ void expect_type(const char* name, const at::Tensor& value, at::ScalarType type,
   if (value.defined()) expect_buffer(name, value, type, place);
 }
 
-/// The type that a moment of LibTorch's optimizers may have: its parameter's, or fp32 where the parameter became
+/// The type that a moment of LibTorch's optimizers must have: its parameter's, or fp32 where the parameter became
 /// 16 bits later.
-at::ScalarType moment_type(const at::Tensor& moment, const at::Tensor& parameter) {
+at::ScalarType expected_type(const at::Tensor& moment, const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
   return narrow && moment.defined() && moment.scalar_type() == at::kFloat ? at::kFloat : type;
@@ -78,7 +78,7 @@ struct Sgd {
   }
   static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
     const auto expect = o.momentum() != 0 ? expect_buffer : expect_type;
-    expect("momentum_buffer", s.momentum_buffer(), moment_type(s.momentum_buffer(), parameter), place);
+    expect("momentum_buffer", s.momentum_buffer(), expected_type(s.momentum_buffer(), parameter), place);
   }
 };
 
@@ -110,7 +110,7 @@ struct AdamLike {
                 .weight_decay = o.weight_decay()};
   }
   static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
-    const at::ScalarType type = moment_type(s.exp_avg(), parameter);
+    const at::ScalarType type = expected_type(s.exp_avg(), parameter);
     expect_buffer("exp_avg", s.exp_avg(), type, place);
     expect_buffer("exp_avg_sq", s.exp_avg_sq(), type, place);
     const auto expect = o.amsgrad() ? expect_buffer : expect_type;

@@ -19,6 +19,11 @@ using runtime::DataType;
 using runtime::Layout;
 using runtime::TensorInfo;
 
+/// Every type of an input or output has one in LibTorch.
+at::ScalarType scalar_type(const TensorInfo& info) {
+  return libtorch::scalar_type_of(info.type).value();
+}
+
 at::MemoryFormat memory_format(const TensorInfo& info) {
   return info.layout == Layout::nhwc ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
 }
@@ -30,10 +35,7 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
     fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
          given.sizes());
   }
-  return given.detach()
-      .to(at::kCPU)
-      .to(libtorch::scalar_type_of(info.type).value())
-      .contiguous(memory_format(info));
+  return given.detach().to(at::kCPU).to(scalar_type(info)).contiguous(memory_format(info));
 }
 
 /// The size of dimension 0 of the inputs whose it is the batch; 1 where none has one.
@@ -66,9 +68,8 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
   for (const TensorInfo& info : engine.outputs()) {
     std::vector<int64_t> sizes = info.shape;
     if (sizes[0] == runtime::kBatch) sizes[0] = batch;
-    results.push_back(at::empty(
-        sizes,
-        at::TensorOptions(libtorch::scalar_type_of(info.type).value()).memory_format(memory_format(info))));
+    results.push_back(
+        at::empty(sizes, at::TensorOptions(scalar_type(info)).memory_format(memory_format(info))));
     out.push_back(results.back().mutable_data_ptr());
   }
   engine.run(batch, in, out);
@@ -90,8 +91,7 @@ at::Tensor random_input(const TensorInfo& info, int64_t batch) {
   std::vector<int64_t> sizes = info.shape;
   if (sizes.at(0) == runtime::kBatch) sizes[0] = batch;
   const bool ids = info.type == DataType::i32 || info.type == DataType::i64;
-  return ids ? at::zeros(sizes, libtorch::scalar_type_of(info.type).value())
-             : at::randn(sizes).to(libtorch::scalar_type_of(info.type).value());
+  return ids ? at::zeros(sizes, scalar_type(info)) : at::randn(sizes).to(scalar_type(info));
 }
 
 }  // namespace ulp

@@ -15,6 +15,7 @@ using graph::Node;
   X(channel)             \
   X(image)               \
   X(text)                \
+  X(norm)                \
   X(attention)           \
   X(recurrent)           \
   X(token_mean)

@@ -1,4 +1,4 @@
-// Ops of networks over tokens: embedding, layer norm, one position of a text; beside layer norm group norm.
+// Ops of networks over tokens: embedding, one position of a text.
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -48,42 +48,6 @@ void lower_coded_weight(Builder& builder, const Group& group) {
   }
 }
 
-void lower_layer_norm(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  const Value* x = value_arg(node, "input");
-  if (shape_of(node, *x).size() < 2 || ints_arg(node, "normalized_shape").size() != 1) {
-    unsupported(node, "expected to normalise the last of two or more dimensions");
-  }
-  Step step = step_of(runtime::Op::layer_norm, node);
-  step.name = layer_name(node);
-  step.attributes = runtime::LayerNormAttributes{static_cast<float>(*number_arg(node, "eps"))};
-  add_float_constant(builder, node, "weight", "weight", step);
-  add_float_constant(builder, node, "bias", "bias", step);
-  step.inputs = {builder.as(node, x, kPlain)};
-  emit_same(builder, group, std::move(step), kPlain);
-}
-
-/// And instance norm, in which every channel is a group.
-void lower_group_norm(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  const Value* x = value_arg(node, "input");
-  const std::vector<int64_t> shape = shape_of(node, *x);
-  if (shape.size() < 3) unsupported(node, "expected an input [N, C, ...] of 3 or more dimensions");
-  const bool instance = node.is("aten::instance_norm");
-  if (instance && !(node.arg("running_mean").is_none() && node.arg("running_var").is_none())) {
-    unsupported(node, "expected an instance norm without running statistics");
-  }
-  Step step = step_of(runtime::Op::group_norm, node);
-  step.name = layer_name(node);
-  step.attributes = runtime::GroupNormAttributes{instance ? shape[1] : int_arg(node, "num_groups"),
-                                                 static_cast<float>(*number_arg(node, "eps"))};
-  add_float_constant(builder, node, "weight", "weight", step);
-  add_float_constant(builder, node, "bias", "bias", step);
-  const Form form{DataType::f32, inner_layout(shape.size())};
-  step.inputs = {builder.as(node, x, form)};
-  emit_same(builder, group, std::move(step), form);
-}
-
 void lower_select(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   if (belongs_to_recurrent(builder.graph(), node)) return;
@@ -105,10 +69,9 @@ void lower_select(Builder& builder, const Group& group) {
 }  // namespace
 
 LoweringTable text_lowerings() {
-  static constexpr Lowering kTable[] = {
-      {"aten::embedding", lower_embedding},   {"aten::layer_norm", lower_layer_norm},
-      {"aten::group_norm", lower_group_norm}, {"aten::instance_norm", lower_group_norm},
-      {"aten::select", lower_select},         {"ulp::dequantize_weight", lower_coded_weight}};
+  static constexpr Lowering kTable[] = {{"aten::embedding", lower_embedding},
+                                        {"aten::select", lower_select},
+                                        {"ulp::dequantize_weight", lower_coded_weight}};
   return kTable;
 }
 

@@ -41,14 +41,15 @@
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
 //    they end in float): aten::max_pool1d and 2d, flatten, view, reshape (not one that joins an attention's
-//    heads: codes start behind it); on results of chains and cats also channel_shuffle, chunk, split, split_with_sizes, slice, narrow, upsample_nearest2d,
-//    upsample_bilinear2d, ulp::depth_to_space, and a relu that is in no chain of rule 3.
+//    heads: codes start behind it); on results of chains and cats also channel_shuffle, chunk, split,
+//    split_with_sizes, slice, narrow, upsample_nearest2d, upsample_bilinear2d, ulp::depth_to_space, and a relu
+//    that is in no chain of rule 3.
 //    aten::avg_pool1d, 2d and adaptive_avg_pool1d, 2d (a mean over H and W is one) of results of chains, cats
 //    and averages are followed by a pair of their own, for the backend tflite_int8 by that of %x_q.
 // 5. aten::cat along the channels (dimension 1 of an image, the last of anything else) of results of chains,
-//    averages and cats, where a quantized op reads its result in the end: it reads %a_dq, %b_dq, ... and is followed
-//    by a pair. An operand that nothing else reads has the very same attributes as the result, others their
-//    own.
+//    averages and cats, where a quantized op reads its result in the end: it reads %a_dq, %b_dq, ... and is
+//    followed by a pair. An operand that nothing else reads has the very same attributes as the result, others
+//    their own.
 // 6. aten::softmax, sigmoid and tanh, where the recipe's `ops` name them and they read a result of the above:
 //    they read %x_dq and are followed by a pair whoever reads their result (Recipe::tflite_int8 fixes its
 //    parameters).

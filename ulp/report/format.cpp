@@ -144,6 +144,10 @@ std::string format_bytes(double bytes) {
   return format_number(bytes, decimals) + " " + kUnits[unit];
 }
 
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
 std::string clean_line(std::string_view text) {
   return replace_controls(text, [](char32_t) { return std::string(" "); });
 }

@@ -28,6 +28,9 @@ ULP_API std::string clean_line(std::string_view text);
 /// The same with control characters as they are written in C: "\\n", "\\x1b", "\\u202e". For names from files.
 ULP_API std::string escape_controls(std::string_view text);
 
+/// `text` up to its first line feed. LibTorch's messages carry a stack trace behind it.
+ULP_API std::string first_line(std::string_view text);
+
 /// Terminal columns that valid UTF-8 takes: combining marks 0, East Asian wide and emoji 2.
 ULP_API int display_width(std::string_view text);
 

@@ -52,24 +52,24 @@ struct ULP_API FusedGroup {
 /// set or the number of threads.
 ///
 /// Parameters: fp32, bf16 or fp16 leaves on the CPU, dense in memory (any order of dimensions, channels_last
-/// too), without memory in common; anything else is an error, and so are none at all. A parameter whose size or
-/// layout has changed since its first step (set_data()) is an error of the next one. Gradients: dense; a gradient laid out otherwise than its parameter is
-/// copied first; sparse gradients are an error. Parameters without a gradient are left alone.
+/// too), without memory in common; anything else is an error, and so are none at all. A parameter whose size
+/// or layout has changed since its first step (set_data()) is an error of the next one. Gradients: dense; a
+/// gradient laid out otherwise than its parameter is copied first; sparse gradients are an error. Parameters
+/// without a gradient are left alone.
 ///
 /// Masters start from the parameters at the first step. After loading other weights into the model call
 /// reset_masters().
 class ULP_API FusedOptimizer : public torch::optim::Optimizer {
  public:
-  /// Throws Error for parameters, rules and groups as said above. `seed`: of stochastic rounding, which depends on it, on the number of the step and on the place in the
-  /// optimizer's list of parameters only.
+  /// Throws Error for parameters, rules and groups as said above. `seed`: of stochastic rounding, which
+  /// depends on it, on the number of the step and on the place in the optimizer's list of parameters only.
   FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters = MasterWeights::fp32,
                  uint64_t seed = 0, MomentFormat moments = MomentFormat::fp32);
   explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0);
 
-  /// Adds a group whose options are FusedOptions, or those of the first group at its
-  /// construction where it has none. Throws Error
-  /// for other options and for parameters that the constructor refuses. (LibTorch's own function, through a
-  /// reference to the base class, passes over options of kinds that it does not know.)
+  /// Adds a group whose options are FusedOptions, or those of the first group at its construction where it has
+  /// none. Throws Error for other options and for parameters that the constructor refuses. (LibTorch's own
+  /// function, through a reference to the base class, passes over options of kinds that it does not know.)
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Throw Error: an archive of LibTorch would hold none of the state. io::save_checkpoint and

@@ -20,6 +20,8 @@ template <typename... Cases>
 struct Overload : Cases... {
   using Cases::operator()...;
 };
+template <typename... Cases>
+Overload(Cases...) -> Overload<Cases...>;  // clang before 17 deduces none for aggregates
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;

@@ -16,10 +16,16 @@
 namespace ulp::runtime {
 namespace {
 
-size_t physical_memory() {
+size_t read_physical_memory() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGE_SIZE);
   return pages > 0 && size > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(size)
                                : std::numeric_limits<size_t>::max();
+}
+
+/// Bytes. Asked once: the system opens files for the answer.
+size_t physical_memory() {
+  static const size_t bytes = read_physical_memory();
+  return bytes;
 }
 
 kernels::Isa choose_isa(const std::string& name) {
@@ -199,6 +205,7 @@ const std::vector<TensorInfo>& Engine::outputs() const {
   return state().program.outputs();
 }
 size_t Engine::arena_bytes() const {
+  const Use use(state().busy, "runtime.Engine.arena_bytes");
   return state().block.bytes();
 }
 size_t Engine::constant_bytes() const {

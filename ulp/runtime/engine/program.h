@@ -39,8 +39,8 @@ class Program {
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
   size_t steps() const { return steps_.size(); }
-  /// The first dimension of every tensor is the batch and not its only one, and no step looks at the whole batch, so that items are
-  /// independent of each other.
+  /// The first dimension of every tensor is the batch and not its only one, and no step looks at the whole
+  /// batch, so that items are independent of each other.
   bool items_are_independent() const { return independent_; }
   /// Throws ulp::Error naming the step for an id outside its table.
   void check_ids(const Items& items) const;
