@@ -23,6 +23,7 @@ std::string spell_flags(const std::string& sentence, const std::map<std::string,
 /// Visits fields that take one value; the others have no flags.
 class FlagVisitor : public FieldVisitor {
  protected:
+  using FieldVisitor::on;
   void on(const FieldInfo&, std::vector<std::string>&) override {}
   void on_group(const FieldInfo&, const GroupField&) override {}
   void on_list(const FieldInfo&, const ListField&) override {}
@@ -35,6 +36,7 @@ class FlagNames final : public FlagVisitor {
   std::map<std::string, std::string> flags;
 
  protected:
+  using FlagVisitor::on;
   void on(const FieldInfo& info, bool&) override { add(info); }
   void on(const FieldInfo& info, int64_t&) override { add(info); }
   void on(const FieldInfo& info, uint64_t&) override { add(info); }
@@ -53,6 +55,7 @@ class FieldSetter final : public FlagVisitor {
   FieldSetter(std::string name, std::string text) : name_(std::move(name)), text_(std::move(text)) {}
 
  protected:
+  using FlagVisitor::on;
   void on(const FieldInfo& info, bool& value) override {
     if (is(info)) value = text_ == "true";
   }
@@ -100,6 +103,7 @@ class FlagAdder final : public FlagVisitor {
   }
 
  protected:
+  using FlagVisitor::on;
   void on(const FieldInfo& info, bool& value) override {
     const std::string flag = flag_of(info);
     if (flag.empty()) return;
