@@ -13,6 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<char> large(size_t{400} << 20, 'm');
     ulp::fuzz::require(large[size] == 'm', "memory");
   }
-  for (volatile uint64_t count = 0; kind == 't';) count = count + 1;
+  if (kind == 't') {
+    volatile bool forever = true;
+    while (forever) {
+    }
+  }
   return 0;
 }

@@ -333,7 +333,7 @@ struct LowPrecision : torch::nn::Module {
   LowPrecision(MasterWeights masters, uint64_t seed, MomentFormat moments = MomentFormat::fp32)
       : weight(register_parameter("weight", torch::ones({37, 5}, torch::kBFloat16))),
         optimizer({weight}, AdamWRule{}, masters, seed, moments) {}
-  void train(int first, int last) {
+  void run_steps(int first, int last) {
     for (int step = first; step < last; ++step) {
       auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
       weight.mutable_grad() = torch::randn({37, 5}, generator).to(torch::kBFloat16);
@@ -350,12 +350,12 @@ TEST_F(Checkpoint, MastersOfEveryKindResumeBitForBit) {
     const auto moments = masters == MasterWeights::split ? MomentFormat::bf16 : MomentFormat::fp32;
     LowPrecision unbroken(masters, 3, moments), resumed(masters, 4, moments);
     CheckpointParts parts{.model = &unbroken, .optimizer = &unbroken.optimizer};
-    unbroken.train(0, 5);
+    unbroken.run_steps(0, 5);
     ulp::io::save_checkpoint(at("c"), parts);
-    unbroken.train(5, 10);
+    unbroken.run_steps(5, 10);
     parts = {.model = &resumed, .optimizer = &resumed.optimizer};
     ulp::io::load_checkpoint(at("c"), parts);
-    resumed.train(5, 10);
+    resumed.run_steps(5, 10);
     EXPECT_TRUE(torch::equal(unbroken.weight, resumed.weight)) << to_string(masters);
     EXPECT_TRUE(torch::equal(unbroken.optimizer.master_weight(unbroken.weight),
                              resumed.optimizer.master_weight(resumed.weight)))
@@ -365,7 +365,7 @@ TEST_F(Checkpoint, MastersOfEveryKindResumeBitForBit) {
 
 TEST_F(Checkpoint, MastersAndRulesOfAnotherKindAreRefused) {
   LowPrecision split(MasterWeights::split, 1), kahan(MasterWeights::kahan, 1);
-  split.train(0, 1);
+  split.run_steps(0, 1);
   ulp::io::save_checkpoint(at("c"), {.optimizer = &split.optimizer});
   CheckpointParts parts{.optimizer = &kahan.optimizer};
   expect_file_error("expected masters 'kahan'", [&] { ulp::io::load_checkpoint(at("c"), parts); });

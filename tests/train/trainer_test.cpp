@@ -259,7 +259,7 @@ TEST(Trainer, BadOptionsNameTheField) {
   const auto says = [&](const TrainOptions& options, const std::string& text) {
     EXPECT_SAYS(ulp::test::error_of([&] { Trainer(small_model(), data, options); }), text);
   };
-  EXPECT_ERROR(TrainOptions{.precision = "fp12"}, "bf16");
+  EXPECT_ERROR((void)TrainOptions{.precision = "fp12"}, "bf16");
   says({.epochs = 0}, "epochs in [1, 2147483647]");
   says({.epochs = int64_t{1} << 62}, "epochs in [1, 2147483647]");
   says({.batch = 0}, "batch in [1, 2147483647]");

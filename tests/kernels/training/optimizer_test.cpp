@@ -179,7 +179,7 @@ struct Arrays {
   bool equal(Arrays& other) {
     const auto same = [](auto& a, auto& b) {
       const auto x = a.values(), y = b.values();
-      return std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0;
+      return x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0;
     };
     return same(gradient, other.gradient) && same(parameter, other.parameter) && same(master, other.master) &&
            same(first, other.first) && same(second, other.second);
