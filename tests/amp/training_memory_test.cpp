@@ -49,7 +49,7 @@ TEST(TrainingMemory, LargeTensorsAskForLargePages) {
 }
 #endif
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(ULP_SANITIZED)
 #if __GLIBC_PREREQ(2, 33)
 TEST(TrainingMemory, FreedTensorsLeaveTheirMemoryToTheNext) {
   ulp::amp::prepare_training_memory();

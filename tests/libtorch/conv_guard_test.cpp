@@ -89,7 +89,7 @@ TEST(ConvGuardTypes, WorksInBfloat16) {
 /// The fault is in code for vectors of eight floats and shows up as a damaged heap: run the cases above again
 /// with that code, on whatever machine this is, and with glibc's heap checks.
 TEST(ConvGuardTypes, HoldsInOtherInstructionSetsToo) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef ULP_SANITIZED  // they bring heaps of their own
   const std::string checks;
 #else
   const std::string checks = "LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 ";

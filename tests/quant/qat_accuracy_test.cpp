@@ -56,8 +56,9 @@ Recipe four_bit_weights() {
 
 TEST(QatAccuracy, FourBitWeightsTrainToWhatRoundingLoses) {
   torch::manual_seed(0);
-  torch::nn::Sequential model(torch::nn::Linear(2, 16), torch::nn::ReLU(), torch::nn::Linear(16, 16),
-                              torch::nn::ReLU(), torch::nn::Linear(16, 3));
+  // Each draws its weights; the order of arguments would be the compiler's.
+  const torch::nn::Linear last(16, 3), middle(16, 16), first(2, 16);
+  torch::nn::Sequential model(first, torch::nn::ReLU(), middle, torch::nn::ReLU(), last);
   const Points training = spirals(1, 200), unseen = spirals(2, 300);
   const auto captured = capture(model, {training.x});
   train(*captured, training, 400, 0.01);
