@@ -45,8 +45,9 @@ TEST(Interrupt, KilledRunContinuesBitForBit) {
 }
 
 constexpr int kMoments = 20;
-/// So many runs must have been ended before their own end, also where the machine is faster than it was.
-constexpr int kFewestEnded = 6;
+/// So many runs must have been ended before their own end. Few: the machine may be busy while the undisturbed run
+/// is timed, and quiet afterwards.
+constexpr int kFewestEnded = 3;
 constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGINT};
 
 /// Runs the tool kMoments times and ends each run a little later after its start, by the signals in turn. After
