@@ -111,10 +111,9 @@ struct Engine::State {
          batch, " with ", per_item, " bytes per item");
   }
 
-  /// Makes sure of the memory for run() with this batch or a smaller one.
+  /// Makes sure of the memory for run() with this batch, which was checked, or a smaller one.
   void plan_batch(int64_t batch) {
     if (batch <= planned_batch) return;
-    check_batch(batch);
     const int workers = parallel->workers();
     const int64_t whole =
         slices(batch) ? kItemsToSlice * workers - 1 : batch;  // the largest batch run unsliced
@@ -221,6 +220,7 @@ std::string Engine::isa() const {
 void Engine::reserve(int64_t batch) {
   if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
   const Use use(state().busy, "runtime.Engine.reserve");
+  state().check_batch(batch);
   state().plan_batch(batch);
 }
 
