@@ -112,13 +112,9 @@ TEST(Refusals, UnregisteredStateThatChanges) {
       {"aten::clone"});
 }
 
-TEST(Refusals, OperationsInTrainModeOnly) {
-  expect_refusal([](Holder& m, at::Tensor x) { return m.is_training() ? x + torch::randn_like(x) : x; },
-                 {"train and eval mode", "aten::add.Tensor"});
-  expect_refusal([](Holder& m, at::Tensor x) { return m.is_training() ? x : x.tanh(); },
-                 {"train and eval mode", "aten::tanh"});
-  expect_refusal([](Holder& m, at::Tensor x) { return x * (m.is_training() ? 2.0 : 1.0); },
-                 {"aten::mul", "differs between train and eval mode"});
+TEST(Refusals, BranchOnEqualTensors) {
+  expect_refusal([](Holder& m, at::Tensor x) { return torch::equal(x, m.fc(x)) ? x * 2 : x + 1; },
+                 {"aten::equal", "data-dependent"});
 }
 
 TEST(Refusals, TrainModeThatThrows) {
@@ -213,6 +209,93 @@ TEST(Captured, RandomNumbersAndDropoutKeepTheirOrder) {
     at::Tensor y = torch::dropout(m.fc(x), 0.5, m.is_training());
     return y + x * noise + torch::rand_like(x) + y.new_empty(y.sizes()).uniform_(0, 1);
   });
+}
+
+TEST(Captured, OperationsInOneModeOnly) {
+  expect_captured([](Holder& m, at::Tensor x) { return m.is_training() ? x + torch::randn_like(x) : x; });
+  expect_captured([](Holder& m, at::Tensor x) { return m.is_training() ? x : x.tanh(); });
+  expect_captured([](Holder& m, at::Tensor x) { return x * (m.is_training() ? 2.0 : 1.0); });
+  expect_captured(
+      [](Holder& m, at::Tensor x) {  // noise of a variational autoencoder, and decoding in eval mode
+        const at::Tensor mean = m.fc(x);
+        const at::Tensor z = m.is_training() ? mean + torch::exp(0.5 * mean) * torch::randn_like(mean) : mean;
+        const at::Tensor y = m.fc(z).relu();
+        return m.is_training() ? y : (y.sigmoid() * 2 - 0.5).pow(2);
+      });
+  expect_captured([](Holder& m, at::Tensor x) {  // stochastic depth
+    at::Tensor y = m.fc(x);
+    if (m.is_training()) y = y * torch::empty({y.size(0), 1}).bernoulli_(0.8) / 0.8;
+    return x + y;
+  });
+}
+
+TEST(Captured, DropoutInPlace) {
+  expect_captured([](Holder& m, at::Tensor x) {
+    at::Tensor y = m.fc(x);
+    torch::nn::functional::dropout(
+        y, torch::nn::functional::DropoutFuncOptions().p(0.3).training(m.is_training()).inplace(true));
+    return y + x;
+  });
+}
+
+TEST(Captured, ParametersThatForwardWrites) {
+  struct Renormalised : nn::Module {
+    Renormalised() {
+      table = register_module("table", nn::Embedding(nn::EmbeddingOptions(9, 4).max_norm(0.5)));
+    }
+    at::Tensor forward(const at::Tensor& ids) { return table(ids).tanh(); }
+    nn::Embedding table{nullptr};
+  } model;
+  const at::Tensor before = model.table->weight.detach().clone();
+  const at::Tensor ids = torch::tensor({{1, 2, 3}, {4, 1, 8}});
+  const auto graph = ulp::capture(model, {ids});
+  EXPECT_TRUE(torch::equal(model.table->weight, before)) << "capture changed the model";
+  const at::Tensor from_graph = graph->forward({ids});  // writes to the shared parameter, as the model does
+  const at::Tensor after = model.table->weight.detach().clone();
+  EXPECT_FALSE(torch::equal(after, before));
+  model.table->weight.detach().copy_(before);
+  EXPECT_TRUE(torch::equal(model.forward(ids), from_graph));
+  EXPECT_TRUE(torch::equal(model.table->weight, after));
+}
+
+TEST(Captured, AutocastGuardsInsideForward) {
+  class Guard {
+   public:
+    explicit Guard(bool on) : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
+      at::autocast::increment_nesting();
+      at::autocast::set_autocast_enabled(at::kCPU, on);
+      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    }
+    ~Guard() {
+      if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+      at::autocast::set_autocast_enabled(at::kCPU, before_);
+    }
+
+   private:
+    bool before_;
+  };
+  for (const bool on : {true, false}) {
+    expect_captured([on](Holder& m, at::Tensor x) {
+      at::Tensor y = m.fc(x);
+      {
+        const Guard guard(on);
+        y = m.fc(y.to(at::kFloat)).to(at::kFloat);
+      }
+      return m.fc(y);
+    });
+  }
+}
+
+TEST(Captured, EvalModeAlone) {
+  Holder model([](Holder& m, at::Tensor x) {
+    if (m.is_training()) throw std::runtime_error("not for training");
+    return m.fc(x).relu();
+  });
+  const at::Tensor x = torch::randn({2, 4});
+  const auto graph = ulp::capture(model, {x}, {.modes = graph::Modes::eval_only});
+  EXPECT_FALSE(graph->is_training());
+  model.eval();
+  EXPECT_TRUE(torch::equal(graph->forward({x}), model.forward(x)));
 }
 
 TEST(Captured, NoGradInsideForward) {

@@ -117,6 +117,8 @@ std::shared_ptr<Graph> Graph::clone() const {
     twin->train_only = node->train_only;
     twin->in_place = node->in_place;
     twin->no_grad = node->no_grad;
+    twin->eval_only = node->eval_only;
+    twin->autocast = node->autocast;
     twin->args = node->args;
     map_values(twin->args, [&](Value* value) { return values.at(value); });
     for (const auto& output : node->outputs_) {

@@ -85,6 +85,14 @@ struct ULP_API Argument {
   bool is_value() const { return kind == Kind::value; }
 };
 
+/// What autocast a model asked for around a call, whatever the caller's is.
+struct AutocastSetting {
+  at::DeviceType device = at::kCPU;
+  bool enabled = false;
+  at::ScalarType dtype = at::kBFloat16;  ///< where it is enabled
+  bool operator==(const AutocastSetting&) const = default;
+};
+
 /// One operation. Owned by its Graph; addresses are stable.
 class ULP_API Node {
  public:
@@ -108,11 +116,14 @@ class ULP_API Node {
   std::string scope;
   /// Runs in train mode only (updates of buffers such as num_batches_tracked).
   bool train_only = false;
+  bool eval_only = false;  ///< runs in eval mode only
   /// Was an in-place op in the model: the result keeps the dtype of the first argument, and autocast leaves
   /// the arguments as they are, as it does for in-place ops.
   bool in_place = false;
   /// Ran under torch::NoGradGuard in the model, and so it does here.
   bool no_grad = false;
+  /// Ran under an autocast guard of the model's own, and so it does here.
+  std::optional<AutocastSetting> autocast = std::nullopt;
 
   std::vector<Argument> args;  ///< as many as the schema has, in its order
   /// One value for each result of the schema; a result that is a list of tensors gives one value an element.

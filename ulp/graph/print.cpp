@@ -171,6 +171,11 @@ std::string remarks(const Node& node) {
   add(node.train_only, "train only");
   add(node.in_place, "in place");
   add(node.no_grad, "no grad");
+  add(node.eval_only, "eval only");
+  if (node.autocast) {
+    const bool on = node.autocast->enabled;
+    add(true, on ? ("autocast " + std::string(c10::toString(node.autocast->dtype))).c_str() : "no autocast");
+  }
   return text;
 }
 

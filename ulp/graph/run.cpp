@@ -10,7 +10,7 @@ namespace ulp::graph {
 
 namespace {
 
-/// Gives the mode, the buffers' contents and the random state back on destruction.
+/// Gives the mode, the random state, and what the buffers and parameters held back on destruction.
 class Restorer {
  public:
   explicit Restorer(const Subject& subject) : subject_(subject) {
@@ -22,10 +22,17 @@ class Restorer {
       }
     }
     for (const at::Generator& generator : generators_) states_.push_back(generator.get_state());
-    at::NoGradGuard no_grad;
-    for (const auto& [name, attribute] : subject.attributes) {
-      bool buffer = attribute.kind == Attribute::Kind::buffer;
-      saved_.push_back(buffer ? attribute.tensor.clone() : at::Tensor());
+    saved_.resize(subject.attributes.size());
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (subject.attributes[i].second.kind == Attribute::Kind::buffer) save(i);
+    }
+  }
+
+  /// Parameters are seldom written, and large: they are kept when a call is about to write to them.
+  void before_write(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (!saved_[i].defined() && subject_.attributes[i].second.tensor.is_alias_of(tensor)) save(i);
     }
   }
 
@@ -33,7 +40,7 @@ class Restorer {
     try {
       at::NoGradGuard no_grad;
       for (size_t i = 0; i < saved_.size(); ++i) {
-        if (saved_[i].defined()) subject_.attributes[i].second.tensor.copy_(saved_[i]);
+        if (saved_[i].defined()) subject_.attributes[i].second.tensor.detach().copy_(saved_[i]);
       }
       for (size_t i = 0; i < generators_.size(); ++i) generators_[i].set_state(states_[i]);
       subject_.restore_mode();
@@ -43,14 +50,45 @@ class Restorer {
   }
 
  private:
+  void save(size_t attribute) {
+    at::NoGradGuard no_grad;
+    saved_[attribute] = subject_.attributes[attribute].second.tensor.detach().clone();
+  }
+
   const Subject& subject_;
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> states_, saved_;
 };
 
+/// An enabled autocast for a run whose casts go to fp32: it is there, and costs nothing.
+class EnabledAutocast {
+ public:
+  EnabledAutocast(c10::DeviceType device, bool on)
+      : device_(device), dtype_(at::autocast::get_autocast_dtype(device)), on_(on) {
+    if (!on_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(device_, true);
+    at::autocast::set_autocast_dtype(device_, at::kFloat);
+  }
+  ~EnabledAutocast() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(device_, false);
+    at::autocast::set_autocast_dtype(device_, dtype_);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  EnabledAutocast(const EnabledAutocast&) = delete;
+  EnabledAutocast& operator=(const EnabledAutocast&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  at::ScalarType dtype_;
+  bool on_;
+};
+
 }  // namespace
 
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training) {
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training,
+            bool autocast) {
   Trace result;
   result.inputs = inputs;
   result.batch = batch;
@@ -58,10 +96,12 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64
   Restorer restorer(subject);
   subject.train(training);
   // The graph must come out the same under a caller's autocast or NoGradGuard, and must serve both.
+  const c10::DeviceType device = inputs.empty() ? at::kCPU : inputs[0].device().type();
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   at::AutoGradMode grad(true);
   try {
-    Recorder recorder(result);
+    const EnabledAutocast enabled(device, autocast);
+    Recorder recorder(result, device, [&](const at::Tensor& tensor) { restorer.before_write(tensor); });
     result.result = subject.forward(inputs);
   } catch (const Error&) {
     throw;

@@ -1,5 +1,6 @@
 #include "ulp/graph/capture/align.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "ulp/base/error.h"
@@ -34,24 +35,59 @@ void check_same_calls(const Trace& a, const Trace& b) {
        longer.calls[count].target);
 }
 
-std::vector<int32_t> align(const Run& eval, const Run& train) {
-  std::vector<std::string> eval_names, train_names;
-  for (size_t i = 0; i < eval.trace.calls.size(); ++i) eval_names.push_back(signature(eval, i));
-  for (size_t i = 0; i < train.trace.calls.size(); ++i) train_names.push_back(signature(train, i));
-  std::vector<int32_t> result(train_names.size(), -1);
-  size_t j = 0;
-  for (size_t i = 0; i < eval_names.size(); ++i) {
-    size_t found = j;
-    while (found < train_names.size() && train_names[found] != eval_names[i]) ++found;
-    if (found == train_names.size()) {
-      std::string instead = j < train_names.size() ? train.trace.calls[j].target : "nothing";
-      fail("graph.capture", "train and eval mode run different operations: call ", i, " is ",
-           eval.trace.calls[i].target, " in eval mode and ", instead, " in train mode");
+namespace {
+
+std::vector<std::string> signatures(const Run& run) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < run.trace.calls.size(); ++i) names.push_back(signature(run, i));
+  return names;
+}
+
+/// For each train call the first eval call in order that it can be; empty where eval has calls of its own.
+std::vector<int32_t> as_part(const std::vector<std::string>& eval, const std::vector<std::string>& train) {
+  std::vector<int32_t> result(train.size(), -1);
+  size_t next = 0;
+  for (size_t i = 0; i < train.size() && next < eval.size(); ++i) {
+    if (train[i] == eval[next]) result[i] = static_cast<int32_t>(next++);
+  }
+  return next == eval.size() ? result : std::vector<int32_t>();
+}
+
+/// The longest common subsequence.
+std::vector<int32_t> as_common(const std::vector<std::string>& eval, const std::vector<std::string>& train) {
+  const size_t columns = train.size() + 1;
+  std::vector<int32_t> length((eval.size() + 1) * columns, 0);  // of the rest of both from (i, j) on
+  for (size_t i = eval.size(); i-- > 0;) {
+    for (size_t j = train.size(); j-- > 0;) {
+      int32_t& here = length[i * columns + j];
+      here = eval[i] == train[j] ? length[(i + 1) * columns + j + 1] + 1
+                                 : std::max(length[(i + 1) * columns + j], length[i * columns + j + 1]);
     }
-    result[found] = static_cast<int32_t>(i);
-    j = found + 1;
+  }
+  std::vector<int32_t> result(train.size(), -1);
+  for (size_t i = 0, j = 0; i < eval.size() && j < train.size();) {
+    if (eval[i] == train[j]) {
+      result[j++] = static_cast<int32_t>(i++);
+    } else {
+      length[(i + 1) * columns + j] >= length[i * columns + j + 1] ? ++i : ++j;
+    }
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<int32_t> align(const Run& eval, const Run& train) {
+  const std::vector<std::string> eval_names = signatures(eval), train_names = signatures(train);
+  if (std::vector<int32_t> part = as_part(eval_names, train_names); !part.empty() || eval_names.empty()) {
+    return part.empty() ? std::vector<int32_t>(train_names.size(), -1) : part;
+  }
+  constexpr size_t kMostCells = size_t{1} << 27;
+  if ((eval_names.size() + 1) * (train_names.size() + 1) > kMostCells) {
+    fail("graph.capture", "train and eval mode run different operations, ", eval_names.size(), " and ",
+         train_names.size(), " of them, too many to match");
+  }
+  return as_common(eval_names, train_names);
 }
 
 }  // namespace ulp::graph

@@ -16,8 +16,8 @@ struct Run {
 /// Throws ulp::Error naming the first op that differs between runs at two batch sizes.
 void check_same_calls(const Trace& a, const Trace& b);
 
-/// For each call of the run in train mode, the call of the run in eval mode that it is, or -1 for one that
-/// train mode adds. Throws ulp::Error naming an op that train mode lacks.
+/// For each call of the run in train mode, the call of the run in eval mode that it is, or -1 for one that train mode
+/// adds. Calls of eval mode that are nobody's are its own.
 std::vector<int32_t> align(const Run& eval, const Run& train);
 
 }  // namespace ulp::graph

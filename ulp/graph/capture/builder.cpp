@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/functional.h"
@@ -20,16 +21,23 @@ class Builder {
   Builder(const Subject& subject, const Runs& runs)
       : subject_(subject),
         runs_(runs),
-        eval_of_train_(align(runs.eval[1], runs.train)),
-        merger_([this](const std::vector<Candidates>& offers, const std::string& where) {
-          return pick(offers, where);
+        eval_of_train_(runs.eval_of_train),
+        merger_([this](const std::vector<Candidates>& offers, bool both_modes, const std::string& where) {
+          return pick(offers, both_modes, where);
         }) {}
 
   std::shared_ptr<Graph> run(const std::vector<int64_t>& batch_dims) {
     add_inputs(batch_dims);
     for (const auto& [name, attribute] : subject_.attributes) graph_->set_attribute(name, attribute);
-    translate_train_keys();
-    for (size_t i = 0; i < runs_.train.trace.calls.size(); ++i) add_call(i);
+    for (const Run& run : runs_.train) train_.push_back(translated(run.resolved));
+    int32_t next_eval = 0;  // calls that only eval mode makes stand before the next one that both make
+    for (size_t i = 0; i < runs_.train[0].trace.calls.size(); ++i) {
+      const int32_t eval = eval_of_train_[i];
+      for (; next_eval < eval; ++next_eval) add_call({next_eval, -1});
+      if (eval >= 0) ++next_eval;
+      add_call({eval, static_cast<int32_t>(i)});
+    }
+    for (; next_eval < static_cast<int32_t>(eval_count()); ++next_eval) add_call({next_eval, -1});
     add_result();
     graph_->remove_dead();
     graph_->verify();
@@ -81,37 +89,48 @@ class Builder {
     return key;
   }
 
-  void translate_train_keys() {
-    train_ = runs_.train.resolved;
-    auto translate = [&](std::vector<Candidates>& tensors) {
+  Resolved translated(Resolved resolved) const {
+    const auto translate = [&](std::vector<Candidates>& tensors) {
       for (Candidates& keys : tensors) {
         for (ValueKey& key : keys) key = translated(key);
       }
     };
-    for (ResolvedCall& call : train_.calls) translate(call.tensors);
-    translate(train_.result);
-    train_.constants.clear();
-    for (const auto& [key, tensor] : runs_.train.resolved.constants)
-      train_.constants[translated(key)] = tensor;
+    for (ResolvedCall& call : resolved.calls) translate(call.tensors);
+    translate(resolved.result);
+    std::map<ValueKey, at::Tensor> constants;
+    for (const auto& [key, tensor] : resolved.constants) constants[translated(key)] = tensor;
+    resolved.constants = std::move(constants);
+    return resolved;
   }
 
-  Value* pick(const std::vector<Candidates>& offers, const std::string& where) {
-    const Candidates& preferred = offers[0];
-    for (auto key = preferred.rbegin(); key != preferred.rend(); ++key) {
-      bool everywhere = std::all_of(offers.begin(), offers.end(), [&](const Candidates& keys) {
+  /// The latest value that all offers have, or null.
+  Value* common(std::span<const Candidates> offers, const std::string& where) {
+    for (auto key = offers[0].rbegin(); key != offers[0].rend(); ++key) {
+      const bool everywhere = std::all_of(offers.begin(), offers.end(), [&](const Candidates& keys) {
         return std::find(keys.begin(), keys.end(), *key) != keys.end();
       });
       if (everywhere) return value(*key, where);
     }
-    for (const ValueKey& key : offers.back()) {
-      int32_t own = key.index - static_cast<int32_t>(eval_count());
-      if (key.kind == ValueKey::Kind::call && own >= 0) {
-        fail("graph.capture",
-             "train and eval mode run different operations: ", runs_.train.trace.calls[own].target,
-             " runs in train mode only and ", where, " reads its result");
-      }
+    return nullptr;
+  }
+
+  /// `both_modes`: the last offer is that of the run in train mode.
+  Value* pick(const std::vector<Candidates>& offers, bool both_modes, const std::string& where) {
+    if (Value* found = common(offers, where)) return found;
+    const std::span<const Candidates> all(offers);
+    Value* eval = both_modes ? common(all.first(all.size() - 1), where) : nullptr;
+    Value* train = both_modes ? common(all.last(1), where) : nullptr;
+    if (eval == nullptr || train == nullptr) {
+      fail("graph.capture", where, " is a different tensor in some of the runs");
     }
-    fail("graph.capture", where, " is a different tensor in some of the runs");
+    Value*& chosen = by_mode_[{eval, train}];
+    if (chosen == nullptr) {
+      Node* node = graph_->call("ulp::by_mode", {eval, train, Argument::training_flag()});
+      node->output()->meta = eval->meta;
+      set_scope(*node);
+      chosen = node->output();
+    }
+    return chosen;
   }
 
   Value* value(const ValueKey& key, const std::string& where) {
@@ -124,7 +143,10 @@ class Builder {
 
   Value* constant(const ValueKey& key, const std::string& where) {
     std::vector<at::Tensor> seen;
-    if (train_.constants.count(key)) seen.push_back(train_.constants.at(key));
+    for (const Resolved& train : train_) {
+      if (const auto found = train.constants.find(key); found != train.constants.end())
+        seen.push_back(found->second);
+    }
     for (const Run& run : runs_.eval) {
       auto found = run.resolved.constants.find(key);
       if (found != run.resolved.constants.end()) seen.push_back(found->second);
@@ -141,35 +163,57 @@ class Builder {
     return graph_->attribute(name);
   }
 
-  /// What each run saw of a call; only the train run for a call that the others lack.
-  void add_call(size_t train_index) {
-    int32_t eval_index = eval_of_train_[train_index];
-    bool both = eval_index >= 0;
+  /// Where a call is in the runs of each mode; -1 where the mode does not make it.
+  struct Place {
+    int32_t eval = -1, train = -1;
+  };
+
+  /// What each run saw of a call.
+  void add_call(const Place& place) {
+    const bool in_eval = place.eval >= 0, in_train = place.train >= 0;
     std::vector<const Run*> runs;
-    if (both) runs = {&runs_.eval[0], &runs_.eval[1], &runs_.eval[2]};
-    const TracedCall& call = runs_.train.trace.calls[train_index];
-    if (both) check_numbers(eval_index);
+    if (in_eval) runs = {&runs_.eval[0], &runs_.eval[1], &runs_.eval[2]};
+    const TracedCall& call =
+        in_train ? runs_.train[0].trace.calls[place.train] : runs_.eval[0].trace.calls[place.eval];
+    if (in_eval) check_numbers(place.eval);
     if (gives_numbers_only(call)) return;  // where they go, they are arguments like any other number
-    bool functional = train_.calls[train_index].functional;
-    for (const Run* run : runs) functional |= run->resolved.calls[eval_index].functional;
+    bool functional = in_train && train_[0].calls[place.train].functional;
+    for (const Run* run : runs) functional |= run->resolved.calls[place.eval].functional;
     std::vector<Argument> args;
     size_t leaf = 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       std::vector<Sighting> seen;
       for (const Run* run : runs) {
-        seen.push_back({&run->trace.calls[eval_index].inputs[i], &run->resolved.calls[eval_index].tensors,
+        seen.push_back({&run->trace.calls[place.eval].inputs[i], &run->resolved.calls[place.eval].tensors,
                         run->trace.batch, false});
       }
-      seen.push_back({&call.inputs[i], &train_.calls[train_index].tensors, runs_.train.trace.batch, true});
-      args.push_back(merger_.merge(seen, leaf, where(call, i, both ? eval_index : -1)));
+      const size_t trains =
+          in_eval ? 1 : runs_.train.size();  // numbers that follow the batch show in eval mode
+      for (size_t r = 0; in_train && r < trains; ++r) {
+        const Trace& train = runs_.train[r].trace;
+        seen.push_back(
+            {&train.calls[place.train].inputs[i], &train_[r].calls[place.train].tensors, train.batch, true});
+      }
+      args.push_back(merger_.merge(seen, leaf, where(call, i, place.eval)));
     }
     Node* node = graph_->call(functional ? functional_target(call) : call.target, std::move(args));
     node->in_place = functional;
     node->no_grad = !call.grad;
-    node->train_only = !both;
-    register_outputs(node, call, both ? eval_index : translated(static_cast<int32_t>(train_index)));
-    if (both) set_metas(node, eval_index);
+    node->train_only = !in_eval;
+    node->eval_only = !in_train;
+    node->autocast = autocast_of(place, call);
+    register_outputs(node, call, in_eval ? place.eval : translated(place.train));
+    if (in_eval) set_metas(node, place.eval);
     set_scope(*node);
+  }
+
+  /// The setting of a guard of the model's own: autocast that is on where the caller had none, or off where the caller
+  /// had one.
+  std::optional<AutocastSetting> autocast_of(const Place& place, const TracedCall& call) const {
+    if (call.autocast.enabled) return call.autocast;
+    const bool opted_out =
+        place.eval >= 0 && runs_.under_autocast && !runs_.under_autocast->calls[place.eval].autocast.enabled;
+    return opted_out ? std::optional(call.autocast) : std::nullopt;
   }
 
   static bool gives_numbers_only(const TracedCall& call) {
@@ -227,18 +271,19 @@ class Builder {
     std::vector<Sighting> seen;
     for (const Run& run : runs_.eval)
       seen.push_back({&run.trace.result, &run.resolved.result, run.trace.batch, false});
-    seen.push_back({&runs_.train.trace.result, &train_.result, runs_.train.trace.batch, true});
+    seen.push_back({&runs_.train[0].trace.result, &train_[0].result, runs_.train[0].trace.batch, true});
     size_t leaf = 0;
     graph_->set_output(merger_.merge(seen, leaf, "the result of forward"));
   }
 
   const Subject& subject_;
   const Runs& runs_;
-  std::vector<int32_t> eval_of_train_;
+  const std::vector<int32_t>& eval_of_train_;
   Merger merger_;
-  Resolved train_;
+  std::vector<Resolved> train_;  ///< of each train run, keys as in the eval runs
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   std::map<ValueKey, Value*> values_;
+  std::map<std::pair<Value*, Value*>, Value*> by_mode_;
   int constants_ = 0;
 };
 

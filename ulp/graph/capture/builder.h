@@ -3,15 +3,21 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "ulp/graph/capture/align.h"
 
 namespace ulp::graph {
 
-/// Runs in eval mode at three batch sizes (the first is the example's) and one in train mode.
+/// Runs in eval mode at three batch sizes (the first is the example's), and in train mode.
 struct Runs {
   std::array<Run, 3> eval;
-  Run train;
+  std::vector<int32_t> eval_of_train;  ///< align() of the first run of each mode
+  /// One, or three at three batch sizes where train mode makes calls of its own.
+  std::vector<Run> train;
+  /// In eval mode at the first batch size under autocast, where it made the same calls.
+  std::optional<Trace> under_autocast;
 };
 
 /// The graph that does what the runs did, at any batch size and in both modes.

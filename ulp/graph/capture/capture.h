@@ -25,11 +25,19 @@ namespace ulp {
 namespace graph {
 class GraphModule;
 
+/// Which modes a captured model has.
+enum class Modes : uint8_t {
+  both,
+  eval_only  ///< for models that only infer: train mode does what eval mode does
+};
+
 /// What capture cannot see for itself.
 struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.
-  std::vector<int64_t> batch_dims;
+  std::vector<int64_t> batch_dims = {};
+  /// With eval_only, forward runs in eval mode alone.
+  Modes modes = Modes::both;
 };
 
 /// Runs the model as it would be called with these inputs; the result is a tensor, a list or a tuple.

@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/builder.h"
 #include "ulp/graph/graph_module.h"
@@ -71,6 +73,30 @@ Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t b
   return result;
 }
 
+/// Whether a run in train mode makes calls that eval mode lacks, besides those that update buffers (batch norm counts).
+/// One run does not tell which of their numbers follow the batch.
+bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_of_train) {
+  for (size_t i = 0; i < eval_of_train.size(); ++i) {
+    const bool updates = train.trace.calls[i].schema->is_mutable() && !train.resolved.calls[i].functional;
+    if (eval_of_train[i] < 0 && !updates) return true;
+  }
+  return false;
+}
+
+/// What the model makes of a caller's autocast: where it opts out, its calls say so. Nothing for a model that does
+/// other things then, or that cannot run.
+std::optional<Trace> run_under_autocast(const Subject& subject, const std::vector<at::Tensor>& inputs,
+                                        const Trace& plain) {
+  try {
+    Trace result = trace(subject, inputs, plain.batch, /*training=*/false, /*autocast=*/true);
+    const bool same =
+        std::ranges::equal(result.calls, plain.calls, {}, &TracedCall::target, &TracedCall::target);
+    return same ? std::optional(std::move(result)) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
@@ -87,10 +113,19 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
     runs.eval[i] = run(subject, tile(examples, dims, size), size, false);
     if (i) check_same_calls(runs.eval[0].trace, runs.eval[i].trace);
   }
-  runs.train = run(subject, tile(examples, dims, batch + step), batch + step, true);
+  const bool trains = options.modes == Modes::both;
+  const auto train_at = [&](int64_t size) {
+    runs.train.push_back(run(subject, tile(examples, dims, size), size, trains));
+    if (runs.train.size() > 1) check_same_calls(runs.train[0].trace, runs.train.back().trace);
+  };
+  train_at(batch + step);
+  runs.eval_of_train = align(runs.eval[1], runs.train[0]);
+  if (makes_values_of_its_own(runs.train[0], runs.eval_of_train)) {
+    for (const int64_t size : {batch, batch + 2 * step}) train_at(size);
+  }
+  runs.under_autocast = run_under_autocast(subject, tile(examples, dims, batch), runs.eval[0].trace);
   auto module = std::make_shared<GraphModule>(build(subject, runs, dims));
-  bool training = subject.was_training;
-  module->train(training);
+  module->train(subject.was_training && trains);
   return module;
 }
 

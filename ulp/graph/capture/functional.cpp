@@ -2,18 +2,20 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 
 namespace ulp::graph {
 
 namespace {
 
+/// The names of all arguments but the first: what `dropout_` calls "self" is the "input" of `dropout`.
 bool same_arguments(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
-  if (a.arguments().size() != b.arguments().size()) return false;
-  for (size_t i = 0; i < a.arguments().size(); ++i) {
-    if (a.arguments()[i].name() != b.arguments()[i].name()) return false;
-  }
-  return true;
+  return std::ranges::equal(a.arguments(), b.arguments(),
+                            [&](const c10::Argument& x, const c10::Argument& y) {
+                              return x.name() == y.name() || &x == &a.arguments()[0];
+                            });
 }
 
 }  // namespace

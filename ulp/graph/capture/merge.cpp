@@ -50,16 +50,17 @@ Argument merge_whole(const std::vector<Sighting>& seen, const std::string& where
   fail("graph.capture", where, " is not linear in the batch size: ", listing(seen));
 }
 
-/// A number that is zero in eval mode and not in train mode, as the dropout of an attention is.
-std::optional<Argument> merge_rate(const std::vector<Sighting>& seen) {
-  const c10::IValue off(0.0);
-  const c10::IValue* on = nullptr;
-  for (const Sighting& s : seen) {
-    if (s.training && !on) on = s.value;
-    if (!s.value->isDouble() || !same(*s.value, s.training ? *on : off)) return std::nullopt;
-  }
-  if (!on) return std::nullopt;
-  return Argument::by_mode(off, *on);
+/// The last of the runs is in train mode, the others in eval mode.
+bool in_both_modes(const std::vector<Sighting>& seen) {
+  return !seen.front().training && seen.back().training;
+}
+
+/// A number or word that is one in eval mode and another in train mode, as the dropout of an attention is.
+std::optional<Argument> merge_modes(const std::vector<Sighting>& seen) {
+  if (!in_both_modes(seen)) return std::nullopt;
+  const std::vector<Sighting> eval(seen.begin(), seen.end() - 1);
+  if (!all_same(eval)) return std::nullopt;
+  return Argument::by_mode(*eval[0].value, *seen.back().value);
 }
 
 Argument merge_flag(const std::vector<Sighting>& seen, const std::string& where) {
@@ -105,7 +106,7 @@ Argument Merger::merge_tensor(const std::vector<Sighting>& seen, size_t& leaf,
   ++leaf;
   if (undefined == seen.size()) return c10::IValue();
   if (undefined) fail("graph.capture", where, " is a tensor in some runs only");
-  return pick_(offers, where);
+  return pick_(offers, in_both_modes(seen), where);
 }
 
 Argument Merger::merge_items(const std::vector<Sighting>& seen, size_t& leaf,
@@ -147,10 +148,8 @@ Argument Merger::merge(const std::vector<Sighting>& seen, size_t& leaf, const st
   if (is_whole(first)) return merge_whole(seen, where);
   if (first.isBool()) return merge_flag(seen, where);
   if (!all_same(seen)) {
-    if (auto rate = merge_rate(seen)) return *rate;
-    bool modes = all_same(std::vector<Sighting>(seen.begin(), seen.end() - 1));
-    fail("graph.capture", where,
-         modes ? " differs between train and eval mode: " : " changes between runs: ", listing(seen));
+    if (auto by_mode = merge_modes(seen)) return *by_mode;
+    fail("graph.capture", where, " changes between runs: ", listing(seen));
   }
   return first;
 }

@@ -19,13 +19,15 @@ struct Sighting {
 
 class Merger {
  public:
-  /// `pick` gives the value for the candidates that each run offers for one tensor.
-  using Pick = std::function<Value*(const std::vector<Candidates>&, const std::string& where)>;
+  /// `pick` gives the value for the candidates that each run offers for one tensor; `both_modes`: the last run is in
+  /// train mode and the others are not.
+  using Pick =
+      std::function<Value*(const std::vector<Candidates>&, bool both_modes, const std::string& where)>;
   explicit Merger(Pick pick) : pick_(std::move(pick)) {}
 
   /// Merges an argument; `leaf` counts the tensors of the call and is moved on. Throws ulp::Error naming
-  /// `where` for what differs and is neither linear in the batch size, nor the training flag, nor a rate that
-  /// is 0 in eval mode.
+  /// `where` for what differs and is neither linear in the batch size, nor the training flag, nor a number that
+  /// follows the mode.
   Argument merge(const std::vector<Sighting>& seen, size_t& leaf, const std::string& where) const;
 
  private:

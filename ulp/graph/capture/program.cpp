@@ -1,5 +1,6 @@
 #include "ulp/graph/capture/program.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -19,6 +20,42 @@ thread_local const Node* running = nullptr;
 struct RunningNode {
   const Node* outer = running;
   ~RunningNode() { running = outer; }
+};
+
+/// The autocast of one call.
+class AutocastGuard {
+ public:
+  explicit AutocastGuard(const AutocastSetting& wanted)
+      : before_{wanted.device, at::autocast::is_autocast_enabled(wanted.device),
+                at::autocast::get_autocast_dtype(wanted.device)} {
+    set(wanted);
+  }
+  ~AutocastGuard() { set(before_); }
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  static void set(const AutocastSetting& setting) {
+    at::autocast::set_autocast_enabled(setting.device, setting.enabled);
+    at::autocast::set_autocast_dtype(setting.device, setting.dtype);
+  }
+  AutocastSetting before_;
+};
+
+/// Weights that autocast has cast are kept until the outermost one ends: a run is one.
+class AutocastScope {
+ public:
+  explicit AutocastScope(bool on) : on_(on) {
+    if (on_) at::autocast::increment_nesting();
+  }
+  ~AutocastScope() {
+    if (on_ && at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  bool on_;
 };
 
 /// An error of LibTorch as one line that names the node.
@@ -111,6 +148,8 @@ void Program::call_in_place(const Step& step, std::vector<c10::IValue>& stack) c
 }
 
 void Program::call(const Step& step, Frame& frame) const {
+  std::optional<AutocastGuard> autocast;
+  if (step.node->autocast) autocast.emplace(*step.node->autocast);
   if (step.module) {
     frame.stack[0] = step.module->forward(frame.stack[0].toTensor());
   } else if (step.node->no_grad) {
@@ -182,7 +221,7 @@ int64_t Program::check_inputs(const std::vector<at::Tensor>& inputs) const {
 
 void Program::run_steps(Frame& frame) const {
   for (const Step& step : steps_) {
-    if (step.node->train_only && !frame.training) continue;
+    if (frame.training ? step.node->eval_only : step.node->train_only) continue;
     running = step.node;
     frame.stack.clear();
     for (const Source& source : step.args) frame.stack.push_back(load(source, frame));
@@ -198,6 +237,7 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
   frame.slots.resize(slot_count_);
   for (size_t i = 0; i < inputs.size(); ++i) frame.slots[i] = inputs[i];
   const RunningNode restore;
+  const AutocastScope autocast(has_autocast_);
   try {
     run_steps(frame);
   } catch (const c10::OutOfMemoryError&) {

@@ -62,6 +62,7 @@ class Program {
   std::map<const Value*, int32_t> slots_, attribute_slots_;
   std::map<const Value*, const Node*> last_reader_;
   int32_t slot_count_ = 0;
+  bool has_autocast_ = false;  ///< some node runs under an autocast guard of the model's own
 };
 
 }  // namespace ulp::graph

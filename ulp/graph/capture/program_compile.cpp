@@ -27,6 +27,7 @@ Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims) {
       default: {
         Step step;
         step.node = node.get();
+        has_autocast_ |= node->autocast.has_value();
         const std::vector<c10::Argument>* wanted = nullptr;
         if (node->kind() == Node::Kind::call) {
           const c10::FunctionSchema& schema = node->schema();

@@ -1,8 +1,11 @@
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <functional>
+#include <span>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/schema.h"
@@ -14,10 +17,34 @@ namespace {
 
 struct Recording {
   Trace* trace = nullptr;
+  c10::DeviceType device = at::kCPU;
+  std::function<void(const at::Tensor&)> before_write = {};
   int depth = 0;
 };
 
 thread_local Recording current;
+
+/// The value as it is now. Lists are kept by reference, and a scripted model may change one after the call.
+c10::IValue snapshot(const c10::IValue& value) {
+  if (value.isList()) {
+    const c10::List<c10::IValue> list = value.toList();
+    c10::impl::GenericList copy(list.elementType());
+    copy.reserve(list.size());
+    for (const c10::IValue& item : value.toListRef()) copy.push_back(snapshot(item));
+    return copy;
+  }
+  if (value.isTuple()) {
+    std::vector<c10::IValue> elements;
+    for (const c10::IValue& item : value.toTupleRef().elements()) elements.push_back(snapshot(item));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  return value;
+}
+
+/// The last `count` values.
+void take(std::span<const c10::IValue> from, size_t count, std::vector<c10::IValue>& to) {
+  for (const c10::IValue& value : from.last(std::min(count, from.size()))) to.push_back(snapshot(value));
+}
 
 /// Lives from a call's start to its end, also when the kernel throws.
 struct Frame : at::ObserverContext {
@@ -25,6 +52,14 @@ struct Frame : at::ObserverContext {
   ~Frame() override { --current.depth; }
   std::optional<size_t> call;  ///< set for top-level calls
 };
+
+void show_written(const TracedCall& call) {
+  const std::vector<c10::Argument>& wanted = call.schema->arguments();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const c10::AliasInfo* alias = wanted[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) for_each_tensor(call.inputs[i], current.before_write);
+  }
+}
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   // Ranges that users mark carry no schema; what happens inside them is the model's own.
@@ -37,10 +72,11 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   call.target = name->overload_name.empty() ? name->name : name->name + "." + name->overload_name;
   call.schema = &find_schema(call.target);
   // Boxed calls show the caller's whole stack; the arguments are what lies on top.
-  auto inputs = function.inputs();
-  size_t count = std::min(inputs.size(), call.schema->arguments().size());
-  call.inputs.assign(inputs.end() - count, inputs.end());
+  take({function.inputs().data(), function.inputs().size()}, call.schema->arguments().size(), call.inputs);
   call.grad = at::GradMode::is_enabled();
+  call.autocast = {current.device, at::autocast::is_autocast_enabled(current.device),
+                   at::autocast::get_autocast_dtype(current.device)};
+  show_written(call);
   frame->call = current.trace->calls.size();
   current.trace->calls.push_back(std::move(call));
   return frame;
@@ -50,9 +86,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto* frame = static_cast<Frame*>(context);
   if (!frame || !frame->call || !current.trace) return;
   TracedCall& call = current.trace->calls[*frame->call];
-  const std::vector<c10::IValue>& outputs = function.outputs();
-  size_t count = std::min(outputs.size(), call.schema->returns().size());
-  call.outputs.assign(outputs.end() - static_cast<std::ptrdiff_t>(count), outputs.end());
+  take(function.outputs(), call.schema->returns().size(), call.outputs);
   for (const c10::IValue& output : call.outputs) {
     for_each_tensor(output, [&](const at::Tensor& tensor) { call.metas.push_back(meta_of(tensor)); });
   }
@@ -60,9 +94,10 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
 
 }  // namespace
 
-Recorder::Recorder(Trace& trace) {
+Recorder::Recorder(Trace& trace, c10::DeviceType device,
+                   std::function<void(const at::Tensor&)> before_write) {
   if (current.trace) fail("graph.capture", "expected no capture inside another one on the same thread");
-  current = {&trace, 0};
+  current = {&trace, device, std::move(before_write), 0};
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
                                            .needsInputs(true)
                                            .needsOutputs(true)

@@ -168,7 +168,7 @@ class Resolver {
         if (tensor.defined()) tainted |= state(tensor).tainted;
       });
     }
-    check_numbers(call, tainted);
+    check_numbers(call, index, tainted);
     if (call.schema->is_mutable()) resolved.functional = write(call, index, tainted);
     define_outputs(call, index, tainted);
     out_.calls.push_back(std::move(resolved));
@@ -186,21 +186,37 @@ class Resolver {
   }
 
   /// A number read from a tensor would be frozen into the graph.
-  void check_numbers(const TracedCall& call, bool tainted) {
+  void check_numbers(const TracedCall& call, int32_t index, bool tainted) {
     std::string_view op = op_of(call);
     bool equal = op == "aten::equal";
     if (!tainted || !(equal || op == "aten::item" || op == "aten::_local_scalar_dense" ||
                       op == "aten::is_nonzero" || op == "aten::allclose")) {
       return;
     }
-    // The attention of the C++ frontend asks whether query and key are the same tensor.
-    if (equal && call.outputs.size() == 1) {
-      bool same = call.inputs[0].toTensor().is_same(call.inputs[1].toTensor());
-      if (same || !call.outputs[0].toBool()) return;
-    }
+    // The attention of the C++ frontend asks whether query and key are the same tensor; either answer gives the same
+    // numbers.
+    if (equal && (call.inputs[0].toTensor().is_same(call.inputs[1].toTensor()) || asked_by_attention(index)))
+      return;
     fail("graph.capture", call.target,
          " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers; "
          "data-dependent control flow or arguments cannot be captured");
+  }
+
+  /// Whether the next call that is no comparison reads the projection of an attention.
+  bool asked_by_attention(int32_t index) {
+    size_t next = static_cast<size_t>(index) + 1;
+    while (next < trace_.calls.size() && op_of(trace_.calls[next]) == "aten::equal") ++next;
+    bool found = false;
+    for (size_t i = 0; next < trace_.calls.size() && i < trace_.calls[next].inputs.size(); ++i) {
+      for_each_tensor(trace_.calls[next].inputs[i], [&](const at::Tensor& tensor) {
+        if (!tensor.defined() || !known(tensor) || state(tensor).keys[0].kind != ValueKey::Kind::attribute)
+          return;
+        const std::string& name = subject_.attributes[state(tensor).keys[0].index].first;
+        for (const char* end : {"in_proj_weight", "in_proj_bias", "q_proj_weight"})
+          found |= name.ends_with(end);
+      });
+    }
+    return found;
   }
 
   /// Returns true if the op is to be replayed out of place, false if it updates an attribute.

@@ -21,6 +21,7 @@ struct TracedCall {
   std::vector<c10::IValue> inputs, outputs;
   std::vector<TensorMeta> metas;  ///< of the output tensors, flattened, as they were when the call returned
   bool grad = true;               ///< gradients were being recorded
+  AutocastSetting autocast = {};  ///< what held when the call started
 };
 
 /// One run. Holds every tensor it saw, so that their addresses stay unique as long as it lives.
@@ -35,7 +36,8 @@ struct Trace {
 /// Records the calls of this thread from construction to destruction.
 class Recorder {
  public:
-  explicit Recorder(Trace& trace);
+  /// `before_write` is shown each tensor that a call is about to write to.
+  Recorder(Trace& trace, c10::DeviceType device, std::function<void(const at::Tensor&)> before_write);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -56,8 +58,10 @@ struct Subject {
   bool was_training = true;            ///< the root's mode
 };
 
-/// Runs the model once in the given mode and leaves its buffers, mode and the random state as they were.
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training);
+/// Runs the model once in the given mode and leaves its parameters, buffers, mode and the random state as they
+/// were. With `autocast` the run is under an enabled autocast, else under none, whatever the caller's is.
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training,
+            bool autocast = false);
 
 /// Calls visit(tensor) for each tensor in a value, also undefined ones and those in lists, in order.
 template <typename Visit>

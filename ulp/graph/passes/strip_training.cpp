@@ -70,8 +70,17 @@ PassReport strip_training(Graph& graph) {
   PassReport report{"strip_training", {}, {}};
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  for (Node*& node : nodes) {
+    node->eval_only = false;
+    if (!node->is("ulp::by_mode")) continue;
+    report.changes.push_back(node->name() + " removed: it is '" + node->args[0].value->name +
+                             "' in eval mode");
+    graph.replace_uses(node->output(), node->args[0].value);
+    graph.erase(node);
+    node = nullptr;
+  }
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {  // readers first, so that chains can go
-    if (!(*it)->train_only) continue;
+    if (*it == nullptr || !(*it)->train_only) continue;
     report.changes.push_back((*it)->name() + " removed: it runs in train mode only");
     graph.erase(*it);
     *it = nullptr;
