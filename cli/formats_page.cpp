@@ -75,12 +75,10 @@ std::string shortest(double value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-/// Every decimal digit of a value of a format. Up to 32 bits none has more than 112 (below 2^-126); wider values
-/// are as short as they can be without becoming another one.
-std::string all_digits(const Format& format, double value) {
-  if (format.bits() > 32) return shortest(value);
-  char text[160];
-  std::snprintf(text, sizeof text, "%.112g", value);
+/// Every decimal digit of a value of a format: none has more than 767, the smallest normal number of fp64.
+std::string all_digits(double value) {
+  char text[800];
+  std::snprintf(text, sizeof text, "%.767g", value);
   return text;
 }
 
@@ -159,7 +157,7 @@ report::Table conversions_table(const std::vector<double>& values, const std::ve
       const double error = exact ? 0 : back - value;
       const double relative = exact ? 0 : error / value;
       table.add_row({shortest(value), std::string(format->name), hexadecimal(code, format->bits()),
-                     fields(*format, code), all_digits(*format, back), rounded(error),
+                     fields(*format, code), all_digits(back), rounded(error),
                      value != 0 && std::isfinite(value) ? rounded(relative) : std::string("-")});
     }
   }

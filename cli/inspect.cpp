@@ -40,9 +40,10 @@ void show_file(const InspectFlags& flags) {
     json["tensors"] = to_json(contents.tensors);
     return print_json(json);
   }
-  std::cout << flags.what << ": " << contents.kind << ", " << contents.bytes << " bytes\n";
+  std::cout << report::escape_controls(flags.what) << ": " << contents.kind << ", " << contents.bytes
+            << " bytes\n";
   for (const auto& [key, value] : contents.metadata)
-    std::cout << "  " << report::escape_controls(key) << " = " << printable(value) << '\n';
+    std::cout << "  " << report::escape_controls(key) << " = " << report::escape_controls(value) << '\n';
   std::cout << '\n';
   if (contents.steps) {
     print_table(*contents.steps);

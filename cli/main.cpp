@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ulp::catch_interrupts();
+  ulp::catch_interrupts("ulp: interrupted\n");
   try {
     return run(argc, argv);
   } catch (const ulp::Interrupted&) {

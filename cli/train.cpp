@@ -115,6 +115,7 @@ class Watching {
 void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
                Watching* watching, Outcome& outcome) {
   const int64_t every = flags.checkpoint_every > 0 ? flags.checkpoint_every : trainer.steps_per_epoch();
+  const PollsInterrupts polls;
   while (!trainer.done()) {
     const train::StepInfo info = trainer.step();
     outcome.last_loss = info.loss;

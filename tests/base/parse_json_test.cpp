@@ -30,4 +30,11 @@ TEST(ParseJson, TheNumberOfValuesHasALimit) {
   EXPECT_THROW(ulp::parse_json(many + ']'), nlohmann::json::exception);
 }
 
+/// Work grows with the text: what is quadratic does not end here within a test's time.
+TEST(ParseJson, ManyChildrenOfOneParentAreReadInTime) {
+  std::string many = "[{}";
+  for (size_t i = 0; i < ulp::kMaxJsonValues - 2; ++i) many += ",{}";
+  EXPECT_EQ(ulp::parse_json(many + ']').size(), ulp::kMaxJsonValues - 1);
+}
+
 }  // namespace

@@ -206,6 +206,13 @@ TEST_F(Safetensors, RefusesDeepNesting) {
   expect_refused("an array");
 }
 
+TEST_F(Safetensors, RefusesMoreNamesThanMemoryShouldHold) {
+  std::string header = R"({"__metadata__":{"a":"")";
+  for (int i = 0; i < (1 << 19); ++i) header += ",\"" + std::to_string(i) + "\":\"\"";
+  write_file(header + "}}");
+  expect_refused("more than 524288");
+}
+
 TEST_F(Safetensors, RefusesBadOffsets) {
   struct Case {
     const char* tensors;

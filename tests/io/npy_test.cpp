@@ -5,6 +5,7 @@
 #include <zip.h>
 
 #include "temp_folder.h"
+#include "ulp/io/unpacked_bytes.h"
 
 namespace {
 
@@ -167,6 +168,12 @@ TEST_F(NpzFile, RefusesWhatIsNoArchiveOfArrays) {
   refuse(archive("x.npy", npy(dictionary("|O", "(1,)"), "12345678")), "objects");
   refuse(archive("x.npy", npy(dictionary("<f4", "(1000000,)"), "1234")), "promises more");
   expect_file_error("nowhere", [&] { load_npz(at("nowhere")); });
+}
+
+TEST(UnpackedBytes, AreBoundedByTheFile) {
+  constexpr uint64_t kRoom = uint64_t{256} << 20;
+  ulp::io::check_unpacked("here", "data", 1000, 4000 + kRoom);
+  expect_file_error("at most", [] { ulp::io::check_unpacked("here", "data", 1000, 4001 + kRoom); });
 }
 
 TEST_F(NpzFile, RefusesEveryTruncationAndChangedValues) {

@@ -1,6 +1,8 @@
 // NumPy arrays as data: x, rows of values or images, and y, the class of each.
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "ulp/app/data_forms.h"
 #include "ulp/base/error.h"
 #include "ulp/io/npy.h"
@@ -61,11 +63,26 @@ std::vector<double> numbers(const at::Tensor& tensor) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-/// Mean and deviation of each channel; 1 for a channel that never changes.
-void measure(const at::Tensor& values, ModelSpec& spec) {
-  const at::Tensor channels = values.transpose(0, 1).flatten(1).to(torch::kDouble);
-  const at::Tensor std = channels.std(at::IntArrayRef{1}, /*unbiased=*/false);
-  spec.mean = numbers(channels.mean(1));
+/// For each channel the mean over all rows and pixels of f(values as doubles). A part of the rows at a time: as doubles
+/// all of them would take eight times the memory of bytes.
+template <typename F>
+at::Tensor channel_means(const at::Tensor& values, F f) {
+  constexpr int64_t kElements = 1 << 22;
+  const int64_t rows = std::max<int64_t>(1, kElements / std::max<int64_t>(1, values[0].numel()));
+  at::Tensor sums = torch::zeros({values.size(1)}, torch::kDouble);
+  for (const at::Tensor& part : values.split(rows)) {
+    sums += f(part.transpose(0, 1).flatten(1).to(torch::kDouble)).sum(1);
+  }
+  return sums / (values.numel() / values.size(1));
+}
+
+/// Mean and deviation of each channel of values / unit; 1 for a channel that never changes.
+void measure(const at::Tensor& values, double unit, ModelSpec& spec) {
+  const at::Tensor mean = channel_means(values, [](const at::Tensor& x) { return x; });
+  const at::Tensor variance =
+      channel_means(values, [&](const at::Tensor& x) { return (x - mean.unsqueeze(1)).square(); });
+  const at::Tensor std = variance.sqrt() / unit;
+  spec.mean = numbers(mean / unit);
   spec.std = numbers(torch::where(std > 0, std, torch::ones_like(std)));
 }
 
@@ -86,7 +103,7 @@ TaskData byte_images(const Arrays& train, const Arrays& test, int64_t classes, c
   };
   io::ImageDataset images = dataset(train);
   ModelSpec measured;
-  measure(images.images.to(torch::kFloat) / 255.0, measured);
+  measure(images.images, 255, measured);
   images.mean = measured.mean;
   images.std = measured.std;
   return image_data(std::move(images), dataset(test), model, source);
@@ -106,7 +123,7 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
   TaskData data{.spec = {.in_channels = sizes[1], .num_classes = classes, .image_size = sizes[2]},
                 .unit = "row",
                 .stream = {}};
-  measure(rows[0].x, data.spec);
+  measure(rows[0].x, 1, data.spec);
   if (model != nullptr) {
     data.spec.mean = model->mean;
     data.spec.std = model->std;

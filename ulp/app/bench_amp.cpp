@@ -145,6 +145,7 @@ AmpResult finish(Run& run, bool profile) {
 
 /// All precisions of one network, in turn.
 std::vector<AmpResult> bench_network(AmpNetwork network, const AmpBenchOptions& options) {
+  const PollsInterrupts polls;
   const auto say = [&](const std::string& precision, const char* doing) {
     check_interrupted();
     if (options.progress) options.progress(std::string(to_string(network)) + ", " + precision + ": " + doing);

@@ -52,6 +52,7 @@ void run_epoch(Training& training) {
   quiet.begin();
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + run.precision, last - first, {.unit = "step"});
+  const PollsInterrupts polls;
   while (trainer.next_step() < last) {
     check_interrupted();
     const train::StepInfo info = trainer.step();

@@ -24,6 +24,7 @@ void run_images(graph::GraphModule& prepared, const io::ImageDataset& data, int6
   io::BatchLoader loader(io::slice(data, 0, std::min(samples, data.size())),
                          {.batch_size = kCalibrationBatch, .shuffle = false});
   int64_t done = 0;
+  const PollsInterrupts polls;
   while (const auto batch = loader.next()) {
     check_interrupted();
     prepared.forward({batch->images});

@@ -23,6 +23,7 @@ void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, cons
           data, train::StreamOptions::training(options.batch, options.seed, options.augment))};
   train::Trainer trainer(std::move(task), options);
   const quant::QatSchedule schedule = recipe.schedule(trainer.total_steps());
+  const PollsInterrupts polls;
   while (!trainer.done()) {
     check_interrupted();
     schedule.apply(module, trainer.next_step());

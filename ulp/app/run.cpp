@@ -58,12 +58,13 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const runtim
   return inputs;
 }
 
-std::vector<at::Tensor> inputs_for(const RunOptions& options, const runtime::Engine& engine) {
+std::vector<at::Tensor> inputs_for(const RunOptions& options, runtime::Engine& engine) {
   if (!options.input.empty()) return inputs_from_file(options, engine);
   if (!options.data.empty()) {
     const ModelSpec spec = load_runnable(options.engine).spec;
     return {first_images(load_images(options.data, io::Split::test, spec), options.count)};
   }
+  engine.reserve(options.count);  // refuses what is too much before the numbers are made
   torch::manual_seed(0);
   std::vector<at::Tensor> inputs;
   for (const runtime::TensorInfo& info : engine.inputs()) inputs.push_back(random_input(info, options.count));

@@ -10,8 +10,8 @@ namespace ulp {
 
 /// How deep objects and arrays may lie in each other: those who copy and print values recurse.
 inline constexpr int kMaxJsonDepth = 64;
-/// How many values a text may hold: a value of two characters takes some 60 bytes of memory.
-inline constexpr size_t kMaxJsonValues = size_t{1} << 22;
+/// How many values a text may hold: one of two characters takes up to some 250 bytes of memory.
+inline constexpr size_t kMaxJsonValues = size_t{1} << 19;
 
 /// What is parsed of the text. Throws nlohmann::json::exception for text that is no JSON, deeper than
 /// kMaxJsonDepth or of more than kMaxJsonValues values.

@@ -33,6 +33,9 @@ namespace detail {
 
 namespace {
 
+/// An entry of ten characters takes some 300 bytes of memory.
+constexpr size_t kMaxNames = size_t{1} << 19;
+
 std::string in_quotes(const std::string& name) {
   return "'" + (name.size() > 80 ? name.substr(0, 80) + "..." : name) + "'";
 }
@@ -62,6 +65,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& name) override {
     key_ = name;
+    if (at_ != At::entry && ++keys_ > kMaxNames)
+      throw "more than " + std::to_string(kMaxNames) + " tensors and metadata entries";
     if (at_ == At::root && !names_.insert(name).second) throw "duplicate name " + in_quotes(name);
     if (at_ == At::metadata && header_.metadata.count(name))
       throw "duplicate metadata key " + in_quotes(name);
@@ -143,6 +148,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     header_.entries.push_back(std::move(entry_));
   }
 
+  size_t keys_ = 0;
   SafetensorsHeader header_;
   HeaderEntry entry_;
   At at_ = At::start;

@@ -9,6 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/io/dataset.h"
+#include "ulp/io/unpacked_bytes.h"
 
 namespace ulp::io {
 
@@ -54,8 +55,11 @@ class Stream {
     check();
     if (got > 0) fail_file(kWhere, "'", path_.string(), "' holds more bytes than its header says");
   }
-  /// The most that the file can unpack to: deflate's best ratio is 1032 to 1.
-  uint64_t most_bytes() const { return ::gzdirect(file_) ? stored_bytes_ : stored_bytes_ * 1032; }
+  /// The most that the file can hold, or may unpack to. Deflate's best ratio is 1032 to 1.
+  uint64_t most_bytes() const {
+    if (::gzdirect(file_)) return stored_bytes_;
+    return std::min(stored_bytes_ * 1032, most_unpacked_bytes(stored_bytes_));
+  }
 
  private:
   void check() {
@@ -110,7 +114,8 @@ at::Tensor read_idx(const std::filesystem::path& path) {
     size = int64_t{word[0]} << 24 | int64_t{word[1]} << 16 | int64_t{word[2]} << 8 | int64_t{word[3]};
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes) ||
         bytes > file.most_bytes()) {
-      fail_file(kWhere, "the header of '", path.string(), "' promises more than the file can hold");
+      fail_file(kWhere, "the header of '", path.string(), "' promises more than the file can hold, or ",
+                "than four times its bytes and 256 MiB where it is packed");
     }
   }
   at::Tensor values = torch::empty(shape, type);

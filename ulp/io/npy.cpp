@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/io/npy_reader.h"
+#include "ulp/io/unpacked_bytes.h"
 
 namespace ulp::io {
 
@@ -124,6 +125,8 @@ std::map<std::string, at::Tensor> load_npz(const fs::path& path) {
   const auto archive = open_archive(path);
   std::map<std::string, at::Tensor> arrays;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  const uint64_t packed = fs::file_size(path);
+  uint64_t unpacked = 0;
   for (zip_int64_t i = 0; i < count; ++i) {
     zip_stat_t stat;
     if (zip_stat_index(archive.get(), static_cast<zip_uint64_t>(i), 0, &stat) != 0) {
@@ -133,6 +136,8 @@ std::map<std::string, at::Tensor> load_npz(const fs::path& path) {
     const std::string name = path.string() + ":" + key.substr(0, 100);
     if (!key.ends_with(".npy")) fail_file(kNpz, "expected arrays (.npy) only, got '", name, "'");
     check_entry(stat, name);
+    unpacked += stat.size;  // bounded by check_entry
+    check_unpacked(kNpz, path.string(), packed, unpacked);
     EntrySource source(archive.get(), stat, name);
     key.resize(key.size() - 4);
     if (arrays.contains(key)) fail_file(kNpz, "'", name, "' is there twice");

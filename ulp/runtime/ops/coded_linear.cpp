@@ -10,7 +10,7 @@ namespace {
 class CodedLinearRunner final : public Runner {
  public:
   CodedLinearRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
-    const CodedMatrix matrix = coded_matrix(view, info_.shape.back());
+    const CodedMatrix matrix = coded_matrix_with_scales(view, info_.shape.back());
     std::vector<float> bias;
     if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
     linear_ = kernels::make_weight_linear({.in = matrix.columns,

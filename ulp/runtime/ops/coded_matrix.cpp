@@ -1,7 +1,5 @@
 #include "ulp/runtime/ops/coded_matrix.h"
 
-#include <cmath>
-
 #include "ulp/runtime/ops/kernel_args.h"
 
 namespace ulp::runtime {
@@ -31,19 +29,19 @@ CodedMatrix coded_matrix(const StepView& view, int64_t columns) {
   }
   std::vector<int64_t> parts = {matrix.rows};
   if (rank == 3) parts.push_back(matrix.groups);
-  view.expect_constant("weight_scale", DataType::f32, parts);
-  matrix.scale = floats_of(*view.constant("weight_scale"));
-  for (const float scale : matrix.scale) {
-    if (!(scale > 0) || !std::isfinite(scale)) {
-      view.fail("expected 'weight_scale' to be finite and > 0, got ", scale);
-    }
-  }
+  view.expect_scales("weight_scale", parts);
   matrix.codes = reinterpret_cast<const uint8_t*>(weight.bytes.data());
   if (const Constant* zero = view.constant("weight_zero")) {
     if (!nibbles) view.fail("'weight_zero' is for 4-bit codes");
     view.expect_constant("weight_zero", DataType::u8, parts);
     matrix.zero = reinterpret_cast<const uint8_t*>(zero->bytes.data());
   }
+  return matrix;
+}
+
+CodedMatrix coded_matrix_with_scales(const StepView& view, int64_t columns) {
+  CodedMatrix matrix = coded_matrix(view, columns);
+  matrix.scale = floats_of(*view.constant("weight_scale"));
   return matrix;
 }
 

@@ -24,7 +24,9 @@ struct CodedMatrix {
 /// True when the step's weight is stored as codes.
 bool has_coded_weight(const StepView& view);
 /// Checks the constants. `columns`: of the matrix; below 1: those of the stored shape, which then must be
-/// whole groups.
+/// whole groups. The scales are checked and not copied.
 CodedMatrix coded_matrix(const StepView& view, int64_t columns);
+/// The same with the scales, for a runner to keep.
+CodedMatrix coded_matrix_with_scales(const StepView& view, int64_t columns);
 
 }  // namespace ulp::runtime

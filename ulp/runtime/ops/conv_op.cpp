@@ -28,20 +28,45 @@ int64_t conv_extent(const StepView& view, int64_t in, int64_t kernel, int64_t st
   return (padded - reach) / stride + 1;
 }
 
-/// The accumulator is exact only while |bias| + 255 * sum |w| stays inside int32, and the multiplier must be
-/// a number.
-void check_u8_channel(const StepView& view, int64_t channel, int64_t per_channel) {
-  const int8_t* weight = constant_data<int8_t>(view, "weight") + channel * per_channel;
+ConstantFacts::Channels look_through(const StepView& view, int64_t channels, int64_t per_channel) {
+  const int8_t* weight = constant_data<int8_t>(view, "weight");
   const int32_t* bias = constant_data<int32_t>(view, "bias");
-  int64_t bound = 0;
-  for (int64_t k = 0; k < per_channel; ++k) bound += std::abs(int{weight[k]});
-  bound = bound * 255 + (bias == nullptr ? 0 : std::llabs(int64_t{bias[channel]}));
-  if (bound > std::numeric_limits<int32_t>::max()) {
-    view.fail("channel ", channel, " could overflow its int32 accumulator");
+  const float* scale = constant_data<float>(view, "weight_scale");
+  ConstantFacts::Channels found;
+  for (int64_t c = 0; c < channels; ++c) {
+    int64_t sum = 0;
+    for (int64_t k = 0; k < per_channel; ++k) sum += std::abs(int{weight[c * per_channel + k]});
+    sum = sum * 255 + (bias == nullptr ? 0 : std::llabs(int64_t{bias[c]}));
+    if (sum > found.largest_sum) found.largest_sum = sum, found.largest = c;
+    const bool right = scale[c] > 0 && std::isfinite(scale[c]);
+    if (found.positive && !right) found.positive = false, found.low = found.high = c;
+    if (found.positive && scale[c] < scale[found.low]) found.low = c;
+    if (found.positive && scale[c] > scale[found.high]) found.high = c;
   }
-  const float scale = constant_data<float>(view, "weight_scale")[channel];
-  const float multiplier = view.input().scale * scale / view.output().scale;
-  if (!(scale > 0) || !std::isfinite(scale) || !std::isfinite(multiplier)) {
+  return found;
+}
+
+/// look_through(), once for steps that share their constants.
+ConstantFacts::Channels channels_of(const StepView& view, int64_t channels, int64_t per_channel) {
+  if (view.facts() == nullptr) return look_through(view, channels, per_channel);
+  std::string key;
+  for (const auto& [role, name] : view.step().constants) key += role + '\n' + name + '\n';
+  const auto [at, fresh] = view.facts()->channels.try_emplace(key);
+  if (fresh) at->second = look_through(view, channels, per_channel);
+  return at->second;
+}
+
+/// The accumulator is exact only while |bias| + 255 * sum |w| stays inside int32, and the multiplier must be
+/// a number: the smallest and the largest scale tell it of all.
+void check_u8_channels(const StepView& view, int64_t channels, int64_t per_channel) {
+  const ConstantFacts::Channels found = channels_of(view, channels, per_channel);
+  if (found.largest_sum > std::numeric_limits<int32_t>::max()) {
+    view.fail("channel ", found.largest, " could overflow its int32 accumulator");
+  }
+  for (const int64_t channel : {found.low, found.high}) {
+    const float scale = constant_data<float>(view, "weight_scale")[channel];
+    const float multiplier = view.input().scale * scale / view.output().scale;
+    if (found.positive && std::isfinite(multiplier)) continue;
     view.fail("expected 'weight_scale' and the multiplier of channel ", channel,
               " to be finite and > 0, got ", scale, " and ", multiplier);
   }
@@ -78,7 +103,7 @@ void check_result(const StepView& view, Activation activation) {
     const Constant& weight = *view.constant("weight");
     const int64_t channels = weight.shape[0];
     const int64_t per_channel = static_cast<int64_t>(weight.bytes.size()) / channels;
-    for (int64_t c = 0; c < channels; ++c) check_u8_channel(view, c, per_channel);
+    check_u8_channels(view, channels, per_channel);
   }
   if (view.input_count() == 2) {
     const TensorInfo& r = view.input(1);

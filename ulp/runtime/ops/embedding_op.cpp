@@ -69,7 +69,7 @@ class EmbeddingRunner final : public Runner {
 class CodedEmbeddingRunner final : public Runner {
  public:
   CodedEmbeddingRunner(const StepView& view, kernels::Isa)
-      : ids_(view.input()), table_(coded_matrix(view, 0)) {
+      : ids_(view.input()), table_(coded_matrix_with_scales(view, 0)) {
     const Constant& weight = *view.constant("weight");
     codes_.assign(table_.codes, table_.codes + weight.bytes.size());
     zero_.assign(table_.scale.size(), table_.bits == 4 ? 8.0F : 0.0F);

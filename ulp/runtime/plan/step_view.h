@@ -1,6 +1,8 @@
 // How an op looks at its step: tensors and constants by position and role, and problems that name the step.
 #pragma once
 
+#include <map>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -25,10 +27,24 @@ template <typename... Parts>
 /// "[batch, 3, 32, 32]"
 std::string shape_text(std::span<const int64_t> shape);
 
+/// What looking through long constants gave. Many steps may share one.
+struct ConstantFacts {
+  /// The channels of an 8-bit layer that decide whether all of them are right.
+  struct Channels {
+    int64_t largest = 0, largest_sum = 0;  ///< |bias| + 255 * sum |w|
+    int64_t low = 0, high = 0;             ///< of the weight's scale, a NaN among them first
+    bool positive = true;                  ///< every scale is finite and > 0
+  };
+  std::set<std::string> positive_scales;     ///< names that expect_scales() was content with
+  std::map<std::string, Channels> channels;  ///< by the names of weight, bias and scale
+};
+
 /// One step with its plan. Indices are valid and counts are in the op's range once verify has made one.
 class StepView {
  public:
-  StepView(const Plan& plan, const Step& step, size_t index) : plan_(plan), step_(step), index_(index) {}
+  /// With `facts`, each constant is looked through once for all views that are given the same ones.
+  StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts = nullptr)
+      : plan_(plan), step_(step), index_(index), facts_(facts) {}
 
   const Step& step() const { return step_; }
   size_t input_count() const { return step_.inputs.size(); }
@@ -39,6 +55,8 @@ class StepView {
   const Own& attributes() const {
     return step_.get<Own>();
   }
+  /// Null for a view that shares none.
+  ConstantFacts* facts() const { return facts_; }
   /// Null when the step has no constant of that role.
   const Constant* constant(const char* role) const;
 
@@ -76,6 +94,7 @@ class StepView {
   const Plan& plan_;
   const Step& step_;
   size_t index_;
+  ConstantFacts* facts_;
 };
 
 }  // namespace ulp::runtime

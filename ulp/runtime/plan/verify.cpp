@@ -128,8 +128,9 @@ void check_order(const Plan& plan) {
     if (written[static_cast<size_t>(input)]) problem("plan inputs: tensor ", input, " is listed twice");
     written[static_cast<size_t>(input)] = true;
   }
+  ConstantFacts facts;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const StepView view(plan, plan.steps[i], i);
+    const StepView view(plan, plan.steps[i], i, &facts);
     check_step(plan, view);
     for (const int32_t input : plan.steps[i].inputs) {
       if (!written[static_cast<size_t>(input)]) view.fail("reads tensor ", input, " before it is written");
