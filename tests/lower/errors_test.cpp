@@ -24,14 +24,14 @@ std::string lowering_error(const std::function<at::Tensor(const at::Tensor&)>& b
 }
 
 TEST(LowerErrors, NamesOpNodeAndWhatIsSupported) {
-  expect_words(lowering_error([](const at::Tensor& x) { return torch::sigmoid(x); }, torch::randn({2, 5})),
-               {"[lower.lower]", "aten::sigmoid", "conv2d", "linear", "1 node"});
+  expect_words(lowering_error([](const at::Tensor& x) { return torch::erfinv(x); }, torch::randn({2, 5})),
+               {"[lower.lower]", "aten::erfinv", "conv2d", "linear", "1 node"});
 }
 
 TEST(LowerErrors, NamesEveryNodeOnce) {
   const std::string text = lowering_error(
-      [](const at::Tensor& x) { return torch::relu(torch::sigmoid(torch::sin(x))); }, torch::randn({2, 5}));
-  expect_words(text, {"aten::sigmoid", "aten::sin", "2 nodes"});
+      [](const at::Tensor& x) { return torch::relu(torch::erfinv(torch::lgamma(x))); }, torch::randn({2, 5}));
+  expect_words(text, {"aten::erfinv", "aten::lgamma", "2 nodes"});
 }
 
 TEST(LowerErrors, NamesTheModule) {
@@ -66,16 +66,6 @@ TEST(LowerErrors, StringPadding) {
   net->body = [=](const at::Tensor& x) mutable { return conv->forward(x); };
   auto module = captured(net, torch::randn({2, 3, 4, 4}));
   expect_words(error_of([&] { lower(*module); }), {"padding", "conv"});
-}
-
-TEST(LowerErrors, SumWithANumberAndABroadcast) {
-  expect_words(lowering_error([](const at::Tensor& x) { return x + 1; }, torch::randn({2, 5})),
-               {"aten::add"});
-  auto net = std::make_shared<Net>();
-  auto fc = net->add("fc", torch::nn::Linear(5, 1));
-  net->body = [=](const at::Tensor& x) mutable { return x + fc->forward(x); };
-  auto module = captured(net, torch::randn({2, 5}));
-  expect_words(error_of([&] { lower(*module); }), {"aten::add", "one shape"});
 }
 
 TEST(LowerErrors, SoftmaxOverAnotherDimension) {

@@ -50,6 +50,7 @@ class Change final : public AttributeVisitor {
   void on_choice(const FieldInfo&, ChoiceField& field) override {
     field.index = (field.index + 1) % field.words.size();
   }
+  void on_text(const FieldInfo&, const TextField& field) override { EXPECT_TRUE(field.set("neg x0")); }
 };
 
 /// Puts the field of one path outside its limits, for each limit there is.
@@ -62,6 +63,7 @@ class Break final : public AttributeVisitor {
   using AttributeVisitor::on;
   void on(const FieldInfo&, bool&) override {}
   void on_choice(const FieldInfo&, ChoiceField&) override {}
+  void on_text(const FieldInfo&, const TextField&) override {}
   void on(const FieldInfo& info, int64_t& value) override {
     const double limit = high_ ? info.max : info.min;
     if (path_ + info.name != wanted_ || std::abs(limit) > 1e18) return;
@@ -90,6 +92,7 @@ class Paths final : public AttributeVisitor {
   void on(const FieldInfo& info, int64_t&) override { all.push_back(path_ + info.name); }
   void on(const FieldInfo& info, double&) override { all.push_back(path_ + info.name); }
   void on_choice(const FieldInfo& info, ChoiceField&) override { all.push_back(path_ + info.name); }
+  void on_text(const FieldInfo& info, const TextField&) override { all.push_back(path_ + info.name); }
 };
 
 void visit(Attributes& attributes, FieldVisitor& visitor) {

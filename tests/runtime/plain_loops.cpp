@@ -459,6 +459,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return attention(step, x, y, batch);
     case Op::dynamic_linear:
       return dynamic_linear(plan, step, x, y, batch);
+    case Op::pointwise:
+      return pointwise(plan, step, x, y, batch);
     case Op::lstm:
     case Op::gru:
       return recurrent(plan, step, x[0], y, batch);

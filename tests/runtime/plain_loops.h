@@ -37,4 +37,7 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
 /// lstm and gru, for run_step.
 void recurrent(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch);
 
+/// pointwise, for run_step.
+void pointwise(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
+
 }  // namespace ulp::runtime::plain

@@ -12,14 +12,13 @@ using runtime::DataType;
 using runtime::Layout;
 using runtime::Step;
 
-namespace {
-
-/// True when everyone who reads the value wants f32: the model's result and softmax.
 bool read_as_f32(const graph::Graph& graph, const Value* value) {
   return std::ranges::all_of(graph.users(value), [](const Node* user) {
     return user->kind() == Node::Kind::output || user->is("aten::softmax") || user->is("aten::_softmax");
   });
 }
+
+namespace {
 
 DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
   if (is_curve(group.activation)) return DataType::f32;
@@ -166,6 +165,14 @@ ConstantSum constant_sum(const graph::Graph& graph, const Node& node) {
   return addend.sizes() == at::IntArrayRef(item) ? ConstantSum{a, b} : ConstantSum{};
 }
 
+}  // namespace
+
+bool has_add_step(const graph::Graph& graph, const Node& node) {
+  return is_plain_add(node) || constant_sum(graph, node).x != nullptr;
+}
+
+namespace {
+
 void lower_constant_sum(Builder& builder, const Group& group, const ConstantSum& sum) {
   const Node& node = *group.root;
   Step step = step_of(runtime::Op::add, node);
@@ -182,9 +189,6 @@ void lower_add(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const ConstantSum with_constant = constant_sum(builder.graph(), node);
   if (with_constant.x != nullptr) return lower_constant_sum(builder, group, with_constant);
-  if (!is_plain_add(node)) {
-    unsupported(node, "expected the sum of two tensors of one shape without alpha, got something else");
-  }
   const Value* a = node.arg("self").value;
   const Value* b = node.arg("other").value;
   const Form form_a = builder.form_of(node, a), form_b = builder.form_of(node, b);

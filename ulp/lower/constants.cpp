@@ -35,9 +35,8 @@ std::unordered_set<const Value*> fixed_values(const Graph& graph) {
     const bool attribute = node->kind() == Node::Kind::attribute;
     const std::vector<Value*> reads = node->reads();
     const bool computed =
-        node->kind() == Node::Kind::call && !node->has_effect() && !reads.empty() &&
-        !node->is("ulp::dequantize") && !node->is("ulp::dequantize_weight") &&
-        std::ranges::all_of(node->args, is_fixed) &&
+        node->kind() == Node::Kind::call && !node->has_effect() && !node->is("ulp::dequantize") &&
+        !node->is("ulp::dequantize_weight") && std::ranges::all_of(node->args, is_fixed) &&
         std::ranges::all_of(reads, [&](const Value* value) { return fixed.contains(value); });
     if (!attribute && !computed) continue;
     for (const auto& value : node->outputs()) fixed.insert(value.get());

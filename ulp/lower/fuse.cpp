@@ -1,7 +1,9 @@
 #include "ulp/lower/fuse.h"
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
+#include "ulp/lower/pointwise.h"
 
 namespace ulp::lowering {
 
@@ -24,6 +26,13 @@ bool takes_quantize(const Node& node) {
          node.is("aten::upsample_bilinear2d");
 }
 
+/// A clamp by itself keeps its input's codes.
+bool takes_quantize(const Group& group) {
+  const Node& node = *group.root;
+  if (!group.inner.empty()) return true;
+  return takes_quantize(node) || (is_pointwise(node) && !graph::is_clamp(node));
+}
+
 }  // namespace
 
 graph::FusionPolicy engine_policy() {
@@ -38,6 +47,7 @@ bool is_plain_add(const Node& node) {
 
 Groups::Groups(const graph::Graph& graph, const std::vector<Chain>& chains) {
   for (const Chain& chain : chains) {
+    if (chain.last() == chain.op && is_plain_add(*chain.op)) continue;  // arithmetic like any other
     for (const Node* part : {chain.op, chain.add, chain.activation}) {
       if (part) taken_.insert(part);
     }
@@ -46,6 +56,13 @@ Groups::Groups(const graph::Graph& graph, const std::vector<Chain>& chains) {
                 .residual = chain.residual(),
                 .activation = chain.kind,
                 .result = chain.result()});
+  }
+  for (PointwiseRegion& region : pointwise_regions(graph, taken_)) {
+    if (region.nodes.size() < 2) continue;
+    taken_.insert(region.nodes.begin(), region.nodes.end());
+    const Node* last = region.nodes.back();
+    region.nodes.pop_back();
+    add(graph, {.root = last, .last = last, .result = last->output(), .inner = std::move(region.nodes)});
   }
   for (const auto& node : graph.nodes()) {
     if (node->kind() != Node::Kind::call || !taken_.insert(node.get()).second) continue;
@@ -67,7 +84,7 @@ const Group* Groups::at(const Node* node) const {
 /// With the quantize behind it, if its step can end in codes.
 void Groups::add(const graph::Graph& graph, Group group) {
   const Node* next =
-      group.result && takes_quantize(*group.root) ? graph::only_reader(graph, group.result) : nullptr;
+      group.result && takes_quantize(group) ? graph::only_reader(graph, group.result) : nullptr;
   if (next && next->is("ulp::quantize")) {
     group.quantize = next;
     group.last = next;

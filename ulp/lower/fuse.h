@@ -19,6 +19,7 @@ struct Group {
   const graph::Node* quantize = nullptr;  ///< ulp::quantize of the result
   /// The float result: what `quantize` reads, or the last node's value.
   graph::Value* result = nullptr;
+  std::vector<const graph::Node*> inner = {};  ///< pointwise: nodes that the step of `root` does with it
 };
 
 /// What the engine's steps take: layers and sums end in clamps, linear layers in curves, too.

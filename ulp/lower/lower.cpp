@@ -40,6 +40,19 @@ void remove_identities(Graph& graph) {
   }
 }
 
+/// `1 - x` of the C++ frontend fills an empty tensor like x: what is filled is not read, so x itself will do.
+void fill_without_copies(Graph& graph) {
+  const auto like = [](const Value* value) {
+    return value->producer->is("aten::empty_like") || value->producer->is("aten::ones_like") ||
+           value->producer->is("aten::zeros_like");
+  };
+  for (const auto& node : graph.nodes()) {
+    if (!node->is("aten::fill")) continue;
+    while (like(node->args[0].value)) node->args[0] = node->args[0].value->producer->args[0];
+  }
+  graph.remove_dead();
+}
+
 /// Ids come as integers, everything else as f32.
 std::optional<DataType> input_type(at::ScalarType dtype) {
   const std::optional<DataType> type = libtorch::data_type_of(dtype);
@@ -88,9 +101,11 @@ class Lowerer {
   }
 
   void lower_group(const Group& group) {
-    const bool poisoned = reads_poison(*group.root) || poisoned_.contains(group.residual);
+    const bool poisoned =
+        reads_poison(*group.root) || poisoned_.contains(group.residual) ||
+        std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
     const size_t before = problems_.size();
-    if (const LowerFunction lowering = find_lowering(*group.root); lowering == nullptr) {
+    if (const LowerFunction lowering = find_lowering(graph_, group); lowering == nullptr) {
       refuse(*group.root, hint_for(*group.root));
     } else if (!poisoned) {
       attempt([&] { lowering(builder_, group); });
@@ -160,6 +175,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
     reports.push_back(pass(graph));
   }
   make_sequences_images(graph);
+  fill_without_copies(graph);
   fold_constants(graph);
   graph.remove_dead(true);
   complete_shapes(graph);

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "ulp/graph/fusion/activation_of.h"
+#include "ulp/lower/attention.h"
+#include "ulp/lower/pointwise.h"
 
 namespace ulp::lowering {
 
@@ -40,8 +42,25 @@ const std::vector<Lowering>& all_lowerings() {
 
 }  // namespace
 
-LowerFunction find_lowering(const Node& node) {
+namespace {
+
+/// True for a node by itself that a specialised step does better than the pointwise one.
+bool is_special(const graph::Graph& graph, const Group& group) {
+  const Node& node = *group.root;
+  if (node.is("aten::add")) return group.last != &node || has_add_step(graph, node);
+  if (node.is("aten::zeros_like")) return true;
+  if (node.is("aten::ne")) return feeds_attention(graph, node.output());
+  if (const std::optional<Activation> activation = activation_of(node))
+    return !is_curve(*activation) || group.quantize == nullptr;
+  return !is_pointwise(node);
+}
+
+}  // namespace
+
+LowerFunction find_lowering(const graph::Graph& graph, const Group& group) {
+  const Node& node = *group.root;
   if (node.kind() != Node::Kind::call) return nullptr;
+  if (!group.inner.empty() || !is_special(graph, group)) return lower_pointwise;
   for (const Lowering& row : all_lowerings()) {
     if (node.op() == row.op) return row.lower;
   }

@@ -20,8 +20,8 @@ struct Lowering {
 };
 using LoweringTable = std::span<const Lowering>;
 
-/// Null when the op has no lowering.
-LowerFunction find_lowering(const graph::Node& node);
+/// Null when the group's op has no lowering. Specialised steps come first, the general ones last.
+LowerFunction find_lowering(const graph::Graph& graph, const Group& group);
 /// The ops of all tables, for messages.
 std::string supported_ops();
 /// A hint for ops that people meet often and that have no lowering; may be empty.
@@ -29,6 +29,13 @@ std::string hint_for(const graph::Node& node);
 
 /// An activation that no layer took over.
 void lower_activation(Builder& builder, const Group& group);
+/// Arithmetic element by element (pointwise.h).
+void lower_pointwise(Builder& builder, const Group& group);
+/// True for a sum that the step `add` does: of two values of one shape, or of a value and a constant of one item's
+/// shape.
+bool has_add_step(const graph::Graph& graph, const graph::Node& node);
+/// True when everyone who reads the value wants f32: the model's result and softmax.
+bool read_as_f32(const graph::Graph& graph, const graph::Value* value);
 /// Reshapes to [N, the rest], and those around attention and recurrent layers.
 void lower_reshape(Builder& builder, const Group& group);
 /// Splitting of heads and masks: part of the attention that reads them.

@@ -18,6 +18,7 @@
 #include "ulp/runtime/ops/dynamic_linear_op.h"
 #include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
+#include "ulp/runtime/ops/pointwise_op.h"
 #include "ulp/runtime/ops/pool_op.h"
 #include "ulp/runtime/ops/recurrent_op.h"
 #include "ulp/runtime/ops/resize_op.h"
@@ -56,6 +57,7 @@
 //   unsqueeze        [N, C, L] -> [N, C, 1, L]
 //   squeeze          [N, C, 1, L] -> [N, C, L]
 //   group_norm       x [N, C, ...]; constants: [weight], [bias]; over each of `groups` groups of channels
+//   pointwise        x0, x1, ...; constants: c0, c1 ...: a program of arithmetic (pointwise_op.h)
 //
 // Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
 // weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
@@ -72,7 +74,8 @@
 // * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
 // gates (i, f, g, o; r, z, n), h and c zero before the first step; i8 weights are multiplied as in
 // dynamic_linear. token_mean: x f32 [N, steps, features], ids [N, steps] -> [N, features], zeros where every
-// id is `token`.
+// id is `token`. pointwise: inputs of f32, bf16, u8, i32 or i64 in any layout and f32 constants, whose shapes
+// broadcast; computed in f32; output f32, bf16 or u8.
 #define ULP_OPS(X)                           \
   X(conv, ConvAttributes)                    \
   X(linear, ActivationAttributes)            \
@@ -101,7 +104,8 @@
   X(resize_bilinear, BilinearAttributes)     \
   X(unsqueeze, NoAttributes)                 \
   X(squeeze, NoAttributes)                   \
-  X(group_norm, GroupNormAttributes)
+  X(group_norm, GroupNormAttributes)         \
+  X(pointwise, PointwiseAttributes)
 
 namespace ulp::runtime {
 

@@ -1,0 +1,221 @@
+#include "ulp/lower/pointwise.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ulp/lower/attention.h"
+#include "ulp/lower/ops.h"
+#include "ulp/lower/pointwise_functions.h"
+#include "ulp/lower/weights.h"
+
+namespace ulp::lowering {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+using runtime::Step;
+
+bool is_pointwise(const Node& node) {
+  return find_pointwise(node) != nullptr;
+}
+
+namespace {
+
+/// What a region takes of the limits of a step.
+struct Use {
+  int functions = 0, numbers = 0, inputs = 0;
+
+  void add(const Node& node, const PointwiseLowering& row) {
+    functions += row.functions;
+    numbers += row.numbers;
+    for (const graph::Argument& arg : node.args) {
+      inputs += arg.is_value();
+      numbers += arg.kind == graph::Argument::Kind::literal && arg.literal.isScalar();
+    }
+  }
+  bool fits() const {
+    using Limits = runtime::PointwiseText;
+    return functions <= Limits::kMaxFunctions && numbers <= Limits::kMaxNumbers &&
+           inputs <= Limits::kMaxInputs;
+  }
+};
+
+bool same_sizes(const Value& a, const Value& b) {
+  return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
+}
+
+/// From the last node to the first: a node joins the region of all its readers.
+class Finder {
+ public:
+  Finder(const Graph& graph, const std::unordered_set<const Node*>& taken) : graph_(graph), taken_(taken) {}
+
+  std::vector<PointwiseRegion> run() {
+    for (auto at = graph_.nodes().rbegin(); at != graph_.nodes().rend(); ++at) visit(**at);
+    std::vector<PointwiseRegion> regions;
+    for (Region& region : regions_) {
+      std::ranges::reverse(region.nodes);
+      regions.push_back({std::move(region.nodes)});
+    }
+    return regions;
+  }
+
+ private:
+  struct Region {
+    std::vector<const Node*> nodes;  // the result first
+    Use use;
+  };
+
+  void visit(const Node& node) {
+    const PointwiseLowering* row = find_pointwise(node);
+    if (row == nullptr || taken_.contains(&node)) return;
+    // The mask of tokens is a part of the attention that reads it.
+    if (node.is("aten::ne") && feeds_attention(graph_, node.output())) return;
+    size_t region = region_of_readers(node);
+    Use use = region < regions_.size() ? regions_[region].use : Use();
+    use.add(node, *row);
+    if (region < regions_.size() && !use.fits()) {
+      region = regions_.size();
+      use = {};
+      use.add(node, *row);
+    }
+    if (region == regions_.size()) regions_.emplace_back();
+    regions_[region].nodes.push_back(&node);
+    regions_[region].use = use;
+    region_of_[&node] = region;
+  }
+
+  /// The one region that reads the node, or a new one.
+  size_t region_of_readers(const Node& node) const {
+    const std::vector<Node*> users = graph_.users(node.output());
+    if (users.empty()) return regions_.size();
+    const auto first = region_of_.find(users[0]);
+    if (first == region_of_.end()) return regions_.size();
+    const bool all = std::ranges::all_of(users, [&](const Node* user) {
+      const auto found = region_of_.find(user);
+      return found != region_of_.end() && found->second == first->second;
+    });
+    const Node& result = *regions_[first->second].nodes.front();
+    return all && same_sizes(*node.output(), *result.output()) ? first->second : regions_.size();
+  }
+
+  const Graph& graph_;
+  const std::unordered_set<const Node*>& taken_;
+  std::vector<Region> regions_;
+  std::map<const Node*, size_t> region_of_;
+};
+
+/// The layout in which most of the work lies already: that of an image among the inputs that has all elements.
+Layout layout_of(Builder& builder, const Group& group, const std::vector<int64_t>& shape) {
+  if (shape.size() != 4) return Layout::plain;
+  const auto images = [&](const Node& node) {
+    return std::ranges::any_of(node.reads(), [&](const Value* value) {
+      return builder.bound(value) && builder.form_of(node, value).layout == Layout::nhwc;
+    });
+  };
+  const bool nhwc = images(*group.root) ||
+                    std::ranges::any_of(group.inner, [&](const Node* node) { return images(*node); });
+  return nhwc ? Layout::nhwc : Layout::plain;
+}
+
+}  // namespace
+
+std::vector<PointwiseRegion> pointwise_regions(const Graph& graph,
+                                               const std::unordered_set<const Node*>& taken) {
+  return Finder(graph, taken).run();
+}
+
+void lower_pointwise(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const std::vector<int64_t> shape = shape_of(node, *group.result);
+  std::vector<const Node*> nodes = group.inner;
+  nodes.push_back(&node);
+  Step step = PointwiseWriter(builder, nodes).step();
+  if (builder.plan().output_shape(step) != shape)
+    unsupported(node, "expected operands that give its shape together");
+  Form form{read_as_f32(builder.graph(), group.result) ? DataType::f32 : builder.float_type(),
+            layout_of(builder, group, shape)};
+  if (group.quantize != nullptr) {
+    const Layout layout = form.layout;
+    form = quantizer_form(builder.graph(), *group.quantize);
+    form.layout = layout;
+  }
+  emit_same(builder, group, std::move(step), form);
+}
+
+PointwiseWriter::PointwiseWriter(Builder& builder, std::vector<const Node*> inside)
+    : builder_(builder), inside_(std::move(inside)) {}
+
+Step PointwiseWriter::step() {
+  for (const Node* node : inside_) {
+    const Operand result = find_pointwise(*node)->write(*this, *node);
+    made_.emplace_back(node->output(), result);
+  }
+  const Node& node = *inside_.back();
+  Operand last = made_.back().second;
+  if (last.kind == Operand::Kind::number) {  // everywhere where the first argument has an element
+    last = call(PointwiseOp::where, {value(node, value_arg(node, "self")), last, last});
+  }
+  const bool ends =
+      last.kind == Operand::Kind::result && last.index + 1 == static_cast<int32_t>(program_.functions.size());
+  if (!ends) call(PointwiseOp::add, {last, number(0)});
+  if (step_.inputs.empty()) unsupported(node, "expected an operand that depends on the model's inputs");
+  step_.name = node.name();
+  step_.attributes = runtime::PointwiseAttributes{std::move(program_)};
+  return std::move(step_);
+}
+
+Operand PointwiseWriter::number(double value) const {
+  return {.kind = Operand::Kind::number, .index = 0, .number = static_cast<float>(value)};
+}
+
+Operand PointwiseWriter::call(PointwiseOp op, std::initializer_list<Operand> operands) {
+  program_.functions.push_back({op, operands});
+  return {.kind = Operand::Kind::result,
+          .index = static_cast<int32_t>(program_.functions.size() - 1),
+          .number = 0};
+}
+
+Operand PointwiseWriter::argument(const Node& node, std::string_view name) {
+  const graph::Argument& arg = node.arg(name);
+  if (arg.is_value()) return value(node, arg.value);
+  const std::optional<double> literal = number_arg(node, name);
+  if (!literal) unsupported(node, "expected '", name, "' to be a number or a tensor");
+  return number(*literal);
+}
+
+Operand PointwiseWriter::value(const Node& node, const Value* value) {
+  const auto made = std::ranges::find(made_, value, &std::pair<const Value*, Operand>::first);
+  if (made != made_.end()) return made->second;
+  const at::Tensor fixed = builder_.graph().attribute_tensor(value);
+  if (fixed.defined()) return constant(node, fixed, value->producer->target());
+  return input(builder_.as(node, value, builder_.form_of(node, value)));
+}
+
+Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::vector<int64_t> shape) {
+  const at::Tensor fixed = builder_.graph().attribute_tensor(value_arg(node, name));
+  if (!fixed.defined()) unsupported(node, "expected '", name, "' to be a parameter or a constant");
+  return constant(node, fixed.reshape(shape), value_arg(node, name)->producer->target());
+}
+
+Operand PointwiseWriter::constant(const Node& node, const at::Tensor& tensor, const std::string& name) {
+  if (tensor.numel() == 1) return number(tensor.to(at::kDouble).item<double>());
+  const std::string stored = builder_.constant(name, make_constant(tensor, DataType::f32));
+  auto role = std::ranges::find(step_.constants, stored, &std::pair<const std::string, std::string>::second);
+  if (role == step_.constants.end()) {
+    role = step_.constants.emplace("c" + std::to_string(step_.constants.size()), stored).first;
+  }
+  if (tensor.dim() > static_cast<int64_t>(node.output()->meta.value().sizes.size()))
+    unsupported(node, "expected a constant of no more dimensions than the result");
+  return {.kind = Operand::Kind::constant, .index = std::stoi(role->first.substr(1)), .number = 0};
+}
+
+Operand PointwiseWriter::input(int32_t tensor) {
+  const auto at = std::ranges::find(step_.inputs, tensor);
+  const auto index = static_cast<int32_t>(at - step_.inputs.begin());
+  if (at == step_.inputs.end()) step_.inputs.push_back(tensor);
+  return {.kind = Operand::Kind::input, .index = index, .number = 0};
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,357 @@
+// What each op of ATen is in functions of the pointwise step.
+#include "ulp/lower/pointwise_functions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ulp/lower/match.h"
+
+namespace ulp::lowering {
+namespace {
+
+using graph::Node;
+using Writer = PointwiseWriter;
+using Op = PointwiseOp;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// One function of `self`.
+template <Op op>
+Operand unary(Writer& write, const Node& node) {
+  return write.call(op, {write.argument(node, "self")});
+}
+
+/// One function of `self` and `other`.
+template <Op op>
+Operand binary(Writer& write, const Node& node) {
+  return write.call(op, {write.argument(node, "self"), write.argument(node, "other")});
+}
+
+/// self op alpha * other.
+template <Op op>
+Operand sum(Writer& write, const Node& node) {
+  Operand other = write.argument(node, "other");
+  const double alpha = number_arg(node, "alpha").value_or(1);
+  if (alpha != 1) other = write.call(Op::mul, {other, write.number(alpha)});
+  return write.call(op, {write.argument(node, "self"), other});
+}
+
+Operand rsub(Writer& write, const Node& node) {
+  Operand self = write.argument(node, "self");
+  const double alpha = number_arg(node, "alpha").value_or(1);
+  if (alpha != 1) self = write.call(Op::mul, {self, write.number(alpha)});
+  return write.call(Op::sub, {write.argument(node, "other"), self});
+}
+
+Operand floor_divide(Writer& write, const Node& node) {
+  return write.call(Op::floor, {binary<Op::div>(write, node)});
+}
+
+Operand divide(Writer& write, const Node& node) {
+  const Operand quotient = binary<Op::div>(write, node);
+  if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none()) return quotient;
+  const bool floor = node.arg("rounding_mode").literal.toStringRef() == "floor";
+  return write.call(floor ? Op::floor : Op::trunc, {quotient});
+}
+
+/// a - b floor(a / b): the sign of b, as PyTorch's remainder.
+Operand remainder(Writer& write, const Node& node) {
+  const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
+  const Operand whole = write.call(Op::floor, {write.call(Op::div, {a, b})});
+  return write.call(Op::sub, {a, write.call(Op::mul, {b, whole})});
+}
+
+Operand power(Writer& write, const Node& node) {
+  const Operand base = write.argument(node, "self"), exponent = write.argument(node, "exponent");
+  if (exponent.kind != Operand::Kind::number) return write.call(Op::pow, {base, exponent});
+  if (exponent.number == 1) return write.call(Op::add, {base, write.number(0)});
+  if (exponent.number == 2) return write.call(Op::square, {base});
+  if (exponent.number == 3) return write.call(Op::mul, {write.call(Op::square, {base}), base});
+  if (exponent.number == 0.5F) return write.call(Op::sqrt, {base});
+  if (exponent.number == -0.5F) return write.call(Op::rsqrt, {base});
+  if (exponent.number == -1) return write.call(Op::reciprocal, {base});
+  return write.call(Op::pow, {base, exponent});
+}
+
+Operand bounded(Writer& write, Operand x, double low, double high) {
+  if (low > -kInfinity) x = write.call(Op::max, {x, write.number(low)});
+  if (high < kInfinity) x = write.call(Op::min, {x, write.number(high)});
+  return x;
+}
+
+Operand clamp(Writer& write, const Node& node) {
+  Operand x = write.argument(node, "self");
+  if (has_arg(node, "min") && !node.arg("min").is_none())
+    x = write.call(Op::max, {x, write.argument(node, "min")});
+  if (has_arg(node, "max") && !node.arg("max").is_none())
+    x = write.call(Op::min, {x, write.argument(node, "max")});
+  return x;
+}
+
+Operand hardtanh(Writer& write, const Node& node) {
+  return bounded(write, write.argument(node, "self"), number_arg(node, "min_val").value_or(-1),
+                 number_arg(node, "max_val").value_or(1));
+}
+
+Operand relu6(Writer& write, const Node& node) {
+  return bounded(write, write.argument(node, "self"), 0, 6);
+}
+
+/// clamp(x + 3, 0, 6), and over 6 as PyTorch rounds it.
+Operand hardsigmoid(Writer& write, const Node& node) {
+  const Operand gate =
+      bounded(write, write.call(Op::add, {write.argument(node, "self"), write.number(3)}), 0, 6);
+  return write.call(Op::div, {gate, write.number(6)});
+}
+
+Operand hardswish(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand gate = bounded(write, write.call(Op::add, {x, write.number(3)}), 0, 6);
+  return write.call(Op::div, {write.call(Op::mul, {gate, x}), write.number(6)});
+}
+
+Operand gelu(Writer& write, const Node& node) {
+  const bool by_tanh = node.arg("approximate").literal.toStringRef() == "tanh";
+  return write.call(by_tanh ? Op::gelu_tanh : Op::gelu, {write.argument(node, "self")});
+}
+
+Operand leaky_relu(Writer& write, const Node& node) {
+  return write.call(Op::scaled_below, {write.argument(node, "self"),
+                                       write.number(number_arg(node, "negative_slope").value_or(0.01))});
+}
+
+/// A slope for each channel, which is dimension 1.
+Operand prelu(Writer& write, const Node& node) {
+  const graph::Value* x = value_arg(node, "self");
+  std::vector<int64_t> shape(shape_of(node, *x).size(), 1);
+  const graph::Value* weight = value_arg(node, "weight");
+  const std::vector<graph::BatchExpr>& sizes = weight->meta->sizes;
+  if (shape.size() > 1 && sizes.size() == 1) shape[1] = sizes[0].offset;
+  return write.call(Op::scaled_below, {write.argument(node, "self"), write.reshaped(node, "weight", shape)});
+}
+
+/// scale * (x > 0 ? x : alpha * (e^(input_scale x) - 1)).
+Operand exponential_unit(Writer& write, Operand x, double alpha, double scale, double input_scale) {
+  Operand inner = input_scale == 1 ? x : write.call(Op::mul, {x, write.number(input_scale)});
+  Operand below = write.call(Op::expm1, {inner});
+  if (alpha != 1) below = write.call(Op::mul, {below, write.number(alpha)});
+  const Operand positive = write.call(Op::gt, {x, write.number(0)});
+  const Operand y = write.call(Op::where, {positive, x, below});
+  return scale == 1 ? y : write.call(Op::mul, {y, write.number(scale)});
+}
+
+Operand elu(Writer& write, const Node& node) {
+  return exponential_unit(write, write.argument(node, "self"), number_arg(node, "alpha").value_or(1),
+                          number_arg(node, "scale").value_or(1), number_arg(node, "input_scale").value_or(1));
+}
+
+/// The constants of Klambauer et al. 2017, "Self-Normalizing Neural Networks".
+Operand selu(Writer& write, const Node& node) {
+  return exponential_unit(write, write.argument(node, "self"), 1.6732632423543772, 1.0507009873554805, 1);
+}
+
+Operand celu(Writer& write, const Node& node) {
+  const double alpha = number_arg(node, "alpha").value_or(1);
+  return exponential_unit(write, write.argument(node, "self"), alpha, 1, 1 / alpha);
+}
+
+/// log(1 + e^(beta x)) / beta; x itself where beta x is above the threshold.
+Operand softplus(Writer& write, const Node& node) {
+  const double beta = number_arg(node, "beta").value_or(1),
+               threshold = number_arg(node, "threshold").value_or(20);
+  const Operand x = write.argument(node, "self");
+  if (beta == 1 && threshold == 20) return write.call(Op::softplus, {x});
+  const Operand scaled = write.call(Op::mul, {x, write.number(beta)});
+  const Operand curve =
+      write.call(Op::div, {write.call(Op::log1p, {write.call(Op::exp, {scaled})}), write.number(beta)});
+  return write.call(Op::where, {write.call(Op::gt, {scaled, write.number(threshold)}), x, curve});
+}
+
+/// -softplus(-x), whose softplus has no threshold that matters to floats.
+Operand log_sigmoid(Writer& write, const Node& node) {
+  const Operand negative = write.call(Op::neg, {write.argument(node, "self")});
+  return write.call(Op::neg, {write.call(Op::softplus, {negative})});
+}
+
+/// x / (1 + |x|).
+Operand softsign(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  return write.call(Op::div, {x, write.call(Op::add, {write.call(Op::abs, {x}), write.number(1)})});
+}
+
+Operand hardshrink(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand large =
+      write.call(Op::gt, {write.call(Op::abs, {x}), write.number(number_arg(node, "lambd").value_or(0.5))});
+  return write.call(Op::where, {large, x, write.number(0)});
+}
+
+/// sign(x) max(|x| - lambd, 0).
+Operand softshrink(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand rest =
+      write.call(Op::sub, {write.call(Op::abs, {x}), write.number(number_arg(node, "lambd").value_or(0.5))});
+  return write.call(Op::mul, {write.call(Op::sign, {x}), write.call(Op::max, {rest, write.number(0)})});
+}
+
+Operand threshold(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand above = write.call(Op::gt, {x, write.argument(node, "threshold")});
+  return write.call(Op::where, {above, x, write.argument(node, "value")});
+}
+
+Operand where(Writer& write, const Node& node) {
+  return write.call(Op::where, {write.argument(node, "condition"), write.argument(node, "self"),
+                                write.argument(node, "other")});
+}
+
+Operand masked_fill(Writer& write, const Node& node) {
+  return write.call(
+      Op::where, {write.argument(node, "mask"), write.argument(node, "value"), write.argument(node, "self")});
+}
+
+/// self + value * tensor1 op tensor2.
+template <Op op>
+Operand add_combined(Writer& write, const Node& node) {
+  Operand term = write.call(op, {write.argument(node, "tensor1"), write.argument(node, "tensor2")});
+  const double value = number_arg(node, "value").value_or(1);
+  if (value != 1) term = write.call(Op::mul, {term, write.number(value)});
+  return write.call(Op::add, {write.argument(node, "self"), term});
+}
+
+/// self + weight (end - self).
+Operand lerp(Writer& write, const Node& node) {
+  const Operand self = write.argument(node, "self");
+  const Operand way = write.call(Op::sub, {write.argument(node, "end"), self});
+  return write.call(Op::add, {self, write.call(Op::mul, {write.argument(node, "weight"), way})});
+}
+
+template <int base>
+Operand log_to(Writer& write, const Node& node) {
+  return write.call(Op::mul, {write.call(Op::log, {write.argument(node, "self")}),
+                              write.number(1 / std::log(double{base}))});
+}
+
+/// x != x.
+Operand isnan(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  return write.call(Op::ne, {x, x});
+}
+
+/// Casts: what is whole is cut, truth is "not 0"; floats stay.
+Operand cast(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const std::optional<graph::TensorMeta>& from = value_arg(node, "self")->meta;
+  const std::optional<graph::TensorMeta>& to = node.output()->meta;
+  if (!to || !from) unsupported(node, "expected a cast between known types");
+  if (to->dtype == at::kBool && from->dtype != at::kBool) return write.call(Op::ne, {x, write.number(0)});
+  if (at::isIntegralType(to->dtype, false) && at::isFloatingType(from->dtype))
+    return write.call(Op::trunc, {x});
+  return write.call(Op::add, {x, write.number(0)});
+}
+
+/// A number in every place: what is filled is not read.
+Operand fill(Writer& write, const Node& node) {
+  return write.argument(node, node.is("aten::fill") ? "value" : "fill_value");
+}
+
+template <int value>
+Operand filled_with(Writer& write, const Node&) {
+  return write.number(value);
+}
+
+constexpr PointwiseLowering kTable[] = {
+    {"aten::add", sum<Op::add>, 2, 1},
+    {"aten::sub", sum<Op::sub>, 2, 1},
+    {"aten::rsub", rsub, 2, 1},
+    {"aten::mul", binary<Op::mul>},
+    {"aten::div", divide, 2},
+    {"aten::true_divide", binary<Op::div>},
+    {"aten::floor_divide", floor_divide, 2},
+    {"aten::remainder", remainder, 4},
+    {"aten::fmod", binary<Op::fmod>},
+    {"aten::pow", power, 2, 1},
+    {"aten::maximum", binary<Op::max>},
+    {"aten::minimum", binary<Op::min>},
+    {"aten::atan2", binary<Op::atan2>},
+    {"aten::eq", binary<Op::eq>},
+    {"aten::ne", binary<Op::ne>},
+    {"aten::lt", binary<Op::lt>},
+    {"aten::le", binary<Op::le>},
+    {"aten::gt", binary<Op::gt>},
+    {"aten::ge", binary<Op::ge>},
+    {"aten::logical_and", binary<Op::logical_and>},
+    {"aten::logical_or", binary<Op::logical_or>},
+    {"aten::logical_xor", binary<Op::logical_xor>},
+    {"aten::logical_not", unary<Op::logical_not>},
+    {"aten::where", where},
+    {"aten::masked_fill", masked_fill},
+    {"aten::addcmul", add_combined<Op::mul>, 3, 1},
+    {"aten::addcdiv", add_combined<Op::div>, 3, 1},
+    {"aten::lerp", lerp, 3},
+    {"aten::neg", unary<Op::neg>},
+    {"aten::abs", unary<Op::abs>},
+    {"aten::sign", unary<Op::sign>},
+    {"aten::square", unary<Op::square>},
+    {"aten::reciprocal", unary<Op::reciprocal>},
+    {"aten::sqrt", unary<Op::sqrt>},
+    {"aten::rsqrt", unary<Op::rsqrt>},
+    {"aten::exp", unary<Op::exp>},
+    {"aten::expm1", unary<Op::expm1>},
+    {"aten::log", unary<Op::log>},
+    {"aten::log1p", unary<Op::log1p>},
+    {"aten::log2", log_to<2>, 2, 1},
+    {"aten::log10", log_to<10>, 2, 1},
+    {"aten::sin", unary<Op::sin>},
+    {"aten::cos", unary<Op::cos>},
+    {"aten::tan", unary<Op::tan>},
+    {"aten::atan", unary<Op::atan>},
+    {"aten::floor", unary<Op::floor>},
+    {"aten::ceil", unary<Op::ceil>},
+    {"aten::round", unary<Op::round>},
+    {"aten::trunc", unary<Op::trunc>},
+    {"aten::isnan", isnan},
+    {"aten::tanh", unary<Op::tanh>},
+    {"aten::sigmoid", unary<Op::sigmoid>},
+    {"aten::erf", unary<Op::erf>},
+    {"aten::relu", unary<Op::relu>},
+    {"aten::relu6", relu6, 2, 2},
+    {"aten::hardtanh", hardtanh, 2, 2},
+    {"aten::clamp", clamp, 2},
+    {"aten::clip", clamp, 2},
+    {"aten::clamp_min", clamp},
+    {"aten::clamp_max", clamp},
+    {"aten::gelu", gelu},
+    {"aten::silu", unary<Op::silu>},
+    {"aten::mish", unary<Op::mish>},
+    {"aten::hardsigmoid", hardsigmoid, 4, 4},
+    {"aten::hardswish", hardswish, 5, 4},
+    {"aten::leaky_relu", leaky_relu, 1, 1},
+    {"aten::prelu", prelu},
+    {"aten::elu", elu, 6, 4},
+    {"aten::selu", selu, 6, 4},
+    {"aten::celu", celu, 6, 4},
+    {"aten::softplus", softplus, 6, 3},
+    {"aten::log_sigmoid", log_sigmoid, 3},
+    {"aten::softsign", softsign, 3, 1},
+    {"aten::hardshrink", hardshrink, 3, 2},
+    {"aten::softshrink", softshrink, 5, 2},
+    {"aten::threshold", threshold, 2},
+    {"aten::fill", fill},
+    {"aten::full_like", fill},
+    {"aten::ones_like", filled_with<1>, 1, 1},
+    {"aten::zeros_like", filled_with<0>, 1, 1},
+    {"aten::to", cast, 1, 1},
+    {"aten::type_as", cast, 1, 1},
+};
+
+}  // namespace
+
+const PointwiseLowering* find_pointwise(const Node& node) {
+  if (node.kind() != Node::Kind::call || node.outputs().size() != 1) return nullptr;
+  const auto* row = std::ranges::find(kTable, node.op(), &PointwiseLowering::op);
+  return row == std::end(kTable) ? nullptr : row;
+}
+
+}  // namespace ulp::lowering

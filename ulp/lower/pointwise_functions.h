@@ -1,0 +1,57 @@
+// The functions of a pointwise step for each ATen op; internal to the lowering of pointwise nodes.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ulp/lower/builder.h"
+#include "ulp/runtime/ops/pointwise_op.h"
+
+namespace ulp::lowering {
+
+using Operand = runtime::PointwiseOperand;
+using kernels::PointwiseOp;
+
+/// Writes the program of one step and gathers what it reads.
+class PointwiseWriter {
+ public:
+  /// `inside`: the nodes of the step.
+  PointwiseWriter(Builder& builder, std::vector<const graph::Node*> inside);
+
+  /// The program of all nodes; the last one is the result.
+  runtime::Step step();
+
+  Operand number(double value) const;
+  /// An argument of the node: a number, a value, or what a node of the step made.
+  Operand argument(const graph::Node& node, std::string_view name);
+  /// A constant of the graph with other sizes than its own, for those that broadcast from the left.
+  Operand reshaped(const graph::Node& node, std::string_view name, std::vector<int64_t> shape);
+  Operand call(PointwiseOp op, std::initializer_list<Operand> operands);
+
+ private:
+  Operand value(const graph::Node& node, const graph::Value* value);
+  Operand constant(const graph::Node& node, const at::Tensor& tensor, const std::string& name);
+  Operand input(int32_t tensor);
+
+  Builder& builder_;
+  std::vector<const graph::Node*> inside_;
+  std::vector<std::pair<const graph::Value*, Operand>> made_;
+  runtime::PointwiseText program_;
+  runtime::Step step_{.op = runtime::Op::pointwise};
+};
+
+/// How the step does an op of ATen.
+struct PointwiseLowering {
+  std::string_view op;
+  Operand (*write)(PointwiseWriter&, const graph::Node&);
+  int functions = 1;  ///< at most
+  int numbers = 0;    ///< at most, besides those among the arguments
+};
+
+/// Null where the step cannot do it.
+const PointwiseLowering* find_pointwise(const graph::Node& node);
+
+}  // namespace ulp::lowering

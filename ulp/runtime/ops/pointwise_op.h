@@ -1,0 +1,58 @@
+// Attributes of pointwise.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/kernels/pointwise/pointwise_list.h"
+#include "ulp/runtime/ops/attributes.h"
+
+namespace ulp::runtime {
+
+/// What a function of a pointwise step reads.
+struct PointwiseOperand {
+  enum class Kind : uint8_t {
+    input,     ///< "x0": an input of the step
+    constant,  ///< "c0": the constant with this role
+    result,    ///< "t0": what the function of this index made
+    number     ///< "0.5"
+  };
+  Kind kind = Kind::input;
+  int32_t index = 0;
+  float number = 0;
+};
+
+/// One function of kernels/pointwise/pointwise_list.h with its operands.
+struct PointwiseFunction {
+  kernels::PointwiseOp op = kernels::PointwiseOp::add;
+  std::vector<PointwiseOperand> operands;
+};
+
+/// The functions of a pointwise step in order; the last one makes the result. As text, the form of engine files:
+/// "mul x0 c0; add t0 0.5; max t1 0".
+struct ULP_API PointwiseText {
+  std::vector<PointwiseFunction> functions;
+
+  /// The most of a step: functions, numbers, and inputs with constants.
+  static constexpr int kMaxFunctions = kernels::kMaxPointwiseSteps,
+                       kMaxNumbers = kernels::kMaxPointwiseLiterals,
+                       kMaxInputs = kernels::kMaxPointwiseInputs;
+  static constexpr const char* kExpected =
+      "functions of the engine's list with operands, such as \"mul x0 c0; add t0 0.5\"";
+  std::string text() const;
+  /// Nothing for a text that names no function, or has another number of operands than the function.
+  static std::optional<PointwiseText> from_text(const std::string& text);
+  bool operator==(const PointwiseText& other) const { return text() == other.text(); }
+};
+
+/// The program of a pointwise step.
+struct PointwiseAttributes {
+  PointwiseText program;
+
+  void visit_fields(FieldVisitor& visit) { visit({.name = "program"}, program); }
+  bool operator==(const PointwiseAttributes&) const = default;
+};
+
+}  // namespace ulp::runtime
