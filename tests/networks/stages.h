@@ -1,0 +1,61 @@
+// What a user does with a network, stage by stage, and whether it works.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "networks.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::test {
+
+/// In the order in which they build on each other.
+enum class Stage : uint8_t {
+  captured,       ///< in eval mode the graph gives the model's bits, at two batch sizes
+  trains,         ///< so it does in train mode, with gradients and buffers, from one random state
+  bf16_training,  ///< one step under autocast gives a finite loss, finite gradients and other weights
+  static_int8,    ///< prepare, calibration and convert give a model with numbers near the graph's
+  dynamic,        ///< the same of quantize_dynamic
+  weight_only,    ///< the same of quantize_weights, 8 bits
+  engine_fp32,    ///< lowered, an engine gives the graph's numbers within rounding, at three batch sizes
+  engine_bf16,    ///< the same in bf16, by the ratio of signal to noise
+  engine_int8     ///< the same of the statically quantized graph
+};
+inline constexpr std::array<const char*, 9> kStageNames = {"captured",    "trains",      "bf16_training",
+                                                           "static_int8", "dynamic",     "weight_only",
+                                                           "engine_fp32", "engine_bf16", "engine_int8"};
+
+/// How a stage ended.
+struct StageResult {
+  enum class Kind : uint8_t { works, has_no_such_layer, fails };
+  Kind kind = Kind::works;
+  std::string message;  ///< of a failure: the library's, or what differs
+};
+
+/// One network on its way through the stages. What a stage needs is made once.
+class Subject {
+ public:
+  explicit Subject(const Network& network);
+  /// Never throws; a stage whose preconditions fail gives their message.
+  StageResult run(Stage stage);
+
+ private:
+  void attempt(Stage stage);
+  graph::GraphModule& graph();
+  std::shared_ptr<graph::GraphModule> quantized();
+  std::vector<torch::Tensor> draw(int64_t batch, uint64_t seed) const;
+  void compare_with_model(bool training);
+  void train_in_bf16();
+  void expect_near(graph::GraphModule& approximation);
+  void run_engine_of(graph::GraphModule& module, Stage stage);
+
+  const Network& network_;
+  Instance model_;
+  std::shared_ptr<graph::GraphModule> graph_, quantized_;
+  std::string capture_error_, quantize_error_;
+};
+
+}  // namespace ulp::test
