@@ -56,8 +56,9 @@ struct StackSequentialImpl : torch::nn::SequentialImpl {
 TORCH_MODULE(StackSequential);
 
 StackSequential transition(int64_t in, int64_t out) {
-  return StackSequential(BatchNorm2d(in), ReLU(ReLUOptions(true)), Conv2d(Conv2dOptions(in, out, 1).bias(false)),
-                    AvgPool2d(AvgPool2dOptions(2).stride(2)));
+  return StackSequential(BatchNorm2d(in), ReLU(ReLUOptions(true)),
+                         Conv2d(Conv2dOptions(in, out, 1).bias(false)),
+                         AvgPool2d(AvgPool2dOptions(2).stride(2)));
 }
 
 struct DenseNetImpl : Module {

@@ -31,11 +31,11 @@ TORCH_MODULE(StackSequential);
 
 StackSequential conv_norm(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups, bool act) {
   StackSequential layers(nn::Conv2d(nn::Conv2dOptions(in, out, kernel)
-                                       .stride(stride)
-                                       .padding((kernel - 1) / 2)
-                                       .groups(groups)
-                                       .bias(false)),
-                        nn::BatchNorm2d(out));
+                                        .stride(stride)
+                                        .padding((kernel - 1) / 2)
+                                        .groups(groups)
+                                        .bias(false)),
+                         nn::BatchNorm2d(out));
   if (act) layers->push_back(nn::SiLU());
   return layers;
 }

@@ -11,15 +11,41 @@
 namespace ulp::test {
 namespace {
 
-/// The start of a message on one line, fit for Markdown.
+/// The start of a message on one line, without the list of what the library has.
 std::string short_message(std::string text) {
   std::ranges::replace(text, '\n', ' ');
+  const size_t list = text.find(" ("), rest = text.find("), got");
+  if (list < rest && rest != std::string::npos) text.erase(list, rest + 1 - list);
   return text.substr(0, 160);
 }
 
 const char* cell(StageResult::Kind kind) {
   using enum StageResult::Kind;
   return kind == works ? "yes" : kind == fails ? "**no**" : "-";
+}
+
+/// Puts one network's row on the screen; gives its failures, those of one message together.
+std::string print_row(const Network& network, std::array<int, kStageNames.size()>& working) {
+  std::vector<std::pair<std::string, std::string>> failures;  // stages, message
+  std::printf("\n| %s |", network.name.c_str());
+  Subject subject(network);
+  for (size_t i = 0; i < kStageNames.size(); ++i) {
+    const StageResult result = subject.run(static_cast<Stage>(i));
+    std::printf(" %s |", cell(result.kind));
+    std::fflush(stdout);
+    if (result.kind != StageResult::Kind::fails) {
+      ++working[i];
+      continue;
+    }
+    const std::string message = short_message(result.message);
+    if (failures.empty() || failures.back().second != message) failures.emplace_back("", message);
+    std::string& stages = failures.back().first;
+    stages += (stages.empty() ? "" : " ") + std::string(kStageNames[i]);
+  }
+  std::string text;
+  for (const auto& [stages, message] : failures)
+    text += "- " + network.name + " (" + stages + "): `" + message + "`\n";
+  return text;
 }
 
 void print_table(const std::vector<std::string>& wanted) {
@@ -33,22 +59,11 @@ void print_table(const std::vector<std::string>& wanted) {
   for (const Network& network : networks()) {
     if (!wanted.empty() && std::ranges::find(wanted, network.name) == wanted.end()) continue;
     ++count;
-    std::printf("\n| %s |", network.name.c_str());
-    Subject subject(network);
-    for (size_t i = 0; i < kStageNames.size(); ++i) {
-      const StageResult result = subject.run(static_cast<Stage>(i));
-      std::printf(" %s |", cell(result.kind));
-      std::fflush(stdout);
-      const bool failed = result.kind == StageResult::Kind::fails;
-      if (!failed) ++working[i];
-      if (failed)
-        failures +=
-            "- " + network.name + ", " + kStageNames[i] + ": `" + short_message(result.message) + "`\n";
-    }
+    failures += print_row(network, working);
   }
   std::printf("\n| of %d |", count);
   for (const int number : working) std::printf(" %d |", number);
-  std::printf("\n\n`-`: the network has no layer of the kind (counted as working).\n\n%s", failures.c_str());
+  std::printf("\n\n`-`: no layer of the kind (counted as working).\n\n%s", failures.c_str());
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct GateImpl : nn::Module {
     expand = register_module("expand", nn::Conv2d(nn::Conv2dOptions(channels / 4, channels, 1)));
   }
   Tensor forward(Tensor x) {
-    auto w = torch::adaptive_avg_pool2d(x, 1);
+    auto w = torch::adaptive_avg_pool2d(x, {1, 1});
     w = reduce(w).relu_();
     w = expand(w);
     return x.mul_(torch::hardsigmoid_(w));
@@ -80,7 +80,7 @@ struct MobileNetV3Impl : nn::Module {
   }
   Tensor forward(Tensor x) {
     x = features->forward(x);
-    x = torch::adaptive_avg_pool2d(x, 1).view({x.size(0), -1});
+    x = torch::adaptive_avg_pool2d(x, {1, 1}).view({x.size(0), -1});
     return classifier->forward(x);
   }
 };

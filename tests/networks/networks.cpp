@@ -55,6 +55,7 @@ const std::vector<Network>& networks() {
                                            unet_group(),
                                            unet_instance(),
                                            vae(),
+                                           vgg(),
                                            video(),
                                            vit(),
                                            wavenet(),

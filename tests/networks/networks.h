@@ -72,6 +72,7 @@ Network tcn();
 Network unet_group();
 Network unet_instance();
 Network vae();
+Network vgg();
 Network video();
 Network vit();
 Network wavenet();

@@ -29,6 +29,20 @@ TEST_P(Networks, GoThroughEveryStageButThoseListed) {
 INSTANTIATE_TEST_SUITE_P(All, Networks, testing::Range<size_t>(0, networks().size()),
                          [](const auto& info) { return networks()[info.param].name; });
 
+/// Adds how often it was called, which no graph can know.
+struct Counting : torch::nn::Module {
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 2));
+  double calls = 0;
+  torch::Tensor forward(const torch::Tensor& x) { return layer(x) + ++calls; }
+};
+
+TEST(Stages, FailWhereTheGraphIsNotTheModel) {
+  const Network network{"counting", [] { return instance(std::make_shared<Counting>()); }, normal({{4}})};
+  Subject subject(network);
+  for (const Stage stage : {Stage::captured, Stage::trains})
+    EXPECT_EQ(subject.run(stage).kind, StageResult::Kind::fails);
+}
+
 TEST(NetworkList, IsSortedSmallAndNamesStagesThatThereAre) {
   EXPECT_TRUE(std::ranges::is_sorted(networks(), {}, &Network::name));
   for (const Network& network : networks()) {

@@ -135,7 +135,6 @@ void Subject::attempt(Stage stage) {
 
 void Subject::compare_with_model(bool training) {
   const Named tensors = named(*model_.root);
-  const Forward replay = [&](const Tensors& inputs) { return graph().run(inputs); };
   const Forward in_mode = [&](const Tensors& inputs) {
     graph_->train(training);
     return graph_->run(inputs);

@@ -46,8 +46,7 @@ struct WindowAttentionImpl : nn::Module {
       attn = attn.view({B_ / nW, nW, heads, N, N}) + mask.unsqueeze(1).unsqueeze(0);
       attn = attn.view({-1, heads, N, N});
     }
-    attn = torch::softmax(attn, -1);
-    return proj(torch::matmul(attn, parts[2]).transpose(1, 2).reshape({B_, N, C}));
+    return proj(torch::matmul(attn.softmax(-1), parts[2]).transpose(1, 2).reshape({B_, N, C}));
   }
 };
 TORCH_MODULE(WindowAttention);
@@ -76,10 +75,9 @@ struct SwinBlockImpl : nn::Module {
     auto apart = windows.unsqueeze(1) - windows.unsqueeze(2);
     mask = register_buffer("mask", apart.masked_fill(apart != 0, -100.0));
   }
-  Tensor forward(Tensor x) {
-    auto B = x.size(0), L = x.size(1), C = x.size(2);
-    auto shortcut = x;
-    x = norm1(x).view({B, side, side, C});
+  Tensor forward(const Tensor& shortcut) {
+    auto B = shortcut.size(0), L = shortcut.size(1), C = shortcut.size(2);
+    auto x = norm1(shortcut).view({B, side, side, C});
     if (shift > 0) x = torch::roll(x, {-shift, -shift}, {1, 2});
     auto windows = attn(window_partition(x, ws).view({-1, ws * ws, C}), mask);
     x = window_reverse(windows.view({-1, ws, ws, C}), ws, side, side);
@@ -92,28 +90,24 @@ TORCH_MODULE(SwinBlock);
 
 struct SwinImpl : nn::Module {
   nn::Conv2d embed{nullptr};
-  SwinBlock block1{nullptr}, block2{nullptr}, block3{nullptr};
-  nn::LayerNorm merge_norm{nullptr};
+  nn::Sequential stage1{nullptr};
   nn::Linear merge{nullptr}, head{nullptr};
 
   SwinImpl() {
     embed = register_module("embed", nn::Conv2d(nn::Conv2dOptions(3, 16, 4).stride(4)));
-    block1 = register_module("block1", SwinBlock(16, 2, 8, 4, 0));
-    block2 = register_module("block2", SwinBlock(16, 2, 8, 4, 2));
-    merge_norm = register_module("merge_norm", nn::LayerNorm(nn::LayerNormOptions({64})));
+    stage1 = register_module("stage1", nn::Sequential(SwinBlock(16, 2, 8, 4, 0), SwinBlock(16, 2, 8, 4, 2)));
     merge = register_module("merge", nn::Linear(nn::LinearOptions(64, 32).bias(false)));
-    block3 = register_module("block3", SwinBlock(32, 4, 4, 4, 0));
     head = register_module("head", nn::Linear(32, 10));
   }
   Tensor forward(Tensor x) {
-    x = block2(block1(embed(x).flatten(2).transpose(1, 2)));
-    x = x.view({x.size(0), 8, 8, 16});
+    x = stage1->forward(embed(x).flatten(2).transpose(1, 2)).view({x.size(0), 8, 8, 16});
     auto even = Slice(0, None, 2), odd = Slice(1, None, 2);
-    x = torch::cat({x.index({Slice(), even, even}), x.index({Slice(), odd, even}),
-                    x.index({Slice(), even, odd}), x.index({Slice(), odd, odd})},
-                   -1);
-    x = merge(merge_norm(x.view({x.size(0), -1, 64})));
-    return head(block3(x).mean(1));
+    std::vector<Tensor> corners;
+    for (const auto& w : {even, odd})
+      for (const auto& h : {even, odd}) corners.push_back(x.index({Slice(), h, w}));
+    x = torch::cat(corners, -1);
+    x = merge(x.view({x.size(0), -1, 64}));
+    return head(torch::gelu(x).mean(1));
   }
 };
 TORCH_MODULE(Swin);

@@ -83,7 +83,9 @@ TORCH_MODULE(Forecast);
 }  // namespace ulp::test::time_series_net
 
 ulp::test::Network ulp::test::tcn() {
-  const auto make = [] { return instance(time_series_net::Tcn(4, std::vector<int64_t>{12, 12, 16}, 3).ptr()); };
+  const auto make = [] {
+    return instance(time_series_net::Tcn(4, std::vector<int64_t>{12, 12, 16}, 3).ptr());
+  };
   return {"tcn", make, normal({{4, 40}})};
 }
 

@@ -1,4 +1,4 @@
-// A detector of the YOLO family: C2f blocks, fast pyramid pooling, a neck that upsamples and concatenates, and in
+// A detector of the YOLO family: C2f blocks, a neck that upsamples and concatenates, and in
 // eval mode boxes from distributions over distances.
 #include "networks.h"
 
@@ -54,28 +54,10 @@ struct C2fImpl : nn::Module {
 };
 TORCH_MODULE(C2f);
 
-struct SppfImpl : nn::Module {
-  Conv cv1{nullptr}, cv2{nullptr};
-  nn::MaxPool2d pool = nn::MaxPool2d(nn::MaxPool2dOptions(5).stride(1).padding(2));
-
-  explicit SppfImpl(int64_t channels) {
-    cv1 = register_module("cv1", Conv(channels, channels / 2));
-    cv2 = register_module("cv2", Conv(channels * 2, channels));
-    register_module("pool", pool);
-  }
-  Tensor forward(Tensor x) {
-    x = cv1(x);
-    auto y1 = pool(x), y2 = pool(y1);
-    return cv2(torch::cat({x, y1, y2, pool(y2)}, 1));
-  }
-};
-TORCH_MODULE(Sppf);
-
 struct YoloImpl : nn::Module {
   static constexpr int64_t kClasses = 3, kBins = 4;
-  Conv stem{nullptr}, down1{nullptr}, down2{nullptr}, up{nullptr};
+  Conv stem{nullptr}, down1{nullptr}, down2{nullptr};
   C2f stage1{nullptr}, stage2{nullptr}, neck{nullptr};
-  Sppf sppf{nullptr};
   nn::Conv2d head_small{nullptr}, head_large{nullptr};
   nn::Upsample upsample =
       nn::Upsample(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest));
@@ -86,7 +68,6 @@ struct YoloImpl : nn::Module {
     stage1 = register_module("stage1", C2f(16, 16, 1, true));
     down2 = register_module("down2", Conv(16, 24, 3, 2));
     stage2 = register_module("stage2", C2f(24, 24, 2, true));
-    sppf = register_module("sppf", Sppf(24));
     neck = register_module("neck", C2f(40, 16, 1, false));
     head_small = register_module("head_small", nn::Conv2d(nn::Conv2dOptions(16, 4 * kBins + kClasses, 1)));
     head_large = register_module("head_large", nn::Conv2d(nn::Conv2dOptions(24, 4 * kBins + kClasses, 1)));
@@ -116,7 +97,7 @@ struct YoloImpl : nn::Module {
 
   std::vector<Tensor> forward(Tensor x) {
     auto fine = stage1(down1(stem(x)));
-    auto coarse = sppf(stage2(down2(fine)));
+    auto coarse = stage2(down2(fine));
     auto merged = neck(torch::cat({upsample(coarse), fine}, 1));
     std::vector<Tensor> maps{head_small(merged), head_large(coarse)};
     if (is_training()) return maps;
