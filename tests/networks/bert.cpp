@@ -1,4 +1,5 @@
-// A text encoder of LibTorch's own TransformerEncoder, time first, with a mask of padding, pooled by averaging.
+// A text encoder of LibTorch's own TransformerEncoder, time first, with a mask of padding, pooled by
+// averaging.
 #include "networks.h"
 
 namespace ulp::test::bert_net {

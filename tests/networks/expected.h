@@ -1,5 +1,5 @@
-// What does not work yet: for a network the stages (stages.h) that fail. The tests fail for a stage that is not here
-// and fails, and for one that is here and works.
+// What does not work yet: for a network the stages (stages.h) that fail. The tests fail for a stage that
+// is not here and fails, and for one that is here and works.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// A small GPT: learned positions, attention with a causal mask made on the fly, the head tied to the embedding.
+// A small GPT: learned positions, attention with a causal mask made on the fly, the head tied to the
+// embedding.
 #include "networks.h"
 
 namespace ulp::test::gpt_net {

@@ -1,5 +1,5 @@
-// Runs the tests, or with --table [NETWORK...] prints a Markdown table of networks and stages and the messages
-// behind each failure.
+// Runs the tests, or with --table [NETWORK...] prints a Markdown table of networks and stages and the
+// messages behind each failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>

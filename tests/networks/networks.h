@@ -1,5 +1,5 @@
-// Small networks of the kinds that users of LibTorch write, each as its author would have written it: none knows of
-// ulp, and none is shaped after what ulp can do.
+// Small networks of the kinds that users of LibTorch write, each as its author would have written it: none
+// knows of ulp, and none is shaped after what ulp can do.
 #pragma once
 
 #include <torch/torch.h>

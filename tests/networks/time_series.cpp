@@ -1,5 +1,5 @@
-// Time series: a temporal convolutional network that cuts its padding off, and a forecast that normalises every
-// series by its own mean and deviation.
+// Time series: a temporal convolutional network that cuts its padding off, and a forecast that normalises
+// every series by its own mean and deviation.
 #include "networks.h"
 
 namespace ulp::test::time_series_net {
