@@ -144,6 +144,128 @@ TEST_P(EngineOps, ChannelsOfImagesAndRowsAreJoinedCutAndShuffled) {
   }
 }
 
+TEST_P(EngineOps, AnyDimensionIsJoined) {
+  for (const int64_t axis : {1, 2, 3}) {
+    for (const bool image : {false, true}) {
+      std::vector<int64_t> a = {kBatch, 2, 5, 3}, b = a, c = a;
+      b[static_cast<size_t>(axis)] = 4;
+      c[static_cast<size_t>(axis)] = 1;
+      Builder builder(GetParam());
+      std::vector<int32_t> parts;
+      for (std::vector<int64_t> shape : {a, b, c}) {
+        if (!image) shape.push_back(2);
+        parts.push_back(builder.enter(builder.input(shape)));
+      }
+      builder.output(builder.leave(builder.op(Op::concat, parts, ConcatAttributes{axis})));
+      check(builder.plan, 9, {.threads = 2});
+    }
+  }
+}
+
+/// Attributes of a move of these strides, the result plain or an image.
+MoveAttributes move_of(std::vector<MoveStride> strides, int64_t offset, const std::vector<int64_t>& shape) {
+  MoveAttributes attributes{std::move(strides), offset, {}};
+  for (const int64_t size : shape) attributes.shape.push_back({size});
+  return attributes;
+}
+
+TEST_P(EngineOps, StridedCopies) {
+  const MoveAttributes cases[] = {
+      move_of({{120, 1}}, 0, {8, 15}),                         // nothing
+      move_of({{5, 1}, {24, 5}}, 0, {5, 24}),                  // transposed
+      move_of({{4, 1}, {5, 4}, {6, 20}}, 0, {4, 5, 6}),        // from the channels inside to plain
+      move_of({{6, -20}, {20, 1}}, 100, {6, 20}),              // turned round
+      move_of({{120, -1}}, 119, {2, 60}),                      // all of it
+      move_of({{3, 40}, {7, 0}, {10, 2}}, 1, {21, 10}),        // repeated, every other one
+      move_of({{3, 0}, {2, 0}}, 77, {6}),                      // one element
+      move_of({{9, 12}, {2, 0}, {24, 1}}, 0, {9, 48}),         // windows that overlap, twice
+      move_of({{2, 60}, {3, 1}, {2, 30}, {10, 3}}, 0, {120}),  // four loops
+  };
+  for (const MoveAttributes& attributes : cases) {
+    Builder b(GetParam());
+    b.output(b.leave(b.op(Op::move, {b.enter(b.input({kBatch, 5, 4, 6}))}, attributes)));
+    b.plan.tensors[2].layout = Layout::plain;
+    check(b.plan, 17, {.threads = 2});
+  }
+}
+
+TEST_P(EngineOps, BordersOfEveryKind) {
+  using enum kernels::PadMode;
+  for (const kernels::PadMode mode : {constant, reflect, replicate, circular}) {
+    for (const std::vector<PadSides>& sides : {std::vector<PadSides>{{0, 0}, {2, 1}, {3, 2}},
+                                               {{1, 2}, {0, 0}, {0, 0}},
+                                               {{1, -2}, {-1, 3}, {2, 0}},
+                                               {{0, 0}, {-2, 2}, {1, -1}}}) {
+      Builder b(GetParam());
+      const int32_t x = b.enter(b.input({kBatch, 3, 5, 4}));
+      b.output(b.leave(b.op(Op::pad, {x}, PadAttributes{sides, mode, 1.5F})));
+      const int32_t row = b.enter(b.input({kBatch, 7}));
+      b.output(b.leave(b.op(Op::pad, {row}, PadAttributes{{{3, 2}}, mode, -2})));
+      check(b.plan, 9, {.threads = 2});
+    }
+  }
+}
+
+TEST_P(EngineOps, ReductionsOfEveryKind) {
+  using Dims = std::vector<ReducedDim>;
+  for (const auto& [kind, text, help] : Words<kernels::ReduceKind>::list) {
+    const bool place = kind == kernels::ReduceKind::argmax || kind == kernels::ReduceKind::argmin;
+    for (const bool keepdim : {false, true}) {
+      for (const Dims& dims : {Dims{{1}}, {{2}}, {{3}}, {{2}, {3}}, {{1}, {3}}, {{1}, {2}, {3}}}) {
+        if (place && dims.size() > 1) continue;
+        SCOPED_TRACE(std::string(text) + ", " + std::to_string(dims.size()) + " dimensions");
+        const ReduceAttributes attributes{kind, dims, keepdim, 0.5F};
+        Builder b(GetParam());
+        for (const bool image : {true, false}) {
+          const int32_t in = b.input({kBatch, 5, 4, 6});
+          int32_t x = b.enter(in);
+          const bool channels = dims[0].dim == 1 || dims.size() > 1;
+          if (!image || (!keepdim && !channels)) {
+            x = b.op(Op::convert, {x});
+            b.plan.tensors[static_cast<size_t>(x)].layout = Layout::plain;
+            b.plan.tensors[static_cast<size_t>(x)].scale = b.info(x - 1).scale;
+            b.plan.tensors[static_cast<size_t>(x)].zero_point = b.info(x - 1).zero_point;
+          }
+          const Layout layout = keepdim ? b.info(x).layout : Layout::plain;
+          b.output(b.text({.op = Op::reduce, .inputs = {x}, .attributes = attributes}, {}, layout));
+        }
+        check(b.plan, 3, {.threads = 2}, 8);
+      }
+    }
+  }
+}
+
+TEST(Engine, SumsAlongADimension) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 5, 4, 6});
+  for (const int64_t dim : {1, 2, 3}) b.output(b.op(Op::cumsum, {x}, CumulativeAttributes{dim}));
+  b.output(b.op(Op::softmax, {x}, SoftmaxAttributes{.log = true}));
+  check(b.plan, 7, {.threads = 2}, 8);
+}
+
+TEST(Engine, ProductsOfMatrices) {
+  for (const bool bf16 : {false, true}) {
+    Builder b(bf16 ? Numbers::bf16 : Numbers::f32);
+    // [N, 9, 2 * 4] x [N, 7, 2 * 4]^T for two heads; the first with a constant; a constant with the second.
+    const int32_t x = b.enter(b.input({kBatch, 9, 8})), z = b.enter(b.input({kBatch, 7, 8}));
+    const MatmulAttributes scores{{{2, 4, 4}}, {0, 8, 1}, {0, 1, 8}, 9, 4, 7, {{2}, {9}, {7}}};
+    b.output(b.text({.op = Op::matmul, .inputs = {x, z}, .attributes = scores}));
+    const MatmulAttributes right{{{3, 0, 40}}, {0, 8, 1}, {0, 5, 1}, 9, 8, 5, {{3}, {9}, {5}}};
+    b.output(b.text({.op = Op::matmul, .inputs = {x}, .attributes = right}, {{"b", {3, 8, 5}}}));
+    const MatmulAttributes left{{}, {0, 7, 1}, {0, 8, 1}, 11, 7, 8, {{11}, {8}}};
+    b.output(b.text({.op = Op::matmul, .inputs = {z}, .attributes = left}, {{"a", {11, 7}}}));
+    check(b.plan, 5, {.threads = 2});
+  }
+}
+
+TEST(Engine, AConstantStandsInEveryItem) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 3, 4});
+  const int32_t token = b.text({.op = Op::constant, .inputs = {x}}, {{"value", {1, 4}}});
+  b.output(b.op(Op::concat, {token, x, token}, ConcatAttributes{1}));
+  check(b.plan, 5, {.threads = 2});
+}
+
 TEST_P(EngineOps, SmallNetworkOnEveryInstructionSetAndThreadCount) {
   const Plan plan = small_network(GetParam());
   for (const kernels::Isa isa : kernels::available_isas()) {

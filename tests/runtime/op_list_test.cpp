@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Walks through numbers, flags and words, inside groups, too: all that attributes are made of.
+/// Walks through numbers, flags and words, inside groups and lists, too: all that attributes are made of.
 class AttributeVisitor : public FieldVisitor {
  protected:
   void on(const FieldInfo&, uint64_t&) override { ADD_FAILURE() << "no attribute has this kind"; }
@@ -27,7 +27,6 @@ class AttributeVisitor : public FieldVisitor {
   void on_optional(const FieldInfo&, const OptionalField&) override {
     ADD_FAILURE() << "no attribute has this kind";
   }
-  void on_list(const FieldInfo&, const ListField&) override { ADD_FAILURE() << "no attribute has this kind"; }
   void on_custom(const FieldInfo&, const CustomField&) override {
     ADD_FAILURE() << "no attribute has this kind";
   }
@@ -36,14 +35,26 @@ class AttributeVisitor : public FieldVisitor {
     group.fields(*this);
     path_ = outer;
   }
+  void on_list(const FieldInfo& info, const ListField& list) override {
+    const std::string outer = path_;
+    for (size_t i = 0; i < list.size; ++i) {
+      path_ = outer + info.name + "[" + std::to_string(i) + "].";
+      list.element(i, *this);
+    }
+    path_ = outer;
+  }
 
   std::string path_;
 };
 
-/// Makes every field another value inside its limits.
+/// Makes every field another value inside its limits; an empty list gets an element.
 class Change final : public AttributeVisitor {
  protected:
   using AttributeVisitor::on;
+  void on_list(const FieldInfo& info, const ListField& list) override {
+    if (list.size == 0) list.resize(1);
+    AttributeVisitor::on_list(info, {1, list.resize, list.element});
+  }
   void on(const FieldInfo&, bool& value) override { value = !value; }
   void on(const FieldInfo&, int64_t& value) override { value += 2; }
   void on(const FieldInfo&, double& value) override { value += 0.5; }
@@ -81,12 +92,18 @@ class Break final : public AttributeVisitor {
   bool high_;
 };
 
-/// The paths of all fields: "window.kernel_h".
+/// The paths of all fields: "window.kernel_h", "strides", "strides[0].size".
 class Paths final : public AttributeVisitor {
  public:
   std::vector<std::string> all;
+  std::set<std::string> lists;
 
  protected:
+  void on_list(const FieldInfo& info, const ListField& list) override {
+    all.push_back(path_ + info.name);
+    lists.insert(all.back());
+    AttributeVisitor::on_list(info, list);
+  }
   using AttributeVisitor::on;
   void on(const FieldInfo& info, bool&) override { all.push_back(path_ + info.name); }
   void on(const FieldInfo& info, int64_t&) override { all.push_back(path_ + info.name); }
@@ -106,11 +123,14 @@ Attributes changed(Op op) {
   return attributes;
 }
 
-std::vector<std::string> paths(Op op) {
-  Attributes attributes = default_attributes(op);
+Paths paths_of(Attributes attributes) {
   Paths paths;
   visit(attributes, paths);
-  return paths.all;
+  return paths;
+}
+
+std::vector<std::string> paths(Op op) {
+  return paths_of(default_attributes(op)).all;
 }
 
 Plan plan_of(Op op, const Attributes& attributes) {
@@ -169,11 +189,12 @@ TEST(OpList, AFieldThatAnOpHasNotIsRefusedByName) {
 
 TEST(OpList, AValueOfAnotherKindIsRefusedByName) {
   for (const Op op : kOps) {
+    const std::set<std::string> lists = paths_of(default_attributes(op)).lists;
     for (const std::string& path : paths(op)) {
       Json plan = Json::parse(plan_to_json(plan_of(op, default_attributes(op))));
       std::string pointer = "/" + path;
       std::ranges::replace(pointer, '.', '/');
-      plan["steps"][0][Json::json_pointer(pointer)] = Json::array();
+      plan["steps"][0][Json::json_pointer(pointer)] = lists.contains(path) ? Json(1) : Json::array();
       const std::string text = read_problem(plan);
       EXPECT_EQ(text.find(std::string("step 0 'it' (") + to_string(op) + "): expected "), 0u) << text;
       EXPECT_NE(text.find("in '" + path + "', got"), std::string::npos) << text;
@@ -184,7 +205,7 @@ TEST(OpList, AValueOfAnotherKindIsRefusedByName) {
 TEST(OpList, AValueOutsideItsLimitsIsRefusedByName) {
   int seen = 0;
   for (const Op op : kOps) {
-    for (const std::string& path : paths(op)) {
+    for (const std::string& path : paths_of(changed(op)).all) {
       for (const bool high : {false, true}) {
         Plan plan = plan_of(op, changed(op));
         Break wrong(path, high);

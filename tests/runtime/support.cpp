@@ -26,10 +26,19 @@ namespace {
 
 /// The output has the input's scale and zero point.
 bool keeps_numbers(Op op) {
-  constexpr Op kOnes[] = {Op::relu,           Op::max_pool,        Op::flatten,
-                          Op::slice,          Op::channel_shuffle, Op::select,
-                          Op::depth_to_space, Op::resize_nearest,  Op::resize_bilinear,
-                          Op::unsqueeze,      Op::squeeze};
+  constexpr Op kOnes[] = {Op::relu,
+                          Op::max_pool,
+                          Op::flatten,
+                          Op::slice,
+                          Op::channel_shuffle,
+                          Op::select,
+                          Op::depth_to_space,
+                          Op::resize_nearest,
+                          Op::resize_bilinear,
+                          Op::unsqueeze,
+                          Op::squeeze,
+                          Op::move,
+                          Op::pad};
   return std::ranges::find(kOnes, op) != std::end(kOnes);
 }
 

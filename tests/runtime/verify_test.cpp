@@ -143,6 +143,77 @@ TEST(Verify, RefusesBadConvolutions) {
        {"residual shape", [](Plan& p) { p.steps[3].inputs[1] = 1; }, "expected a residual like the output"}});
 }
 
+TEST(Verify, RefusesMovesThatLeaveTheirItem) {
+  Builder b(Numbers::u8);
+  const int32_t x = b.enter(b.input({kBatch, 3, 5, 4}));
+  const int32_t moved = b.op(Op::move, {x}, MoveAttributes{{{15, 1}, {4, 15}}, 0, {{3}, {5}, {4}}});
+  const int32_t padded =
+      b.op(Op::pad, {moved}, PadAttributes{{{0, 0}, {1, 2}, {0, -1}}, kernels::PadMode::reflect});
+  b.output(b.op(Op::concat, {padded, padded}, ConcatAttributes{2}));
+  const auto move = [](Plan& p) -> MoveAttributes& { return p.steps[1].get<MoveAttributes>(); };
+  const auto pad = [](Plan& p) -> PadAttributes& { return p.steps[2].get<PadAttributes>(); };
+  constexpr int64_t kMost = int64_t{1} << 31;
+  expect_refused(
+      b.plan,
+      {{"offset", [&](Plan& p) { move(p).offset = 1; }, "stay inside the 60 elements"},
+       {"negative offset", [&](Plan& p) { move(p).offset = -1; }, "expected offset in [0"},
+       {"stride", [&](Plan& p) { move(p).strides[1].stride = 16; }, "stay inside the 60 elements"},
+       {"backwards", [&](Plan& p) { move(p).strides[1].stride = -15; }, "stay inside the 60 elements"},
+       {"overflow", [&](Plan& p) { move(p).strides[0].stride = move(p).strides[1].stride = kMost; },
+        "stay inside the 60 elements"},
+       {"size 0", [&](Plan& p) { move(p).strides[0].size = 0; }, "expected strides[0].size in [1"},
+       {"huge sizes",
+        [&](Plan& p) {
+          move(p).strides = {{kMost, 0}, {kMost, 0}, {kMost, 0}};
+        },
+        "expected strides of at most"},
+       {"too few", [&](Plan& p) { move(p).strides.pop_back(); },
+        "expected strides for 60 elements, got them for 15"},
+       {"too many", [&](Plan& p) { move(p).strides.resize(17); }, "at most 16 strides"},
+       {"shape", [&](Plan& p) { move(p).shape = {{60}}; }, "expected an output of shape [batch, 60]"},
+       {"scale", [](Plan& p) { p.tensors[2].scale *= 2; }, "keep the input's scale"},
+       {"type", [](Plan& p) { p.tensors[2].type = DataType::i32; }, "move"},
+       {"mirror", [&](Plan& p) { pad(p).sides[2].after = 4; },
+        "sides that mode reflect can give a dimension of 4"},
+       {"nothing left", [&](Plan& p) { pad(p).sides[0].before = -3; }, "can give a dimension of 3, got -3"},
+       {"sides", [&](Plan& p) { pad(p).sides.pop_back(); }, "expected sides of 3 dimensions, got 2"},
+       {"huge", [&](Plan& p) { pad(p).sides[1].before = int64_t{1} << 40; }, "expected sides[1].before in"},
+       {"axis", [](Plan& p) { p.steps[3].get<ConcatAttributes>().axis = 4; }, "more than 4 dimensions"},
+       {"other axis", [](Plan& p) { p.steps[3].inputs[1] = 1; }, "differ in dimension 2 only"}});
+}
+
+TEST(Verify, RefusesProductsThatLeaveTheirItems) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 9, 8});
+  const MatmulAttributes own{{{2, 4, 4}}, {0, 8, 1}, {0, 1, 8}, 9, 4, 9, {{2}, {9}, {9}}};
+  b.output(b.text({.op = Op::matmul, .inputs = {x, x}, .attributes = own}));
+  b.output(b.text({.op = Op::reduce, .inputs = {x}, .attributes = ReduceAttributes{.dims = {{2}}}}));
+  const auto at = [](Plan& p) -> MatmulAttributes& { return p.steps[0].get<MatmulAttributes>(); };
+  const auto dims = [](Plan& p) -> std::vector<ReducedDim>& {
+    return p.steps[1].get<ReduceAttributes>().dims;
+  };
+  expect_refused(
+      b.plan,
+      {{"rows", [&](Plan& p) { at(p).rows = 10; }, "strides of 'a' that stay inside its 72"},
+       {"columns", [&](Plan& p) { at(p).columns = 10; }, "strides of 'b' that stay inside its 72"},
+       {"offset", [&](Plan& p) { at(p).b.offset = 1; }, "strides of 'b'"},
+       {"backwards", [&](Plan& p) { at(p).a.row = -8; }, "strides of 'a'"},
+       {"loop", [&](Plan& p) { at(p).loops[0].size = 3; }, "strides of 'a'"},
+       {"loops", [&](Plan& p) { at(p).loops.resize(9); }, "at most 8 loops"},
+       {"shape", [&](Plan& p) { at(p).shape.pop_back(); }, "as many elements as the loops make"},
+       {"one input", [](Plan& p) { p.steps[0].inputs.pop_back(); }, "expected two inputs, or one"},
+       {"dimension", [&](Plan& p) { dims(p)[0].dim = 3; }, "different dimensions below 3, got 3"},
+       {"twice", [&](Plan& p) { dims(p).push_back({2}); }, "different dimensions"},
+       {"none", [&](Plan& p) { dims(p).clear(); }, "expected dimensions to reduce"},
+       {"places",
+        [&](Plan& p) {
+          p.steps[1].get<ReduceAttributes>().kind = kernels::ReduceKind::argmax;
+          dims(p).push_back({1});
+        },
+        "expected one dimension of at most"},
+       {"output", [](Plan& p) { p.tensors[2].type = DataType::bf16; }, "expected an output of type f32"}});
+}
+
 TEST(Verify, RefusesBadSmallOps) {
   const auto find = [](Plan& p, Op op) -> Step& {
     for (Step& step : p.steps) {

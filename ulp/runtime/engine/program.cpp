@@ -11,7 +11,7 @@
 namespace ulp::runtime {
 namespace {
 
-constexpr size_t kMaxInputs = 8;
+constexpr size_t kMaxInputs = 64;
 
 size_t item_bytes(const TensorInfo& tensor) {
   auto bytes = static_cast<size_t>(element_bytes(tensor.type));
@@ -64,8 +64,11 @@ Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_cons
 void Program::add_table(const StepView& view, const std::vector<int32_t>& plan_inputs) {
   const int64_t rows = op_def(view.step().op).table_rows(view);
   if (rows == 0) return;
-  // No step makes integers, so ids are inputs of the plan.
   const auto input = std::ranges::find(plan_inputs, view.step().inputs[0]) - plan_inputs.begin();
+  if (static_cast<size_t>(input) == plan_inputs.size()) {
+    fail("runtime.Engine", "expected ids that are an input of the plan in step '", view.step().name,
+         "', got what another step makes");
+  }
   tables_.push_back({static_cast<size_t>(input), rows, view.step().name});
 }
 

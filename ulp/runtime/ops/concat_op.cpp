@@ -1,4 +1,6 @@
-// Tensors side by side along the channels.
+// Tensors side by side along the channels or another dimension.
+#include "ulp/runtime/ops/concat_op.h"
+
 #include "ulp/kernels/elementwise/elementwise.h"
 #include "ulp/kernels/image/layout.h"
 #include "ulp/runtime/ops/channels.h"
@@ -8,13 +10,31 @@
 namespace ulp::runtime {
 namespace {
 
+size_t axis_of(const StepView& view) {
+  const auto axis = static_cast<size_t>(view.attributes<ConcatAttributes>().axis);
+  if (axis == 0) return channel_axis(view, view.input());
+  if (axis >= view.input().shape.size()) {
+    view.fail("expected inputs of more than ", axis, " dimensions, got ", shape_text(view.input().shape));
+  }
+  return axis;
+}
+
+/// Elements that lie together and belong to one index of the dimensions outside of the axis.
+int64_t elements_along(const TensorInfo& tensor, size_t axis) {
+  // In memory an image has its channels innermost.
+  const bool nhwc = tensor.layout == Layout::nhwc;
+  int64_t elements = tensor.shape[axis] * (nhwc && axis > 1 ? tensor.shape[1] : 1);
+  const size_t end = nhwc && axis == 1 ? axis : tensor.shape.size();
+  for (size_t d = axis + 1; d < end; ++d) elements *= tensor.shape[d];
+  return elements;
+}
+
 std::vector<int64_t> infer(const StepView& view) {
   std::vector<int64_t> shape = view.input().shape;
-  const size_t axis = channel_axis(view, view.input());
+  const size_t axis = axis_of(view);
   for (size_t i = 1; i < view.input_count(); ++i) {
     std::vector<int64_t> other = view.input(i).shape;
     if (other.size() == shape.size()) {
-      channel_axis(view, view.input(i));
       const int64_t sum = shape[axis] + other[axis];
       other[axis] = shape[axis];
       if (other == shape) {
@@ -22,7 +42,10 @@ std::vector<int64_t> infer(const StepView& view) {
         continue;
       }
     }
-    view.fail("expected inputs that differ in their channels only, got ", shape_text(view.input().shape),
+    const std::string where = view.attributes<ConcatAttributes>().axis == 0
+                                  ? "their channels"
+                                  : "dimension " + std::to_string(axis);
+    view.fail("expected inputs that differ in ", where, " only, got ", shape_text(view.input().shape),
               " and ", shape_text(view.input(i).shape));
   }
   return shape;
@@ -35,12 +58,12 @@ void check_output(const StepView& view) {
 class ConcatRunner final : public Runner {
  public:
   ConcatRunner(const StepView& view, kernels::Isa isa)
-      : y_(view.output()), channels_(y_.shape[channel_axis(view, y_)]), isa_(isa) {
+      : y_(view.output()), channels_(elements_along(y_, axis_of(view))), isa_(isa) {
     int64_t offset = 0;
     for (size_t i = 0; i < view.input_count(); ++i) {
       const TensorInfo& x = view.input(i);
       const bool same = x.scale == y_.scale && x.zero_point == y_.zero_point;
-      parts_.push_back({offset, x.shape[channel_axis(view, x)], affine_of(x), same});
+      parts_.push_back({offset, elements_along(x, axis_of(view)), affine_of(x), same});
       offset += parts_.back().channels;
       copies_ = copies_ && same;
     }
@@ -79,7 +102,7 @@ class ConcatRunner final : public Runner {
 }  // namespace
 
 const OpDef ops::concat = {.min_inputs = 2,
-                           .max_inputs = 8,
+                           .max_inputs = 64,
                            .infer = infer,
                            .check_output = check_output,
                            .prepare = make_runner<ConcatRunner>};

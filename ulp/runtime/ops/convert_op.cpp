@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "ulp/kernels/elementwise/elementwise.h"
 #include "ulp/kernels/image/layout.h"
@@ -25,6 +26,12 @@ void check_output(const StepView& view) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   view.expect_activation_type(x);
+  if (y.type == DataType::i64) {
+    // Places of extremes, counted in f32 inside.
+    view.expect_type("an input", x.type, DataType::f32);
+    view.expect_same_layout(x);
+    return;
+  }
   view.expect_activation_type(y);
   if (x.type != y.type && x.type != DataType::f32 && y.type != DataType::f32) {
     view.fail("expected a conversion from or to f32, got ", to_string(x.type), " to ", to_string(y.type));
@@ -38,6 +45,13 @@ Sharing sharing(const StepView& view) {
   return nothing ? Sharing::alias : Sharing::none;
 }
 
+/// Without its fraction; what no int64 holds becomes the nearest, a NaN 0.
+int64_t whole_number(float value) {
+  if (std::isnan(value)) return 0;
+  if (value >= 0x1p63F) return std::numeric_limits<int64_t>::max();
+  return value < -0x1p63F ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(value);
+}
+
 /// Converts elements in the order they lie in.
 void convert_elements(const TensorInfo& x, const TensorInfo& y, const void* from, void* to, int64_t n,
                       kernels::Isa isa, const Parallel& parallel) {
@@ -45,6 +59,8 @@ void convert_elements(const TensorInfo& x, const TensorInfo& y, const void* from
   const auto bytes = [](const void* data) { return static_cast<const uint8_t*>(data); };
   if (x.type == DataType::u8 && y.type == DataType::u8) {
     kernels::requantize(bytes(from), static_cast<uint8_t*>(to), n, affine_of(x), affine_of(y), isa, parallel);
+  } else if (y.type == DataType::i64) {
+    std::transform(wide(from), wide(from) + n, static_cast<int64_t*>(to), whole_number);
   } else if (y.type == DataType::u8) {
     kernels::quantize(wide(from), static_cast<uint8_t*>(to), n, affine_of(y), isa, parallel);
   } else if (x.type == DataType::u8) {

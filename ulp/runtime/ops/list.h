@@ -13,14 +13,19 @@
 #include "ulp/runtime/ops/attention_op.h"
 #include "ulp/runtime/ops/attributes.h"
 #include "ulp/runtime/ops/channel_shuffle_op.h"
+#include "ulp/runtime/ops/concat_op.h"
 #include "ulp/runtime/ops/conv_op.h"
 #include "ulp/runtime/ops/depth_to_space_op.h"
 #include "ulp/runtime/ops/dynamic_linear_op.h"
 #include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
+#include "ulp/runtime/ops/matmul_op.h"
+#include "ulp/runtime/ops/move_op.h"
+#include "ulp/runtime/ops/pad_op.h"
 #include "ulp/runtime/ops/pointwise_op.h"
 #include "ulp/runtime/ops/pool_op.h"
 #include "ulp/runtime/ops/recurrent_op.h"
+#include "ulp/runtime/ops/reduce_op.h"
 #include "ulp/runtime/ops/resize_op.h"
 #include "ulp/runtime/ops/select_op.h"
 #include "ulp/runtime/ops/slice_op.h"
@@ -35,8 +40,8 @@
 //   avg_pool         x
 //   global_avg_pool  x -> [N, C, 1, 1]
 //   flatten          x -> [N, rest] in logical (NCHW) order
-//   softmax          over the last axis
-//   concat           x, y, ... side by side along the channels (the last axis of what is no image)
+//   softmax          over the last axis, or its logarithm
+//   concat           x, y, ... side by side along `axis`; 0: the channels (the last axis of what is no image)
 //   slice            channels [begin, begin + length) of x
 //   channel_shuffle  channel g * (C / groups) + i of x becomes channel i * groups + g
 //   convert          change of layout and / or type: f32 <-> bf16, quantize f32 -> u8, dequantize u8 -> f32,
@@ -58,6 +63,12 @@
 //   squeeze          [N, C, 1, L] -> [N, C, L]
 //   group_norm       x [N, C, ...]; constants: [weight], [bias]; over each of `groups` groups of channels
 //   pointwise        x0, x1, ...; constants: c0, c1 ...: a program of arithmetic (pointwise_op.h)
+//   move             a strided copy of each item (move_op.h); costs nothing where the order stays as it is
+//   pad              x with a border of a number or of its own elements, or with less of them
+//   constant         x, for its batch alone; constants: value -> the value for every item
+//   reduce           sums, extremes, norms and the like of x over `dims`; f32
+//   cumsum           sums of x along `dim` up to each element; f32
+//   matmul           a, b, or one of them and the other as constant `a` or `b` of one item's shape; f32
 //
 // Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
 // weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
@@ -85,8 +96,8 @@
   X(avg_pool, PoolAttributes)                \
   X(global_avg_pool, NoAttributes)           \
   X(flatten, NoAttributes)                   \
-  X(softmax, NoAttributes)                   \
-  X(concat, NoAttributes)                    \
+  X(softmax, SoftmaxAttributes)              \
+  X(concat, ConcatAttributes)                \
   X(slice, SliceAttributes)                  \
   X(channel_shuffle, ShuffleAttributes)      \
   X(convert, NoAttributes)                   \
@@ -105,7 +116,13 @@
   X(unsqueeze, NoAttributes)                 \
   X(squeeze, NoAttributes)                   \
   X(group_norm, GroupNormAttributes)         \
-  X(pointwise, PointwiseAttributes)
+  X(pointwise, PointwiseAttributes)          \
+  X(move, MoveAttributes)                    \
+  X(pad, PadAttributes)                      \
+  X(constant, NoAttributes)                  \
+  X(reduce, ReduceAttributes)                \
+  X(cumsum, CumulativeAttributes)            \
+  X(matmul, MatmulAttributes)
 
 namespace ulp::runtime {
 

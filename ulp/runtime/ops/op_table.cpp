@@ -38,10 +38,14 @@ const char* to_string(Op op) {
 }
 
 Attributes default_attributes(Op op) {
-#define ULP_ROW(name, attributes) Attributes(attributes{}),
-  static const auto kDefaults = std::to_array<Attributes>({ULP_OPS(ULP_ROW)});
+  switch (op) {
+#define ULP_ROW(name, attributes) \
+  case Op::name:                  \
+    return attributes{};
+    ULP_OPS(ULP_ROW)
 #undef ULP_ROW
-  return is_known(op) ? kDefaults[static_cast<size_t>(op)] : Attributes();
+  }
+  return {};
 }
 
 }  // namespace ulp::runtime

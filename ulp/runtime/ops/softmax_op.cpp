@@ -1,5 +1,6 @@
-// Softmax over the last axis of f32 or bf16, computed in f32.
+// Softmax over the last axis of f32 or bf16, computed in f32, and its logarithm.
 #include "ulp/kernels/elementwise/elementwise.h"
+#include "ulp/kernels/reduce/reduce.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
 
@@ -15,6 +16,7 @@ std::vector<int64_t> infer(const StepView& view) {
   if (x.type != DataType::f32 && x.type != DataType::bf16) {
     view.fail("expected an input of type f32 or bf16, got ", to_string(x.type));
   }
+  if (view.attributes<SoftmaxAttributes>().log) view.expect_type("an input", x.type, DataType::f32);
   return x.shape;
 }
 
@@ -25,16 +27,25 @@ void check_output(const StepView& view) {
 
 class SoftmaxRunner final : public Runner {
  public:
-  SoftmaxRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {}
+  SoftmaxRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()), log_(view.attributes<SoftmaxAttributes>().log), isa_(isa) {}
   void run(const RunArgs& args) const override {
     const int64_t columns = info_.shape.back();
+    if (log_) {
+      kernels::log_softmax(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
+                           element_count(info_, args.batch) / columns, columns, isa_, args.parallel);
+      return;
+    }
     kernels::softmax(info_.type, args.inputs[0], args.output, element_count(info_, args.batch) / columns,
                      columns, isa_, args.parallel);
   }
-  std::string kernel() const override { return std::string("softmax_") + kernels::to_string(isa_); }
+  std::string kernel() const override {
+    return std::string(log_ ? "log_softmax_" : "softmax_") + kernels::to_string(isa_);
+  }
 
  private:
   TensorInfo info_;
+  bool log_;
   kernels::Isa isa_;
 };
 

@@ -1,0 +1,136 @@
+// Reductions over any dimensions but the batch, and sums along one.
+#include "ulp/runtime/ops/reduce_op.h"
+
+#include <algorithm>
+
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
+
+namespace ulp::runtime {
+namespace {
+
+using kernels::ReduceKind;
+
+/// Which dimensions are reduced, in logical order.
+std::vector<bool> reduced_of(const StepView& view) {
+  const TensorInfo& x = view.input();
+  const auto& attributes = view.attributes<ReduceAttributes>();
+  std::vector<bool> reduced(x.shape.size(), false);
+  for (const ReducedDim& one : attributes.dims) {
+    const auto d = static_cast<size_t>(one.dim);
+    if (d >= reduced.size() || reduced[d]) {
+      view.fail("expected different dimensions below ", reduced.size(), ", got ", d);
+    }
+    reduced[d] = true;
+  }
+  return reduced;
+}
+
+std::vector<int64_t> infer(const StepView& view) {
+  const TensorInfo& x = view.input();
+  view.expect_activation_type(x);
+  const auto& attributes = view.attributes<ReduceAttributes>();
+  const std::vector<bool> reduced = reduced_of(view);
+  if (attributes.dims.empty()) view.fail("expected dimensions to reduce, got none");
+  const bool place = attributes.kind == ReduceKind::argmax || attributes.kind == ReduceKind::argmin;
+  constexpr int64_t kExactInFloat = 1 << 24;
+  if (place &&
+      (attributes.dims.size() != 1 || x.shape[static_cast<size_t>(attributes.dims[0].dim)] > kExactInFloat)) {
+    view.fail("expected one dimension of at most ", kExactInFloat, " elements");
+  }
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < x.shape.size(); ++d) {
+    if (!reduced[d]) {
+      shape.push_back(x.shape[d]);
+    } else if (attributes.keepdim) {
+      shape.push_back(1);
+    }
+  }
+  return shape;
+}
+
+void check_output(const StepView& view) {
+  view.expect_type("an output", view.output().type, DataType::f32);
+  const bool image = view.input().layout == Layout::nhwc && view.output().shape.size() == 4;
+  const Layout expected = image ? Layout::nhwc : Layout::plain;
+  if (view.output().layout != expected) {
+    view.fail("expected an output of layout ", to_string(expected), ", got ",
+              to_string(view.output().layout));
+  }
+  // What stays of an image lies in memory as it did, and that is plain order for one or two dimensions only.
+  const std::vector<bool> reduced = reduced_of(view);
+  if (view.input().layout == Layout::nhwc && !image && !reduced[1] && !(reduced[2] && reduced[3])) {
+    view.fail("expected an input of layout plain where channels stay beside rows or columns");
+  }
+}
+
+std::vector<kernels::ReduceDimension> dimensions_of(const StepView& view) {
+  const std::vector<bool> reduced = reduced_of(view);
+  std::vector<kernels::ReduceDimension> dimensions;
+  for (size_t d = 1; d < reduced.size(); ++d) dimensions.push_back({view.input().shape[d], reduced[d]});
+  if (view.input().layout == Layout::nhwc) std::ranges::rotate(dimensions, dimensions.begin() + 1);
+  return dimensions;
+}
+
+class ReduceRunner final : public Runner {
+ public:
+  ReduceRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()),
+        isa_(isa),
+        reduce_(view.attributes<ReduceAttributes>().kind, info_.type, affine_of(info_), dimensions_of(view),
+                view.attributes<ReduceAttributes>().correction, isa) {}
+  size_t workspace_bytes(int64_t, int workers) const override { return reduce_.workspace_bytes(workers); }
+  void run(const RunArgs& args) const override {
+    reduce_.run(args.inputs[0], static_cast<float*>(args.output), first_size(info_, args.batch),
+                args.workspace, args.parallel);
+  }
+  std::string kernel() const override { return std::string("reduce_") + kernels::to_string(isa_); }
+
+ private:
+  TensorInfo info_;
+  kernels::Isa isa_;
+  kernels::Reduce reduce_;
+};
+
+std::vector<int64_t> infer_cumsum(const StepView& view) {
+  view.expect_plain_f32(0, 2);
+  const int64_t dim = view.attributes<CumulativeAttributes>().dim;
+  if (dim >= static_cast<int64_t>(view.input().shape.size())) {
+    view.fail("expected a dimension of ", shape_text(view.input().shape), ", got ", dim);
+  }
+  return view.input().shape;
+}
+
+void check_cumsum(const StepView& view) {
+  view.expect_plain_f32_output();
+}
+
+class CumsumRunner final : public Runner {
+ public:
+  CumsumRunner(const StepView& view, kernels::Isa) : info_(view.input()) {
+    const auto dim = static_cast<size_t>(view.attributes<CumulativeAttributes>().dim);
+    for (size_t d = 1; d < info_.shape.size(); ++d) {
+      (d < dim ? outer_ : d == dim ? size_ : inner_) *= info_.shape[d];
+    }
+  }
+  void run(const RunArgs& args) const override {
+    kernels::cumulative_sum(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
+                            first_size(info_, args.batch) * outer_, size_, inner_, args.parallel);
+  }
+  std::string kernel() const override { return "cumsum"; }
+
+ private:
+  TensorInfo info_;
+  int64_t outer_ = 1, size_ = 1, inner_ = 1;
+};
+
+}  // namespace
+
+const OpDef ops::reduce = {
+    .infer = infer, .check_output = check_output, .prepare = make_runner<ReduceRunner>};
+const OpDef ops::cumsum = {.infer = infer_cumsum,
+                           .check_output = check_cumsum,
+                           .sharing = share_in_place,
+                           .prepare = make_runner<CumsumRunner>};
+
+}  // namespace ulp::runtime
