@@ -152,10 +152,7 @@ void lower_attention(Builder& builder, const Group& group) {
 
 LoweringTable attention_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::scaled_dot_product_attention", lower_attention},
-                                        {"aten::transpose", lower_part_of_attention},
-                                        {"aten::permute", lower_part_of_attention},
-                                        {"aten::ne", lower_part_of_attention},
-                                        {"aten::expand", lower_part_of_attention}};
+                                        {"aten::ne", lower_part_of_attention}};
   return kTable;
 }
 

@@ -1,5 +1,6 @@
 #include "ulp/lower/builder.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ulp/libtorch/data_types.h"
@@ -31,7 +32,49 @@ void Builder::bind(const Value* value, int32_t tensor) {
 }
 
 bool Builder::bound(const Value* value) const {
-  return tensors_.contains(resolve(value));
+  return tensors_.contains(resolve(value)) || is_view(value);
+}
+
+void Builder::bind_view(const Value* value, StridedView view) {
+  views_.insert_or_assign(resolve(value), std::move(view));
+}
+
+bool Builder::is_view(const Value* value) const {
+  return views_.contains(resolve(value));
+}
+
+StridedView Builder::view_of(const Node& reader, const Value* value) const {
+  if (const auto view = views_.find(resolve(value)); view != views_.end()) return view->second;
+  form_of(reader, value);
+  const int32_t tensor = tensors_.at(resolve(value)).front();
+  return whole_view(tensor, plan_.tensors[static_cast<size_t>(tensor)]);
+}
+
+StridedView Builder::laid_out(const Node& reader, const StridedView& view) {
+  const int32_t tensor = emit_view(reader, view, Layout::plain, reader.output()->name + ".plain");
+  return whole_view(tensor, plan_.tensors[static_cast<size_t>(tensor)]);
+}
+
+/// The one that costs nothing, else the inner one.
+Layout Builder::layout_of(const StridedView& view) const {
+  if (view.dims.size() != 4 || !lowering::shape_of(view)) return Layout::plain;
+  for (const Layout layout : {Layout::nhwc, Layout::plain}) {
+    if (leaves_order(move_of(view, layout), plan_.tensors[static_cast<size_t>(view.tensor)])) return layout;
+  }
+  return Layout::nhwc;
+}
+
+int32_t Builder::emit_view(const Node& reader, const StridedView& view, Layout layout,
+                           const std::string& name) {
+  const std::optional<std::vector<int64_t>> shape = lowering::shape_of(view);
+  if (!shape) unsupported(reader, "expected the batch to stay dimension 0 and apart from the others");
+  const runtime::TensorInfo held = plan_.tensors[static_cast<size_t>(view.tensor)];
+  runtime::MoveAttributes attributes = move_of(view, layout);
+  if (leaves_order(attributes, held) && held.shape == *shape && held.layout == layout) return view.tensor;
+  const Form form{held.type, layout, held.scale, held.zero_point};
+  Step step{.op = runtime::Op::move, .name = name, .inputs = {view.tensor}};
+  step.attributes = std::move(attributes);
+  return emit(std::move(step), name, form, *shape);
 }
 
 Form Builder::form(int32_t tensor) const {
@@ -41,17 +84,38 @@ Form Builder::form(int32_t tensor) const {
 
 Form Builder::form_of(const Node& reader, const Value* value) const {
   const auto at = tensors_.find(resolve(value));
-  if (at == tensors_.end()) unsupported(reader, "'", value->name, "' does not come from the model's inputs");
+  const bool held = at != tensors_.end() && !at->second.empty();
+  if (!held && is_view(value)) {
+    const StridedView& view = views_.at(resolve(value));
+    Form viewed = form(view.tensor);
+    viewed.layout = layout_of(view);
+    return viewed;
+  }
+  if (!held) unsupported(reader, "'", value->name, "' does not come from the model's inputs");
   return form(at->second.front());
 }
 
 int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, const std::string& name) {
   form_of(reader, value);
-  std::vector<int32_t>& held = tensors_.at(resolve(value));
-  for (const int32_t tensor : held) {
-    if (form(tensor) == wanted) return tensor;
+  std::vector<int32_t>& held = tensors_[resolve(value)];
+  const auto find = [&](const Form& one) {
+    const auto at = std::ranges::find_if(held, [&](int32_t tensor) { return form(tensor) == one; });
+    return at == held.end() ? -1 : *at;
+  };
+  if (const int32_t tensor = find(wanted); tensor >= 0) return tensor;
+  int32_t from = held.empty() ? -1 : held.front();
+  if (is_view(value)) {
+    const StridedView& view = views_.at(resolve(value));
+    Form viewed = form(view.tensor);
+    viewed.layout = wanted.layout;
+    from = find(viewed);
+    if (from < 0) {
+      from = emit_view(*value->producer, view, wanted.layout, value->name);
+      held.push_back(from);
+    }
+    if (viewed == wanted) return from;
   }
-  const Form made = form(held.front());
+  const Form made = form(from);
   if (made.type == DataType::i32 || made.type == DataType::i64) {
     unsupported(reader, "expected numbers, got the integers of '", value->name, "'");
   }
@@ -60,7 +124,6 @@ int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, 
       made.type != DataType::f32 && wanted.type != DataType::f32 && made.type != wanted.type;
   const bool rescale = made.type == DataType::u8 && wanted.type == DataType::u8 &&
                        (made.scale != wanted.scale || made.zero_point != wanted.zero_point);
-  int32_t from = held.front();
   if (by_float || rescale) from = as(reader, value, {DataType::f32, wanted.layout});
   const int32_t tensor = convert(from, wanted, name);
   held.push_back(tensor);

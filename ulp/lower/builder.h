@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulp/lower/match.h"
+#include "ulp/lower/strided_view.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::lowering {
@@ -40,6 +41,14 @@ class Builder {
   void alias(const graph::Value* same, const graph::Value* of);
   void bind(const graph::Value* value, int32_t tensor);
   bool bound(const graph::Value* value) const;
+  /// The value is this view: it costs a step when someone reads it as a tensor, one for each layout.
+  void bind_view(const graph::Value* value, StridedView view);
+  /// True for a value that was bound so.
+  bool is_view(const graph::Value* value) const;
+  /// A bound value as a view of a tensor. Throws Unsupported for `reader` as form_of does.
+  StridedView view_of(const graph::Node& reader, const graph::Value* value) const;
+  /// The view laid out in plain order. Throws Unsupported where the batch is not its dimension 0.
+  StridedView laid_out(const graph::Node& reader, const StridedView& view);
   /// The form in which the value was produced. Throws Unsupported for `reader` when the value is a parameter.
   Form form_of(const graph::Node& reader, const graph::Value* value) const;
   /// The tensor holding the value in this form; adds a convert step on first need, with an output of this
@@ -58,6 +67,9 @@ class Builder {
   const graph::Value* resolve(const graph::Value* value) const;
   Form form(int32_t tensor) const;
   int32_t convert(int32_t tensor, const Form& form, std::string name);
+  runtime::Layout layout_of(const StridedView& view) const;
+  int32_t emit_view(const graph::Node& reader, const StridedView& view, runtime::Layout layout,
+                    const std::string& name);
 
   graph::Graph& graph_;
   runtime::DataType float_type_;
@@ -65,6 +77,7 @@ class Builder {
   std::unordered_map<const graph::Value*, const graph::Value*> aliases_;
   /// Tensors that hold a value, the one it was produced in first.
   std::unordered_map<const graph::Value*, std::vector<int32_t>> tensors_;
+  std::unordered_map<const graph::Value*, StridedView> views_;
   std::unordered_set<std::string> tensor_names_;
 };
 

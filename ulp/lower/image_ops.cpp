@@ -1,5 +1,4 @@
-// Ops that change the sizes of images: resizing, channels that become pixels, a height of 1 more or less.
-#include "ulp/lower/attention.h"
+// Ops that change the sizes of images: resizing, channels that become pixels.
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -67,36 +66,6 @@ void lower_resize(Builder& builder, const Group& group) {
   emit_same(builder, group, std::move(step), form);
 }
 
-void lower_view(Builder& builder, const Group& group, Op op) {
-  const Node& node = *group.root;
-  const Value* x = value_arg(node, "self");
-  Form form = builder.form_of(node, x);
-  Step step = step_of(op, node);
-  step.inputs = {builder.as(node, x, form)};
-  form.layout = runtime::Layout::plain;
-  emit_same(builder, group, std::move(step), form);
-}
-
-/// This and the next: between sequences [N, C, L] and images of height 1; else as lower_reshape and
-/// lower_part_of_attention.
-void lower_squeeze(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  const bool height = has_arg(node, "dim") && int_arg(node, "dim") == 2 &&
-                      shape_of(node, *value_arg(node, "self")).size() == 4 &&
-                      shape_of(node, *group.result).size() == 3;
-  if (!height) return lower_reshape(builder, group);
-  lower_view(builder, group, Op::squeeze);
-}
-
-void lower_unsqueeze(Builder& builder, const Group& group) {
-  const Node& node = *group.root;
-  const bool attends = feeds_attention(builder.graph(), node.output());
-  if (attends || int_arg(node, "dim") != 2 || shape_of(node, *group.result).size() != 4) {
-    return lower_part_of_attention(builder, group);
-  }
-  lower_view(builder, group, Op::unsqueeze);
-}
-
 void lower_depth_to_space(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = value_arg(node, "x");
@@ -113,11 +82,9 @@ void lower_depth_to_space(Builder& builder, const Group& group) {
 }  // namespace
 
 LoweringTable image_lowerings() {
-  static constexpr Lowering kTable[] = {{"aten::squeeze", lower_squeeze},
-                                        {"ulp::depth_to_space", lower_depth_to_space},
+  static constexpr Lowering kTable[] = {{"ulp::depth_to_space", lower_depth_to_space},
                                         {"aten::upsample_nearest2d", lower_resize},
-                                        {"aten::upsample_bilinear2d", lower_resize},
-                                        {"aten::unsqueeze", lower_unsqueeze}};
+                                        {"aten::upsample_bilinear2d", lower_resize}};
   return kTable;
 }
 

@@ -14,6 +14,7 @@
 #include "ulp/lower/height_one.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/shapes.h"
+#include "ulp/lower/spell_out.h"
 #include "ulp/lower/token_mean.h"
 
 namespace ulp {
@@ -174,6 +175,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
     reports.push_back(pass(graph));
   }
+  spell_out(graph);
   make_sequences_images(graph);
   fill_without_copies(graph);
   fold_constants(graph);

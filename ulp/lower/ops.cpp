@@ -20,7 +20,9 @@ using graph::Node;
   X(norm)                \
   X(attention)           \
   X(recurrent)           \
-  X(token_mean)
+  X(token_mean)          \
+  X(move)                \
+  X(join)
 
 #define ULP_DECLARE(name) LoweringTable name##_lowerings();
 ULP_LOWERINGS(ULP_DECLARE)

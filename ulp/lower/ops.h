@@ -36,8 +36,16 @@ void lower_pointwise(Builder& builder, const Group& group);
 bool has_add_step(const graph::Graph& graph, const graph::Node& node);
 /// True when everyone who reads the value wants f32: the model's result and softmax.
 bool read_as_f32(const graph::Graph& graph, const graph::Value* value);
-/// Reshapes to [N, the rest], and those around attention and recurrent layers.
-void lower_reshape(Builder& builder, const Group& group);
+/// flatten, squeeze or unsqueeze by the steps of these names.
+void lower_flatten(Builder& builder, const Group& group, runtime::Op op);
+/// One index of dimension 1 of three or more.
+void lower_select(Builder& builder, const Group& group);
+/// Pieces of the channels, one after the other.
+void lower_slices(Builder& builder, const Group& group);
+/// Where the first result of a node that cuts a dimension of this size starts.
+int64_t first_index(const graph::Node& node, int64_t size);
+/// An op that only moves elements and runs as a view (move.cpp).
+bool is_move(const graph::Node& node);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
 /// ulp::token_mean, and aten::mean over dimension 1 of three.

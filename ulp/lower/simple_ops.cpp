@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ulp/graph/fusion/activation_of.h"
-#include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -101,17 +100,12 @@ void lower_activation(Builder& builder, const Group& group) {
   emit_same(builder, group, std::move(step), form);
 }
 
-void lower_reshape(Builder& builder, const Group& group) {
+void lower_flatten(Builder& builder, const Group& group, runtime::Op op) {
   const Node& node = *group.root;
-  if (belongs_to_recurrent(builder.graph(), node)) return;
   const Value* x = value_arg(node, "self");
-  if (!is_flatten(node)) {
-    if (feeds_attention(builder.graph(), node.output())) return;
-    unsupported(node, "expected a reshape to [N, all the rest]");
-  }
   // A reshape moves bytes only: any type and layout will do as it is.
   Form form = builder.form_of(node, x);
-  Step step = step_of(runtime::Op::flatten, node);
+  Step step = step_of(op, node);
   step.inputs = {builder.as(node, x, form)};
   form.layout = Layout::plain;
   emit_same(builder, group, std::move(step), form);
@@ -205,6 +199,7 @@ void lower_quantize(Builder& builder, const Group& group) {
   const Form held = builder.form_of(node, x);
   if (held.type == DataType::u8 && held.scale == form.scale && held.zero_point == form.zero_point)
     form = held;
+  if (form == held && builder.is_view(x)) return builder.alias(node.output(), x);
   builder.bind(node.output(), builder.as(node, x, form, node.output()->name));
 }
 
@@ -231,9 +226,6 @@ LoweringTable simple_lowerings() {
                                         {"aten::avg_pool2d", lower_avg_pool},
                                         {"aten::adaptive_avg_pool2d", lower_global_pool},
                                         {"aten::mean", lower_mean},
-                                        {"aten::flatten", lower_reshape},
-                                        {"aten::view", lower_reshape},
-                                        {"aten::reshape", lower_reshape},
                                         {"aten::softmax", lower_softmax},
                                         {"aten::_softmax", lower_softmax},
                                         {"ulp::quantize", lower_quantize},

@@ -48,15 +48,12 @@ void lower_coded_weight(Builder& builder, const Group& group) {
   }
 }
 
+}  // namespace
+
 void lower_select(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  if (belongs_to_recurrent(builder.graph(), node)) return;
   const Value* x = value_arg(node, "self");
   const std::vector<int64_t> shape = shape_of(node, *x);
-  const int64_t rank = static_cast<int64_t>(shape.size()), dim = int_arg(node, "dim");
-  if (rank < 3 || (dim < 0 ? dim + rank : dim) != 1) {
-    unsupported(node, "expected one index of dimension 1 of three or more, got dimension ", dim);
-  }
   Step step = step_of(runtime::Op::select, node);
   const int64_t index = int_arg(node, "index");
   step.attributes = runtime::SelectAttributes{index < 0 ? index + shape[1] : index};
@@ -66,11 +63,8 @@ void lower_select(Builder& builder, const Group& group) {
   emit_same(builder, group, std::move(step), form);
 }
 
-}  // namespace
-
 LoweringTable text_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::embedding", lower_embedding},
-                                        {"aten::select", lower_select},
                                         {"ulp::dequantize_weight", lower_coded_weight}};
   return kTable;
 }

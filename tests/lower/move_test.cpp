@@ -1,0 +1,372 @@
+// What only moves elements: the engine gives the graph's bits, copies at most once, and refuses by name.
+#include <gtest/gtest.h>
+
+#include "error_of.h"
+#include "int8_support.h"
+#include "support.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+using at::Tensor;
+using torch::indexing::None;
+using torch::indexing::Slice;
+
+/// The same bits at several batch sizes; returns the plan.
+runtime::Plan expect_same_bits(const Body& body, std::vector<int64_t> item) {
+  item.insert(item.begin(), 2);
+  const auto module = captured_body(body, torch::randn(item));
+  const runtime::Plan plan = lower(*module);
+  runtime::Engine engine(plan, {.threads = 2});
+  for (const int64_t batch : {1, 3, 17}) {
+    item[0] = batch;
+    const Tensor x = torch::randn(item);
+    const Tensor expected = module->forward({x}), got = run_engine(engine, x);
+    EXPECT_TRUE(got.equal(expected)) << "batch " << batch << "\n" << listing(plan);
+  }
+  return plan;
+}
+
+int count(const runtime::Plan& plan, runtime::Op op) {
+  return static_cast<int>(std::ranges::count(plan.steps, op, &runtime::Step::op));
+}
+
+struct MoveCase {
+  const char* name;
+  Body body;
+  std::vector<int64_t> item;
+};
+
+const std::vector<MoveCase>& cases() {
+  static const std::vector<MoveCase> all = {
+      {"permute",
+       [](const Tensor& x) {
+         return x.permute({0, 3, 1, 2});
+       },
+       {3, 4, 5}},
+      {"transpose of images", [](const Tensor& x) { return x.transpose(2, 3); }, {3, 4, 5}},
+      {"transpose of rows", [](const Tensor& x) { return x.transpose(-1, 1); }, {7, 9}},
+      {"mT", [](const Tensor& x) { return x.mT(); }, {2, 7, 9}},
+      {"movedim",
+       [](const Tensor& x) {
+         return x.movedim({1, 3}, {-1, 1});
+       },
+       {3, 4, 5}},
+      {"swapaxes", [](const Tensor& x) { return x.swapaxes(1, 2); }, {3, 4, 2, 5}},
+      {"view",
+       [](const Tensor& x) {
+         return x.view({x.size(0), 6, 10});
+       },
+       {3, 4, 5}},
+      {"view of six",
+       [](const Tensor& x) {
+         return x.view({x.size(0), 3, 2, 2, 5, 1});
+       },
+       {3, 4, 5}},
+      {"view that splits a row",
+       [](const Tensor& x) {
+         return x.permute({0, 2, 3, 1}).reshape({x.size(0), 8, -1});
+       },
+       {6, 4, 5}},
+      {"flatten some", [](const Tensor& x) { return x.flatten(2); }, {3, 4, 5}},
+      {"unflatten",
+       [](const Tensor& x) {
+         return x.unflatten(1, {2, 3});
+       },
+       {6, 5}},
+      {"squeeze", [](const Tensor& x) { return x.squeeze(1).unsqueeze(-1); }, {1, 4, 5}},
+      {"expand",
+       [](const Tensor& x) {
+         return x.unsqueeze(2).expand({-1, -1, 4, -1});
+       },
+       {3, 5}},
+      {"expand_as", [](const Tensor& x) { return x.narrow(2, 1, 1).expand_as(x); }, {3, 5}},
+      {"repeat",
+       [](const Tensor& x) {
+         return x.repeat({1, 2, 1, 3});
+       },
+       {3, 4, 5}},
+      {"repeat_interleave", [](const Tensor& x) { return x.repeat_interleave(3, 1); }, {4, 5}},
+      {"slice with a step",
+       [](const Tensor& x) {
+         return x.index({Slice(), Slice(), Slice(1, None, 2), Slice(None, None, 3)});
+       },
+       {3, 5, 7}},
+      {"narrow", [](const Tensor& x) { return x.narrow(1, 1, 2); }, {4, 3, 2, 2}},
+      {"select", [](const Tensor& x) { return x.select(2, -1); }, {3, 4, 5}},
+      {"select the first",
+       [](const Tensor& x) {
+         return x.index({Slice(), 0});
+       },
+       {3, 4}},
+      {"chunk", [](const Tensor& x) { return x.chunk(3, 2)[1]; }, {3, 7}},
+      {"split", [](const Tensor& x) { return x.split(2, 3)[2]; }, {3, 4, 5}},
+      {"split_with_sizes",
+       [](const Tensor& x) {
+         return x.split_with_sizes({1, 3}, 2)[1];
+       },
+       {3, 4, 5}},
+      {"tensor_split", [](const Tensor& x) { return x.tensor_split(3, 1)[2]; }, {8, 4}},
+      {"unbind", [](const Tensor& x) { return x.unbind(1)[2]; }, {3, 4, 5}},
+      {"flip",
+       [](const Tensor& x) {
+         return x.flip({1, 3});
+       },
+       {3, 4, 5}},
+      {"roll",
+       [](const Tensor& x) {
+         return x.roll({2, -1}, {2, 3});
+       },
+       {3, 4, 5}},
+      {"roll of rows", [](const Tensor& x) { return x.roll({-9}, {1}); }, {7}},
+      {"pixel_shuffle", [](const Tensor& x) { return torch::pixel_shuffle(x, 2); }, {12, 3, 5}},
+      {"pixel_unshuffle", [](const Tensor& x) { return torch::pixel_unshuffle(x, 3); }, {2, 6, 9}},
+      {"unfold", [](const Tensor& x) { return x.unfold(1, 4, 2); }, {9, 3}},
+      {"pad",
+       [](const Tensor& x) {
+         return F::pad(x, F::PadFuncOptions({1, 2, 0, 3, -1, 0}).value(1.5));
+       },
+       {3, 4, 5}},
+      {"pad rows",
+       [](const Tensor& x) {
+         return torch::constant_pad_nd(x, {2, -1}, -3);
+       },
+       {6}},
+      {"reflection",
+       [](const Tensor& x) {
+         return F::pad(x, F::PadFuncOptions({1, 2, 3, 0}).mode(torch::kReflect));
+       },
+       {3, 4, 5}},
+      {"replication",
+       [](const Tensor& x) {
+         return F::pad(x, F::PadFuncOptions({1, 2}).mode(torch::kReplicate));
+       },
+       {3, 4}},
+      {"circular",
+       [](const Tensor& x) {
+         return F::pad(x, F::PadFuncOptions({1, 2}).mode(torch::kCircular));
+       },
+       {3, 4}},
+      {"cat of rows",
+       [](const Tensor& x) {
+         return torch::cat({x, x.narrow(2, 1, 2), x.flip({2})}, 2);
+       },
+       {3, 4, 5}},
+      {"cat of lines",
+       [](const Tensor& x) {
+         return torch::cat({x, x.narrow(1, 1, 2)}, 1);
+       },
+       {4, 5}},
+      {"cat of ten", [](const Tensor& x) { return torch::cat(std::vector<Tensor>(10, x), -1); }, {2, 3}},
+      {"cat of a hundred",
+       [](const Tensor& x) { return torch::cat(std::vector<Tensor>(100, x), 1); },
+       {2, 3}},
+      {"stack",
+       [](const Tensor& x) {
+         return torch::stack({x, x.flip({1})}, 1);
+       },
+       {3, 4}},
+      {"stack at the end",
+       [](const Tensor& x) {
+         return torch::stack({x, x.flip({1}), x}, -1);
+       },
+       {3, 4}},
+      {"stack of images",
+       [](const Tensor& x) {
+         return torch::stack({x, x}, 2);
+       },
+       {3, 4, 5}},
+      {"patches",
+       [](const Tensor& x) {
+         return x.view({x.size(0), 3, 2, 4, 3, 2}).permute({0, 2, 4, 1, 3, 5}).reshape({x.size(0), 6, 24});
+       },
+       {3, 8, 6}},
+      {"windows of Swin",
+       [](const Tensor& x) {
+         const Tensor y = x.permute({0, 2, 3, 1}).roll({-1, -1}, {1, 2}).view({x.size(0), 2, 2, 2, 2, 3});
+         return y.permute({0, 1, 3, 2, 4, 5}).reshape({x.size(0), 16, 3});
+       },
+       {3, 4, 4}},
+      {"focus",
+       [](const Tensor& x) {
+         const auto part = [&](int64_t h, int64_t w) {
+           return x.index({Slice(), Slice(), Slice(h, None, 2), Slice(w, None, 2)});
+         };
+         return torch::cat({part(0, 0), part(1, 0), part(0, 1), part(1, 1)}, 1);
+       },
+       {3, 4, 6}},
+      {"the batch there and back",
+       [](const Tensor& x) {
+         return x.permute({1, 0, 2}).reshape({3, -1, 4}).permute({1, 2, 0});
+       },
+       {3, 4}},
+      {"heads in the batch",
+       [](const Tensor& x) {
+         const Tensor heads = x.transpose(0, 1).reshape({5, x.size(0) * 2, 3}).transpose(0, 1);
+         return heads.reshape({x.size(0), 2, 5, 3}).flip({3});
+       },
+       {5, 6}},
+  };
+  return all;
+}
+
+TEST(Move, EveryOpGivesTheGraphsBits) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  for (const MoveCase& c : cases()) {
+    SCOPED_TRACE(c.name);
+    try {
+      expect_same_bits(c.body, c.item);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+}
+
+TEST(Move, ChainsAreOneStep) {
+  const torch::NoGradGuard no_grad;
+  const runtime::Plan plan = expect_same_bits(
+      [](const Tensor& x) {
+        return x.view({x.size(0), 3, 2, 4, 3, 2}).permute({0, 2, 4, 1, 3, 5}).flip({3}).narrow(1, 0, 1);
+      },
+      {3, 8, 6});
+  EXPECT_EQ(count(plan, runtime::Op::move), 1) << listing(plan);
+  EXPECT_EQ(plan.steps.size(), 1u) << listing(plan);
+}
+
+/// The profile's word for a step that costs nothing.
+int free_steps(const runtime::Plan& plan) {
+  runtime::Engine engine(plan);
+  const int64_t n = element_count(engine.inputs()[0], 2), m = element_count(engine.outputs()[0], 2);
+  std::vector<float> in(static_cast<size_t>(n)), out(static_cast<size_t>(m));
+  const void* inputs[] = {in.data()};
+  void* outputs[] = {out.data()};
+  int found = 0;
+  for (const runtime::StepProfile& step : engine.profile(2, inputs, outputs)) found += step.kernel == "none";
+  return found;
+}
+
+TEST(Move, ThePatchesOfAVisionTransformerLieAsTheyShould) {
+  const torch::NoGradGuard no_grad;
+  auto net = std::make_shared<Net>();
+  auto conv = net->add("conv", nn::Conv2d(nn::Conv2dOptions(3, 8, 4).stride(4)));
+  auto fc = net->add("fc", nn::Linear(8, 5));
+  net->body = [=](const Tensor& x) mutable {
+    return fc->forward(conv->forward(x).flatten(2).transpose(1, 2));
+  };
+  const Tensor x = torch::randn({2, 3, 12, 8});
+  const runtime::Plan plan = lower(*captured(net, x));
+  runtime::Engine engine(plan);
+  EXPECT_LE(relative_error(run_engine(engine, x), net->body(x)), rounding_bound(plan, kF32, kF32));
+  EXPECT_EQ(count(plan, runtime::Op::move), 1) << listing(plan);
+  EXPECT_EQ(free_steps(plan), 1) << listing(plan);
+}
+
+TEST(Move, AConvNextBlockMovesNothing) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(2);
+  auto net = std::make_shared<Net>();
+  auto conv = net->add("conv", nn::Conv2d(nn::Conv2dOptions(8, 8, 7).padding(3).groups(8)));
+  auto norm = net->add("norm", nn::LayerNorm(nn::LayerNormOptions({8})));
+  auto up = net->add("up", nn::Linear(8, 32));
+  auto down = net->add("down", nn::Linear(32, 8));
+  net->body = [=](const Tensor& x) mutable {
+    const Tensor y = norm->forward(conv->forward(x).permute({0, 2, 3, 1}));
+    return x + down->forward(F::gelu(up->forward(y))).permute({0, 3, 1, 2});
+  };
+  const Tensor x = torch::randn({3, 8, 6, 5});
+  const runtime::Plan plan = lower(*captured(net, x));
+  runtime::Engine engine(plan);
+  EXPECT_LE(relative_error(run_engine(engine, x), net->body(x)), rounding_bound(plan, kF32, kF32));
+  EXPECT_EQ(free_steps(plan), count(plan, runtime::Op::move)) << listing(plan);
+}
+
+TEST(Move, AClassTokenStandsBeforeEveryImage) {
+  const torch::NoGradGuard no_grad;
+  for (const bool expands : {true, false}) {
+    auto net = std::make_shared<Net>();
+    const Tensor token = net->register_parameter("token", torch::randn({1, 2, 5}));
+    net->body = [=](const Tensor& x) {
+      const Tensor all = expands ? token.expand({x.size(0), -1, -1}) : token.repeat({x.size(0), 1, 1});
+      return torch::cat({all, x}, 1);
+    };
+    const auto module = captured(net, torch::randn({2, 3, 5}));
+    runtime::Engine engine(lower(*module));
+    for (const int64_t batch : {1, 3, 17}) {
+      const Tensor x = torch::randn({batch, 3, 5});
+      EXPECT_TRUE(run_engine(engine, x).equal(net->body(x)));
+    }
+  }
+}
+
+TEST(Move, CodesPassThrough) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(3);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)));
+  net->body = [=](const Tensor& x) mutable {
+    const Tensor y = torch::relu(a->forward(x));
+    return torch::pixel_shuffle(y, 2).flip({3});
+  };
+  const Tensor x = torch::randn({3, 3, 6, 4});
+  const auto prepared = quant::prepare(captured(net, x), quant::Recipe::x86_int8());
+  prepared->forward(x);
+  const auto quantized = quant::convert(prepared);
+  const runtime::Plan plan = lower(*quantized);
+  expect_steps_as_graph(*quantized, plan, x);
+  for (const runtime::Step& step : plan.steps) {
+    if (step.op != runtime::Op::move) continue;
+    EXPECT_EQ(info(plan, step.output).type, info(plan, step.inputs[0]).type);
+  }
+  EXPECT_EQ(count(plan, runtime::Op::move), 1) << listing(plan);
+}
+
+TEST(Move, InBf16BetweenLayers) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(4);
+  auto net = std::make_shared<Net>();
+  auto a = net->add("a", nn::Linear(6, 8));
+  auto b = net->add("b", nn::Linear(5, 4));
+  net->body = [=](const Tensor& x) mutable { return b->forward(a->forward(x).transpose(1, 2).flip({1})); };
+  const Tensor x = torch::randn({3, 5, 6});
+  const runtime::Plan plan = lower(*captured(net, x), {.precision = LowerOptions::Precision::bf16});
+  runtime::Engine engine(plan);
+  EXPECT_LE(relative_error(run_engine(engine, x), net->body(x)), rounding_bound(plan, kF32, 2 * kBF16));
+  for (const runtime::Step& step : plan.steps) {
+    if (step.op == runtime::Op::move) {
+      EXPECT_EQ(plan.tensors[static_cast<size_t>(step.output)].type, runtime::DataType::bf16)
+          << listing(plan);
+    }
+  }
+}
+
+TEST(Move, WhatMovesTheBatchIsRefusedByName) {
+  const torch::NoGradGuard no_grad;
+  const auto refused = [](const Body& body) {
+    return error_of([&] { lower(*captured_body(body, torch::randn({2, 4, 6}))); });
+  };
+  const auto expect = [&](const Body& body, const char* op) {
+    const std::string text = refused(body);
+    EXPECT_NE(text.find(op), std::string::npos) << text;
+    EXPECT_NE(text.find("batch"), std::string::npos) << text;
+  };
+  expect([](const Tensor& x) { return x.flip({0}); }, "aten::flip");
+  expect([](const Tensor& x) { return x.view({-1, 6}); }, "aten::view");
+  expect([](const Tensor& x) { return x.transpose(0, 1); }, "aten::transpose");
+  expect([](const Tensor& x) { return x.roll({1}, {0}); }, "aten::roll");
+  expect([](const Tensor& x) { return torch::cat({x, x}, 0); }, "aten::cat");
+  expect(
+      [](const Tensor& x) {
+        return torch::constant_pad_nd(x, {0, 0, 0, 0, 1, 0});
+      },
+      "aten::constant_pad_nd");
+  expect([](const Tensor& x) { return x.slice(0, 1); }, "aten::slice");
+}
+
+}  // namespace
+}  // namespace ulp::test

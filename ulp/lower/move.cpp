@@ -1,0 +1,338 @@
+// Ops that only move elements: each makes a view of a tensor, and whoever reads it as a tensor gets one
+// strided copy of all of them together, or none.
+#include <algorithm>
+#include <numeric>
+
+#include "ulp/lower/ops.h"
+#include "ulp/lower/strided_view.h"
+
+namespace ulp::lowering {
+
+using graph::BatchExpr;
+using graph::Node;
+using graph::Value;
+using runtime::Layout;
+using runtime::Op;
+using runtime::Step;
+
+namespace {
+
+using Maybe = std::optional<StridedView>;
+
+size_t dim_of(const Node& node, const char* name, size_t rank) {
+  const auto n = static_cast<int64_t>(rank);
+  const int64_t dim = int_arg(node, name);
+  if (dim < -n || dim >= n) unsupported(node, "expected '", name, "' below ", rank, ", got ", dim);
+  return static_cast<size_t>(dim < 0 ? dim + n : dim);
+}
+
+std::vector<int64_t> dims_arg(const Node& node, const char* name, size_t rank) {
+  std::vector<int64_t> dims = ints_arg(node, name);
+  for (int64_t& dim : dims) dim += dim < 0 ? static_cast<int64_t>(rank) : 0;
+  return dims;
+}
+
+const std::vector<BatchExpr>& sizes_of(const Node& node, const Value& value) {
+  if (!value.meta) unsupported(node, "the sizes of '", value.name, "' are not known");
+  return value.meta->sizes;
+}
+
+Maybe reshape(const Node& node, const StridedView& x) {
+  return reshaped(x, sizes_of(node, *node.output()));
+}
+
+Maybe swap(const StridedView& x, size_t a, size_t b) {
+  StridedView made = x;
+  std::swap(made.dims.at(a), made.dims.at(b));
+  return made;
+}
+
+Maybe transpose(const Node& node, const StridedView& x) {
+  const size_t rank = x.dims.size();
+  for (const auto& [a, b] : {std::pair{"dim0", "dim1"}, {"axis0", "axis1"}}) {
+    if (has_arg(node, a)) return swap(x, dim_of(node, a, rank), dim_of(node, b, rank));
+  }
+  return rank < 2 ? x : swap(x, rank - 2, rank - 1);  // t, mT
+}
+
+Maybe permute(const Node& node, const StridedView& x) {
+  return permuted(x, dims_arg(node, "dims", x.dims.size()));
+}
+
+Maybe movedim(const Node& node, const StridedView& x) {
+  const size_t rank = x.dims.size();
+  const std::vector<int64_t> from = dims_arg(node, "source", rank), to = dims_arg(node, "destination", rank);
+  std::vector<int64_t> order(rank, -1), rest;
+  for (size_t i = 0; i < from.size(); ++i) order.at(static_cast<size_t>(to[i])) = from[i];
+  for (int64_t d = 0; d < static_cast<int64_t>(rank); ++d) {
+    if (std::ranges::find(from, d) == from.end()) rest.push_back(d);
+  }
+  auto next = rest.begin();
+  for (int64_t& d : order) {
+    if (d < 0) d = *next++;
+  }
+  return permuted(x, order);
+}
+
+/// To the sizes of the result, whose dimensions are counted from the last.
+Maybe expand(const Node& node, const StridedView& x) {
+  const std::vector<BatchExpr>& sizes = sizes_of(node, *node.output());
+  StridedView made = x;
+  made.dims.insert(made.dims.begin(), sizes.size() - x.dims.size(), {});
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (!made.dims[d].empty()) continue;
+    if (!sizes[d].constant()) return std::nullopt;
+    made = repeated(std::move(made), d, sizes[d].offset);
+  }
+  return made;
+}
+
+Maybe repeat(const Node& node, const StridedView& x) {
+  const std::vector<int64_t> times = ints_arg(node, has_arg(node, "repeats") ? "repeats" : "dims");
+  StridedView made = x;
+  const size_t rank = std::max(times.size(), x.dims.size());
+  made.dims.insert(made.dims.begin(), rank - x.dims.size(), {});
+  for (size_t i = 0; i < times.size(); ++i)
+    made = repeated(std::move(made), rank - times.size() + i, times[i]);
+  return made;
+}
+
+Maybe repeat_each(const Node& node, const StridedView& x) {
+  if (!has_arg(node, "dim") || node.arg("dim").is_none()) return std::nullopt;
+  return repeated(x, dim_of(node, "dim", x.dims.size()), int_arg(node, "repeats"), true);
+}
+
+Maybe flip(const Node& node, const StridedView& x) {
+  Maybe made = x;
+  for (const int64_t dim : dims_arg(node, "dims", x.dims.size())) {
+    if (made) made = flipped(*std::move(made), static_cast<size_t>(dim));
+  }
+  return made;
+}
+
+Maybe unfold(const Node& node, const StridedView& x) {
+  return windows(x, dim_of(node, "dimension", x.dims.size()), int_arg(node, "size"), int_arg(node, "step"));
+}
+
+Maybe select(const Node& node, const StridedView& x) {
+  const size_t dim = dim_of(node, "dim", x.dims.size());
+  const std::optional<int64_t> size = size_of(x, dim);
+  if (!size) return std::nullopt;
+  const int64_t index = int_arg(node, "index");
+  return picked(x, dim, index < 0 ? index + *size : index);
+}
+
+/// [C * r * r, H, W] -> [C, H * r, W * r].
+Maybe pixel_shuffle(const Node& node, const StridedView& x) {
+  const int64_t r = int_arg(node, "upscale_factor");
+  const std::vector<BatchExpr>& out = sizes_of(node, *node.output());
+  if (out.size() != 4 || !out[1].constant()) return std::nullopt;
+  const auto fixed = [](int64_t size) { return BatchExpr{0, 1, size}; };
+  const Maybe split =
+      reshaped(x, {out[0], out[1], fixed(r), fixed(r), fixed(out[2].offset / r), fixed(out[3].offset / r)});
+  return split ? reshaped(permuted(*split, {0, 1, 4, 2, 5, 3}), out) : std::nullopt;
+}
+
+/// [C, H * r, W * r] -> [C * r * r, H, W].
+Maybe pixel_unshuffle(const Node& node, const StridedView& x) {
+  const int64_t r = int_arg(node, "downscale_factor");
+  const std::vector<BatchExpr>& out = sizes_of(node, *node.output());
+  if (out.size() != 4 || !out[1].constant()) return std::nullopt;
+  const auto fixed = [](int64_t size) { return BatchExpr{0, 1, size}; };
+  const Maybe split =
+      reshaped(x, {out[0], fixed(out[1].offset / (r * r)), out[2], fixed(r), out[3], fixed(r)});
+  return split ? reshaped(permuted(*split, {0, 1, 3, 5, 2, 4}), out) : std::nullopt;
+}
+
+using MakeView = Maybe (*)(const Node&, const StridedView&);
+struct ViewOp {
+  std::string_view op;
+  MakeView make;
+};
+
+constexpr ViewOp kViewOps[] = {{"aten::view", reshape},
+                               {"aten::reshape", reshape},
+                               {"aten::flatten", reshape},
+                               {"aten::_unsafe_view", reshape},
+                               {"aten::unflatten", reshape},
+                               {"aten::view_as", reshape},
+                               {"aten::reshape_as", reshape},
+                               {"aten::squeeze", reshape},
+                               {"aten::unsqueeze", reshape},
+                               {"aten::transpose", transpose},
+                               {"aten::swapaxes", transpose},
+                               {"aten::swapdims", transpose},
+                               {"aten::t", transpose},
+                               {"aten::mT", transpose},
+                               {"aten::permute", permute},
+                               {"aten::movedim", movedim},
+                               {"aten::moveaxis", movedim},
+                               {"aten::expand", expand},
+                               {"aten::expand_as", expand},
+                               {"aten::repeat", repeat},
+                               {"aten::tile", repeat},
+                               {"aten::repeat_interleave", repeat_each},
+                               {"aten::flip", flip},
+                               {"aten::unfold", unfold},
+                               {"aten::select", select},
+                               {"aten::pixel_shuffle", pixel_shuffle},
+                               {"aten::pixel_unshuffle", pixel_unshuffle}};
+
+MakeView view_op(const Node& node) {
+  if (node.kind() != Node::Kind::call) return nullptr;
+  const auto found = std::ranges::find(kViewOps, node.op(), &ViewOp::op);
+  return found == std::end(kViewOps) ? nullptr : found->make;
+}
+
+constexpr std::string_view kCuts[] = {"aten::slice",        "aten::narrow",
+                                      "aten::chunk",        "aten::split",
+                                      "aten::tensor_split", "aten::split_with_sizes",
+                                      "aten::unsafe_chunk", "aten::unsafe_split",
+                                      "aten::unbind",       "aten::unsafe_split_with_sizes"};
+
+bool cuts(const Node& node) {
+  return node.kind() == Node::Kind::call && std::ranges::find(kCuts, node.op()) != std::end(kCuts);
+}
+
+/// True where a step of its own for this op may be better than a view: it reads a tensor, and nothing further
+/// is moved.
+bool stands_alone(const Builder& builder, graph::Graph& graph, const Node& node) {
+  if (builder.is_view(node.args.at(0).value)) return false;
+  return std::ranges::all_of(node.outputs(), [&](const auto& output) {
+    return std::ranges::none_of(graph.users(output.get()), [](const Node* user) { return is_move(*user); });
+  });
+}
+
+/// The steps of this name, where they do the work.
+bool lower_by_own_step(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = node.args.at(0).value;
+  if (!stands_alone(builder, builder.graph(), node)) return false;
+  const size_t rank = sizes_of(node, *x).size(), made = sizes_of(node, *node.output()).size();
+  if (is_flatten(node)) {
+    lower_flatten(builder, group, Op::flatten);
+  } else if (node.is("aten::squeeze") && rank == 4 && made == 3 && has_arg(node, "dim") &&
+             ints_arg(node, "dim") == std::vector<int64_t>{2}) {
+    lower_flatten(builder, group, Op::squeeze);
+  } else if (node.is("aten::unsqueeze") && made == 4 && int_arg(node, "dim") == 2) {
+    lower_flatten(builder, group, Op::unsqueeze);
+  } else if (node.is("aten::select") && rank >= 3 && dim_of(node, "dim", rank) == 1 &&
+             builder.form_of(node, x).layout == Layout::plain) {
+    lower_select(builder, group);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// A parameter that is expanded or repeated for every item of the batch.
+void lower_constant(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  at::Tensor value = builder.graph().attribute_tensor(node.args.at(0).value);
+  const std::vector<int64_t> shape = shape_of(node, *node.output());
+  const std::vector<int64_t> item(shape.begin() + 1, shape.end());
+  if (value.dim() == static_cast<int64_t>(shape.size()) && value.size(0) == 1) value = value[0];
+  if (!value.is_floating_point() || !(node.is("aten::expand") || node.is("aten::repeat"))) {
+    unsupported(node, "expected an expand or repeat of a parameter of floating-point numbers");
+  }
+  if (node.is("aten::expand")) {
+    value = value.expand(item);
+  } else {
+    const graph::Argument& repeats = node.arg("repeats");
+    std::vector<int64_t> times;
+    for (size_t i = 1; i < repeats.items.size(); ++i) {
+      const graph::Argument& one = repeats.items[i];
+      const bool fixed = one.kind == graph::Argument::Kind::literal && one.literal.isInt();
+      if (!fixed) unsupported(node, "expected only the first of 'repeats' to follow the batch");
+      times.push_back(one.literal.toInt());
+    }
+    value = value.repeat(times);
+  }
+  Step step = step_of(Op::constant, node);
+  step.inputs = {builder.plan().inputs.at(0)};
+  step.constants["value"] =
+      builder.constant(node.output()->name + ".value", make_constant(value, runtime::DataType::f32));
+  emit_same(builder, group, std::move(step), {});
+}
+
+/// The view that a bound input is of its tensor; refuses integers, which are ids.
+StridedView input_view(Builder& builder, const Node& node, const Value* x) {
+  const runtime::DataType type = builder.form_of(node, x).type;
+  if (type == runtime::DataType::i32 || type == runtime::DataType::i64) {
+    unsupported(node, "expected numbers, got the integers of '", x->name, "'");
+  }
+  return builder.view_of(node, x);
+}
+
+/// make(x); where it gives nothing, x becomes its elements laid out in plain order first.
+template <typename Make>
+StridedView view_or_copy(Builder& builder, const Node& node, StridedView& x, Make make) {
+  Maybe made = make(x);
+  if (!made && shape_of(x)) {
+    x = builder.laid_out(node, x);
+    made = make(x);
+  }
+  if (!made) unsupported(node, "expected it to leave the batch, dimension 0, as it is");
+  return *std::move(made);
+}
+
+void lower_move(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  if (belongs_to_recurrent(builder.graph(), node)) return;
+  const Value* x = value_arg(node, "self");
+  if (!builder.bound(x)) {
+    if (builder.graph().attribute_tensor(x).defined()) return lower_constant(builder, group);
+    return lower_part_of_attention(builder, group);
+  }
+  if (has_arg(node, "dtype")) unsupported(node, "expected a view of the same type");
+  if (lower_by_own_step(builder, group)) return;
+  StridedView whole = input_view(builder, node, x);
+  const auto make = [&](const StridedView& view) { return view_op(node)(node, view); };
+  builder.bind_view(node.output(), view_or_copy(builder, node, whole, make));
+}
+
+void lower_cut(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "self");
+  const size_t rank = sizes_of(node, *x).size();
+  const size_t dim = dim_of(node, "dim", rank);
+  const int64_t step = node.is("aten::slice") ? int_arg(node, "step") : 1;
+  const bool unbind = node.is("aten::unbind");
+  const size_t channels = rank == 4 ? 1 : rank - 1;
+  StridedView whole = input_view(builder, node, x);
+  if (dim > 0 && dim == channels && step == 1 && !unbind && stands_alone(builder, builder.graph(), node)) {
+    return lower_slices(builder, group);
+  }
+  const std::optional<int64_t> size = size_of(whole, dim);
+  if (!size) unsupported(node, "expected it to leave the batch, dimension 0, as it is");
+  int64_t begin = first_index(node, *size);
+  for (const auto& part : node.outputs()) {
+    const int64_t count = unbind ? 1 : sizes_of(node, *part).at(dim).offset;
+    if (count < 1) unsupported(node, "expected parts of at least one element");
+    if (!builder.graph().users(part.get()).empty()) {
+      const auto cut = [&](const StridedView& view) {
+        return unbind ? picked(view, dim, begin) : narrowed(view, dim, begin, count, step);
+      };
+      builder.bind_view(part.get(), view_or_copy(builder, node, whole, cut));
+    }
+    begin += count;
+  }
+}
+
+}  // namespace
+
+bool is_move(const Node& node) {
+  return view_op(node) != nullptr || cuts(node);
+}
+
+LoweringTable move_lowerings() {
+  static const std::vector<Lowering> table = [] {
+    std::vector<Lowering> rows;
+    for (const ViewOp& row : kViewOps) rows.push_back({row.op, lower_move});
+    for (const std::string_view op : kCuts) rows.push_back({op, lower_cut});
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace ulp::lowering
