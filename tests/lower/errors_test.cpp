@@ -50,10 +50,10 @@ TEST(LowerErrors, StringPadding) {
   expect_words(error_of([&] { lower(*module); }), {"padding", "conv"});
 }
 
-TEST(LowerErrors, SoftmaxOverAnotherDimension) {
+TEST(LowerErrors, SoftmaxOverTheBatch) {
   expect_words(
-      lowering_error([](const at::Tensor& x) { return torch::softmax(x, 1); }, torch::randn({2, 5, 3})),
-      {"softmax", "last"});
+      lowering_error([](const at::Tensor& x) { return torch::softmax(x, 0); }, torch::randn({2, 5, 3})),
+      {"softmax", "batch"});
 }
 
 TEST(LowerErrors, ReshapeThatMovesTheBatch) {

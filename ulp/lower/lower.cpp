@@ -133,10 +133,12 @@ class Lowerer {
     if (!result.is_value()) unsupported(node, "expected tensors as the model's results");
     if (poisoned_.contains(result.value)) return;
     runtime::Plan& plan = builder_.plan();
-    // Codes leave as codes, everything else as f32.
+    // Codes leave as codes, integers as i64, everything else as f32.
     Form form = builder_.form_of(node, result.value);
     form.layout = Layout::plain;
-    if (!result.value->producer->is("ulp::quantize")) form = {};
+    const bool counted = form.type != DataType::i32 && form.type != DataType::i64;  // inside, as f32
+    const bool integers = counted && result.value->meta && result.value->meta->dtype == at::kLong;
+    if (!result.value->producer->is("ulp::quantize")) form = {integers ? DataType::i64 : DataType::f32};
     int32_t tensor = builder_.as(node, result.value, form);
     const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
     if (is_in(plan.inputs) || is_in(plan.outputs)) {

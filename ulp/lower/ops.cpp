@@ -22,7 +22,9 @@ using graph::Node;
   X(recurrent)           \
   X(token_mean)          \
   X(move)                \
-  X(join)
+  X(join)                \
+  X(reduce)              \
+  X(matmul)
 
 #define ULP_DECLARE(name) LoweringTable name##_lowerings();
 ULP_LOWERINGS(ULP_DECLARE)
@@ -64,7 +66,7 @@ LowerFunction find_lowering(const graph::Graph& graph, const Group& group) {
   if (node.kind() != Node::Kind::call) return nullptr;
   if (!group.inner.empty() || !is_special(graph, group)) return lower_pointwise;
   for (const Lowering& row : all_lowerings()) {
-    if (node.op() == row.op) return row.lower;
+    if (node.is(row.op)) return row.lower;
   }
   return activation_of(node) ? lower_activation : nullptr;
 }

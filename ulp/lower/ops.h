@@ -48,6 +48,8 @@ int64_t first_index(const graph::Node& node, int64_t size);
 bool is_move(const graph::Node& node);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
+/// Any reduction that leaves the batch as it is.
+void lower_reduce(Builder& builder, const Group& group);
 /// ulp::token_mean, and aten::mean over dimension 1 of three.
 void lower_token_mean(Builder& builder, const Group& group);
 /// A node beside a recurrent layer that its lowering takes care of: it cuts out a last state or swaps time

@@ -149,17 +149,16 @@ void lower_global_pool(Builder& builder, const Group& group) {
 
 void lower_mean(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  if (!has_arg(node, "dim"))
-    unsupported(node, "expected the mean over H and W, got the mean over everything");
-  std::vector<int64_t> dims = ints_arg(node, "dim");
-  const bool over_steps = dims == std::vector<int64_t>{1} || dims == std::vector<int64_t>{-2};
-  if (shape_of(node, *value_arg(node, "self")).size() == 3 && over_steps && !bool_arg(node, "keepdim")) {
+  const Value* x = value_arg(node, "self");
+  const auto rank = static_cast<int64_t>(shape_of(node, *x).size());
+  std::vector<int64_t> dims;
+  if (has_arg(node, "dim") && !node.arg("dim").is_none()) dims = ints_arg(node, "dim");
+  for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
+  std::ranges::sort(dims);
+  if (rank == 3 && dims == std::vector<int64_t>{1} && !bool_arg(node, "keepdim")) {
     return lower_token_mean(builder, group);
   }
-  const Value* x = image_arg(node);
-  for (int64_t& dim : dims) dim += dim < 0 ? 4 : 0;
-  std::ranges::sort(dims);
-  if (dims != std::vector<int64_t>{2, 3}) unsupported(node, "expected the mean over dimensions 2 and 3");
+  if (rank != 4 || dims != std::vector<int64_t>{2, 3}) return lower_reduce(builder, group);
   if (bool_arg(node, "keepdim")) {
     emit_mean(builder, group, step_of(runtime::Op::global_avg_pool, node), x);
     return;
@@ -182,10 +181,12 @@ void lower_softmax(Builder& builder, const Group& group) {
   const auto rank = static_cast<int64_t>(shape_of(node, *x).size());
   const int64_t dim = int_arg(node, "dim");
   if (rank < 2 || (dim != rank - 1 && dim != -1)) {
-    unsupported(node, "expected softmax over the last of two or more dimensions, got dimension ", dim);
+    unsupported(node, "expected a dimension other than the batch, got ", dim);
   }
   const Form form{DataType::f32, Layout::plain};
   Step step = step_of(runtime::Op::softmax, node);
+  const bool log = node.is("aten::log_softmax") || node.is("aten::_log_softmax");
+  step.attributes = runtime::SoftmaxAttributes{log};
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
@@ -228,6 +229,8 @@ LoweringTable simple_lowerings() {
                                         {"aten::mean", lower_mean},
                                         {"aten::softmax", lower_softmax},
                                         {"aten::_softmax", lower_softmax},
+                                        {"aten::log_softmax", lower_softmax},
+                                        {"aten::_log_softmax", lower_softmax},
                                         {"ulp::quantize", lower_quantize},
                                         {"ulp::dequantize", lower_dequantize}};
   return kTable;

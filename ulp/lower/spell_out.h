@@ -5,7 +5,9 @@
 
 namespace ulp::lowering {
 
-/// stack becomes a cat of operands with a dimension more.
+/// stack becomes a cat of operands with a dimension more; softmax and log_softmax over another dimension than
+/// the last one over the last between two movedims; matmul with a constant matrix on the right a linear
+/// layer; baddbmm a sum.
 void spell_out(graph::Graph& graph);
 
 }  // namespace ulp::lowering
