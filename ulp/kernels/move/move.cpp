@@ -13,17 +13,60 @@ constexpr int64_t kTask = 16384;
 /// A transposition of more than this is several units.
 constexpr int64_t kUnit = 65536;
 
-/// y[r][c] = x[c * step + r]: blocks, so that both sides stay in the first cache.
+typedef uint32_t Four __attribute__((vector_size(16)));
+/// As it may lie in memory: a variable of this type would promise less than the compiler takes it to be.
+typedef uint32_t StoredFour __attribute__((vector_size(16), aligned(4), may_alias));
+
+/// Lanes of a and, counted on, of b.
+#if __has_builtin(__builtin_shufflevector)
+#define ULP_LANES(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // GCC 11
+#define ULP_LANES(a, b, ...) __builtin_shuffle(a, b, Four{__VA_ARGS__})
+#endif
+
+/// Four rows of four.
+inline void transpose_four(const uint32_t* x, int64_t step, uint32_t* y, int64_t y_step) {
+  const auto load = [&](int64_t c) -> Four { return *reinterpret_cast<const StoredFour*>(x + c * step); };
+  const auto store = [&](int64_t r, Four v) { *reinterpret_cast<StoredFour*>(y + r * y_step) = v; };
+  const Four a = load(0), b = load(1), c = load(2), d = load(3);
+  const Four ab = ULP_LANES(a, b, 0, 4, 1, 5), cd = ULP_LANES(c, d, 0, 4, 1, 5);
+  const Four ab_high = ULP_LANES(a, b, 2, 6, 3, 7), cd_high = ULP_LANES(c, d, 2, 6, 3, 7);
+  store(0, ULP_LANES(ab, cd, 0, 1, 4, 5));
+  store(1, ULP_LANES(ab, cd, 2, 3, 6, 7));
+  store(2, ULP_LANES(ab_high, cd_high, 0, 1, 4, 5));
+  store(3, ULP_LANES(ab_high, cd_high, 2, 3, 6, 7));
+}
+
+/// Blocks of a transposition: both sides stay in the first cache.
+constexpr int64_t kBlock = 32;
+
+/// y[r][c] = x[c * step + r] in a block.
+template <typename T>
+void transpose_block(const T* x, int64_t step, T* y, int64_t y_step, int64_t rows, int64_t columns) {
+  int64_t r = 0, fours = 0;
+  if constexpr (sizeof(T) == 4) {
+    fours = columns / 4 * 4;
+    for (; r + 4 <= rows; r += 4) {
+      for (int64_t c = 0; c < fours; c += 4)
+        transpose_four(x + c * step + r, step, y + r * y_step + c, y_step);
+      for (int64_t c = fours; c < columns; ++c) {
+        for (int64_t i = r; i < r + 4; ++i) y[i * y_step + c] = x[c * step + i];
+      }
+    }
+  }
+  for (; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) y[r * y_step + c] = x[c * step + r];
+  }
+}
+
+/// The same for a whole matrix.
 template <typename T>
 void transpose(const T* x, int64_t step, T* y, int64_t y_step, int64_t rows, int64_t columns) {
-  constexpr int64_t kBlock = 32;
   for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
     const int64_t c1 = std::min(columns, c0 + kBlock);
     for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
       const int64_t r1 = std::min(rows, r0 + kBlock);
-      for (int64_t r = r0; r < r1; ++r) {
-        for (int64_t c = c0; c < c1; ++c) y[r * y_step + c] = x[c * step + r];
-      }
+      transpose_block(x + c0 * step + r0, step, y + r0 * y_step + c0, y_step, r1 - r0, c1 - c0);
     }
   }
 }
@@ -81,7 +124,8 @@ Move::Move(int64_t element_size, const std::vector<MoveDimension>& dimensions, i
     outer_.pop_back();
   }
   const auto dense = std::ranges::find(outer_, 1, &Loop::from);
-  if (columns_.from != 1) kind_ = dense == outer_.end() ? Kind::gather : Kind::transpose;
+  const bool turns = dense != outer_.end() && columns_.from != 0 && columns_.from != -1;
+  if (columns_.from != 1) kind_ = turns ? Kind::transpose : Kind::gather;
   if (kind_ == Kind::transpose) {
     rows_ = *dense;
     outer_.erase(dense);
