@@ -345,6 +345,23 @@ TEST(Move, InBf16BetweenLayers) {
   }
 }
 
+TEST(Move, AViewThatSeveralReadIsRefusedOnce) {
+  const torch::NoGradGuard no_grad;
+  const auto body = [](const Tensor& x) {
+    const Tensor y = x.transpose(0, 1);
+    return torch::cat({torch::relu(y), torch::relu(y)}, 2);
+  };
+  const std::string text = error_of([&] { lower(*captured_body(body, torch::randn({2, 4, 6}))); });
+  EXPECT_NE(text.find("batch"), std::string::npos) << text;
+}
+
+TEST(Move, AJoinOfOneIsNothing) {
+  const torch::NoGradGuard no_grad;
+  const runtime::Plan plan =
+      expect_same_bits([](const Tensor& x) { return torch::cat({x.flip({1})}, 1); }, {3, 4});
+  EXPECT_EQ(plan.steps.size(), 1u) << listing(plan);
+}
+
 TEST(Move, WhatMovesTheBatchIsRefusedByName) {
   const torch::NoGradGuard no_grad;
   const auto refused = [](const Body& body) {

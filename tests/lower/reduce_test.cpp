@@ -209,6 +209,28 @@ TEST(Matmul, ScoresReadTheHeadsWhereTheyLie) {
   EXPECT_EQ(plan.steps.size(), 1u) << listing(plan);
 }
 
+TEST(Matmul, AttentionOverHeadsCutFromOneLayer) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(5);
+  for (const bool by_hand : {true, false}) {
+    auto net = std::make_shared<Net>();
+    auto qkv = net->add("qkv", nn::Linear(8, 24));
+    auto out = net->add("out", nn::Linear(8, 8));
+    net->body = [=](const Tensor& x) mutable {
+      const auto parts = qkv->forward(x).reshape({x.size(0), 9, 3, 2, 4}).permute({2, 0, 3, 1, 4}).unbind(0);
+      const Tensor mixed = by_hand ? parts[0].matmul(parts[1].transpose(-2, -1)).softmax(-1).matmul(parts[2])
+                                   : at::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
+      return by_hand ? out->forward(mixed.transpose(1, 2).reshape({x.size(0), 9, 8})) : mixed.flip({2});
+    };
+    const runtime::Plan plan = lower(*captured(net, torch::randn({2, 9, 8})));
+    runtime::Engine engine(plan);
+    for (const int64_t batch : {1, 3, 17}) {
+      const Tensor x = torch::randn({batch, 9, 8});
+      EXPECT_LE(relative_error(run_engine(engine, x), net->body(x)), 60 * kF32) << listing(plan);
+    }
+  }
+}
+
 TEST(Matmul, InBf16) {
   const torch::NoGradGuard no_grad;
   auto net = std::make_shared<Net>();

@@ -40,7 +40,8 @@ const Node* only_user(const Graph& graph, const Value* value) {
   return users.size() == 1 && users[0]->kind() == Node::Kind::call ? users[0] : nullptr;
 }
 
-/// The rows [N, S, heads * depth] that an operand of shape [N, heads, S, depth] was split from.
+/// The rows [N, S, heads * depth] that an operand of shape [N, heads, S, depth] was split from by view and
+/// transpose(1, 2); null where it was made in another way.
 const Value* split_from(const Node& attention, const char* name) {
   const Value* heads = value_arg(attention, name);
   const Node& swap = *heads->producer;
@@ -53,8 +54,32 @@ const Value* split_from(const Node& attention, const char* name) {
       if (from.size() == 3 && from[0] == to[0] && from[1] == to[1] && from[2] == to[2] * to[3]) return rows;
     }
   }
-  unsupported(attention, "expected '", name,
-              "' to be [N, S, heads * depth] split by view and transpose(1, 2)");
+  return nullptr;
+}
+
+std::vector<graph::BatchExpr> sizes_of(const std::vector<int64_t>& shape) {
+  std::vector<graph::BatchExpr> sizes;
+  for (const int64_t size : shape) {
+    sizes.push_back(size == runtime::kBatch ? graph::BatchExpr{1, 1, 0} : graph::BatchExpr{0, 1, size});
+  }
+  return sizes;
+}
+
+/// An operand as rows: what it was split from, or its heads side by side.
+int32_t rows_of(Builder& builder, const Node& attention, const char* name) {
+  constexpr Form kRows{DataType::f32, Layout::plain};
+  if (const Value* rows = split_from(attention, name)) return builder.as(attention, rows, kRows);
+  const Value* heads = value_arg(attention, name);
+  const std::vector<int64_t> shape = shape_of(attention, *heads);
+  StridedView view;
+  if (builder.form_of(attention, heads).type == DataType::f32) {
+    view = builder.view_of(attention, heads);
+  } else {
+    const int32_t wide = builder.as(attention, heads, kRows);
+    view = whole_view(wide, builder.plan().tensors[static_cast<size_t>(wide)]);
+  }
+  const std::vector<int64_t> joined = {shape[0], shape[2], shape[1] * shape[3]};
+  return builder.laid_out(attention, reshaped(permuted(view, {0, 2, 1, 3}), sizes_of(joined)).value()).tensor;
 }
 
 /// The tensor of the mask [N, keys] that is added to the scores.
@@ -127,25 +152,29 @@ namespace {
 
 void lower_attention(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  if (group.last == &node) {
-    unsupported(node, "expected its result to be joined by transpose(1, 2) and a reshape to [N, S, width]");
-  }
   const graph::Argument& dropout = node.arg("dropout_p");
   if (dropout.kind == graph::Argument::Kind::literal && number_arg(node, "dropout_p") != 0.0) {
     unsupported(node, "expected no dropout in eval mode");
   }
   Step step = step_of(runtime::Op::attention, node);
   const Form form{DataType::f32, Layout::plain};
-  for (const char* name : {"query", "key", "value"}) {
-    step.inputs.push_back(builder.as(node, split_from(node, name), form));
-  }
   const std::vector<int64_t> query = shape_of(node, *value_arg(node, "query"));
   const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
+  if (query.size() != 4 || shape_of(node, *value_arg(node, "value")) != key) {
+    unsupported(node, "expected [N, heads, S, depth], and keys and values of one shape");
+  }
+  for (const char* name : {"query", "key", "value"}) step.inputs.push_back(rows_of(builder, node, name));
   if (query[1] != key[1]) unsupported(node, "expected as many heads in keys as in queries");
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
   step.attributes = runtime::AttentionAttributes{
       .heads = query[1], .scale = scale_of(node, query[3]), .causal = bool_arg(node, "is_causal")};
-  emit_same(builder, group, std::move(step), form);
+  if (group.last != &node) return emit_same(builder, group, std::move(step), form);
+  // Nobody joins the heads right behind it: they are a view of the rows.
+  const std::vector<int64_t> rows = {query[0], query[2], query[1] * query[3]};
+  const int32_t made = builder.emit(std::move(step), node.output()->name, form, rows);
+  const StridedView whole = whole_view(made, builder.plan().tensors[static_cast<size_t>(made)]);
+  const std::vector<int64_t> split = {query[0], query[2], query[1], query[3]};
+  builder.bind_view(node.output(), permuted(reshaped(whole, sizes_of(split)).value(), {0, 2, 1, 3}));
 }
 
 }  // namespace

@@ -89,7 +89,10 @@ class Lowerer {
   }
 
   void refuse(const Node& node, const std::string& reason) {
-    problems_.push_back(graph::describe(node) + ": " + reason);
+    ++refusals_;
+    // A view is refused by each of those that read it.
+    const std::string text = graph::describe(node) + ": " + reason;
+    if (std::ranges::find(problems_, text) == problems_.end()) problems_.push_back(text);
     poison(node);
   }
 
@@ -105,13 +108,13 @@ class Lowerer {
     const bool poisoned =
         reads_poison(*group.root) || poisoned_.contains(group.residual) ||
         std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
-    const size_t before = problems_.size();
+    const size_t before = refusals_;
     if (const LowerFunction lowering = find_lowering(graph_, group); lowering == nullptr) {
       refuse(*group.root, hint_for(*group.root));
     } else if (!poisoned) {
       attempt([&] { lowering(builder_, group); });
     }
-    if (poisoned || problems_.size() != before) poison(*group.last);
+    if (poisoned || refusals_ != before) poison(*group.last);
   }
 
   void add_input(const Value* input) {
@@ -163,6 +166,7 @@ class Lowerer {
   Builder builder_;
   Groups groups_;
   std::vector<std::string> problems_;
+  size_t refusals_ = 0;
   std::unordered_set<const Value*> poisoned_;
 };
 
@@ -177,10 +181,10 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
     reports.push_back(pass(graph));
   }
-  spell_out(graph);
   make_sequences_images(graph);
   fill_without_copies(graph);
   fold_constants(graph);
+  spell_out(graph);
   graph.remove_dead(true);
   complete_shapes(graph);
   remove_identities(graph);
