@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ops.h"
@@ -23,24 +24,24 @@ bool is_pointwise(const Node& node) {
 
 namespace {
 
-/// What a region takes of the limits of a step.
-struct Use {
-  int functions = 0, numbers = 0, inputs = 0;
-
-  void add(const Node& node, const PointwiseLowering& row) {
+/// True when nodes are within the limits of a step.
+bool fits(const std::vector<const Node*>& nodes) {
+  int functions = 0, numbers = 0;
+  std::set<const Value*> made, read;
+  for (const Node* node : nodes) {
+    const PointwiseLowering& row = *find_pointwise(*node);
     functions += row.functions;
     numbers += row.numbers;
-    for (const graph::Argument& arg : node.args) {
-      inputs += arg.is_value();
+    made.insert(node->output());
+    for (const graph::Argument& arg : node->args) {
+      if (arg.is_value()) read.insert(arg.value);
       numbers += arg.kind == graph::Argument::Kind::literal && arg.literal.isScalar();
     }
   }
-  bool fits() const {
-    using Limits = runtime::PointwiseText;
-    return functions <= Limits::kMaxFunctions && numbers <= Limits::kMaxNumbers &&
-           inputs <= Limits::kMaxInputs;
-  }
-};
+  const auto inputs = std::ranges::count_if(read, [&](const Value* value) { return !made.contains(value); });
+  using Limits = runtime::PointwiseText;
+  return functions <= Limits::kMaxFunctions && numbers <= Limits::kMaxNumbers && inputs <= Limits::kMaxInputs;
+}
 
 bool same_sizes(const Value& a, const Value& b) {
   return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
@@ -55,34 +56,28 @@ class Finder {
     for (auto at = graph_.nodes().rbegin(); at != graph_.nodes().rend(); ++at) visit(**at);
     std::vector<PointwiseRegion> regions;
     for (Region& region : regions_) {
-      std::ranges::reverse(region.nodes);
-      regions.push_back({std::move(region.nodes)});
+      std::ranges::reverse(region);
+      regions.push_back({std::move(region)});
     }
     return regions;
   }
 
  private:
-  struct Region {
-    std::vector<const Node*> nodes;  // the result first
-    Use use;
-  };
+  using Region = std::vector<const Node*>;  // the result first
 
   void visit(const Node& node) {
-    const PointwiseLowering* row = find_pointwise(node);
-    if (row == nullptr || taken_.contains(&node)) return;
+    if (!is_pointwise(node) || taken_.contains(&node)) return;
     // The mask of tokens is a part of the attention that reads it.
     if (node.is("aten::ne") && feeds_attention(graph_, node.output())) return;
     size_t region = region_of_readers(node);
-    Use use = region < regions_.size() ? regions_[region].use : Use();
-    use.add(node, *row);
-    if (region < regions_.size() && !use.fits()) {
-      region = regions_.size();
-      use = {};
-      use.add(node, *row);
+    if (region < regions_.size()) {
+      regions_[region].push_back(&node);
+      if (!fits(regions_[region])) {
+        regions_[region].pop_back();
+        region = regions_.size();
+      }
     }
-    if (region == regions_.size()) regions_.emplace_back();
-    regions_[region].nodes.push_back(&node);
-    regions_[region].use = use;
+    if (region == regions_.size()) regions_.push_back({&node});
     region_of_[&node] = region;
   }
 
@@ -96,7 +91,7 @@ class Finder {
       const auto found = region_of_.find(user);
       return found != region_of_.end() && found->second == first->second;
     });
-    const Node& result = *regions_[first->second].nodes.front();
+    const Node& result = *regions_[first->second].front();
     return all && same_sizes(*node.output(), *result.output()) ? first->second : regions_.size();
   }
 
