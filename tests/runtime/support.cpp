@@ -204,6 +204,19 @@ Plan small_text_network() {
   const int32_t wide = b.linear(b.recurrent(Op::gru, read, 5, true, true), 20, Activation::gelu);
   const int32_t first = b.text({.op = Op::select, .inputs = {wide}, .attributes = SelectAttributes{1}});
   b.output(b.linear(b.op(Op::relu, {first}, ActivationAttributes{Activation::tanh}), 4));
+  // Turned round, with a border, the largest of its sums of products.
+  const int32_t turned = b.text(
+      {.op = Op::move, .inputs = {placed}, .attributes = MoveAttributes{{{12, 1}, {6, 12}}, 0, {{12}, {6}}}});
+  const int32_t padded = b.text({.op = Op::pad,
+                                 .inputs = {turned},
+                                 .attributes = PadAttributes{{{0, 0}, {1, 1}}, kernels::PadMode::reflect}});
+  const int32_t scores =
+      b.text({.op = Op::matmul,
+              .inputs = {padded, padded},
+              .attributes = MatmulAttributes{{}, {0, 8, 1}, {0, 1, 8}, 12, 8, 12, {{12}, {12}}}});
+  const int32_t sums = b.text({.op = Op::cumsum, .inputs = {scores}});
+  b.output(b.text(
+      {.op = Op::reduce, .inputs = {sums}, .attributes = ReduceAttributes{kernels::ReduceKind::max, {{2}}}}));
   b.plan.metadata["model"] = "small text network";
   return b.plan;
 }

@@ -6,7 +6,9 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine
+/// Partial results; fixed, so that the order is the same on every machine, and many, so that none waits for
+/// the one before.
+constexpr int64_t kLanes = 32, kExtremes = 64;
 
 template <Term kTerm>
 inline double term_of(float x, double center) {
@@ -64,11 +66,19 @@ double sum_row(const float* x, int64_t n, double center) {
 template <Term kTerm>
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t n, const double* center,
                  double* sums) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x + r * stride;
+  const auto term = [&](const float* row, int64_t c) __attribute__((always_inline)) {
+    return term_of<kTerm>(row[c], kTerm == Term::difference || kTerm == Term::exp ? center[c] : 0.0);
+  };
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float *w = x + r * stride, *v = w + stride, *u = v + stride, *t = u + stride;
     for (int64_t c = 0; c < n; ++c) {
-      sums[c] = joined<kTerm>(sums[c], term_of<kTerm>(row[c], center == nullptr ? 0.0 : center[c]));
+      const double left = joined<kTerm>(term(w, c), term(v, c));
+      sums[c] = joined<kTerm>(sums[c], joined<kTerm>(left, joined<kTerm>(term(u, c), term(t, c))));
     }
+  }
+  for (; r < rows; ++r) {
+    for (int64_t c = 0; c < n; ++c) sums[c] = joined<kTerm>(sums[c], term(x + r * stride, c));
   }
 }
 
@@ -112,16 +122,16 @@ inline float better(float best, float x) {
 template <bool kLargest, bool kAbsolute>
 float extreme_row(const float* x, int64_t n) {
   const float first = kAbsolute && x[0] < 0 ? -x[0] : x[0];
-  float lanes[kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = first;
+  float lanes[kExtremes];
+  for (int64_t l = 0; l < kExtremes; ++l) lanes[l] = first;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kExtremes <= n; i += kExtremes) {
 #pragma GCC unroll 1
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = better<kLargest, kAbsolute>(lanes[l], x[i + l]);
+    for (int64_t l = 0; l < kExtremes; ++l) lanes[l] = better<kLargest, kAbsolute>(lanes[l], x[i + l]);
   }
   float best = first;
   for (; i < n; ++i) best = better<kLargest, kAbsolute>(best, x[i]);
-  for (int64_t l = 0; l < kLanes; ++l) best = better<kLargest, kAbsolute>(best, lanes[l]);
+  for (int64_t l = 0; l < kExtremes; ++l) best = better<kLargest, kAbsolute>(best, lanes[l]);
   return best;
 }
 
