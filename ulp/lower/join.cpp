@@ -63,6 +63,10 @@ void lower_concat(Builder& builder, const Group& group) {
   int64_t dim = int_arg(node, "dim");
   dim += dim < 0 ? rank : 0;
   if (dim == 0) unsupported(node, "expected to join along another dimension than the batch");
+  if (values.size() == 1) {
+    builder.alias(group.result, values[0]);
+    return finish_quantize(builder, group);
+  }
   bool u8 = group.quantize != nullptr;
   for (const Value* value : values) u8 = u8 && builder.form_of(node, value).type == DataType::u8;
   Form form{builder.float_type()};
@@ -75,7 +79,6 @@ void lower_concat(Builder& builder, const Group& group) {
     own.layout = form.layout;
     inputs.push_back(builder.as(node, value, own));
   }
-  if (inputs.size() == 1) unsupported(node, "expected two or more tensors");
   const bool channels = rank == 4 ? dim == 1 : dim == rank - 1;
   emit_same(builder, group, join(builder, node, std::move(inputs), channels ? 0 : dim, form), form);
 }

@@ -109,11 +109,11 @@ class Lowerer {
         reads_poison(*group.root) || poisoned_.contains(group.residual) ||
         std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
     const size_t before = refusals_;
-    if (const LowerFunction lowering = find_lowering(graph_, group); lowering == nullptr) {
-      refuse(*group.root, hint_for(*group.root));
-    } else if (!poisoned) {
-      attempt([&] { lowering(builder_, group); });
-    }
+    attempt([&] {
+      const LowerFunction lowering = find_lowering(graph_, group);
+      if (lowering == nullptr) unsupported(*group.root, hint_for(*group.root));
+      if (!poisoned) lowering(builder_, group);
+    });
     if (poisoned || refusals_ != before) poison(*group.last);
   }
 

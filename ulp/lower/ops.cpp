@@ -1,5 +1,7 @@
 #include "ulp/lower/ops.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "ulp/graph/fusion/activation_of.h"
@@ -72,13 +74,16 @@ LowerFunction find_lowering(const graph::Graph& graph, const Group& group) {
 }
 
 std::string supported_ops() {
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view op) {
+    const std::string name(op.substr(op.rfind(':') + 1));
+    if (name[0] != '_' && std::ranges::find(names, name) == names.end()) names.push_back(name);
+  };
+  for (const Lowering& row : all_lowerings()) add(row.op);
+  for (const std::string_view op : pointwise_ops()) add(op);
+  for (int i = 1; i < kActivationCount; ++i) add(kActivations[i].name);
   std::string list;
-  for (const Lowering& row : all_lowerings()) {
-    if (row.op == "aten::_softmax") continue;
-    if (!list.empty()) list += ", ";
-    list += row.op.substr(row.op.find("::") + 2);
-  }
-  for (int i = 1; i < kActivationCount; ++i) list += std::string(", ") + kActivations[i].name;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return list;
 }
 

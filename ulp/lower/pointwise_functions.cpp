@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ulp/lower/match.h"
+#include "ulp/lower/pointwise.h"
 
 namespace ulp::lowering {
 namespace {
@@ -347,6 +348,12 @@ constexpr PointwiseLowering kTable[] = {
 };
 
 }  // namespace
+
+std::vector<std::string_view> pointwise_ops() {
+  std::vector<std::string_view> ops;
+  for (const PointwiseLowering& row : kTable) ops.push_back(row.op);
+  return ops;
+}
 
 const PointwiseLowering* find_pointwise(const Node& node) {
   if (node.kind() != Node::Kind::call || node.outputs().size() != 1) return nullptr;
