@@ -40,7 +40,7 @@ TEST(Formats, PrintValuesExactly) {
             "338953138925153547590470800371487866880");
   const auto wide = json_of(shop, "0.123456789012345 --as fp64")[0];
   EXPECT_EQ(wide["number"], "0.123456789012345");
-  EXPECT_EQ(wide["value"], "0.123456789012345");
+  EXPECT_EQ(wide["value"], "0.1234567890123449973582836491914349608123302459716796875");
   // The longest of all: 2^-126 - 2^-149.
   const auto longest = json_of(shop, "0x1.fffffcp-127 --as fp32")[0];
   EXPECT_EQ(longest["value"].get<std::string>().size(), sizeof("1.") - 1 + 111 + sizeof("e-38") - 1);

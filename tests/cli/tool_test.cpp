@@ -134,7 +134,7 @@ TEST_F(Tool, NamesFromFilesArePrintedWithTheirControlsEscaped) {
   const Outcome outcome = shop_->ulp("inspect odd.safetensors");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("w\\x1b[31m\\nulp: all is well"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("k\\x1bey = val\\x07ue\nsecond line"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("k\\x1bey = val\\x07ue\\nsecond line"), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
 
   std::string cut = read_file(*shop_ / "odd.safetensors");

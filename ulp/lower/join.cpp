@@ -57,16 +57,15 @@ Step join(Builder& builder, const Node& node, std::vector<int32_t> inputs, int64
 void lower_concat(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const std::vector<const Value*> values = operands_of(node);
-  if (values.size() == 1 && group.quantize == nullptr) return builder.alias(node.output(), values[0]);
+  if (values.size() == 1) {
+    builder.alias(node.output(), values[0]);
+    return finish_quantize(builder, group);
+  }
   const std::vector<int64_t> shape = shape_of(node, *group.result);
   const auto rank = static_cast<int64_t>(shape.size());
   int64_t dim = int_arg(node, "dim");
   dim += dim < 0 ? rank : 0;
   if (dim == 0) unsupported(node, "expected to join along another dimension than the batch");
-  if (values.size() == 1) {
-    builder.alias(group.result, values[0]);
-    return finish_quantize(builder, group);
-  }
   bool u8 = group.quantize != nullptr;
   for (const Value* value : values) u8 = u8 && builder.form_of(node, value).type == DataType::u8;
   Form form{builder.float_type()};
