@@ -211,6 +211,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
                             .data = data ? &*data : nullptr,
                             .test = test ? &*test : nullptr,
                             .samples = flags.samples,
+                            .saving = flags.checkpointing.saving(),
                             .sensitivity = flags.sensitivity,
                             .keep_worst = flags.keep_worst,
                             .compare = flags.compare,
@@ -244,6 +245,7 @@ void add_quantize(CLI::App& app) {
       add_command(app, "quantize", "Turn a trained model into an int8 engine file, and show what that costs",
                   "  ulp quantize model.safetensors --out model.int8.ulp\n"
                   "  ulp quantize model.safetensors --mode qat --epochs 2 --out q.ulp --report .\n"
+                  "  ulp quantize model.safetensors --mode qat --checkpoint q.ckpt --resume --out q.ulp\n"
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"
                   "  ulp quantize model.safetensors --sensitivity\n"
                   "  ulp quantize model.safetensors --keep-worst 2 --compare --out q.ulp\n"

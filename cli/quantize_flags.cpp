@@ -46,8 +46,9 @@ void QuantizeFlags::check() const {
     throw CLI::ValidationError("--compare needs --out: it compares what is written");
   if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test images, got --test 0");
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test images, got --test 0");
+  checkpointing.check();
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
-  for (const std::string& file : {out, save_recipe}) {
+  for (const std::string& file : {out, save_recipe, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }
   if (!report.empty()) make_folder(report);
@@ -57,6 +58,10 @@ void QuantizeFlags::check(const app::QuantizeMode& chosen) const {
   if (!chosen.needs_data && (sensitivity || keep_worst > 0)) {
     throw CLI::ValidationError(
         std::string("--sensitivity and --keep-worst are for modes with data, got --mode ") + chosen.name);
+  }
+  if (!chosen.trains && checkpointing.given()) {
+    throw CLI::ValidationError(std::string("--checkpoint is for modes that train, got --mode ") +
+                               chosen.name);
   }
 }
 
@@ -82,6 +87,7 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
       ->check(not_negative())
       ->capture_default_str();
+  flags.checkpointing.add_to(command);
   command.add_option("--save-recipe", flags.save_recipe, "Write the recipe that was used as JSON");
   command.add_option("--report", flags.report, "Folder for report.json and report.html");
   command.add_flag("-v,--verbose", flags.verbose, "Say what was quantized, and what not and why");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
@@ -19,6 +20,7 @@ struct QuantizeFlags : CommonFlags {
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   bool sensitivity = false, compare = false, verbose = false;
+  CheckpointFlags checkpointing;
   RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;
   ExplainFlags explain;

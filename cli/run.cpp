@@ -18,7 +18,7 @@ struct RunFlags : CommonFlags {
   bool random = false;
 };
 
-nlohmann::json describe(const app::RunOutput& output) {
+nlohmann::json description_of(const app::RunOutput& output) {
   nlohmann::json json = {{"name", output.name}, {"shape", output.value.sizes().vec()}};
   for (const app::TopClass& top : app::top_classes(output.value))
     json["top"].push_back({{"class", top.index}, {"value", top.value}});
@@ -46,7 +46,7 @@ void run(RunFlags& flags) {
   const std::vector<app::RunOutput> outputs = app::run_engine_file(flags.options);
   if (!flags.out.empty()) app::save_outputs(flags.out, outputs);
   nlohmann::json json = nlohmann::json::array();
-  for (const app::RunOutput& output : outputs) json.push_back(describe(output));
+  for (const app::RunOutput& output : outputs) json.push_back(description_of(output));
   if (flags.json) return print_json(json);
   print_text(json);
 }

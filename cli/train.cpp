@@ -18,6 +18,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
+#include "ulp/train/checkpointing.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -114,10 +115,7 @@ class Watching {
 /// Trains to the end; on Ctrl-C saves the checkpoint, if one was asked for, and throws Interrupted.
 void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
                Watching* watching, Outcome& outcome) {
-  const int64_t every = flags.checkpoint_every > 0 ? flags.checkpoint_every : trainer.steps_per_epoch();
-  const PollsInterrupts polls;
-  while (!trainer.done()) {
-    const train::StepInfo info = trainer.step();
+  train::run_to_end(trainer, flags.checkpointing.saving(), [&](const train::StepInfo& info) {
     outcome.last_loss = info.loss;
     outcome.skipped_steps += amp::is_skipped(info.result);
     char note[64];
@@ -125,12 +123,7 @@ void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progres
                   info.loss);
     if (watching != nullptr) watching->show_news(progress);
     progress.update(trainer.next_step(), note);
-    const bool stop = interrupted();
-    if (!flags.checkpoint.empty() && (stop || trainer.done() || trainer.next_step() % every == 0)) {
-      trainer.save(flags.checkpoint);
-    }
-    if (stop) throw Interrupted();
-  }
+  });
 }
 
 /// As run_steps(), watched; what was seen is shown and kept however the run ends.
@@ -153,7 +146,7 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
 
 Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const app::Network& network,
                       const std::string& model) {
-  if (flags.resume && std::filesystem::exists(flags.checkpoint)) trainer.resume(flags.checkpoint);
+  train::resume_from(trainer, flags.checkpointing.saving());
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),

@@ -42,21 +42,13 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
 void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option("--init", flags.init, "Model file whose network and weights the run starts from");
   command.add_option("-o,--out", flags.out, "Model file to write at the end");
-  command.add_option("--checkpoint", flags.checkpoint, "File that holds everything needed to continue");
-  command
-      .add_option("--checkpoint-every", flags.checkpoint_every,
-                  "Steps between checkpoints (0: once an epoch)")
-      ->check(not_negative())
-      ->capture_default_str();
-  command.add_flag("--resume", flags.resume, "Continue from --checkpoint if the file exists");
+  flags.checkpointing.add_to(command);
 }
 
 }  // namespace
 
 void TrainFlags::check() const {
-  if (checkpoint.empty() && (resume || checkpoint_every > 0)) {
-    throw CLI::ValidationError("--resume and --checkpoint-every need --checkpoint FILE");
-  }
+  checkpointing.check();
   if (const auto conflict = options.conflict()) {
     throw CLI::ValidationError(in_flags(*conflict, options));
   }
@@ -64,7 +56,7 @@ void TrainFlags::check() const {
     options.validate();
     if (watch) watching.validate();
   });
-  for (const std::string& file : {out, checkpoint, report}) {
+  for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
 #include "ulp/train/train_options.h"
@@ -14,11 +15,10 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string init, out, checkpoint, report;
-  int64_t checkpoint_every = 0;
+  std::string init, out, report;
+  CheckpointFlags checkpointing;
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw
-  bool resume = false;
   bool watch = false;
   amp::WatchOptions watching;
   train::TrainOptions options;

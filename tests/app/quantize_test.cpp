@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "error_of.h"
+#include "temporary_folder.h"
 #include "train/support.h"
 #include "ulp/app/quantize_mode.h"
 #include "ulp/app/quantize_report.h"
@@ -66,6 +69,39 @@ TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {
     const at::Tensor got = result.graph->forward(torch::ones({2, 1, 8, 8}));
     if (run == 0) logits = got;
     EXPECT_TRUE(got.equal(logits));
+  }
+}
+
+/// Ends at every step in turn, also between the last step and what follows it.
+TEST(QuantizeQat, AnInterruptedRunContinuesToTheSameBits) {
+  const io::ImageDataset data = bars();
+  const test::TemporaryFolder folder;
+  const auto logits = [&](const quant::QatRecipe& recipe, const OnStep& on_step,
+                          const train::Checkpointing& saving) {
+    const auto model = small_model();
+    const QuantizedModel result = quantize_qat(captured(*model), recipe, data, few_steps(8), on_step, saving);
+    const at::NoGradGuard no_grad;
+    return result.graph->forward(torch::linspace(-1, 1, 128).reshape({2, 1, 8, 8}));
+  };
+  for (const auto learned : {quant::LearnedParameters::none, quant::LearnedParameters::scale}) {
+    for (const auto folding : {quant::BatchNormFolding::fast, quant::BatchNormFolding::exact}) {
+      quant::QatRecipe recipe;
+      recipe.options.learned = learned;
+      recipe.options.folding = folding;
+      const at::Tensor expected = logits(recipe, {}, {});
+      for (const int64_t last : {0, 3, 6, 7}) {
+        const train::Checkpointing saving{.path = folder.path() / "run.ckpt", .every = 1, .resume = true};
+        std::filesystem::remove(saving.path);
+        struct Ended {};
+        const auto end = [&](const train::StepInfo& info, int64_t) {
+          if (info.step == last) throw Ended();
+        };
+        EXPECT_THROW(logits(recipe, end, saving), Ended);
+        EXPECT_TRUE(expected.equal(logits(recipe, {}, saving))) << "ended in step " << last;
+      }
+      const train::Checkpointing saving{.path = folder.path() / "run.ckpt", .every = 1, .resume = true};
+      EXPECT_TRUE(expected.equal(logits(recipe, {}, saving))) << "resumed at its end";
+    }
   }
 }
 

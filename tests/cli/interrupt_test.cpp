@@ -103,16 +103,20 @@ TEST(Interrupt, TrainingEndedAtAnyMomentContinuesToTheSameBytes) {
   EXPECT_TRUE(read_file(shop / "run.ckpt") == read_file(shop / "whole.ckpt"));
 }
 
-TEST(Interrupt, QuantizationEndedAtAnyMomentStartsAgainToTheSameBytes) {
+TEST(Interrupt, QuantizationEndedAtAnyMomentContinuesToTheSameBytes) {
   const Workshop shop;
   shop.make_data("data", 64, 16);
   timed(shop, "train --model mlp --data data --batch 16 --max-steps 4 --threads 1 --out m.safetensors");
   const std::string run =
-      "quantize m.safetensors --mode qat --data data --batch 16 --max-steps 20 --test 16 --threads 1 ";
+      "quantize m.safetensors --mode qat --data data --batch 16 --max-steps 40 --test 16 --threads 1 ";
   const auto undisturbed = timed(shop, run + "--out whole.ulp --save-recipe whole.json");
   end_at_many_moments(
-      shop, run + "--out q.ulp --save-recipe used.json", undisturbed,
-      {{"q.ulp", read_file(shop / "whole.ulp")}, {"used.json", read_file(shop / "whole.json")}});
+      shop, run + "--checkpoint q.ckpt --checkpoint-every 1 --resume --out q.ulp --save-recipe used.json",
+      undisturbed, {{"q.ulp", read_file(shop / "whole.ulp")}, {"used.json", read_file(shop / "whole.json")}},
+      "q.ckpt");
+  const auto other = shop.ulp(run + "--checkpoint q.ckpt --resume --learned scale --out other.ulp");
+  EXPECT_EQ(other.code, 1) << "a checkpoint of another recipe was taken";
+  EXPECT_FALSE(fs::exists(shop / "other.ulp"));
 }
 
 TEST(Interrupt, CtrlCSavesTheCheckpointAndExitsWith130) {

@@ -14,6 +14,7 @@
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/train/checkpointing.h"
 #include "ulp/train/evaluate.h"
 #include "ulp/train/trainer.h"
 
@@ -55,9 +56,12 @@ struct ULP_API QatTraining {
 using OnStep = std::function<void(const train::StepInfo& info, int64_t total_steps)>;
 
 /// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained. Throws
-/// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C.
+/// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C. A run that saves itself continues with the same
+/// bits, whatever ended it; one of another recipe, other options or other data is refused. Observers whose state grows
+/// with the data (percentile, entropy, mean squared error) cannot be resumed: FileError says what does not fit.
 ULP_API QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
                                     const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                                    const QatTraining& training = {}, const OnStep& on_step = {});
+                                    const QatTraining& training = {}, const OnStep& on_step = {},
+                                    const train::Checkpointing& saving = {});
 
 }  // namespace ulp::app

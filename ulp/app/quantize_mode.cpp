@@ -20,12 +20,14 @@ QuantizedModel run_static(const QuantizeJob& job) {
 }
 
 QuantizedModel run_qat(const QuantizeJob& job) {
-  return quantize_qat(job.captured, std::get<quant::QatRecipe>(job.recipe.recipe), *job.data,
-                      job.recipe.training, [&](const train::StepInfo& info, int64_t total) {
-                        char note[32];
-                        std::snprintf(note, sizeof note, "loss %.3f", info.loss);
-                        if (job.progress) job.progress(info.step + 1, total, note);
-                      });
+  return quantize_qat(
+      job.captured, std::get<quant::QatRecipe>(job.recipe.recipe), *job.data, job.recipe.training,
+      [&](const train::StepInfo& info, int64_t total) {
+        char note[32];
+        std::snprintf(note, sizeof note, "loss %.3f", info.loss);
+        if (job.progress) job.progress(info.step + 1, total, note);
+      },
+      job.saving);
 }
 
 QuantizedModel run_without_data(const QuantizeJob& job) {
@@ -38,6 +40,7 @@ const std::array kModes = {
     QuantizeMode{.name = "static",
                  .summary = "ranges of weights and activations from calibration images",
                  .needs_data = true,
+                 .trains = false,
                  .verb = "calibrating",
                  .unit = "image",
                  .default_recipe = [] { return ModeRecipe{quant::Recipe::x86_int8()}; },
@@ -46,6 +49,7 @@ const std::array kModes = {
     QuantizeMode{.name = "qat",
                  .summary = "trains on with rounded weights and activations",
                  .needs_data = true,
+                 .trains = true,
                  .verb = "training",
                  .unit = "step",
                  .default_recipe = [] { return ModeRecipe{quant::QatRecipe{}}; },
@@ -58,6 +62,7 @@ const std::array kModes = {
                      "linear and recurrent layers with int8 weights quantize their input as they run; needs "
                      "no data",
                  .needs_data = false,
+                 .trains = false,
                  .verb = "quantizing",
                  .unit = "layer",
                  .default_recipe = [] { return ModeRecipe{quant::DynamicRecipe{}}; },
@@ -68,6 +73,7 @@ const std::array kModes = {
     QuantizeMode{.name = "weight-only",
                  .summary = "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
                  .needs_data = false,
+                 .trains = false,
                  .verb = "quantizing",
                  .unit = "layer",
                  .default_recipe = [] { return ModeRecipe{quant::WeightOnlyRecipe::four_bits()}; },

@@ -17,6 +17,7 @@ struct QuantizeJob {
   ModeRecipe recipe;                       ///< of the mode
   const io::ImageDataset* data = nullptr;  ///< training images; null for modes that need none
   int64_t samples = 1000;                  ///< static: images to calibrate with
+  train::Checkpointing saving = {};        ///< qat: of the training
   /// So much of the work is done; `note` is short free text.
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
 };
@@ -26,6 +27,7 @@ struct QuantizeMode {
   const char* name;
   const char* summary;
   bool needs_data;
+  bool trains;       ///< may save itself and be resumed
   const char* verb;  ///< what its progress is called
   const char* unit;  ///< what its progress counts
   ModeRecipe (*default_recipe)();

@@ -105,6 +105,7 @@ class Runner {
                   .recipe = run_.recipe,
                   .data = request_.data,
                   .samples = request_.samples,
+                  .saving = request_.saving,
                   .progress = [&](int64_t done, int64_t total, const std::string& note) {
                     show({mode.verb, mode.unit, done, total, note});
                   }});

@@ -32,6 +32,7 @@ struct QuantizeRequest {
   std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
   const char* unit = "image";
   int64_t samples = 1000;                            ///< to calibrate with
+  train::Checkpointing saving = {};                  ///< of a mode that trains
   bool sensitivity = false;                          ///< measure each layer alone; needs data and test
   int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too
   bool compare = false;                              ///< compare activations on test images
