@@ -219,6 +219,12 @@ TEST(FusedOptimizer, ParametersOverOneAnotherAreAnError) {
                 FusedOptimizer({all.narrow(0, 0, 6), all.narrow(0, 5, 5)}, SgdRule{});
               }),
               "parameter 0 of group 0 and parameter 1 of group 0 over one another");
+  at::Tensor a = torch::zeros({4}), b = torch::ones({4});
+  FusedOptimizer later({a, b}, SgdRule{.lr = 1});
+  b.set_data(a.detach());
+  for (at::Tensor* one : {&a, &b}) one->mutable_grad() = torch::ones({4});
+  EXPECT_SAYS(error_of([&] { later.step(); }), "over one another");
+  EXPECT_TRUE(torch::equal(a, torch::zeros({4})));
   EXPECT_SAYS(error_of([&] { FusedOptimizer({all, all.view({2, 5})}, SgdRule{}); }), "memory in common");
   EXPECT_SAYS(error_of([&] {
                 FusedOptimizer({FusedGroup{{all.narrow(0, 5, 5)}, SgdRule{}}, FusedGroup{{all}, SgdRule{}}});

@@ -14,27 +14,9 @@ namespace {
 
 constexpr const char* kWhere = "amp.FusedOptimizer";
 
-/// The memory of a parameter, and which one it is.
-struct Extent {
-  const char* begin;
-  const char* end;
-  size_t group, index;
-};
-
-/// An error where two parameters share memory: their updates would be added up in no certain order.
-void check_apart(std::vector<Extent> extents) {
-  std::ranges::sort(extents, {}, &Extent::begin);
-  for (size_t i = 1; i < extents.size(); ++i) {
-    const Extent &one = extents[i - 1], &other = extents[i];
-    if (one.end <= other.begin) continue;
-    fail(kWhere, "expected parameters without memory in common, got ", parameter_name(one.group, one.index),
-         " and ", parameter_name(other.group, other.index), " over one another");
-  }
-}
-
 /// What all parameters of an optimizer must be.
 void check_groups(const std::vector<FusedGroup>& groups) {
-  std::vector<Extent> extents;
+  std::vector<ParameterMemory> extents;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t g = 0; g < groups.size(); ++g) {
     validate(groups[g].rule);
@@ -43,8 +25,7 @@ void check_groups(const std::vector<FusedGroup>& groups) {
       check_parameter(parameter, groups[g].masters, g, i);
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second)
         fail(kWhere, "expected each parameter once, got ", parameter_name(g, i), " a second time");
-      const auto* begin = static_cast<const char*>(parameter.const_data_ptr());
-      if (parameter.numel() > 0) extents.push_back({begin, begin + parameter.nbytes(), g, i});
+      extents.push_back({parameter, g, i});
     }
   }
   if (seen.empty()) fail(kWhere, "expected at least one parameter, got none");
@@ -139,6 +120,10 @@ at::Tensor FusedOptimizer::master_weight(const at::Tensor& parameter) const {
       if (found == state().end()) return weight.to(c10::kFloat);
       const at::Tensor& master = static_cast<const FusedParamState&>(*found->second).master;
       if (!master.defined()) return weight.to(c10::kFloat);
+      if (master.sizes() != weight.sizes()) {
+        fail("amp.FusedOptimizer.master_weight", "expected a parameter of the sizes ", master.sizes(),
+             " of its master, got ", weight.sizes());
+      }
       if (master.scalar_type() == c10::kFloat) return master;
       if (master.scalar_type() == c10::kShort) return join_halves(weight, master);
       return weight.to(c10::kFloat) + master.to(c10::kFloat);

@@ -2,8 +2,10 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "ulp/amp/optimizer/large_pages.h"
 #include "ulp/base/error.h"
@@ -190,9 +192,24 @@ void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t 
   }
 }
 
+void check_apart(std::vector<ParameterMemory> parameters) {
+  const auto begin = [](const ParameterMemory& one) {
+    return static_cast<const char*>(one.parameter.const_data_ptr());
+  };
+  std::erase_if(parameters, [](const ParameterMemory& one) { return one.parameter.numel() == 0; });
+  std::ranges::sort(parameters, {}, begin);
+  for (size_t i = 1; i < parameters.size(); ++i) {
+    const ParameterMemory &one = parameters[i - 1], &other = parameters[i];
+    if (begin(one) + one.parameter.nbytes() <= begin(other)) continue;
+    fail(kWhere, "expected parameters without memory in common, got ", parameter_name(one.group, one.index),
+         " and ", parameter_name(other.group, other.index), " over one another");
+  }
+}
+
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
   const at::NoGradGuard no_grad;
   std::vector<GradientEntry> entries;
+  std::vector<ParameterMemory> memory;
   uint32_t ordinal = 0;
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const FusedOptions& options = options_of(optimizer.param_groups()[group]);
@@ -203,6 +220,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
       if (!gradient.defined()) continue;
       check_parameter(parameters[i], options.masters, group, i);
       check_gradient(gradient, parameters[i], group, i);
+      memory.push_back({parameters[i], group, i});
       GradientEntry& entry = entries.emplace_back(GradientEntry{group, i, ordinal, parameters[i], {}});
       const auto state = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
       if (state != optimizer.state().end())
@@ -210,6 +228,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
       entry.gradient = in_layout_of(parameters[i], gradient);
     }
   }
+  check_apart(std::move(memory));
   return entries;
 }
 

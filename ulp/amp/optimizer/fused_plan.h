@@ -22,11 +22,18 @@ struct GradientEntry {
 std::string parameter_name(size_t group, size_t index);
 /// An error unless the kernels can update the parameter.
 void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index);
+/// A parameter, and which one it is.
+struct ParameterMemory {
+  at::Tensor parameter;
+  size_t group, index;
+};
+/// An error where two parameters share memory: their updates would be added up in no certain order.
+void check_apart(std::vector<ParameterMemory> parameters);
 /// An error if the group does not belong to a FusedOptimizer.
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 
 /// All gradients; an error for those that are sparse or not floating-point numbers on the CPU, and for
-/// parameters that no longer fit their state.
+/// parameters that no longer fit their state or share memory.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
 /// The 2-norm of all gradients in double; inf or NaN exactly when one of them is not finite.
