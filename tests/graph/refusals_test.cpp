@@ -229,6 +229,16 @@ TEST(Captured, OperationsInOneModeOnly) {
   });
 }
 
+TEST(Captured, EinsumAsTheOpsThatItIsMadeOf) {
+  expect_captured([](Holder& m, at::Tensor x) {
+    const at::Tensor gate = torch::softmax(m.fc(x), 1), all = torch::stack({x, m.fc(x), x * 2, x + 1}, 1);
+    return torch::einsum("be,bed->bd", {gate, all}) + torch::einsum("bd,ed->be", {x, m.fc->weight});
+  });
+  Holder model([](Holder&, at::Tensor x) { return torch::einsum("bi,bj->bij", {x, x}); });
+  const auto captured = ulp::capture(model, {torch::randn({2, 4})});
+  for (const auto& node : captured->graph().nodes()) EXPECT_FALSE(node->is("aten::einsum"));
+}
+
 TEST(Captured, DropoutInPlace) {
   expect_captured([](Holder& m, at::Tensor x) {
     at::Tensor y = m.fc(x);

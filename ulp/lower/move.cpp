@@ -1,5 +1,7 @@
 // Ops that only move elements: each makes a view of a tensor, and whoever reads it as a tensor gets one
 // strided copy of all of them together, or none.
+#include <torch/types.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -225,6 +227,16 @@ bool lower_by_own_step(Builder& builder, const Group& group) {
   return true;
 }
 
+/// A tensor of one item's shape, for every item of the batch.
+void emit_constant(Builder& builder, const Group& group, const at::Tensor& item) {
+  const Node& node = *group.root;
+  Step step = step_of(Op::constant, node);
+  step.inputs = {builder.plan().inputs.at(0)};
+  step.constants["value"] =
+      builder.constant(node.output()->name + ".value", make_constant(item, runtime::DataType::f32));
+  emit_same(builder, group, std::move(step), {});
+}
+
 /// A parameter that is expanded or repeated for every item of the batch.
 void lower_constant(Builder& builder, const Group& group) {
   const Node& node = *group.root;
@@ -248,11 +260,7 @@ void lower_constant(Builder& builder, const Group& group) {
     }
     value = value.repeat(times);
   }
-  Step step = step_of(Op::constant, node);
-  step.inputs = {builder.plan().inputs.at(0)};
-  step.constants["value"] =
-      builder.constant(node.output()->name + ".value", make_constant(value, runtime::DataType::f32));
-  emit_same(builder, group, std::move(step), {});
+  emit_constant(builder, group, value);
 }
 
 /// The view that a bound input is of its tensor; refuses integers, which are ids.
@@ -321,6 +329,16 @@ void lower_cut(Builder& builder, const Group& group) {
 
 }  // namespace
 
+void lower_filled(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const std::vector<int64_t> shape = shape_of(node, *node.output());
+  const std::vector<int64_t> item(shape.begin() + 1, shape.end());
+  if (item.empty()) unsupported(node, "expected two or more dimensions");
+  double value = node.is("aten::ones") ? 1 : 0;
+  if (node.is("aten::full")) value = number_arg(node, "fill_value").value_or(0);
+  emit_constant(builder, group, torch::full(item, value, at::kFloat));
+}
+
 bool is_move(const Node& node) {
   return view_op(node) != nullptr || cuts(node);
 }
@@ -330,6 +348,7 @@ LoweringTable move_lowerings() {
     std::vector<Lowering> rows;
     for (const ViewOp& row : kViewOps) rows.push_back({row.op, lower_move});
     for (const std::string_view op : kCuts) rows.push_back({op, lower_cut});
+    for (const std::string_view op : {"aten::ones", "aten::full"}) rows.push_back({op, lower_filled});
     return rows;
   }();
   return table;

@@ -31,6 +31,8 @@ std::string hint_for(const graph::Node& node);
 void lower_activation(Builder& builder, const Group& group);
 /// Arithmetic element by element (pointwise.h).
 void lower_pointwise(Builder& builder, const Group& group);
+/// zeros, ones and full whose first size is the batch.
+void lower_filled(Builder& builder, const Group& group);
 /// True for a sum that the step `add` does: of two values of one shape, or of a value and a constant of one item's
 /// shape.
 bool has_add_step(const graph::Graph& graph, const graph::Node& node);

@@ -221,10 +221,10 @@ void lower_recurrent(Builder& builder, const Group& group) {
 
 void lower_zeros(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  for (const Node* user : builder.graph().users(node.output())) {
-    if (!is_recurrent(*user))
-      unsupported(node, "expected only recurrent layers to read it, as their first state");
-  }
+  const std::vector<Node*> users = builder.graph().users(node.output());
+  if (std::ranges::all_of(users, [](const Node* user) { return is_recurrent(*user); }))
+    return;  // a first state
+  node.is("aten::zeros") ? lower_filled(builder, group) : lower_pointwise(builder, group);
 }
 
 }  // namespace

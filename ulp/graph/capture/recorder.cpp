@@ -53,6 +53,11 @@ struct Frame : at::ObserverContext {
   std::optional<size_t> call;  ///< set for top-level calls
 };
 
+/// Ops that are nothing but other ops: those are recorded in their place, which passes and engines know.
+bool is_transparent(const c10::OperatorName& name) {
+  return name.name == "aten::einsum";
+}
+
 void show_written(const TracedCall& call) {
   const std::vector<c10::Argument>& wanted = call.schema->arguments();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -64,7 +69,7 @@ void show_written(const TracedCall& call) {
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   // Ranges that users mark carry no schema; what happens inside them is the model's own.
   auto name = function.operator_name();
-  if (!current.trace || !name) return nullptr;
+  if (!current.trace || !name || is_transparent(*name)) return nullptr;
   bool top = current.depth == 0;
   auto frame = std::make_unique<Frame>();
   if (!top) return frame;
