@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "error_of.h"
 #include "int8_support.h"
 #include "support.h"
 #include "ulp/kernels/isa/isa.h"
@@ -135,6 +136,14 @@ TEST(PointwiseLowering, AValueThatOthersReadIsAStepOfItsOwn) {
         return torch::softmax(a, -1) + a;
       },
       torch::randn({2, 9}), 1);  // the sum of two values is the step `add`
+}
+
+TEST(PointwiseLowering, SumsOfTruthAreTruthAndRoundingToDecimalsIsRefused) {
+  expect_agreement([](const T& x) { return ((x > 0) + (x > 1)).to(at::kFloat) * 3; }, torch::randn({2, 9}));
+  EXPECT_NE(error_of([] {
+              lower(*captured_body([](const T& x) { return x.round(2); }, torch::randn({2, 9})));
+            }).find("whole numbers"),
+            std::string::npos);
 }
 
 TEST(PointwiseLowering, PreluHasASlopeForEachChannel) {

@@ -29,9 +29,15 @@ Operand binary(Writer& write, const Node& node) {
   return write.call(op, {write.argument(node, "self"), write.argument(node, "other")});
 }
 
+bool is_truth(const Node& node) {
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  return meta && meta->dtype == at::kBool;
+}
+
 /// self op alpha * other.
 template <Op op>
 Operand sum(Writer& write, const Node& node) {
+  if (is_truth(node)) return binary<Op::logical_or>(write, node);
   Operand other = write.argument(node, "other");
   const double alpha = number_arg(node, "alpha").value_or(1);
   if (alpha != 1) other = write.call(Op::mul, {other, write.number(alpha)});
@@ -234,6 +240,13 @@ Operand log_to(Writer& write, const Node& node) {
                               write.number(1 / std::log(double{base}))});
 }
 
+/// Half to even; to whole numbers only.
+Operand round(Writer& write, const Node& node) {
+  if (has_arg(node, "decimals") && int_arg(node, "decimals") != 0)
+    unsupported(node, "expected to round to whole numbers");
+  return write.call(Op::round, {write.argument(node, "self")});
+}
+
 /// x != x.
 Operand isnan(Writer& write, const Node& node) {
   const Operand x = write.argument(node, "self");
@@ -310,7 +323,7 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::atan", unary<Op::atan>},
     {"aten::floor", unary<Op::floor>},
     {"aten::ceil", unary<Op::ceil>},
-    {"aten::round", unary<Op::round>},
+    {"aten::round", round},
     {"aten::trunc", unary<Op::trunc>},
     {"aten::isnan", isnan},
     {"aten::tanh", unary<Op::tanh>},
