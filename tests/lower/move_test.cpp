@@ -1,6 +1,8 @@
 // What only moves elements: the engine gives the graph's bits, copies at most once, and refuses by name.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "error_of.h"
 #include "int8_support.h"
 #include "support.h"
@@ -383,6 +385,19 @@ TEST(Move, WhatMovesTheBatchIsRefusedByName) {
       },
       "aten::constant_pad_nd");
   expect([](const Tensor& x) { return x.slice(0, 1); }, "aten::slice");
+}
+
+TEST(Move, SlicesThatTakeAllOfTheBatchAreNothing) {
+  const auto module = captured_body(
+      [](const Tensor& x) {
+        return torch::relu(x.slice(0, 0, std::numeric_limits<int64_t>::max()).slice(1, 1, 4))
+            .expand_as(x.slice(1, 1, 4));
+      },
+      torch::randn({2, 6, 5}));
+  const runtime::Plan plan = lower(*module);
+  runtime::Engine engine(plan);
+  const Tensor x = torch::randn({3, 6, 5});
+  EXPECT_TRUE(torch::equal(run_engine(engine, x), module->forward({x})));
 }
 
 }  // namespace

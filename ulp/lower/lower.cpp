@@ -158,8 +158,9 @@ class Lowerer {
     for (size_t i = 0; i < std::min(problems_.size(), kShown); ++i)
       out << (i > 0 ? "; " : "") << problems_[i];
     if (problems_.size() > kShown) out << "; and " << problems_.size() - kShown << " more";
-    fail("lower.lower", "expected ops that the engine has (", supported_ops(), "), got ", problems_.size(),
-         problems_.size() == 1 ? " node" : " nodes", " that cannot be lowered: ", out.str());
+    fail("lower.lower", "expected ops that the engine has, got ", problems_.size(),
+         problems_.size() == 1 ? " node" : " nodes", " that cannot be lowered: ", out.str(),
+         ". The engine has ", supported_ops());
   }
 
   Graph& graph_;

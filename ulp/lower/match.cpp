@@ -147,7 +147,10 @@ bool is_identity(const Node& node) {
   const Value& x = *first_value(node);
   const Value& y = *node.output();
   if (node.is("aten::to")) return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
-  return is_reshape(node) && same_sizes(x, y);
+  // `x[:, 1:]` of a scripted model first takes all of the batch.
+  const bool takes_all =
+      one_of(node.op(), {"aten::slice", "aten::narrow", "aten::expand", "aten::expand_as"});
+  return (is_reshape(node) || takes_all) && same_sizes(x, y);
 }
 
 bool is_flatten(const Node& node) {

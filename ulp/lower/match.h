@@ -48,7 +48,7 @@ graph::Value* value_arg(const graph::Node& node, std::string_view name);
 std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value);
 
 /// An op that gives back its input when inferring: dropout, contiguous, clone, detach, a cast to the same
-/// type, a reshape to the same sizes.
+/// type, a reshape or a slice to the same sizes.
 bool is_identity(const graph::Node& node);
 /// A reshape of any spelling to [N, product of the rest].
 bool is_flatten(const graph::Node& node);
