@@ -1,5 +1,6 @@
 // The functions of the list on blocks, written so that the compiler vectorizes them. Included once by a file per
 // instruction set, which names its table with ULP_POINTWISE_OPS; everything here has internal linkage.
+#include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/pointwise/math.h"
 #include "ulp/kernels/pointwise/pointwise_ops.h"
 
@@ -13,7 +14,7 @@ void apply(PointwiseOp op, const float* pa, const float* pb, const float* pc, fl
   case PointwiseOp::name: {                                              \
     [[maybe_unused]] const float* const second = operands > 1 ? pb : pa; \
     [[maybe_unused]] const float* const third = operands > 2 ? pc : pa;  \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {               \
+    ULP_INDEPENDENT for (int64_t i = 0; i < n; ++i) {                    \
       [[maybe_unused]] const float a = pa[i];                            \
       [[maybe_unused]] const float b = second[i];                        \
       [[maybe_unused]] const float c = third[i];                         \

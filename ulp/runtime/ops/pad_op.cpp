@@ -43,7 +43,7 @@ std::vector<PadDimension> dimensions_of(const TensorInfo& x, const PadAttributes
   for (size_t d = 1; d < x.shape.size(); ++d) {
     dimensions.push_back({x.shape[d], attributes.sides[d - 1].before, attributes.sides[d - 1].after});
   }
-  if (x.layout == Layout::nhwc) std::ranges::rotate(dimensions, dimensions.begin() + 1);
+  if (x.layout == Layout::nhwc) std::rotate(dimensions.begin(), dimensions.begin() + 1, dimensions.end());
   return dimensions;
 }
 

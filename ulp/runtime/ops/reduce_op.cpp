@@ -68,7 +68,8 @@ std::vector<kernels::ReduceDimension> dimensions_of(const StepView& view) {
   const std::vector<bool> reduced = reduced_of(view);
   std::vector<kernels::ReduceDimension> dimensions;
   for (size_t d = 1; d < reduced.size(); ++d) dimensions.push_back({view.input().shape[d], reduced[d]});
-  if (view.input().layout == Layout::nhwc) std::ranges::rotate(dimensions, dimensions.begin() + 1);
+  if (view.input().layout == Layout::nhwc)
+    std::rotate(dimensions.begin(), dimensions.begin() + 1, dimensions.end());
   return dimensions;
 }
 
