@@ -24,17 +24,11 @@ void expect_agreement(const Body& body, const at::Tensor& example, int64_t steps
   const torch::NoGradGuard no_grad;
   const runtime::Plan plan = lower(*captured_body(body, example));
   EXPECT_EQ(pointwise_steps(plan), steps) << listing(plan);
-  for (const kernels::Isa isa : kernels::available_isas()) {
-    runtime::Engine engine(plan, {.isa = kernels::to_string(isa)});
-    for (const int64_t batch : {1, 3, 17}) {
-      std::vector<int64_t> sizes = example.sizes().vec();
-      sizes[0] = batch;
-      const at::Tensor x = torch::randn(sizes) * 3;
-      const at::Tensor got = run_engine_all(engine, {x}).at(0), want = body(x).to(at::kFloat);
-      ASSERT_EQ(got.sizes(), want.sizes());
-      EXPECT_TRUE(torch::allclose(got, want, 1e-5, 1e-6, true)) << listing(plan) << (got - want).abs().max();
-    }
-  }
+  each_run(plan, example.sizes().slice(1).vec(), 3, [&](const at::Tensor& x, const at::Tensor& got) {
+    const at::Tensor want = body(x).to(at::kFloat);
+    ASSERT_EQ(got.sizes(), want.sizes());
+    EXPECT_TRUE(torch::allclose(got, want, 1e-5, 1e-6, true)) << listing(plan) << (got - want).abs().max();
+  });
 }
 
 struct Case {

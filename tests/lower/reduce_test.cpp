@@ -13,22 +13,19 @@ using at::Tensor;
 namespace nn = torch::nn;
 
 /// f32 within rounding of float64 at several batch sizes; `terms`: products in one sum.
-runtime::Plan expect_near(const Body& body, std::vector<int64_t> item, double terms = 1) {
-  item.insert(item.begin(), 2);
-  const auto module = captured_body(body, torch::randn(item));
-  const runtime::Plan plan = lower(*module);
-  runtime::Engine engine(plan, {.threads = 2});
-  for (const int64_t batch : {1, 3, 17}) {
-    item[0] = batch;
-    const Tensor x = torch::randn(item);
-    const Tensor expected = body(x.to(torch::kDouble)), got = run_engine(engine, x);
+runtime::Plan expect_near(const Body& body, const std::vector<int64_t>& item, double terms = 1) {
+  std::vector<int64_t> example = item;
+  example.insert(example.begin(), 2);
+  const runtime::Plan plan = lower(*captured_body(body, torch::randn(example)));
+  each_run(plan, item, 1, [&](const Tensor& x, const Tensor& got) {
+    const Tensor expected = body(x.to(torch::kDouble));
     EXPECT_EQ(got.sizes(), expected.sizes()) << listing(plan);
     if (expected.scalar_type() == torch::kLong) {
       EXPECT_TRUE(got.equal(body(x))) << listing(plan);
-      continue;
+      return;
     }
     EXPECT_LE(relative_error(got, expected.to(torch::kDouble)), 8 * kF32 * std::sqrt(terms)) << listing(plan);
-  }
+  });
   return plan;
 }
 

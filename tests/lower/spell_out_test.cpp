@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "support.h"
-#include "ulp/kernels/isa/isa.h"
-#include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 
 namespace ulp::test {
@@ -15,15 +13,9 @@ using at::Tensor;
 void expect_agreement(graph::GraphModule& module, const std::vector<int64_t>& item) {
   const torch::NoGradGuard no_grad;
   const runtime::Plan plan = lower(module);
-  for (const kernels::Isa isa : kernels::available_isas()) {
-    runtime::Engine engine(plan, {.isa = kernels::to_string(isa)});
-    for (const int64_t batch : {1, 3, 17}) {
-      std::vector<int64_t> sizes = item;
-      sizes.insert(sizes.begin(), batch);
-      const Tensor x = torch::randn(sizes);
-      EXPECT_TRUE(torch::allclose(run_engine(engine, x), module.forward({x}), 1e-4, 1e-5)) << listing(plan);
-    }
-  }
+  each_run(plan, item, 1, [&](const Tensor& x, const Tensor& got) {
+    EXPECT_TRUE(torch::allclose(got, module.forward({x}), 1e-4, 1e-5)) << listing(plan);
+  });
 }
 
 TEST(SpellOut, CosineSimilarity) {

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <sstream>
 
+#include "ulp/kernels/isa/isa.h"
+#include "ulp/lower/evaluate.h"
+
 namespace ulp::test {
 
 using runtime::Plan;
@@ -77,6 +80,21 @@ Plan only_step(const Plan& plan, size_t index) {
   for (const auto& [role, name] : step.constants) part.constants[name] = plan.constants.at(name);
   part.steps = {std::move(step)};
   return part;
+}
+
+void each_run(const runtime::Plan& plan, std::vector<int64_t> item, double spread,
+              const std::function<void(const at::Tensor& x, const at::Tensor& got)>& check) {
+  item.insert(item.begin(), 0);
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    SCOPED_TRACE(kernels::to_string(isa));
+    runtime::Engine engine(plan, {.threads = 2, .isa = kernels::to_string(isa)});
+    for (const int64_t batch : {1, 3, 17}) {
+      SCOPED_TRACE(batch);
+      item[0] = batch;
+      const at::Tensor x = torch::randn(item) * spread;
+      check(x, run_engine(engine, x));
+    }
+  }
 }
 
 double relative_error(const at::Tensor& a, const at::Tensor& b) {

@@ -47,6 +47,10 @@ runtime::Activation activation_of(const runtime::Step& step);
 /// The plan that holds only this step.
 runtime::Plan only_step(const runtime::Plan& plan, size_t step);
 
+/// Runs the plan on normal numbers times `spread`, at three batch sizes and on every instruction set.
+void each_run(const runtime::Plan& plan, std::vector<int64_t> item, double spread,
+              const std::function<void(const at::Tensor& x, const at::Tensor& got)>& check);
+
 /// Largest |a - b| as a share of the largest |b|.
 double relative_error(const at::Tensor& a, const at::Tensor& b);
 

@@ -266,6 +266,39 @@ TEST(ConvertQat, GivesTheSameIntegersThroughCatPoolAndLinearBatchNorm) {
   }
 }
 
+/// Operations of one mode between layers: stochastic depth in training, a scale in eval mode.
+struct DepthImpl : torch::nn::Module {
+  DepthImpl() {
+    torch::manual_seed(9);
+    first = register_module("first", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 6, 3).padding(1)));
+    second = register_module("second", torch::nn::Conv2d(torch::nn::Conv2dOptions(6, 6, 3).padding(1)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(6));
+    out = register_module("out", torch::nn::Linear(6, 5));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = at::relu(first(x));
+    at::Tensor z = norm(second(y));
+    z = is_training() ? z * torch::empty({z.size(0), 1, 1, 1}).bernoulli_(0.8) : z * 0.8;
+    return out(at::relu(y + z).mean({2, 3}));
+  }
+  torch::nn::Conv2d first{nullptr}, second{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Linear out{nullptr};
+};
+TORCH_MODULE(Depth);
+
+TEST(ConvertQat, GivesTheSameIntegersWhereTheModesDoDifferentThings) {
+  for (const auto folding : kFoldings) {
+    Depth model;
+    auto qat = prepare_qat(capture(model, {data(1, 4)}), Recipe::x86_int8(), {.folding = folding});
+    EXPECT_GE(qat->report().changes.size(), 3U);
+    train_some(*qat, 4);
+    qat->eval();
+    const at::Tensor x = data(50, 16);
+    EXPECT_TRUE(qat->forward(x).equal(convert_qat(qat)->forward(x))) << name_of(folding);
+  }
+}
+
 TEST(ConvertQat, HasTheFormOfStaticQuantization) {
   Net model = make_net();
   const auto captured = capture(model, {data(1, 4)});

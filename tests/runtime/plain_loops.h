@@ -31,11 +31,30 @@ struct View {
   }
 };
 
+/// Size of the first dimension.
+inline int64_t first_of(const View& x, int64_t batch) {
+  return x.info.shape[0] == kBatch ? batch : x.info.shape[0];
+}
+
+/// Index in memory of an element that is counted in logical order, the first dimension outermost.
+inline int64_t logical(const View& x, int64_t i) {
+  if (x.info.shape.size() != 4) return i;
+  const int64_t channels = x.info.shape[1], height = x.info.shape[2], width = x.info.shape[3];
+  return x.at(i / width / height / channels, i / width / height % channels, i / width % height, i % width);
+}
+
 /// Runs one step of a verified plan.
 void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 
 /// lstm and gru, for run_step.
 void recurrent(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch);
+
+/// The general steps that read in any strided form, for run_step.
+void move(const Step& step, const View& x, const View& y, int64_t batch);
+void pad(const Step& step, const View& x, const View& y, int64_t batch);
+void reduce(const Step& step, const View& x, const View& y, int64_t batch);
+void cumsum(const Step& step, const View& x, const View& y, int64_t batch);
+void matmul(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 
 /// pointwise, for run_step.
 void pointwise(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);

@@ -13,7 +13,7 @@ class ULP_API Interrupted : public Error {
 };
 
 /// Takes over SIGINT and SIGTERM. The first one sets the flag while something polls it; else, and the second time, it
-/// ends the process at once with the code 130, after `message` on stderr. The text must live as long as the process.
+/// ends the process at once with the code 130, after `message` on stderr. The text, which is not null, must live as long as the process.
 /// Programs call this, libraries never do.
 ULP_API void catch_interrupts(const char* message);
 

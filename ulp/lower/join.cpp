@@ -18,7 +18,7 @@ using runtime::Step;
 
 namespace {
 
-/// The tensors of cat that have elements.
+/// The tensors of cat, in order.
 std::vector<const Value*> operands_of(const Node& node) {
   const Argument& tensors = node.arg("tensors");
   if (tensors.kind != Argument::Kind::list) unsupported(node, "expected a list of tensors of the graph");

@@ -38,6 +38,10 @@ ElementwiseArgs to_codes(Affine q) {
 
 template <typename T, typename Convert>
 void gather(const T* from, int64_t stride, int64_t n, float* to, Convert convert) {
+  if (stride == 0) {  // one number for all
+    std::fill_n(to, n, convert(*from));
+    return;
+  }
   for (int64_t i = 0; i < n; ++i) to[i] = convert(from[i * stride]);
 }
 
