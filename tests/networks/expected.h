@@ -11,7 +11,7 @@ namespace ulp::test {
 
 inline const std::string kEngines = "engine_fp32 engine_bf16 engine_int8";
 inline const std::string kEveryStage =
-    "captured trains bf16_training static_int8 dynamic weight_only " + kEngines;
+    "captured trains bf16_training static_int8 dynamic weight_only " + kEngines + " pieces_fp32 pieces_int8";
 
 inline const std::map<std::string, std::string> kMissing = {
     {"alexnet", kEngines},     {"bert", kEngines}, {"ecg", kEngines},   {"keypoints", "engine_bf16"},

@@ -9,6 +9,7 @@
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/dynamic.h"
@@ -23,7 +24,7 @@ constexpr int64_t kExample = 4;  ///< the batch that is captured
 constexpr int64_t kOther = 7;    ///< and one that is not
 constexpr double kQuantizedDb =
     10;  ///< of 8 bits against the float graph: random weights, a few hundred values
-constexpr double kBF16Db = 25, kInt8Db = 15;
+constexpr double kBF16Db = 25, kInt8Db = 15, kF32Db = 90;
 constexpr double kF32Least = 1e-5;  ///< quotients and powers of small numbers enlarge what was rounded before
 
 /// A stage that did not do what it should.
@@ -132,6 +133,10 @@ void Subject::attempt(Stage stage) {
       return run_engine_of(*graph_, stage);
     case Stage::engine_int8:
       return run_engine_of(*quantized(), stage);
+    case Stage::pieces_fp32:
+      return run_pieces_of(*graph_, kF32Db);
+    case Stage::pieces_int8:
+      return run_pieces_of(*quantized(), kInt8Db);
   }
 }
 
@@ -212,6 +217,22 @@ void Subject::run_engine_of(graph::GraphModule& module, Stage stage) {
       if (exactly ? error <= limit : db >= floor) continue;
       differs("result ", i, " at batch ", batch, ": relative error ", error, " (rounding: ", limit, "), ", db,
               " dB");
+    }
+  }
+}
+
+void Subject::run_pieces_of(graph::GraphModule& module, double floor_db) {
+  const torch::NoGradGuard no_grad;
+  PiecewiseModel pieces = lower_in_pieces(module);
+  for (const int64_t batch : {int64_t{1}, kExample, kOther}) {
+    const Tensors inputs = draw(batch, 80);
+    const Tensors expected = module.forward_all(inputs), got = pieces.run(inputs);
+    if (expected.size() != got.size()) differs(got.size(), " results, expected ", expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double db = ratio_db(expected[i], got[i]);
+      if (!(db >= floor_db)) differs("result ", i, " at batch ", batch, ": ", db, " dB, expected ", floor_db);
+      if (expected[i].scalar_type() != got[i].scalar_type())
+        differs("result ", i, " is ", got[i].scalar_type(), ", expected ", expected[i].scalar_type());
     }
   }
 }

@@ -22,11 +22,13 @@ enum class Stage : uint8_t {
   weight_only,    ///< the same of quantize_weights, 8 bits
   engine_fp32,    ///< lowered, an engine gives the graph's numbers within rounding, at three batch sizes
   engine_bf16,    ///< the same in bf16, by the ratio of signal to noise
-  engine_int8     ///< the same of the statically quantized graph
+  engine_int8,    ///< the same of the statically quantized graph
+  pieces_fp32,    ///< engines for what they have, LibTorch for the rest, at three batch sizes
+  pieces_int8     ///< the same of the statically quantized graph
 };
-inline constexpr std::array<const char*, 9> kStageNames = {"captured",    "trains",      "bf16_training",
-                                                           "static_int8", "dynamic",     "weight_only",
-                                                           "engine_fp32", "engine_bf16", "engine_int8"};
+inline constexpr std::array<const char*, 11> kStageNames = {
+    "captured",    "trains",      "bf16_training", "static_int8", "dynamic",    "weight_only",
+    "engine_fp32", "engine_bf16", "engine_int8",   "pieces_fp32", "pieces_int8"};
 
 /// How a stage ended.
 struct StageResult {
@@ -51,6 +53,7 @@ class Subject {
   void train_in_bf16();
   void expect_near(graph::GraphModule& approximation);
   void run_engine_of(graph::GraphModule& module, Stage stage);
+  void run_pieces_of(graph::GraphModule& module, double floor_db);
 
   const Network& network_;
   Instance model_;

@@ -125,7 +125,12 @@ TEST(Hostile, AnEngineThatWasMovedFromSaysSo) {
   EXPECT_SAYS(error_of([&] { engine.reserve(1); }), "moved from");
   EXPECT_SAYS(error_of([&] { static_cast<void>(engine.inputs()); }), "moved from");
   EXPECT_SAYS(error_of([&] { engine.run(1, {}, {}); }), "moved from");
+  EXPECT_SAYS(error_of([&] { Context context(engine); }), "moved from");
   EXPECT_EQ(other.inputs().size(), 1U);
+  Context context(other);
+  const Context kept = std::move(context);
+  EXPECT_SAYS(error_of([&] { context.reserve(1); }), "moved from");
+  EXPECT_EQ(kept.threads(), 1);
 }
 
 /// Calls back from within a step, as a second thread might.

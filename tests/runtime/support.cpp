@@ -284,15 +284,30 @@ std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vecto
   return outputs;
 }
 
-std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs) {
+namespace {
+
+template <typename Runs>
+std::vector<Bytes> run_on(Runs& runs, const std::vector<TensorInfo>& infos, int64_t batch,
+                          const std::vector<Bytes>& inputs) {
   std::vector<Bytes> outputs;
-  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, batch));
+  for (const TensorInfo& info : infos) outputs.emplace_back(byte_count(info, batch));
   std::vector<const void*> in;
   std::vector<void*> out;
   for (const Bytes& bytes : inputs) in.push_back(bytes.data());
   for (Bytes& bytes : outputs) out.push_back(bytes.data());
-  engine.run(batch, in, out);
+  runs.run(batch, in, out);
   return outputs;
+}
+
+}  // namespace
+
+std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs) {
+  return run_on(engine, engine.outputs(), batch, inputs);
+}
+
+std::vector<Bytes> run_context(const Engine& engine, Context& context, int64_t batch,
+                               const std::vector<Bytes>& inputs) {
+  return run_on(context, engine.outputs(), batch, inputs);
 }
 
 void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got, int steps) {

@@ -107,6 +107,9 @@ std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed);
 std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vector<Bytes>& inputs);
 /// Runs an engine on buffers of exactly the right size.
 std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs);
+/// The same on a context of the engine.
+std::vector<Bytes> run_context(const Engine& engine, Context& context, int64_t batch,
+                               const std::vector<Bytes>& inputs);
 
 /// Every element bit-equal, or for f32 and bf16 within `steps` representable numbers; prints the first that
 /// is not.

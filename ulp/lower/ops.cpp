@@ -73,20 +73,6 @@ LowerFunction find_lowering(const graph::Graph& graph, const Group& group) {
   return activation_of(node) ? lower_activation : nullptr;
 }
 
-std::string supported_ops() {
-  std::vector<std::string> names;
-  const auto add = [&](std::string_view op) {
-    const std::string name(op.substr(op.rfind(':') + 1));
-    if (name[0] != '_' && std::ranges::find(names, name) == names.end()) names.push_back(name);
-  };
-  for (const Lowering& row : all_lowerings()) add(row.op);
-  for (const std::string_view op : pointwise_ops()) add(op);
-  for (int i = 1; i < kActivationCount; ++i) add(kActivations[i].name);
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
-
 std::string hint_for(const Node& node) {
   if (node.kind() == Node::Kind::module || node.is("ulp::fake_quantize")) {
     return "observers and fake-quantizers do not run in an engine; call quant::convert first";

@@ -22,8 +22,6 @@ using LoweringTable = std::span<const Lowering>;
 
 /// Null when the group's op has no lowering. Specialised steps come first, the general ones last.
 LowerFunction find_lowering(const graph::Graph& graph, const Group& group);
-/// The ops of all tables, for messages.
-std::string supported_ops();
 /// A hint for ops that people meet often and that have no lowering; may be empty.
 std::string hint_for(const graph::Node& node);
 

@@ -1,7 +1,6 @@
 // Arithmetic element by element: which nodes become one pointwise step, and how the step is written.
 #pragma once
 
-#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -11,9 +10,6 @@ namespace ulp::lowering {
 
 /// True for a node that a function of the pointwise step, or several, can do.
 bool is_pointwise(const graph::Node& node);
-
-/// The ops that it can do: "aten::mul".
-std::vector<std::string_view> pointwise_ops();
 
 /// Nodes that one pointwise step can do together, in order of execution. All but the last are read by others of the
 /// region only, and all results have the sizes of the last one's.

@@ -362,12 +362,6 @@ constexpr PointwiseLowering kTable[] = {
 
 }  // namespace
 
-std::vector<std::string_view> pointwise_ops() {
-  std::vector<std::string_view> ops;
-  for (const PointwiseLowering& row : kTable) ops.push_back(row.op);
-  return ops;
-}
-
 const PointwiseLowering* find_pointwise(const Node& node) {
   if (node.kind() != Node::Kind::call || node.outputs().size() != 1) return nullptr;
   const auto* row = std::ranges::find(kTable, node.op(), &PointwiseLowering::op);

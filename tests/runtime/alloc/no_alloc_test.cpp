@@ -11,10 +11,12 @@
 namespace {
 
 std::atomic<bool> counting{false};
-std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> allocations{0}, allocated{0};  // how many, and their bytes
 
-void count() {
-  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+void count(size_t bytes) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  allocated.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -28,27 +30,27 @@ void* __libc_memalign(size_t alignment, size_t bytes);
 
 #define ULP_SHOWN __attribute__((visibility("default")))
 ULP_SHOWN void* malloc(size_t bytes) {
-  count();
+  count(bytes);
   return __libc_malloc(bytes);
 }
 ULP_SHOWN void* calloc(size_t number, size_t bytes) {
-  count();
+  count(number * bytes);
   return __libc_calloc(number, bytes);
 }
 ULP_SHOWN void* realloc(void* old, size_t bytes) {
-  count();
+  count(bytes);
   return __libc_realloc(old, bytes);
 }
 ULP_SHOWN void* memalign(size_t alignment, size_t bytes) {
-  count();
+  count(bytes);
   return __libc_memalign(alignment, bytes);
 }
 ULP_SHOWN void* aligned_alloc(size_t alignment, size_t bytes) {
-  count();
+  count(bytes);
   return __libc_memalign(alignment, bytes);
 }
 ULP_SHOWN int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  count();
+  count(bytes);
   *out = __libc_memalign(alignment, bytes);
   return *out == nullptr ? ENOMEM : 0;
 }
@@ -101,6 +103,23 @@ TEST_P(NoAllocation, RunAllocatesNothingAfterTheLargestBatch) {
 
 TEST(NoAllocationOnText, RunAllocatesNothingAfterTheLargestBatch) {
   expect_no_allocation(small_text_network());
+}
+
+TEST(NoAllocationOfContexts, AContextTakesItsArenaAndLittleElse) {
+  Builder b(Numbers::f32);
+  b.output(b.linear(b.linear(b.input({kBatch, 512}), 512), 512));
+  const Engine engine(b.plan, {.threads = 1});
+  ASSERT_GT(engine.constant_bytes(), size_t{2} << 20);
+  constexpr int64_t kLittle = 8192;
+  for (int i = 0; i < 3; ++i) {
+    allocated = 0;
+    counting = true;
+    Context context(engine);
+    context.reserve(2);
+    counting = false;
+    EXPECT_GT(context.arena_bytes(), 0U);
+    EXPECT_LE(allocated, static_cast<int64_t>(context.arena_bytes()) + kLittle);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, NoAllocation, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),

@@ -10,7 +10,7 @@
 
 #include "ulp/base/parallel.h"
 #include "ulp/kernels/isa/isa.h"
-#include "ulp/runtime/engine/engine.h"
+#include "ulp/runtime/engine/context.h"
 #include "ulp/runtime/engine/storage.h"
 #include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/plan/verified_plan.h"

@@ -1,0 +1,147 @@
+// Models whose ops the engine has in part: engines for what it has, LibTorch for the rest.
+#include "ulp/lower/pieces.h"
+
+#include <gtest/gtest.h>
+
+#include "error_of.h"
+#include "support.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+namespace {
+
+/// "engine 2, LibTorch 1": the pieces with the number of their nodes.
+std::string summary(const PiecewiseModel& model) {
+  std::string text;
+  for (const PieceInfo& piece : model.pieces())
+    text += (text.empty() ? "" : ", ") + std::string(piece.engine ? "engine" : "LibTorch");
+  return text;
+}
+
+/// Two layers around an op that the engine does not have.
+struct Around : torch::nn::Module {
+  torch::nn::Conv2d first{nullptr}, second{nullptr};
+  torch::nn::Linear head{nullptr};
+  Around() {
+    first = register_module("first", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)));
+    second = register_module("second", torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 6, 3)));
+    head = register_module("head", torch::nn::Linear(6, 5));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor odd = torch::lgamma(torch::relu(first->forward(x)) + 1.5);
+    return head->forward(torch::relu(second->forward(odd)).mean({2, 3}));
+  }
+};
+
+void expect_close(graph::GraphModule& module, PiecewiseModel& pieces, const std::vector<int64_t>& item,
+                  double limit) {
+  const torch::NoGradGuard no_grad;
+  for (const int64_t batch : {1, 2, 5}) {
+    std::vector<int64_t> sizes = {batch};
+    sizes.insert(sizes.end(), item.begin(), item.end());
+    const at::Tensor x = torch::randn(sizes);
+    const std::vector<at::Tensor> expected = module.forward_all({x}), got = pieces.run({x});
+    ASSERT_EQ(expected.size(), got.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(expected[i].scalar_type(), got[i].scalar_type());
+      EXPECT_LE(relative_error(got[i].to(at::kDouble), expected[i].to(at::kDouble)), limit)
+          << "result " << i << ", batch " << batch;
+    }
+  }
+}
+
+TEST(Pieces, LibTorchRunsWhatTheEngineDoesNotHave) {
+  torch::manual_seed(1);
+  auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
+  EXPECT_THROW(lower(*module), Error);
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  EXPECT_EQ(summary(pieces), "engine, LibTorch, engine");
+  const std::vector<PieceInfo> all = pieces.pieces();
+  ASSERT_EQ(all[1].why.size(), 1U);
+  EXPECT_NE(all[1].why[0].find("aten::lgamma"), std::string::npos) << all[1].why[0];
+  EXPECT_EQ(all[0].inputs.size(), 1U);
+  EXPECT_EQ(all[0].results, all[1].inputs);
+  EXPECT_EQ(all[1].results, all[2].inputs);
+  expect_close(*module, pieces, {3, 9, 9}, 1e-5);
+}
+
+TEST(Pieces, CodesStayWhereTheyAre) {
+  torch::manual_seed(2);
+  auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
+  auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  const torch::NoGradGuard no_grad;
+  prepared->eval();
+  for (int i = 0; i < 4; ++i) prepared->forward(torch::randn({8, 3, 9, 9}));
+  auto int8 = quant::convert(prepared);
+  int8->eval();
+  PiecewiseModel pieces = lower_in_pieces(*int8);
+  EXPECT_EQ(summary(pieces), "engine, LibTorch, engine");
+  expect_close(*int8, pieces, {3, 9, 9}, 0.02);
+}
+
+TEST(Pieces, OnePieceWhereAllOrNothingIsKnown) {
+  auto known = captured_body([](const at::Tensor& x) { return torch::relu(x) * 2; }, torch::randn({2, 7}));
+  PiecewiseModel engine = lower_in_pieces(*known);
+  EXPECT_EQ(summary(engine), "engine");
+  expect_close(*known, engine, {7}, 0);
+  auto foreign =
+      captured_body([](const at::Tensor& x) { return torch::lgamma(x.abs() + 1); }, torch::randn({2, 7}));
+  PiecewiseModel mixed = lower_in_pieces(*foreign);
+  EXPECT_EQ(summary(mixed), "engine, LibTorch");
+  expect_close(*foreign, mixed, {7}, 0);
+}
+
+TEST(Pieces, BranchesJoinAndResultsMayBeAnything) {
+  auto module = captured_body(
+      [](const at::Tensor& x) {
+        const at::Tensor odd = torch::lgamma(x.abs() + 1), plain = torch::sigmoid(x);
+        return torch::erfinv((odd * plain).tanh()) + plain;
+      },
+      torch::randn({2, 6}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  EXPECT_EQ(summary(pieces), "engine, LibTorch, engine, LibTorch, engine");
+  expect_close(*module, pieces, {6}, 1e-5);
+}
+
+TEST(Pieces, SizesThatFollowTheBatchAndIntegersPass) {
+  auto module = captured_body(
+      [](const at::Tensor& x) {
+        const at::Tensor rows = x.view({x.size(0) * 4, 3});
+        return std::get<1>(torch::unique_dim(torch::softmax(rows, 1), 1)).sum() +
+               rows.argmax(1).view({-1, 4});
+      },
+      torch::randn({2, 4, 3}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  expect_close(*module, pieces, {4, 3}, 1e-5);
+}
+
+struct Several : torch::nn::Module {
+  at::Tensor table = register_buffer("table", torch::arange(3.0));
+  std::vector<at::Tensor> forward(const at::Tensor& x) {
+    return {x, table, torch::lgamma(x.abs() + 1) > 0.1, x > 0, x.argmax(1)};
+  }
+};
+
+TEST(Pieces, InputsConstantsTruthAndIndicesLeaveAsTheyAre) {
+  auto module = captured(std::make_shared<Several>(), torch::randn({2, 5}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  expect_close(*module, pieces, {5}, 0);
+}
+
+TEST(Pieces, ProfilesAndRefusesBadCalls) {
+  auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
+  PiecewiseModel pieces = lower_in_pieces(*module, {}, {.threads = 1});
+  const std::vector<PieceInfo> profile = pieces.profile({torch::randn({2, 3, 9, 9})});
+  ASSERT_EQ(profile.size(), 3U);
+  EXPECT_EQ(profile[0].bytes, 4 * 2 * 9 * 9 * (3 + 8));
+  for (const PieceInfo& piece : profile) EXPECT_GT(piece.seconds, 0);
+  EXPECT_NE(error_of([&] { pieces.run({}); }).find("expected 1 inputs, got 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { pieces.run({torch::randn({2, 3, 9, 8})}); }).find("expected"), std::string::npos);
+  const at::Tensor x = torch::randn({2, 3, 9, 9});
+  EXPECT_LE(relative_error(pieces.run({x})[0], module->forward(x)), 1e-5) << "usable after an error";
+  const PiecewiseModel other = std::move(pieces);
+  EXPECT_NE(error_of([&] { pieces.run({x}); }).find("moved from"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ulp::test

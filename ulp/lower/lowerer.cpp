@@ -1,0 +1,183 @@
+#include "ulp/lower/lowerer.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <unordered_set>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
+#include "ulp/libtorch/data_types.h"
+#include "ulp/lower/builder.h"
+#include "ulp/lower/fuse.h"
+#include "ulp/lower/ops.h"
+
+namespace ulp::lowering {
+namespace {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+using runtime::DataType;
+using runtime::Layout;
+
+/// Ids come as integers, everything else as f32.
+std::optional<DataType> input_type(at::ScalarType dtype) {
+  const std::optional<DataType> type = libtorch::data_type_of(dtype);
+  return type == DataType::f32 || type == DataType::i32 || type == DataType::i64 ? type : std::nullopt;
+}
+
+/// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
+class Lowerer {
+ public:
+  Lowerer(Graph& graph, DataType float_type, const std::vector<graph::Chain>& chains)
+      : graph_(graph), builder_(graph, float_type), groups_(graph, chains) {}
+
+  Lowered run() {
+    for (const Value* input : graph_.inputs()) attempt([&] { add_input(input); });
+    for (const auto& node : graph_.nodes()) {
+      if (node->kind() == Node::Kind::module) refuse(*node, hint_for(*node));
+      if (node->kind() != Node::Kind::call) continue;
+      if (const Group* group = groups_.at(node.get())) lower_group(*group);
+    }
+    add_outputs(graph_.output_node()->args.at(0));
+    return {std::move(builder_.plan()), std::move(refusals_)};
+  }
+
+ private:
+  template <typename F>
+  void attempt(F&& work, const Node* maker = nullptr) {
+    try {
+      work();
+    } catch (const Unsupported& found) {
+      refuse(*found.node, found.reason, maker);
+    }
+  }
+
+  void refuse(const Node& node, const std::string& reason, const Node* maker = nullptr) {
+    refusals_.push_back({&node, reason, maker});
+    poison(node);
+  }
+
+  void poison(const Node& node) {
+    for (const auto& value : node.outputs()) poisoned_.insert(value.get());
+  }
+
+  bool reads_poison(const Node& node) const {
+    return std::ranges::any_of(node.reads(), [&](const Value* value) { return poisoned_.contains(value); });
+  }
+
+  void lower_group(const Group& group) {
+    const bool poisoned =
+        reads_poison(*group.root) || poisoned_.contains(group.residual) ||
+        std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
+    const size_t before = refusals_.size();
+    attempt([&] {
+      const LowerFunction lowering = find_lowering(graph_, group);
+      if (lowering == nullptr) unsupported(*group.root, hint_for(*group.root));
+      if (!poisoned) lowering(builder_, group);
+    });
+    if (poisoned || refusals_.size() != before) poison(*group.last);
+  }
+
+  void add_input(const Value* input) {
+    const Node& node = *input->producer;
+    const std::vector<int64_t> shape = shape_of(node, *input);
+    const std::optional<DataType> type = input_type(input->meta->dtype);
+    if (!type) unsupported(node, "expected an input of f32, i32 or i64, got ", input->meta->dtype);
+    const int32_t tensor = builder_.add_tensor(input->name, {*type}, shape);
+    builder_.bind(input, tensor);
+    builder_.plan().inputs.push_back(tensor);
+  }
+
+  void add_outputs(const Argument& result) {
+    if (result.kind == Argument::Kind::tuple || result.kind == Argument::Kind::list) {
+      for (const Argument& item : result.items) add_outputs(item);
+    } else if (!result.is_value()) {
+      refuse(*graph_.output_node(), "expected tensors as the model's results");
+    } else if (!poisoned_.contains(result.value)) {
+      attempt([&] { add_output(result); }, result.value->producer);
+    }
+  }
+
+  void add_output(const Argument& result) {
+    const Node& node = *graph_.output_node();
+    runtime::Plan& plan = builder_.plan();
+    // Codes leave as codes, integers as i64, everything else as f32.
+    Form form = builder_.form_of(node, result.value);
+    form.layout = Layout::plain;
+    const bool counted = form.type != DataType::i32 && form.type != DataType::i64;  // inside, as f32
+    const bool integers = counted && result.value->meta && result.value->meta->dtype == at::kLong;
+    if (!result.value->producer->is("ulp::quantize")) form = {integers ? DataType::i64 : DataType::f32};
+    int32_t tensor = builder_.as(node, result.value, form);
+    const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
+    if (is_in(plan.inputs) || is_in(plan.outputs)) {
+      const std::string name = result.value->name + ".copy";
+      tensor = builder_.emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, form,
+                             shape_of(node, *result.value));
+    }
+    plan.outputs.push_back(tensor);
+  }
+
+  Graph& graph_;
+  Builder builder_;
+  Groups groups_;
+  std::vector<Refusal> refusals_;
+  std::unordered_set<const Value*> poisoned_;
+};
+
+void report_chains(const graph::Fusion& fusion, graph::PassReport& report) {
+  for (const graph::Chain& chain : fusion.chains) {
+    if (chain.last() != chain.op) report.changes.push_back(chain.describe() + " made one step");
+  }
+  for (const graph::NearMiss& miss : fusion.near_misses) report.near_misses.push_back(miss.describe());
+}
+
+/// Refusals for one reason of nodes of one op.
+struct Kind {
+  const Node* first;
+  std::string reason;
+  std::unordered_set<const Node*> nodes;
+};
+
+std::vector<Kind> kinds_of(const std::vector<Refusal>& refusals) {
+  std::vector<Kind> kinds;
+  for (const Refusal& refusal : refusals) {
+    auto kind = std::ranges::find_if(kinds, [&](const Kind& one) {
+      return one.first->target() == refusal.node->target() && one.reason == refusal.reason;
+    });
+    if (kind == kinds.end()) kind = kinds.insert(kind, {refusal.node, refusal.reason, {}});
+    kind->nodes.insert(refusal.node);  // a view is refused by each of those that read it
+  }
+  return kinds;
+}
+
+}  // namespace
+
+Lowered lower_prepared(Graph& graph, const LowerOptions& options, graph::PassReport& report) {
+  const graph::Fusion fusion = graph::find_chains(graph, engine_policy());
+  report_chains(fusion, report);
+  const bool bf16 = options.precision == LowerOptions::Precision::bf16;
+  Lowered lowered = Lowerer(graph, bf16 ? DataType::bf16 : DataType::f32, fusion.chains).run();
+  if (!lowered.refusals.empty()) return lowered;
+  lowered.plan.metadata = options.metadata;
+  lowered.plan.metadata["precision"] = bf16 ? "bf16" : "f32";
+  lowered.plan.verify();
+  return lowered;
+}
+
+void fail_with(const std::vector<Refusal>& refusals) {
+  std::ostringstream out;
+  size_t nodes = 0;
+  for (const Kind& kind : kinds_of(refusals)) {
+    out << (nodes > 0 ? "; " : "") << graph::describe(*kind.first);
+    if (kind.nodes.size() > 1) out << " and " << kind.nodes.size() - 1 << " more";
+    out << ": " << kind.reason;
+    nodes += kind.nodes.size();
+  }
+  fail("lower.lower", "expected ops that the engine has, got ", nodes, nodes == 1 ? " node" : " nodes",
+       " that cannot be lowered: ", out.str(), ". lower_in_pieces() runs such nodes in LibTorch");
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,173 @@
+#include "ulp/lower/pieces.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <unordered_map>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
+#include "ulp/graph/extract.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/torch_parallel.h"
+#include "ulp/lower/cutter.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/prepare_graph.h"
+
+namespace ulp {
+namespace lowering {
+namespace {
+
+/// Engines split their work as LibTorch does.
+runtime::EngineOptions with_threads(const runtime::EngineOptions& options) {
+  static const libtorch::TorchParallel torch_threads;
+  runtime::EngineOptions own = options;
+  if (own.parallel == nullptr && own.threads == 0) own.parallel = &torch_threads;
+  return own;
+}
+
+/// A value of the graph at run time: which slot, and its dtype where an engine makes it.
+struct Result {
+  size_t slot;
+  std::optional<at::ScalarType> dtype;
+};
+
+/// One piece, ready to run: an engine, or a module of LibTorch's.
+struct Piece {
+  PieceInfo info;
+  std::unique_ptr<runtime::Engine> engine;
+  std::shared_ptr<graph::GraphModule> module;
+  std::vector<size_t> inputs;
+  std::vector<Result> results;
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given) const {
+    return engine ? run_engine_all(*engine, given) : module->forward_all(given);
+  }
+};
+
+}  // namespace
+}  // namespace lowering
+
+struct PiecewiseModel::State {
+  std::shared_ptr<graph::GraphModule> whole;  ///< the prepared graph, which the pieces are of; checks inputs
+  std::vector<lowering::Piece> pieces;
+  std::unordered_map<const graph::Value*, size_t> slots;
+  std::vector<at::Tensor> fixed;  ///< by slot: what is known before a run
+  std::vector<size_t> inputs, results;
+
+  size_t slot(const graph::Value* value) {
+    const auto [at, fresh] = slots.try_emplace(value, slots.size());
+    if (fresh) fixed.push_back(whole->graph().attribute_tensor(value));
+    return at->second;
+  }
+
+  void add(const lowering::Cutter& cutter, size_t index, const runtime::EngineOptions& options) {
+    const lowering::Cut& cut = cutter.cuts()[index];
+    lowering::Piece& piece = pieces.emplace_back();
+    piece.info.engine = !cut.foreign;
+    piece.info.nodes = static_cast<int64_t>(cut.nodes.size());
+    std::vector<const graph::Value*> reads = cut.inputs;
+    if (cut.foreign) add_batch(reads);
+    for (const graph::Value* value : reads) piece.inputs.push_back(slot(value));
+    for (const graph::Value* value : cut.results) {
+      piece.results.push_back({slot(value), value->meta ? std::optional(value->meta->dtype) : std::nullopt});
+    }
+    for (const graph::Value* value : cut.inputs) piece.info.inputs.push_back(value->name);
+    for (const graph::Value* value : cut.results) piece.info.results.push_back(value->name);
+    if (cut.foreign) {
+      for (const graph::Node* node : cut.nodes) {
+        const auto why = cutter.foreign().find(node);
+        if (why != cutter.foreign().end()) piece.info.why.push_back(describe(*node) + ": " + why->second);
+      }
+      piece.module = std::make_shared<graph::GraphModule>(
+          graph::extract(whole->graph(), cut.nodes, reads, cut.results).graph);
+      piece.module->eval();
+    } else {
+      piece.engine = std::make_unique<runtime::Engine>(cutter.plan(index), options);
+    }
+  }
+
+  /// Sizes that follow the batch need an input that has it.
+  void add_batch(std::vector<const graph::Value*>& reads) const {
+    const graph::Graph& graph = whole->graph();
+    const std::vector<graph::Value*> all = std::as_const(graph).inputs();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (graph.batch_dims[i] < 0) continue;
+      if (std::ranges::find(reads, all[i]) == reads.end()) reads.push_back(all[i]);
+      return;
+    }
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, std::vector<PieceInfo>* profile) {
+    using Clock = std::chrono::steady_clock;
+    const at::NoGradGuard no_grad;
+    if (given.size() != inputs.size()) {
+      fail("lower.PiecewiseModel.run", "expected ", inputs.size(), " inputs, got ", given.size());
+    }
+    std::vector<at::Tensor> values = fixed;
+    for (size_t i = 0; i < inputs.size(); ++i) values[inputs[i]] = given[i];
+    for (const lowering::Piece& piece : pieces) {
+      const Clock::time_point start = Clock::now();
+      PieceInfo info = piece.info;
+      std::vector<at::Tensor> reads;
+      for (const size_t slot : piece.inputs) reads.push_back(values[slot]);
+      const std::vector<at::Tensor> made = piece.run(reads);
+      for (size_t i = 0; i < made.size(); ++i) {
+        const lowering::Result& result = piece.results[i];
+        values[result.slot] = result.dtype && piece.engine ? made[i].to(*result.dtype) : made[i];
+      }
+      if (profile == nullptr) continue;
+      for (const std::vector<at::Tensor>* tensors : {&reads, &made}) {
+        for (const at::Tensor& tensor : *tensors) info.bytes += static_cast<int64_t>(tensor.nbytes());
+      }
+      info.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      profile->push_back(std::move(info));
+    }
+    std::vector<at::Tensor> out;
+    for (const size_t slot : results) out.push_back(values[slot]);
+    return out;
+  }
+};
+
+PiecewiseModel::State& PiecewiseModel::state() const {
+  if (!state_) fail("lower.PiecewiseModel", "expected a model, got one that was moved from");
+  return *state_;
+}
+
+PiecewiseModel::PiecewiseModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PiecewiseModel::~PiecewiseModel() = default;
+PiecewiseModel::PiecewiseModel(PiecewiseModel&&) noexcept = default;
+PiecewiseModel& PiecewiseModel::operator=(PiecewiseModel&&) noexcept = default;
+
+std::vector<at::Tensor> PiecewiseModel::run(const std::vector<at::Tensor>& inputs) {
+  return state().run(inputs, nullptr);
+}
+
+std::vector<PieceInfo> PiecewiseModel::profile(const std::vector<at::Tensor>& inputs) {
+  std::vector<PieceInfo> profile;
+  state().run(inputs, &profile);
+  return profile;
+}
+
+std::vector<PieceInfo> PiecewiseModel::pieces() const {
+  std::vector<PieceInfo> all;
+  for (const lowering::Piece& piece : state().pieces) all.push_back(piece.info);
+  return all;
+}
+
+PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& options,
+                               const runtime::EngineOptions& engine) {
+  const std::shared_ptr<graph::Graph> graph = model.graph().clone();
+  std::vector<graph::PassReport> unread;
+  lowering::prepare_graph(*graph, unread);
+  const lowering::Cutter cutter(*graph, options);
+  auto state = std::make_unique<PiecewiseModel::State>();
+  state->whole = std::make_shared<graph::GraphModule>(graph);
+  for (const graph::Value* value : graph->inputs()) state->inputs.push_back(state->slot(value));
+  for (size_t i = 0; i < cutter.cuts().size(); ++i) state->add(cutter, i, lowering::with_threads(engine));
+  for (const graph::Value* value : lowering::result_values(*graph))
+    state->results.push_back(state->slot(value));
+  return PiecewiseModel(std::move(state));
+}
+
+}  // namespace ulp

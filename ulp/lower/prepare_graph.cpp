@@ -1,0 +1,63 @@
+#include "ulp/lower/prepare_graph.h"
+
+#include "ulp/lower/constants.h"
+#include "ulp/lower/height_one.h"
+#include "ulp/lower/match.h"
+#include "ulp/lower/shapes.h"
+#include "ulp/lower/spell_out.h"
+#include "ulp/lower/token_mean.h"
+
+namespace ulp::lowering {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+/// Nodes that give back their input when inferring are taken out, so that they do not stand between what
+/// fuses.
+void remove_identities(Graph& graph) {
+  std::vector<Node*> found;
+  for (const auto& node : graph.nodes()) {
+    if (is_identity(*node)) found.push_back(node.get());
+  }
+  for (Node* node : found) {
+    graph.replace_uses(node->output(), node->args[0].value);
+    graph.erase(node);
+  }
+}
+
+/// `1 - x` of the C++ frontend fills an empty tensor like x: what is filled is not read, so x itself will do.
+void fill_without_copies(Graph& graph) {
+  const auto like = [](const Value* value) {
+    return value->producer->is("aten::empty_like") || value->producer->is("aten::ones_like") ||
+           value->producer->is("aten::zeros_like");
+  };
+  for (const auto& node : graph.nodes()) {
+    if (!node->is("aten::fill")) continue;
+    while (like(node->args[0].value)) node->args[0] = node->args[0].value->producer->args[0];
+  }
+  graph.remove_dead();
+}
+
+}  // namespace
+
+void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
+  for (const auto pass :
+       {graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {
+    reports.push_back(pass(graph));
+  }
+  complete_shapes(graph);
+  for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
+    reports.push_back(pass(graph));
+  }
+  make_sequences_images(graph);
+  fill_without_copies(graph);
+  fold_constants(graph);
+  spell_out(graph);
+  graph.remove_dead(true);
+  complete_shapes(graph);
+  remove_identities(graph);
+}
+
+}  // namespace ulp::lowering

@@ -1,0 +1,15 @@
+// What happens to every graph before it is lowered.
+#pragma once
+
+#include <vector>
+
+#include "ulp/graph/graph.h"
+#include "ulp/graph/passes/pass.h"
+
+namespace ulp::lowering {
+
+/// Brings the graph into the form that has a lowering, step by step; it still runs. The passes run on prepared graphs,
+/// too: what only training needed is gone now, and that lets canonicalize match more than before.
+void prepare_graph(graph::Graph& graph, std::vector<graph::PassReport>& reports);
+
+}  // namespace ulp::lowering

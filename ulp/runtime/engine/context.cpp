@@ -1,0 +1,187 @@
+#include "ulp/runtime/engine/context.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "ulp/base/error.h"
+#include "ulp/runtime/engine/model.h"
+#include "ulp/runtime/engine/thread_pool.h"
+#include "ulp/runtime/ops/block.h"
+
+namespace ulp::runtime {
+namespace {
+
+/// Batches of at least this many items per worker are cut into slices, each computed from end to end by one
+/// worker: no waiting between steps, and the intermediates of a slice stay in the worker's cache.
+constexpr int64_t kItemsToSlice = 4;
+
+template <typename Buffers>
+void check_buffers(const char* what, const Buffers& buffers, const std::vector<TensorInfo>& expected) {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i] != nullptr) continue;
+    fail("runtime.Engine.run", "expected a buffer for ", what, " ", i, " '", expected[i].name, "' (",
+         type_and_shape(expected[i]), "), got null");
+  }
+}
+
+/// The context while one call works with it.
+class Use {
+ public:
+  Use(std::atomic_flag& busy, const char* where) : busy_(busy) {
+    if (busy_.test_and_set(std::memory_order_acquire)) {
+      fail(where,
+           "expected one call at a time, got one while another thread runs this context; give each "
+           "thread a Context of the engine");
+    }
+  }
+  ~Use() { busy_.clear(std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic_flag& busy_;
+};
+
+}  // namespace
+
+struct Context::State {
+  std::shared_ptr<const Model> model;
+  size_t arena_limit;
+  int64_t planned_batch = 0;  ///< the memory is enough for this batch and for smaller ones
+  Block block;
+  std::unique_ptr<ThreadPool> pool;
+  const Parallel* parallel = nullptr;
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
+
+  State(std::shared_ptr<const Model> shared, const ContextOptions& options)
+      : model(std::move(shared)),
+        arena_limit(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, model->arena_limit())
+                                                : model->arena_limit()),
+        parallel(options.parallel) {
+    if (parallel != nullptr) return;
+    pool = std::make_unique<ThreadPool>(options.threads);
+    parallel = pool.get();
+  }
+
+  const Program& program() const { return model->program(); }
+
+  bool slices(int64_t batch) const {
+    return program().items_are_independent() && batch >= kItemsToSlice * parallel->workers();
+  }
+
+  /// Items that a region must hold for this batch; grows with the batch.
+  int64_t slice_capacity(int64_t batch) const {
+    const int64_t workers = parallel->workers();
+    return std::min(model->largest_slice(), (batch + workers - 1) / workers);
+  }
+
+  /// Makes sure of the memory for run() with this batch, which was checked, or a smaller one.
+  void plan_batch(int64_t batch) {
+    if (batch <= planned_batch) return;
+    const int workers = parallel->workers();
+    const int64_t whole =
+        slices(batch) ? kItemsToSlice * workers - 1 : batch;  // the largest batch run unsliced
+    size_t needed = program().region_bytes(whole, workers);
+    if (slices(batch)) {
+      needed =
+          std::max(needed, static_cast<size_t>(workers) * program().region_bytes(slice_capacity(batch), 1));
+    }
+    grow(needed, batch);
+    planned_batch = batch;
+  }
+
+  void grow(size_t needed, int64_t batch) {
+    if (needed > arena_limit) {
+      fail("runtime.Engine", "expected intermediates of at most ", arena_limit, " bytes, got ", needed,
+           " for batch ", batch);
+    }
+    if (needed > block.bytes()) planned_batch = 0;
+    block.grow(needed);
+  }
+
+  /// Slices of nearly equal size, a multiple of the workers in number, so that all end together.
+  void run_slices(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
+    const int64_t workers = parallel->workers(), capacity = slice_capacity(batch);
+    const int64_t rounds = (batch + capacity * workers - 1) / (capacity * workers);
+    const int64_t count = rounds * workers;
+    const size_t bytes = program().region_bytes(capacity, 1);
+    parallel->run(count, [&](int64_t slice, int worker) {
+      const int64_t first = batch * slice / count, last = batch * (slice + 1) / count;
+      const Region region{block.data() + static_cast<size_t>(worker) * bytes, capacity};
+      program().run(region, {in, out, first, last - first}, SerialParallel());
+    });
+  }
+
+  void check_call(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
+    if (batch < 1) fail("runtime.Engine.run", "expected a batch of at least 1, got ", batch);
+    const std::vector<TensorInfo>&inputs = program().inputs(), &outputs = program().outputs();
+    if (in.size() != inputs.size() || out.size() != outputs.size()) {
+      fail("runtime.Engine.run", "expected ", inputs.size(), " inputs and ", outputs.size(), " outputs, got ",
+           in.size(), " and ", out.size());
+    }
+    check_buffers("input", in, inputs);
+    check_buffers("output", out, outputs);
+    model->check_batch(batch);
+    program().check_ids({in, out, 0, batch});
+  }
+};
+
+Context::Context(std::shared_ptr<const Model> model, const ContextOptions& options)
+    : state_(std::make_unique<State>(std::move(model), options)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+Context::State& Context::state() const {
+  if (!state_) fail("runtime.Context", "expected a context, got one that was moved from");
+  return *state_;
+}
+
+size_t Context::arena_bytes() const {
+  const Use use(state().busy, "runtime.Engine.arena_bytes");
+  return state().block.bytes();
+}
+int Context::threads() const {
+  return state().parallel->workers();
+}
+
+void Context::reserve(int64_t batch) {
+  State& own = state();
+  if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
+  const Use use(own.busy, "runtime.Engine.reserve");
+  own.model->check_batch(batch);
+  own.plan_batch(batch);
+}
+
+void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs) {
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.run");
+  own.check_call(batch, inputs, outputs);
+  own.plan_batch(batch);
+  if (own.slices(batch)) {
+    own.run_slices(batch, inputs, outputs);
+  } else {
+    own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
+  }
+}
+
+std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* const> inputs,
+                                          std::span<void* const> outputs) {
+  using Clock = std::chrono::steady_clock;
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.profile");
+  own.check_call(batch, inputs, outputs);
+  const Program& program = own.program();
+  own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
+  std::vector<StepProfile> profile;
+  for (size_t step = 0; step < program.steps(); ++step) {
+    profile.push_back(program.describe(step));
+    const Clock::time_point start = Clock::now();
+    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
+    profile.back().seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return profile;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,75 @@
+// One caller of an engine: the memory that a run computes in. The engine's constants are shared by all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
+
+namespace ulp::runtime {
+
+class Engine;
+class Model;
+
+/// How a context runs.
+struct ContextOptions {
+  /// 0: one per core the process may use. 1, the default, suits a service whose own threads share the cores.
+  int threads = 1;
+  /// Splits the work instead of a pool of the context's own (then `threads` is ignored); must outlive the
+  /// context. Contexts may share one.
+  const Parallel* parallel = nullptr;
+  /// The most bytes that intermediates and scratch of a run may take. 0: what the engine was made with.
+  size_t max_arena_bytes = 0;
+};
+
+/// Time spent in one step, for profiles.
+struct StepProfile {
+  std::string step, op;
+  std::string attributes;  ///< as attributes_text() gives them
+  std::string kernel, output_shape;
+  double seconds = 0;
+};
+
+/// Runs an engine with memory of its own. Make one for each thread that calls: they share the engine's packed
+/// constants and nothing else, so any number of them run at the same time and give the same bits. A context
+/// keeps what it needs of its engine alive; a call that meets another one on the same context throws. Every
+/// member but assignment throws ulp::Error on a context that was moved from.
+class ULP_API Context {
+ public:
+  explicit Context(const Engine& engine, const ContextOptions& options = {});
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  /// Plans the arena for this batch now, so that the next run() of this batch or a smaller one does not
+  /// allocate.
+  void reserve(int64_t batch);
+  /// inputs[i] and outputs[i] hold batch * (elements per item) elements, dense, and do not overlap; outputs
+  /// may be written early and hold intermediate values until run() returns. Throws ulp::Error on a wrong
+  /// count, a null pointer, batch < 1, a batch too large for memory, an id outside its table, and while
+  /// another thread runs this context. Does not allocate once this batch, or a larger one, has been run or
+  /// reserved.
+  void run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs);
+  /// Runs the whole batch step by step with a clock around each. run() may cut a large batch into slices that
+  /// stay in cache, so its time can be less than the sum.
+  std::vector<StepProfile> profile(int64_t batch, std::span<const void* const> inputs,
+                                   std::span<void* const> outputs);
+
+  /// Bytes held for intermediates and scratch.
+  size_t arena_bytes() const;
+  int threads() const;
+
+ private:
+  friend class Engine;
+  Context(std::shared_ptr<const Model> model, const ContextOptions& options);
+  struct State;
+  State& state() const;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ulp::runtime
