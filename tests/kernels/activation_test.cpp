@@ -9,6 +9,7 @@
 
 #include "kernels/helpers.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/aligned_buffer.h"
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/elementwise/elementwise.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
@@ -135,7 +136,8 @@ TEST_P(ActivationTest, OfCodedWeightsFollowsTheSums) {
     const auto layer = make_weight_linear({.in = kIn, .out = kOut, .group = kIn, .activation = end},
                                           {.codes = codes_.data(), .scale = scale_.data()}, isa());
     std::vector<float> y(kRows * kOut);
-    layer->run(kRows, x_.data(), nullptr, y.data(), kSerial);
+    AlignedBuffer workspace(static_cast<int64_t>(layer->workspace_bytes(kRows, 1)));
+    layer->run(kRows, x_.data(), nullptr, y.data(), workspace.data(), kSerial);
     return y;
   };
   const std::vector<float> y = run(activation()), expected = activated(run(Activation::none));

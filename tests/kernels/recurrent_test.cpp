@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 
 #include "helpers.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 
 namespace ulp::kernels {
@@ -144,7 +146,10 @@ RecurrentConfig config_of(Cell cell, const Case& c, bool per_tensor = false) {
           .per_tensor = per_tensor};
 }
 
-std::vector<double> plainly(Cell cell, const Case& c, const Data& d) {
+/// `round` is applied to x and h where they are multiplied.
+std::vector<double> plainly(
+    Cell cell, const Case& c, const Data& d,
+    const std::function<double(double)>& round = [](double v) { return v; }) {
   std::vector<double> y(static_cast<size_t>(c.batch * c.steps * c.hidden));
   const auto sum = [&](const std::vector<float>& weight, const std::vector<float>& bias, int64_t row,
                        int64_t columns, auto value) {
@@ -161,12 +166,12 @@ std::vector<double> plainly(Cell cell, const Case& c, const Data& d) {
       for (int64_t u = 0; u < c.hidden; ++u) {
         const auto a = [&](int64_t g) {
           return sum(d.input, d.input_bias, g * c.hidden + u, c.input, [&](int64_t k) {
-            return double{d.x[static_cast<size_t>((n * c.steps + t) * c.input + k)]};
+            return round(d.x[static_cast<size_t>((n * c.steps + t) * c.input + k)]);
           });
         };
         const auto b = [&](int64_t g) {
           return sum(d.hidden, d.hidden_bias, g * c.hidden + u, c.hidden,
-                     [&](int64_t k) { return h[static_cast<size_t>(k)]; });
+                     [&](int64_t k) { return round(h[static_cast<size_t>(k)]); });
         };
         const auto at = static_cast<size_t>(u);
         plain_cell(cell, a, b, state[at], next[at]);
@@ -185,6 +190,33 @@ std::vector<float> run(const Recurrent& layer, const Case& c, const Data& d, int
   layer.run(c.batch, d.x.data(), y.data(), workspace, ThreadParallel(workers));
   EXPECT_TRUE(y.intact());
   return y.values();
+}
+
+TEST(Recurrent, WithBf16WeightsRoundsWhatItMultiplies) {
+  const auto round = [](double v) { return double{bf16_to_float(float_to_bf16(static_cast<float>(v)))}; };
+  for (const Cell cell : kCells) {
+    for (const Case& c : kCases) {
+      Data d(cell, c);
+      std::vector<uint16_t> input, hidden;
+      for (float& w : d.input) w = bf16_to_float(input.emplace_back(float_to_bf16(w)));
+      for (float& w : d.hidden) w = bf16_to_float(hidden.emplace_back(float_to_bf16(w)));
+      const std::vector<double> expected = plainly(cell, c, d, round);
+      // An h next to the middle of two bf16 numbers may be rounded to the other one: 2^-8 of it, times its weight.
+      const double bound = 0x1p-8 / std::sqrt(static_cast<double>(c.hidden)) * static_cast<double>(c.steps);
+      for (const Isa isa : available_isas()) {
+        GateWeights first = d.f32(false, c.bias), second = d.f32(true, c.bias);
+        first.f32 = second.f32 = nullptr;
+        first.bf16 = input.data(), second.bf16 = hidden.data();
+        const auto layer = make_recurrent(config_of(cell, c), first, second, isa);
+        EXPECT_EQ(layer->name(),
+                  std::string(cell == Cell::lstm ? "lstm" : "gru") + "_bf16_" + to_string(isa));
+        const std::vector<float> got = run(*layer, c, d, 3);
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_NEAR(got[i], expected[i], bound) << layer->name() << " " << i;
+        EXPECT_THROW(make_recurrent(config_of(cell, c), first, d.f32(true, c.bias), isa), Error);
+      }
+    }
+  }
 }
 
 TEST(Recurrent, WithF32WeightsIsWithinRoundingOfFloat64) {

@@ -5,6 +5,7 @@
 
 #include "helpers.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/aligned_buffer.h"
 #include "ulp/kernels/elementwise/elementwise.h"
 
 namespace ulp::kernels {
@@ -25,7 +26,33 @@ const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
                        {17, 64, 48, 32, 4, false, true, false, Activation::relu},
                        {60, 100, 19, 32, 4, true, true, true, Activation::none},
                        {29, 67, 130, 64, 4, true, false, false, Activation::tanh},
-                       {15, 40, 16, 16, 8, false, false, true, Activation::relu6}};
+                       {15, 40, 16, 16, 8, false, false, true, Activation::relu6},
+                       {200, 33, 40, 32, 8, true, true, true, Activation::silu}};
+
+/// Rows one by one are computed in registers, all together from unpacked weights.
+TEST(WeightLinear, GivesTheSameBitsForAnyNumberOfRows) {
+  constexpr int64_t kRows = 131, kIn = 90, kOut = 70, kGroup = 32, kGroups = 3;
+  const auto x = random_floats(kRows * kIn, 1), residual = random_floats(kRows * kOut, 2),
+             bias = random_floats(kOut, 3);
+  const auto scale = random_floats(kOut * kGroups, 4, 0.01F, 0.1F);
+  const auto codes = random_ints<uint8_t>(kOut * kGroups * kGroup, 5, 0, 255);
+  for (const int bits : {8, 4}) {
+    for (const Isa isa : available_isas()) {
+      const auto linear = make_weight_linear({kIn, kOut, kGroup, bits, Activation::gelu, true},
+                                             {codes.data(), scale.data(), nullptr, bias.data()}, isa);
+      Guarded<float> all(kRows * kOut), single(kRows * kOut);
+      AlignedBuffer workspace(static_cast<int64_t>(linear->workspace_bytes(kRows, 3)));
+      linear->run(kRows, x.data(), residual.data(), all.data(), workspace.data(), ThreadParallel(3));
+      for (int64_t r = 0; r < kRows; ++r) {
+        linear->run(1, x.data() + r * kIn, residual.data() + r * kOut, single.data() + r * kOut, nullptr,
+                    ThreadParallel(1));
+      }
+      EXPECT_TRUE(all.intact() && single.intact());
+      for (int64_t i = 0; i < kRows * kOut; ++i)
+        ASSERT_EQ(all.data()[i], single.data()[i]) << linear->name() << " " << i;
+    }
+  }
+}
 
 TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
   for (const Case& c : kCases) {
@@ -47,7 +74,8 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
           {c.in, c.out, c.group, c.bits, c.activation, c.residual},
           {codes.data(), scale.data(), c.zero ? zero.data() : nullptr, c.bias ? bias.data() : nullptr}, isa);
       Guarded<float> y(c.rows * c.out);
-      linear->run(c.rows, x.data(), residual.data(), y.data(), ThreadParallel(3));
+      AlignedBuffer workspace(static_cast<int64_t>(linear->workspace_bytes(c.rows, 3)));
+      linear->run(c.rows, x.data(), residual.data(), y.data(), workspace.data(), ThreadParallel(3));
       EXPECT_TRUE(y.intact()) << linear->name();
       for (int64_t r = 0; r < c.rows; ++r) {
         for (int64_t o = 0; o < c.out; ++o) {

@@ -135,7 +135,7 @@ TEST(Recurrent, TheLanguageModelLowers) {
   expect_engine_gives(captured(model, tokens), tokens, bound(15, 2));
 }
 
-TEST(Recurrent, InBf16TheLayerStaysInF32) {
+TEST(Recurrent, InBf16TheLayersWeightsAreBf16) {
   torch::manual_seed(9);
   const torch::NoGradGuard no_grad;
   const auto model = models::make_lstm({.vocab_size = 40, .embedding = 12, .hidden = 24});
@@ -145,7 +145,11 @@ TEST(Recurrent, InBf16TheLayerStaysInF32) {
   runtime::Engine engine(plan);
   const double error = relative_error(run_engine(engine, tokens), module->forward(tokens));
   EXPECT_LE(error, rounding_bound(plan, kBF16, kBF16));
-  EXPECT_GT(error, bound(15)) << "its head is bf16: " << listing(plan);
+  EXPECT_GT(error, bound(15)) << "its weights are bf16: " << listing(plan);
+  const auto lstm = std::ranges::find(plan.steps, runtime::Op::lstm, &runtime::Step::op);
+  ASSERT_NE(lstm, plan.steps.end());
+  EXPECT_EQ(plan.constants.at(lstm->constants.at("weight_hh")).type, DataType::bf16);
+  EXPECT_EQ(plan.constants.at(lstm->constants.at("bias_hh")).type, DataType::f32);
 }
 
 TEST(Recurrent, TheClassifierLowersWithAndWithoutPadding) {

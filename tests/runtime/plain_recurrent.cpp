@@ -3,6 +3,7 @@
 
 #include "plain_loops.h"
 #include "plain_values.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::runtime::plain {
 namespace {
@@ -29,7 +30,11 @@ std::vector<std::vector<double>> gates_of(const Plan& plan, const Step& step, co
   const std::string weight = "weight_" + which, scale = weight + "_scale", bias = "bias_" + which;
   const Constant& matrix = plan.constants.at(step.constants.at(weight));
   const int64_t out = matrix.shape[0], in = matrix.shape[1];
-  const bool codes = matrix.type == DataType::i8;
+  const bool codes = matrix.type == DataType::i8, rounds = matrix.type == DataType::bf16;
+  const auto weight_at = [&](int64_t i) {
+    return rounds ? kernels::bf16_to_float(constant_at<uint16_t>(plan, step, weight.c_str(), i))
+                  : constant_at<float>(plan, step, weight.c_str(), i);
+  };
   const std::vector<Quantizer> q = quantizers(rows, step.get<RecurrentAttributes>().per_tensor);
   std::vector<std::vector<double>> gates;
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -37,10 +42,11 @@ std::vector<std::vector<double>> gates_of(const Plan& plan, const Step& step, co
     for (int64_t c = 0; c < out; ++c) {
       double sum = 0;
       for (int64_t k = 0; k < in; ++k) {
-        const float v = rows[r][static_cast<size_t>(k)];
+        const float exact = rows[r][static_cast<size_t>(k)];
+        const float v = rounds ? kernels::bf16_to_float(kernels::float_to_bf16(exact)) : exact;
         sum += codes ? static_cast<double>(q[r].centered(v) *
                                            constant_at<int8_t>(plan, step, weight.c_str(), c * in + k))
-                     : double{v} * constant_at<float>(plan, step, weight.c_str(), c * in + k);
+                     : double{v} * weight_at(c * in + k);
       }
       if (codes) sum *= q[r].scale * constant_at<float>(plan, step, scale.c_str(), c);
       if (step.constants.contains(bias)) sum += constant_at<float>(plan, step, bias.c_str(), c);

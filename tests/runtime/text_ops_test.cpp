@@ -9,6 +9,7 @@
 #include "plain_loops.h"
 #include "support.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::runtime {
@@ -130,6 +131,18 @@ TEST(TextOps, BadMeansOverStepsAreRefused) {
   expect({.op = Op::token_mean, .inputs = {x}, .attributes = TokenAttributes{2}}, "a token is for ids");
 }
 
+/// Brings the matrices of a plan to bf16.
+void round_matrices(Plan& plan) {
+  for (auto& [name, constant] : plan.constants) {
+    if (constant.shape.size() != 2) continue;
+    std::vector<float> values(constant.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), constant.bytes.data(), constant.bytes.size());
+    std::vector<uint16_t> rounded;
+    for (const float v : values) rounded.push_back(kernels::float_to_bf16(v));
+    constant = constant_of(DataType::bf16, constant.shape, rounded);
+  }
+}
+
 TEST(TextOps, RecurrentLayersMatchPlainLoops) {
   for (const kernels::Isa isa : kernels::available_isas()) {
     const EngineOptions options{.threads = 2, .isa = kernels::to_string(isa)};
@@ -143,6 +156,10 @@ TEST(TextOps, RecurrentLayersMatchPlainLoops) {
       }
       for (const int64_t batch : {1, 3, 40}) {
         expect_close(floats.plan, batch, options, 4 * kFloat);
+        Plan rounded = floats.plan;
+        round_matrices(rounded);
+        // An h next to the middle of two bf16 numbers may be rounded to the other one.
+        expect_close(rounded, batch, options, 0x1p-8);
         // The roundings of one step can move an input of the next by a code.
         expect_close(codes.plan, batch, options, 2.0 / 255);
       }
@@ -314,6 +331,13 @@ std::vector<BadStep> bad_recurrent_steps() {
            "constant 'weight_ih'"},
           {"hidden gates", Op::gru, [](Plan&, Step& s) { s.constants.erase("weight_hh"); },
            "constant 'weight_hh'"},
+          {"bf16 and f32", Op::lstm,
+           [](Plan& p, Step& s) {
+             Constant& weight = constant(p, s, "weight_hh");
+             weight.type = DataType::bf16;
+             weight.bytes.resize(weight.bytes.size() / 2);
+           },
+           "constant 'weight_ih'"},
           {"one bias short", Op::lstm,
            [](Plan& p, Step& s) {
              constant(p, s, "bias_hh").shape = {2, 16};

@@ -91,7 +91,10 @@ void add_constants(Builder& builder, const Node& node, const Layers& layers, siz
     const Argument& param = node.arg("params").items[first + i];
     const at::Tensor tensor = param.is_value() ? builder.graph().attribute_tensor(param.value) : at::Tensor();
     if (!tensor.defined()) unsupported(node, "expected weights that are parameters, buffers or constants");
-    const DataType type = tensor.scalar_type() == at::kChar ? DataType::i8 : DataType::f32;
+    const bool matrix = tensor.dim() == 2;  // biases and scales stay in f32
+    const DataType type = tensor.scalar_type() == at::kChar ? DataType::i8
+                          : matrix                          ? builder.float_type()
+                                                            : DataType::f32;
     step.constants[roles[i]] = builder.constant(param.value->producer->target(), make_constant(tensor, type));
   }
 }

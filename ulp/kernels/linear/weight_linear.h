@@ -1,4 +1,4 @@
-// Linear layers in f32 whose weights are stored as 8- or 4-bit codes and unpacked in registers.
+// Linear layers in f32 whose weights are stored as 8- or 4-bit codes and unpacked as they are used.
 #pragma once
 
 #include <cstddef>
@@ -33,12 +33,14 @@ struct WeightLinearWeights {
 
 /// y[r][c] = activation(sum_k x[r][k] * w[c][k] + bias[c] [+ residual]) with
 /// w[c][k] = (float(code) - zero) * scale, the product rounded to float32. Sums are in f32, in the order of
-/// k.
+/// k, the same for any number of rows. Codes of few rows are unpacked in registers; for many rows a block of
+/// weights is unpacked once.
 class ULP_API WeightLinear {
  public:
   virtual ~WeightLinear() = default;
-  /// x: [rows][in], y: [rows][out]. No allocation.
-  virtual void run(int64_t rows, const float* x, const float* residual, float* y,
+  virtual size_t workspace_bytes(int64_t rows, int workers) const = 0;
+  /// x: [rows][in], y: [rows][out]. `workspace` is 64-byte aligned. No allocation.
+  virtual void run(int64_t rows, const float* x, const float* residual, float* y, void* workspace,
                    const Parallel& parallel) const = 0;
   virtual std::string name() const = 0;  ///< e.g. "weight4_avx512"
 };

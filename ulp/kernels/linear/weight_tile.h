@@ -20,14 +20,23 @@ struct WeightTileArgs {
   const float* bias;      ///< [16]
   const float* residual;  ///< the panel's first channel of the first row, or null
   float* y;
-  int64_t y_stride, channels;  ///< how many of the 16 channels exist
+  int64_t y_stride, channels;  ///< how many of the channels exist
   float lo, hi;
   Activation curve;  ///< applied last, or none
 };
 
 using WeightTileFn = void (*)(const WeightTileArgs&);
+/// Writes the weights of a panel, f32 [in][16] in rows of `stride`; reads codes, scale, zero, in and group.
+using WeightUnpackFn = void (*)(const WeightTileArgs&, float* to, int64_t stride);
+
+struct WeightKernel {
+  WeightTileFn tile;
+  WeightUnpackFn unpack;
+};
 struct WeightTiles {
-  WeightTileFn bits8, bits4;
+  WeightKernel bits8, bits4;
+  /// Takes sums in y to results in y; any number of channels.
+  WeightTileFn finish;
 };
 extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512;
 

@@ -31,72 +31,75 @@ struct Decoder {
   }
 };
 
-/// kRows sums over a group of s8 codes, from `first` on.
+/// s8 codes: calls use(k, weights) for k of one group.
 struct Codes8 {
-  template <int kRows>
-  static inline __attribute__((always_inline)) void add(Floats (&sums)[kRows], const WeightTileArgs& t,
-                                                        const float* x, const Decoder& decoder, int64_t first,
-                                                        int64_t last) {
+  template <typename Use>
+  static inline __attribute__((always_inline)) void each(const WeightTileArgs& t, const Decoder& decoder,
+                                                         int64_t first, int64_t last, const Use& use) {
     for (int64_t k = first; k < last; ++k) {
       const Bytes bytes = load(t.codes + k * kWeightLanes);
-      const Floats w = decoder.of(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints));
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * w;
+      use(k, decoder.of(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints)));
     }
   }
 };
 
 /// Two codes a byte; groups begin at even k.
 struct Codes4 {
-  template <int kRows>
-  static inline __attribute__((always_inline)) void add(Floats (&sums)[kRows], const WeightTileArgs& t,
-                                                        const float* x, const Decoder& decoder, int64_t first,
-                                                        int64_t last) {
+  template <typename Use>
+  static inline __attribute__((always_inline)) void each(const WeightTileArgs& t, const Decoder& decoder,
+                                                         int64_t first, int64_t last, const Use& use) {
     int64_t k = first;
     for (; k + 2 <= last; k += 2) {
-      const Bytes bytes = load(t.codes + k / 2 * kWeightLanes);
-      const Ints both = __builtin_convertvector(bytes, Ints);
-      const Floats even = decoder.of(both & 15), odd = decoder.of(both >> 4);
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) {
-        sums[m] += x[m * t.x_stride + k] * even;
-        sums[m] += x[m * t.x_stride + k + 1] * odd;
-      }
+      const Ints both = __builtin_convertvector(load(t.codes + k / 2 * kWeightLanes), Ints);
+      use(k, decoder.of(both & 15));
+      use(k + 1, decoder.of(both >> 4));
     }
     if (k < last) {
-      const Bytes bytes = load(t.codes + k / 2 * kWeightLanes);
-      const Floats even = decoder.of(__builtin_convertvector(bytes, Ints) & 15);
-#pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * even;
+      use(k, decoder.of(__builtin_convertvector(load(t.codes + k / 2 * kWeightLanes), Ints) & 15));
     }
   }
 };
 
+/// The same over all groups.
+template <typename Codes, typename Use>
+inline __attribute__((always_inline)) void each_weight(const WeightTileArgs& t, const Use& use) {
+  for (int64_t first = 0, g = 0; first < t.in; first += t.group, ++g) {
+    const int64_t last = first + t.group < t.in ? first + t.group : t.in;
+    const Decoder decoder{load(t.zero + g * kWeightLanes), load(t.scale + g * kWeightLanes)};
+    Codes::each(t, decoder, first, last, use);
+  }
+}
+
 /// One copy serves the tiles of all sizes.
-ULP_ONE_COPY void curve_row(const WeightTileArgs& t, float* y) {
-  apply_curve(t.curve, y, y, t.channels);
+ULP_ONE_COPY void finish_row(const WeightTileArgs& t, int64_t row, const float* sums) {
+  const float* residual = t.residual == nullptr ? nullptr : t.residual + row * t.y_stride;
+  float* y = t.y + row * t.y_stride;
+  for (int64_t c = 0; c < t.channels; ++c) {
+    float v = sums[c] + t.bias[c];
+    if (residual != nullptr) v += residual[c];
+    v = v < t.lo ? t.lo : v;
+    y[c] = v > t.hi ? t.hi : v;
+  }
+  if (t.curve != Activation::none) apply_curve(t.curve, y, y, t.channels);
+}
+
+void finish(const WeightTileArgs& t) {
+  for (int64_t row = 0; row < t.rows; ++row) finish_row(t, row, t.y + row * t.y_stride);
 }
 
 template <typename Codes, int kRows>
 void tile(const WeightTileArgs& t, int64_t row) {
   Floats sums[kRows] = {};
   const float* x = t.x + row * t.x_stride;
-  for (int64_t first = 0, g = 0; first < t.in; first += t.group, ++g) {
-    const int64_t last = first + t.group < t.in ? first + t.group : t.in;
-    const Decoder decoder{load(t.zero + g * kWeightLanes), load(t.scale + g * kWeightLanes)};
-    Codes::template add<kRows>(sums, t, x, decoder, first, last);
-  }
+  each_weight<Codes>(
+      t, [&](int64_t k, Floats w) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+        for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * w;
+      });
   for (int m = 0; m < kRows; ++m) {
     float values[kWeightLanes];
-    *reinterpret_cast<StoredFloats*>(values) = sums[m] + load(t.bias);
-    const float* residual = t.residual == nullptr ? nullptr : t.residual + (row + m) * t.y_stride;
-    float* y = t.y + (row + m) * t.y_stride;
-    for (int64_t c = 0; c < t.channels; ++c) {
-      float v = residual == nullptr ? values[c] : values[c] + residual[c];
-      v = v < t.lo ? t.lo : v;
-      y[c] = v > t.hi ? t.hi : v;
-    }
-    if (t.curve != Activation::none) curve_row(t, y);
+    *reinterpret_cast<StoredFloats*>(values) = sums[m];
+    finish_row(t, row + m, values);
   }
 }
 
@@ -108,9 +111,16 @@ void rows(const WeightTileArgs& t) {
   if (row < t.rows) tile<Codes, 1>(t, row);
 }
 
+template <typename Codes>
+void unpack(const WeightTileArgs& t, float* to, int64_t stride) {
+  each_weight<Codes>(
+      t, [&](int64_t k, Floats w)
+             __attribute__((always_inline)) { *reinterpret_cast<StoredFloats*>(to + k * stride) = w; });
+}
+
 }  // namespace
 
 extern const WeightTiles ULP_WEIGHT_TILES;
-const WeightTiles ULP_WEIGHT_TILES = {rows<Codes8>, rows<Codes4>};
+const WeightTiles ULP_WEIGHT_TILES = {{rows<Codes8>, unpack<Codes8>}, {rows<Codes4>, unpack<Codes4>}, finish};
 
 }  // namespace ulp::kernels

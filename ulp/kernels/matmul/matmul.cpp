@@ -93,13 +93,17 @@ void multiply(const MatmulShape& shape, const Matrix& a, const Matrix& b, float*
 
 }  // namespace
 
+const MatmulOps& matmul_ops(Isa isa) {
+  return *first_admitted(kTables, isa);
+}
+
 size_t matmul_workspace_bytes(const MatmulShape&, int workers) {
   return static_cast<size_t>(workers) * kWorker * sizeof(float);
 }
 
 void matmul(const MatmulShape& shape, DataType a_type, const void* a, DataType b_type, const void* b,
             float* y, int64_t batch, void* workspace, Isa isa, const Parallel& parallel) {
-  const MatmulOps& ops = *first_admitted(kTables, isa);
+  const MatmulOps& ops = matmul_ops(isa);
   int64_t products = batch;
   for (const MatmulDimension& d : shape.dimensions) products *= d.size;
   // Few products: their rows are shared out, too.

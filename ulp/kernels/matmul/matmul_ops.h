@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "ulp/kernels/isa/isa.h"
+
 namespace ulp::kernels {
 
 /// c[rows][columns] = (or +=) a[rows][depth] b[depth][width of a panel].
@@ -23,5 +25,8 @@ struct MatmulOps {
 };
 
 extern const MatmulOps kMatmulOpsPortable, kMatmulOpsAvx2, kMatmulOpsAvx512;
+
+/// Those for an instruction set.
+const MatmulOps& matmul_ops(Isa isa);
 
 }  // namespace ulp::kernels

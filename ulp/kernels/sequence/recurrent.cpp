@@ -1,10 +1,12 @@
 #include "ulp/kernels/sequence/recurrent.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/elementwise/elementwise.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 
 namespace ulp::kernels {
@@ -12,10 +14,27 @@ namespace {
 
 constexpr int64_t kUnitsPerTask = 4096;  // of a cell: a few microseconds
 
-/// A product with packed weights, f32 or int8.
+/// Hands out parts of a workspace, each on a cache line of its own.
+class Parts {
+ public:
+  explicit Parts(void* workspace) : at_(static_cast<std::byte*>(workspace)) {}
+  template <typename T>
+  T* take(int64_t count) {
+    std::byte* part = at_;
+    at_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+    return reinterpret_cast<T*>(part);
+  }
+  void* rest() const { return at_; }
+
+ private:
+  std::byte* at_;
+};
+
+/// A product with packed weights.
 class Product {
  public:
-  Product(const RecurrentConfig& config, int64_t columns, const GateWeights& weights, Isa isa) {
+  Product(const RecurrentConfig& config, int64_t columns, const GateWeights& weights, Isa isa)
+      : columns_(columns), rounds_(weights.bf16 != nullptr), isa_(isa) {
     const int64_t rows = gate_count(config.cell) * config.hidden;
     if (weights.codes != nullptr) {
       dynamic_ =
@@ -26,43 +45,36 @@ class Product {
     ConvConfig linear;
     linear.shape.in_channels = columns;
     linear.shape.out_channels = rows;
+    linear.input = rounds_ ? DataType::bf16 : DataType::f32;
     ConvWeights packed;
     packed.f32 = weights.f32;
+    packed.bf16 = weights.bf16;
     packed.bias = weights.bias;
-    f32_ = make_conv(linear, packed, isa);
+    dense_ = make_conv(linear, packed, isa);
   }
   size_t workspace_bytes(int64_t rows, int workers) const {
-    return dynamic_ ? dynamic_->workspace_bytes(rows, workers) : f32_->workspace_bytes(rows, workers);
+    if (dynamic_) return dynamic_->workspace_bytes(rows, workers);
+    const int64_t rounded = rounds_ ? round_up(rows * columns_ * 2, 64) : 0;
+    return static_cast<size_t>(rounded) + dense_->workspace_bytes(rows, workers);
   }
   void run(int64_t rows, const float* x, float* y, void* workspace, const Parallel& parallel) const {
-    if (dynamic_) {
-      dynamic_->run(rows, x, nullptr, y, workspace, parallel);
-    } else {
-      f32_->run(rows, x, nullptr, y, workspace, parallel);
-    }
+    if (dynamic_) return dynamic_->run(rows, x, nullptr, y, workspace, parallel);
+    if (!rounds_) return dense_->run(rows, x, nullptr, y, workspace, parallel);
+    Parts parts(workspace);
+    auto* rounded = parts.take<uint16_t>(rows * columns_);
+    convert_f32_to_bf16(x, rounded, rows * columns_, isa_, parallel);
+    dense_->run(rows, rounded, nullptr, y, parts.rest(), parallel);
   }
-  std::string name(Isa isa) const {
-    return dynamic_ ? dynamic_->name() : std::string("f32_") + to_string(isa);
+  std::string name() const {
+    return dynamic_ ? dynamic_->name() : std::string(rounds_ ? "bf16_" : "f32_") + to_string(isa_);
   }
 
  private:
+  int64_t columns_;
+  bool rounds_;  ///< the input, to bf16
+  Isa isa_;
   std::unique_ptr<DynamicLinear> dynamic_;
-  std::unique_ptr<Conv> f32_;
-};
-
-/// Hands out parts of a workspace, each on a cache line of its own.
-class Parts {
- public:
-  explicit Parts(void* workspace) : at_(static_cast<std::byte*>(workspace)) {}
-  float* floats(int64_t count) {
-    std::byte* part = at_;
-    at_ += round_up(count * 4, 64);
-    return reinterpret_cast<float*>(part);
-  }
-  void* rest() const { return at_; }
-
- private:
-  std::byte* at_;
+  std::unique_ptr<Conv> dense_;
 };
 
 class PackedRecurrent final : public Recurrent {
@@ -85,10 +97,10 @@ class PackedRecurrent final : public Recurrent {
            const Parallel& parallel) const override {
     const int64_t steps = config_.steps, width = config_.hidden;
     Parts parts(workspace);
-    float* input_gates = parts.floats(batch * steps * gates_);
-    float* hidden_gates = parts.floats(batch * gates_);
-    float* h = parts.floats(batch * width);
-    float* c = parts.floats(batch * width);
+    float* input_gates = parts.take<float>(batch * steps * gates_);
+    float* hidden_gates = parts.take<float>(batch * gates_);
+    float* h = parts.take<float>(batch * width);
+    float* c = parts.take<float>(batch * width);
     std::fill_n(h, batch * width, 0.0F);
     std::fill_n(c, batch * width, 0.0F);
     input_.run(batch * steps, x, input_gates, parts.rest(), parallel);
@@ -112,7 +124,7 @@ class PackedRecurrent final : public Recurrent {
   }
 
   std::string name() const override {
-    return (config_.cell == Cell::lstm ? "lstm_" : "gru_") + hidden_.name(isa_);
+    return (config_.cell == Cell::lstm ? "lstm_" : "gru_") + hidden_.name();
   }
 
  private:
@@ -131,9 +143,12 @@ std::unique_ptr<Recurrent> make_recurrent(const RecurrentConfig& config, const G
     fail(kWhere, "expected at least 1 input feature, hidden feature and step, got ", config.input, ", ",
          config.hidden, " and ", config.steps);
   }
-  const bool f32 = input.f32 != nullptr && hidden.f32 != nullptr;
-  const bool codes = input.codes != nullptr && hidden.codes != nullptr;
-  if (f32 == codes) fail(kWhere, "expected both weights as f32 or both as int8 codes");
+  const auto given = [](const GateWeights& w) {
+    return std::array{w.f32 != nullptr, w.bf16 != nullptr, w.codes != nullptr};
+  };
+  if (given(input) != given(hidden) || std::ranges::count(given(input), true) != 1) {
+    fail(kWhere, "expected both weights as f32, both as bf16 or both as int8 codes");
+  }
   return std::make_unique<PackedRecurrent>(config, input, hidden, isa);
 }
 

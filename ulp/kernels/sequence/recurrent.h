@@ -22,10 +22,11 @@ struct RecurrentConfig {
   bool per_tensor = false;        ///< int8 weights: one quantizer for all rows of a product, else one a row
 };
 
-/// A matrix [gates * hidden][columns], as f32 or as int8 codes with a scale for each row, and what is added
-/// to its products. Not owned.
+/// A matrix [gates * hidden][columns], as f32, as bf16 or as int8 codes with a scale for each row, and what is
+/// added to its products. Not owned.
 struct GateWeights {
   const float* f32 = nullptr;
+  const uint16_t* bf16 = nullptr;
   const int8_t* codes = nullptr;
   const float* scale = nullptr;
   const float* bias = nullptr;  ///< may be null
@@ -33,8 +34,9 @@ struct GateWeights {
 
 /// y[:, t] = h of the cell (recurrent_cell.h) at each step of time, h and c being zero before the first one.
 /// x goes through its weights for all steps at once, h step by step. With int8 weights, x and h are quantized
-/// as they run and the same bits come out on every instruction set (dynamic_linear.h); with f32 weights
-/// products are summed in the order of the instruction set.
+/// as they run and the same bits come out on every instruction set (dynamic_linear.h); with f32 and
+/// bf16 weights products are summed in f32 in the order of the instruction set, and with bf16 weights x and h are
+/// rounded to bf16 where they are multiplied.
 class ULP_API Recurrent {
  public:
   virtual ~Recurrent() = default;

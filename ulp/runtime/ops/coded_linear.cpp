@@ -26,14 +26,18 @@ class CodedLinearRunner final : public Runner {
                                           isa);
   }
   void run(const RunArgs& args) const override {
-    linear_->run(element_count(info_, args.batch) / info_.shape.back(),
-                 static_cast<const float*>(args.inputs[0]),
+    linear_->run(rows(args.batch), static_cast<const float*>(args.inputs[0]),
                  args.inputs.size() == 2 ? static_cast<const float*>(args.inputs[1]) : nullptr,
-                 static_cast<float*>(args.output), args.parallel);
+                 static_cast<float*>(args.output), args.workspace, args.parallel);
+  }
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    return linear_->workspace_bytes(rows(batch), workers);
   }
   std::string kernel() const override { return linear_->name(); }
 
  private:
+  int64_t rows(int64_t batch) const { return element_count(info_, batch) / info_.shape.back(); }
+
   TensorInfo info_;
   std::unique_ptr<kernels::WeightLinear> linear_;
 };

@@ -1,5 +1,5 @@
-// lstm and gru: one direction of one layer, with f32 weights or int8 ones whose inputs are quantized as it
-// runs.
+// lstm and gru: one direction of one layer, with f32 or bf16 weights or int8 ones whose inputs are quantized as
+// it runs.
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
@@ -37,7 +37,8 @@ std::vector<int64_t> infer(const StepView& view) {
     view.fail("expected a constant 'weight_hh' of 2 dimensions");
   }
   const int64_t gates = kernels::gate_count(cell_of(view)), width = hidden->shape[1];
-  const DataType type = hidden->type == DataType::i8 ? DataType::i8 : DataType::f32;
+  const bool known = hidden->type == DataType::i8 || hidden->type == DataType::bf16;
+  const DataType type = known ? hidden->type : DataType::f32;
   if (width > (int64_t{1} << 24) / gates)
     view.fail("expected at most 2^24 gates, got ", gates, " of ", width);
   check_weight(view, "weight_ih", "weight_ih_scale", type, gates * width, x[2]);
@@ -56,6 +57,7 @@ void check_output(const StepView& view) {
 /// Weights for the kernel, with copies of what must be aligned.
 struct Gates {
   std::vector<float> values, scale, bias;
+  std::vector<uint16_t> rounded;
   kernels::GateWeights weights;
 
   Gates(const StepView& view, const char* role, const char* scale_role, const char* bias_role) {
@@ -64,6 +66,10 @@ struct Gates {
       scale = floats_of(*view.constant(scale_role));
       weights.codes = reinterpret_cast<const int8_t*>(weight.bytes.data());
       weights.scale = scale.data();
+    } else if (weight.type == DataType::bf16) {
+      rounded.resize(weight.bytes.size() / sizeof(uint16_t));
+      std::memcpy(rounded.data(), weight.bytes.data(), weight.bytes.size());
+      weights.bf16 = rounded.data();
     } else {
       values = floats_of(weight);
       weights.f32 = values.data();
