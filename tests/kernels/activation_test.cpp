@@ -9,7 +9,6 @@
 
 #include "kernels/helpers.h"
 #include "ulp/base/error.h"
-#include "ulp/kernels/common/aligned_buffer.h"
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/elementwise/elementwise.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
@@ -136,7 +135,7 @@ TEST_P(ActivationTest, OfCodedWeightsFollowsTheSums) {
     const auto layer = make_weight_linear({.in = kIn, .out = kOut, .group = kIn, .activation = end},
                                           {.codes = codes_.data(), .scale = scale_.data()}, isa());
     std::vector<float> y(kRows * kOut);
-    AlignedBuffer workspace(static_cast<int64_t>(layer->workspace_bytes(kRows, 1)));
+    test::Workspace workspace(layer->workspace_bytes(kRows, 1));
     layer->run(kRows, x_.data(), nullptr, y.data(), workspace.data(), kSerial);
     return y;
   };

@@ -61,6 +61,19 @@ std::vector<T> random_ints(int64_t n, uint32_t seed, int low, int high) {
   return out;
 }
 
+/// Scratch of at least so many bytes, on a cache line.
+class Workspace {
+ public:
+  explicit Workspace(size_t bytes) : lines_(bytes / sizeof(Line) + 1) {}
+  void* data() { return lines_.data(); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_;
+};
+
 /// Ends of a page-sized guard are not available everywhere; canaries on both sides of the buffer show a write
 /// outside of it.
 template <typename T>
