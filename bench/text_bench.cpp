@@ -1,16 +1,21 @@
-// BERT-base's stack of layers on texts of 128 tokens, and an LSTM of 2 layers of 512 that predicts their
-// bytes: LibTorch in fp32 against engines in fp32 and with dynamic int8 layers, on the same cores and in the
-// same run.
+// BERT-base's stack of layers on texts of 128 tokens, GPT-2's, and an LSTM of 2 layers of 1024: LibTorch in fp32
+// against engines in fp32, bf16, with dynamic int8 layers and with weights in 8 and 4 bits, on the same cores and in the
+// same run. --benchmark_filter=gpt2 names one network.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include <array>
+#include <functional>
 #include <map>
+#include <string>
 
 #include "ulp/graph/capture/capture.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
 #include "ulp/quant/weights/dynamic.h"
+#include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/runtime/engine/thread_pool.h"
 
@@ -18,12 +23,18 @@ namespace {
 
 constexpr int64_t kLength = 128;
 
-/// A network with what engines are made from, each built on first use.
+enum class Numbers : uint8_t { f32, bf16, dynamic, weights8, weights4 };
+constexpr std::array<std::pair<Numbers, const char*>, 5> kNumbers = {{{Numbers::f32, "f32"},
+                                                                      {Numbers::bf16, "bf16"},
+                                                                      {Numbers::dynamic, "dynamic_int8"},
+                                                                      {Numbers::weights8, "weights8"},
+                                                                      {Numbers::weights4, "weights4"}}};
+
+/// A network, captured.
 struct Network {
   int64_t vocabulary;
   std::shared_ptr<ulp::models::TextModel> model;
   std::shared_ptr<ulp::graph::GraphModule> captured;
-  ulp::runtime::Plan f32, int8;
 
   Network(int64_t words, const std::shared_ptr<ulp::models::TextModel>& made)
       : vocabulary(words), model(made) {
@@ -31,26 +42,48 @@ struct Network {
     model->eval();
     captured = ulp::capture(model, {tokens(2)});
     captured->eval();
-    f32 = ulp::lower(*captured);
-    int8 = ulp::lower(*ulp::quant::quantize_dynamic(captured));
   }
   at::Tensor tokens(int64_t batch) const { return torch::randint(0, vocabulary, {batch, kLength}); }
+
+  ulp::runtime::Plan plan(Numbers numbers) const {
+    using ulp::LowerOptions;
+    switch (numbers) {
+      case Numbers::f32:
+        return ulp::lower(*captured);
+      case Numbers::bf16:
+        return ulp::lower(*captured, {.precision = LowerOptions::Precision::bf16});
+      case Numbers::dynamic:
+        return ulp::lower(*ulp::quant::quantize_dynamic(captured));
+      default:
+        return ulp::lower(*ulp::quant::quantize_weights(captured, {.bits = numbers == Numbers::weights8 ? 8 : 4}));
+    }
+  }
 };
 
-const Network& bert() {
-  static const Network made = [] {
-    torch::manual_seed(1);
-    return Network(30000, ulp::models::make_bert(ulp::models::BertConfig::base()));
-  }();
-  return made;
+using MakeModel = std::function<std::shared_ptr<ulp::models::TextModel>()>;
+struct Entry {
+  std::string name;
+  int64_t vocabulary;
+  MakeModel make;
+};
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = {
+      {"bert", 30000, [] { return ulp::models::make_bert(ulp::models::BertConfig::base()); }},
+      {"gpt2", 50257, [] { return ulp::models::make_gpt2(); }},
+      {"lstm", 256, [] { return ulp::models::make_lstm({.embedding = 1024, .hidden = 1024, .layers = 2}); }}};
+  return all;
 }
 
-const Network& lstm() {
-  static const Network made = [] {
+/// Made when it is first measured; one network is kept.
+const Network& network_of(const Entry& entry) {
+  static std::map<std::string, Network> kept;
+  if (!kept.contains(entry.name)) {
+    kept.clear();
     torch::manual_seed(1);
-    return Network(256, ulp::models::make_lstm({.embedding = 128, .hidden = 512, .layers = 2}));
-  }();
-  return made;
+    kept.emplace(entry.name, Network(entry.vocabulary, entry.make()));
+  }
+  return kept.at(entry.name);
 }
 
 /// Second argument: threads, 0 for all cores.
@@ -83,37 +116,34 @@ void run_engine(benchmark::State& state, const Network& network, const ulp::runt
   for (const auto& [kernel, seconds] : by_kernel) state.counters[kernel + "_ms"] = seconds * 1e3;
 }
 
-void libtorch_f32(benchmark::State& state) {
-  libtorch(state, bert());
-}
-void engine_f32(benchmark::State& state) {
-  run_engine(state, bert(), bert().f32);
-}
-void engine_dynamic_int8(benchmark::State& state) {
-  run_engine(state, bert(), bert().int8);
-}
-void lstm_libtorch_f32(benchmark::State& state) {
-  libtorch(state, lstm());
-}
-void lstm_engine_f32(benchmark::State& state) {
-  run_engine(state, lstm(), lstm().f32);
-}
-void lstm_engine_dynamic_int8(benchmark::State& state) {
-  run_engine(state, lstm(), lstm().int8);
+// With one thread the CPU column counts all the work, whatever else the machine does.
+void register_one(const std::string& name, const std::function<void(benchmark::State&)>& run) {
+  benchmark::RegisterBenchmark(name.c_str(), run)
+      ->ArgNames({"batch", "threads"})
+      ->ArgsProduct({{1, 16}, {1, 0}})
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
 }
 
-// With one thread the CPU column counts all the work, whatever else the machine does.
-void cases(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"batch", "threads"})->ArgsProduct({{1, 16}, {1, 0}})->UseRealTime();
-  bench->Unit(benchmark::kMillisecond);
+void register_all() {
+  for (const Entry& entry : entries()) {
+    register_one(entry.name + "/libtorch_f32",
+                 [&entry](benchmark::State& state) { libtorch(state, network_of(entry)); });
+    for (const auto& [numbers, word] : kNumbers) {
+      register_one(entry.name + "/engine_" + word, [&entry, numbers = numbers](benchmark::State& state) {
+        const Network& network = network_of(entry);
+        run_engine(state, network, network.plan(numbers));
+      });
+    }
+  }
 }
-BENCHMARK(libtorch_f32)->Apply(cases);
-BENCHMARK(engine_f32)->Apply(cases);
-BENCHMARK(engine_dynamic_int8)->Apply(cases);
-BENCHMARK(lstm_libtorch_f32)->Apply(cases);
-BENCHMARK(lstm_engine_f32)->Apply(cases);
-BENCHMARK(lstm_engine_dynamic_int8)->Apply(cases);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -10,7 +10,7 @@
 // 8 bits: codes s8 [rows, columns], one scale a row, symmetric in [-127, 127].
 // 4 bits: codes u8 [rows, groups, size / 2], two in a byte, the even column in the low half; scale f32 and
 // zero_point u8 [rows, groups], or None: 8. The last group of a row may be padded. w = (code - zero) * scale,
-// rounded to float32 once. Engines unpack the same numbers in registers.
+// rounded to float32 once. Engines unpack the same numbers as they use them.
 #pragma once
 
 #include <memory>
