@@ -55,7 +55,8 @@ struct Network {
       case Numbers::dynamic:
         return ulp::lower(*ulp::quant::quantize_dynamic(captured));
       default:
-        return ulp::lower(*ulp::quant::quantize_weights(captured, {.bits = numbers == Numbers::weights8 ? 8 : 4}));
+        return ulp::lower(
+            *ulp::quant::quantize_weights(captured, {.bits = numbers == Numbers::weights8 ? 8 : 4}));
     }
   }
 };

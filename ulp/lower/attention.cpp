@@ -82,31 +82,50 @@ int32_t rows_of(Builder& builder, const Node& attention, const char* name) {
   return builder.laid_out(attention, reshaped(permuted(view, {0, 2, 1, 3}), sizes_of(joined)).value()).tensor;
 }
 
-/// The tensor of the mask [N, keys] that is added to the scores.
-int32_t mask_tensor(Builder& builder, const Node& attention, int64_t keys) {
-  const Value* mask = value_arg(attention, "attn_mask");
-  const std::vector<int64_t> shape = shape_of(attention, *mask);
-  const Node* node = mask->producer;
+/// A mask of the keys alone: [N, 1, 1, keys].
+bool is_by_key(const Value& mask, int64_t keys) {
+  if (!mask.meta || mask.meta->sizes.size() != 4) return false;
+  const auto& sizes = mask.meta->sizes;
+  const graph::BatchExpr one{0, 1, 1}, all{0, 1, keys};
+  return sizes[0] == graph::BatchExpr{1, 1, 0} && sizes[1] == one && sizes[2] == one && sizes[3] == all;
+}
+
+/// The node `tokens != a number` that the mask was made of; null where it was made in another way.
+const Node* tokens_of(const Value& mask) {
+  const Node* node = mask.producer;
   while (node->is("aten::unsqueeze") || node->is("aten::expand") || is_reshape(*node)) {
     node = node->args.at(0).value->producer;
   }
-  const bool by_key = shape.size() == 4 && shape[1] == 1 && shape[2] == 1 && shape[3] == keys;
-  if (!by_key || !node->is("aten::ne") || node->arg("other").is_value()) {
-    unsupported(attention, "expected no mask, or tokens != a number as [N, 1, 1, keys]");
-  }
-  const Value* ids = value_arg(*node, "self");
-  const Form held = builder.form_of(*node, ids);
-  const std::vector<int64_t> ids_shape = shape_of(*node, *ids);
-  if ((held.type != DataType::i32 && held.type != DataType::i64) || ids_shape.size() != 2) {
-    unsupported(attention, "expected a mask made of integer tokens [N, keys]");
-  }
+  if (!node->is("aten::ne") || node->arg("other").is_value() || !node->args.at(0).is_value()) return nullptr;
+  const auto& ids = node->args[0].value->meta;
+  const bool integers = ids && (ids->dtype == at::kLong || ids->dtype == at::kInt) && ids->sizes.size() == 2;
+  return integers ? node : nullptr;
+}
+
+bool adds_numbers(const Value& mask) {
+  return mask.meta && mask.meta->dtype == at::kFloat;
+}
+
+/// Numbers [N, 1, 1, keys] as they lie.
+int32_t added_mask(Builder& builder, const Node& attention, const Value* mask, int64_t keys) {
+  const int32_t wide = builder.as(attention, mask, {DataType::f32, Layout::plain});
+  const StridedView view = whole_view(wide, builder.plan().tensors[static_cast<size_t>(wide)]);
+  return builder.laid_out(attention, reshaped(view, sizes_of({runtime::kBatch, keys})).value()).tensor;
+}
+
+/// The tensor of the mask [N, keys] that is added to the scores.
+int32_t mask_tensor(Builder& builder, const Node& attention, int64_t keys) {
+  const Value* mask = value_arg(attention, "attn_mask");
+  if (adds_numbers(*mask)) return added_mask(builder, attention, mask, keys);
+  const Node* node = tokens_of(*mask);
   if (builder.bound(node->output())) {
     return builder.as(attention, node->output(), {DataType::f32, Layout::plain});
   }
+  const Value* ids = value_arg(*node, "self");
   Step step = step_of(runtime::Op::token_mask, *node);
   step.attributes = runtime::TokenAttributes{static_cast<int64_t>(*number_arg(*node, "other"))};
-  step.inputs = {builder.as(*node, ids, held)};
-  const int32_t made = builder.emit(std::move(step), node->output()->name, {}, ids_shape);
+  step.inputs = {builder.as(*node, ids, builder.form_of(*node, ids))};
+  const int32_t made = builder.emit(std::move(step), node->output()->name, {}, shape_of(*node, *ids));
   builder.bind(node->output(), made);
   return made;
 }
@@ -117,6 +136,18 @@ float scale_of(const Node& attention, int64_t depth) {
 }
 
 }  // namespace
+
+bool has_attention_step(const Node& attention) {
+  const Value *query = attention.arg("query").value, *key = attention.arg("key").value;
+  const Value* value = attention.arg("value").value;
+  if (!query->meta || !key->meta || !value->meta) return false;
+  const auto &q = query->meta->sizes, &k = key->meta->sizes;
+  if (q.size() != 4 || k != value->meta->sizes || k.size() != 4 || q[1] != k[1]) return false;
+  const graph::Argument& mask = attention.arg("attn_mask");
+  if (mask.is_none()) return true;
+  return is_by_key(*mask.value, k[2].offset) &&
+         (adds_numbers(*mask.value) || tokens_of(*mask.value) != nullptr);
+}
 
 std::optional<JoinedHeads> joined_heads(const Graph& graph, const Node& attention) {
   if (!attention.is(kAttention)) return std::nullopt;
@@ -160,11 +191,13 @@ void lower_attention(Builder& builder, const Group& group) {
   const Form form{DataType::f32, Layout::plain};
   const std::vector<int64_t> query = shape_of(node, *value_arg(node, "query"));
   const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
-  if (query.size() != 4 || shape_of(node, *value_arg(node, "value")) != key) {
-    unsupported(node, "expected [N, heads, S, depth], and keys and values of one shape");
+  if (!has_attention_step(node)) {
+    unsupported(
+        node,
+        "expected [N, heads, S, depth], keys and values of one shape with as many heads, and no mask or "
+        "one of the keys [N, 1, 1, keys]");
   }
   for (const char* name : {"query", "key", "value"}) step.inputs.push_back(rows_of(builder, node, name));
-  if (query[1] != key[1]) unsupported(node, "expected as many heads in keys as in queries");
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
   step.attributes = runtime::AttentionAttributes{
       .heads = query[1], .scale = scale_of(node, query[3]), .causal = bool_arg(node, "is_causal")};

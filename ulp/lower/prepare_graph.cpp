@@ -6,6 +6,7 @@
 #include "ulp/lower/shapes.h"
 #include "ulp/lower/spell_out.h"
 #include "ulp/lower/token_mean.h"
+#include "ulp/lower/written_attention.h"
 
 namespace ulp::lowering {
 namespace {
@@ -54,6 +55,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   make_sequences_images(graph);
   fill_without_copies(graph);
   fold_constants(graph);
+  reports.push_back(fuse_written_attention(graph));
   spell_out(graph);
   graph.remove_dead(true);
   complete_shapes(graph);
