@@ -111,7 +111,7 @@ struct PiecewiseModel::State {
       PieceInfo info = piece.info;
       std::vector<at::Tensor> reads;
       for (const size_t slot : piece.inputs) reads.push_back(values[slot]);
-      const std::vector<at::Tensor> made = piece.run(reads);
+      std::vector<at::Tensor> made = piece.run(reads);
       for (size_t i = 0; i < made.size(); ++i) {
         const lowering::Result& result = piece.results[i];
         values[result.slot] = result.dtype && piece.engine ? made[i].to(*result.dtype) : made[i];
