@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/hooks.h"
 #include "ulp/graph/capture/trace.h"
 
 namespace ulp::graph {
@@ -36,6 +37,16 @@ class Restorer {
     }
   }
 
+  /// What the run has made of the buffers, and of the parameters that it wrote.
+  std::map<size_t, at::Tensor> current() const {
+    at::NoGradGuard no_grad;
+    std::map<size_t, at::Tensor> result;
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (saved_[i].defined()) result[i] = subject_.attributes[i].second.tensor.detach().clone();
+    }
+    return result;
+  }
+
   ~Restorer() {
     try {
       at::NoGradGuard no_grad;
@@ -59,6 +70,22 @@ class Restorer {
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> states_, saved_;
 };
+
+c10::IValue copy_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    return tensor.defined() ? tensor.detach().clone() : tensor;
+  }
+  if (!value.isTuple() && !value.isList()) return value;
+  std::vector<c10::IValue> items;
+  if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) items.push_back(copy_of(item));
+    return c10::ivalue::Tuple::create(std::move(items));
+  }
+  c10::impl::GenericList list(value.toList().elementType());
+  for (const c10::IValue& item : value.toListRef()) list.push_back(copy_of(item));
+  return list;
+}
 
 /// An enabled autocast for a run whose casts go to fp32: it is there, and costs nothing.
 class EnabledAutocast {
@@ -87,28 +114,38 @@ class EnabledAutocast {
 
 }  // namespace
 
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training,
-            bool autocast) {
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch,
+            const TraceOptions& options) {
   Trace result;
   result.inputs = inputs;
   result.batch = batch;
-  result.training = training;
+  result.training = options.training;
+  result.keep = options.keep;
   Restorer restorer(subject);
-  subject.train(training);
+  const ParameterHooks hooks(subject);
+  subject.train(options.training);
   // The graph must come out the same under a caller's autocast or NoGradGuard, and must serve both.
   const c10::DeviceType device = inputs.empty() ? at::kCPU : inputs[0].device().type();
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   at::AutoGradMode grad(true);
   try {
-    const EnabledAutocast enabled(device, autocast);
-    Recorder recorder(result, device, [&](const at::Tensor& tensor) { restorer.before_write(tensor); });
-    result.result = subject.forward(inputs);
+    const EnabledAutocast enabled(device, options.autocast);
+    {
+      Recorder recorder(result, device, [&](const at::Tensor& tensor) { restorer.before_write(tensor); });
+      result.result = subject.forward(inputs);
+    }
+    hooks.refuse_new();
+    if (options.keep != Keep::nothing) {
+      at::NoGradGuard no_grad;
+      result.result_copy = copy_of(result.result);
+      result.after = restorer.current();
+    }
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     std::string what = error.what();
     what = what.substr(0, what.find("\nException raised from"));
-    if (training) {
+    if (options.training) {
       fail("graph.capture", "forward cannot run in train mode, which is needed to record both modes: ", what);
     }
     if (result.calls.empty()) fail("graph.capture", "forward failed: ", what);

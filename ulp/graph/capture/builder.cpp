@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <unordered_set>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/functional.h"
@@ -26,8 +27,10 @@ class Builder {
           return pick(offers, both_modes, where);
         }) {}
 
-  std::shared_ptr<Graph> run(const std::vector<int64_t>& batch_dims) {
-    add_inputs(batch_dims);
+  Built run(const Inputs& inputs) {
+    built_.eval.resize(eval_count());
+    built_.train.resize(runs_.train[0].trace.calls.size());
+    add_inputs(inputs);
     for (const auto& [name, attribute] : subject_.attributes) graph_->set_attribute(name, attribute);
     for (const Run& run : runs_.train) train_.push_back(translated(run.resolved));
     int32_t next_eval = 0;  // calls that only eval mode makes stand before the next one that both make
@@ -41,16 +44,17 @@ class Builder {
     add_result();
     graph_->remove_dead();
     graph_->verify();
-    return graph_;
+    forget_dead_nodes();
+    built_.graph = graph_;
+    return std::move(built_);
   }
 
  private:
   size_t eval_count() const { return runs_.eval[0].trace.calls.size(); }
 
-  void add_inputs(const std::vector<int64_t>& batch_dims) {
-    for (size_t i = 0; i < batch_dims.size(); ++i) {
-      std::string name = batch_dims.size() == 1 ? "input" : "input_" + std::to_string(i);
-      Value* value = graph_->add_input(name, batch_dims[i]);
+  void add_inputs(const Inputs& inputs) {
+    for (size_t i = 0; i < inputs.names.size(); ++i) {
+      Value* value = graph_->add_input(inputs.names[i], inputs.batch_dims[i]);
       std::vector<TensorMeta> metas;
       for (const Run& run : runs_.eval) metas.push_back(meta_of(run.trace.inputs[i]));
       value->meta = merge_metas(metas);
@@ -202,6 +206,8 @@ class Builder {
     node->train_only = !in_eval;
     node->eval_only = !in_train;
     node->autocast = autocast_of(place, call);
+    if (in_eval) built_.eval[place.eval] = node;
+    if (in_train) built_.train[place.train] = node;
     register_outputs(node, call, in_eval ? place.eval : translated(place.train));
     if (in_eval) set_metas(node, place.eval);
     set_scope(*node);
@@ -276,6 +282,16 @@ class Builder {
     graph_->set_output(merger_.merge(seen, leaf, "the result of forward"));
   }
 
+  void forget_dead_nodes() {
+    std::unordered_set<const Node*> alive;
+    for (const auto& node : graph_->nodes()) alive.insert(node.get());
+    for (std::vector<const Node*>* nodes : {&built_.eval, &built_.train}) {
+      for (const Node*& node : *nodes) {
+        if (!alive.contains(node)) node = nullptr;
+      }
+    }
+  }
+
   const Subject& subject_;
   const Runs& runs_;
   const std::vector<int32_t>& eval_of_train_;
@@ -285,13 +301,13 @@ class Builder {
   std::map<ValueKey, Value*> values_;
   std::map<std::pair<Value*, Value*>, Value*> by_mode_;
   int constants_ = 0;
+  Built built_;
 };
 
 }  // namespace
 
-std::shared_ptr<Graph> build(const Subject& subject, const Runs& runs,
-                             const std::vector<int64_t>& batch_dims) {
-  return Builder(subject, runs).run(batch_dims);
+Built build(const Subject& subject, const Runs& runs, const Inputs& inputs) {
+  return Builder(subject, runs).run(inputs);
 }
 
 }  // namespace ulp::graph

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ulp/graph/capture/align.h"
@@ -20,8 +21,19 @@ struct Runs {
   std::optional<Trace> under_autocast;
 };
 
+/// The inputs of a graph.
+struct Inputs {
+  std::vector<std::string> names;
+  std::vector<int64_t> batch_dims;  ///< -1: no batch
+};
+
+/// A graph, and where it has the calls of the first run of each mode: null for calls that it does without.
+struct Built {
+  std::shared_ptr<Graph> graph;
+  std::vector<const Node*> eval, train;
+};
+
 /// The graph that does what the runs did, at any batch size and in both modes.
-std::shared_ptr<Graph> build(const Subject& subject, const Runs& runs,
-                             const std::vector<int64_t>& batch_dims);
+Built build(const Subject& subject, const Runs& runs, const Inputs& inputs);
 
 }  // namespace ulp::graph

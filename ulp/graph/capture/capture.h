@@ -38,6 +38,16 @@ struct CaptureOptions {
   std::vector<int64_t> batch_dims = {};
   /// With eval_only, forward runs in eval mode alone.
   Modes modes = Modes::both;
+  /// Further inputs, each a list as for forward, with other values or other batch sizes: for what capture
+  /// cannot see, such as branches on sizes or on numbers that the model reads behind LibTorch's back. For each
+  /// of them and each captured mode the model and the graph run on copies of the inputs, without autocast, from
+  /// the same random state and the same buffers. Then these are compared: the result (its lists, tuples and
+  /// values that are no tensors; of each tensor the dtype, the sizes and the bits of every element, where NaN
+  /// equals NaN of any bits and +0 is not -0) and, in the same way, what the run left in buffers and in
+  /// parameters that it wrote. Strides and gradients are not compared. What neither of them can run in train
+  /// mode (one sample for a batch norm) is no difference. Where something differs, capture throws ulp::Error
+  /// naming the first call whose value differs, or the first one that the model makes otherwise.
+  std::vector<std::vector<at::Tensor>> check = {};
 };
 
 /// Runs the model as it would be called with these inputs; the result is a tensor, a list or a tuple.

@@ -8,6 +8,8 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/builder.h"
+#include "ulp/graph/capture/check.h"
+#include "ulp/graph/capture/hooks.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::graph {
@@ -68,7 +70,7 @@ std::vector<at::Tensor> tile(const std::vector<at::Tensor>& examples, const std:
 
 Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training) {
   Run result;
-  result.trace = trace(subject, inputs, batch, training);
+  result.trace = trace(subject, inputs, batch, {.training = training});
   result.resolved = resolve(result.trace, subject);
   return result;
 }
@@ -88,7 +90,7 @@ bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_
 std::optional<Trace> run_under_autocast(const Subject& subject, const std::vector<at::Tensor>& inputs,
                                         const Trace& plain) {
   try {
-    Trace result = trace(subject, inputs, plain.batch, /*training=*/false, /*autocast=*/true);
+    Trace result = trace(subject, inputs, plain.batch, {.autocast = true});
     const bool same =
         std::ranges::equal(result.calls, plain.calls, {}, &TracedCall::target, &TracedCall::target);
     return same ? std::optional(std::move(result)) : std::nullopt;
@@ -97,23 +99,24 @@ std::optional<Trace> run_under_autocast(const Subject& subject, const std::vecto
   }
 }
 
-}  // namespace
+/// "input", or "input_0", "input_1".
+std::vector<std::string> names_of(size_t inputs) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < inputs; ++i) names.push_back(inputs == 1 ? "input" : "input_" + std::to_string(i));
+  return names;
+}
 
-std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
-                                             const CaptureOptions& options) {
-  for (size_t i = 0; i < examples.size(); ++i) {
-    if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as input ", i);
-  }
-  std::vector<int64_t> dims = batch_dims_of(examples, options);
-  int64_t batch = batch_of(examples, dims);
-  int64_t step = batch ? 1 : 0;
+/// Runs the model at three batch sizes in eval mode, and in train mode.
+Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims,
+           bool trains) {
+  const int64_t batch = batch_of(examples, dims);
+  const int64_t step = batch ? 1 : 0;
   Runs runs;
   for (int64_t i = 0; i < 3; ++i) {
     int64_t size = batch + i * step;
     runs.eval[i] = run(subject, tile(examples, dims, size), size, false);
     if (i) check_same_calls(runs.eval[0].trace, runs.eval[i].trace);
   }
-  const bool trains = options.modes == Modes::both;
   const auto train_at = [&](int64_t size) {
     runs.train.push_back(run(subject, tile(examples, dims, size), size, trains));
     if (runs.train.size() > 1) check_same_calls(runs.train[0].trace, runs.train.back().trace);
@@ -124,7 +127,25 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
     for (const int64_t size : {batch, batch + 2 * step}) train_at(size);
   }
   runs.under_autocast = run_under_autocast(subject, tile(examples, dims, batch), runs.eval[0].trace);
-  auto module = std::make_shared<GraphModule>(build(subject, runs, dims));
+  return runs;
+}
+
+}  // namespace
+
+std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
+                                             const CaptureOptions& options) {
+  const std::vector<std::string> names = names_of(examples.size());
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as '", names[i], "'");
+  }
+  const std::vector<int64_t> dims = batch_dims_of(examples, options);
+  const bool trains = options.modes == Modes::both;
+  const Runs runs = watch(subject, examples, dims, trains);
+  const Built built = build(subject, runs, {names, dims});
+  refuse_hooks(runs.eval[0].trace, built.eval);
+  refuse_hooks(runs.train[0].trace, built.train);
+  auto module = std::make_shared<GraphModule>(built.graph);
+  check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);
   return module;
 }

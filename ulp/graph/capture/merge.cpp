@@ -13,16 +13,6 @@ bool is_whole(const c10::IValue& value) {
   return value.isInt() || (value.isScalar() && value.toScalar().isIntegral(false));
 }
 
-bool same(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
-  if (a.isGenerator() || b.isGenerator()) return a.isGenerator() && b.isGenerator();
-  if (a.isDouble() && b.isDouble()) {
-    double x = a.toDouble(), y = b.toDouble();
-    return x == y || (x != x && y != y);
-  }
-  return a.tagKind() == b.tagKind() && a == b;
-}
-
 /// "2, 3 and 4" of what each run saw.
 std::string listing(const std::vector<Sighting>& seen) {
   std::ostringstream out;
@@ -35,7 +25,7 @@ std::string listing(const std::vector<Sighting>& seen) {
 
 bool all_same(const std::vector<Sighting>& seen) {
   return std::all_of(seen.begin(), seen.end(),
-                     [&](const Sighting& s) { return same(*s.value, *seen[0].value); });
+                     [&](const Sighting& s) { return same_literal(*s.value, *seen[0].value); });
 }
 
 Argument merge_whole(const std::vector<Sighting>& seen, const std::string& where) {
@@ -78,6 +68,16 @@ Argument merge_flag(const std::vector<Sighting>& seen, const std::string& where)
 }
 
 }  // namespace
+
+bool same_literal(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
+  if (a.isGenerator() || b.isGenerator()) return a.isGenerator() && b.isGenerator();
+  if (a.isDouble() && b.isDouble()) {
+    double x = a.toDouble(), y = b.toDouble();
+    return x == y || (x != x && y != y);
+  }
+  return a.tagKind() == b.tagKind() && a == b;
+}
 
 std::optional<BatchExpr> fit(const std::vector<int64_t>& batches, const std::vector<int64_t>& values) {
   BatchExpr expr{0, 1, values[0]};

@@ -37,6 +37,9 @@ class Merger {
   Pick pick_;
 };
 
+/// Whether two values that are no tensors are the same; NaN is NaN.
+bool same_literal(const c10::IValue& a, const c10::IValue& b);
+
 /// The expression through the integers seen at three batch sizes, if there is one.
 std::optional<BatchExpr> fit(const std::vector<int64_t>& batches, const std::vector<int64_t>& values);
 

@@ -8,8 +8,10 @@
 #include <span>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/hooks.h"
 #include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/trace.h"
+#include "ulp/graph/graph_module.h"
 
 namespace ulp::graph {
 
@@ -79,6 +81,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   // Boxed calls show the caller's whole stack; the arguments are what lies on top.
   take({function.inputs().data(), function.inputs().size()}, call.schema->arguments().size(), call.inputs);
   call.grad = at::GradMode::is_enabled();
+  call.node = running_node();
   call.autocast = {current.device, at::autocast::is_autocast_enabled(current.device),
                    at::autocast::get_autocast_dtype(current.device)};
   show_written(call);
@@ -92,8 +95,14 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!frame || !frame->call || !current.trace) return;
   TracedCall& call = current.trace->calls[*frame->call];
   take(function.outputs(), call.schema->returns().size(), call.outputs);
+  call.grad_fns = grad_fns_of(call.outputs);
+  const bool keep = current.trace->keep == Keep::values;
+  const at::NoGradGuard no_grad;
   for (const c10::IValue& output : call.outputs) {
-    for_each_tensor(output, [&](const at::Tensor& tensor) { call.metas.push_back(meta_of(tensor)); });
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      call.metas.push_back(meta_of(tensor));
+      if (keep) call.values.push_back(tensor.defined() ? tensor.detach().clone() : tensor);
+    });
   }
 }
 

@@ -28,10 +28,6 @@ bool reads_shape_only(const TracedCall& call) {
   return op.substr(op.size() > 5 ? op.size() - 5 : 0) == "_like" || starts_with_any(op, {"aten::new_"});
 }
 
-bool leaves_unwritten(const TracedCall& call) {
-  return starts_with_any(op_of(call), {"aten::empty", "aten::new_empty"});
-}
-
 /// In-place ops that look at no element of what they overwrite.
 bool overwrites(const TracedCall& call) {
   return starts_with_any(op_of(call),
@@ -307,6 +303,10 @@ class Resolver {
 };
 
 }  // namespace
+
+bool leaves_unwritten(const TracedCall& call) {
+  return starts_with_any(op_of(call), {"aten::empty", "aten::new_empty"});
+}
 
 Resolved resolve(const Trace& trace, const Subject& subject) {
   return Resolver(trace, subject).run();

@@ -38,6 +38,9 @@ struct Resolved {
 /// not the model's, numbers read from tensors, and custom autograd functions.
 Resolved resolve(const Trace& trace, const Subject& subject);
 
+/// Whether the call gives memory that nothing has been written to.
+bool leaves_unwritten(const TracedCall& call);
+
 /// Whether two tensors have an element in common.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 

@@ -6,6 +6,8 @@
 #include <ATen/core/ivalue.h>
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
+
+struct GradFns;  // hooks.h
 
 /// One top-level operator call.
 struct TracedCall {
@@ -22,6 +26,17 @@ struct TracedCall {
   std::vector<TensorMeta> metas;  ///< of the output tensors, flattened, as they were when the call returned
   bool grad = true;               ///< gradients were being recorded
   AutocastSetting autocast = {};  ///< what held when the call started
+  const Node* node = nullptr;     ///< that made the call, in a run of a graph
+  std::shared_ptr<const GradFns> grad_fns;  ///< of the outputs
+  /// Copies of the output tensors, flattened, as they were when the call returned (Keep::values).
+  std::vector<at::Tensor> values;
+};
+
+/// What a trace copies, beside the tensors themselves, which later calls and the end of the run may change.
+enum class Keep : uint8_t {
+  nothing,
+  ends,   ///< the result, and the buffers and written parameters as the run left them
+  values  ///< what each call returned, too
 };
 
 /// One run. Holds every tensor it saw, so that their addresses stay unique as long as it lives.
@@ -31,6 +46,9 @@ struct Trace {
   c10::IValue result;
   int64_t batch = 0;
   bool training = false;
+  Keep keep = Keep::nothing;
+  c10::IValue result_copy;             ///< Keep::ends
+  std::map<size_t, at::Tensor> after;  ///< Keep::ends: attributes of the subject by their index
 };
 
 /// Records the calls of this thread from construction to destruction.
@@ -58,10 +76,16 @@ struct Subject {
   bool was_training = true;            ///< the root's mode
 };
 
-/// Runs the model once in the given mode and leaves its parameters, buffers, mode and the random state as they
-/// were. With `autocast` the run is under an enabled autocast, else under none, whatever the caller's is.
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training,
-            bool autocast = false);
+/// How a model is run.
+struct TraceOptions {
+  bool training = false;
+  bool autocast = false;  ///< under an enabled autocast, else under none, whatever the caller's is
+  Keep keep = Keep::nothing;
+};
+
+/// Runs the model once and leaves its parameters, buffers, mode and the random state as they were.
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch,
+            const TraceOptions& options);
 
 /// Calls visit(tensor) for each tensor in a value, also undefined ones and those in lists, in order.
 template <typename Visit>

@@ -1,0 +1,200 @@
+#include "ulp/graph/capture/check.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <map>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/capture/merge.h"
+#include "ulp/graph/capture/same_bits.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::graph {
+
+namespace {
+
+/// What the model and the graph did with the same inputs and random state.
+struct Outcome {
+  Trace model, graph;
+  bool refused = false;  ///< neither can run with these inputs
+};
+
+/// The calls that capture saw in one mode, and their nodes.
+struct Captured {
+  const std::vector<TracedCall>& calls;
+  const std::vector<const Node*>& nodes;
+};
+
+std::vector<at::Tensor> copies(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) result.push_back(input.detach().clone());
+  return result;
+}
+
+std::string title(const Node& node) {
+  return "node '" + node.name() + "'" + (node.scope.empty() ? "" : ", module path '" + node.scope + "'");
+}
+
+/// How the results differ, or what the run left in buffers and parameters; empty where nothing does.
+std::string end_difference(const Outcome& outcome, const Subject& subject) {
+  std::string found = result_difference(outcome.model.result_copy, outcome.graph.result_copy, "the result");
+  for (size_t i = 0; i < subject.attributes.size() && found.empty(); ++i) {
+    const auto& [name, attribute] = subject.attributes[i];
+    const auto after = [&](const Trace& trace) {
+      const auto written = trace.after.find(i);
+      return written == trace.after.end() ? attribute.tensor : written->second;
+    };
+    if (!outcome.model.after.contains(i) && !outcome.graph.after.contains(i)) continue;
+    const std::string difference = tensor_difference(after(outcome.model), after(outcome.graph));
+    if (!difference.empty()) found = "'" + name + "' " + difference + " after forward";
+  }
+  return found;
+}
+
+/// Where the model's calls are no longer those that capture saw.
+std::string parting(const TracedCall* model, const TracedCall* graph, const Node* node) {
+  const std::string where = node == nullptr ? "" : " (" + title(*node) + ")";
+  if (model == nullptr) return "the model returns where the graph has " + graph->target + where;
+  if (graph == nullptr) return "the model calls " + model->target + " where the graph returns";
+  return "the model calls " + model->target + " where the graph has " + graph->target + where;
+}
+
+/// "; its argument 'other' is 2 in the model and 1 in the graph", for the first number or word that differs.
+std::string argument_difference(const TracedCall& model, const TracedCall& graph) {
+  for (size_t i = 0; i < std::min(model.inputs.size(), graph.inputs.size()); ++i) {
+    const c10::IValue &a = model.inputs[i], &b = graph.inputs[i];
+    if (a.isTensor() || a.isTensorList() || b.isTensor() || same_literal(a, b)) continue;
+    return "; its argument '" + model.schema->arguments()[i].name() + "' is " + short_text(a) +
+           " in the model and " + short_text(b) + " in the graph";
+  }
+  return "";
+}
+
+/// How the values of a call differ, empty where they do not. `runs`: what the graph called for the node, one call or
+/// the steps of an in-place op.
+std::string value_difference(const TracedCall& model, const std::vector<const TracedCall*>& runs) {
+  if (runs.empty() || leaves_unwritten(model)) return "";
+  const std::vector<at::Tensor>& values = runs.back()->values;
+  for (size_t i = 0; i < std::min(model.values.size(), values.size()); ++i) {
+    const std::string found = tensor_difference(model.values[i], values[i]);
+    if (!found.empty()) return found + argument_difference(model, *runs.front());
+  }
+  return "";
+}
+
+/// The first call that differs, in values or in itself; empty where none does.
+std::string first_difference(const Outcome& outcome, const Captured& captured) {
+  std::map<const Node*, std::vector<const TracedCall*>> of_node;
+  for (const TracedCall& call : outcome.graph.calls) of_node[call.node].push_back(&call);
+  const std::vector<TracedCall>& model = outcome.model.calls;
+  for (size_t i = 0; i < std::max(model.size(), captured.calls.size()); ++i) {
+    const TracedCall* here = i < model.size() ? &model[i] : nullptr;
+    const TracedCall* there = i < captured.calls.size() ? &captured.calls[i] : nullptr;
+    const Node* node = there == nullptr ? nullptr : captured.nodes[i];
+    if (here == nullptr || there == nullptr || here->target != there->target)
+      return parting(here, there, node);
+    if (node == nullptr) continue;
+    const std::string found = value_difference(*here, of_node[node]);
+    if (!found.empty()) return here->target + " (" + title(*node) + ") " + found;
+  }
+  return "";
+}
+
+/// The text of an error without the function that it names.
+std::string reason(const Error& error) {
+  const std::string text = error.what();
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+class Checker {
+ public:
+  Checker(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs)
+      : subject_(subject), built_(built), runs_(runs) {
+    replay_.attributes = subject.attributes;
+    replay_.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
+    replay_.train = [&module](bool on) { module.train(on); };
+    replay_.restore_mode = [] {};
+  }
+
+  /// What differs at these inputs; empty for nothing.
+  std::string difference(const std::vector<at::Tensor>& inputs, bool training) const {
+    const Outcome outcome = run(inputs, training, Keep::ends);
+    const std::string ends = outcome.refused ? "" : end_difference(outcome, subject_);
+    if (ends.empty()) return "";
+    const Outcome again = run(inputs, training, Keep::values);
+    const Captured captured = training ? Captured{runs_.train[0].trace.calls, built_.train}
+                                       : Captured{runs_.eval[0].trace.calls, built_.eval};
+    const std::string first = first_difference(again, captured);
+    if (!first.empty()) return ends + "; first of all, " + first;
+    if (end_difference(again, subject_).empty())
+      return ends + ", and not so in a second run: forward keeps a state that capture cannot see";
+    return ends + ", although every call gives the same: forward does something else with what they give";
+  }
+
+ private:
+  Outcome run(const std::vector<at::Tensor>& inputs, bool training, Keep keep) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].defined()) fail("graph.capture", "expected a defined tensor as input ", i);
+    }
+    const int64_t batch = batch_of(inputs);
+    const TraceOptions options{.training = training, .keep = keep};
+    Outcome result;
+    try {
+      result.graph = trace(replay_, copies(inputs), batch, options);  // first: it checks the inputs
+    } catch (const Error&) {
+      result.refused = training && refuses(inputs, batch, options);
+      if (!result.refused) throw;
+      return result;
+    }
+    result.model = trace(subject_, copies(inputs), batch, options);
+    return result;
+  }
+
+  /// Whether the model, too, cannot run: a batch norm in train mode wants more than one value.
+  bool refuses(const std::vector<at::Tensor>& inputs, int64_t batch, const TraceOptions& options) const {
+    try {
+      trace(subject_, copies(inputs), batch, options);
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+
+  /// For messages; 0 without a batch.
+  int64_t batch_of(const std::vector<at::Tensor>& inputs) const {
+    const std::vector<int64_t>& dims = built_.graph->batch_dims;
+    for (size_t i = 0; i < std::min(inputs.size(), dims.size()); ++i) {
+      if (dims[i] >= 0 && dims[i] < inputs[i].dim()) return inputs[i].size(dims[i]);
+    }
+    return 0;
+  }
+
+  const Subject& subject_;
+  const Built& built_;
+  const Runs& runs_;
+  Subject replay_;
+};
+
+}  // namespace
+
+void check_captured(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
+                    const CaptureOptions& options) {
+  const Checker checker(subject, module, built, runs);
+  for (size_t i = 0; i < options.check.size(); ++i) {
+    for (const bool training : {false, true}) {
+      if (training && options.modes == Modes::eval_only) continue;
+      std::string found;
+      try {
+        found = checker.difference(options.check[i], training);
+      } catch (const Error& error) {
+        found = reason(error);
+      }
+      if (!found.empty())
+        fail("graph.capture", "check[", i, "] in ", training ? "train" : "eval", " mode: ", found);
+    }
+  }
+}
+
+}  // namespace ulp::graph

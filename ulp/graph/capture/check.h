@@ -1,0 +1,16 @@
+// Compares a captured graph with its model at inputs that capture did not see.
+#pragma once
+
+#include <vector>
+
+#include "ulp/graph/capture/builder.h"
+#include "ulp/graph/capture/capture.h"
+
+namespace ulp::graph {
+
+/// Throws ulp::Error naming the first call that differs where the graph does not give what the model gives for one of
+/// options.check. `built` is the graph of the module.
+void check_captured(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
+                    const CaptureOptions& options);
+
+}  // namespace ulp::graph

@@ -1,0 +1,98 @@
+#include "ulp/graph/capture/hooks.h"
+
+#include <torch/csrc/autograd/cpp_hook.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ulp/base/error.h"
+
+namespace ulp::graph {
+
+struct GradFns {
+  using GradFn = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+  std::vector<GradFn> nodes;
+};
+
+namespace {
+
+/// The call that set a hook there; null for none.
+const char* hook_on(torch::autograd::Node& grad_fn) {
+  const auto& kept = grad_fn.retains_grad_hooks();
+  if (!grad_fn.tensor_pre_hooks().empty()) return "register_hook()";
+  if (std::any_of(kept.begin(), kept.end(), [](const auto& entry) { return entry.second != nullptr; }))
+    return "retain_grad()";
+  if (!grad_fn.pre_hooks().empty()) return "add_pre_hook()";
+  return grad_fn.post_hooks().empty() ? nullptr : "add_post_hook()";
+}
+
+const char* hook_on(const GradFns& grad_fns) {
+  for (const GradFns::GradFn& grad_fn : grad_fns.nodes) {
+    if (const char* found = hook_on(*grad_fn)) return found;
+  }
+  return nullptr;
+}
+
+/// The list behind the hooks of a leaf, null where it has none.
+std::shared_ptr<torch::autograd::hooks_list> hooks_of(const at::Tensor& tensor) {
+  const torch::autograd::AutogradMeta* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta == nullptr ? nullptr : meta->cpp_hooks_list_;
+}
+
+}  // namespace
+
+std::shared_ptr<const GradFns> grad_fns_of(const std::vector<c10::IValue>& outputs) {
+  std::shared_ptr<GradFns> result;
+  for (const c10::IValue& output : outputs) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.grad_fn()) return;
+      if (!result) result = std::make_shared<GradFns>();
+      result->nodes.push_back(tensor.grad_fn());
+    });
+  }
+  return result;
+}
+
+void refuse_hooks(const Trace& trace, const std::vector<const Node*>& nodes) {
+  for (size_t i = 0; i < trace.calls.size(); ++i) {
+    const TracedCall& call = trace.calls[i];
+    const char* hook = nodes[i] && call.grad_fns ? hook_on(*call.grad_fns) : nullptr;
+    if (hook == nullptr) continue;
+    const std::string& scope = nodes[i]->scope;
+    fail("graph.capture", "a gradient hook on the result of ", call.target,
+         scope.empty() ? "" : " in module '" + scope + "'", " (node '", nodes[i]->name(),
+         "') was set in forward with ", hook,
+         ", and a graph would not call it; hooks on parameters and on the model's results, set outside of "
+         "forward, keep working");
+  }
+}
+
+ParameterHooks::ParameterHooks(const Subject& subject) : subject_(subject) {
+  for (const auto& [name, attribute] : subject.attributes) {
+    const auto hooks = hooks_of(attribute.tensor);
+    before_.push_back(hooks ? hooks->size() : 0);
+  }
+}
+
+ParameterHooks::~ParameterHooks() {
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const auto hooks = hooks_of(subject_.attributes[i].second.tensor);
+    if (hooks && hooks->size() > before_[i]) hooks->resize(before_[i]);
+  }
+}
+
+void ParameterHooks::refuse_new() const {
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const auto& [name, attribute] = subject_.attributes[i];
+    const auto hooks = hooks_of(attribute.tensor);
+    if (!hooks || hooks->size() <= before_[i]) continue;
+    fail(
+        "graph.capture", "a gradient hook on '", name,
+        "' was set in forward with register_hook(), and a graph would not set it; set it outside of forward");
+  }
+}
+
+}  // namespace ulp::graph
