@@ -2,6 +2,8 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/program.h"
 #include "ulp/libtorch/tensor_module.h"
@@ -53,6 +55,13 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& out) {
   }
 }
 
+/// 'a', 'b'
+std::string listing(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
 }  // namespace
 
 GraphModule::GraphModule(std::shared_ptr<Graph> graph)
@@ -99,6 +108,21 @@ at::Tensor GraphModule::forward(const std::vector<at::Tensor>& inputs) {
          "; use run() or forward_all()");
   }
   return std::move(result).toTensor();
+}
+
+std::vector<at::Tensor> GraphModule::arrange(const c10::IValue& inputs) const {
+  std::vector<at::Tensor> given = packed_tensors(inputs), result;
+  if (!has_names(inputs)) return given;
+  const std::vector<std::string> names = input_names(inputs);
+  std::vector<std::string> wanted;
+  for (const Value* input : graph_->inputs()) wanted.push_back(input->producer->target());
+  for (const std::string& name : wanted) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found != names.end()) result.push_back(given[found - names.begin()]);
+  }
+  if (result.size() != wanted.size() || names.size() != wanted.size())
+    fail("graph.call", "expected the inputs ", listing(wanted), ", got ", listing(names));
+  return result;
 }
 
 std::vector<at::Tensor> GraphModule::forward_all(const std::vector<at::Tensor>& inputs) {

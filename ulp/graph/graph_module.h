@@ -4,9 +4,11 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/graph/capture/tensors.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
@@ -27,13 +29,20 @@ class ULP_API GraphModule : public torch::nn::Module {
   /// Checks the graph and rebuilds the executable form and the registrations.
   void recompile();
 
-  /// The model's result as it returned it: a tensor, a list or a tuple. Inputs in the captured order. Throws
-  /// ulp::Error on a wrong count, dtype kind or rank, on batch sizes that disagree, or on sizes other than
-  /// the captured ones.
+  /// The model's result as it returned it: a tensor, a list or a tuple; a struct or a map is a tuple of pairs
+  /// (name, value). Inputs in the captured order. Throws ulp::Error on a wrong count, dtype kind or rank, on
+  /// batch sizes that disagree, or on sizes other than the captured ones.
   c10::IValue run(const std::vector<at::Tensor>& inputs);
   /// The result when it is one tensor; throws ulp::Error when it is not.
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
   at::Tensor forward(const at::Tensor& input) { return forward(std::vector<at::Tensor>{input}); }
+  /// Takes inputs and gives the result as types made of tensors (ulp/graph/capture/tensors.h): structs, maps,
+  /// tuples, lists. Values with names go to the inputs of these names, others by their order. Throws ulp::Error
+  /// as run() does, for other names of inputs, and naming the part of the result that Result has otherwise.
+  template <MadeOfTensors Result = at::Tensor, MadeOfTensors Inputs>
+  Result call(const Inputs& inputs) {
+    return TensorsOf<Result>::unpack(run(arrange(TensorsOf<Inputs>::pack(inputs))), "the result");
+  }
   /// All result tensors, flattened in order.
   std::vector<at::Tensor> forward_all(const std::vector<at::Tensor>& inputs);
 
@@ -44,6 +53,8 @@ class ULP_API GraphModule : public torch::nn::Module {
 
  private:
   void register_tensors();
+  /// The tensors of a packed value in the order of the graph's inputs.
+  std::vector<at::Tensor> arrange(const c10::IValue& inputs) const;
   void move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype);
   std::shared_ptr<Graph> graph_;
   std::unique_ptr<Program> program_;

@@ -94,6 +94,8 @@ class Lowerer {
   void add_outputs(const Argument& result) {
     if (result.kind == Argument::Kind::tuple || result.kind == Argument::Kind::list) {
       for (const Argument& item : result.items) add_outputs(item);
+    } else if (result.kind == Argument::Kind::literal && result.literal.isString()) {
+      return;  // the name of a result
     } else if (!result.is_value()) {
       refuse(*graph_.output_node(), "expected tensors as the model's results");
     } else if (!poisoned_.contains(result.value)) {

@@ -7,12 +7,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/base/export.h"
+#include "ulp/graph/capture/tensors.h"
 
 namespace torch::jit {
 struct Module;
@@ -48,9 +51,13 @@ struct CaptureOptions {
   /// mode (one sample for a batch norm) is no difference. Where something differs, capture throws ulp::Error
   /// naming the first call whose value differs, or the first one that the model makes otherwise.
   std::vector<std::vector<at::Tensor>> check = {};
+  /// What the graph calls its inputs, in the order of the examples, for messages and engines; empty: by the
+  /// names that the examples have (a struct, a map), else "input", or "input_0", "input_1".
+  std::vector<std::string> input_names = {};
 };
 
-/// Runs the model as it would be called with these inputs; the result is a tensor, a list or a tuple.
+/// Runs the model as it would be called with these inputs; the result is a tensor, a list or a tuple
+/// (other types made of tensors: TensorsOf<T>::pack).
 using Forward = std::function<c10::IValue(const std::vector<at::Tensor>&)>;
 
 /// The general form: `root` owns the parameters and buffers, `forward` calls it. The model's mode, buffers
@@ -61,10 +68,26 @@ ULP_API std::shared_ptr<GraphModule> capture(torch::nn::Module& root, const Forw
                                              const CaptureOptions& options = {});
 
 namespace detail {
+/// What forward returns.
+template <typename Result>
+c10::IValue pack_result(Result&& result) {
+  using T = std::remove_cvref_t<Result>;
+  if constexpr (MadeOfTensors<T>) {
+    return TensorsOf<T>::pack(result);
+  } else {
+    static_assert(std::is_constructible_v<c10::IValue, Result>,
+                  "forward returns a type that is not made of tensors: list the tensors of a struct with "
+                  "ULP_TENSOR_FIELDS, or specialise ulp::graph::TensorsOf");
+    return c10::IValue(std::forward<Result>(result));
+  }
+}
+
 template <typename Model, size_t... I>
 c10::IValue call(Model& model, const std::vector<at::Tensor>& inputs, std::index_sequence<I...>) {
   if constexpr (requires { model.forward(inputs[I]...); }) {
-    return c10::IValue(model.forward(inputs[I]...));
+    return pack_result(model.forward(inputs[I]...));
+  } else if constexpr (requires { model.forward(inputs); }) {
+    return pack_result(model.forward(inputs));
   } else {
     fail("graph.capture", "expected a model whose forward takes ", inputs.size(),
          " tensors; pass a callable instead for other signatures");
@@ -87,7 +110,30 @@ c10::IValue call(Model& model, const std::vector<at::Tensor>& inputs) {
     case 6:
       return call(model, inputs, std::make_index_sequence<6>());
     default:
+      if constexpr (requires { model.forward(inputs); }) return pack_result(model.forward(inputs));
       fail("graph.capture", "expected 1 to 6 inputs, got ", inputs.size(), "; pass a callable instead");
+  }
+}
+
+/// The items of a tuple are forward's arguments where forward takes that many, any other value is its argument.
+template <typename Model, typename Inputs, size_t... I>
+c10::IValue call_with_items(Model& model, const Inputs& inputs, std::index_sequence<I...>) {
+  if constexpr (requires { model.forward(std::get<I>(inputs)...); }) {
+    return pack_result(model.forward(std::get<I>(inputs)...));
+  } else {
+    return pack_result(model.forward(inputs));
+  }
+}
+
+template <typename Model, typename Inputs>
+c10::IValue call_with(Model& model, const Inputs& inputs) {
+  constexpr bool tuple = requires {
+    std::tuple_size<Inputs>::value;
+  };
+  if constexpr (tuple) {
+    return call_with_items(model, inputs, std::make_index_sequence<std::tuple_size_v<Inputs>>());
+  } else {
+    return pack_result(model.forward(inputs));
   }
 }
 }  // namespace detail
@@ -103,6 +149,24 @@ std::shared_ptr<graph::GraphModule> capture(Model& model, const std::vector<at::
     return graph::capture(
         model, [&model](const std::vector<at::Tensor>& inputs) { return graph::detail::call(model, inputs); },
         examples, options);
+  }
+}
+
+/// The same for a model whose forward takes a type made of tensors (ulp/graph/capture/tensors.h): a struct, a map, a
+/// list, or a std::tuple of such types, one for each argument. GraphModule::call() takes and returns the same types.
+template <typename Model, graph::MadeOfTensors Inputs>
+requires(!std::is_same_v<Inputs, std::vector<at::Tensor>>) std::shared_ptr<graph::GraphModule> capture(
+    Model& model, const Inputs& example, graph::CaptureOptions options = {}) {
+  if constexpr (requires { *model; }) {
+    return capture(*model, example, std::move(options));
+  } else {
+    const c10::IValue packed = graph::TensorsOf<Inputs>::pack(example);
+    const auto forward = [&model, &packed](const std::vector<at::Tensor>& inputs) {
+      const c10::IValue replaced = graph::replace_tensors(packed, inputs);
+      return graph::detail::call_with(model, graph::TensorsOf<Inputs>::unpack(replaced, "the inputs"));
+    };
+    if (options.input_names.empty()) options.input_names = graph::input_names(packed);
+    return graph::capture(model, forward, graph::packed_tensors(packed), options);
   }
 }
 

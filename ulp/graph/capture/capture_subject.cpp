@@ -99,10 +99,17 @@ std::optional<Trace> run_under_autocast(const Subject& subject, const std::vecto
   }
 }
 
-/// "input", or "input_0", "input_1".
-std::vector<std::string> names_of(size_t inputs) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < inputs; ++i) names.push_back(inputs == 1 ? "input" : "input_" + std::to_string(i));
+/// The names of the inputs: those given, or "input", or "input_0", "input_1".
+std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) {
+  std::vector<std::string> names = options.input_names;
+  for (size_t i = 0; i < inputs && options.input_names.empty(); ++i)
+    names.push_back(inputs == 1 ? "input" : "input_" + std::to_string(i));
+  if (names.size() != inputs)
+    fail("graph.capture", "expected a name for each of ", inputs, " inputs, got ", names.size());
+  for (size_t i = 0; i < inputs; ++i) {
+    if (names[i].empty() || std::count(names.begin(), names.end(), names[i]) > 1)
+      fail("graph.capture", "expected different names of inputs that are not empty, got '", names[i], "'");
+  }
   return names;
 }
 
@@ -134,7 +141,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
 
 std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
                                              const CaptureOptions& options) {
-  const std::vector<std::string> names = names_of(examples.size());
+  const std::vector<std::string> names = names_of(examples.size(), options);
   for (size_t i = 0; i < examples.size(); ++i) {
     if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as '", names[i], "'");
   }
