@@ -26,6 +26,7 @@ void show_graph(const InspectFlags& flags, graph::GraphModule& module) {
     text << graph::to_dot(module.graph());
   } else {
     text << module.graph();
+    for (const std::string& note : module.notes()) text << "# " << note << '\n';
   }
   if (flags.json) return print_json({{"graph", text.str()}});
   std::cout << printable(text.str());

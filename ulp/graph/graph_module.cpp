@@ -64,8 +64,8 @@ std::string listing(const std::vector<std::string>& names) {
 
 }  // namespace
 
-GraphModule::GraphModule(std::shared_ptr<Graph> graph)
-    : torch::nn::Module("GraphModule"), graph_(std::move(graph)) {
+GraphModule::GraphModule(std::shared_ptr<Graph> graph, std::vector<std::string> notes)
+    : torch::nn::Module("GraphModule"), graph_(std::move(graph)), notes_(std::move(notes)) {
   recompile();
 }
 

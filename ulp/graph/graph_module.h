@@ -20,7 +20,8 @@ class Program;
 /// model.
 class ULP_API GraphModule : public torch::nn::Module {
  public:
-  explicit GraphModule(std::shared_ptr<Graph> graph);
+  /// `notes`: what notes() says.
+  explicit GraphModule(std::shared_ptr<Graph> graph, std::vector<std::string> notes = {});
   ~GraphModule() override;
 
   const Graph& graph() const { return *graph_; }
@@ -28,6 +29,9 @@ class ULP_API GraphModule : public torch::nn::Module {
   Graph& graph() { return *graph_; }
   /// Checks the graph and rebuilds the executable form and the registrations.
   void recompile();
+
+  /// Where the graph is not the model in everything, one sentence each: what capture changed on purpose.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   /// The model's result as it returned it: a tensor, a list or a tuple; a struct or a map is a tuple of pairs
   /// (name, value). Inputs in the captured order. Throws ulp::Error on a wrong count, dtype kind or rank, on
@@ -58,6 +62,7 @@ class ULP_API GraphModule : public torch::nn::Module {
   void move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype);
   std::shared_ptr<Graph> graph_;
   std::unique_ptr<Program> program_;
+  std::vector<std::string> notes_;
 };
 
 /// The node that a GraphModule is running on this thread, for callbacks of at::RecordFunction that want to

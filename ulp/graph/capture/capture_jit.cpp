@@ -24,6 +24,7 @@ std::shared_ptr<graph::GraphModule> capture(torch::jit::Module& model,
                                             const std::vector<at::Tensor>& examples,
                                             const graph::CaptureOptions& options) {
   graph::Subject subject;
+  subject.scripted = true;
   std::vector<std::pair<torch::jit::Module, bool>> modes;
   for (const auto& entry : model.named_modules()) {
     add_tensors(subject.attributes, entry.name, entry.value);

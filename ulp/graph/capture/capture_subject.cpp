@@ -10,7 +10,9 @@
 #include "ulp/graph/capture/builder.h"
 #include "ulp/graph/capture/check.h"
 #include "ulp/graph/capture/hooks.h"
+#include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/canonicalize_convolution.h"
 
 namespace ulp::graph {
 
@@ -137,6 +139,24 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
   return runs;
 }
 
+/// Traced TorchScript calls aten::_convolution, which is aten::conv2d with switches for CUDA.
+std::vector<std::string> use_plain_convolutions(Graph& graph) {
+  PassReport report;
+  std::vector<std::string> notes;
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() != Node::Kind::call) continue;
+    const std::string before = node->target();
+    const bool changed = from_convolution(graph, *node, report);
+    if (changed && before != "aten::_convolution.deprecated") {  // which autocast on the CPU knows
+      notes.push_back(label(*node) + " calls " + before + " in the model and " + node->target() +
+                      " in the graph: autocast on the CPU lowers the precision of the latter alone; without "
+                      "autocast both give the same bits");
+    }
+  }
+  notes.insert(notes.end(), report.near_misses.begin(), report.near_misses.end());
+  return notes;
+}
+
 }  // namespace
 
 std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
@@ -151,7 +171,9 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
   const Built built = build(subject, runs, {names, dims});
   refuse_hooks(runs.eval[0].trace, built.eval);
   refuse_hooks(runs.train[0].trace, built.train);
-  auto module = std::make_shared<GraphModule>(built.graph);
+  std::vector<std::string> notes;
+  if (subject.scripted) notes = use_plain_convolutions(*built.graph);
+  auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
   check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);
   return module;

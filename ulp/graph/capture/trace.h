@@ -74,6 +74,7 @@ struct Subject {
   std::function<void(bool)> train;     ///< switches the whole model
   std::function<void()> restore_mode;  ///< gives each submodule back the mode it had
   bool was_training = true;            ///< the root's mode
+  bool scripted = false;               ///< from TorchScript
 };
 
 /// How a model is run.
