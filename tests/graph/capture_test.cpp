@@ -1,5 +1,6 @@
 // Captured models do what the originals do, bit for bit.
 #include "same.h"
+#include "ulp/graph/passes/pass.h"
 
 namespace {
 
@@ -76,6 +77,69 @@ TEST(Capture, MultiheadAttention) {
   nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(8, 2).dropout(0.1));
   check(attention, {torch::randn({5, 3, 8}), torch::randn({6, 3, 8}), torch::randn({6, 3, 8})},
         {.batch_dims = {1, 1, 1}});
+}
+
+/// A detector: raw maps for the loss in train mode, decoded boxes in eval mode.
+struct TwoResultsImpl : nn::Module {
+  nn::Linear head = register_module("head", nn::Linear(4, 4));
+  nn::Linear aux = register_module("aux", nn::Linear(4, 2));
+  std::vector<at::Tensor> forward(const at::Tensor& x) {
+    const at::Tensor y = head(x);
+    if (is_training()) return {y, aux(torch::dropout(x, 0.5, true))};
+    return {(y.sigmoid() * 2 - 0.5).pow(2), y, y.argmax(1)};
+  }
+};
+TORCH_MODULE(TwoResults);
+
+TEST(Capture, ResultsOfAnotherLengthInEachMode) {
+  TwoResults model;
+  const auto module = check(model, {torch::randn({3, 4})});
+  const at::Tensor x = torch::randn({2, 4});
+  module->train();
+  EXPECT_EQ(module->forward_all({x}).size(), 2);
+  module->eval();
+  EXPECT_EQ(module->forward_all({x}).size(), 3);
+  graph::strip_training(module->graph());
+  module->recompile();
+  std::ostringstream listing;
+  listing << module->graph();
+  EXPECT_EQ(listing.str().find("training"), std::string::npos) << listing.str();
+  EXPECT_EQ(count(module->graph(), "aten::dropout"), 0);
+  model->eval();
+  EXPECT_TRUE(torch::equal(module->forward_all({x})[0], model->forward(x)[0]));
+}
+
+/// The second head runs in train mode alone, and its field stays undefined in eval mode.
+struct WithAuxImpl : nn::Module {
+  struct Logits {
+    at::Tensor logits, aux;
+    ULP_TENSOR_FIELDS(logits, aux)
+  };
+  nn::Linear head = register_module("head", nn::Linear(4, 2));
+  nn::Linear second = register_module("second", nn::Linear(4, 2));
+  Logits forward(const at::Tensor& x) { return {head(x), is_training() ? second(x) : at::Tensor()}; }
+};
+TORCH_MODULE(WithAux);
+
+TEST(Capture, AFieldOfTrainModeAlone) {
+  WithAux model;
+  const auto module = ulp::capture(model, torch::randn({3, 4}), {.check = {{torch::randn({5, 4})}}});
+  const at::Tensor x = torch::randn({2, 4});
+  for (const bool training : {true, false}) {
+    model->train(training);
+    module->train(training);
+    const auto want = model->forward(x), got = module->call<WithAuxImpl::Logits>(x);
+    EXPECT_TRUE(same_bits(want.logits, got.logits));
+    EXPECT_TRUE(same_bits(want.aux, got.aux));
+    EXPECT_EQ(got.aux.defined(), training);
+  }
+}
+
+TEST(Capture, ResultsThatFollowTheBatchAreRefused) {
+  struct : nn::Module {
+    std::vector<at::Tensor> forward(const at::Tensor& x) { return x.unbind(0); }
+  } model;
+  EXPECT_ERROR(ulp::capture(model, {torch::randn({2, 4})}), "its length changes between runs");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ inline const std::string kEveryStage =
 
 inline const std::map<std::string, std::string> kMissing = {
     {"alexnet", kEngines},     {"bert", kEngines}, {"ecg", kEngines},   {"keypoints", "engine_bf16"},
-    {"recommender", kEngines}, {"swin", kEngines}, {"video", kEngines}, {"yolo", kEveryStage},
+    {"recommender", kEngines}, {"swin", kEngines}, {"video", kEngines},
 };
 
 /// The stages of this network in kMissing.

@@ -273,13 +273,28 @@ class Builder {
     }
   }
 
+  /// One result for both modes, or one for each where they have not the same items.
   void add_result() {
-    std::vector<Sighting> seen;
+    std::vector<Sighting> eval, train;
     for (const Run& run : runs_.eval)
-      seen.push_back({&run.trace.result, &run.resolved.result, run.trace.batch, false});
-    seen.push_back({&runs_.train[0].trace.result, &train_[0].result, runs_.train[0].trace.batch, true});
+      eval.push_back({&run.trace.result, &run.resolved.result, run.trace.batch, false});
+    for (size_t r = 0; r < runs_.train.size(); ++r) {
+      const Trace& trace = runs_.train[r].trace;
+      train.push_back({&trace.result, &train_[r].result, trace.batch, true});
+    }
+    if (same_form(*eval[0].value, *train[0].value)) {
+      eval.push_back(train[0]);
+      return graph_->set_output(merge_result(eval));
+    }
+    Argument result;
+    result.kind = Argument::Kind::by_mode;
+    result.items = {merge_result(eval), merge_result(train)};
+    graph_->set_output(std::move(result));
+  }
+
+  Argument merge_result(const std::vector<Sighting>& seen) const {
     size_t leaf = 0;
-    graph_->set_output(merger_.merge(seen, leaf, "the result of forward"));
+    return merger_.merge(seen, leaf, "the result of forward");
   }
 
   void forget_dead_nodes() {

@@ -13,6 +13,11 @@ bool is_whole(const c10::IValue& value) {
   return value.isInt() || (value.isScalar() && value.toScalar().isIntegral(false));
 }
 
+/// The items of a list or a tuple.
+std::vector<c10::IValue> items_of(const c10::IValue& value) {
+  return value.isTuple() ? value.toTupleRef().elements().vec() : value.toListRef().vec();
+}
+
 /// "2, 3 and 4" of what each run saw.
 std::string listing(const std::vector<Sighting>& seen) {
   std::ostringstream out;
@@ -92,6 +97,15 @@ std::optional<BatchExpr> fit(const std::vector<int64_t>& batches, const std::vec
     if (expr.at(batches[i]) != values[i]) return std::nullopt;
   }
   return expr;
+}
+
+bool same_form(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isTensor() && b.isTensor()) return a.toTensor().defined() == b.toTensor().defined();
+  if (a.isString() && b.isString()) return a.toStringRef() == b.toStringRef();
+  if (a.isTuple() != b.isTuple() || a.isList() != b.isList()) return false;
+  if (!a.isTuple() && !a.isList()) return a.tagKind() == b.tagKind();
+  const std::vector<c10::IValue> x = items_of(a), y = items_of(b);
+  return std::ranges::equal(x, y, same_form);
 }
 
 Argument Merger::merge_tensor(const std::vector<Sighting>& seen, size_t& leaf,

@@ -37,6 +37,9 @@ class Merger {
   Pick pick_;
 };
 
+/// Whether two results have tensors at the same places, in lists, tuples and names of the same length.
+bool same_form(const c10::IValue& a, const c10::IValue& b);
+
 /// Whether two values that are no tensors are the same; NaN is NaN.
 bool same_literal(const c10::IValue& a, const c10::IValue& b);
 

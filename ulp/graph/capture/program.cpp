@@ -122,7 +122,7 @@ inline c10::IValue Program::load(const Source& source, Frame& frame) const {
     case Source::Kind::training:
       return frame.training != source.inverted;
     case Source::Kind::by_mode:
-      return source.items[frame.training].literal;
+      return load(source.items[frame.training], frame);
     default:
       return load_items(source, frame);
   }

@@ -68,6 +68,8 @@ bool does_nothing(const Node& node) {
 
 PassReport strip_training(Graph& graph) {
   PassReport report{"strip_training", {}, {}};
+  if (Node* output = graph.output_node(); output != nullptr && freeze_flags(output->args))
+    report.changes.push_back("the result fixed to that of eval mode");
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
   for (Node*& node : nodes) {
