@@ -103,10 +103,14 @@ function(ulp_room library)
   endforeach()
 endfunction()
 
-# ulp_test(name [TORCH]): one GoogleTest program from every *_test.cpp of the calling folder; one ctest entry.
+# ulp_test(name [TORCH] [EXCLUDE source...]): one GoogleTest program from every *.cpp of the calling folder but those
+# excluded; one ctest entry.
 function(ulp_test name)
-  cmake_parse_arguments(ARG "TORCH" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "LINK;EXCLUDE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(ARG_EXCLUDE)
+    list(REMOVE_ITEM sources ${ARG_EXCLUDE})
+  endif()
   if(NOT sources)
     return()
   endif()

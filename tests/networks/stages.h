@@ -44,11 +44,15 @@ class Subject {
   /// Never throws; a stage whose preconditions fail gives their message.
   StageResult run(Stage stage);
 
+  /// The captured model in eval mode. Throws where capture does.
+  graph::GraphModule& graph();
+  /// The graph in static int8, calibrated with random inputs. Throws where capture and quantization do.
+  std::shared_ptr<graph::GraphModule> quantized();
+  /// Inputs of this batch size; the same for the same seed.
+  std::vector<torch::Tensor> draw(int64_t batch, uint64_t seed) const;
+
  private:
   void attempt(Stage stage);
-  graph::GraphModule& graph();
-  std::shared_ptr<graph::GraphModule> quantized();
-  std::vector<torch::Tensor> draw(int64_t batch, uint64_t seed) const;
   void compare_with_model(bool training);
   void train_in_bf16();
   void expect_near(graph::GraphModule& approximation);
