@@ -252,11 +252,6 @@ void resize(const Step& step, const View& x, const View& y, int64_t batch) {
   });
 }
 
-int64_t id_at(const View& x, int64_t i) {
-  return x.info.type == DataType::i64 ? static_cast<const int64_t*>(x.data)[i]
-                                      : static_cast<const int32_t*>(x.data)[i];
-}
-
 void select(const Step& step, const View& x, const View& y, int64_t batch) {
   const int64_t inner = element_count(y.info, batch) / first_of(y, batch);
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
@@ -270,7 +265,7 @@ void token_mean(const Step& step, const std::vector<View>& x, const View& y, int
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     double sum = 0, count = 0;
     for (int64_t t = i / width * steps; t < (i / width + 1) * steps; ++t) {
-      if (x.size() == 2 && id_at(x[1], t) == step.get<TokenAttributes>().token) continue;
+      if (x.size() == 2 && x[1].id(t) == step.get<TokenAttributes>().token) continue;
       sum += x[0].get(t * width + i % width);
       ++count;
     }
@@ -321,8 +316,11 @@ void group_norm(const Plan& plan, const Step& step, const View& x, const View& y
 
 void embedding(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
   const int64_t width = y.info.shape.back();
+  const int64_t rows = plan.constants.at(step.constants.at("weight")).shape[0];
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
-    y.set(i, constant_at<float>(plan, step, "weight", id_at(x, i / width) * width + i % width));
+    int64_t id = x.id(i / width);
+    if (id < 0) id += rows;
+    y.set(i, constant_at<float>(plan, step, "weight", id * width + i % width));
   }
 }
 
@@ -382,6 +380,9 @@ float View::steps(int64_t i) const {
       return static_cast<float>(static_cast<const uint8_t*>(data)[i] - info.zero_point);
     case DataType::bf16:
       return widen(static_cast<const uint16_t*>(data)[i]);
+    case DataType::i32:
+    case DataType::i64:
+      return static_cast<float>(id(i));
     default:
       return static_cast<const float*>(data)[i];
   }
@@ -395,6 +396,10 @@ void View::set_steps(int64_t i, float value) const {
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
     static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+  } else if (info.type == DataType::i64) {
+    static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
+  } else if (info.type == DataType::i32) {
+    static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
   } else {
     static_cast<float*>(data)[i] = value;
   }
@@ -458,9 +463,18 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return matmul(plan, step, x, y, batch);
     case Op::pad:
       return pad(step, x[0], y, batch);
+    case Op::gather:
+      return gather(plan, step, x, y, batch);
+    case Op::scatter:
+      return scatter(step, x, y, batch);
+    case Op::sort:
+      return sort(step, x[0], y, batch);
     case Op::constant:
       for (int64_t i = 0; i < count; ++i) {
-        y.set(i, constant_at<float>(plan, step, "value", i % (count / first_of(y, batch))));
+        const int64_t at = i % (count / first_of(y, batch));
+        y.set(i, y.info.type == DataType::i64
+                     ? static_cast<float>(constant_at<int64_t>(plan, step, "value", at))
+                     : constant_at<float>(plan, step, "value", at));
       }
       return;
     case Op::slice:
@@ -479,8 +493,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return embedding(plan, step, x[0], y, batch);
     case Op::token_mask:
       for (int64_t i = 0; i < count; ++i) {
-        y.set(i, id_at(x[0], i) == step.get<TokenAttributes>().token ? -std::numeric_limits<float>::infinity()
-                                                                     : 0.0F);
+        y.set(i, x[0].id(i) == step.get<TokenAttributes>().token ? -std::numeric_limits<float>::infinity()
+                                                                 : 0.0F);
       }
       return;
     case Op::token_mean:

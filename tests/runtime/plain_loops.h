@@ -24,6 +24,11 @@ struct View {
   /// u8: how many steps of the scale above zero; otherwise the number itself.
   float steps(int64_t i) const;
   float get(int64_t i) const { return steps(i) * info.scale; }
+  /// Element i of i32 or i64.
+  int64_t id(int64_t i) const {
+    return info.type == DataType::i64 ? static_cast<const int64_t*>(data)[i]
+                                      : static_cast<const int32_t*>(data)[i];
+  }
   /// u8: from steps of the scale, rounded half to even and clamped.
   void set_steps(int64_t i, float value) const;
   void set(int64_t i, float value) const {
@@ -55,6 +60,11 @@ void pad(const Step& step, const View& x, const View& y, int64_t batch);
 void reduce(const Step& step, const View& x, const View& y, int64_t batch);
 void cumsum(const Step& step, const View& x, const View& y, int64_t batch);
 void matmul(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
+
+/// The steps on ids, for run_step.
+void gather(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
+void scatter(const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
+void sort(const Step& step, const View& x, const View& y, int64_t batch);
 
 /// pointwise, for run_step.
 void pointwise(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);

@@ -38,7 +38,10 @@ bool keeps_numbers(Op op) {
                           Op::unsqueeze,
                           Op::squeeze,
                           Op::move,
-                          Op::pad};
+                          Op::pad,
+                          Op::gather,
+                          Op::scatter,
+                          Op::sort};
   return std::ranges::find(kOnes, op) != std::end(kOnes);
 }
 
@@ -215,8 +218,16 @@ Plan small_text_network() {
               .inputs = {padded, padded},
               .attributes = MatmulAttributes{{}, {0, 8, 1}, {0, 1, 8}, 12, 8, 12, {{12}, {12}}}});
   const int32_t sums = b.text({.op = Op::cumsum, .inputs = {scores}});
+  const int32_t largest = b.text(
+      {.op = Op::reduce, .inputs = {sums}, .attributes = ReduceAttributes{kernels::ReduceKind::max, {{2}}}});
+  b.output(largest);
+  // Where the largest are, what else stands there, and a table of them.
+  const int32_t places = b.typed(
+      {.op = Op::sort, .inputs = {largest}, .attributes = SortAttributes{1, true, 3, true}}, DataType::i64);
+  b.output(b.text({.op = Op::gather, .inputs = {placed, places}, .attributes = GatherAttributes{2}}));
   b.output(b.text(
-      {.op = Op::reduce, .inputs = {sums}, .attributes = ReduceAttributes{kernels::ReduceKind::max, {{2}}}}));
+      {.op = Op::scatter, .inputs = {largest, places}, .attributes = ScatterAttributes{.value = -0.5F}}));
+  b.output(b.text({.op = Op::embedding, .inputs = {places}}, {{"weight", {kWidth, 5}}}));
   b.plan.metadata["model"] = "small text network";
   return b.plan;
 }

@@ -78,6 +78,8 @@ class Builder {
   /// A step of f32 that lacks its constants only, which have these shapes: f32, or i8 where they have a scale.
   int32_t text(Step step, const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants = {},
                Layout layout = Layout::plain);
+  /// A step without constants whose result, in plain order, has this type.
+  int32_t typed(Step step, DataType type) { return append(std::move(step), type, Layout::plain); }
   /// lstm or gru over [N, steps, features].
   int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,
                     bool per_tensor = false);

@@ -101,7 +101,8 @@ struct Context::State {
   }
 
   /// Slices of nearly equal size, a multiple of the workers in number, so that all end together.
-  void run_slices(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
+  void run_slices(int64_t batch, std::span<const void* const> in, std::span<void* const> out,
+                  FaultSlot& faults) const {
     const int64_t workers = parallel->workers(), capacity = slice_capacity(batch);
     const int64_t rounds = (batch + capacity * workers - 1) / (capacity * workers);
     const int64_t count = rounds * workers;
@@ -109,7 +110,7 @@ struct Context::State {
     parallel->run(count, [&](int64_t slice, int worker) {
       const int64_t first = batch * slice / count, last = batch * (slice + 1) / count;
       const Region region{block.data() + static_cast<size_t>(worker) * bytes, capacity};
-      program().run(region, {in, out, first, last - first}, SerialParallel());
+      program().run(region, {in, out, first, last - first, &faults}, SerialParallel());
     });
   }
 
@@ -123,7 +124,7 @@ struct Context::State {
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
     model->check_batch(batch);
-    program().check_ids({in, out, 0, batch});
+    program().check_ids({in, out, 0, batch, nullptr});
   }
 };
 
@@ -159,11 +160,13 @@ void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<
   const Use use(own.busy, "runtime.Engine.run");
   own.check_call(batch, inputs, outputs);
   own.plan_batch(batch);
+  FaultSlot faults;
   if (own.slices(batch)) {
-    own.run_slices(batch, inputs, outputs);
+    own.run_slices(batch, inputs, outputs, faults);
   } else {
-    own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
+    own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch, &faults}, *own.parallel);
   }
+  own.program().check_faults(faults);
 }
 
 std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* const> inputs,
@@ -175,12 +178,14 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
   const Program& program = own.program();
   own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
   std::vector<StepProfile> profile;
+  FaultSlot faults;
   for (size_t step = 0; step < program.steps(); ++step) {
     profile.push_back(program.describe(step));
     const Clock::time_point start = Clock::now();
-    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch}, *own.parallel);
+    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch, &faults}, *own.parallel);
     profile.back().seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
+  program.check_faults(faults);
   return profile;
 }
 

@@ -51,8 +51,9 @@ class ULP_API Context {
   void reserve(int64_t batch);
   /// inputs[i] and outputs[i] hold batch * (elements per item) elements, dense, and do not overlap; outputs
   /// may be written early and hold intermediate values until run() returns. Throws ulp::Error on a wrong
-  /// count, a null pointer, batch < 1, a batch too large for memory, an id outside its table, and while
-  /// another thread runs this context. Does not allocate once this batch, or a larger one, has been run or
+  /// count, a null pointer, batch < 1, a batch too large for memory, an id outside its range, and while
+  /// another thread runs this context. An id that a step of the plan made is found as it is used: outputs are
+  /// written then, and hold no result. Does not allocate once this batch, or a larger one, has been run or
   /// reserved.
   void run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs);
   /// Runs the whole batch step by step with a clock around each. run() may cut a large batch into slices that

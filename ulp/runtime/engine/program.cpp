@@ -62,14 +62,11 @@ Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_cons
 }
 
 void Program::add_table(const StepView& view, const std::vector<int32_t>& plan_inputs) {
-  const int64_t rows = op_def(view.step().op).table_rows(view);
-  if (rows == 0) return;
-  const auto input = std::ranges::find(plan_inputs, view.step().inputs[0]) - plan_inputs.begin();
-  if (static_cast<size_t>(input) == plan_inputs.size()) {
-    fail("runtime.Engine", "expected ids that are an input of the plan in step '", view.step().name,
-         "', got what another step makes");
-  }
-  tables_.push_back({static_cast<size_t>(input), rows, view.step().name});
+  const std::optional<IdUse> ids = op_def(view.step().op).ids(view);
+  if (!ids) return;
+  const auto input = std::ranges::find(plan_inputs, view.step().inputs[ids->input]) - plan_inputs.begin();
+  if (static_cast<size_t>(input) == plan_inputs.size()) return;  // made by a step: looked at as it runs
+  tables_.push_back({static_cast<size_t>(input), ids->low, ids->high, view.step().name});
 }
 
 void Program::check_ids(const Items& items) const {
@@ -77,11 +74,19 @@ void Program::check_ids(const Items& items) const {
     const TensorInfo& info = inputs_[table.input];
     for (int64_t i = 0; i < element_count(info, items.count); ++i) {
       const int64_t id = id_at(info.type, items.in[table.input], i);
-      if (id >= 0 && id < table.rows) continue;
-      fail("runtime.Engine.run", "expected ids in [0, ", table.rows, ") in input '", info.name, "' for '",
-           table.step, "', got ", id, " at element ", i);
+      if (id >= table.low && id < table.high) continue;
+      fail("runtime.Engine.run", "expected ids in [", table.low, ", ", table.high, ") in input '", info.name,
+           "' for '", table.step, "', got ", id, " at element ", i);
     }
   }
+}
+
+void Program::check_faults(const FaultSlot& faults) const {
+  const IdFault* fault = faults.found();
+  if (fault == nullptr) return;
+  fail("runtime.Engine.run", "expected ids in [", fault->low, ", ", fault->high, ") for '",
+       steps_[fault->step].name, "', got ", fault->id, " at element ", fault->element,
+       " of the ids that other steps made");
 }
 
 void Program::place_tensors(const StoragePlan& storage) {
@@ -135,8 +140,9 @@ void Program::run_step(size_t index, const Region& region, const Items& items,
   std::array<const void*, kMaxInputs> pointers;
   for (size_t i = 0; i < step.inputs.size(); ++i) pointers[i] = address(step.inputs[i], region, items);
   std::byte* scratch = region.base + arena_per_item_ * static_cast<size_t>(region.capacity);
+  const StepFaults faults{*items.faults, index, items.first};
   step.runner->run({items.count, std::span(pointers.data(), step.inputs.size()),
-                    address(step.output, region, items), scratch, parallel});
+                    address(step.output, region, items), scratch, parallel, faults});
 }
 
 void Program::run(const Region& region, const Items& items, const Parallel& parallel) const {

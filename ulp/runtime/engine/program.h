@@ -28,6 +28,7 @@ struct Items {
   std::span<const void* const> in;
   std::span<void* const> out;
   int64_t first = 0, count = 0;
+  FaultSlot* faults = nullptr;  ///< of the run
 };
 
 class Program {
@@ -44,6 +45,9 @@ class Program {
   bool items_are_independent() const { return independent_; }
   /// Throws ulp::Error naming the step for an id outside its table.
   void check_ids(const Items& items) const;
+  /// After a run: throws ulp::Error naming the step where one met ids that it could not look up. The outputs
+  /// hold no result then.
+  void check_faults(const FaultSlot& faults) const;
   /// Bytes of an item's intermediates, or of its largest tensor if that is more.
   size_t bytes_per_item() const;
   /// Bytes of a region for so many items whose steps are spread over `workers`.
@@ -72,10 +76,10 @@ class Program {
     bool nothing_to_do = false;  ///< an alias whose output is its input's memory
   };
 
-  /// A table that an input's ids point into.
+  /// The range of an input's ids.
   struct Table {
     size_t input = 0;
-    int64_t rows = 0;
+    int64_t low = 0, high = 0;
     std::string step;
   };
 

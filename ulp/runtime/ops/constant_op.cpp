@@ -10,8 +10,8 @@ namespace {
 std::vector<int64_t> infer(const StepView& view) {
   const Constant* value = view.constant("value");
   if (value == nullptr) view.fail("expected a constant 'value', got none");
-  if (value->type != DataType::f32 && value->type != DataType::bf16) {
-    view.fail("expected constant 'value' to be f32 or bf16, got ", to_string(value->type));
+  if (value->type == DataType::u8 || value->type == DataType::i8) {
+    view.fail("expected constant 'value' to be f32, bf16, i32 or i64, got ", to_string(value->type));
   }
   std::vector<int64_t> shape = {view.input().shape[0]};
   shape.insert(shape.end(), value->shape.begin(), value->shape.end());

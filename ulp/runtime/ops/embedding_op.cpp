@@ -1,11 +1,11 @@
-// Rows of a table by their ids. The engine refuses ids outside the table before any step runs.
-#include <algorithm>
-#include <cstring>
+// Rows of a table by their ids.
+#include "ulp/runtime/ops/embedding_op.h"
 
+#include <algorithm>
+
+#include "ulp/kernels/index/gather.h"
 #include "ulp/runtime/ops/coded_matrix.h"
 #include "ulp/runtime/ops/ids.h"
-#include "ulp/runtime/ops/kernel_args.h"
-#include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
@@ -35,41 +35,49 @@ void check_output(const StepView& view) {
   view.expect_plain_f32_output();
 }
 
-int64_t table_rows(const StepView& view) {
-  return view.constant("weight")->shape[0];
+kernels::IdRange range_of(const StepView& view) {
+  return {view.constant("weight")->shape[0], view.attributes<EmbeddingAttributes>().from_end};
+}
+
+std::optional<IdUse> ids_of(const StepView& view) {
+  return IdUse{0, range_of(view).low(), range_of(view).size};
 }
 
 class EmbeddingRunner final : public Runner {
  public:
   EmbeddingRunner(const StepView& view, kernels::Isa)
       : ids_(view.input()),
-        width_(view.constant("weight")->shape[1]),
-        table_(floats_of(*view.constant("weight"))) {}
+        range_(range_of(view)),
+        table_(floats_of(*view.constant("weight"))),
+        kernel_(source_of(view), {{item_elements(ids_), 0, 1}, {view.constant("weight")->shape[1], 1, 0}}) {}
   void run(const RunArgs& args) const override {
-    const int64_t count = element_count(ids_, args.batch);
-    const int64_t per_task = std::max<int64_t>(1, 16384 / width_);
-    args.parallel.run((count + per_task - 1) / per_task, [&](int64_t task, int) {
-      const int64_t end = std::min(count, (task + 1) * per_task);
-      for (int64_t i = task * per_task; i < end; ++i) {
-        std::memcpy(static_cast<float*>(args.output) + i * width_,
-                    table_.data() + id_at(ids_.type, args.inputs[0], i) * width_,
-                    static_cast<size_t>(width_) * sizeof(float));
-      }
-    });
+    kernels::FirstBadId bad;
+    kernel_.run(table_.data(), args.inputs[0], args.output, first_size(ids_, args.batch), args.parallel, bad);
+    report_bad_id(args, bad, ids_, args.inputs[0], range_);
   }
-  std::string kernel() const override { return "copy"; }
+  std::string kernel() const override { return kernel_.kernel(); }
 
  private:
+  static kernels::GatherSource source_of(const StepView& view) {
+    return {.element_size = sizeof(float),
+            .item = 0,
+            .row = view.constant("weight")->shape[1],
+            .id_type = view.input().type,
+            .item_ids = item_elements(view.input()),
+            .range = range_of(view)};
+  }
+
   TensorInfo ids_;
-  int64_t width_;
+  kernels::IdRange range_;
   std::vector<float> table_;
+  kernels::Gather kernel_;
 };
 
 /// Unpacks the rows it reads.
 class CodedEmbeddingRunner final : public Runner {
  public:
   CodedEmbeddingRunner(const StepView& view, kernels::Isa)
-      : ids_(view.input()), table_(coded_matrix_with_scales(view, 0)) {
+      : ids_(view.input()), range_(range_of(view)), table_(coded_matrix_with_scales(view, 0)) {
     const Constant& weight = *view.constant("weight");
     codes_.assign(table_.codes, table_.codes + weight.bytes.size());
     zero_.assign(table_.scale.size(), table_.bits == 4 ? 8.0F : 0.0F);
@@ -78,12 +86,19 @@ class CodedEmbeddingRunner final : public Runner {
   void run(const RunArgs& args) const override {
     const int64_t count = element_count(ids_, args.batch);
     const int64_t per_task = std::max<int64_t>(1, 16384 / table_.columns);
+    kernels::FirstBadId bad;
     args.parallel.run((count + per_task - 1) / per_task, [&](int64_t task, int) {
       const int64_t end = std::min(count, (task + 1) * per_task);
       for (int64_t i = task * per_task; i < end; ++i) {
-        unpack(id_at(ids_.type, args.inputs[0], i), static_cast<float*>(args.output) + i * table_.columns);
+        int64_t id = id_at(ids_.type, args.inputs[0], i);
+        if (!range_.has(id)) {
+          bad.report(i);
+          id = 0;
+        }
+        unpack(range_.row(id), static_cast<float*>(args.output) + i * table_.columns);
       }
     });
+    report_bad_id(args, bad, ids_, args.inputs[0], range_);
   }
   std::string kernel() const override { return "unpack" + std::to_string(table_.bits); }
 
@@ -105,6 +120,7 @@ class CodedEmbeddingRunner final : public Runner {
   }
 
   TensorInfo ids_;
+  kernels::IdRange range_;
   CodedMatrix table_;
   std::vector<uint8_t> codes_;
   std::vector<float> zero_;  ///< one for each scale
@@ -120,7 +136,7 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
 const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero"},
                               .infer = infer,
                               .check_output = check_output,
-                              .table_rows = table_rows,
+                              .ids = ids_of,
                               .prepare = prepare};
 
 }  // namespace ulp::runtime

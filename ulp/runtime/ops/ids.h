@@ -1,6 +1,9 @@
-// Integer ids as an op reads them.
+// Integer ids as an op reads them, and ids outside of their range as a step reports them.
 #pragma once
 
+#include "ulp/kernels/index/ids.h"
+#include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime {
@@ -8,6 +11,17 @@ namespace ulp::runtime {
 /// Element i of an i32 or i64 tensor.
 inline int64_t id_at(DataType type, const void* ids, int64_t i) {
   return type == DataType::i64 ? static_cast<const int64_t*>(ids)[i] : static_cast<const int32_t*>(ids)[i];
+}
+
+/// After a kernel: the id that it found to be bad, if any, goes to the run's slot.
+inline void report_bad_id(const RunArgs& args, const kernels::FirstBadId& bad, const TensorInfo& info,
+                          const void* ids, const kernels::IdRange& range) {
+  if (!bad.any()) return;
+  args.faults.slot.report({.step = args.faults.step,
+                           .element = args.faults.first_item * item_elements(info) + bad.place(),
+                           .id = id_at(info.type, ids, bad.place()),
+                           .low = range.low(),
+                           .high = range.size});
 }
 
 }  // namespace ulp::runtime

@@ -17,6 +17,8 @@
 #include "ulp/runtime/ops/conv_op.h"
 #include "ulp/runtime/ops/depth_to_space_op.h"
 #include "ulp/runtime/ops/dynamic_linear_op.h"
+#include "ulp/runtime/ops/embedding_op.h"
+#include "ulp/runtime/ops/gather_op.h"
 #include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
 #include "ulp/runtime/ops/matmul_op.h"
@@ -27,8 +29,10 @@
 #include "ulp/runtime/ops/recurrent_op.h"
 #include "ulp/runtime/ops/reduce_op.h"
 #include "ulp/runtime/ops/resize_op.h"
+#include "ulp/runtime/ops/scatter_op.h"
 #include "ulp/runtime/ops/select_op.h"
 #include "ulp/runtime/ops/slice_op.h"
+#include "ulp/runtime/ops/sort_op.h"
 #include "ulp/runtime/ops/token_mask_op.h"
 
 // X(name, attributes):
@@ -69,6 +73,10 @@
 //   reduce           sums, extremes, norms and the like of x over `dims`; f32
 //   cumsum           sums of x along `dim` up to each element; f32
 //   matmul           a, b, or one of them and the other as constant `a` or `b` of one item's shape; f32
+//   gather           x, ids, or x and the constant `ids` for every item: rows along `dim`, whose sizes the ids' take the
+//                    place of, or an element for each id
+//   scatter          x, ids[, source]: x with `value` or the source's elements where the ids say along `dim`
+//   sort             x in order along `dim`, the first `kept` of it, or where those stood in x (i64)
 //
 // Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
 // weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
@@ -78,8 +86,9 @@
 // tensors of the output's type, each u8 with its own scale; softmax takes and gives f32 or bf16. convert goes
 // from or to f32, or from one u8 quantizer to another, and may change the layout. select keeps type, scale
 // and zero point. Curves (base/activation.h) give f32. Where the input is f32, linear's weight may be codes
-// of 8 or 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64 inputs of the
-// plan. layer_norm, group_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
+// of 8 or 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64. move, concat,
+// constant and gather take them as they take numbers; convert makes them of whole numbers in f32. gather, scatter
+// and sort work in plain order and keep type, scale and zero point; what is added to is f32. layer_norm, group_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
 // [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores, [N, keys]. So
 // do lstm and gru, one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
 // * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
@@ -103,7 +112,7 @@
   X(convert, NoAttributes)                   \
   X(select, SelectAttributes)                \
   X(layer_norm, LayerNormAttributes)         \
-  X(embedding, NoAttributes)                 \
+  X(embedding, EmbeddingAttributes)          \
   X(token_mask, TokenAttributes)             \
   X(attention, AttentionAttributes)          \
   X(dynamic_linear, DynamicLinearAttributes) \
@@ -122,7 +131,10 @@
   X(constant, NoAttributes)                  \
   X(reduce, ReduceAttributes)                \
   X(cumsum, CumulativeAttributes)            \
-  X(matmul, MatmulAttributes)
+  X(matmul, MatmulAttributes)                \
+  X(gather, GatherAttributes)                \
+  X(scatter, ScatterAttributes)              \
+  X(sort, SortAttributes)
 
 namespace ulp::runtime {
 

@@ -12,6 +12,7 @@
 
 #include "ulp/base/parallel.h"
 #include "ulp/kernels/isa/isa.h"
+#include "ulp/runtime/ops/fault.h"
 #include "ulp/runtime/plan/plan.h"
 #include "ulp/runtime/plan/step_view.h"
 
@@ -24,6 +25,7 @@ struct RunArgs {
   void* output;
   void* workspace;  ///< 64-byte aligned, workspace_bytes() long
   const Parallel& parallel;
+  const StepFaults& faults;  ///< takes what a step cannot compute with: run() does not throw
 };
 
 /// A step made ready for one machine: constants packed, sizes known.
@@ -54,8 +56,14 @@ inline Sharing share_in_place(const StepView&) {
 inline bool items_apart(const StepView&) {
   return false;
 }
-inline int64_t no_table(const StepView&) {
-  return 0;
+
+/// Which input of a step holds ids, and that they are in [low, high).
+struct IdUse {
+  size_t input = 0;
+  int64_t low = 0, high = 0;
+};
+inline std::optional<IdUse> no_ids(const StepView&) {
+  return std::nullopt;
 }
 
 /// Twice the bytes of the step's constants: packing pads, and adds sums of its own.
@@ -78,9 +86,10 @@ struct OpDef {
   Sharing (*sharing)(const StepView&) = share_nothing;
   /// True when an item's result depends on the other items of the batch, which then is never cut.
   bool (*mixes_items)(const StepView&) = items_apart;
-  /// Rows of the table that the ids of input 0 point into; 0 for an op that looks nothing up. The engine
-  /// refuses other ids before any step runs.
-  int64_t (*table_rows)(const StepView&) = no_table;
+  /// The ids that it looks something up by. Where they are an input of the plan, the engine refuses others
+  /// before any step runs. The runner looks at all of them: it reads and writes nothing by a bad one, and says
+  /// so (RunArgs::faults).
+  std::optional<IdUse> (*ids)(const StepView&) = no_ids;
   /// About how many bytes prepare() will take; the engine asks first, so that a small file cannot take much.
   size_t (*prepared_bytes)(const StepView&) = packed_constants;
   /// Reads the step alone: steps that are alike share what it makes.

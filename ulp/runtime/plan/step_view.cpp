@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulp/runtime/ops/ids.h"
 #include "ulp/runtime/ops/kernel_args.h"
 
 namespace ulp::runtime {
@@ -103,6 +104,43 @@ void StepView::expect_ids(size_t i) const {
     fail("expected ids of type i32 or i64 and layout plain, got ", to_string(ids.type), " ",
          to_string(ids.layout));
   }
+}
+
+void StepView::expect_ids_between(const char* role, int64_t low, int64_t high) const {
+  const Constant& held = *constant(role);
+  if (held.type != DataType::i32 && held.type != DataType::i64) {
+    fail("expected constant '", role, "' of type i32 or i64, got ", to_string(held.type));
+  }
+  const auto find = [&] {
+    const auto count = static_cast<int64_t>(held.bytes.size()) / element_bytes(held.type);
+    std::pair<int64_t, int64_t> range{id_at(held.type, held.bytes.data(), 0), 0};
+    range.second = range.first;
+    for (int64_t i = 1; i < count; ++i) {
+      const int64_t id = id_at(held.type, held.bytes.data(), i);
+      range = {std::min(range.first, id), std::max(range.second, id)};
+    }
+    return range;
+  };
+  const std::string& name = step_.constants.at(role);
+  const bool known = facts_ != nullptr && facts_->ids.contains(name);
+  const auto [least, largest] = known ? facts_->ids.at(name) : find();
+  if (facts_ != nullptr) facts_->ids[name] = {least, largest};
+  if (least >= low && largest < high) return;
+  fail("expected ids in [", low, ", ", high, ") in constant '", role, "', got ",
+       least < low ? least : largest);
+}
+
+size_t StepView::expect_plain_dimension(int64_t dim) const {
+  const TensorInfo& x = input();
+  if (x.layout != Layout::plain || dim < 1 || dim >= static_cast<int64_t>(x.shape.size())) {
+    fail("expected an input of layout plain and more than ", dim, " dimensions, got ", shape_text(x.shape),
+         " ", to_string(x.layout));
+  }
+  return static_cast<size_t>(dim);
+}
+
+void StepView::expect_copied(const TensorInfo& tensor) const {
+  if (tensor.type != DataType::i32 && tensor.type != DataType::i64) expect_activation_type(tensor);
 }
 
 void StepView::expect_same_layout(const TensorInfo& input) const {

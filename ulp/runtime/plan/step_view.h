@@ -35,8 +35,9 @@ struct ConstantFacts {
     int64_t low = 0, high = 0;             ///< of the weight's scale, a NaN among them first
     bool positive = true;                  ///< every scale is finite and > 0
   };
-  std::set<std::string> positive_scales;     ///< names that expect_scales() was content with
-  std::map<std::string, Channels> channels;  ///< by the names of weight, bias and scale
+  std::set<std::string> positive_scales;                   ///< names that expect_scales() was content with
+  std::map<std::string, Channels> channels;                ///< by the names of weight, bias and scale
+  std::map<std::string, std::pair<int64_t, int64_t>> ids;  ///< the smallest and the largest of a constant's
 };
 
 /// One step with its plan. Indices are valid and counts are in the op's range once verify has made one.
@@ -87,6 +88,12 @@ class StepView {
   void expect_plain_f32_output() const;
   /// Input i holds ids: i32 or i64 of layout plain.
   void expect_ids(size_t i = 0) const;
+  /// The constant of this role holds ids, i32 or i64, all of them in [low, high).
+  void expect_ids_between(const char* role, int64_t low, int64_t high) const;
+  /// The dimension of input 0, which is of layout plain and has it behind the first one.
+  size_t expect_plain_dimension(int64_t dim) const;
+  /// What is copied as it is: f32, bf16, u8, i32 or i64.
+  void expect_copied(const TensorInfo& tensor) const;
   /// Output of the input's layout.
   void expect_same_layout(const TensorInfo& input) const;
 

@@ -1,0 +1,45 @@
+// What a step met while it ran and could not compute with: ids that another step made and that no one could
+// check before.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+namespace ulp::runtime {
+
+/// An id outside of its range [low, high).
+struct IdFault {
+  size_t step = 0;
+  int64_t element = 0;  ///< of the ids, counted over the whole batch
+  int64_t id = 0, low = 0, high = 0;
+};
+
+/// The first fault of a run by step and element, whichever thread reports it.
+class FaultSlot {
+ public:
+  void report(const IdFault& fault) {
+    while (busy_.test_and_set(std::memory_order_acquire)) {
+    }
+    if (!any_ || std::tie(fault.step, fault.element) < std::tie(first_.step, first_.element)) first_ = fault;
+    any_ = true;
+    busy_.clear(std::memory_order_release);
+  }
+  /// Null where there was none; for when the run has ended.
+  const IdFault* found() const { return any_ ? &first_ : nullptr; }
+
+ private:
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  bool any_ = false;
+  IdFault first_;
+};
+
+/// The slot of a run as one step sees it: which step it is, and with which item of the batch it begins.
+struct StepFaults {
+  FaultSlot& slot;
+  size_t step = 0;
+  int64_t first_item = 0;
+};
+
+}  // namespace ulp::runtime
