@@ -124,7 +124,8 @@ int32_t Builder::as(const Node& reader, const Value* value, const Form& wanted, 
       made.type != DataType::f32 && wanted.type != DataType::f32 && made.type != wanted.type;
   const bool rescale = made.type == DataType::u8 && wanted.type == DataType::u8 &&
                        (made.scale != wanted.scale || made.zero_point != wanted.zero_point);
-  if (by_float || rescale) from = as(reader, value, {DataType::f32, wanted.layout});
+  const bool turned = wanted.type == DataType::i64 && made.layout != wanted.layout;
+  if (by_float || rescale || turned) from = as(reader, value, {DataType::f32, wanted.layout});
   const int32_t tensor = convert(from, wanted, name);
   held.push_back(tensor);
   return tensor;

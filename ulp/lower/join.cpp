@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -39,6 +40,16 @@ Layout layout_of(Builder& builder, const Node& node, const std::vector<const Val
   return plain ? Layout::plain : inner_layout(rank);
 }
 
+/// The type in which floats are joined; of integers that of those that are held as such, else f32.
+DataType joined_type(Builder& builder, const Node& node, const std::vector<const Value*>& values) {
+  if (!at::isIntegralType(node.output()->meta->dtype, false)) return builder.float_type();
+  DataType type = DataType::f32;
+  for (const Value* value : values) {
+    if (holds_integers(builder, node, value)) type = builder.form_of(node, value).type;
+  }
+  return type;
+}
+
 /// The last of one or more steps that join so many tensors.
 Step join(Builder& builder, const Node& node, std::vector<int32_t> inputs, int64_t axis, const Form& form) {
   constexpr size_t kMost = 64;
@@ -68,7 +79,7 @@ void lower_concat(Builder& builder, const Group& group) {
   if (dim == 0) unsupported(node, "expected to join along another dimension than the batch");
   bool u8 = group.quantize != nullptr;
   for (const Value* value : values) u8 = u8 && builder.form_of(node, value).type == DataType::u8;
-  Form form{builder.float_type()};
+  Form form{joined_type(builder, node, values)};
   if (u8) form = quantizer_form(builder.graph(), *group.quantize);
   form.layout = layout_of(builder, node, values, shape.size(), dim);
   std::vector<int32_t> inputs;

@@ -106,18 +106,24 @@ class Lowerer {
   void add_output(const Argument& result) {
     const Node& node = *graph_.output_node();
     runtime::Plan& plan = builder_.plan();
-    // Codes leave as codes, integers as i64, everything else as f32.
+    // Codes leave as codes, integers that are held as f32 as i64, everything else as f32.
     Form form = builder_.form_of(node, result.value);
     form.layout = Layout::plain;
-    const bool counted = form.type != DataType::i32 && form.type != DataType::i64;  // inside, as f32
-    const bool integers = counted && result.value->meta && result.value->meta->dtype == at::kLong;
-    if (!result.value->producer->is("ulp::quantize")) form = {integers ? DataType::i64 : DataType::f32};
+    const bool held = form.type == DataType::i32 || form.type == DataType::i64;
+    const bool integers = result.value->meta && result.value->meta->dtype == at::kLong;
+    if (!held && !result.value->producer->is("ulp::quantize"))
+      form = {integers ? DataType::i64 : DataType::f32};
     int32_t tensor = builder_.as(node, result.value, form);
     const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
     if (is_in(plan.inputs) || is_in(plan.outputs)) {
       const std::string name = result.value->name + ".copy";
-      tensor = builder_.emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, form,
-                             shape_of(node, *result.value));
+      runtime::Step copy{
+          .op = held ? runtime::Op::move : runtime::Op::convert, .name = name, .inputs = {tensor}};
+      if (held) {
+        const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(tensor)];
+        copy.attributes = move_of(whole_view(tensor, info), Layout::plain);
+      }
+      tensor = builder_.emit(std::move(copy), name, form, shape_of(node, *result.value));
     }
     plan.outputs.push_back(tensor);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/strided_view.h"
 
@@ -209,9 +210,9 @@ bool stands_alone(const Builder& builder, graph::Graph& graph, const Node& node)
 bool lower_by_own_step(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = node.args.at(0).value;
-  if (!stands_alone(builder, builder.graph(), node)) return false;
+  if (!stands_alone(builder, builder.graph(), node) || holds_integers(builder, node, x)) return false;
   const size_t rank = sizes_of(node, *x).size(), made = sizes_of(node, *node.output()).size();
-  if (is_flatten(node)) {
+  if (is_flatten(node) && rank > 1) {
     lower_flatten(builder, group, Op::flatten);
   } else if (node.is("aten::squeeze") && rank == 4 && made == 3 && has_arg(node, "dim") &&
              ints_arg(node, "dim") == std::vector<int64_t>{2}) {
@@ -231,10 +232,11 @@ bool lower_by_own_step(Builder& builder, const Group& group) {
 void emit_constant(Builder& builder, const Group& group, const at::Tensor& item) {
   const Node& node = *group.root;
   Step step = step_of(Op::constant, node);
+  const bool ids = at::isIntegralType(item.scalar_type(), false);
+  const Form form{ids ? runtime::DataType::i64 : runtime::DataType::f32};
   step.inputs = {builder.plan().inputs.at(0)};
-  step.constants["value"] =
-      builder.constant(node.output()->name + ".value", make_constant(item, runtime::DataType::f32));
-  emit_same(builder, group, std::move(step), {});
+  step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(item, form.type));
+  emit_same(builder, group, std::move(step), form);
 }
 
 /// A parameter that is expanded or repeated for every item of the batch.
@@ -244,8 +246,8 @@ void lower_constant(Builder& builder, const Group& group) {
   const std::vector<int64_t> shape = shape_of(node, *node.output());
   const std::vector<int64_t> item(shape.begin() + 1, shape.end());
   if (value.dim() == static_cast<int64_t>(shape.size()) && value.size(0) == 1) value = value[0];
-  if (!value.is_floating_point() || !(node.is("aten::expand") || node.is("aten::repeat"))) {
-    unsupported(node, "expected an expand or repeat of a parameter of floating-point numbers");
+  if (value.scalar_type() == at::kBool || !(node.is("aten::expand") || node.is("aten::repeat"))) {
+    unsupported(node, "expected an expand or repeat of a parameter of numbers");
   }
   if (node.is("aten::expand")) {
     value = value.expand(item);
@@ -261,15 +263,6 @@ void lower_constant(Builder& builder, const Group& group) {
     value = value.repeat(times);
   }
   emit_constant(builder, group, value);
-}
-
-/// The view that a bound input is of its tensor; refuses integers, which are ids.
-StridedView input_view(Builder& builder, const Node& node, const Value* x) {
-  const runtime::DataType type = builder.form_of(node, x).type;
-  if (type == runtime::DataType::i32 || type == runtime::DataType::i64) {
-    unsupported(node, "expected numbers, got the integers of '", x->name, "'");
-  }
-  return builder.view_of(node, x);
 }
 
 /// make(x); where it gives nothing, x becomes its elements laid out in plain order first.
@@ -294,7 +287,7 @@ void lower_move(Builder& builder, const Group& group) {
   }
   if (has_arg(node, "dtype")) unsupported(node, "expected a view of the same type");
   if (lower_by_own_step(builder, group)) return;
-  StridedView whole = input_view(builder, node, x);
+  StridedView whole = builder.view_of(node, x);
   const auto make = [&](const StridedView& view) { return view_op(node)(node, view); };
   builder.bind_view(node.output(), view_or_copy(builder, node, whole, make));
 }
@@ -307,8 +300,9 @@ void lower_cut(Builder& builder, const Group& group) {
   const int64_t step = node.is("aten::slice") ? int_arg(node, "step") : 1;
   const bool unbind = node.is("aten::unbind");
   const size_t channels = rank == 4 ? 1 : rank - 1;
-  StridedView whole = input_view(builder, node, x);
-  if (dim > 0 && dim == channels && step == 1 && !unbind && stands_alone(builder, builder.graph(), node)) {
+  StridedView whole = builder.view_of(node, x);
+  if (dim > 0 && dim == channels && step == 1 && !unbind && !holds_integers(builder, node, x) &&
+      stands_alone(builder, builder.graph(), node)) {
     return lower_slices(builder, group);
   }
   const std::optional<int64_t> size = size_of(whole, dim);

@@ -26,7 +26,8 @@ using graph::Node;
   X(move)                \
   X(join)                \
   X(reduce)              \
-  X(matmul)
+  X(matmul)              \
+  X(index)
 
 #define ULP_DECLARE(name) LoweringTable name##_lowerings();
 ULP_LOWERINGS(ULP_DECLARE)
@@ -81,6 +82,16 @@ std::string hint_for(const Node& node) {
     return "only batch norm behind a linear layer, or of images and sequences, has a form in the engine";
   if (node.is("aten::conv3d") || node.is("aten::conv_transpose3d"))
     return "the engine has convolutions of 1 and 2 dimensions";
+  for (const char* op : {"aten::masked_select", "aten::nonzero", "aten::unique", "aten::_unique2",
+                         "aten::unique_dim", "aten::unique_consecutive", "aten::bincount"}) {
+    if (node.is(op)) return "the size of its result depends on the data, and a plan's sizes are fixed";
+  }
+  if (node.is("aten::one_hot")) return "expected the number of classes, which otherwise depends on the data";
+  if (node.is("aten::embedding_bag"))
+    return "expected bags of one length, [batch, length] ids without offsets, and the bags alone as its "
+           "result";
+  if (node.is("aten::adaptive_max_pool1d") || node.is("aten::adaptive_max_pool2d"))
+    return "expected an output size that divides the input's, and no indices";
   if (node.is("aten::conv_transpose1d")) return "the engine has transposed convolutions of images only";
   return "no lowering for this op";
 }

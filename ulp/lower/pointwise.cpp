@@ -129,7 +129,9 @@ void lower_pointwise(Builder& builder, const Group& group) {
   Step step = PointwiseWriter(builder, nodes).step();
   if (builder.plan().output_shape(step) != shape)
     unsupported(node, "expected operands that give its shape together");
-  Form form{read_as_f32(builder.graph(), group.result) ? DataType::f32 : builder.float_type(),
+  // bf16 does not hold all integers above 256.
+  const bool whole = at::isIntegralType(group.result->meta->dtype, false);
+  Form form{whole || read_as_f32(builder.graph(), group.result) ? DataType::f32 : builder.float_type(),
             layout_of(builder, group, shape)};
   if (group.quantize != nullptr) {
     const Layout layout = form.layout;

@@ -1,10 +1,12 @@
 #include "ulp/lower/prepare_graph.h"
 
+#include "ulp/lower/batch_first.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/height_one.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/shapes.h"
 #include "ulp/lower/spell_out.h"
+#include "ulp/lower/spell_out_index.h"
 #include "ulp/lower/token_mean.h"
 #include "ulp/lower/written_attention.h"
 
@@ -52,14 +54,23 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
     reports.push_back(pass(graph));
   }
+  spell_out_pools(graph);
   make_sequences_images(graph);
   fill_without_copies(graph);
   fold_constants(graph);
   reports.push_back(fuse_written_attention(graph));
   spell_out(graph);
+  spell_out_index(graph);
   graph.remove_dead(true);
   complete_shapes(graph);
   remove_identities(graph);
+  if (!put_batch_first(graph)) return;
+  graph.remove_dead();
+  complete_shapes(graph);
+  fold_constants(graph);
+  spell_out(graph);
+  graph.remove_dead(true);
+  complete_shapes(graph);
 }
 
 }  // namespace ulp::lowering

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -119,6 +120,28 @@ void adaptive_pool(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::transpose.int", {pooled(wide, height, rows), literal(2), literal(3)});
 }
 
+/// adaptive_max_pool1d and 2d.
+void adaptive_max_pool(Graph& graph, Node& node) {
+  const graph::Value* x = node.args.at(0).value;
+  const std::optional<std::vector<int64_t>> given = graph::integers(node.arg("output_size"));
+  const size_t spatial = node.is("aten::adaptive_max_pool2d") ? 2 : 1;
+  if (x == nullptr || !x->meta || x->meta->sizes.size() != spatial + 2 || !given || given->empty()) return;
+  if (!graph.users(node.output(1)).empty()) return;
+  std::vector<int64_t> window;
+  for (size_t i = 0; i < spatial; ++i) {
+    const int64_t length = x->meta->sizes[i + 2].offset, size = (*given)[std::min(i, given->size() - 1)];
+    if (!x->meta->sizes[i + 2].constant() || size < 1 || length % size != 0) return;
+    window.push_back(length / size);
+  }
+  const std::vector<int64_t> none(spatial, 0), one(spatial, 1);
+  const Argument pooled = called(graph, spatial == 2 ? "aten::max_pool2d" : "aten::max_pool1d",
+                                 {node.args[0], c10::IValue(window), c10::IValue(window), c10::IValue(none),
+                                  c10::IValue(one), c10::IValue(false)},
+                                 node);
+  pooled.value->meta = node.output()->meta;
+  graph.replace_uses(node.output(), pooled.value);
+}
+
 /// Equal parts of the last of two dimensions.
 std::vector<Argument> pieces(Graph& graph, const Argument& rows, int64_t count, Node& node) {
   Node* cut = graph.call("aten::chunk", {rows, literal(count), literal(1)}, &node);
@@ -173,6 +196,14 @@ void gru_cell(Graph& graph, Node& node) {
 }
 
 }  // namespace
+
+void spell_out_pools(Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (node->is("aten::adaptive_max_pool1d") || node->is("aten::adaptive_max_pool2d"))
+      adaptive_max_pool(graph, *node);
+  }
+  graph.remove_dead();
+}
 
 void spell_out(Graph& graph) {
   for (const auto& node : graph.nodes()) {

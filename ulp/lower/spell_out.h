@@ -10,4 +10,8 @@ namespace ulp::lowering {
 /// layer; baddbmm a sum.
 void spell_out(graph::Graph& graph);
 
+/// Adaptive maxima of windows that divide the input are a pooling of these windows: before sequences become
+/// images.
+void spell_out_pools(graph::Graph& graph);
+
 }  // namespace ulp::lowering

@@ -1,4 +1,5 @@
 // Ops of networks over tokens: embedding, one position of a text.
+#include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
 
@@ -16,11 +17,6 @@ constexpr Form kPlain{DataType::f32, Layout::plain};
 
 void lower_embedding(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const Value* ids = value_arg(node, "indices");
-  const Form form = builder.form_of(node, ids);
-  if (form.type != DataType::i32 && form.type != DataType::i64) {
-    unsupported(node, "expected ids that are an integer input of the model");
-  }
   Step step = step_of(runtime::Op::embedding, node);
   step.name = layer_name(node);
   const Value* weight = value_arg(node, "weight");
@@ -35,7 +31,8 @@ void lower_embedding(Builder& builder, const Group& group) {
   } else {
     add_float_constant(builder, node, "weight", "weight", step);
   }
-  step.inputs = {builder.as(node, ids, form)};
+  const int64_t rows = builder.plan().constants.at(step.constants.at("weight")).shape[0];
+  step.inputs = {ids_tensor(builder, node, value_arg(node, "indices"), rows)};
   emit_same(builder, group, std::move(step), kPlain);
 }
 

@@ -1,0 +1,24 @@
+// Integers of the graph as ids: inputs of the model as they came, and what other steps made of whole numbers.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/lower/builder.h"
+
+namespace ulp::lowering {
+
+/// True where the plan holds the value as i32 or i64.
+bool holds_integers(Builder& builder, const graph::Node& reader, const graph::Value* value);
+
+/// A tensor of i32 or i64 with the value's integers, which point into `size` rows. Computed ones are counted in
+/// f32 inside; throws Unsupported for `reader` where f32 does not hold all integers below `size`, and for a value
+/// that holds no integers.
+int32_t ids_tensor(Builder& builder, const graph::Node& reader, const graph::Value* value, int64_t size);
+/// The same of a view of such a value, laid out in plain order.
+int32_t ids_tensor(Builder& builder, const graph::Node& reader, const graph::Value* value,
+                   const StridedView& view, int64_t size);
+
+/// The form in which the value is held, in plain order.
+Form held_form(Builder& builder, const graph::Node& reader, const graph::Value* value);
+
+}  // namespace ulp::lowering
