@@ -1,7 +1,6 @@
 #include "ulp/lower/written_attention.h"
 
-#include <ATen/ops/ones.h>
-#include <ATen/ops/triu.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <optional>
@@ -57,7 +56,13 @@ at::Tensor matrix_of(const Graph& graph, const Argument& mask) {
 /// True where row i has truth at j > i and nowhere else.
 bool hides_later(const at::Tensor& hidden) {
   return hidden.defined() && hidden.size(0) == hidden.size(1) &&
-         hidden.equal(at::triu(at::ones(hidden.sizes(), at::kBool), 1));
+         hidden.equal(torch::ones(hidden.sizes(), torch::kBool).triu(1));
+}
+
+/// The same of a mask that is added: numbers that hide where there is truth, 0 elsewhere.
+bool added_hides_later(const at::Tensor& mask) {
+  const at::Tensor hidden = mask <= kHidden;
+  return hides_later(hidden) && (hidden | (mask == 0)).all().item<bool>();
 }
 
 /// A mask [N, 1, 1, keys] that the network computes.
@@ -168,11 +173,8 @@ class Matcher {
   bool adds(const Node& node) {
     if (node.target() != "aten::add.Tensor" || graph::number(node.args[2]) != 1.0 || masked()) return false;
     const at::Tensor mask = matrix_of(graph_, node.args[1]);
-    if (mask.defined() && at::isFloatingType(mask.scalar_type())) {
-      const at::Tensor hidden = mask <= kHidden;
-      if (!(hidden | (mask == 0)).all().item<bool>()) return false;
-      return scores_.causal = hides_later(hidden);
-    }
+    if (mask.defined() && at::isFloatingType(mask.scalar_type()))
+      return scores_.causal = added_hides_later(mask);
     if (!masks_keys(graph_, node.args[1]) || !at::isFloatingType(node.args[1].value->meta->dtype))
       return false;
     scores_.key_mask = node.args[1].value;
@@ -217,8 +219,7 @@ void name_causal_mask(Graph& graph, Node& attention) {
   const at::Tensor mask = matrix_of(graph, attention.arg("attn_mask"));
   if (!mask.defined()) return;
   const bool truth = mask.scalar_type() == at::kBool;
-  const at::Tensor hidden = truth ? mask.logical_not() : mask <= kHidden;
-  if (!hides_later(hidden) || (!truth && !(hidden | (mask == 0)).all().item<bool>())) return;
+  if (!(truth ? hides_later(mask.logical_not()) : added_hides_later(mask))) return;
   attention.arg("attn_mask") = none();
   attention.arg("is_causal") = c10::IValue(true);
 }
@@ -237,7 +238,7 @@ Argument hidden_scores(Graph& graph, Node& node) {
   const int64_t queries = size_at(node.arg("query").value, 2), keys = size_at(node.arg("key").value, 2);
   const std::string name = graph.unique_name(node.name() + ".later");
   graph.set_attribute(name,
-                      {graph::Attribute::Kind::constant, at::triu(at::ones({queries, keys}, at::kBool), 1)});
+                      {graph::Attribute::Kind::constant, torch::ones({queries, keys}, torch::kBool).triu(1)});
   return graph.attribute(name);
 }
 
