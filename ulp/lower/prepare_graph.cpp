@@ -43,6 +43,17 @@ void fill_without_copies(Graph& graph) {
   graph.remove_dead();
 }
 
+/// What networks that keep time before the batch need besides.
+void bring_batch_first(Graph& graph) {
+  if (!put_batch_first(graph)) return;
+  graph.remove_dead();
+  complete_shapes(graph);
+  fold_constants(graph);
+  spell_out(graph);
+  graph.remove_dead(true);
+  complete_shapes(graph);
+}
+
 }  // namespace
 
 void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
@@ -64,11 +75,8 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   graph.remove_dead(true);
   complete_shapes(graph);
   remove_identities(graph);
-  if (!put_batch_first(graph)) return;
-  graph.remove_dead();
-  complete_shapes(graph);
-  fold_constants(graph);
-  spell_out(graph);
+  bring_batch_first(graph);
+  reports.push_back(write_out_attention(graph));
   graph.remove_dead(true);
   complete_shapes(graph);
 }

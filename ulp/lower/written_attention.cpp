@@ -21,6 +21,8 @@ using graph::Value;
 
 namespace {
 
+constexpr const char* kAttention = "aten::scaled_dot_product_attention";
+
 /// At or below this a score has no weight in f32, whatever the others are.
 constexpr double kHidden = -1e4;
 
@@ -209,7 +211,7 @@ Argument added_mask(Graph& graph, const Scores& scores, Node& node) {
 
 void fuse(Graph& graph, Node& product, const Scores& scores) {
   const Argument mask = added_mask(graph, scores, product);
-  graph.retarget(&product, "aten::scaled_dot_product_attention",
+  graph.retarget(&product, kAttention,
                  {scores.query, scores.key, product.args[1], mask, c10::IValue(0.0),
                   c10::IValue(scores.causal), c10::IValue(scores.scale)});
 }
@@ -228,18 +230,23 @@ int64_t size_at(const Value* value, int64_t from_end) {
   return value->meta->sizes[value->meta->sizes.size() - static_cast<size_t>(from_end)].offset;
 }
 
+Argument constant(Graph& graph, const std::string& wish, const at::Tensor& tensor) {
+  const std::string name = graph.unique_name(wish);
+  graph.set_attribute(name, {graph::Attribute::Kind::constant, tensor});
+  return graph.attribute(name);
+}
+
 /// True where a score of the node is hidden; none where all are seen or numbers are added.
 Argument hidden_scores(Graph& graph, Node& node) {
   const Argument mask = node.arg("attn_mask");
   if (mask.is_value() && mask.value->meta && mask.value->meta->dtype == at::kBool) {
+    const at::Tensor held = graph.attribute_tensor(mask.value);
+    if (held.defined()) return constant(graph, node.name() + ".hidden", held.logical_not());
     return called(graph, "aten::logical_not", {mask}, node);
   }
   if (!node.arg("is_causal").literal.toBool()) return none();
   const int64_t queries = size_at(node.arg("query").value, 2), keys = size_at(node.arg("key").value, 2);
-  const std::string name = graph.unique_name(node.name() + ".later");
-  graph.set_attribute(name,
-                      {graph::Attribute::Kind::constant, torch::ones({queries, keys}, torch::kBool).triu(1)});
-  return graph.attribute(name);
+  return constant(graph, node.name() + ".later", torch::ones({queries, keys}, torch::kBool).triu(1));
 }
 
 /// softmax(scale q k^T + mask) v. False where that would not be what the node does.
@@ -266,24 +273,35 @@ bool write_out(Graph& graph, Node& node) {
   return true;
 }
 
-}  // namespace
-
-graph::PassReport fuse_written_attention(Graph& graph) {
-  graph::PassReport report{.pass = "fuse_written_attention", .changes = {}, .near_misses = {}};
+/// The calls of a graph that is about to change.
+std::vector<Node*> calls(const Graph& graph) {
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes()) {
     if (node->kind() == Node::Kind::call) nodes.push_back(node.get());
   }
-  for (Node* node : nodes) {
+  return nodes;
+}
+
+}  // namespace
+
+graph::PassReport fuse_written_attention(Graph& graph) {
+  graph::PassReport report{.pass = "fuse_written_attention", .changes = {}, .near_misses = {}};
+  for (Node* node : calls(graph)) {
     if (const std::optional<Scores> scores = Matcher(graph).match(*node)) {
       fuse(graph, *node, *scores);
       report.changes.push_back(node->name() +
                                ": softmax and two products -> aten::scaled_dot_product_attention");
     }
-    if (!node->is("aten::scaled_dot_product_attention")) continue;
-    name_causal_mask(graph, *node);
-    if (!has_attention_step(*node) && write_out(graph, *node)) {
-      report.changes.push_back(node->name() + ": attention with a mask of its own -> products and softmax");
+    if (node->is(kAttention)) name_causal_mask(graph, *node);
+  }
+  return report;
+}
+
+graph::PassReport write_out_attention(Graph& graph) {
+  graph::PassReport report{.pass = "write_out_attention", .changes = {}, .near_misses = {}};
+  for (Node* node : calls(graph)) {
+    if (node->is(kAttention) && !has_attention_step(*node) && write_out(graph, *node)) {
+      report.changes.push_back(node->name() + ": aten::scaled_dot_product_attention -> products and softmax");
     }
   }
   return report;
