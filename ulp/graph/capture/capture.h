@@ -47,9 +47,9 @@ struct CaptureOptions {
   /// the same random state and the same buffers. Then these are compared: the result (its lists, tuples and
   /// values that are no tensors; of each tensor the dtype, the sizes and the bits of every element, where NaN
   /// equals NaN of any bits and +0 is not -0) and, in the same way, what the run left in buffers and in
-  /// parameters that it wrote. Strides and gradients are not compared. What neither of them can run in train
-  /// mode (one sample for a batch norm) is no difference. Where something differs, capture throws ulp::Error
-  /// naming the first call whose value differs, or the first one that the model makes otherwise.
+  /// parameters that it wrote. Strides and gradients are not compared, nor is what the model refuses in train
+  /// mode alone (one sample for a batch norm). Where something differs, capture throws ulp::Error naming the
+  /// first call whose value differs, or the first one that the model makes otherwise.
   std::vector<std::vector<at::Tensor>> check = {};
   /// What the graph calls its inputs, in the order of the examples, for messages and engines; empty: by the
   /// names that the examples have (a struct, a map), else "input", or "input_0", "input_1".

@@ -17,7 +17,7 @@ namespace {
 /// What the model and the graph did with the same inputs and random state.
 struct Outcome {
   Trace model, graph;
-  bool refused = false;  ///< neither can run with these inputs
+  bool refused = false;  ///< the model cannot run with these inputs in train mode
 };
 
 /// The calls that capture saw in one mode, and their nodes.
@@ -142,24 +142,15 @@ class Checker {
     const TraceOptions options{.training = training, .keep = keep};
     Outcome result;
     try {
-      result.graph = trace(replay_, copies(inputs), batch, options);  // first: it checks the inputs
+      if (training) result.model = trace(subject_, copies(inputs), batch, options);
     } catch (const Error&) {
-      result.refused = training && refuses(inputs, batch, options);
-      if (!result.refused) throw;
+      result.refused = true;
       return result;
     }
-    result.model = trace(subject_, copies(inputs), batch, options);
+    result.graph =
+        trace(replay_, copies(inputs), batch, options);  // in eval mode first: it checks the inputs
+    if (!training) result.model = trace(subject_, copies(inputs), batch, options);
     return result;
-  }
-
-  /// Whether the model, too, cannot run: a batch norm in train mode wants more than one value.
-  bool refuses(const std::vector<at::Tensor>& inputs, int64_t batch, const TraceOptions& options) const {
-    try {
-      trace(subject_, copies(inputs), batch, options);
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
   }
 
   /// For messages; 0 without a batch.
