@@ -42,4 +42,18 @@ def forward(self, x):
 )");
 }
 
+TEST(ScriptLists, ADictionaryOfResults) {
+  torch::jit::Module model("model");
+  model.define(R"(
+def forward(self, x):
+    return {"twice": x * 2, "first": x.tanh()}
+)");
+  const auto graph = ulp::capture(model, {torch::randn({2, 3})}, {.check = {{torch::randn({7, 3})}}});
+  const at::Tensor x = torch::randn({4, 3});
+  const auto results = graph->call<std::map<std::string, at::Tensor>>(x);
+  ASSERT_EQ(results.size(), 2);
+  EXPECT_TRUE(torch::equal(results.at("twice"), x * 2));
+  EXPECT_TRUE(torch::equal(results.at("first"), x.tanh()));
+}
+
 }  // namespace

@@ -1,6 +1,10 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
+#include <map>
+#include <string>
+
+#include "ulp/base/error.h"
 #include "ulp/graph/capture/capture_subject.h"
 #include "ulp/graph/graph_module.h"
 
@@ -16,6 +20,24 @@ void add_tensors(std::vector<std::pair<std::string, graph::Attribute>>& attribut
     attributes.emplace_back(prefix + entry.name, graph::Attribute{Kind::parameter, entry.value});
   for (const auto& entry : module.named_buffers(/*recurse=*/false))
     attributes.emplace_back(prefix + entry.name, graph::Attribute{Kind::buffer, entry.value});
+}
+
+/// Dictionaries of tensors become pairs (name, value), as the maps of C++ models do.
+c10::IValue with_pairs(const c10::IValue& value) {
+  if (value.isGenericDict()) {
+    std::map<std::string, c10::IValue> sorted;
+    for (const auto& entry : value.toGenericDict()) {
+      if (!entry.key().isString())
+        fail("graph.capture", "expected words as the keys of a dictionary that forward returns, got ",
+             entry.key().tagKind());
+      sorted.emplace(entry.key().toStringRef(), with_pairs(entry.value()));
+    }
+    return graph::pack_names({sorted.begin(), sorted.end()});
+  }
+  if (!value.isTuple()) return value;
+  std::vector<c10::IValue> items;
+  for (const c10::IValue& item : value.toTupleRef().elements()) items.push_back(with_pairs(item));
+  return c10::ivalue::Tuple::create(std::move(items));
 }
 
 }  // namespace
@@ -39,7 +61,7 @@ std::shared_ptr<graph::GraphModule> capture(torch::jit::Module& model,
   subject.forward = [&model](const std::vector<at::Tensor>& inputs) {
     // The optimizing executor would specialise on these shapes and run fused groups instead of plain calls.
     torch::jit::GraphOptimizerEnabledGuard plain(false);
-    return model.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end()));
+    return with_pairs(model.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end())));
   };
   return graph::capture_subject(subject, examples, options);
 }
