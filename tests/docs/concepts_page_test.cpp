@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "concepts/contexts.includes.h"
+#include "concepts/pieces.includes.h"
 #include "in_temporary_folder.h"
 #include "ulp/ulp.h"
 
