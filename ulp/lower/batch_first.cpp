@@ -60,7 +60,14 @@ class Mover {
       if (node->kind() == Node::Kind::call && node->outputs().size() == 1 && !node->args.empty())
         visit(*node);
     }
-    return changed_;
+    if (replaced_.empty()) return false;
+    for (Node* node : replaced_) graph_.erase(node);
+    // What was dense may be a view now.
+    for (const auto& node : graph_.nodes()) {
+      if (node->kind() == Node::Kind::call && node->target() == "aten::view")
+        graph_.retarget(node.get(), "aten::reshape", node->args);
+    }
+    return true;
   }
 
  private:
@@ -200,7 +207,7 @@ class Mover {
   /// The op with these arguments, whose result has the batch first, and for its readers a view that has it in its
   /// place.
   void replace(Node& node, std::vector<Argument> args, const Place& place) {
-    changed_ = true;
+    replaced_.push_back(&node);
     Value* result = called(node, node.target().c_str(), std::move(args)).value;
     Value* seen = result;
     if (place.times > 1) {
@@ -216,7 +223,7 @@ class Mover {
 
   Graph& graph_;
   std::map<const Value*, std::pair<Value*, Place>> inner_;  ///< a view of ours -> what it is a view of
-  bool changed_ = false;
+  std::vector<Node*> replaced_;
 };
 
 }  // namespace
