@@ -40,14 +40,14 @@ std::string title(const Node& node) {
 std::string end_difference(const Outcome& outcome, const Subject& subject) {
   std::string found = result_difference(outcome.model.result_copy, outcome.graph.result_copy, "the result");
   for (size_t i = 0; i < subject.attributes.size() && found.empty(); ++i) {
-    const auto& [name, attribute] = subject.attributes[i];
+    const at::Tensor& tensor = subject.attributes[i].second.tensor;
     const auto after = [&](const Trace& trace) {
       const auto written = trace.after.find(i);
-      return written == trace.after.end() ? attribute.tensor : written->second;
+      return written == trace.after.end() ? tensor : written->second;
     };
     if (!outcome.model.after.contains(i) && !outcome.graph.after.contains(i)) continue;
     const std::string difference = tensor_difference(after(outcome.model), after(outcome.graph));
-    if (!difference.empty()) found = "'" + name + "' " + difference + " after forward";
+    if (!difference.empty()) found = "'" + subject.attributes[i].first + "' " + difference + " after forward";
   }
   return found;
 }
