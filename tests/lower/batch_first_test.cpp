@@ -75,6 +75,10 @@ TEST(BatchFirst, HeadsBesideTheBatch) {
   torch::manual_seed(3);
   const auto heads = [](const Tensor& x) { return x.reshape({x.size(0), -1, 2}).transpose(0, 1); };
   const Body bodies[] = {
+      [=](const Tensor& x) {  // before they are beside the batch
+        const Tensor split = x.reshape({5, -1, 2});
+        return (split.tanh() * split + torch::ones({5, 1, 2})).reshape({5, -1, 6}).sum(0);
+      },
       [=](const Tensor& x) {  // weights times values, in the words of LibTorch's attention
         const Tensor h = heads(x * 0.5);
         const Tensor weights = torch::softmax(torch::bmm(h, heads(x).transpose(1, 2)), -1);

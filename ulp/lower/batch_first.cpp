@@ -19,14 +19,14 @@ using graph::Value;
 
 namespace {
 
-/// Where the batch is: dimension `dim` is it, or dimension 0 is that many times the batch.
+/// Where the batch is: dimension `dim` is that many times the batch.
 struct Place {
   int64_t dim = 0, times = 1;
   bool is_first() const { return dim == 0 && times == 1; }
   bool operator==(const Place&) const = default;
 
-  /// What another dimension becomes.
-  int64_t moved(int64_t other) const { return times > 1 || other < dim ? other + 1 : other; }
+  /// What another dimension becomes where the batch is first, and what is beside it second.
+  int64_t moved(int64_t other) const { return other + (other < dim ? 1 : 0) + (times > 1 ? 1 : 0); }
 };
 
 /// Nothing for a value without the batch, or with it in several places.
@@ -36,8 +36,7 @@ std::optional<Place> place_of(const Value& value) {
   for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
     const BatchExpr& size = value.meta->sizes[d];
     if (size.constant()) continue;
-    if (found || size.denominator != 1 || size.offset != 0 || (size.numerator != 1 && d > 0))
-      return std::nullopt;
+    if (found || size.denominator != 1 || size.offset != 0 || size.numerator < 1) return std::nullopt;
     found = Place{static_cast<int64_t>(d), size.numerator};
   }
   return found;
@@ -110,8 +109,8 @@ class Mover {
   /// Heads beside the batch get a dimension of their own.
   void attention(Node& node) {
     const std::optional<Place> place = moved_batch(node.args[0]);
-    if (!place || place->times == 1 || rank_of(*node.output()) != 3 || !node.arg("attn_mask").is_none())
-      return;
+    const bool heads = place && place->dim == 0 && place->times > 1 && rank_of(*node.output()) == 3;
+    if (!heads || !node.arg("attn_mask").is_none()) return;
     std::vector<Argument> args = node.args;
     for (size_t i = 0; i < 3; ++i) {
       if (moved_batch(args[i]) != place) return;
@@ -161,18 +160,15 @@ class Mover {
       const int64_t ahead = rank - rank_of(*arg.value);
       if (place->dim < ahead) continue;
       const std::optional<Place> own = place_of(*arg.value);
-      if (own && own != Place{place->dim - ahead, place->times}) return;
+      if (own && (own != Place{place->dim - ahead, place->times} || (ahead > 0 && place->times > 1))) return;
       if (own && ahead == 0) {
         arg = first(node, arg.value, *place);
         continue;
       }
       for (int64_t d = 0; d < ahead; ++d)
         arg = called(node, "aten::unsqueeze", {arg, c10::IValue(int64_t{0})});
-      if (place->times == 1) {
-        arg = called(node, "aten::movedim.int", {arg, c10::IValue(place->dim), c10::IValue(int64_t{0})});
-      } else {
-        arg = called(node, "aten::unsqueeze", {arg, c10::IValue(int64_t{0})});  // 1 for every item and part
-      }
+      if (place->dim > 0) arg = moved(node, arg, place->dim, 0);
+      if (place->times > 1) arg = called(node, "aten::unsqueeze", {arg, c10::IValue(int64_t{0})});
     }
     replace(node, std::move(args), *place);
   }
@@ -181,6 +177,10 @@ class Mover {
     Node* made = graph_.call(target, std::move(args), &node);
     made->scope = node.scope;
     return made->output();
+  }
+
+  Argument moved(Node& node, const Argument& x, int64_t from, int64_t to) {
+    return called(node, "aten::movedim.int", {x, c10::IValue(from), c10::IValue(to)});
   }
 
   static Argument sizes_argument(const std::vector<BatchExpr>& sizes) {
@@ -195,13 +195,12 @@ class Mover {
   Argument first(Node& node, Value* value, const Place& place) {
     const auto known = inner_.find(value);
     if (known != inner_.end() && known->second.second == place) return known->second.first;
-    if (place.times == 1) {
-      return called(node, "aten::movedim.int", {value, c10::IValue(place.dim), c10::IValue(int64_t{0})});
-    }
+    const Argument turned = place.dim > 0 ? moved(node, value, place.dim, 0) : Argument(value);
+    if (place.times == 1) return turned;
     std::vector<BatchExpr> sizes = value->meta->sizes;
-    sizes[0] = {0, 1, place.times};
-    sizes.insert(sizes.begin(), BatchExpr{1, 1, 0});
-    return called(node, "aten::reshape", {value, sizes_argument(sizes)});
+    sizes.erase(sizes.begin() + place.dim);
+    sizes.insert(sizes.begin(), {BatchExpr{1, 1, 0}, BatchExpr{0, 1, place.times}});
+    return called(node, "aten::reshape", {turned, sizes_argument(sizes)});
   }
 
   /// The op with these arguments, whose result has the batch first, and for its readers a view that has it in its
@@ -209,16 +208,16 @@ class Mover {
   void replace(Node& node, std::vector<Argument> args, const Place& place) {
     replaced_.push_back(&node);
     Value* result = called(node, node.target().c_str(), std::move(args)).value;
-    Value* seen = result;
+    Argument seen = result;
     if (place.times > 1) {
-      seen = called(node, "aten::reshape", {result, sizes_argument(node.output()->meta->sizes)}).value;
-    } else if (place.dim > 0) {
-      seen =
-          called(node, "aten::movedim.int", {result, c10::IValue(int64_t{0}), c10::IValue(place.dim)}).value;
+      std::vector<BatchExpr> sizes = node.output()->meta->sizes;
+      std::rotate(sizes.begin(), sizes.begin() + place.dim, sizes.begin() + place.dim + 1);
+      seen = called(node, "aten::reshape", {seen, sizes_argument(sizes)});
     }
-    seen->meta = node.output()->meta;
-    graph_.replace_uses(node.output(), seen);
-    if (seen != result) inner_[seen] = {result, place};
+    if (place.dim > 0) seen = moved(node, seen, 0, place.dim);
+    seen.value->meta = node.output()->meta;
+    graph_.replace_uses(node.output(), seen.value);
+    if (seen.value != result) inner_[seen.value] = {result, place};
   }
 
   Graph& graph_;

@@ -25,6 +25,17 @@ void expect_integers(const Node& reader, const Value* value, DataType held, int6
 
 }  // namespace
 
+int64_t dimension_of(const Node& node, const std::vector<int64_t>& shape) {
+  const auto rank = static_cast<int64_t>(shape.size());
+  int64_t dim = int_arg(node, "dim");
+  dim += dim < 0 ? rank : 0;
+  if (dim < 1 || dim >= rank) {
+    unsupported(node, "expected another dimension of '", value_arg(node, "self")->name,
+                "' than the batch, got ", int_arg(node, "dim"));
+  }
+  return dim;
+}
+
 bool holds_integers(Builder& builder, const Node& reader, const Value* value) {
   const DataType type = builder.form_of(reader, value).type;
   return type == DataType::i32 || type == DataType::i64;

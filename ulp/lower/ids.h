@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "ulp/lower/builder.h"
 
 namespace ulp::lowering {
+
+/// The dimension of `shape`, the sizes of the node's `self`, that its argument `dim` names. Throws Unsupported for
+/// the batch.
+int64_t dimension_of(const graph::Node& node, const std::vector<int64_t>& shape);
 
 /// True where the plan holds the value as i32 or i64.
 bool holds_integers(Builder& builder, const graph::Node& reader, const graph::Value* value);

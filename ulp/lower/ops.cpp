@@ -27,7 +27,8 @@ using graph::Node;
   X(join)                \
   X(reduce)              \
   X(matmul)              \
-  X(index)
+  X(index)               \
+  X(scatter)
 
 #define ULP_DECLARE(name) LoweringTable name##_lowerings();
 ULP_LOWERINGS(ULP_DECLARE)

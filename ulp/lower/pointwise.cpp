@@ -106,7 +106,8 @@ Layout layout_of(Builder& builder, const Group& group, const std::vector<int64_t
   if (shape.size() != 4) return Layout::plain;
   const auto images = [&](const Node& node) {
     return std::ranges::any_of(node.reads(), [&](const Value* value) {
-      return builder.bound(value) && builder.form_of(node, value).layout == Layout::nhwc;
+      return same_sizes(*value, *group.result) && builder.bound(value) &&
+             builder.form_of(node, value).layout == Layout::nhwc;
     });
   };
   const bool nhwc = images(*group.root) ||
