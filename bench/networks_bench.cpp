@@ -6,10 +6,9 @@
 // steps of that engine's profile.
 //
 // All of a row are measured in turn in one process, warmed up, on the same number of threads (default 2). A
-// figure is the median of 7 turns of S seconds (default 0.05) and, as spread, half of the range of the turns
-// in per cent of it. A turn during which others took the processors is measured again, up to twice. Two
-// medians within 3 % count as equal. Weights, inputs and calibration data are random. LibTorch runs in
-// inference mode, in plain NCHW order.
+// figure is the best of 31 turns of S seconds (default 0.01), which others on the machine disturb least, and
+// behind it how far the median of the turns is above. Figures within 3 % count as equal. Weights, inputs and
+// calibration data are random. LibTorch runs in inference mode, in plain NCHW order.
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
@@ -38,11 +37,11 @@ using ulp::runtime::Engine;
 using ulp::runtime::Plan;
 
 constexpr double kEqual = 1.03;
-constexpr int kRounds = 7;
+constexpr int kRounds = 31, kProfiles = 30;
 
 struct Options {
   int threads = 2;
-  double seconds = 0.05;
+  double seconds = 0.01;
   std::vector<int64_t> batches = {1, 8};
   std::vector<std::string> names;
 };
@@ -81,7 +80,7 @@ Variant variant(const char* precision, int threads, MakePlan make) {
     return {precision, std::make_shared<Engine>(make(), ulp::runtime::EngineOptions{.threads = threads}), ""};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    return {precision, nullptr, text.substr(0, std::min<size_t>(text.find('\n'), 200))};
+    return {precision, nullptr, text.substr(0, std::min(text.find('\n'), text.find(". The engine has")))};
   }
 }
 
@@ -101,10 +100,14 @@ std::string percent(double share) {
   return text;
 }
 
-/// The longest steps of a run of the whole batch: "51 % conv layer1.conv (avx512 conv)".
+/// The longest steps of a run of the whole batch, each at its best of some runs:
+/// "51 % conv `layer1.conv` f32 [batch, 8, 8, 8] (conv_f32_avx512)".
 std::string longest_steps(Engine& engine, const Buffers& buffers, int64_t batch) {
-  std::vector<ulp::runtime::StepProfile> steps;
-  for (int i = 0; i < 3; ++i) steps = engine.profile(batch, buffers.in, buffers.out);
+  auto steps = engine.profile(batch, buffers.in, buffers.out);
+  for (int run = 0; run < kProfiles; ++run) {
+    const auto again = engine.profile(batch, buffers.in, buffers.out);
+    for (size_t i = 0; i < steps.size(); ++i) steps[i].seconds = std::min(steps[i].seconds, again[i].seconds);
+  }
   double total = 0;
   for (const auto& step : steps) total += step.seconds;
   const size_t count = std::min<size_t>(steps.size(), 3);
@@ -147,7 +150,7 @@ class Row {
     const auto settle = [](int64_t, int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
     timings_ = ulp::measure::time_in_turns(
         candidates_, batch_,
-        {.rounds = kRounds, .round_seconds = seconds, .warmup_calls = 5, .progress = settle});
+        {.rounds = kRounds, .round_seconds = seconds, .warmup_calls = 5, .attempts = 1, .progress = settle});
   }
 
   void print(const std::vector<Variant>& variants) const {
@@ -161,7 +164,7 @@ class Row {
       }
       const Timing& time = timings_[at++];
       print_time(time);
-      const double ratio = timings_[0].median / time.median;
+      const double ratio = timings_[0].minimum / time.minimum;
       std::printf(ratio * kEqual < 1 ? " **%.2f** |" : " %.2f |", ratio);
     }
     double others = 0;
@@ -176,8 +179,8 @@ class Row {
     const Timing* fp32 = nullptr;
     for (size_t i = 1; i < candidates_.size(); ++i) {
       const std::string& precision = candidates_[i].name;
-      const bool than_libtorch = timings_[i].median > kEqual * timings_[0].median;
-      const bool than_fp32 = fp32 != nullptr && timings_[i].median > kEqual * fp32->median;
+      const bool than_libtorch = timings_[i].minimum > kEqual * timings_[0].minimum;
+      const bool than_fp32 = fp32 != nullptr && timings_[i].minimum > kEqual * fp32->minimum;
       if (precision == "fp32") fp32 = &timings_[i];
       if (!than_libtorch && !than_fp32) continue;
       text += "- " + network_ + ", batch " + std::to_string(batch_) + ", " + precision + " (slower than " +
@@ -190,8 +193,7 @@ class Row {
 
  private:
   static void print_time(const Timing& time) {
-    const double spread = (time.maximum - time.minimum) / 2 / time.median;
-    std::printf(" %.4f ± %s |", time.median * 1e3, percent(spread).c_str());
+    std::printf(" %.4f + %s |", time.minimum * 1e3, percent(time.median / time.minimum - 1).c_str());
   }
 
   std::string network_;
@@ -254,8 +256,9 @@ void run(const Options& options) {
     ulp::test::Subject subject(network);
     const std::vector<Variant> made = variants(subject, options.threads);
     for (const Variant& one : made) {
-      if (one.engine == nullptr)
-        refused += "- " + network.name + ", " + one.precision + ": `" + one.refusal + "`\n";
+      if (one.engine != nullptr) continue;
+      refused += "- " + network.name + ", " + one.precision + ": `" + one.refusal + "`\n";
+      if (&one == &made[0]) break;  // the others say the same
     }
     if (made[0].engine == nullptr) continue;
     for (const int64_t batch : options.batches) {

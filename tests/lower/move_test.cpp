@@ -103,6 +103,12 @@ const std::vector<MoveCase>& cases() {
          return x.index({Slice(), 0});
        },
        {3, 4}},
+      {"one number an item", [](const Tensor& x) { return x.select(1, 2).unsqueeze(1); }, {5}},
+      {"one number an item, stacked",
+       [](const Tensor& x) {
+         return torch::stack({x.select(1, 2), x.select(1, 0)}, 1);
+       },
+       {5}},
       {"chunk", [](const Tensor& x) { return x.chunk(3, 2)[1]; }, {3, 7}},
       {"split", [](const Tensor& x) { return x.split(2, 3)[2]; }, {3, 4, 5}},
       {"split_with_sizes",

@@ -9,6 +9,7 @@
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
+#include "ulp/quant/quantize.h"
 
 namespace ulp::test {
 namespace {
@@ -61,6 +62,12 @@ INSTANTIATE_TEST_SUITE_P(
         ULP_CASE("maximum", at::maximum(x, x * 0.1)), ULP_CASE("minimum", at::minimum(x, -x)),
         ULP_CASE("gt", (x > 0.5).to(at::kFloat)), ULP_CASE("eq", (x == x).to(at::kFloat)),
         ULP_CASE("logic", at::logical_and(x > 0, at::logical_not(x > 1)).to(at::kFloat)),
+        ULP_CASE("bits_of_truth", ((x > -1) & (x < 1)).to(at::kFloat)),
+        ULP_CASE("or_of_truth", ((x > 1) | (x < -1)).to(at::kFloat)),
+        ULP_CASE("xor_of_truth", ((x > -1) ^ (x > 1)).to(at::kFloat)),
+        ULP_CASE("not_of_truth", (~(x > 0)).to(at::kFloat)),
+        ULP_CASE("bitwise_and", at::bitwise_and(x > -1, x < 1).to(at::kFloat)),
+        ULP_CASE("isinf", at::isinf(x.round().reciprocal()).to(at::kFloat)),
         ULP_CASE("where", at::where(x > 0, x, x * 0.2)), ULP_CASE("masked_fill", x.masked_fill(x < 0, -1)),
         ULP_CASE("addcmul", at::addcmul(x, x, x, 0.5)),
         ULP_CASE("addcdiv", at::addcdiv(x, x, x.abs() + 1, 2)), ULP_CASE("lerp", at::lerp(x, x* x, 0.3)),
@@ -138,6 +145,33 @@ TEST(PointwiseLowering, SumsOfTruthAreTruthAndRoundingToDecimalsIsRefused) {
               lower(*captured_body([](const T& x) { return x.round(2); }, torch::randn({2, 9})));
             }).find("whole numbers"),
             std::string::npos);
+}
+
+TEST(PointwiseLowering, BitsOfIntegersAreRefused) {
+  EXPECT_SAYS(
+      error_of([] {
+        lower(*captured_body([](const T& x) { return at::bitwise_and(x.to(at::kLong), 3).to(at::kFloat); },
+                             torch::randn({2, 9})));
+      }),
+      "truth values");
+}
+
+TEST(PointwiseLowering, SumsThatTheStepForSumsDoesNotDoBetweenInt8Layers) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(6);
+  const std::vector<Body> bodies = {[](const T& y) { return y + 0.5; },
+                                    [](const T& y) { return at::add(y, y * y, 2); },
+                                    [](const T& y) { return y + y.mean(-1, true); }};
+  for (const Body& body : bodies) {
+    auto net = std::make_shared<Net>();
+    auto before = net->add("before", nn::Linear(6, 6)), after = net->add("after", nn::Linear(6, 3));
+    net->body = [=](const T& x) mutable { return after->forward(body(before->forward(x))); };
+    const T x = torch::randn({16, 6});
+    const auto prepared = quant::prepare(captured(net, x), quant::Recipe::x86_int8());
+    prepared->forward(x);
+    const auto quantized = quant::convert(prepared);
+    expect_steps_as_graph(*quantized, lower(*quantized), x);
+  }
 }
 
 TEST(PointwiseLowering, PreluHasASlopeForEachChannel) {

@@ -157,8 +157,8 @@ bool is_flatten(const Node& node) {
   if (node.kind() != Node::Kind::call || !is_reshape(node)) return false;
   const Value* x = first_value(node);
   const Value& y = *node.output();
-  if (x == nullptr || !x->meta || !y.meta || y.meta->sizes.size() != 2 || x->meta->sizes.empty())
-    return false;
+  if (x == nullptr || !x->meta || !y.meta || y.meta->sizes.size() != 2 || x->meta->sizes.size() < 2)
+    return false;  // one number an item becomes a view
   int64_t rest = 1;
   for (size_t d = 1; d < x->meta->sizes.size(); ++d) {
     if (!x->meta->sizes[d].constant()) return false;

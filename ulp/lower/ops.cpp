@@ -55,7 +55,7 @@ namespace {
 /// True for a node by itself that a specialised step does better than the pointwise one.
 bool is_special(const graph::Graph& graph, const Group& group) {
   const Node& node = *group.root;
-  if (node.is("aten::add")) return group.last != &node || has_add_step(graph, node);
+  if (node.is("aten::add")) return has_add_step(graph, node);
   if (node.is("aten::zeros_like")) return true;
   if (node.is("aten::ne")) return feeds_attention(graph, node.output());
   if (const std::optional<Activation> activation = activation_of(node))

@@ -34,6 +34,22 @@ bool is_truth(const Node& node) {
   return meta && meta->dtype == at::kBool;
 }
 
+/// Of truth values; the bits of integers are not known to the step.
+void expect_truth(const Node& node) {
+  if (!is_truth(node)) unsupported(node, "expected truth values, not integers");
+}
+
+template <Op op>
+Operand bits(Writer& write, const Node& node) {
+  expect_truth(node);
+  return binary<op>(write, node);
+}
+
+Operand bits_not(Writer& write, const Node& node) {
+  expect_truth(node);
+  return unary<Op::logical_not>(write, node);
+}
+
 /// self op alpha * other.
 template <Op op>
 Operand sum(Writer& write, const Node& node) {
@@ -253,6 +269,12 @@ Operand isnan(Writer& write, const Node& node) {
   return write.call(Op::ne, {x, x});
 }
 
+/// Beyond the largest number.
+Operand isinf(Writer& write, const Node& node) {
+  return write.call(Op::gt, {write.call(Op::abs, {write.argument(node, "self")}),
+                             write.number(std::numeric_limits<float>::max())});
+}
+
 /// Casts: what is whole is cut, truth is "not 0"; floats stay.
 Operand cast(Writer& write, const Node& node) {
   const Operand x = write.argument(node, "self");
@@ -299,6 +321,13 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::logical_or", binary<Op::logical_or>},
     {"aten::logical_xor", binary<Op::logical_xor>},
     {"aten::logical_not", unary<Op::logical_not>},
+    {"aten::bitwise_and", bits<Op::logical_and>},
+    {"aten::bitwise_or", bits<Op::logical_or>},
+    {"aten::bitwise_xor", bits<Op::logical_xor>},
+    {"aten::bitwise_not", bits_not},
+    {"aten::__and__", bits<Op::logical_and>},
+    {"aten::__or__", bits<Op::logical_or>},
+    {"aten::__xor__", bits<Op::logical_xor>},
     {"aten::where", where},
     {"aten::masked_fill", masked_fill},
     {"aten::addcmul", add_combined<Op::mul>, 3, 1},
@@ -326,6 +355,7 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::round", round},
     {"aten::trunc", unary<Op::trunc>},
     {"aten::isnan", isnan},
+    {"aten::isinf", isinf, 2, 1},
     {"aten::tanh", unary<Op::tanh>},
     {"aten::sigmoid", unary<Op::sigmoid>},
     {"aten::erf", unary<Op::erf>},
