@@ -14,7 +14,10 @@ inline const std::string kEveryStage =
     "captured trains bf16_training static_int8 dynamic weight_only " + kEngines + " pieces_fp32 pieces_int8";
 
 inline const std::map<std::string, std::string> kMissing = {
-    {"alexnet", kEngines}, {"keypoints", "engine_bf16"}, {"swin", kEngines}, {"video", kEngines},
+    {"alexnet", kEngines},
+    {"keypoints", "engine_bf16"},
+    {"swin", kEngines},
+    {"video", kEngines},
 };
 
 /// The stages of this network in kMissing.
