@@ -183,6 +183,14 @@ TEST(IndexOps, EmbeddingsOfComputedIds) {
       {"cut", [=](const Tensors& x) -> Tensors { return {embed(x[0].slice(1, 1, 6, 2))}; }, tokens},
       {"flipped", [=](const Tensors& x) -> Tensors { return {embed(x[0].flip({1}))}; }, tokens},
       {"added to", [=](const Tensors& x) -> Tensors { return {embed(x[0] + 1)}; }, tokens},
+      {"added to, in a large table",
+       [](const Tensors& x) -> Tensors {
+         const Tensor rows = torch::sin(torch::arange(6000, torch::kFloat) * 7).view({3000, 2});
+         return {torch::embedding(rows, x[0] * 37 + 5)};
+       },
+       [](int64_t n) -> Tensors {
+         return {random_ids(80, {n, 6})};
+       }},
       {"selected", [=](const Tensors& x) -> Tensors { return {embed(x[0].select(1, -1))}; }, tokens},
       {"joined",
        [=](const Tensors& x) -> Tensors {
@@ -461,6 +469,12 @@ TEST(IndexOps, RefusalsSayWhy) {
   const IndexInputs inputs = [](int64_t n) -> Tensors {
     return {torch::randn({n, 5, 3}), random_ids(3, {n}), random_ids(5, {n, 4})};
   };
+  EXPECT_SAYS(index_refusal(
+                  [](const Tensors& x) -> Tensors {
+                    return {x[0].masked_select(torch::ones({5, 3}, torch::kBool))};
+                  },
+                  inputs),
+              "aten::masked_select 'masked_select': the size of its result depends on the data");
   EXPECT_SAYS(
       index_refusal(
           [](const Tensors& x) -> Tensors { return {x[0].gather(0, x[2].narrow(1, 0, 3).unsqueeze(1) * 0)}; },
