@@ -104,7 +104,7 @@ constexpr Sample kSamples[] = {
     ULP_IN("_adaptive_avg_pool3d", volume, at::adaptive_avg_pool3d(x, {2, 2, 2})),
     ULP_OP("max_pool2d_with_indices", image, get<0>(at::max_pool2d_with_indices(x, 2))),
     ULP_IN("max_pool2d_with_indices", image, at::max_pool2d(x, 2)),
-    ULP_IN("max_pool2d_with_indices", sequence, at::max_pool1d(x, 2)),
+    ULP_EXPORTED("max_pool2d_with_indices", sequence, at::max_pool1d(x, 2)),
     ULP_OP("max_pool3d_with_indices", volume, get<0>(at::max_pool3d_with_indices(x, 2))),
     ULP_IN("max_pool3d_with_indices", volume, at::max_pool3d(x, 2)),
     ULP_OP("upsample_bilinear2d.vec", image,
