@@ -8,16 +8,24 @@
 
 namespace ulp::kernels {
 
+constexpr int64_t kWorthAThread = 16384;  // elements that are worth a thread's while
+
+/// The calling thread alone for work on so few elements that waking another one takes longer.
+inline const Parallel& worth_sharing(int64_t elements, const Parallel& parallel) {
+  static const SerialParallel alone;
+  return elements <= kWorthAThread ? alone : parallel;
+}
+
 /// Splits [0, n) into pieces that are worth a thread's while, multiples of 64 but for the last; body(begin,
 /// count).
 inline void split(int64_t n, const Parallel& parallel, FunctionRef<void(int64_t, int64_t)> body) {
-  constexpr int64_t kPiece = 16384;
-  if (n <= kPiece || parallel.workers() == 1) {
+  if (n <= kWorthAThread || parallel.workers() == 1) {
     if (n > 0) body(0, n);
     return;
   }
-  parallel.run((n + kPiece - 1) / kPiece,
-               [&](int64_t task, int) { body(task * kPiece, std::min(kPiece, n - task * kPiece)); });
+  parallel.run((n + kWorthAThread - 1) / kWorthAThread, [&](int64_t task, int) {
+    body(task * kWorthAThread, std::min(kWorthAThread, n - task * kWorthAThread));
+  });
 }
 
 }  // namespace ulp::kernels

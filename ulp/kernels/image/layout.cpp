@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/split.h"
 
 namespace ulp::kernels {
 namespace {
@@ -32,7 +33,7 @@ void transpose_batch(const void* x, void* y, int64_t batch, int64_t rows, int64_
   }
   constexpr int64_t kRows = 256;
   const int64_t blocks = (rows + kRows - 1) / kRows;
-  parallel.run(batch * blocks, [&](int64_t task, int) {
+  worth_sharing(batch * rows * columns, parallel).run(batch * blocks, [&](int64_t task, int) {
     const int64_t image = task / blocks * rows * columns, begin = task % blocks * kRows;
     transpose(static_cast<const T*>(x) + image, static_cast<T*>(y) + image, rows, columns, begin,
               std::min(rows, begin + kRows));
@@ -42,8 +43,9 @@ void transpose_batch(const void* x, void* y, int64_t batch, int64_t rows, int64_
 constexpr int64_t kRowsOfTask = 256;
 
 /// Calls body(begin, end) for pieces of [0, rows).
-void each_rows(int64_t rows, const Parallel& parallel, FunctionRef<void(int64_t, int64_t)> body) {
-  parallel.run((rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t task, int) {
+void each_rows(int64_t rows, int64_t columns, const Parallel& parallel,
+               FunctionRef<void(int64_t, int64_t)> body) {
+  worth_sharing(rows * columns, parallel).run((rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t task, int) {
     body(task * kRowsOfTask, std::min(rows, (task + 1) * kRowsOfTask));
   });
 }
@@ -51,7 +53,7 @@ void each_rows(int64_t rows, const Parallel& parallel, FunctionRef<void(int64_t,
 /// Copies `bytes` of each row; rows of x and y start x_step and y_step bytes apart.
 void copy_rows(const uint8_t* x, int64_t x_step, uint8_t* y, int64_t y_step, int64_t rows, int64_t bytes,
                const Parallel& parallel) {
-  each_rows(rows, parallel, [&](int64_t begin, int64_t end) {
+  each_rows(rows, bytes, parallel, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::memcpy(y + row * y_step, x + row * x_step, static_cast<size_t>(bytes));
     }
@@ -71,7 +73,7 @@ template <typename T>
 void shuffle_rows(const void* x, void* y, int64_t rows, int64_t channels, int64_t groups,
                   const Parallel& parallel) {
   const int64_t count = channels / groups;
-  each_rows(rows, parallel, [&](int64_t begin, int64_t end) {
+  each_rows(rows, channels, parallel, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = static_cast<const T*>(x) + row * channels;
       T* to = static_cast<T*>(y) + row * channels;
@@ -137,18 +139,19 @@ void shuffle_channels(int64_t element_size, const void* x, void* y, int64_t rows
 void depth_to_space(int64_t element_size, const DepthToSpaceShape& s, int64_t batch, const void* x, void* y,
                     const Parallel& parallel) {
   const int64_t part = s.channels * element_size, pixel = s.factor_h * s.factor_w * part;
-  parallel.run(batch * s.out_h, [&](int64_t task, int) {
-    const int64_t i = task % s.out_h;
-    const uint8_t* line = static_cast<const uint8_t*>(x) +
-                          (task / s.out_h * s.in_h + i / s.factor_h) * s.in_w * pixel +
-                          i % s.factor_h * s.factor_w * part;
-    uint8_t* to = static_cast<uint8_t*>(y) + task * s.out_w * part;
-    // The parts of one pixel lie side by side in x and in y.
-    for (int64_t j = 0; j < s.out_w; j += s.factor_w) {
-      const int64_t parts = std::min(s.factor_w, s.out_w - j);
-      std::memcpy(to + j * part, line + j / s.factor_w * pixel, static_cast<size_t>(parts * part));
-    }
-  });
+  worth_sharing(batch * s.out_h * s.out_w * s.channels, parallel)
+      .run(batch * s.out_h, [&](int64_t task, int) {
+        const int64_t i = task % s.out_h;
+        const uint8_t* line = static_cast<const uint8_t*>(x) +
+                              (task / s.out_h * s.in_h + i / s.factor_h) * s.in_w * pixel +
+                              i % s.factor_h * s.factor_w * part;
+        uint8_t* to = static_cast<uint8_t*>(y) + task * s.out_w * part;
+        // The parts of one pixel lie side by side in x and in y.
+        for (int64_t j = 0; j < s.out_w; j += s.factor_w) {
+          const int64_t parts = std::min(s.factor_w, s.out_w - j);
+          std::memcpy(to + j * part, line + j / s.factor_w * pixel, static_cast<size_t>(parts * part));
+        }
+      });
 }
 
 }  // namespace ulp::kernels

@@ -1,6 +1,7 @@
 #include "ulp/kernels/image/pool.h"
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/split.h"
 #include "ulp/kernels/elementwise/small_ops_table.h"
 
 namespace ulp::kernels {
@@ -42,7 +43,7 @@ void each_row(DataType type, const PoolShape& s, PoolRowArgs args, int64_t batch
               void (*op)(DataType, const PoolRowArgs&), const Parallel& parallel) {
   const int64_t out_h = s.out_h(), image = s.in_h * s.in_w * s.channels, row = args.out_w * s.channels;
   const int64_t bytes = element_bytes(type);
-  parallel.run(batch * out_h, [&](int64_t task, int) {
+  worth_sharing(batch * image, parallel).run(batch * out_h, [&](int64_t task, int) {
     PoolRowArgs mine = args;
     mine.x = static_cast<const uint8_t*>(x) + task / out_h * image * bytes;
     mine.y = static_cast<uint8_t*>(y) + task * row * bytes;

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/float_bits.h"
+#include "ulp/kernels/common/split.h"
 
 namespace ulp::kernels {
 namespace {
@@ -35,22 +36,23 @@ template <typename T>
 void bilinear(const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch, int64_t channels, const T* x,
               T* y, const Parallel& parallel) {
   const int64_t line = columns.in * channels;
-  parallel.run(batch * rows.out(), [&](int64_t task, int) {
-    const auto i = static_cast<size_t>(task % rows.out());
-    const T* image = x + task / rows.out() * rows.in * line;
-    const T *top = image + rows.low[i] * line, *bottom = image + rows.high[i] * line;
-    T* to = y + task * columns.out() * channels;
-    const float v = rows.weight[i], u = 1.0F - v;
-    for (size_t j = 0; j < columns.low.size(); ++j, to += channels) {
-      const int64_t left = columns.low[j] * channels, right = columns.high[j] * channels;
-      const float b = columns.weight[j], a = 1.0F - b;
-      for (int64_t c = 0; c < channels; ++c) {
-        const float above = a * load(top[left + c]) + b * load(top[right + c]);
-        const float below = a * load(bottom[left + c]) + b * load(bottom[right + c]);
-        store(u * above + v * below, to[c]);
-      }
-    }
-  });
+  worth_sharing(batch * rows.out() * columns.out() * channels, parallel)
+      .run(batch * rows.out(), [&](int64_t task, int) {
+        const auto i = static_cast<size_t>(task % rows.out());
+        const T* image = x + task / rows.out() * rows.in * line;
+        const T *top = image + rows.low[i] * line, *bottom = image + rows.high[i] * line;
+        T* to = y + task * columns.out() * channels;
+        const float v = rows.weight[i], u = 1.0F - v;
+        for (size_t j = 0; j < columns.low.size(); ++j, to += channels) {
+          const int64_t left = columns.low[j] * channels, right = columns.high[j] * channels;
+          const float b = columns.weight[j], a = 1.0F - b;
+          for (int64_t c = 0; c < channels; ++c) {
+            const float above = a * load(top[left + c]) + b * load(top[right + c]);
+            const float below = a * load(bottom[left + c]) + b * load(bottom[right + c]);
+            store(u * above + v * below, to[c]);
+          }
+        }
+      });
 }
 
 }  // namespace
@@ -85,15 +87,17 @@ ResizeAxis bilinear_axis(int64_t in, int64_t out, bool align_corners) {
 void resize_nearest(int64_t element_size, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
                     int64_t channels, const void* x, void* y, const Parallel& parallel) {
   const int64_t pixel = channels * element_size, line = columns.in * pixel;
-  parallel.run(batch * rows.out(), [&](int64_t task, int) {
-    const auto i = static_cast<size_t>(task % rows.out());
-    const uint8_t* from = static_cast<const uint8_t*>(x) + (task / rows.out() * rows.in + rows.low[i]) * line;
-    uint8_t* to = static_cast<uint8_t*>(y) + task * columns.out() * pixel;
-    for (const int64_t column : columns.low) {
-      std::memcpy(to, from + column * pixel, static_cast<size_t>(pixel));
-      to += pixel;
-    }
-  });
+  worth_sharing(batch * rows.out() * columns.out() * channels, parallel)
+      .run(batch * rows.out(), [&](int64_t task, int) {
+        const auto i = static_cast<size_t>(task % rows.out());
+        const uint8_t* from =
+            static_cast<const uint8_t*>(x) + (task / rows.out() * rows.in + rows.low[i]) * line;
+        uint8_t* to = static_cast<uint8_t*>(y) + task * columns.out() * pixel;
+        for (const int64_t column : columns.low) {
+          std::memcpy(to, from + column * pixel, static_cast<size_t>(pixel));
+          to += pixel;
+        }
+      });
 }
 
 void resize_bilinear(DataType type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
