@@ -188,6 +188,41 @@ TEST(TensorTypes, OneTensorNeedsNoList) {
   EXPECT_TRUE(torch::equal(module->call(std::tuple{x}), model(x)));
 }
 
+struct MaybeImpl : nn::Module {
+  struct Batch {
+    at::Tensor x;
+    std::optional<at::Tensor> mask;
+    ULP_TENSOR_FIELDS(x, mask)
+  };
+  nn::Linear fc = register_module("fc", nn::Linear(4, 4));
+  std::pair<at::Tensor, std::optional<Detection>> forward(const Batch& batch) {
+    const at::Tensor y = batch.mask ? fc(batch.x) * *batch.mask : fc(batch.x);
+    if (!is_training()) return {y, std::nullopt};
+    return {y, Detection{y * 2, y.relu()}};
+  }
+};
+TORCH_MODULE(Maybe);
+
+TEST(TensorTypes, OptionalsArePartOfTheForm) {
+  Maybe model;
+  const MaybeImpl::Batch bare{torch::randn({2, 4}), std::nullopt}, masked{bare.x, torch::rand({2, 4})};
+  const auto module = ulp::capture(model, bare), with_mask = ulp::capture(model, masked);
+  using Result = std::pair<at::Tensor, std::optional<Detection>>;
+  for (const bool training : {false, true}) {
+    for (const auto& [graph, batch] : {std::pair{module, bare}, std::pair{with_mask, masked}}) {
+      model->train(training);
+      graph->train(training);
+      const Result want = model->forward(batch), got = graph->call<Result>(batch);
+      EXPECT_TRUE(torch::equal(want.first, got.first));
+      ASSERT_EQ(got.second.has_value(), training);
+      if (!training) continue;
+      EXPECT_TRUE(torch::equal(want.second->scores, got.second->scores));
+    }
+  }
+  EXPECT_ERROR(module->call<Result>(masked), "expected the inputs 'x', got 'x', 'mask'");
+  EXPECT_ERROR(with_mask->call<Result>(bare), "expected the inputs 'x', 'mask', got 'x'");
+}
+
 TEST(TensorTypes, NamesOfInputsMayBeGiven) {
   nn::Bilinear model(3, 4, 5);
   const auto module =

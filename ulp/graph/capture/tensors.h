@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -21,14 +22,14 @@
 
 namespace ulp::graph {
 
-/// How a type is made of tensors. There are specialisations for at::Tensor, std::vector, std::array, std::tuple and
-/// std::pair of such types, std::map and std::unordered_map from std::string to them (in the order of the keys),
-/// c10::Dict<std::string, at::Tensor>, and structs with ULP_TENSOR_FIELDS. A specialisation for another type has
+/// How a type is made of tensors. There are specialisations for at::Tensor; std::optional, std::vector, std::array,
+/// std::tuple and std::pair of such types; std::map and std::unordered_map from std::string to them (in the order of
+/// the keys); c10::Dict<std::string, at::Tensor>; and structs with ULP_TENSOR_FIELDS. One for another type has
 ///
 ///   static c10::IValue pack(const T& value);
 ///   static T unpack(const c10::IValue& packed, const std::string& where);
 ///
-/// A packed value is a tensor, a list or a tuple. Names are packed as a tuple of pairs (name, value), see
+/// A packed value is a tensor, None, a list or a tuple. Names are packed as a tuple of pairs (name, value), see
 /// pack_names(). unpack() throws ulp::Error naming the place `where` for anything that pack() does not give.
 template <typename T>
 struct TensorsOf;
@@ -232,6 +233,17 @@ struct TensorsOf<std::array<T, N>> {
     std::array<T, N> result;
     for (size_t i = 0; i < N; ++i) result[i] = TensorsOf<T>::unpack(items[i], detail::item_of(where, i));
     return result;
+  }
+};
+
+/// None where there is no value.
+template <MadeOfTensors T>
+struct TensorsOf<std::optional<T>> {
+  static c10::IValue pack(const std::optional<T>& value) {
+    return value ? TensorsOf<T>::pack(*value) : c10::IValue();
+  }
+  static std::optional<T> unpack(const c10::IValue& packed, const std::string& where) {
+    return packed.isNone() ? std::nullopt : std::optional<T>(TensorsOf<T>::unpack(packed, where));
   }
 };
 
