@@ -7,6 +7,7 @@
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -499,6 +500,19 @@ TEST(IndexOps, RefusalsSayWhy) {
           [](const Tensors& x) -> Tensors { return {std::get<0>(torch::adaptive_max_pool1d(x[0], 2))}; },
           inputs),
       "divides the input's");
+}
+
+TEST(IndexOps, AHashOfIdsIsRefusedAndRunsInPieces) {
+  const at::Tensor table = torch::randn({97, 3});
+  auto net = std::make_shared<Net>();
+  net->body = [=](const at::Tensor& ids) {
+    return torch::embedding(table, (ids * 1000003 + 12345).remainder(97));
+  };
+  const auto module = captured(net, torch::randint(0, 50, {2, 4}));
+  EXPECT_NE(error_of([&] { lower(*module); }).find("below 2^24"), std::string::npos);
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  const at::Tensor ids = torch::randint(0, 50, {5, 4});
+  EXPECT_TRUE(pieces.run({ids}).at(0).equal(module->forward(ids)));
 }
 
 }  // namespace

@@ -132,6 +132,48 @@ TEST(Pieces, InputsConstantsTruthAndIndicesLeaveAsTheyAre) {
   expect_close(*module, pieces, {5}, 0);
 }
 
+struct Counts : torch::nn::Module {
+  at::Tensor count = register_buffer("count", torch::zeros({1}));
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 4));
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = torch::relu(layer->forward(x));
+    count.add_(1);
+    return layer->forward(y) * count + count.view({1, 1});
+  }
+};
+
+TEST(Pieces, WhatTheModelWritesIsReadAsItIs) {
+  const torch::NoGradGuard no_grad;
+  const auto model = std::make_shared<Counts>();
+  const auto module = captured(model, torch::randn({2, 4}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  const at::Tensor x = torch::randn({3, 4});
+  for (int turn = 1; turn <= 3; ++turn) {
+    const at::Tensor got = pieces.run({x}).at(0);
+    EXPECT_EQ(model->count.item<float>(), static_cast<float>(turn));
+    model->count.sub_(1);
+    EXPECT_LE(relative_error(got, module->forward(x)), 1e-5) << "turn " << turn;
+  }
+}
+
+TEST(Pieces, SizesOfNothingRunInLibTorch) {
+  auto module = captured_body(
+      [](const at::Tensor& x) {
+        return torch::cat({x.narrow(1, 0, 0) * 2, torch::relu(x)}, 1);
+      },
+      torch::randn({2, 5}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  expect_close(*module, pieces, {5}, 0);
+}
+
+TEST(Pieces, ThePreparedModelKeepsItsModes) {
+  auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
+  auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  prepared->train();
+  PiecewiseModel pieces = lower_in_pieces(*prepared);
+  for (const auto& part : prepared->modules()) EXPECT_TRUE(part->is_training());
+}
+
 TEST(Pieces, ProfilesAndRefusesBadCalls) {
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
   PiecewiseModel pieces = lower_in_pieces(*module, {}, {.threads = 1});
@@ -141,6 +183,11 @@ TEST(Pieces, ProfilesAndRefusesBadCalls) {
   for (const PieceInfo& piece : profile) EXPECT_GT(piece.seconds, 0);
   EXPECT_NE(error_of([&] { pieces.run({}); }).find("expected 1 inputs, got 0"), std::string::npos);
   EXPECT_NE(error_of([&] { pieces.run({torch::randn({2, 3, 9, 8})}); }).find("expected"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              pieces.run({torch::randn({2, 3, 9, 9}).to(at::kDouble)});
+            }).find("of dtype"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { pieces.run({at::Tensor()}); }).find("defined"), std::string::npos);
   const at::Tensor x = torch::randn({2, 3, 9, 9});
   EXPECT_LE(relative_error(pieces.run({x})[0], module->forward(x)), 1e-5) << "usable after an error";
   const PiecewiseModel other = std::move(pieces);

@@ -135,6 +135,42 @@ TEST(WrittenAttention, OtherMasksRunAsTheyAreWritten) {
        }},
       {"node with a bias",
        [=](auto q, auto k, auto v, auto) { return torch::scaled_dot_product_attention(q, k, v, bias); }},
+      {"a mask that is scaled",
+       [=](auto q, auto k, auto v, auto) {
+         return (scores(q, k).masked_fill(later(), -1e9) * 0.0).softmax(-1).matmul(v);
+       }},
+      {"an added mask that is divided",
+       [=](auto q, auto k, auto v, auto x) {
+         return ((scores(q, k) + x.select(2, 0).view({-1, 1, 1, kLength})) / 2.0).softmax(-1).matmul(v);
+       }},
+      {"a mask added twice over",
+       [=](auto q, auto k, auto v, auto x) {
+         return torch::add(scores(q, k), x.select(2, 0).view({-1, 1, 1, kLength}), 2.0).softmax(-1).matmul(v);
+       }},
+      {"a moderate fill",
+       [=](auto q, auto k, auto v, auto x) {
+         return scores(q, k)
+             .masked_fill((x.select(2, 0) > -100).view({-1, 1, 1, kLength}), -1e4)
+             .softmax(-1)
+             .matmul(v);
+       }},
+      {"one query",
+       [=](auto q, auto k, auto v, auto) {
+         return scores(q.narrow(2, 0, 1), k).masked_fill(later(), -1e9).softmax(-1).matmul(v);
+       }},
+      {"one key",
+       [=](auto q, auto k, auto v, auto) {
+         return scores(q, k.narrow(2, 0, 1))
+             .expand({-1, -1, -1, kLength})
+             .masked_fill(later(), -1e9)
+             .softmax(-1)
+             .matmul(v);
+       }},
+      {"a node whose keys are all hidden",
+       [=](auto q, auto k, auto v, auto x) {
+         return torch::scaled_dot_product_attention(q, k, v,
+                                                    (x.select(2, 0) > 100).view({-1, 1, 1, kLength}));
+       }},
       {"node with truth", [=](auto q, auto k, auto v, auto) {
          return torch::scaled_dot_product_attention(q, k, v, bias > -1);
        }}};

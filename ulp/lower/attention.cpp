@@ -90,6 +90,15 @@ bool is_by_key(const Value& mask, int64_t keys) {
   return sizes[0] == graph::BatchExpr{1, 1, 0} && sizes[1] == one && sizes[2] == one && sizes[3] == all;
 }
 
+/// Integers that an input holds, moved or not: what other steps compute is held as f32.
+bool holds_integers(const Value* ids) {
+  while (ids->producer->kind() == Node::Kind::call && is_move(*ids->producer) &&
+         ids->producer->args[0].is_value()) {
+    ids = ids->producer->args[0].value;
+  }
+  return ids->producer->kind() == Node::Kind::input;
+}
+
 /// The node `tokens != a number` that the mask was made of; null where it was made in another way.
 const Node* tokens_of(const Value& mask) {
   const Node* node = mask.producer;
@@ -99,7 +108,7 @@ const Node* tokens_of(const Value& mask) {
   if (!node->is("aten::ne") || node->arg("other").is_value() || !node->args.at(0).is_value()) return nullptr;
   const auto& ids = node->args[0].value->meta;
   const bool integers = ids && (ids->dtype == at::kLong || ids->dtype == at::kInt) && ids->sizes.size() == 2;
-  return integers ? node : nullptr;
+  return integers && holds_integers(node->args[0].value) ? node : nullptr;
 }
 
 bool adds_numbers(const Value& mask) {

@@ -6,6 +6,7 @@
 
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/shapes.h"
+#include "ulp/lower/written_state.h"
 
 namespace ulp::lowering {
 
@@ -30,13 +31,15 @@ bool is_fixed(const Argument& argument) {
 
 /// Values that depend on nothing but attributes, in order of execution.
 std::unordered_set<const Value*> fixed_values(const Graph& graph) {
+  const WrittenState written(graph);
   std::unordered_set<const Value*> fixed;
   for (const auto& node : graph.nodes()) {
     const bool attribute = node->kind() == Node::Kind::attribute;
     const std::vector<Value*> reads = node->reads();
     const bool computed =
-        node->kind() == Node::Kind::call && !node->has_effect() && !node->is("ulp::dequantize") &&
-        !node->is("ulp::dequantize_weight") && std::ranges::all_of(node->args, is_fixed) &&
+        node->kind() == Node::Kind::call && !node->has_effect() && !written.touches(*node) &&
+        !node->is("ulp::dequantize") && !node->is("ulp::dequantize_weight") &&
+        std::ranges::all_of(node->args, is_fixed) &&
         std::ranges::all_of(reads, [&](const Value* value) { return fixed.contains(value); });
     if (!attribute && !computed) continue;
     for (const auto& value : node->outputs()) fixed.insert(value.get());

@@ -2,10 +2,21 @@
 
 #include <unordered_set>
 
+#include "ulp/base/error.h"
+
 namespace ulp::lowering {
 
 using graph::Graph;
 using graph::Node;
+
+namespace {
+
+bool makes_integers(const Node& node) {
+  if (node.kind() != Node::Kind::call || node.outputs().empty() || !node.output()->meta) return false;
+  return at::isIntegralType(node.output()->meta->dtype, /*includeBool=*/false);
+}
+
+}  // namespace
 
 Cutter::Cutter(const Graph& graph, const LowerOptions& options) : graph_(graph), options_(options) {
   do {
@@ -20,8 +31,15 @@ Cutter::Cutter(const Graph& graph, const LowerOptions& options) : graph_(graph),
 
 runtime::Plan Cutter::lower_cut(const Cut& cut) {
   const graph::Extract part = graph::extract(graph_, cut.nodes, cut.inputs, cut.results);
-  graph::PassReport unread;
-  Lowered lowered = lower_prepared(*part.graph, options_, unread);
+  Lowered lowered;
+  try {
+    graph::PassReport unread;
+    lowered = lower_prepared(*part.graph, options_, unread);
+  } catch (const Error& error) {  // a plan that is none: sizes of 0, for one
+    for (const Node* node : cut.nodes) foreign_.emplace(node, error.what());
+    refused_ = true;
+    return {};
+  }
   const size_t before = foreign_.size();
   for (const Refusal& refusal : lowered.refusals) take_out(part, refusal);
   if (!lowered.refusals.empty() && foreign_.size() == before) {
@@ -40,9 +58,13 @@ void Cutter::take_out(const graph::Extract& part, const Refusal& refusal) {
   }
 }
 
+/// With integers go the integers that they are made of: what is in f32 in between has lost its last digits.
 void Cutter::add(const graph::Extract& part, const Node* node, const std::string& reason) {
-  if (const auto origin = part.origins.find(node); origin != part.origins.end()) {
-    foreign_.emplace(origin->second, reason);
+  const auto origin = part.origins.find(node);
+  if (origin == part.origins.end() || !foreign_.emplace(origin->second, reason).second) return;
+  if (!makes_integers(*node)) return;
+  for (const graph::Value* read : node->reads()) {
+    if (makes_integers(*read->producer)) add(part, read->producer, reason);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ulp/graph/describe.h"
+#include "ulp/lower/written_state.h"
 
 namespace ulp::lowering {
 namespace {
@@ -13,13 +14,6 @@ using graph::Argument;
 using graph::Graph;
 using graph::Node;
 using graph::Value;
-
-/// Runs wherever its result is read.
-bool follows_its_readers(const Node& node) {
-  if (node.kind() == Node::Kind::attribute) return true;
-  if (node.kind() != Node::Kind::call || node.has_effect()) return false;
-  return node.is("ulp::quantize") || node.is("ulp::dequantize") || graph::from_attributes(node);
-}
 
 bool computes(const Node& node) {
   return node.kind() == Node::Kind::call || node.kind() == Node::Kind::module;
@@ -33,7 +27,7 @@ void gather_values(const Argument& argument, std::vector<const Value*>& values) 
 class Partitioner {
  public:
   Partitioner(const Graph& graph, const std::unordered_set<const Node*>& foreign)
-      : graph_(graph), foreign_(foreign) {
+      : graph_(graph), foreign_(foreign), written_(graph) {
     int index = 0;
     for (const auto& node : graph.nodes()) order_[node.get()] = index++;
   }
@@ -53,12 +47,21 @@ class Partitioner {
 
   /// Engine pieces have even numbers, LibTorch's odd ones.
   bool is_foreign(const Node& node) const {
-    return node.kind() == Node::Kind::module || foreign_.contains(&node);
+    return node.kind() == Node::Kind::module || foreign_.contains(&node) || written_.touches(node);
+  }
+
+  bool keeps_its_place(const Node& node) const { return node.has_effect() || written_.touches(node); }
+
+  /// Runs wherever its result is read.
+  bool follows_its_readers(const Node& node) const {
+    if (node.kind() == Node::Kind::attribute) return true;
+    if (node.kind() != Node::Kind::call || keeps_its_place(node)) return false;
+    return node.is("ulp::quantize") || node.is("ulp::dequantize") || graph::from_attributes(node);
   }
 
   void place(const Node& node) {
     if (!computes(node)) return;
-    int earliest = node.has_effect() ? last_effect_ : 0;
+    int earliest = keeps_its_place(node) ? last_effect_ : 0;
     for (const Value* value : node.reads()) earliest = std::max(earliest, piece_of(value));
     if (follows_its_readers(node)) {
       base_[&node] = earliest;
@@ -67,7 +70,7 @@ class Partitioner {
     const int piece = earliest + ((earliest % 2 == 1) != is_foreign(node) ? 1 : 0);
     base_[&node] = piece;
     pieces_[piece].insert(&node);
-    if (node.has_effect()) last_effect_ = piece;
+    if (keeps_its_place(node)) last_effect_ = piece;
   }
 
   /// The first piece in which a value is known.
@@ -76,7 +79,7 @@ class Partitioner {
     return at == base_.end() ? 0 : at->second;
   }
 
-  static void add_followers(Nodes& nodes) {
+  void add_followers(Nodes& nodes) const {
     std::vector<const Node*> open(nodes.begin(), nodes.end());
     while (!open.empty()) {
       const Node* node = open.back();
@@ -127,6 +130,7 @@ class Partitioner {
 
   const Graph& graph_;
   const std::unordered_set<const Node*>& foreign_;
+  WrittenState written_;
   std::unordered_map<const Node*, int> order_, base_;
   std::map<int, Nodes> pieces_;
   int last_effect_ = 0;

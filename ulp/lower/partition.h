@@ -18,7 +18,7 @@ struct Cut {
 /// Pieces in order of execution: `foreign` nodes and modules in LibTorch, all others in the engine. A piece is as large
 /// as the order of execution allows. What is computed from parameters alone, and the steps between numbers and codes
 /// (ulp::quantize, ulp::dequantize), is copied into each piece that reads it, so that numbers pass between pieces. Nodes
-/// with effects keep their order.
+/// with effects, and those that read what the graph itself writes, keep their order; the latter run in LibTorch.
 std::vector<Cut> partition(const graph::Graph& graph, const std::unordered_set<const graph::Node*>& foreign);
 
 /// Values of the graph's result, in order.

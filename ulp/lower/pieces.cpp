@@ -45,11 +45,32 @@ struct Piece {
   }
 };
 
+constexpr const char* kRun = "lower.PiecewiseModel.run";
+
+/// Gives the modes back that a model's submodules have now: LibTorch's pieces share them.
+class KeptModes {
+ public:
+  explicit KeptModes(torch::nn::Module& model) {
+    for (const auto& module : model.modules()) modes_.emplace_back(module.get(), module->is_training());
+  }
+  ~KeptModes() {
+    for (const auto& [module, training] : modes_)
+      module->train(training);  // children come after their parents
+  }
+  KeptModes(const KeptModes&) = delete;
+  KeptModes& operator=(const KeptModes&) = delete;
+
+ private:
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
+};
+
 }  // namespace
 }  // namespace lowering
 
+using lowering::kRun;
+
 struct PiecewiseModel::State {
-  std::shared_ptr<graph::GraphModule> whole;  ///< the prepared graph, which the pieces are of; checks inputs
+  std::shared_ptr<graph::GraphModule> whole;  ///< the prepared graph, which the pieces are of
   std::vector<lowering::Piece> pieces;
   std::unordered_map<const graph::Value*, size_t> slots;
   std::vector<at::Tensor> fixed;  ///< by slot: what is known before a run
@@ -98,12 +119,39 @@ struct PiecewiseModel::State {
     }
   }
 
+  /// Also of what no engine reads: dtype, sizes, and one batch for all.
+  void check_inputs(const std::vector<at::Tensor>& given) const {
+    const graph::Graph& graph = whole->graph();
+    const std::vector<graph::Value*> expected = graph.inputs();
+    std::optional<int64_t> batch;
+    for (size_t i = 0; i < given.size(); ++i) {
+      const std::string& name = expected[i]->name;
+      if (!given[i].defined()) fail(kRun, "expected a defined tensor as '", name, "'");
+      if (!expected[i]->meta) continue;
+      const graph::TensorMeta& meta = *expected[i]->meta;
+      if (given[i].scalar_type() != meta.dtype || given[i].layout() != at::kStrided) {
+        fail(kRun, "expected '", name, "' of dtype ", meta.dtype, ", dense, got ", given[i].toString());
+      }
+      if (given[i].dim() != static_cast<int64_t>(meta.sizes.size())) {
+        fail(kRun, "expected '", name, "' with ", meta.sizes.size(), " dimensions, got ", given[i].sizes());
+      }
+      for (int64_t d = 0; d < given[i].dim(); ++d) {
+        const graph::BatchExpr& size = meta.sizes[static_cast<size_t>(d)];
+        if (d == graph.batch_dims[i] && !batch) batch = given[i].size(d);
+        const int64_t wanted = d == graph.batch_dims[i] ? *batch : size.offset;
+        if (given[i].size(d) == wanted) continue;
+        fail(kRun, "expected size ", wanted, " in dimension ", d, " of '", name, "', got ", given[i].sizes());
+      }
+    }
+  }
+
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, std::vector<PieceInfo>* profile) {
     using Clock = std::chrono::steady_clock;
     const at::NoGradGuard no_grad;
     if (given.size() != inputs.size()) {
-      fail("lower.PiecewiseModel.run", "expected ", inputs.size(), " inputs, got ", given.size());
+      fail(kRun, "expected ", inputs.size(), " inputs, got ", given.size());
     }
+    check_inputs(given);
     std::vector<at::Tensor> values = fixed;
     for (size_t i = 0; i < inputs.size(); ++i) values[inputs[i]] = given[i];
     for (const lowering::Piece& piece : pieces) {
@@ -157,6 +205,7 @@ std::vector<PieceInfo> PiecewiseModel::pieces() const {
 
 PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& options,
                                const runtime::EngineOptions& engine) {
+  const lowering::KeptModes kept(model);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<graph::PassReport> unread;
   lowering::prepare_graph(*graph, unread);

@@ -25,15 +25,15 @@ struct PieceInfo {
 };
 
 /// A model in pieces that run one after the other, in eval mode and without gradients. Weights of LibTorch's pieces are
-/// shared with the model it came from; engines hold their own. One call at a time.
+/// shared with the model it came from; engines hold those of the moment they were made. Train first. One call at a time.
 class ULP_API PiecewiseModel {
  public:
   ~PiecewiseModel();
   PiecewiseModel(PiecewiseModel&&) noexcept;
   PiecewiseModel& operator=(PiecewiseModel&&) noexcept;
 
-  /// All result tensors, flattened in order; inputs as GraphModule::run takes them. Throws ulp::Error as that and
-  /// run_engine_all() do.
+  /// All result tensors, flattened in order; inputs as GraphModule::run takes them, of the captured dtypes. Throws
+  /// ulp::Error for another number, dtype or size, for batches that differ, and for ids outside their range.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
   /// Runs once with a clock around each piece.
   std::vector<PieceInfo> profile(const std::vector<at::Tensor>& inputs);

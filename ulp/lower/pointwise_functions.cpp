@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ulp/graph/describe.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/pointwise.h"
 
@@ -78,8 +79,20 @@ Operand divide(Writer& write, const Node& node) {
   return write.call(floor ? Op::floor : Op::trunc, {quotient});
 }
 
+/// True for integers that a product went into: f32, in which steps compute, has no ones beyond 2^24.
+bool may_be_large(const graph::Argument& argument) {
+  if (!argument.is_value() || !argument.value->meta) return false;
+  if (!at::isIntegralType(argument.value->meta->dtype, /*includeBool=*/false)) return false;
+  const Node& node = *argument.value->producer;
+  if (node.kind() != Node::Kind::call || graph::from_attributes(node)) return false;
+  return node.is("aten::mul") || node.is("aten::pow") || std::ranges::any_of(node.args, may_be_large);
+}
+
 /// a - b floor(a / b): the sign of b, as PyTorch's remainder.
 Operand remainder(Writer& write, const Node& node) {
+  if (may_be_large(node.args.at(0))) {
+    unsupported(node, "expected integers below 2^24, got a product: its last digits would be lost");
+  }
   const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
   const Operand whole = write.call(Op::floor, {write.call(Op::div, {a, b})});
   return write.call(Op::sub, {a, write.call(Op::mul, {b, whole})});

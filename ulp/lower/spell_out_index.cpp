@@ -96,11 +96,14 @@ void embedding_bag(Graph& graph, Node& node) {
     const Argument shares = in_bags(write, node.arg("per_sample_weights"), *length);
     rows = write("aten::mul.Tensor", {rows, write.unsqueezed(shares)});
   }
-  const std::optional<int64_t> padding =
+  const std::optional<int64_t> given =
       has_arg(node, "padding_idx") ? graph::integer(node.arg("padding_idx")) : std::nullopt;
+  const graph::Value* table = node.arg("weight").value;
+  int64_t padding = given.value_or(-1);
+  if (given && padding < 0 && table != nullptr && table->meta) padding += table->meta->sizes[0].offset;
   constexpr const char* kJoin[] = {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax"};
-  const Argument bags = padding.value_or(-1) >= 0 ? joined_bags(write, rows, ids, *mode, *padding)
-                                                  : write(kJoin[*mode], {rows, ints({1})});
+  const Argument bags =
+      padding >= 0 ? joined_bags(write, rows, ids, *mode, padding) : write(kJoin[*mode], {rows, ints({1})});
   graph.replace_uses(node.output(), bags.value);
 }
 

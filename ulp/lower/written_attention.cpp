@@ -23,14 +23,15 @@ namespace {
 
 constexpr const char* kAttention = "aten::scaled_dot_product_attention";
 
-/// At or below this a score has no weight in f32, whatever the others are.
-constexpr double kHidden = -1e4;
+/// At or below this a score has no weight in f32, and adding it to one gives the same as replacing it.
+constexpr double kHidden = -1e8;
 
 /// What was done to q k^T before the softmax.
 struct Scores {
   Value *query = nullptr, *key = nullptr;
   double scale = 1;
   bool causal = false;
+  int64_t mask_size = -1;            ///< queries and keys of a causal mask, or keys of the other
   Value* key_mask = nullptr;         ///< [N, 1, 1, keys]: added, or true where a key is hidden
   std::optional<double> key_fill{};  ///< what a hidden key gets, where key_mask is of truth
 };
@@ -103,7 +104,8 @@ class Matcher {
   std::optional<Scores> match(const Node& product) {
     if (!is_product(product) || graph::rank(product.args[0]) != 4) return std::nullopt;
     const Node* softmax = through_identities(product.args[0], product);
-    if (softmax == nullptr || !softmax->is("aten::softmax")) return std::nullopt;
+    if (softmax == nullptr || !softmax->is("aten::softmax") || !softmax->arg("dtype").is_none())
+      return std::nullopt;
     const std::optional<int64_t> dim = graph::integer(softmax->arg("dim"));
     if (dim != -1 && dim != 3) return std::nullopt;
     const Node* node = through_identities(softmax->args[0], *softmax);
@@ -111,7 +113,8 @@ class Matcher {
     if (node == nullptr || graph::rank(node->output()) != 4) return std::nullopt;
     scores_.query = node->args[0].value;
     scores_.key = swapped(node->args[1]);
-    return scores_.query != nullptr && scores_.key != nullptr ? std::optional(scores_) : std::nullopt;
+    return scores_.query != nullptr && scores_.key != nullptr && mask_fits() ? std::optional(scores_)
+                                                                             : std::nullopt;
   }
 
  private:
@@ -136,7 +139,30 @@ class Matcher {
     return known ? through_identities(node.args[next], node) : nullptr;
   }
 
-  bool masked() const { return scores_.causal || scores_.key_mask != nullptr; }
+  /// No mask is known yet, and none of the scales so far, which come after it, would scale it.
+  bool takes_mask() const { return !scores_.causal && scores_.key_mask == nullptr && scores_.scale == 1; }
+
+  /// A mask of another size would be one of other scores: it broadcasts them.
+  bool mask_fits() const {
+    const auto &query = scores_.query->meta, &key = scores_.key->meta;
+    if (!query || !key || query->sizes.size() != 4 || key->sizes.size() != 4) return false;
+    const int64_t queries = query->sizes[2].offset, keys = key->sizes[2].offset;
+    if (scores_.causal) return scores_.mask_size == queries && scores_.mask_size == keys;
+    return scores_.key_mask == nullptr || scores_.mask_size == keys;
+  }
+
+  bool take_causal(const at::Tensor& mask, bool hides) {
+    scores_.causal = hides;
+    scores_.mask_size = mask.size(0);
+    return hides;
+  }
+
+  bool take_key_mask(Value* mask, std::optional<double> fill) {
+    scores_.key_mask = mask;
+    scores_.key_fill = fill;
+    scores_.mask_size = mask->meta->sizes[3].offset;
+    return true;
+  }
 
   bool scales(const Node& node) {
     const bool divides = node.is("aten::div") && node.args.size() == 2;
@@ -149,38 +175,38 @@ class Matcher {
 
   /// masked_fill(scores, mask, a large negative number)
   bool fills(const Node& node, size_t& next) {
-    if (!node.is("aten::masked_fill") || masked()) return false;
+    if (!node.is("aten::masked_fill") || !takes_mask()) return false;
     next = 0;
     const std::optional<double> fill = number_of(graph_, node.args[2]);
     if (!fill || !(*fill <= kHidden)) return false;
     const at::Tensor mask = matrix_of(graph_, node.args[1]);
-    if (mask.defined() && mask.scalar_type() == at::kBool && hides_later(mask)) return scores_.causal = true;
-    if (!masks_keys(graph_, node.args[1])) return false;
-    scores_.key_mask = node.args[1].value;
-    scores_.key_fill = fill;
-    return true;
+    if (mask.defined()) return mask.scalar_type() == at::kBool && take_causal(mask, hides_later(mask));
+    // Where all keys are hidden, an infinite fill gives no number and a finite one the mean.
+    if (!std::isfinite(*fill) || !masks_keys(graph_, node.args[1])) return false;
+    return take_key_mask(node.args[1].value, fill);
   }
 
   /// where(mask, scores, a large negative number)
   bool chooses(const Node& node, size_t& next) {
-    if (!node.is("aten::where") || node.args.size() != 3 || masked()) return false;
+    if (!node.is("aten::where") || node.args.size() != 3 || !takes_mask()) return false;
     next = 1;
     const std::optional<double> fill = number_of(graph_, node.args[2]);
     const at::Tensor mask = matrix_of(graph_, node.args[0]);
     if (!fill || !(*fill <= kHidden) || !mask.defined() || mask.scalar_type() != at::kBool) return false;
-    return scores_.causal = hides_later(mask.logical_not());
+    return take_causal(mask, hides_later(mask.logical_not()));
   }
 
   /// scores + mask, the mask being 0 or a large negative number
   bool adds(const Node& node) {
-    if (node.target() != "aten::add.Tensor" || graph::number(node.args[2]) != 1.0 || masked()) return false;
+    if (node.target() != "aten::add.Tensor" || graph::number(node.args[2]) != 1.0 || !takes_mask())
+      return false;
     const at::Tensor mask = matrix_of(graph_, node.args[1]);
-    if (mask.defined() && at::isFloatingType(mask.scalar_type()))
-      return scores_.causal = added_hides_later(mask);
+    if (mask.defined()) {
+      return at::isFloatingType(mask.scalar_type()) && take_causal(mask, added_hides_later(mask));
+    }
     if (!masks_keys(graph_, node.args[1]) || !at::isFloatingType(node.args[1].value->meta->dtype))
       return false;
-    scores_.key_mask = node.args[1].value;
-    return true;
+    return take_key_mask(node.args[1].value, std::nullopt);
   }
 
   const Graph& graph_;
@@ -269,6 +295,9 @@ bool write_out(Graph& graph, Node& node) {
     scores = called(graph, "aten::add.Tensor", {scores, mask, c10::IValue(int64_t{1})}, node);
   }
   Value* weights = called(graph, "aten::softmax.int", {scores, last, none()}, node);
+  if (hidden.is_value()) {  // a row that is all hidden gives zeros, as LibTorch has it
+    weights = called(graph, "aten::masked_fill.Scalar", {weights, hidden, c10::IValue(0.0)}, node);
+  }
   graph.retarget(&node, "aten::matmul", {weights, node.arg("value")});
   return true;
 }

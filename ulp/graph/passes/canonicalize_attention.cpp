@@ -40,10 +40,11 @@ std::string match(const Graph& graph, Node& product, Attention& found) {
   if (!weights || !weights->is("aten::softmax") || !weights->args[0].is_value()) return "-";
   int64_t n = rank(weights->args[0]);
   auto dim = integer(weights->arg("dim"));
-  if (!dim || (*dim != -1 && *dim != n - 1)) return "-";
+  if (!dim || (*dim != -1 && *dim != n - 1) || !weights->arg("dtype").is_none()) return "-";
   Node* scores = weights->args[0].value->producer;
   Node* mask = nullptr;
-  if (scores->target() == "aten::add.Tensor" && scores->args[1].is_value()) {
+  if (scores->target() == "aten::add.Tensor" && scores->args[1].is_value() &&
+      number(scores->arg("alpha")) == 1.0) {
     mask = scores;
     scores = mask->args[0].value->producer;
   }
