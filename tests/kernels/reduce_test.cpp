@@ -131,7 +131,7 @@ TEST(Reduce, EveryKindIsWithinRoundingOfFloat64AndTheSameEverywhere) {
       const std::vector<float> x = random_floats(kBatch * item, 5, large ? 0.95F : -2, large ? 1.05F : 3);
       const std::vector<double> wide(x.begin(), x.end());
       const std::vector<double> expected =
-          each_result(shape, wide, [&](const auto& group) { return plainly(kind, group, 0.5); });
+          each_result(shape, wide, [&, kind = kind](const auto& group) { return plainly(kind, group, 0.5); });
       std::vector<float> first;
       for (const Isa isa : available_isas()) {
         const std::vector<float> y =
