@@ -33,8 +33,8 @@ struct WeightLinearWeights {
 
 /// y[r][c] = activation(sum_k x[r][k] * w[c][k] + bias[c] [+ residual]) with
 /// w[c][k] = (float(code) - zero) * scale, the product rounded to float32. Sums are in f32, in the order of
-/// k, the same for any number of rows. Codes of few rows are unpacked in registers; for many rows a block of
-/// weights is unpacked once.
+/// k. Codes of few rows are unpacked in registers; for many rows a block of weights is unpacked once. Both give
+/// the same bits where the compiler fuses products into sums in both, as GCC does.
 class ULP_API WeightLinear {
  public:
   virtual ~WeightLinear() = default;
