@@ -1,6 +1,6 @@
 // BERT-base's stack of layers on texts of 128 tokens, GPT-2's, and an LSTM of 2 layers of 1024: LibTorch in fp32
-// against engines in fp32, bf16, with dynamic int8 layers and with weights in 8 and 4 bits, on the same cores and in the
-// same run. --benchmark_filter=gpt2 names one network.
+// against engines in fp32, bf16, with static and dynamic int8 layers and with weights in 8 and 4 bits, on the same cores
+// and in the same run. --benchmark_filter=gpt2 names one network.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -14,6 +14,7 @@
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
+#include "ulp/quant/quantize.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
@@ -23,9 +24,10 @@ namespace {
 
 constexpr int64_t kLength = 128;
 
-enum class Numbers : uint8_t { f32, bf16, dynamic, weights8, weights4 };
-constexpr std::array<std::pair<Numbers, const char*>, 5> kNumbers = {{{Numbers::f32, "f32"},
+enum class Numbers : uint8_t { f32, bf16, static_int8, dynamic, weights8, weights4 };
+constexpr std::array<std::pair<Numbers, const char*>, 6> kNumbers = {{{Numbers::f32, "f32"},
                                                                       {Numbers::bf16, "bf16"},
+                                                                      {Numbers::static_int8, "static_int8"},
                                                                       {Numbers::dynamic, "dynamic_int8"},
                                                                       {Numbers::weights8, "weights8"},
                                                                       {Numbers::weights4, "weights4"}}};
@@ -45,6 +47,14 @@ struct Network {
   }
   at::Tensor tokens(int64_t batch) const { return torch::randint(0, vocabulary, {batch, kLength}); }
 
+  /// On random tokens: speed alone is measured.
+  std::shared_ptr<ulp::graph::GraphModule> calibrated() const {
+    const torch::NoGradGuard no_grad;
+    const auto prepared = ulp::quant::prepare(captured, ulp::quant::Recipe::x86_int8());
+    prepared->forward(tokens(4));
+    return ulp::quant::convert(prepared);
+  }
+
   ulp::runtime::Plan plan(Numbers numbers) const {
     using ulp::LowerOptions;
     switch (numbers) {
@@ -52,6 +62,8 @@ struct Network {
         return ulp::lower(*captured);
       case Numbers::bf16:
         return ulp::lower(*captured, {.precision = LowerOptions::Precision::bf16});
+      case Numbers::static_int8:
+        return ulp::lower(*calibrated());
       case Numbers::dynamic:
         return ulp::lower(*ulp::quant::quantize_dynamic(captured));
       default:

@@ -41,6 +41,8 @@ void add_bench(CLI::App& app) {
       add_command(app, "bench", "Latency and throughput of engines and models, measured in turn",
                   "  ulp bench model.safetensors model.fp32.ulp model.int8.ulp\n"
                   "  ulp bench model.int8.ulp --batch 1,8,64 --threads 1 --profile\n"
+                  "  ulp bench model.int8.ulp --contexts 8\n"
+                  "  ulp bench scripted.pt --shape 3,224,224 --pieces --profile\n"
                   "  ulp bench amp     (training in mixed precision: see `ulp bench amp --help`)\n",
                   *flags);
   command->add_option("models", options.models, "Engine files, files of `ulp train`, TorchScript files");
@@ -53,6 +55,14 @@ void add_bench(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--profile", options.profile,
                     "Show the time of each step of the engines, at the largest batch");
+  command->add_flag(
+      "--pieces", options.pieces,
+      "Run models that are no engines in pieces as well: engines for the ops they have, LibTorch for "
+      "the rest");
+  command
+      ->add_option("--contexts", options.contexts,
+                   "Call each engine from this many threads at a time as well")
+      ->check(positive());
   flags->shape.add_to(*command);
   add_bench_amp(*command);
   command->callback([command, flags] {

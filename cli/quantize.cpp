@@ -183,6 +183,7 @@ app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan) {
   request.recipe = plan.recipe;
   request.threads = flags.threads;
   request.metadata = {{app::kModelSpecKey, model.spec.to_json()}};
+  request.continued = flags.continued;
   request.progress = [&](const app::Stage& stage) { bars.show(stage); };
   if (data) {
     request.test_batches = [&] { return data->stream(io::Split::test, {.batch = 64}); };
@@ -218,6 +219,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
                             .make_engine = !flags.out.empty(),
                             .threads = flags.threads,
                             .metadata = {{app::kModelSpecKey, model.spec.to_json()}},
+                            .continued = flags.continued,
                             .progress = [&](const app::Stage& stage) { bars.show(stage); }});
 }
 

@@ -82,6 +82,8 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");
+  command.add_option("--continued", flags.continued,
+                     "Free dimension along which runs continue each other, to write texts: time");
   command.add_flag("--sensitivity", flags.sensitivity,
                    "Show what each layer costs when it alone is quantized (first 256 test images)");
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")

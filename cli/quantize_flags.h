@@ -15,7 +15,7 @@
 namespace ulp::cli {
 
 struct QuantizeFlags : CommonFlags {
-  std::string model, out, recipe, report, save_recipe;
+  std::string model, out, recipe, report, save_recipe, continued;
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;

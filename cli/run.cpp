@@ -1,4 +1,4 @@
-// ulp run: an engine on inputs from a file, on test images, or on random numbers.
+// ulp run: an engine or a model on inputs from a file, on test images, or on random numbers.
 #include "ulp/app/run.h"
 
 #include <iostream>
@@ -15,6 +15,7 @@ namespace {
 struct RunFlags : CommonFlags {
   app::RunOptions options;
   std::string out;
+  ScriptShape shape;
   bool random = false;
 };
 
@@ -43,7 +44,8 @@ void run(RunFlags& flags) {
     throw CLI::ValidationError("give exactly one of --input, --data and --random");
   if (!flags.out.empty()) check_writable(flags.out);
   flags.options.threads = flags.threads;
-  const std::vector<app::RunOutput> outputs = app::run_engine_file(flags.options);
+  flags.options.script_spec = flags.shape.spec();
+  const std::vector<app::RunOutput> outputs = app::run_file(flags.options);
   if (!flags.out.empty()) app::save_outputs(flags.out, outputs);
   nlohmann::json json = nlohmann::json::array();
   for (const app::RunOutput& output : outputs) json.push_back(description_of(output));
@@ -56,12 +58,15 @@ void run(RunFlags& flags) {
 void add_run(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   app::RunOptions& options = flags->options;
-  CLI::App* command = add_command(app, "run", "Run an engine file on inputs",
+  CLI::App* command = add_command(app, "run", "Run an engine file, or a model as an engine, on inputs",
                                   "  ulp run model.int8.ulp --data fashion-mnist --count 5\n"
                                   "  ulp run model.int8.ulp --input x.safetensors --out y.safetensors\n"
-                                  "  ulp run model.int8.ulp --random --count 64 --json\n",
+                                  "  ulp run model.int8.ulp --random --count 64 --json\n"
+                                  "  ulp run scripted.pt --shape 3,224,224 --pieces --random\n",
                                   *flags);
-  command->add_option("engine", options.engine, "Engine file")->required();
+  command->add_option("model", options.model, "Engine file, file of `ulp train`, or TorchScript file")
+      ->required();
+  command->add_flag("--pieces", options.pieces, "Let LibTorch run what the engine does not have of a model");
   command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");
   command->add_option("--data", options.data, "Take the first test images of this data set");
   command->add_flag("--random", flags->random, "Take normal random numbers (seed 0)");
@@ -70,6 +75,7 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   command->add_option("-o,--out", flags->out, "safetensors file for the outputs");
   command->add_flag("--allow-nonfinite", options.allow_nonfinite, "Accept NaN and inf in --input");
+  flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
 

@@ -27,6 +27,10 @@ inline double exact_activation(Activation activation, double x) {
       return std::clamp(x + 3, 0.0, 6.0) / 6;
     case Activation::hardswish:
       return x * std::clamp(x + 3, 0.0, 6.0) / 6;
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
   }
   return NAN;
 }

@@ -2,10 +2,12 @@
 #include "ulp/app/bench.h"
 
 #include <gtest/gtest.h>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <sstream>
 
+#include "error_of.h"
 #include "temporary_folder.h"
 #include "ulp/app/inspect.h"
 #include "ulp/app/run.h"
@@ -61,6 +63,36 @@ TEST_F(Files, BenchMarksFiguresOfABusyMachine) {
   EXPECT_EQ(table.marks[0].text, "busy: others took 25 %");
 }
 
+TEST_F(Files, BenchCallsEnginesFromManyThreads) {
+  BenchOptions asked = options(0.01);
+  asked.contexts = 3;
+  const auto tables = bench(asked);
+  ASSERT_EQ(tables.size(), 2u);
+  const report::Table& callers = tables[1];
+  EXPECT_EQ(callers.title, "Callers");
+  ASSERT_EQ(callers.rows.size(), 4u);  // of the engine: one and three callers, at two batch sizes
+  for (const size_t row : {1, 3}) {
+    EXPECT_EQ(std::get<std::string>(callers.rows[row][0]), engine_.string());
+    EXPECT_EQ(std::get<double>(callers.rows[row][2]), 3);
+    for (const size_t column : {3, 4, 5, 6, 7, 8}) EXPECT_GT(std::get<double>(callers.rows[row][column]), 0);
+  }
+  EXPECT_GT(std::get<double>(callers.rows[3][7]), std::get<double>(callers.rows[1][7]))
+      << "arenas of a batch";
+  EXPECT_EQ(std::get<double>(callers.rows[3][8]), std::get<double>(callers.rows[0][8])) << "shared constants";
+}
+
+TEST_F(Files, BenchRunsModelsInPieces) {
+  BenchOptions asked = options(0.01);
+  asked.pieces = asked.profile = true;
+  const auto tables = bench(asked);
+  ASSERT_EQ(tables.size(), 3u);
+  ASSERT_EQ(tables[0].rows.size(), 6u);
+  EXPECT_EQ(std::get<std::string>(tables[0].rows[2][1]), "pieces");
+  EXPECT_EQ(tables[2].title, model_.string() + ", batch 2, by piece");
+  ASSERT_EQ(tables[2].rows.size(), 1u);
+  EXPECT_EQ(std::get<std::string>(tables[2].rows[0][0]), "engine");
+}
+
 TEST_F(Files, BenchWithoutModelsOrBatchesIsAnError) {
   EXPECT_THROW(bench({}), Error);
   BenchOptions asked = options(0);
@@ -96,23 +128,45 @@ TEST_F(Files, GraphsComeFromNamesAndFiles) {
 }
 
 TEST_F(Files, RunTakesRandomNumbersOrAFile) {
-  const auto random = run_engine_file({.engine = engine_.string(), .count = 3, .threads = 1});
+  const auto random = run_file({.model = engine_.string(), .count = 3, .threads = 1});
   ASSERT_EQ(random.size(), 1u);
   EXPECT_EQ(random[0].value.sizes(), (std::vector<int64_t>{3, 10}));
   torch::manual_seed(0);
   save_outputs(folder_ / "x.safetensors", {{"any name", torch::randn({3, 1, 28, 28})}});
-  const auto read = run_engine_file(
-      {.engine = engine_.string(), .input = (folder_ / "x.safetensors").string(), .threads = 1});
+  const auto read =
+      run_file({.model = engine_.string(), .input = (folder_ / "x.safetensors").string(), .threads = 1});
   EXPECT_TRUE(torch::equal(read.at(0).value, random[0].value));
+}
+
+TEST_F(Files, RunLowersModelsAndRunsUnknownOpsInPieces) {
+  const auto engine = run_file({.model = engine_.string(), .count = 3, .threads = 1});
+  for (const bool pieces : {false, true}) {
+    const auto model = run_file({.model = model_.string(), .pieces = pieces, .count = 3, .threads = 1});
+    EXPECT_TRUE(torch::equal(model.at(0).value, engine.at(0).value));
+  }
+  EXPECT_THROW(run_file({.model = engine_.string(), .pieces = true}), Error);
+
+  torch::jit::Module script("Script");
+  script.define("def forward(self, x):\n  return torch.erfinv(torch.tanh(x)).flatten(1)\n");
+  const auto file = (folder_ / "script.pt").string();
+  script.save(file);
+  RunOptions options{.model = file, .count = 2};
+  options.script_spec.image_size = 4;
+  EXPECT_SAYS(test::error_of([&] { run_file(options); }), "aten::erfinv");
+  options.pieces = true;
+  const at::Tensor got = run_file(options).at(0).value;
+  torch::manual_seed(0);
+  const at::Tensor expected = script.forward({torch::randn({2, 1, 4, 4})}).toTensor();
+  EXPECT_TRUE(torch::allclose(got, expected));
 }
 
 TEST_F(Files, RunRefusesNonfiniteNumbersUnlessAllowed) {
   const auto file = (folder_ / "nan.safetensors").string();
   save_outputs(file, {{"x", torch::full({1, 1, 28, 28}, NAN)}});
-  RunOptions options{.engine = engine_.string(), .input = file, .threads = 1};
-  EXPECT_THROW(run_engine_file(options), FileError);
+  RunOptions options{.model = engine_.string(), .input = file, .threads = 1};
+  EXPECT_THROW(run_file(options), FileError);
   options.allow_nonfinite = true;
-  EXPECT_EQ(run_engine_file(options).size(), 1u);
+  EXPECT_EQ(run_file(options).size(), 1u);
 }
 
 TEST(TopClasses, AreTheLargestOfEachRowOfAMatrix) {

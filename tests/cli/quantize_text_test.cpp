@@ -55,6 +55,46 @@ TEST(QuantizeText, ModesWithoutDataTakeNetworksOverText) {
   EXPECT_NE(table.err.find("lstm quantizes its input as it runs"), std::string::npos) << table.err;
 }
 
+TEST(Generate, WritesOnFromAPrompt) {
+  const Texts shop;
+  ASSERT_EQ(shop.ulp("lower gpt2.safetensors --continued time --out gpt2.ulp").code, 0);
+  const Outcome greedy = shop.ulp("generate gpt2.ulp --prompt line --count 12 --temperature 0 --json");
+  ASSERT_EQ(greedy.code, 0) << greedy.err;
+  const auto json = nlohmann::json::parse(greedy.out);
+  EXPECT_EQ(json["prompt"], "line");
+  EXPECT_FALSE(json["full"].get<bool>());
+  EXPECT_GT(json["ms_per_token"], 0);
+  const Outcome shown = shop.ulp("generate gpt2.ulp --prompt line --count 12 --temperature 0");
+  EXPECT_EQ(shown.out.substr(0, 4), "line");
+  const std::string seeded = "generate gpt2.ulp --prompt line --count 12 --top-k 5 --json --seed ";
+  EXPECT_EQ(nlohmann::json::parse(shop.ulp(seeded + "1").out)["text"],
+            nlohmann::json::parse(shop.ulp(seeded + "1").out)["text"]);
+  const Outcome full = shop.ulp("generate gpt2.ulp --prompt line --count 100 --json");
+  EXPECT_TRUE(nlohmann::json::parse(full.out)["full"].get<bool>()) << "24 bytes are the longest text";
+  ASSERT_EQ(
+      shop.ulp("quantize gpt2.safetensors --mode weight-only --data book.txt --continued time --out q.ulp")
+          .code,
+      0);
+  EXPECT_EQ(shop.ulp("generate q.ulp --prompt line --count 12").code, 0);
+  EXPECT_EQ(shop.ulp("eval q.ulp --data book.txt").code, 0) << "whole texts, one after the other";
+}
+
+TEST(Generate, RefusesWhatItCannotGoOnFrom) {
+  const Texts shop;
+  ASSERT_EQ(shop.ulp("lower gpt2.safetensors --continued time --out gpt2.ulp").code, 0);
+  ASSERT_EQ(shop.ulp("lower gpt2.safetensors --out plain.ulp").code, 0);
+  expect_error(shop.ulp("generate gpt2.ulp --prompt \"\""), 2, "--prompt");
+  expect_error(shop.ulp("generate gpt2.ulp --prompt aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), 1,
+               "expected a prompt of at most 24 bytes");
+  expect_error(shop.ulp("generate plain.ulp --prompt a"), 3, "runs continue each other");
+  expect_error(shop.ulp("generate none.ulp --prompt a"), 3, "none.ulp");
+  expect_error(shop.ulp("generate gpt2.ulp --prompt a --temperature -1"), 2, "--temperature");
+  expect_error(shop.ulp("generate gpt2.ulp --prompt a --top-k 300"), 2, "--top-k");
+  expect_error(shop.ulp("lower lstm.safetensors --continued time --out l.ulp"), 1,
+               "only looks back along 'time'");
+  expect_error(shop.ulp("lower gpt2.safetensors --continued length --out l.ulp"), 1, "got 'length'");
+}
+
 TEST(QuantizeText, WhatDoesNotFitIsSaid) {
   const Texts shop;
   expect_error(shop.ulp("quantize lstm.safetensors --data book.txt --out q.ulp"), 1, "got --mode static");

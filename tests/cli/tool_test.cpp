@@ -48,8 +48,8 @@ TEST_F(Tool, TrainedModelAndItsEnginesAgreeOnAccuracy) {
 }
 
 TEST_F(Tool, EveryCommandHasHelpWithExamplesAndJson) {
-  for (const char* command :
-       {"demo", "train", "eval", "quantize", "lower", "run", "bench", "inspect", "devices", "formats"}) {
+  for (const char* command : {"demo", "train", "eval", "quantize", "lower", "generate", "run", "bench",
+                              "inspect", "devices", "formats"}) {
     const Outcome outcome = shop_->ulp(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("Examples:"), std::string::npos) << command;
@@ -74,6 +74,31 @@ TEST_F(Tool, RunTakesTestImagesAndWritesOutputs) {
   EXPECT_EQ(nlohmann::json::parse(outcome.out)[0]["top"].size(), 3u);
   // What it wrote can be read again, but is no input of this engine: the shape is wrong.
   expect_error(shop_->ulp("run q.ulp --input y.safetensors"), 3, "shape");
+}
+
+TEST_F(Tool, RunTakesModelsAsItTakesTheirEngines) {
+  std::vector<std::string> printed;
+  for (const char* args : {"m.ulp", "m.safetensors", "m.safetensors --pieces"}) {
+    const Outcome outcome = shop_->ulp(std::string("run ") + args + " --data data --count 3 --json");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    printed.push_back(nlohmann::json::parse(outcome.out)[0]["top"].dump());
+  }
+  EXPECT_EQ(printed[1], printed[0]);
+  EXPECT_EQ(printed[2], printed[0]);
+  expect_error(shop_->ulp("run m.ulp --pieces --random"), 1, "a model to run in pieces");
+}
+
+TEST_F(Tool, BenchCallsEnginesFromManyThreadsAndModelsInPieces) {
+  const Outcome outcome =
+      shop_->ulp("bench m.safetensors m.ulp --batch 2 --rounds 1 --contexts 2 --pieces --profile --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto tables = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(tables["Speed"].size(), 3u);
+  ASSERT_EQ(tables["Callers"].size(), 2u);
+  EXPECT_EQ(tables["Callers"][1]["callers"], 2);
+  EXPECT_TRUE(tables.contains("m.safetensors, batch 2, by piece"));
+  EXPECT_TRUE(tables.contains("m.ulp, batch 2, by step"));
+  expect_error(shop_->ulp("bench m.ulp --contexts 0"), 2, "--contexts");
 }
 
 TEST_F(Tool, InspectShowsGraphs) {

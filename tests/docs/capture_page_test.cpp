@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+
 #include "capture/check.includes.h"
+#include "capture/free.includes.h"
 #include "capture/types.includes.h"
 
 namespace {
@@ -13,6 +16,25 @@ TEST(CapturePage, FurtherInputsAreChecked) {
              dark_images = torch::zeros({3, 4});
 #include "capture/check.inc"
   EXPECT_EQ(captured->forward(large_batch).sizes(), large_batch.sizes());
+}
+
+TEST(CapturePage, ALengthIsFree) {
+  struct Scorer : torch::nn::Module {
+    torch::nn::Embedding table = register_module("table", torch::nn::Embedding(20, 8));
+    torch::nn::LSTM lstm =
+        register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(8, 4).batch_first(true)));
+    torch::Tensor forward(const torch::Tensor& tokens) { return std::get<0>(lstm(table(tokens))).mean(1); }
+  } model;
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  const auto tokens = torch::randint(20, {2, 64}, torch::kLong),
+             short_text = torch::randint(20, {3, 5}, torch::kLong);
+  const torch::Tensor result = torch::empty({3, 4});
+  const std::array<const void*, 1> inputs = {short_text.const_data_ptr()};
+  const std::array<void*, 1> outputs = {result.mutable_data_ptr()};
+#include "capture/free.inc"
+  EXPECT_TRUE(torch::equal(scores, model.forward(short_text)));
+  EXPECT_TRUE(torch::allclose(result, scores, 1e-4, 1e-6));
 }
 
 TEST(CapturePage, AStructIsReturned) {

@@ -59,6 +59,35 @@ TEST(TransposedAsConv, EveryShapeGivesTheSameNumbers) {
   }
 }
 
+TEST(TransposedAsConv, SequencesAndVolumesGiveTheSameNumbers) {
+  torch::manual_seed(1);
+  struct Case {
+    int64_t kernel, stride, padding, out_padding, dilation, groups;
+  };
+  for (const Case& c :
+       {Case{2, 2, 0, 0, 1, 1}, Case{4, 2, 1, 0, 1, 2}, Case{3, 2, 1, 1, 1, 1}, Case{3, 1, 1, 0, 1, 4},
+        Case{5, 3, 0, 2, 1, 1}, Case{3, 2, 2, 1, 2, 1}, Case{1, 3, 0, 1, 1, 1}}) {
+    nn::ConvTranspose1d row(nn::ConvTranspose1dOptions(4, 8, c.kernel)
+                                .stride(c.stride)
+                                .padding(c.padding)
+                                .output_padding(c.out_padding)
+                                .dilation(c.dilation)
+                                .groups(c.groups));
+    expect_same(nn::Sequential(row), torch::randn({2, 4, 7}, torch::kDouble), transposed_as_conv,
+                "aten::conv_transpose1d");
+    nn::ConvTranspose3d volume(nn::ConvTranspose3dOptions(4, 8, {c.kernel, 2, 3})
+                                   .stride({c.stride, 2, 1})
+                                   .padding({c.padding, 0, 1})
+                                   .output_padding({c.out_padding, 1, 0})
+                                   .dilation({c.dilation, 1, 1})
+                                   .groups(c.groups)
+                                   .bias(c.kernel % 2 == 0));
+    expect_same(nn::Sequential(volume), torch::randn({2, 4, 4, 3, 5}, torch::kDouble), transposed_as_conv,
+                "aten::conv_transpose3d");
+    if (testing::Test::HasFailure()) FAIL() << c.kernel << " stride " << c.stride;
+  }
+}
+
 TEST(TransposedAsConv, AClampBehindItComesFirst) {
   nn::Sequential model(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(3, 4, 2).stride(2)), nn::ReLU(),
                        nn::Sigmoid());

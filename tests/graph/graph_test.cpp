@@ -157,12 +157,12 @@ TEST(Verify, NamesTheNode) {
   EXPECT_ERROR(open->verify(), "output node");
 }
 
-TEST(BatchExpr, PrintsAndRuns) {
+TEST(SizeExpr, PrintsAndRuns) {
   auto graph = std::make_shared<Graph>();
   Value* x = graph->add_input("x");
   Argument three(c10::IValue(int64_t{3}));
-  Node* view = graph->call("aten::view", {x, Argument::list({BatchExpr{2, 1, 0}, three})});
-  Node* zeros = graph->call("aten::zeros", {Argument::list({BatchExpr{2, 1, -1}, three})});
+  Node* view = graph->call("aten::view", {x, Argument::list({SizeExpr{2, 1, 0}, three})});
+  Node* zeros = graph->call("aten::zeros", {Argument::list({SizeExpr{2, 1, -1}, three})});
   graph->set_output(Argument::tuple({view->output(), zeros->output()}));
   EXPECT_NE(listing(*graph).find("aten::view(%x, [2N, 3])"), std::string::npos) << listing(*graph);
   EXPECT_NE(listing(*graph).find("aten::zeros([2N-1, 3])"), std::string::npos) << listing(*graph);

@@ -203,6 +203,23 @@ TEST(Captured, ConstantsMadeInForward) {
   });
 }
 
+TEST(Captured, MasksWrittenPartByPart) {
+  expect_captured([](Holder&, at::Tensor x) {
+    at::Tensor mask = x.new_zeros({4}), same = torch::zeros_like(mask);
+    mask.slice(0, 0, 2).fill_(1);
+    mask.slice(0, 3, 4).copy_(torch::full({1}, 3.0));
+    same.slice(0, 1, 2).fill_(2);
+    return x * mask + same;
+  });
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        at::Tensor mask = x.new_zeros({x.size(0), 4});
+        mask.slice(1, 0, 2).fill_(1);
+        return x * mask;
+      },
+      {"changes between runs"});
+}
+
 TEST(Captured, RandomNumbersAndDropoutKeepTheirOrder) {
   expect_captured([](Holder& m, at::Tensor x) {
     at::Tensor noise = torch::zeros_like(x).normal_();

@@ -249,6 +249,7 @@ TEST(TensorTypes, BadInputsAreNamed) {
   EXPECT_ERROR(module->call<ByName>(ByName{{"x", x}, {"mask", torch::randn({2, 3})}}), "of 'mask'");
   EXPECT_ERROR(ulp::capture(model, ByName{{"x", at::Tensor()}, {"mask", x}}), "a defined tensor as 'x'");
   EXPECT_ERROR(module->call<ByName>(Detection{x, x}), "got 'boxes', 'scores'");
+  EXPECT_ERROR(ulp::capture(model, ByName{}), "expected an example of at least one tensor, got none");
 }
 
 TEST(TensorTypes, ResultsOfAnotherTypeAreNamed) {

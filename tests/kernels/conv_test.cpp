@@ -395,6 +395,61 @@ TEST_P(ConvTest, AnyResidualAsPortableAndInPlace) {
   }
 }
 
+/// Codes of f32 results by the contract: times float(1 / scale), half to even.
+std::vector<uint8_t> codes_of(const std::vector<float>& values, const Affine& q) {
+  std::vector<uint8_t> codes;
+  for (const float v : values) {
+    const volatile float scaled = v * (1.0F / q.scale);
+    const double code = std::nearbyint(double{scaled}) + q.zero_point;
+    codes.push_back(static_cast<uint8_t>(std::min(255.0, std::max(0.0, code))));
+  }
+  return codes;
+}
+
+// f32 results end in the curve; codes and bf16 are those results rounded once.
+TEST_P(ConvTest, CurvesOfCodesAreRoundedFromTheirNumbers) {
+  SCOPED_TRACE(test::repeat_command());
+  for (const Activation curve : {Activation::hardswish, Activation::gelu}) {
+    for (const bool with_residual : {false, true}) {
+      Int8Data d = int8_data(c(), curve, with_residual, DataType::f32);
+      const auto floats = make_conv(d.config, d.weights(), Isa::portable);
+      const std::vector<float> numbers = run<float>(*floats, c(), d.x.data(), d.residual.data());
+      const auto fast = make_conv(d.config, d.weights(), isa());
+      EXPECT_EQ(numbers, run<float>(*fast, c(), d.x.data(), d.residual.data())) << fast->name();
+      d.config.output = DataType::u8;
+      const auto codes = make_conv(d.config, d.weights(), isa());
+      EXPECT_EQ(codes_of(numbers, d.config.output_q),
+                run<uint8_t>(*codes, c(), d.x.data(), d.residual.data()))
+          << codes->name();
+    }
+  }
+}
+
+TEST_P(ConvTest, CurvesOfBf16AreRoundedFromTheirNumbers) {
+  SCOPED_TRACE(test::repeat_command());
+  const auto x = test::random_floats(in_size(c()), 1), r = test::random_floats(out_size(c()), 2);
+  const auto w = test::random_floats(c().shape.out_channels * depth(c().shape), 3);
+  std::vector<uint16_t> x16;
+  for (const float v : x) x16.push_back(bf16_code(v));
+  ConvWeights weights;
+  weights.f32 = w.data();
+  for (const DataType input : {DataType::bf16, DataType::f32}) {
+    ConvConfig config;
+    config.shape = c().shape;
+    config.input = input;
+    config.activation = Activation::silu;
+    config.residual = true;
+    const void* data = input == DataType::bf16 ? static_cast<const void*>(x16.data()) : x.data();
+    const auto floats = make_conv(config, weights, isa());
+    const std::vector<float> numbers = run<float>(*floats, c(), data, r.data());
+    config.output = DataType::bf16;
+    const auto half = make_conv(config, weights, isa());
+    const std::vector<uint16_t> got = run<uint16_t>(*half, c(), data, r.data());
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(got[i], bf16_code(numbers[i])) << half->name() << " " << i;
+  }
+}
+
 std::vector<size_t> all_cases() {
   std::vector<size_t> out(std::size(kCases));
   for (size_t i = 0; i < out.size(); ++i) out[i] = i;

@@ -87,6 +87,34 @@ TEST_P(GroupNorm, IsWithinRoundingOfFloat64AndTheSameEverywhere) {
   }
 }
 
+// What is no f32 is widened before and rounded behind the same arithmetic.
+TEST_P(GroupNorm, OfOtherTypesIsThatOfTheirNumbersRounded) {
+  SCOPED_TRACE(repeat_command());
+  for (GroupNormShape shape :
+       {GroupNormShape{48, 49, 16}, GroupNormShape{130, 9, 2}, GroupNormShape{6, 150, 3}}) {
+    shape.channels_last = GetParam();
+    const auto x = random_floats(kItems * shape.channels * shape.pixels, 1, -3, 3);
+    const auto w = random_floats(shape.channels, 2), b = random_floats(shape.channels, 3);
+    for (const ElementFormat& input : element_formats()) {
+      for (const ElementFormat& output : element_formats()) {
+        TypedBuffer from(input, x);
+        const std::vector<float> made = run(shape, from.values(), w.data(), b.data());
+        const TypedBuffer expected(output, made);
+        GroupNormShape typed = shape;
+        typed.input = input;
+        typed.output = output;
+        for (const Isa isa : available_isas()) {
+          TypedBuffer to(output, std::vector<float>(x.size()));
+          group_norm(typed, kItems, from.data(), w.data(), b.data(), kEpsilon, to.data(), isa,
+                     ThreadParallel(2));
+          EXPECT_EQ(to.bytes(), expected.bytes())
+              << to_string(isa) << " " << to_string(input.type) << " to " << to_string(output.type);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GroupNorm, FarFromZeroTheDifferencesKeepTheirDigits) {
   GroupNormShape shape{32, 400, 8, GetParam()};
   const auto x = random_floats(kItems * 32 * 400, 1, 1000, 1001);

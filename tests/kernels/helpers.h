@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ulp/base/parallel.h"
+#include "ulp/kernels/elementwise/typed_rows.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels::test {
@@ -104,6 +105,37 @@ class Guarded {
   size_t n_, begin_;
   std::vector<Line> lines_;
 };
+
+/// Numbers as a buffer of `format` holds them.
+class TypedBuffer {
+ public:
+  TypedBuffer(const ElementFormat& format, const std::vector<float>& values)
+      : format_(format), count_(values.size()) {
+    bytes_.resize(count_ * static_cast<size_t>(element_bytes(format.type)) + 1);
+    const TypedRows rows("test", format, Isa::portable);
+    if (format.is_f32()) std::memcpy(bytes_.data(), values.data(), count_ * sizeof(float));
+    rows.write(values.data(), bytes_.data(), 0, static_cast<int64_t>(count_));
+  }
+  void* data() { return bytes_.data(); }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  /// The numbers that it holds.
+  std::vector<float> values() const {
+    std::vector<float> values(count_);
+    const auto n = static_cast<int64_t>(count_);
+    const float* read = TypedRows("test", format_, Isa::portable).read(bytes_.data(), 0, n, values.data());
+    return {read, read + count_};
+  }
+
+ private:
+  ElementFormat format_;
+  size_t count_;
+  std::vector<std::byte> bytes_;
+};
+
+/// f32, bf16 and codes.
+inline std::vector<ElementFormat> element_formats() {
+  return {{}, {DataType::bf16, {}}, {DataType::u8, {0.03F, 120}}};
+}
 
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) {
   return to_string(info.param);

@@ -139,6 +139,14 @@ const ScatterCase kScatters[] = {{{{9, 0}}, 0, 1},
                                  {{{2, 70}, {3, 0}, {2, 3}, {2, 1}}, 1, 7}};
 
 template <typename T>
+T joined(ScatterMode mode, T held, T written) {
+  if (mode == ScatterMode::add) return static_cast<T>(held + written);
+  if (mode == ScatterMode::multiply) return static_cast<T>(held * written);
+  if (mode == ScatterMode::max) return std::max(held, written);
+  return mode == ScatterMode::min ? std::min(held, written) : written;
+}
+
+template <typename T>
 void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool with_source) {
   constexpr int64_t kRows = 10;
   int64_t item = (kRows - 1) * c.row + 1, count = 1;
@@ -147,7 +155,8 @@ void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool w
     count *= d.size;
   }
   const std::vector<T> x = random_ints<T>(kBatch * item, 1, 0, 100),
-                       source = random_ints<T>(kBatch * count, 2, 0, 100);
+                       // Products of many stay finite.
+      source = random_ints<T>(kBatch * count, 2, 0, mode == ScatterMode::multiply ? 1 : 100);
   const std::vector<int32_t> ids = random_ints<int32_t>(kBatch * count, 3, 0, kRows - 1);
   const float value = 2;
   std::vector<T> expected = x;
@@ -158,7 +167,7 @@ void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool w
     const T written =
         with_source ? source[static_cast<size_t>(i)] : static_cast<T>(type == DataType::bf16 ? 0x4000 : 2);
     T& y = expected[static_cast<size_t>(to)];
-    y = mode == ScatterMode::add ? static_cast<T>(y + written) : written;
+    y = joined(mode, y, written);
   }
   const Scatter scatter({.type = type,
                          .mode = mode,
@@ -184,13 +193,29 @@ void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool w
 TEST(Scatter, EveryKindEqualsPlainLoops) {
   SCOPED_TRACE(repeat_command());
   for (const ScatterCase& c : kScatters) {
-    for (const ScatterMode mode : {ScatterMode::replace, ScatterMode::add}) {
+    using enum ScatterMode;
+    for (const ScatterMode mode : {replace, add, multiply, max, min}) {
       check_scatter<float>(c, DataType::f32, mode, true);
       check_scatter<float>(c, DataType::f32, mode, false);
     }
     check_scatter<uint16_t>(c, DataType::bf16, ScatterMode::replace, true);
     check_scatter<uint16_t>(c, DataType::bf16, ScatterMode::replace, false);
     check_scatter<uint8_t>(c, DataType::u8, ScatterMode::replace, true);
+  }
+}
+
+TEST(Scatter, ExtremesKeepWhatIsNoNumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> x = {nan, 1, 1}, source = {5, nan, 5};
+  const std::vector<int64_t> ids = {0, 1, 2};
+  for (const ScatterMode mode : {ScatterMode::max, ScatterMode::min}) {
+    Guarded<float> y(3);
+    FirstBadId bad;
+    Scatter({.mode = mode, .item = 3, .range = {3, false}}, {{3, 0}}, 0)
+        .run(x.data(), ids.data(), source.data(), 0, y.data(), 1, SerialParallel(), bad);
+    EXPECT_TRUE(std::isnan(y.values()[0]));
+    EXPECT_TRUE(std::isnan(y.values()[1]));
+    EXPECT_EQ(y.values()[2], mode == ScatterMode::max ? 5 : 1);
   }
 }
 
@@ -214,7 +239,7 @@ TEST(Scatter, BadIdsWriteNothingAndTheFirstIsReported) {
 
 TEST(Scatter, RefusesOtherTypes) {
   EXPECT_ERROR(Scatter({.type = DataType::i64}, {}, 0), "f32, bf16 or u8");
-  EXPECT_ERROR(Scatter({.type = DataType::bf16, .mode = ScatterMode::add}, {}, 0), "f32 to add, got bf16");
+  EXPECT_ERROR(Scatter({.type = DataType::bf16, .mode = ScatterMode::add}, {}, 0), "f32 to join, got bf16");
   EXPECT_ERROR(Scatter({.id_type = DataType::u8}, {}, 0), "ids of type i32 or i64, got u8");
 }
 

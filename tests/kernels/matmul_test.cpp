@@ -76,6 +76,35 @@ TEST(Matmul, EverySizeAndEitherSideTransposed) {
   }
 }
 
+// What is no f32 is rounded from the same sums.
+TEST(Matmul, ResultsOfOtherTypesAreRoundedOnce) {
+  SCOPED_TRACE(repeat_command());
+  for (const auto& [rows, inner, columns] : kSizes) {
+    const auto a = random_floats(2 * rows * inner, 1), b = random_floats(2 * inner * columns, 2);
+    MatmulShape shape{.rows = rows, .inner = inner, .columns = columns, .dimensions = {}, .a = {}, .b = {}};
+    shape.a = {0, inner, 1, rows * inner};
+    shape.b = {0, columns, 1, inner * columns};
+    for (const Isa isa : available_isas()) {
+      const auto run = [&](void* y) {
+        Workspace scratch(matmul_workspace_bytes(shape, 3));
+        matmul(shape, DataType::f32, a.data(), DataType::f32, b.data(), y, 2, scratch.data(), isa,
+               ThreadParallel(3));
+      };
+      std::vector<float> made(static_cast<size_t>(2 * rows * columns));
+      shape.output = {};
+      run(made.data());
+      for (const ElementFormat& output : element_formats()) {
+        TypedBuffer to(output, std::vector<float>(made.size()));
+        shape.output = output;
+        run(to.data());
+        EXPECT_EQ(to.bytes(), TypedBuffer(output, made).bytes())
+            << to_string(isa) << " " << to_string(output.type) << " " << rows << "x" << inner << "x"
+            << columns;
+      }
+    }
+  }
+}
+
 TEST(Matmul, HeadsAndBroadcasts) {
   SCOPED_TRACE(repeat_command());
   // Heads side by side in rows, the same b for all of a second dimension, offsets.

@@ -138,12 +138,7 @@ struct Data {
 };
 
 RecurrentConfig config_of(Cell cell, const Case& c, bool per_tensor = false) {
-  return {.cell = cell,
-          .input = c.input,
-          .hidden = c.hidden,
-          .steps = c.steps,
-          .reverse = c.reverse,
-          .per_tensor = per_tensor};
+  return {.cell = cell, .input = c.input, .hidden = c.hidden, .reverse = c.reverse, .per_tensor = per_tensor};
 }
 
 /// `round` is applied to x and h where they are multiplied.
@@ -185,9 +180,9 @@ std::vector<double> plainly(
 
 std::vector<float> run(const Recurrent& layer, const Case& c, const Data& d, int workers) {
   Guarded<float> y(c.batch * c.steps * c.hidden);
-  std::vector<float> memory(layer.workspace_bytes(c.batch, workers) / 4 + 16);
+  std::vector<float> memory(layer.workspace_bytes(c.batch, c.steps, workers) / 4 + 16);
   float* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4 % 16;
-  layer.run(c.batch, d.x.data(), y.data(), workspace, ThreadParallel(workers));
+  layer.run(c.batch, c.steps, d.x.data(), y.data(), workspace, ThreadParallel(workers));
   EXPECT_TRUE(y.intact());
   return y.values();
 }
@@ -299,7 +294,7 @@ TEST(Recurrent, RefusesSizesAndWeightsItCannotTake) {
   const Case c{1, 1, 2, 2, false, false};
   const Data d(Cell::lstm, c);
   RecurrentConfig none = config_of(Cell::lstm, c);
-  none.steps = 0;
+  none.hidden = 0;
   EXPECT_THROW(make_recurrent(none, d.f32(false, false), d.f32(true, false), Isa::portable), Error);
   const RecurrentConfig good = config_of(Cell::lstm, c);
   EXPECT_THROW(make_recurrent(good, d.f32(false, false), d.int8(true, false), Isa::portable), Error);

@@ -26,7 +26,8 @@ TEST(Rows, LayerNormIsWithinRoundingOfFloat64AndTheSameEverywhere) {
     std::vector<float> first;
     for (const Isa isa : available_isas()) {
       Guarded<float> y(kRows * n);
-      layer_norm(x.data(), w.data(), b.data(), 1e-5F, y.data(), kRows, n, isa, ThreadParallel(2));
+      layer_norm({.columns = n, .input = {}, .output = {}, .epsilon = 1e-5F}, x.data(), w.data(), b.data(),
+                 y.data(), kRows, nullptr, isa, ThreadParallel(2));
       EXPECT_TRUE(y.intact());
       const std::vector<float> got = y.values();
       if (first.empty()) first = got;
@@ -57,12 +58,39 @@ TEST(Rows, LayerNormWithoutWeightOrBias) {
   for (const Isa isa : available_isas()) {
     const auto run = [&](const float* weight, const float* bias) {
       std::vector<float> y(40);
-      layer_norm(x.data(), weight, bias, 1e-5F, y.data(), 2, 20, isa, SerialParallel());
+      layer_norm({.columns = 20, .input = {}, .output = {}, .epsilon = 1e-5F}, x.data(), weight, bias,
+                 y.data(), 2, nullptr, isa, SerialParallel());
       return y;
     };
     EXPECT_EQ(run(nullptr, nullptr), run(ones.data(), zeros.data()));
     EXPECT_EQ(run(w.data(), nullptr), run(w.data(), zeros.data()));
     EXPECT_EQ(run(nullptr, w.data()), run(ones.data(), w.data()));
+  }
+}
+
+// What is no f32 is widened before and rounded behind the same arithmetic.
+TEST(Rows, LayerNormOfOtherTypesIsThatOfTheirNumbersRounded) {
+  constexpr int64_t kRows = 7;
+  for (const int64_t n : {3, 33, 257}) {
+    const auto x = random_floats(kRows * n, 1, -3, 3), w = random_floats(n, 2), b = random_floats(n, 3);
+    for (const ElementFormat& input : element_formats()) {
+      for (const ElementFormat& output : element_formats()) {
+        const LayerNormShape shape{.columns = n, .input = input, .output = output, .epsilon = 1e-5F};
+        TypedBuffer from(input, x);
+        std::vector<float> made(x.size());
+        layer_norm({.columns = n, .input = {}, .output = {}, .epsilon = 1e-5F}, from.values().data(),
+                   w.data(), b.data(), made.data(), kRows, nullptr, Isa::portable, SerialParallel());
+        const TypedBuffer expected(output, made);
+        for (const Isa isa : available_isas()) {
+          TypedBuffer to(output, std::vector<float>(x.size()));
+          Workspace workspace(layer_norm_workspace_bytes(shape, 2));
+          layer_norm(shape, from.data(), w.data(), b.data(), to.data(), kRows, workspace.data(), isa,
+                     ThreadParallel(2));
+          EXPECT_EQ(to.bytes(), expected.bytes()) << to_string(isa) << " " << to_string(input.type) << " to "
+                                                  << to_string(output.type) << "; " << repeat_command();
+        }
+      }
+    }
   }
 }
 
@@ -171,6 +199,34 @@ TEST(Attention, IsWithinRoundingOfFloat64) {
               << to_string(isa) << " element " << i << " of " << c.shape.queries << "x" << c.shape.keys
               << "; " << repeat_command();
         }
+      }
+    }
+  }
+}
+
+TEST(Attention, OfOtherTypesIsThatOfTheirNumbersRounded) {
+  AttentionShape shape{.heads = 3, .depth = 20, .queries = 30, .keys = 41, .scale = 0.2F, .causal = true};
+  constexpr int64_t kBatch = 2;
+  const auto q = random_floats(kBatch * 30 * 60, 1, -2, 2), k = random_floats(kBatch * 41 * 60, 2, -2, 2),
+             v = random_floats(kBatch * 41 * 60, 3, -2, 2);
+  for (const Isa isa : available_isas()) {
+    const auto run = [&](const void* queries, const void* keys, const void* values, void* y) {
+      Workspace workspace(attention_workspace_bytes(shape, 3));
+      attention(shape, kBatch, queries, keys, values, nullptr, y, workspace.data(), isa, ThreadParallel(3));
+    };
+    for (const ElementFormat& input : element_formats()) {
+      for (const ElementFormat& output : element_formats()) {
+        TypedBuffer queries(input, q), keys(input, k), values(input, v);
+        TypedBuffer to(output, std::vector<float>(q.size()));
+        shape.input = shape.output = {};
+        std::vector<float> made(q.size());
+        run(queries.values().data(), keys.values().data(), values.values().data(), made.data());
+        shape.input = input;
+        shape.output = output;
+        run(queries.data(), keys.data(), values.data(), to.data());
+        EXPECT_EQ(to.bytes(), TypedBuffer(output, made).bytes())
+            << to_string(isa) << " " << to_string(input.type) << " to " << to_string(output.type) << "; "
+            << repeat_command();
       }
     }
   }

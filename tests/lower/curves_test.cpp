@@ -23,7 +23,9 @@ const std::vector<std::pair<Activation, Body>>& calls() {
       {Activation::gelu_tanh, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
       {Activation::tanh, [](const at::Tensor& x) { return at::tanh(x); }},
       {Activation::hardsigmoid, [](const at::Tensor& x) { return at::hardsigmoid(x); }},
-      {Activation::hardswish, [](const at::Tensor& x) { return at::hardswish(x); }}};
+      {Activation::hardswish, [](const at::Tensor& x) { return at::hardswish(x); }},
+      {Activation::sigmoid, [](const at::Tensor& x) { return at::sigmoid(x); }},
+      {Activation::silu, [](const at::Tensor& x) { return at::silu(x); }}};
   return all;
 }
 
@@ -67,7 +69,7 @@ TEST(Curves, OfClampsAreLibTorchsBits) {
   }
 }
 
-/// Linear layers end in them; behind a convolution they are a step of their own.
+/// Layers end in them, whatever type their results have.
 TEST(Curves, BehindLayers) {
   torch::manual_seed(2);
   const torch::NoGradGuard no_grad;
@@ -91,7 +93,9 @@ TEST(Curves, BehindLayers) {
       ASSERT_NE(only_step_with(plan, curve), nullptr) << listing(plan);
       ASSERT_NE(only_step_with(behind_conv, curve), nullptr) << listing(behind_conv);
       EXPECT_EQ(only_step_with(plan, curve)->op, runtime::Op::linear);
-      EXPECT_EQ(only_step_with(behind_conv, curve)->op, runtime::Op::relu);
+      EXPECT_EQ(only_step_with(behind_conv, curve)->op, runtime::Op::conv);
+      EXPECT_EQ(info(plan, only_step_with(plan, curve)->output).type,
+                bf16 ? runtime::DataType::bf16 : runtime::DataType::f32);
       const double epsilon = bf16 ? 2 * kBF16 : kF32;
       for (const kernels::Isa isa : kernels::available_isas()) {
         runtime::Engine one(plan, {.isa = kernels::to_string(isa)});
@@ -126,7 +130,10 @@ TEST(Curves, BehindInt8LayersTheGraphIsFollowedStepByStep) {
     for (const runtime::Step& step : plan.steps) {
       if (step.op != runtime::Op::conv && step.op != runtime::Op::linear) continue;
       EXPECT_EQ(info(plan, step.inputs[0]).type, runtime::DataType::u8) << listing(plan);
-      const Activation expected = step.name == "fc" ? curve : Activation::none;
+      EXPECT_EQ(info(plan, step.output).type,
+                step.name == "last" ? runtime::DataType::f32 : runtime::DataType::u8)
+          << listing(plan);
+      const Activation expected = step.name == "last" ? Activation::none : curve;
       EXPECT_EQ(activation_of(step), expected) << listing(plan);
     }
   }

@@ -6,9 +6,12 @@
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
 
 namespace ulp::test {
 namespace {
+
+using at::Tensor;
 
 void expect_words(const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words)
@@ -36,10 +39,10 @@ TEST(LowerErrors, NamesEveryNodeOnce) {
 
 TEST(LowerErrors, NamesTheModule) {
   auto net = std::make_shared<Net>();
-  auto up = net->add("up", torch::nn::ConvTranspose1d(torch::nn::ConvTranspose1dOptions(3, 4, 2).stride(2)));
-  net->body = [=](const at::Tensor& x) mutable { return up->forward(x); };
-  auto module = captured(net, torch::randn({2, 3, 4}));
-  expect_words(error_of([&] { lower(*module); }), {"aten::conv_transpose1d", "in up", "of images only"});
+  auto pairs = net->add("pairs", torch::nn::Bilinear(torch::nn::BilinearOptions(3, 3, 4)));
+  net->body = [=](const at::Tensor& x) mutable { return pairs->forward(x, x); };
+  auto module = captured(net, torch::randn({2, 3}));
+  expect_words(error_of([&] { lower(*module); }), {"aten::bilinear", "in pairs", "no lowering"});
 }
 
 TEST(LowerErrors, StringPadding) {
@@ -78,6 +81,43 @@ TEST(LowerErrors, IntegersAreIdsAndNothingElse) {
   expect_words(lowering_error(relu, torch::ones({2, 3}, torch::kLong)),
                {"aten::relu", "integers of 'input'"});
   expect_words(lowering_error(relu, torch::ones({2, 3}, torch::kShort)), {"f32, i32 or i64", "Short"});
+}
+
+TEST(LowerErrors, Float64IsRefusedWithWhatThereIs) {
+  const Tensor scale = torch::rand({5}, torch::kDouble);
+  const std::vector<Body> bodies = {
+      [](const Tensor& x) { return x.to(torch::kDouble).square().to(torch::kFloat); },
+      [=](const Tensor& x) { return (x * scale).sum(1); },
+      [](const Tensor& x) { return x.softmax(1, torch::kDouble).to(torch::kFloat); },
+  };
+  for (const Body& body : bodies) {
+    expect_words(lowering_error(body, torch::randn({2, 5})),
+                 {"float64", "f32 and bf16", ".to(torch::kFloat)"});
+    const auto module = captured_body(body, torch::randn({2, 5}));
+    PiecewiseModel pieces = lower_in_pieces(*module);
+    const Tensor x = torch::randn({3, 5}), expected = module->forward(x), got = pieces.run({x}).at(0);
+    EXPECT_EQ(got.scalar_type(), expected.scalar_type());
+    EXPECT_TRUE(got.equal(expected));
+  }
+}
+
+TEST(LowerErrors, IntegersThatF32DoesNotHold) {
+  const Tensor large = torch::tensor({1 << 25, 1, 2}, torch::kLong);
+  const std::vector<Body> bodies = {
+      [](const Tensor& ids) { return ids + 16777217; },
+      [=](const Tensor& ids) { return ids * large; },
+      [](const Tensor& ids) { return (ids == 100000001).to(torch::kFloat); },
+  };
+  for (const Body& body : bodies) {
+    expect_words(lowering_error(body, torch::ones({2, 3}, torch::kLong)), {"at most 2^24"});
+    const auto module = captured_body(body, torch::ones({2, 3}, torch::kLong));
+    PiecewiseModel pieces = lower_in_pieces(*module);
+    const Tensor ids = torch::tensor({{100000001, 5, 7}}, torch::kLong);
+    EXPECT_TRUE(pieces.run({ids}).at(0).equal(module->forward(ids)));
+  }
+  const auto fits = captured_body([](const Tensor& ids) { return (ids + 16777216) * 1e9; },
+                                  torch::ones({2, 3}, torch::kLong));
+  EXPECT_NO_THROW(lower(*fits));
 }
 
 TEST(LowerErrors, WrongInputSizesForAnEngine) {

@@ -260,6 +260,16 @@ TEST(IndexOps, WhatIdsPlace) {
                  torch::zeros({x[0].size(0), 7}).scatter_add_(1, x[1], x[0])};
        },
        two},
+      {"scatter_reduce",
+       [](const Tensors& x) -> Tensors {
+         Tensors results;
+         for (const char* reduce : {"sum", "prod", "amax", "amin", "mean"}) {
+           results.push_back(x[0].scatter_reduce(1, x[1], x[0] * 0.5, reduce));
+           results.push_back(x[0].scatter_reduce(1, x[1], x[0] * 0.5, reduce, false));
+         }
+         return results;
+       },
+       two, 1e-6},
       {"a histogram",
        [](const Tensors& x) -> Tensors {
          return {torch::zeros({x[1].size(0), 7}).scatter_add(1, x[1], torch::ones_like(x[1], torch::kFloat))};
@@ -461,6 +471,19 @@ TEST(IndexOps, BadIdsAreErrorsAsInPyTorch) {
   }
 }
 
+TEST(IndexOps, NaNIsNoId) {
+  const IndexBody body = [](const Tensors& x) -> Tensors {
+    return {torch::embedding(small_table(), x[0].to(torch::kLong))};
+  };
+  const auto module = captured_indexing(body, [](int64_t n) -> Tensors { return {torch::ones({n, 3})}; });
+  runtime::Engine engine(lower(*module), {.threads = 2});
+  Tensor x = torch::ones({4, 3});
+  const Tensor good = run_engine_all(engine, {x}).at(0);
+  x[2][1] = NAN;
+  EXPECT_SAYS(error_of([&] { run_engine_all(engine, {x}); }), "for 'embedding', got NaN");
+  EXPECT_TRUE(run_engine_all(engine, {torch::ones({4, 3})}).at(0).equal(good)) << "the engine is usable";
+}
+
 std::string index_refusal(const IndexBody& body, const IndexInputs& inputs) {
   const auto module = captured_indexing(body, inputs);
   return error_of([&] { lower(*module); });
@@ -497,9 +520,9 @@ TEST(IndexOps, RefusalsSayWhy) {
       "aten::arange");
   EXPECT_SAYS(
       index_refusal(
-          [](const Tensors& x) -> Tensors { return {std::get<0>(torch::adaptive_max_pool1d(x[0], 2))}; },
+          [](const Tensors& x) -> Tensors { return {std::get<1>(torch::adaptive_max_pool1d(x[0], 2))}; },
           inputs),
-      "divides the input's");
+      "and no indices");
 }
 
 TEST(IndexOps, AHashOfIdsIsRefusedAndRunsInPieces) {

@@ -81,9 +81,8 @@ TEST(Int8Layers, SumThatFusesWithNoLayer) {
                   "convert:u8 conv:u8 conv:u8 add:u8 conv:f32 convert:f32");
 }
 
-/// Codes in, codes of another scale out, for TensorFlow Lite of the same. There the mean of four codes lies half
-/// way between two codes for one element in four, float32 rounding in the graph decides, and engine and graph
-/// differ by one code more often than elsewhere.
+/// Codes in, codes of another scale out, for TensorFlow Lite of the same, where the mean of four codes lies half
+/// way between two codes for one element in four: graph and engine decide by one rule.
 TEST(Int8Layers, MeansHaveCodesOfTheirOwnScale) {
   torch::manual_seed(2);
   auto net = std::make_shared<Net>();
@@ -101,13 +100,78 @@ TEST(Int8Layers, MeansHaveCodesOfTheirOwnScale) {
     expect_as_graph(
         small, x, "convert:u8 conv:u8 avg_pool:u8 conv:u8 global_avg_pool:u8 flatten:u8 linear:f32", {}, 1.0);
     const runtime::Plan plan = lower(*small.quantized);
-    if (!tflite) expect_steps_as_graph(*small.quantized, plan, x);
+    expect_steps_as_graph(*small.quantized, plan, x);
     for (const size_t mean : {2U, 4U}) {
       const runtime::Step& step = plan.steps[mean];
       const float in = info(plan, step.inputs[0]).scale, out = info(plan, step.output).scale;
       EXPECT_GE(in, tflite ? out : 1.1F * out);
       EXPECT_EQ(in == out, tflite);
     }
+  }
+}
+
+/// Windows of every kind over codes; no code of a mean differs from the graph's (expect_steps_as_graph).
+TEST(Int8Layers, MeansOfCodesAreTheGraphsInEveryWindow) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<std::pair<const char*, Body>> means = {
+      {"2x2", [](const at::Tensor& x) { return torch::avg_pool2d(x, 2); }},
+      {"3x3, padded", [](const at::Tensor& x) { return torch::avg_pool2d(x, 3, 2, 1); }},
+      {"3x3, what is inside", [](const at::Tensor& x) { return torch::avg_pool2d(x, 3, 2, 1, true, false); }},
+      {"1x4 of 5x3",
+       [](const at::Tensor& x) {
+         return torch::avg_pool2d(x, {1, 4}, {5, 3}, {0, 2});
+       }},
+      {"rounded up", [](const at::Tensor& x) { return torch::avg_pool2d(x, 4, 4, 0, true); }},
+      {"all",
+       [](const at::Tensor& x) {
+         return torch::adaptive_avg_pool2d(x, {1, 1});
+       }},
+      {"adaptive",
+       [](const at::Tensor& x) {
+         return torch::adaptive_avg_pool2d(x, {5, 2});
+       }},
+      {"mean", [](const at::Tensor& x) {
+         return x.mean({2, 3}, true);
+       }}};
+  for (const auto& [name, mean] : means) {
+    for (const bool tflite : {false, true}) {
+      SCOPED_TRACE(name);
+      torch::manual_seed(7);
+      auto net = std::make_shared<Net>();
+      auto a = net->add("a", conv3x3(3, 19));
+      auto b = net->add("b", conv3x3(19, 3));
+      net->body = [=, &mean = mean](const at::Tensor& x) mutable { return b->forward(mean(a->forward(x))); };
+      const Small small = quantize(net, torch::randn({4, 3, 10, 14}),
+                                   tflite ? quant::Recipe::tflite_int8() : quant::Recipe::x86_int8());
+      const runtime::Plan plan = lower(*small.quantized);
+      const auto on_codes = [&](const runtime::Step& step) {
+        const bool average = step.op == runtime::Op::avg_pool || step.op == runtime::Op::global_avg_pool;
+        return average && info(plan, step.inputs[0]).type == runtime::DataType::u8;
+      };
+      EXPECT_EQ(std::ranges::count_if(plan.steps, on_codes), 1) << listing(plan);
+      for (const int64_t batch : {1, 3, 8})
+        expect_steps_as_graph(*small.quantized, plan, torch::randn({batch, 3, 10, 14}));
+    }
+  }
+}
+
+TEST(Int8Layers, MeansOfSequencesOfCodesAreTheGraphs) {
+  const torch::NoGradGuard no_grad;
+  for (const bool all : {false, true}) {
+    torch::manual_seed(8);
+    auto net = std::make_shared<Net>();
+    auto a = net->add("a", torch::nn::Conv1d(torch::nn::Conv1dOptions(3, 8, 3)));
+    auto b = net->add("b", torch::nn::Conv1d(torch::nn::Conv1dOptions(8, 4, 1)));
+    net->body = [=](const at::Tensor& x) mutable {
+      const at::Tensor y = a->forward(x);
+      return b->forward(all ? torch::adaptive_avg_pool1d(y, 1) : torch::avg_pool1d(y, 4, 2, 1));
+    };
+    const Small small = quantize(net, torch::randn({4, 3, 22}));
+    const runtime::Plan plan = lower(*small.quantized);
+    runtime::Engine engine(plan);
+    const at::Tensor x = torch::randn({5, 3, 22});
+    // From the same codes; the last layer's sums are in f32 on both sides.
+    EXPECT_LE(relative_error(run_engine(engine, x), small.quantized->forward(x)), 1e-5) << listing(plan);
   }
 }
 

@@ -210,6 +210,47 @@ const std::vector<MoveCase>& cases() {
          return x.permute({1, 0, 2}).reshape({3, -1, 4}).permute({1, 2, 0});
        },
        {3, 4}},
+      {"diagonals",
+       [](const Tensor& x) {
+         return torch::cat({x.diagonal(0, 2, 3), x.diagonal(1, 2, 3).repeat({1, 1, 2}).narrow(2, 0, 2)}, 2);
+       },
+       {3, 4, 5}},
+      {"a diagonal across channels", [](const Tensor& x) { return x.diagonal(-1, 1, 3); }, {5, 2, 4}},
+      {"as_strided",
+       [](const Tensor& x) {
+         return x.contiguous().as_strided({x.size(0), 3, 4}, {24, 7, 2}, 1);
+       },
+       {4, 6}},
+      {"as_strided of what was moved",
+       [](const Tensor& x) {
+         return x.transpose(1, 2).contiguous().as_strided({x.size(0), 5}, {24, 4});
+       },
+       {4, 6}},
+      {"select_scatter",
+       [](const Tensor& x) {
+         return at::select_scatter(x, x.select(1, 0) * 2, 1, 3) +
+                at::select_scatter(x, x.select(2, 1), 2, -1);
+       },
+       {5, 6}},
+      {"slice_scatter",
+       [](const Tensor& x) {
+         const Tensor y = at::slice_scatter(x, x.narrow(1, 0, 2), 1, 3, 5);
+         return at::slice_scatter(y, x.narrow(2, 0, 3) * 2, 2, 0, 6, 2);
+       },
+       {5, 6}},
+      {"index_put",
+       [ids = torch::tensor({3, -5}, torch::kLong),
+        row = torch::tensor({5, 0}, torch::kLong)](const Tensor& x) {
+         const Tensor y = at::index_put(x, {std::nullopt, ids}, x.narrow(1, 0, 2));
+         return at::index_put(y, {std::nullopt, ids, row}, x.select(2, 0).narrow(1, 0, 2) * 2);
+       },
+       {5, 6}},
+      {"index_put of one value",
+       [mask = torch::arange(5) % 2 == 0](const Tensor& x) {
+         return at::index_put(x, {std::nullopt, mask}, x.narrow(1, 0, 1).narrow(2, 0, 1));
+       },
+       {5, 6}},
+      {"copy", [](const Tensor& x) { return at::copy(at::zeros_like(x), x.narrow(1, 0, 1)); }, {5, 6}},
       {"heads in the batch",
        [](const Tensor& x) {
          const Tensor heads = x.transpose(0, 1).reshape({5, x.size(0) * 2, 3}).transpose(0, 1);
@@ -388,6 +429,11 @@ TEST(Move, WhatMovesTheBatchIsRefusedByName) {
       },
       "aten::constant_pad_nd");
   expect([](const Tensor& x) { return x.slice(0, 1); }, "aten::slice");
+  expect([](const Tensor& x) { return x.diagonal(); }, "aten::diagonal");
+  EXPECT_NE(refused([](const Tensor& x) {
+              return x.contiguous().as_strided({x.size(0), 4}, {12, 6});
+            }).find("inside each item"),
+            std::string::npos);
 }
 
 TEST(Move, SlicesThatTakeAllOfTheBatchAreNothing) {

@@ -1,6 +1,8 @@
 // Ops that others can spell: engine against graph.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "support.h"
 #include "ulp/lower/lower.h"
 
@@ -26,6 +28,38 @@ TEST(SpellOut, CosineSimilarity) {
       },
       torch::randn({2, 6, 5}));
   expect_agreement(*module, {6, 5});
+}
+
+TEST(SpellOut, Distances) {
+  for (const double p : {0.0, 1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    const auto module =
+        captured_body([=](const Tensor& x) { return torch::cdist(x, x.narrow(1, 1, 2).flip({1}) + 1, p); },
+                      torch::randn({2, 4, 5}));
+    expect_agreement(*module, {4, 5});
+  }
+}
+
+TEST(SpellOut, ProductsWithASum) {
+  auto net = std::make_shared<Net>();
+  const Tensor matrix = net->register_parameter("matrix", torch::randn({6, 4})),
+               bias = net->register_parameter("bias", torch::randn({4}));
+  net->body = [=](const Tensor& x) {
+    return at::addmm(at::addmm(bias, x, matrix), x, matrix, 0.5, 2) + at::addmm(x.narrow(1, 0, 4), x, matrix);
+  };
+  const auto module = captured(net, torch::randn({2, 6}));
+  expect_agreement(*module, {6});
+  EXPECT_EQ(listing(lower(*module)).find("matmul"), std::string::npos);
+}
+
+TEST(SpellOut, ColumnsBecomeImages) {
+  const auto module = captured_body(
+      [](const Tensor& x) {
+        const Tensor columns = at::im2col(x, {3, 2}, {1, 2}, {1, 0}, {2, 1});
+        return at::col2im(columns * 0.5, {7, 8}, {3, 2}, {1, 2}, {1, 0}, {2, 1}) +
+               at::col2im(x.flatten(1).view({x.size(0), 3 * 8, 7}), {7, 8}, {1, 8}, {1, 1}, {0, 0}, {1, 1});
+      },
+      torch::randn({2, 3, 7, 8}));
+  expect_agreement(*module, {3, 7, 8});
 }
 
 TEST(SpellOut, AdaptivePoolingToAnySize) {

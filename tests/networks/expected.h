@@ -13,12 +13,7 @@ inline const std::string kEngines = "engine_fp32 engine_bf16 engine_int8";
 inline const std::string kEveryStage =
     "captured trains bf16_training static_int8 dynamic weight_only " + kEngines + " pieces_fp32 pieces_int8";
 
-inline const std::map<std::string, std::string> kMissing = {
-    {"alexnet", kEngines},
-    {"keypoints", "engine_bf16"},
-    {"swin", kEngines},
-    {"video", kEngines},
-};
+inline const std::map<std::string, std::string> kMissing = {};
 
 /// The stages of this network in kMissing.
 inline std::vector<std::string> missing_stages(const std::string& network) {

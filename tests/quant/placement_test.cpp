@@ -190,24 +190,24 @@ TEST(Placement, AnAverageOfFloatsAndASkippedOneStayFloat) {
   for (const bool skipped : {false, true}) {
     Builder b;
     Value* one = b.conv(b.x, "conv1");
-    Value* averaged = b.average(skipped ? one : b.call("aten::gelu", {one}));
+    Value* averaged = b.average(skipped ? one : b.call("aten::exp", {one}));
     Recipe recipe = Recipe::x86_int8();
     if (skipped) recipe.skip_values = {averaged->name};
     const Placement placement = b.done(b.conv(averaged, "conv2"), recipe);
     EXPECT_EQ(placement.observed, (Values{b.x, averaged}));
     EXPECT_EQ(placement.report.near_misses.front(),
               std::string("adaptive_avg_pool2d (aten::adaptive_avg_pool2d) not quantized: ") +
-                  (skipped ? "the recipe skips it" : "operand 'gelu' is no result of a quantized op"));
+                  (skipped ? "the recipe skips it" : "operand 'exp' is no result of a quantized op"));
   }
 }
 
 TEST(Placement, ResultsThatNoQuantizedOpReadsStayFloat) {
   Builder b;
   Value* one = b.conv(b.x, "conv1");
-  const Placement placement = b.done(b.pool(b.call("aten::sigmoid", {one})));
+  const Placement placement = b.done(b.pool(b.call("aten::elu", {one})));
   EXPECT_EQ(placement.observed, (Values{b.x}));
   EXPECT_EQ(placement.report.near_misses,
-            (Names{"sigmoid (aten::sigmoid) not quantized: it has no quantized form",
+            (Names{"elu (aten::elu) not quantized: it has no quantized form",
                    "max_pool2d (aten::max_pool2d) not quantized: no quantized op reads its result"}));
 }
 
@@ -272,12 +272,59 @@ TEST(Placement, ClampsFuseByTheirBounds) {
   EXPECT_EQ(placement.observed, (Values{b.x, one, two, three}));
 }
 
-TEST(Placement, CurvesStayFloat) {
+TEST(Placement, CurvesBelongToTheLayerBeforeThem) {
   Builder b;
   Value* curved = b.call("aten::gelu", {b.conv(b.x, "conv1")});
   const Placement placement = b.done(b.conv(curved, "conv2"));
-  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2"}));
+  EXPECT_EQ(chains(placement), (Names{"conv1 + gelu", "conv2"}));
   EXPECT_EQ(placement.observed, (Values{b.x, curved}));
+}
+
+TEST(Placement, CurvesWithCodesOfTheirOwnStayApart) {
+  Builder b;
+  Value* made = b.conv(b.x, "conv1");
+  Value* gate = b.call("aten::sigmoid", {made});
+  const Placement placement = b.done(b.conv(gate, "conv2"), Recipe::tflite_int8());
+  EXPECT_EQ(chains(placement), (Names{"conv1", "sigmoid", "conv2"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, made, gate}));
+}
+
+TEST(Placement, ProductsOfResultsGoFromCodesToCodes) {
+  Builder b;
+  Value* x = b.call("aten::hardswish", {b.conv(b.x, "conv1")});
+  Value* mean = b.average(x);
+  Value* gate = b.call("aten::hardsigmoid", {b.conv(mean, "conv2")});
+  Value* product = b.call("aten::mul.Tensor", {x, gate});
+  const Placement placement = b.done(b.conv(product, "conv3"));
+  EXPECT_EQ(chains(placement), (Names{"conv1 + hardswish", "conv2 + hardsigmoid", "conv3"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, x, mean, gate, product}));
+}
+
+TEST(Placement, CurvesInsideAProductHaveNoCodes) {
+  Builder b;
+  Value* x = b.conv(b.x, "conv1");
+  Value* product = b.call("aten::mul.Tensor", {x, b.call("aten::sigmoid", {x})});
+  const Placement placement = b.done(b.conv(product, "conv2"));
+  EXPECT_EQ(chains(placement), (Names{"conv1", "conv2"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, x, product}));
+}
+
+TEST(Placement, WhatFollowsAProductAloneIsOneStepWithIt) {
+  for (const char* op : {"aten::hardswish", "aten::relu"}) {
+    Builder b;
+    Value* x = b.conv(b.x, "conv1");
+    Value* gate = b.call("aten::hardsigmoid", {b.conv(b.x, "conv2")});
+    Value* last = b.call(op, {b.call("aten::mul.Tensor", {x, gate})});
+    const Placement placement = b.done(b.conv(last, "conv3"));
+    EXPECT_EQ(placement.observed, (Values{b.x, x, gate, last})) << op;
+  }
+}
+
+TEST(Placement, ProductsWithWhatHasNoCodesStayFloat) {
+  Builder b;
+  Value* product = b.call("aten::mul.Tensor", {b.conv(b.x, "conv1"), b.x});
+  const Placement placement = b.done(b.conv(product, "conv2"));
+  EXPECT_EQ(placement.observed, (Values{b.x, product}));
 }
 
 TEST(Placement, LayersThatCannotBeQuantizedSayWhy) {

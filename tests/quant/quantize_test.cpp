@@ -93,11 +93,12 @@ TEST(Convert, GraphHasTheDocumentedForm) {
   const Quantized q = quantize_net(capture(net, {data(1, 4)}));
   const Graph& graph = q.converted->graph();
   const auto quantizes = calls(graph, "ulp::quantize");
-  // Eight with their own parameters, the average pool among them, two that share: max pool, flatten.
-  EXPECT_EQ(quantizes.size(), 10U) << listing(graph);
+  // Seven with their own parameters, two that share: max pool, flatten. The average pool works on codes.
+  EXPECT_EQ(quantizes.size(), 9U) << listing(graph);
   for (const Node* node : quantizes) {
     const auto readers = graph.users(node->output());
     ASSERT_EQ(readers.size(), 1U) << node->name();
+    if (readers[0]->is("ulp::average_codes")) continue;  // it reads codes
     EXPECT_TRUE(readers[0]->is("ulp::dequantize"));
     EXPECT_EQ(readers[0]->arg("scale").value, node->arg("scale").value);
     EXPECT_EQ(readers[0]->arg("zero_point").value, node->arg("zero_point").value);
@@ -119,13 +120,19 @@ TEST(Convert, GraphHasTheDocumentedForm) {
       EXPECT_EQ(graph.attribute_tensor(bias->args[0].value).scalar_type(), at::kInt);
     }
   }
-  for (const char* op : {"aten::max_pool2d", "aten::adaptive_avg_pool2d", "aten::flatten"}) {
+  ASSERT_EQ(calls(graph, "ulp::average_codes").size(), 1U);
+  const Node* average = calls(graph, "ulp::average_codes")[0];
+  EXPECT_TRUE(average->args[0].value->producer->is("ulp::quantize"));
+  EXPECT_EQ(average->arg("scale").value, average->args[0].value->producer->arg("scale").value);
+  EXPECT_NE(average->arg("scale").value, average->arg("result_scale").value);
+  ASSERT_EQ(graph.users(average->output()).size(), 1U);
+  EXPECT_EQ(graph.users(average->output())[0]->arg("scale").value, average->arg("result_scale").value);
+  for (const char* op : {"aten::max_pool2d", "aten::flatten"}) {
     ASSERT_EQ(calls(graph, op).size(), 1U) << op;
     const Node* node = calls(graph, op)[0];
     const Node* pair = graph.users(node->output())[0];
     ASSERT_TRUE(pair->is("ulp::quantize")) << op;
-    const bool shared = pair->arg("scale").value == node->args[0].value->producer->arg("scale").value;
-    EXPECT_EQ(shared, !node->is("aten::adaptive_avg_pool2d")) << op;
+    EXPECT_EQ(pair->arg("scale").value, node->args[0].value->producer->arg("scale").value) << op;
   }
   EXPECT_TRUE(graph.modules().empty());
   EXPECT_EQ(graph.output_node()->args[0].value->producer->op(), "aten::linear");

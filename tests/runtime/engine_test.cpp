@@ -91,6 +91,38 @@ TEST_P(EngineOps, ImagesOfAnotherSize) {
   }
 }
 
+TEST_P(EngineOps, ImagesByAFactor) {
+  for (const bool exact : {false, true}) {
+    Builder b(GetParam());
+    const int32_t x = b.enter(b.input({kBatch, 3, 5, 7}));
+    const ResizeSteps steps{1 / 2.3F, 1 / 0.6F};
+    b.output(b.leave(b.op(Op::resize_nearest, {x}, NearestAttributes{11, 4, steps, exact})));
+    b.output(b.leave(b.op(Op::resize_nearest, {x}, NearestAttributes{9, 13, {}, exact})));
+    b.output(b.leave(b.op(Op::resize_bilinear, {x}, BilinearAttributes{11, 4, false, steps})));
+    check(b.plan, 3, {.threads = 2});
+  }
+}
+
+TEST_P(EngineOps, SlicesOfVolumesAreImages) {
+  Builder b(GetParam());
+  const int32_t x = b.enter(b.input({kBatch, 5, 3, 7, 8}), Layout::nhwc);
+  const int32_t y = b.conv(x, 6, kSame, Activation::relu);
+  b.output(b.leave(b.conv(y, 6, kSame, Activation::none, 2, y)));
+  const PoolWindow w{{.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 3, .pad_h = 1, .pad_w = 1},
+                     true};
+  b.output(b.leave(b.op(Op::max_pool, {x}, PoolAttributes{w})));
+  b.output(b.leave(b.op(Op::avg_pool, {x}, PoolAttributes{w})));
+  b.output(b.leave(b.op(Op::resize_nearest, {x}, NearestAttributes{9, 3})));
+  b.output(b.leave(b.op(Op::resize_bilinear, {x}, BilinearAttributes{9, 3})));
+  const int32_t gate = b.enter(b.input({kBatch, 5, 1, 1, 1}), Layout::nhwc);
+  const PointwiseAttributes larger{PointwiseText::from_text("max x0 x1").value()};
+  if (GetParam() != Numbers::u8) b.output(b.leave(b.op(Op::pointwise, {x, gate}, larger)));
+  b.output(b.leave(b.op(Op::concat, {x, y, x})));
+  b.output(b.leave(b.op(Op::concat, {x, x}, ConcatAttributes{2})));
+  b.output(b.leave(b.op(Op::pad, {x}, PadAttributes{{{0, 1}, {2, 0}, {0, 3}, {1, 1}}})));
+  check(b.plan, 3, {.threads = 2}, 2);
+}
+
 TEST_P(EngineOps, ChannelsBecomePixels) {
   for (const auto& [h, w] : {std::pair<int64_t, int64_t>{15, 8}, {14, 8}, {13, 7}}) {
     Builder b(GetParam());

@@ -210,12 +210,15 @@ TEST(IdSteps, IdsThatAStepMadeAreRefusedAsTheyAreUsed) {
         };
         EXPECT_NO_THROW(run());
         const std::vector<float> before = y;
-        for (const float bad : {static_cast<float>(rows), -1.0F, 1e30F, -1e30F}) {
+        for (const float bad : {static_cast<float>(rows), -1.0F, 1e30F, -1e30F, NAN}) {
           x.back() = bad;
           x[x.size() - 3] = bad;
           const std::string said = error_of(run), name = plan.steps.back().name;
           EXPECT_SAYS(said, "[runtime.Engine.run] expected ids in [0, " + std::to_string(rows) + ") for '" +
                                 name + "', got ");
+          if (std::isnan(bad)) {
+            EXPECT_SAYS(said, "got NaN or less than any id");
+          }
           EXPECT_SAYS(said, " at element " + std::to_string(x.size() - 3) + " of the ids");
           x.back() = x[x.size() - 3] = 1;
           EXPECT_NO_THROW(run());
@@ -330,7 +333,7 @@ TEST(IdSteps, BadResultsAreRefused) {
                          p.tensors[static_cast<size_t>(r.numbers)].type = DataType::bf16;
                          p.tensors.back().type = DataType::bf16;
                        }),
-              "to add to a tensor of type f32");
+              "to join elements of type f32");
 }
 
 }  // namespace

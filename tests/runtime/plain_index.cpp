@@ -35,6 +35,14 @@ int64_t product(const Sizes& sizes, size_t begin, size_t end) {
                          sizes.begin() + static_cast<int64_t>(end), int64_t{1}, std::multiplies<>());
 }
 
+float joined(kernels::ScatterMode mode, float held, float value) {
+  using enum kernels::ScatterMode;
+  if (mode == add) return held + value;
+  if (mode == multiply) return held * value;
+  if (mode == max) return std::max(held, value);
+  return mode == min ? std::min(held, value) : value;
+}
+
 }  // namespace
 
 void gather(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
@@ -45,7 +53,7 @@ void gather(const Plan& plan, const Step& step, const std::vector<View>& x, cons
   std::vector<std::byte> fixed;
   if (x.size() == 1) {
     const Constant& constant = plan.constants.at(step.constants.at("ids"));
-    fixed = constant.bytes;
+    fixed.assign(constant.bytes.data(), constant.bytes.data() + constant.bytes.size());
     ids = {fixed.data(), {.type = constant.type, .shape = constant.shape}};
   }
   const int64_t list = x.size() == 1 ? product(ids.info.shape, 0, ids.info.shape.size())
@@ -77,7 +85,7 @@ void scatter(const Step& step, const std::vector<View>& x, const View& y, int64_
     target[static_cast<size_t>(own.dim)] = x[1].id(i);
     const int64_t place = element_of(to, target);
     const float value = x.size() == 3 ? x[2].steps(i) : own.value;
-    y.set_steps(place, own.mode == kernels::ScatterMode::add ? y.steps(place) + value : value);
+    y.set_steps(place, joined(own.mode, y.steps(place), value));
   }
 }
 

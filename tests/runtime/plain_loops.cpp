@@ -20,7 +20,9 @@ float widen(uint16_t half) {
 /// `value` counts steps of the output's scale, which is 1 unless the output is u8.
 float activate(float value, Activation activation, const View& y) {
   if (activation == Activation::none) return value;
-  if (is_curve(activation)) return static_cast<float>(ulp::test::exact_activation(activation, value));
+  if (is_curve(activation)) {
+    return static_cast<float>(ulp::test::exact_activation(activation, value * y.info.scale)) / y.info.scale;
+  }
   value = std::max(value, info_of(activation).low / y.info.scale);
   return std::min(value, info_of(activation).high / y.info.scale);
 }
@@ -127,18 +129,6 @@ void pool_pixel(const Step& step, const View& x, const View& y, int64_t n, int64
   y.set_steps(at, sum * (x.info.scale / y.info.scale / count));
 }
 
-/// Calls f(n, c, h, w) for each element of an image tensor.
-template <typename F>
-void each_pixel(const View& y, int64_t batch, F f) {
-  for (int64_t n = 0; n < first_of(y, batch); ++n) {
-    for (int64_t c = 0; c < y.info.shape[1]; ++c) {
-      for (int64_t h = 0; h < y.info.shape[2]; ++h) {
-        for (int64_t w = 0; w < y.info.shape[3]; ++w) f(n, c, h, w);
-      }
-    }
-  }
-}
-
 void convert(const View& x, const View& y, int64_t batch) {
   const auto one = [&](int64_t from, int64_t to) {
     if (x.info.type == DataType::u8 && y.info.type == DataType::u8) {
@@ -147,17 +137,12 @@ void convert(const View& x, const View& y, int64_t batch) {
       y.set(to, x.get(from));
     }
   };
-  if (x.info.shape.size() == 4) {
-    each_pixel(y, batch,
-               [&](int64_t n, int64_t c, int64_t h, int64_t w) { one(x.at(n, c, h, w), y.at(n, c, h, w)); });
-    return;
-  }
-  for (int64_t i = 0; i < element_count(x.info, batch); ++i) one(i, i);
+  for (int64_t i = 0; i < element_count(x.info, batch); ++i) one(logical(x, i), logical(y, i));
 }
 
-/// The channel is dimension 1 of an image and the last of everything else, and innermost in memory in both.
+/// The channel is dimension 1 of an image or a volume and the last of everything else, and innermost in memory in both.
 int64_t channels_of(const View& x) {
-  return x.info.shape.size() == 4 ? x.info.shape[1] : x.info.shape.back();
+  return x.info.layout == Layout::nhwc ? x.info.shape[1] : x.info.shape.back();
 }
 
 /// Calls f(row, channel, index) for each element.
@@ -218,37 +203,6 @@ void depth_to_space(const Step& step, const View& x, const View& y, int64_t batc
   each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
     const int64_t part = i % h * w + j % w;
     y.set_steps(y.at(n, c, i, j), x.steps(x.at(n, part * channels + c, i / h, j / w)));
-  });
-}
-
-/// The two sources of output i and the weight of the second.
-struct Source {
-  int64_t low, high;
-  float weight;
-  Source(const Step& step, int64_t i, int64_t in, int64_t out) {
-    const auto at = static_cast<float>(i), ratio = static_cast<float>(in) / static_cast<float>(out);
-    float from = std::max((at + 0.5F) * ratio - 0.5F, 0.0F);
-    if (step.op == Op::resize_nearest) from = std::floor(at * ratio);
-    if (step.op == Op::resize_bilinear && step.get<BilinearAttributes>().align_corners) {
-      from = out == 1 ? 0.0F : at * (static_cast<float>(in - 1) / static_cast<float>(out - 1));
-    }
-    low = std::min(static_cast<int64_t>(from), in - 1);
-    high = std::min(low + 1, in - 1);
-    weight = std::min(from - static_cast<float>(low), 1.0F);
-  }
-};
-
-void resize(const Step& step, const View& x, const View& y, int64_t batch) {
-  each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t i, int64_t j) {
-    const Source v(step, i, x.info.shape[2], y.info.shape[2]), u(step, j, x.info.shape[3], y.info.shape[3]);
-    // Of codes the codes are interpolated, zero point and all.
-    const auto zero = static_cast<float>(x.info.type == DataType::u8 ? x.info.zero_point : 0);
-    const auto line = [&](int64_t row) {
-      return (1.0F - u.weight) * (x.steps(x.at(n, c, row, u.low)) + zero) +
-             u.weight * (x.steps(x.at(n, c, row, u.high)) + zero);
-    };
-    const float value = (1.0F - v.weight) * line(v.low) + v.weight * line(v.high);
-    y.set_steps(y.at(n, c, i, j), x.info.type == DataType::u8 ? std::nearbyint(value) - zero : value);
   });
 }
 
@@ -320,18 +274,19 @@ void embedding(const Plan& plan, const Step& step, const View& x, const View& y,
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     int64_t id = x.id(i / width);
     if (id < 0) id += rows;
-    y.set(i, constant_at<float>(plan, step, "weight", id * width + i % width));
+    y.set(i, weight_at(plan, step, id * width + i % width));
   }
 }
 
 void attention(const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
   const int64_t queries = y.info.shape[1], width = y.info.shape[2], keys = x[1].info.shape[1];
-  const auto& [heads, scale, causal] = step.get<AttentionAttributes>();
-  const int64_t depth = width / heads;
+  const auto& own = step.get<AttentionAttributes>();
+  const float scale = own.scale;
+  const int64_t depth = width / own.heads;
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     const int64_t row = i / width, item = row / queries, head = i % width / depth;
     double sum = 0, mixed = 0;
-    for (int64_t key = 0; key < (causal ? row % queries + 1 : keys); ++key) {
+    for (int64_t key = 0; key < (own.causal ? row % queries + 1 : keys); ++key) {
       double score = x.size() == 4 ? x[3].get(item * keys + key) : 0.0;
       for (int64_t d = head * depth; d < (head + 1) * depth; ++d) {
         score += double{x[0].get(row * width + d)} * x[1].get((item * keys + key) * width + d) * scale;
@@ -405,19 +360,53 @@ void View::set_steps(int64_t i, float value) const {
   }
 }
 
+namespace {
+
+/// A volume whose channels are innermost in memory is as many images as it has slices.
+View images_of(View x, int64_t batch) {
+  const std::vector<int64_t> shape = x.info.shape;
+  if (shape.size() == 5 && x.info.layout == Layout::nhwc)
+    x.info.shape = {first_of(x, batch) * shape[2], shape[1], shape[3], shape[4]};
+  return x;
+}
+
+/// Steps that take each slice by itself.
+void run_on_images(const Plan& plan, const Step& step, const std::vector<View>& volumes, const View& volume,
+                   int64_t batch) {
+  std::vector<View> x;
+  for (const View& one : volumes) x.push_back(images_of(one, batch));
+  const View y = images_of(volume, batch);
+  if (step.op != Op::conv && step.op != Op::max_pool && step.op != Op::avg_pool)
+    return resize(step, x[0], y, batch);
+  each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
+    if (step.op == Op::conv) return conv_pixel(plan, step, x, y, n, c, h, w);
+    pool_pixel(step, x[0], y, n, c, h, w);
+  });
+}
+
+}  // namespace
+
 void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch) {
   const int64_t count = element_count(y.info, batch);
   switch (step.op) {
     case Op::conv:
-      return each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
-        conv_pixel(plan, step, x, y, n, c, h, w);
-      });
+    case Op::max_pool:
+    case Op::avg_pool:
+    case Op::resize_nearest:
+    case Op::resize_bilinear:
+    case Op::resize_bicubic:
+      return run_on_images(plan, step, x, y, batch);
+    case Op::grid_sample:
+      return grid_sample(step, x[0], x[1], y, batch);
     case Op::linear:
       return linear(plan, step, x, y, batch);
     case Op::add:
       for (int64_t i = 0; i < count; ++i) {
         if (x.size() == 1) {
-          const float addend = constant_at<float>(plan, step, "addend", i % (count / first_of(y, batch)));
+          const int64_t at = i % (count / first_of(y, batch));
+          const float addend = y.info.type == DataType::bf16
+                                   ? widen(constant_at<uint16_t>(plan, step, "addend", at))
+                                   : constant_at<float>(plan, step, "addend", at);
           y.set_steps(i, activate(x[0].steps(i) + addend, testing::activation_of(step), y));
           continue;
         }
@@ -430,8 +419,6 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       for (int64_t i = 0; i < count; ++i)
         y.set_steps(i, activate(x[0].steps(i), testing::activation_of(step), y));
       return;
-    case Op::max_pool:
-    case Op::avg_pool:
     case Op::global_avg_pool:
       return each_pixel(y, batch, [&](int64_t n, int64_t c, int64_t h, int64_t w) {
         pool_pixel(step, x[0], y, n, c, h, w);
@@ -442,9 +429,6 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return flatten(x[0], y, batch);
     case Op::depth_to_space:
       return depth_to_space(step, x[0], y, batch);
-    case Op::resize_nearest:
-    case Op::resize_bilinear:
-      return resize(step, x[0], y, batch);
     case Op::softmax:
       return softmax(x[0], y, count / y.info.shape.back(), y.info.shape.back(),
                      step.get<SoftmaxAttributes>().log);

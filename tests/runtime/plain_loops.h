@@ -43,9 +43,23 @@ inline int64_t first_of(const View& x, int64_t batch) {
 
 /// Index in memory of an element that is counted in logical order, the first dimension outermost.
 inline int64_t logical(const View& x, int64_t i) {
-  if (x.info.shape.size() != 4) return i;
-  const int64_t channels = x.info.shape[1], height = x.info.shape[2], width = x.info.shape[3];
-  return x.at(i / width / height / channels, i / width / height % channels, i / width % height, i % width);
+  if (x.info.layout == Layout::plain) return i;
+  const int64_t channels = x.info.shape[1];
+  int64_t pixels = 1;
+  for (size_t d = 2; d < x.info.shape.size(); ++d) pixels *= x.info.shape[d];
+  return (i / pixels / channels * pixels + i % pixels) * channels + i / pixels % channels;
+}
+
+/// Calls f(n, c, h, w) for each element of an image tensor.
+template <typename F>
+void each_pixel(const View& y, int64_t batch, F f) {
+  for (int64_t n = 0; n < first_of(y, batch); ++n) {
+    for (int64_t c = 0; c < y.info.shape[1]; ++c) {
+      for (int64_t h = 0; h < y.info.shape[2]; ++h) {
+        for (int64_t w = 0; w < y.info.shape[3]; ++w) f(n, c, h, w);
+      }
+    }
+  }
 }
 
 /// Runs one step of a verified plan.
@@ -65,6 +79,10 @@ void matmul(const Plan& plan, const Step& step, const std::vector<View>& x, cons
 void gather(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 void scatter(const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 void sort(const Step& step, const View& x, const View& y, int64_t batch);
+
+/// The steps that make images of another size, for run_step.
+void resize(const Step& step, const View& x, const View& y, int64_t batch);
+void grid_sample(const Step& step, const View& x, const View& grid, const View& y, int64_t batch);
 
 /// pointwise, for run_step.
 void pointwise(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);

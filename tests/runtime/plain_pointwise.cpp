@@ -1,4 +1,5 @@
 // pointwise steps in plain loops.
+#include <algorithm>
 #include <array>
 
 #include "exact_pointwise.h"
@@ -15,8 +16,8 @@ int64_t offset_of(const TensorInfo& info, const std::vector<int64_t>& index, int
   std::vector<int64_t> own(index.end() - static_cast<std::ptrdiff_t>(sizes.size()), index.end());
   for (size_t d = 0; d < sizes.size(); ++d) own[d] = sizes[d] == 1 ? 0 : own[d];
   if (info.layout == Layout::nhwc) {
-    own = {own[0], own[2], own[3], own[1]};
-    sizes = {sizes[0], sizes[2], sizes[3], sizes[1]};
+    std::rotate(own.begin() + 1, own.begin() + 2, own.end());
+    std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
   }
   int64_t offset = 0;
   for (size_t d = 0; d < sizes.size(); ++d) offset = offset * sizes[d] + own[d];

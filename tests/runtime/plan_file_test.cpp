@@ -120,7 +120,7 @@ TEST_F(PlanFile, RefusesWhatIsNoEngineFile) {
 
 TEST_F(PlanFile, RefusesANewerVersion) {
   Container file(saved(Numbers::f32));
-  for (const char* version : {"2", "999999"}) {
+  for (const char* version : {"3", "999999"}) {
     file.header["__metadata__"]["ulp.version"] = version;
     expect_error(file.join(), "use a newer ulp");
   }

@@ -35,6 +35,7 @@ bool keeps_numbers(Op op) {
                           Op::depth_to_space,
                           Op::resize_nearest,
                           Op::resize_bilinear,
+                          Op::resize_bicubic,
                           Op::unsqueeze,
                           Op::squeeze,
                           Op::move,
@@ -72,8 +73,11 @@ int32_t Builder::append(Step step, DataType type, Layout layout) {
 }
 
 int32_t Builder::enter(int32_t x) {
-  return append({.op = Op::convert, .inputs = {x}}, type_of(numbers_),
-                info(x).shape.size() == 4 ? Layout::nhwc : Layout::plain);
+  return enter(x, info(x).shape.size() == 4 ? Layout::nhwc : Layout::plain);
+}
+
+int32_t Builder::enter(int32_t x, Layout layout) {
+  return append({.op = Op::convert, .inputs = {x}}, type_of(numbers_), layout);
 }
 
 int32_t Builder::leave(int32_t x) {

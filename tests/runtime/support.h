@@ -62,6 +62,7 @@ class Builder {
   int32_t input(std::vector<int64_t> shape, DataType type = DataType::f32, Layout layout = Layout::plain);
   /// To the plan's number type and nhwc.
   int32_t enter(int32_t x);
+  int32_t enter(int32_t x, Layout layout);
   /// To f32 and plain.
   int32_t leave(int32_t x);
   int32_t conv(int32_t x, int64_t channels, Window window, Activation activation = Activation::none,

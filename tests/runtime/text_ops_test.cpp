@@ -98,6 +98,97 @@ TEST(TextOps, GroupNormOfEveryRankAndLayoutMatchesPlainLoops) {
   }
 }
 
+/// The tensor holds numbers of this type.
+int32_t typed(Builder& b, int32_t tensor, DataType type) {
+  TensorInfo& info = b.plan.tensors[static_cast<size_t>(tensor)];
+  info.type = type;
+  if (type == DataType::u8) {
+    info.scale = 0.05F;
+    info.zero_point = 110;
+  }
+  return tensor;
+}
+
+/// At most one step of the type between both, and seldom: float64 and f32 round to different sides now and then.
+void expect_rounded(const Plan& plan, DataType type, int64_t batch, const EngineOptions& options) {
+  Engine engine(plan, options);
+  const std::vector<Bytes> inputs = make_inputs(plan, batch, 7);
+  const std::vector<Bytes> expected = run_plainly(plan, batch, inputs);
+  const std::vector<Bytes> got = run_engine(engine, batch, inputs);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const plain::View a{const_cast<std::byte*>(expected[i].data()), engine.outputs()[i]};
+    const plain::View b{const_cast<std::byte*>(got[i].data()), engine.outputs()[i]};
+    const int64_t count = element_count(engine.outputs()[i], batch);
+    int64_t different = 0;
+    for (int64_t e = 0; e < count; ++e) {
+      const float unit = type == DataType::u8 ? 0.05001F : 0x1p-7F * std::abs(a.get(e)) + 0x1p-20F;
+      ASSERT_NEAR(a.get(e), b.get(e), unit) << options.isa << " output " << i << " element " << e;
+      different += a.get(e) != b.get(e);
+    }
+    EXPECT_LE(different, 2 + count / 100) << options.isa << " output " << i;
+  }
+}
+
+TEST(TextOps, WhatComputesInFloatReadsAndWritesBf16AndCodes) {
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    for (const DataType type : {DataType::bf16, DataType::u8}) {
+      Builder b(Numbers::f32);
+      const auto held = [&](int32_t x) {
+        return typed(b, b.text({.op = Op::convert, .inputs = {x}}, {}, b.info(x).layout), type);
+      };
+      const auto made = [&](Step step,
+                            const std::vector<std::pair<const char*, std::vector<int64_t>>>& constants,
+                            Layout layout = Layout::plain) {
+        b.output(b.leave(typed(b, b.text(std::move(step), constants, layout), type)));
+      };
+      const int32_t rows = b.input({kBatch, 6, 24}), keys = b.input({kBatch, 9, 24});
+      const int32_t x = held(rows), image = held(b.enter(b.input({kBatch, 24, 5, 7})));
+      made({.op = Op::layer_norm, .inputs = {x}, .attributes = LayerNormAttributes{1e-5F}},
+           {{"weight", {24}}, {"bias", {24}}});
+      made({.op = Op::group_norm, .inputs = {image}, .attributes = GroupNormAttributes{3, 1e-5F}},
+           {{"bias", {24}}}, Layout::nhwc);
+      made({.op = Op::reduce,
+            .inputs = {x},
+            .attributes = ReduceAttributes{.kind = kernels::ReduceKind::mean, .dims = {{2}}}},
+           {});
+      // Codes are no operands of these.
+      const bool half = type == DataType::bf16;
+      const int32_t q = half ? x : rows, k = half ? held(keys) : keys;
+      made({.op = Op::attention, .inputs = {q, k, k}, .attributes = AttentionAttributes{4, 0.1F}}, {});
+      made({.op = Op::token_mean, .inputs = {q}}, {});
+      MatmulAttributes product{.loops = {}, .a = {0, 24, 1}, .b = {0, 1, 24}, .shape = {{6}, {9}}};
+      product.rows = 6;
+      product.inner = 24;
+      product.columns = 9;
+      made({.op = Op::matmul, .inputs = {q, k}, .attributes = product}, {});
+      for (const int64_t batch : {1, 3}) {
+        expect_rounded(b.plan, type, batch, {.threads = 2, .isa = kernels::to_string(isa)});
+      }
+    }
+  }
+}
+
+TEST(TextOps, Bf16TablesAndSumsWithConstants) {
+  Builder b(Numbers::f32);
+  const int32_t ids = b.input({kBatch, 5}, DataType::i64);
+  const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {9, 7}}});
+  const int32_t sum = b.text({.op = Op::add, .inputs = {words}}, {{"addend", {5, 7}}});
+  b.output(b.leave(sum));
+  for (const int32_t x : {words, sum}) typed(b, x, DataType::bf16);
+  for (auto& [name, constant] : b.plan.constants) {  // multiples of 1/8 up to 1: bf16 holds them
+    std::vector<uint16_t> half;
+    for (size_t at = 0; at < constant.bytes.size(); at += 4) {
+      uint32_t bits;
+      std::memcpy(&bits, constant.bytes.data() + at, 4);
+      half.push_back(static_cast<uint16_t>(bits >> 16));
+    }
+    constant = constant_of(DataType::bf16, constant.shape, half);
+  }
+  expect_close(b.plan, 3, {.threads = 2}, 0);
+  b.plan.constants.begin()->second.type = DataType::i8;
+  EXPECT_THROW(b.plan.verify(), Error);
+}
+
 TEST(TextOps, MeansOverStepsMatchPlainLoops) {
   for (const DataType type : {DataType::i32, DataType::i64}) {
     Builder b(Numbers::f32);

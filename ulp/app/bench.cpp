@@ -5,16 +5,11 @@
 
 #include <algorithm>
 
-#include "ulp/app/runnable.h"
+#include "ulp/app/bench_parts.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 
 namespace ulp::app {
-
-namespace {
-
-using report::Better;
-using report::Cell;
 
 at::Tensor random_inputs(const Runnable& model, int64_t batch) {
   torch::manual_seed(0);
@@ -22,19 +17,25 @@ at::Tensor random_inputs(const Runnable& model, int64_t batch) {
   return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
 }
 
-/// Memory for the output, whatever its type.
 at::Tensor empty_output(const runtime::Engine& engine, int64_t batch) {
   return torch::empty({static_cast<int64_t>(runtime::byte_count(engine.outputs().front(), batch))},
                       torch::kByte);
 }
 
+namespace {
+
+using report::Better;
+using report::Cell;
+
 measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {
   const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
-    const at::Tensor nhwc = images.contiguous(at::MemoryFormat::ChannelsLast);
-    return {name, [forward = model.forward, nhwc](int64_t batch) {
+    const bool as_given =
+        model.pieces != nullptr;  // engines take plain order, LibTorch's layers like the other
+    const at::Tensor held = as_given ? images : images.contiguous(at::MemoryFormat::ChannelsLast);
+    return {name, [forward = model.forward, held](int64_t batch) {
               const c10::InferenceMode inference;
-              forward(nhwc.narrow(0, 0, batch));
+              forward(held.narrow(0, 0, batch));
             }};
   }
   return {name,
@@ -60,6 +61,29 @@ report::Table profile_table(const std::string& name, const Runnable& model, int6
   for (const auto& step : steps) {
     table.add_row({step.step, step.op, step.attributes, step.kernel, step.output_shape, step.seconds * 1e6,
                    100 * step.seconds / total});
+  }
+  return table;
+}
+
+report::Table pieces_table(const std::string& name, const Runnable& model, int64_t batch) {
+  const at::Tensor images = random_inputs(model, batch);
+  model.pieces->run({images});
+  const std::vector<PieceInfo> pieces = model.pieces->profile({images});
+  double total = 0;
+  for (const PieceInfo& piece : pieces) total += piece.seconds;
+  report::Table table{.title = name + ", batch " + std::to_string(batch) + ", by piece",
+                      .columns = {{"runs on"},
+                                  {"nodes"},
+                                  {"because of"},
+                                  {"passes in and out", "KB"},
+                                  {"time", "us"},
+                                  {"share", "%"}}};
+  for (const PieceInfo& piece : pieces) {
+    std::string why;
+    for (const std::string& reason : piece.why) why += (why.empty() ? "" : "; ") + reason;
+    table.add_row({piece.engine ? "engine" : "LibTorch", static_cast<double>(piece.nodes),
+                   why.empty() ? Cell() : Cell(why), static_cast<double>(piece.bytes) / 1e3,
+                   piece.seconds * 1e6, 100 * piece.seconds / total});
   }
   return table;
 }
@@ -106,15 +130,23 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   for (const std::string& path : options.models) {
     models.push_back(load_runnable(path, options.script_spec, options.threads));
-    candidates.push_back(candidate(models.back(), path, largest));
   }
+  std::vector<std::string> names = options.models;
+  for (size_t i = 0; options.pieces && i < options.models.size(); ++i) {
+    if (models[i].engine) continue;
+    models.push_back(in_pieces(models[i]));
+    names.push_back(names[i]);
+  }
+  for (size_t i = 0; i < models.size(); ++i) candidates.push_back(candidate(models[i], names[i], largest));
   std::vector<report::Table> tables = {empty_speed_table()};
   for (const int64_t batch : options.batches) {
     add_rows(tables.front(), models, candidates, batch,
              measure::time_in_turns(candidates, batch, options.measure));
   }
+  if (options.contexts > 0) tables.push_back(callers_table(models, options));
   for (size_t i = 0; options.profile && i < models.size(); ++i) {
-    if (models[i].engine) tables.push_back(profile_table(options.models[i], models[i], largest));
+    if (models[i].engine) tables.push_back(profile_table(names[i], models[i], largest));
+    if (models[i].pieces) tables.push_back(pieces_table(names[i], models[i], largest));
   }
   return tables;
 }

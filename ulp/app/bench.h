@@ -16,13 +16,16 @@ struct BenchOptions {
   std::vector<std::string> models = {};    ///< files that load_runnable() opens
   std::vector<int64_t> batches = {1, 64};  ///< at least one
   bool profile = false;                    ///< also the steps of each engine by time, at the largest batch
+  bool pieces = false;                     ///< also each LibTorch model in pieces (lower_in_pieces())
+  int contexts = 0;                        ///< above 0: also that many callers of each engine at a time
   int threads = 0;                         ///< of engines; 0: one per core
   ModelSpec script_spec = {};              ///< what a TorchScript file does not say
   measure::MeasureOptions measure = {.rounds = 11};
 };
 
 /// The tables, "Speed" first: a row for each model at each batch size, marked where it stayed disturbed by
-/// other programs. Inputs are random numbers (seed 0). Throws FileError where load_runnable() does, Error
+/// other programs; then "Callers" where contexts are asked for, and the steps of engines and the pieces of models
+/// in pieces where a profile is. Inputs are random numbers (seed 0). Throws FileError where load_runnable() does, Error
 /// without models or batches, Interrupted on Ctrl-C.
 ULP_API std::vector<report::Table> bench(const BenchOptions& options);
 

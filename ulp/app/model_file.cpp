@@ -175,6 +175,15 @@ Network load_network(const std::filesystem::path& path) {
   return network;
 }
 
+/// With any length up to the longest, where that is long enough to see what follows it.
+std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<models::TextModel>& model,
+                                                       const ModelSpec& spec) {
+  constexpr int64_t kLengths = 3;
+  graph::CaptureOptions options;
+  if (spec.max_length >= kLengths) options.free = {{0, 1, "time"}};
+  return capture(model, {torch::ones({2, spec.max_length}, torch::kLong)}, options);
+}
+
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   const ModelSpec spec = expect_spec(path);
   if (spec.kind == NetworkKind::image) {
@@ -184,7 +193,7 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
   const auto model = std::dynamic_pointer_cast<models::TextModel>(load_network(path).module);
   LoadedModel loaded{.spec = spec,
                      .forward = [model](const at::Tensor& tokens) { return model->forward(tokens); },
-                     .graph = capture(model, {torch::ones({2, spec.max_length}, torch::kLong)})};
+                     .graph = capture_text_model(model, spec)};
   loaded.graph->eval();
   return loaded;
 }

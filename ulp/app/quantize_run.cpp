@@ -111,7 +111,7 @@ class Runner {
                   }});
     outcome.quantized = quantized.report.changes;
     outcome.reasons = quantized.report.near_misses;
-    LowerOptions options{.metadata = request_.metadata};
+    LowerOptions options{.continued = request_.continued, .metadata = request_.metadata};
     options.metadata["recipe"] = run_.recipe.to_json();
     options.metadata["mode"] = mode.name;
     graph::PassReport lowered;

@@ -39,6 +39,7 @@ struct QuantizeRequest {
   bool make_engine = true;                           ///< false: sensitivity only
   int threads = 0;                                   ///< of the engines
   std::map<std::string, std::string> metadata = {};  ///< of the plan; recipe and mode are added
+  std::string continued = {};                        ///< LowerOptions::continued of the plan
   std::function<void(const Stage& stage)> progress;
 };
 

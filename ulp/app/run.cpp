@@ -6,8 +6,11 @@
 #include "ulp/app/data.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
 
 namespace ulp::app {
 
@@ -39,12 +42,62 @@ void check_finite(const runtime::TensorInfo& info, const at::Tensor& tensor) {
             " NaN or inf (allow_nonfinite runs them)");
 }
 
-std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const runtime::Engine& engine) {
+/// What a file holds, ready to run: an engine, or a model in pieces.
+struct Opened {
+  std::shared_ptr<runtime::Engine> engine;
+  std::shared_ptr<PiecewiseModel> pieces;
+  std::vector<runtime::TensorInfo> inputs;
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given) const {
+    return engine ? run_engine_all(*engine, given) : pieces->run(given);
+  }
+  std::string output_name(size_t index) const {
+    return engine ? engine->outputs()[index].name : "result_" + std::to_string(index);
+  }
+};
+
+Opened open_engine(const runtime::Plan& plan, int threads) {
+  Opened opened;
+  opened.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
+  opened.inputs = opened.engine->inputs();
+  return opened;
+}
+
+Opened open(const RunOptions& options) {
+  if (is_engine_file(options.model)) {
+    if (options.pieces)
+      fail(kWhere, "expected a model to run in pieces, got the engine file '", options.model, "'");
+    return open_engine(runtime::Plan::load(options.model), options.threads);
+  }
+  const LoadedModel model = load_model_file(options.model, options.script_spec);
+  if (!options.pieces) return open_engine(lower(*model.graph), options.threads);
+  Opened opened;
+  opened.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));
+  for (const graph::Value* input : std::as_const(*model.graph).graph().inputs()) {
+    const int64_t size = model.spec.image_size;
+    opened.inputs.push_back(
+        {.name = input->name, .shape = {runtime::kBatch, model.spec.in_channels, size, size}});
+  }
+  return opened;
+}
+
+/// Free dimensions have the sizes of the inputs.
+void set_sizes(const RunOptions& options, runtime::Engine& engine,
+               const std::vector<std::vector<int64_t>>& shapes) {
+  try {
+    engine.set_sizes(engine.sizes_for(shapes));
+  } catch (const Error& error) {
+    fail_file(kWhere, "in '", options.input, "': ", error.what());
+  }
+}
+
+std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened& opened) {
   const io::TensorFile file = io::load_tensors(options.input);
   std::vector<at::Tensor> inputs;
-  for (const runtime::TensorInfo& info : engine.inputs()) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (const runtime::TensorInfo& info : opened.inputs) {
     const at::Tensor* tensor = file.find(info.name);
-    if (tensor == nullptr && engine.inputs().size() == 1 && file.tensors.size() == 1)
+    if (tensor == nullptr && opened.inputs.size() == 1 && file.tensors.size() == 1)
       tensor = &file.tensors[0].second;
     if (tensor == nullptr) {
       fail_file(kWhere, "expected a tensor '", info.name, "' in '", options.input,
@@ -52,32 +105,38 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const runtim
     }
     check_type(options, info, *tensor);
     if (!options.allow_nonfinite) check_finite(info, *tensor);
-    check_shape(options, info, *tensor);
     inputs.push_back(*tensor);
+    shapes.push_back(tensor->sizes().vec());
   }
+  std::vector<runtime::TensorInfo> expected = opened.inputs;
+  if (opened.engine) {
+    set_sizes(options, *opened.engine, shapes);
+    expected = opened.engine->inputs();
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) check_shape(options, expected[i], inputs[i]);
   return inputs;
 }
 
-std::vector<at::Tensor> inputs_for(const RunOptions& options, runtime::Engine& engine) {
-  if (!options.input.empty()) return inputs_from_file(options, engine);
+std::vector<at::Tensor> inputs_for(const RunOptions& options, const Opened& opened) {
+  if (!options.input.empty()) return inputs_from_file(options, opened);
   if (!options.data.empty()) {
-    const ModelSpec spec = load_runnable(options.engine).spec;
+    const ModelSpec spec = load_runnable(options.model, options.script_spec).spec;
     return {first_images(load_images(options.data, io::Split::test, spec), options.count)};
   }
-  engine.reserve(options.count);  // refuses what is too much before the numbers are made
+  if (opened.engine) opened.engine->reserve(options.count);  // refuses too much before the numbers are made
   torch::manual_seed(0);
   std::vector<at::Tensor> inputs;
-  for (const runtime::TensorInfo& info : engine.inputs()) inputs.push_back(random_input(info, options.count));
+  for (const runtime::TensorInfo& info : opened.inputs) inputs.push_back(random_input(info, options.count));
   return inputs;
 }
 
 }  // namespace
 
-std::vector<RunOutput> run_engine_file(const RunOptions& options) {
-  runtime::Engine engine(options.engine, {.threads = options.threads});
-  const std::vector<at::Tensor> values = run_engine_all(engine, inputs_for(options, engine));
+std::vector<RunOutput> run_file(const RunOptions& options) {
+  const Opened opened = open(options);
+  const std::vector<at::Tensor> values = opened.run(inputs_for(options, opened));
   std::vector<RunOutput> outputs;
-  for (size_t i = 0; i < values.size(); ++i) outputs.push_back({engine.outputs()[i].name, values[i]});
+  for (size_t i = 0; i < values.size(); ++i) outputs.push_back({opened.output_name(i), values[i]});
   return outputs;
 }
 

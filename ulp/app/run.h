@@ -1,4 +1,4 @@
-// What `ulp run` does: an engine on inputs from a file, on test images, or on random numbers.
+// What `ulp run` does: an engine, or a model that becomes one, on inputs from a file, on test images, or on random numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,18 +8,21 @@
 #include <string>
 #include <vector>
 
+#include "ulp/app/model_file.h"
 #include "ulp/base/export.h"
 
 namespace ulp::app {
 
 struct RunOptions {
-  std::string engine = {};
+  std::string model = {};  ///< an engine file, a file of `ulp train`, or a TorchScript file
+  bool pieces = false;     ///< no engine file: LibTorch runs the ops that the engine does not have
   /// Where inputs come from: a safetensors file with a tensor per input, by name (one tensor for one input
   /// may have any name); else the first test images of a data set; else normal random numbers (seed 0).
   std::string input = {}, data = {};
   int64_t count = 1;             ///< images or random items
   bool allow_nonfinite = false;  ///< accept NaN and inf in `input`
   int threads = 0;               ///< 0: one per core
+  ModelSpec script_spec = {};    ///< what a TorchScript file does not say
 };
 
 struct RunOutput {
@@ -27,8 +30,10 @@ struct RunOutput {
   at::Tensor value;
 };
 
-/// The engine's outputs. Throws FileError for files that are missing, damaged or do not fit the engine.
-ULP_API std::vector<RunOutput> run_engine_file(const RunOptions& options);
+/// The outputs of the engine; a model is lowered in fp32 first. Throws FileError for files that are missing, damaged
+/// or do not fit the engine, and Error as lower() does for a model with ops that the engine does not have, unless
+/// it runs in pieces.
+ULP_API std::vector<RunOutput> run_file(const RunOptions& options);
 
 /// The largest value of a row of logits and where it is.
 struct TopClass {

@@ -7,14 +7,14 @@
 
 namespace ulp::app {
 
-namespace {
-
 bool is_engine_file(const std::filesystem::path& path) {
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   if (std::string_view(magic, 2) == "PK") return false;  // TorchScript
   return SafetensorsFile(path).metadata().contains("ulp.plan");
 }
+
+namespace {
 
 /// What the plan says of its model; of a foreign one what its tensors say.
 ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& plan,
@@ -55,7 +55,16 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
     result.kind = "LibTorch";
     result.spec = model.spec;
     result.forward = std::move(model.forward);
+    result.graph = std::move(model.graph);
   }
+  return result;
+}
+
+Runnable in_pieces(const Runnable& model) {
+  Runnable result = model;
+  result.kind = "pieces";
+  result.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));
+  result.forward = [pieces = result.pieces](const at::Tensor& images) { return pieces->run({images}).at(0); };
   return result;
 }
 

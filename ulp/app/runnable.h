@@ -8,21 +8,30 @@
 
 #include "ulp/app/model_file.h"
 #include "ulp/base/export.h"
+#include "ulp/lower/pieces.h"
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/train/evaluate.h"
 
 namespace ulp::app {
 
 struct Runnable {
-  std::string kind;  ///< "engine" or "LibTorch"
+  std::string kind;  ///< "engine", "LibTorch", or "pieces"
   ModelSpec spec;
   train::Classifier forward;
-  std::shared_ptr<runtime::Engine> engine;  ///< null for a LibTorch model
+  std::shared_ptr<runtime::Engine> engine;    ///< null for a LibTorch model
+  std::shared_ptr<graph::GraphModule> graph;  ///< of a LibTorch model
+  std::shared_ptr<PiecewiseModel> pieces = nullptr;
 };
+
+/// True for an engine file, false for another that is there. Throws FileError for one that is damaged.
+ULP_API bool is_engine_file(const std::filesystem::path& path);
 
 /// Opens an engine file, a file of `ulp train` or a TorchScript file. `script_spec` says what the file does
 /// not. Throws FileError for anything else, and for an engine with other than one input and one output.
 ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
                                int threads = 0);
+
+/// The same LibTorch model in pieces: engines in fp32 for what they have, LibTorch for the rest.
+ULP_API Runnable in_pieces(const Runnable& model);
 
 }  // namespace ulp::app

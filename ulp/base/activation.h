@@ -9,12 +9,12 @@
 //   spelling  the ATen op, with the literal arguments that tell it from its like; clamps are also known by
 //             their bounds (hardtanh, clamp, clamp_min)
 //   kind      clamp: min(max(x, low), high) with low <= 0 <= high, for results of every type, codes included;
-//             curve: f32 results only
+//             curve: computed in f32, whatever the result's type
 //   curve     the value at float x, for scalar code that vectorizes, by the functions of
 //             kernels/elementwise/curves.h
 // gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh. hardsigmoid: clamp(x + 3, 0, 6) / 6;
 // hardswish: x clamp(x + 3, 0, 6) / 6 (Howard et al. 2019, "Searching for MobileNetV3"), rounded as PyTorch
-// does. A NaN passes both comparisons.
+// does. silu: x sigmoid(x). A NaN passes both comparisons.
 #define ULP_ACTIVATIONS(X)                                                                           \
   X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
   X(relu, "aten::relu", clamp, 0.0F, __builtin_inff(), x)                                            \
@@ -26,7 +26,9 @@
   X(hardsigmoid, "aten::hardsigmoid", curve, -__builtin_inff(), __builtin_inff(),                    \
     (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F)                           \
   X(hardswish, "aten::hardswish", curve, -__builtin_inff(), __builtin_inff(),                        \
-    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) * x / 6.0F)
+    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) * x / 6.0F)                       \
+  X(sigmoid, "aten::sigmoid", curve, -__builtin_inff(), __builtin_inff(), sigmoid_curve(x))          \
+  X(silu, "aten::silu", curve, -__builtin_inff(), __builtin_inff(), x* sigmoid_curve(x))
 
 namespace ulp {
 
@@ -65,7 +67,7 @@ constexpr const ActivationInfo& info_of(Activation activation) {
 constexpr const char* to_string(Activation activation) {
   return is_known(activation) ? info_of(activation).name : "unknown";
 }
-/// More than a clamp: for f32 results only. Reads no table, so that files of one instruction set share no
+/// More than a clamp. Reads no table, so that files of one instruction set share no
 /// symbol.
 constexpr bool is_curve(Activation activation) {
   switch (activation) {

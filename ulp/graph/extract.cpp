@@ -11,7 +11,7 @@ namespace {
 
 /// The dimension that is the batch; -1 where there is none.
 int64_t batch_dim(const TensorMeta& meta) {
-  constexpr BatchExpr kBatch{1, 1, 0};
+  const SizeExpr kBatch{1, 1, 0};
   const auto at = std::ranges::find(meta.sizes, kBatch);
   return at == meta.sizes.end() ? -1 : at - meta.sizes.begin();
 }

@@ -104,6 +104,7 @@ Graph::~Graph() = default;
 std::shared_ptr<Graph> Graph::clone() const {
   auto copy = std::make_shared<Graph>();
   copy->batch_dims = batch_dims;
+  copy->free = free;
   copy->attributes_ = attributes_;
   copy->modules_ = modules_;
   std::unordered_map<const Value*, Value*> values;

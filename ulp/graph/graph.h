@@ -11,11 +11,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/base/free_dimension.h"
+#include "ulp/base/polynomial.h"
 
 namespace c10 {
 struct FunctionSchema;
@@ -28,20 +31,39 @@ namespace ulp::graph {
 
 class Node;
 
-/// An integer that may depend on the batch size: numerator * batch / denominator + offset, always whole.
-struct BatchExpr {
+/// An integer that may depend on the batch size and on the free dimensions: numerator * batch / denominator + offset +
+/// rest, always whole.
+struct SizeExpr {
   int64_t numerator = 0;
   int64_t denominator = 1;
   int64_t offset = 0;
-  bool constant() const { return numerator == 0; }
-  int64_t at(int64_t batch) const { return numerator * batch / denominator + offset; }
-  bool operator==(const BatchExpr&) const = default;
+  /// The terms in which a free dimension is. Its sizes are the batch and then those of Graph::free.
+  Polynomial rest = {};
+  bool constant() const { return numerator == 0 && rest.terms.empty(); }
+  /// The value at these sizes, the batch first.
+  int64_t at(std::span<const int64_t> sizes) const {
+    return numerator * sizes[0] / denominator + offset + (rest.terms.empty() ? 0 : rest.at(sizes));
+  }
+  /// The same without free dimensions; throws ulp::Error where one is needed.
+  int64_t at(int64_t batch) const { return at(std::span<const int64_t>(&batch, 1)); }
+  bool operator==(const SizeExpr&) const = default;
+};
+
+/// A dimension that stays free beside the batch, such as the length of texts, in as many inputs as have it.
+struct FreeDimension : ulp::FreeDimension {
+  /// Where it is.
+  struct Place {
+    size_t input = 0;
+    int64_t dim = 0;
+    bool operator==(const Place&) const = default;
+  };
+  std::vector<Place> places;
 };
 
 /// What was seen of a value at capture.
 struct TensorMeta {
   at::ScalarType dtype = at::kFloat;
-  std::vector<BatchExpr> sizes;
+  std::vector<SizeExpr> sizes;
   bool channels_last = false;  ///< 4-d and dense in NHWC order
 };
 
@@ -59,23 +81,23 @@ struct ULP_API Argument {
   enum class Kind : uint8_t {
     literal,   ///< an IValue: None, numbers, strings, devices, dtypes, lists of numbers ...
     value,     ///< a Value of the graph
-    batch,     ///< an integer that follows the batch size
+    batch,     ///< an integer that follows the batch size or a free dimension
     training,  ///< a bool that is the module's training flag (or its negation)
-    by_mode,   ///< a number: items[0] in eval mode, items[1] in train mode (an attention's dropout)
+    by_mode,   ///< items[0] in eval mode, items[1] in train mode: an attention's dropout, a whole result
     list,      ///< a list of arguments (tensor lists, integer lists with batch expressions in them)
     tuple      ///< only in the output node
   };
   Kind kind = Kind::literal;
   c10::IValue literal;
   Value* value = nullptr;
-  BatchExpr batch;
+  SizeExpr batch;
   bool inverted = false;  ///< training: true for eval
   std::vector<Argument> items;
 
   Argument() = default;
-  Argument(c10::IValue value) : literal(std::move(value)) {}    // NOLINT: implicit on purpose
-  Argument(Value* value) : kind(Kind::value), value(value) {}   // NOLINT
-  Argument(BatchExpr expr) : kind(Kind::batch), batch(expr) {}  // NOLINT
+  Argument(c10::IValue value) : literal(std::move(value)) {}   // NOLINT: implicit on purpose
+  Argument(Value* value) : kind(Kind::value), value(value) {}  // NOLINT
+  Argument(SizeExpr expr) : kind(Kind::batch), batch(expr) {}  // NOLINT
   static Argument training_flag(bool inverted = false);
   static Argument by_mode(c10::IValue eval, c10::IValue train);
   static Argument list(std::vector<Argument> items);
@@ -176,6 +198,11 @@ class ULP_API Graph {
   Node* output_node() const;  ///< null until set_output()
   /// Dimension of each input that is the batch; -1 for an input without one.
   std::vector<int64_t> batch_dims;
+  /// The dimensions that stay free beside the batch.
+  std::vector<FreeDimension> free;
+  /// Puts sizes in the place of the free dimensions, one for each, and leaves none free. Throws ulp::Error for a size
+  /// outside its dimension's range.
+  void fix_free(std::span<const int64_t> sizes);
 
   // Building and editing. `before` is the insertion point; null means before the output node (or at the end).
   Value* add_input(const std::string& name, int64_t batch_dim = 0);

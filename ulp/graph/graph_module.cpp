@@ -97,6 +97,10 @@ void GraphModule::register_tensors() {
   train(training);
 }
 
+void GraphModule::check_inputs(const std::vector<at::Tensor>& inputs) const {
+  program_->check_inputs(inputs);
+}
+
 c10::IValue GraphModule::run(const std::vector<at::Tensor>& inputs) {
   return program_->run(inputs, is_training());
 }

@@ -33,6 +33,8 @@ class ULP_API GraphModule : public torch::nn::Module {
   /// Where the graph is not the model in everything, one sentence each: what capture changed on purpose.
   const std::vector<std::string>& notes() const { return notes_; }
 
+  /// Throws ulp::Error, as run() does, for inputs that the graph does not take.
+  void check_inputs(const std::vector<at::Tensor>& inputs) const;
   /// The model's result as it returned it: a tensor, a list or a tuple; a struct or a map is a tuple of pairs
   /// (name, value). Inputs in the captured order. Throws ulp::Error on a wrong count, dtype kind or rank, on
   /// batch sizes that disagree, or on sizes other than the captured ones.

@@ -38,10 +38,26 @@ const char* dtype_name(at::ScalarType dtype) {
   }
 }
 
-/// 2N+1, 3 and, where it is not whole for every N, N/2.
-void print(std::ostream& out, const BatchExpr& expr) {
+/// The names of the sizes that expressions hold.
+using SizeNames = std::vector<std::string>;
+
+SizeNames size_names(const Graph& graph) {
+  SizeNames names{"N"};
+  for (const FreeDimension& free : graph.free) names.push_back(free.name);
+  return names;
+}
+
+/// 2N+1, 3 and, where it is not whole for every N, N/2; with a free dimension 64*time*N + 1.
+void print(std::ostream& out, const SizeExpr& expr, const SizeNames& names) {
   if (expr.constant()) {
     out << expr.offset;
+    return;
+  }
+  if (!expr.rest.terms.empty()) {
+    Polynomial whole = expr.rest;
+    if (expr.offset != 0) whole.terms.insert(whole.terms.begin(), {expr.offset, 1, {}});
+    if (expr.numerator != 0) whole.terms.push_back({expr.numerator, expr.denominator, {1}});
+    out << to_text(whole, names);
     return;
   }
   if (expr.numerator == -1) out << '-';
@@ -52,11 +68,11 @@ void print(std::ostream& out, const BatchExpr& expr) {
   if (expr.offset != 0) out << expr.offset;
 }
 
-void print(std::ostream& out, const TensorMeta& meta) {
+void print(std::ostream& out, const TensorMeta& meta, const SizeNames& names) {
   out << dtype_name(meta.dtype) << '[';
   for (size_t i = 0; i < meta.sizes.size(); ++i) {
     if (i) out << ", ";
-    print(out, meta.sizes[i]);
+    print(out, meta.sizes[i], names);
   }
   out << ']' << (meta.channels_last ? " nhwc" : "");
 }
@@ -79,12 +95,12 @@ void print(std::ostream& out, const c10::IValue& literal) {
   }
 }
 
-void print(std::ostream& out, const Argument& arg) {
+void print(std::ostream& out, const Argument& arg, const SizeNames& names) {
   auto items = [&](const char* open, const char* close) {
     out << open;
     for (size_t i = 0; i < arg.items.size(); ++i) {
       if (i) out << ", ";
-      print(out, arg.items[i]);
+      print(out, arg.items[i], names);
     }
     out << close;
   };
@@ -95,15 +111,15 @@ void print(std::ostream& out, const Argument& arg) {
       out << '%' << (arg.value ? arg.value->name : "null");
       return;
     case Argument::Kind::batch:
-      return print(out, arg.batch);
+      return print(out, arg.batch, names);
     case Argument::Kind::training:
       out << (arg.inverted ? "!training" : "training");
       return;
     case Argument::Kind::by_mode:
       out << "training ? ";
-      print(out, arg.items[1]);
+      print(out, arg.items[1], names);
       out << " : ";
-      return print(out, arg.items[0]);
+      return print(out, arg.items[0], names);
     case Argument::Kind::list:
       return items("[", "]");
     case Argument::Kind::tuple:
@@ -119,7 +135,7 @@ bool is_default(const Argument& arg, const c10::Argument& wanted) {
 }
 
 /// The arguments: tensors by position, the rest by name where it is not the default.
-void print_call(std::ostream& out, const Node& node) {
+void print_call(std::ostream& out, const Node& node, const SizeNames& names) {
   out << node.target() << '(';
   const auto& wanted = node.schema().arguments();
   bool first = true, positional = true;
@@ -132,12 +148,12 @@ void print_call(std::ostream& out, const Node& node) {
     first = false;
     positional = positional && (node.args[i].is_value() || node.args[i].kind == Argument::Kind::list);
     if (!positional) out << wanted[i].name() << '=';
-    print(out, node.args[i]);
+    print(out, node.args[i], names);
   }
   out << ')';
 }
 
-void print_operation(std::ostream& out, const Node& node, const Graph& graph) {
+void print_operation(std::ostream& out, const Node& node, const Graph& graph, const SizeNames& names) {
   switch (node.kind()) {
     case Node::Kind::input:
       out << "input";
@@ -149,16 +165,16 @@ void print_operation(std::ostream& out, const Node& node, const Graph& graph) {
       break;
     }
     case Node::Kind::call:
-      print_call(out, node);
+      print_call(out, node, names);
       break;
     case Node::Kind::module:
       out << "module " << node.target() << '(';
-      for (size_t i = 0; i < node.args.size(); ++i) print(out, node.args[i]);
+      for (const Argument& arg : node.args) print(out, arg, names);
       out << ')';
       break;
     case Node::Kind::output:
       out << "return ";
-      if (!node.args.empty()) print(out, node.args[0]);
+      if (!node.args.empty()) print(out, node.args[0], names);
   }
 }
 
@@ -179,17 +195,17 @@ std::string remarks(const Node& node) {
   return text;
 }
 
-void print_node(std::ostream& out, const Node& node, const Graph& graph) {
+void print_node(std::ostream& out, const Node& node, const Graph& graph, const SizeNames& names) {
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     const Value& value = *node.output(i);
     out << (i ? ", %" : "%") << value.name;
     if (value.meta) {
       out << " : ";
-      print(out, *value.meta);
+      print(out, *value.meta, names);
     }
   }
   if (!node.outputs().empty()) out << " = ";
-  print_operation(out, node, graph);
+  print_operation(out, node, graph, names);
   std::string text = remarks(node);
   if (!text.empty()) out << "  # " << text;
   out << '\n';
@@ -207,11 +223,13 @@ std::string in_quotes(const std::string& text) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Graph& graph) {
-  for (const auto& node : graph.nodes()) print_node(out, *node, graph);
+  const SizeNames names = size_names(graph);
+  for (const auto& node : graph.nodes()) print_node(out, *node, graph, names);
   return out;
 }
 
 std::string to_dot(const Graph& graph) {
+  const SizeNames names = size_names(graph);
   std::ostringstream out;
   out << "digraph {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const auto& node : graph.nodes()) {
@@ -230,7 +248,7 @@ std::string to_dot(const Graph& graph) {
       out << "  " << in_quotes(value->producer->name()) << " -> " << in_quotes(node->name());
       if (value->meta) {
         std::ostringstream meta;
-        print(meta, *value->meta);
+        print(meta, *value->meta, names);
         out << " [label=" << in_quotes(meta.str()) << ']';
       }
       out << ";\n";

@@ -114,11 +114,18 @@ class EnabledAutocast {
 
 }  // namespace
 
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch,
+std::string RunSizes::text() const {
+  std::string result = "batch size " + std::to_string(values.at(0));
+  for (size_t i = 0; i < free_names.size(); ++i)
+    result += ", " + free_names[i] + " " + std::to_string(values.at(i + 1));
+  return result;
+}
+
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes,
             const TraceOptions& options) {
   Trace result;
   result.inputs = inputs;
-  result.batch = batch;
+  result.sizes = sizes;
   result.training = options.training;
   result.keep = options.keep;
   Restorer restorer(subject);
@@ -149,7 +156,7 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64
       fail("graph.capture", "forward cannot run in train mode, which is needed to record both modes: ", what);
     }
     if (result.calls.empty()) fail("graph.capture", "forward failed: ", what);
-    fail("graph.capture", "forward failed in or after ", result.calls.back().target, " at batch size ", batch,
+    fail("graph.capture", "forward failed in or after ", result.calls.back().target, " at ", sizes.text(),
          ": ", what);
   }
   return result;

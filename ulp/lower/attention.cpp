@@ -57,25 +57,25 @@ const Value* split_from(const Node& attention, const char* name) {
   return nullptr;
 }
 
-std::vector<graph::BatchExpr> sizes_of(const std::vector<int64_t>& shape) {
-  std::vector<graph::BatchExpr> sizes;
+std::vector<graph::SizeExpr> sizes_of(const std::vector<int64_t>& shape) {
+  std::vector<graph::SizeExpr> sizes;
   for (const int64_t size : shape) {
-    sizes.push_back(size == runtime::kBatch ? graph::BatchExpr{1, 1, 0} : graph::BatchExpr{0, 1, size});
+    sizes.push_back(size == runtime::kBatch ? graph::SizeExpr{1, 1, 0} : graph::SizeExpr{0, 1, size});
   }
   return sizes;
 }
 
 /// An operand as rows: what it was split from, or its heads side by side.
 int32_t rows_of(Builder& builder, const Node& attention, const char* name) {
-  constexpr Form kRows{DataType::f32, Layout::plain};
-  if (const Value* rows = split_from(attention, name)) return builder.as(attention, rows, kRows);
+  const Form wanted{builder.float_type(), Layout::plain};
+  if (const Value* rows = split_from(attention, name)) return builder.as(attention, rows, wanted);
   const Value* heads = value_arg(attention, name);
   const std::vector<int64_t> shape = shape_of(attention, *heads);
   StridedView view;
-  if (builder.form_of(attention, heads).type == DataType::f32) {
+  if (builder.form_of(attention, heads).type == wanted.type) {
     view = builder.view_of(attention, heads);
   } else {
-    const int32_t wide = builder.as(attention, heads, kRows);
+    const int32_t wide = builder.as(attention, heads, wanted);
     view = whole_view(wide, builder.plan().tensors[static_cast<size_t>(wide)]);
   }
   const std::vector<int64_t> joined = {shape[0], shape[2], shape[1] * shape[3]};
@@ -86,12 +86,12 @@ int32_t rows_of(Builder& builder, const Node& attention, const char* name) {
 bool is_by_key(const Value& mask, int64_t keys) {
   if (!mask.meta || mask.meta->sizes.size() != 4) return false;
   const auto& sizes = mask.meta->sizes;
-  const graph::BatchExpr one{0, 1, 1}, all{0, 1, keys};
-  return sizes[0] == graph::BatchExpr{1, 1, 0} && sizes[1] == one && sizes[2] == one && sizes[3] == all;
+  const graph::SizeExpr one{0, 1, 1}, all{0, 1, keys};
+  return sizes[0] == graph::SizeExpr{1, 1, 0} && sizes[1] == one && sizes[2] == one && sizes[3] == all;
 }
 
 /// Integers that an input holds, moved or not: what other steps compute is held as f32.
-bool holds_integers(const Value* ids) {
+bool is_moved_input(const Value* ids) {
   while (ids->producer->kind() == Node::Kind::call && is_move(*ids->producer) &&
          ids->producer->args[0].is_value()) {
     ids = ids->producer->args[0].value;
@@ -108,7 +108,7 @@ const Node* tokens_of(const Value& mask) {
   if (!node->is("aten::ne") || node->arg("other").is_value() || !node->args.at(0).is_value()) return nullptr;
   const auto& ids = node->args[0].value->meta;
   const bool integers = ids && (ids->dtype == at::kLong || ids->dtype == at::kInt) && ids->sizes.size() == 2;
-  return integers && holds_integers(node->args[0].value) ? node : nullptr;
+  return integers && is_moved_input(node->args[0].value) ? node : nullptr;
 }
 
 bool adds_numbers(const Value& mask) {
@@ -197,7 +197,7 @@ void lower_attention(Builder& builder, const Group& group) {
     unsupported(node, "expected no dropout in eval mode");
   }
   Step step = step_of(runtime::Op::attention, node);
-  const Form form{DataType::f32, Layout::plain};
+  const Form form = result_form(builder, group, Layout::plain);
   const std::vector<int64_t> query = shape_of(node, *value_arg(node, "query"));
   const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
   if (!has_attention_step(node)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "ulp/graph/passes/pattern.h"
@@ -12,16 +13,17 @@
 namespace ulp::lowering {
 
 using graph::Argument;
-using graph::BatchExpr;
 using graph::Graph;
 using graph::Node;
+using graph::SizeExpr;
 using graph::Value;
 
 namespace {
 
-/// Where the batch is: dimension `dim` is that many times the batch.
+/// Where the batch is: dimension `dim` is `times` times the batch. `outer` of these stand before it, as S does in
+/// [S * N, C] of [S, N, C]; the others stand behind it, as heads do in [N * heads, S, C].
 struct Place {
-  int64_t dim = 0, times = 1;
+  int64_t dim = 0, times = 1, outer = 1;
   bool is_first() const { return dim == 0 && times == 1; }
   bool operator==(const Place&) const = default;
 
@@ -29,15 +31,15 @@ struct Place {
   int64_t moved(int64_t other) const { return other + (other < dim ? 1 : 0) + (times > 1 ? 1 : 0); }
 };
 
-/// Nothing for a value without the batch, or with it in several places.
-std::optional<Place> place_of(const Value& value) {
+/// Nothing for a value without the batch, or with it in several places. `outer` is not known here.
+std::optional<Place> dimension_of_batch(const Value& value) {
   if (!value.meta) return std::nullopt;
   std::optional<Place> found;
   for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
-    const BatchExpr& size = value.meta->sizes[d];
+    const SizeExpr& size = value.meta->sizes[d];
     if (size.constant()) continue;
     if (found || size.denominator != 1 || size.offset != 0 || size.numerator < 1) return std::nullopt;
-    found = Place{static_cast<int64_t>(d), size.numerator};
+    found = Place{static_cast<int64_t>(d), size.numerator, 1};
   }
   return found;
 }
@@ -50,9 +52,63 @@ bool is_any(const Node& node, std::initializer_list<const char*> ops) {
   return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
 }
 
+bool is_reshape(const Node& node) {
+  return is_any(node,
+                {"aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", "aten::_unsafe_view",
+                 "aten::view_as", "aten::reshape_as", "aten::squeeze", "aten::unsqueeze"});
+}
+
+/// Elements of the dimensions before `dim`.
+int64_t elements_before(const Value& value, int64_t dim) {
+  int64_t count = 1;
+  for (int64_t d = 0; d < dim; ++d) count *= value.meta->sizes[static_cast<size_t>(d)].offset;
+  return count;
+}
+
+/// Where the batch is in the values of a graph.
+class Places {
+ public:
+  explicit Places(const Graph& graph) {
+    for (const auto& node : graph.nodes()) {
+      if (node->kind() != Node::Kind::call) continue;
+      for (const auto& made : node->outputs()) set(*made, outer_of(*node, *made));
+    }
+  }
+
+  std::optional<Place> of(const Value& value) const {
+    std::optional<Place> place = dimension_of_batch(value);
+    const auto known = outer_.find(&value);
+    if (place && known != outer_.end()) place->outer = known->second;
+    return place;
+  }
+  void set(const Value& value, int64_t outer) {
+    if (outer > 1) outer_[&value] = outer;
+  }
+
+ private:
+  /// A reshape keeps what stands before the batch; other ops keep the order inside a dimension.
+  int64_t outer_of(const Node& node, const Value& made) const {
+    const std::optional<Place> place = dimension_of_batch(made);
+    if (!place || place->times == 1) return 1;
+    for (const Value* read : node.reads()) {
+      const std::optional<Place> from = of(*read);
+      if (!from) continue;
+      if (!is_reshape(node)) return from->times == place->times ? from->outer : 1;
+      const int64_t before = elements_before(*read, from->dim) * from->outer;
+      const int64_t apart = elements_before(made, place->dim);
+      const bool whole =
+          apart > 0 && before >= apart && before % apart == 0 && place->times % (before / apart) == 0;
+      return whole ? before / apart : 1;
+    }
+    return 1;
+  }
+
+  std::unordered_map<const Value*, int64_t> outer_;  ///< where it is not 1
+};
+
 class Mover {
  public:
-  explicit Mover(Graph& graph) : graph_(graph) {}
+  explicit Mover(Graph& graph) : graph_(graph), places_(graph) {}
 
   bool run() {
     for (const auto& node : graph_.nodes()) {
@@ -93,7 +149,7 @@ class Mover {
   /// The place of the batch in an argument that has it elsewhere than first.
   std::optional<Place> moved_batch(const Argument& arg) const {
     if (!arg.is_value()) return std::nullopt;
-    const std::optional<Place> place = place_of(*arg.value);
+    const std::optional<Place> place = places_.of(*arg.value);
     return place && !place->is_first() ? place : std::nullopt;
   }
 
@@ -106,11 +162,18 @@ class Mover {
     replace(node, std::move(args), *place);
   }
 
-  /// Heads beside the batch get a dimension of their own.
+  /// A mask for all items, whatever dimensions stand before its own.
+  static bool is_for_all(const Argument& mask, int64_t rank) {
+    if (!mask.is_value() || !mask.value->meta) return mask.is_none();
+    const std::vector<SizeExpr>& sizes = mask.value->meta->sizes;
+    const bool broadcasts = rank_of(*mask.value) < rank || sizes[0].offset == 1;
+    return broadcasts && std::ranges::all_of(sizes, &SizeExpr::constant);
+  }
+
+  /// Heads or windows beside the batch get a dimension of their own.
   void attention(Node& node) {
     const std::optional<Place> place = moved_batch(node.args[0]);
-    const bool heads = place && place->dim == 0 && place->times > 1 && rank_of(*node.output()) == 3;
-    if (!heads || !node.arg("attn_mask").is_none()) return;
+    if (!place || place->dim != 0 || !is_for_all(node.arg("attn_mask"), rank_of(*node.output()))) return;
     std::vector<Argument> args = node.args;
     for (size_t i = 0; i < 3; ++i) {
       if (moved_batch(args[i]) != place) return;
@@ -134,7 +197,7 @@ class Mover {
   void reduce(Node& node) {
     const std::optional<Place> place = moved_batch(node.args[0]);
     std::optional<std::vector<int64_t>> dims = graph::integers(node.args[1]);
-    if (!place || place->times > 1 || !dims || dims->empty()) return;
+    if (!place || !dims || dims->empty()) return;
     Place result = *place;
     for (int64_t& dim : *dims) {
       if (dim < 0) dim += rank_of(*node.args[0].value);
@@ -150,7 +213,7 @@ class Mover {
 
   /// Operands broadcast against each other: each that has the dimension of the batch gets all dimensions first.
   void pointwise(Node& node) {
-    const std::optional<Place> place = place_of(*node.output());
+    const std::optional<Place> place = places_.of(*node.output());
     if (!place || place->is_first()) return;
     const int64_t rank = rank_of(*node.output());
     std::vector<Argument> args = node.args;
@@ -159,8 +222,9 @@ class Mover {
       if (!arg.value->meta) return;
       const int64_t ahead = rank - rank_of(*arg.value);
       if (place->dim < ahead) continue;
-      const std::optional<Place> own = place_of(*arg.value);
-      if (own && (own != Place{place->dim - ahead, place->times} || (ahead > 0 && place->times > 1))) return;
+      const std::optional<Place> own = places_.of(*arg.value);
+      const Place same{place->dim - ahead, place->times, place->outer};
+      if (own && (own != same || (ahead > 0 && place->times > 1))) return;
       if (own && ahead == 0) {
         arg = first(node, arg.value, *place);
         continue;
@@ -183,12 +247,46 @@ class Mover {
     return called(node, "aten::movedim.int", {x, c10::IValue(from), c10::IValue(to)});
   }
 
-  static Argument sizes_argument(const std::vector<BatchExpr>& sizes) {
+  static Argument sizes_argument(const std::vector<SizeExpr>& sizes) {
     std::vector<Argument> items;
-    for (const BatchExpr& size : sizes) {
+    for (const SizeExpr& size : sizes) {
       items.push_back(size.constant() ? Argument(c10::IValue(size.offset)) : Argument(size));
     }
     return Argument::list(std::move(items));
+  }
+
+  /// [outer * N * inner, ...] as [N, outer * inner, ...].
+  Argument apart(Node& node, const Argument& x, const Place& place, std::vector<SizeExpr> sizes) {
+    const auto count = [](int64_t size) { return SizeExpr{0, 1, size}; };
+    const SizeExpr batch{1, 1, 0};
+    Argument made = x;
+    if (place.outer > 1) {
+      sizes.insert(sizes.begin(), {count(place.outer), batch, count(place.times / place.outer)});
+      made = moved(node, called(node, "aten::reshape", {made, sizes_argument(sizes)}), 1, 0);
+      sizes.erase(sizes.begin(), sizes.begin() + 3);
+    }
+    sizes.insert(sizes.begin(), {batch, count(place.times)});
+    return called(node, "aten::reshape", {made, sizes_argument(sizes)});
+  }
+
+  /// And back.
+  Argument together(Node& node, const Argument& x, const Place& place, std::vector<SizeExpr> sizes) {
+    const auto count = [](int64_t size) { return SizeExpr{0, 1, size}; };
+    Argument made = x;
+    if (place.outer > 1) {
+      sizes.insert(sizes.begin(), {SizeExpr{1, 1, 0}, count(place.outer), count(place.times / place.outer)});
+      made = moved(node, called(node, "aten::reshape", {made, sizes_argument(sizes)}), 0, 1);
+      sizes.erase(sizes.begin(), sizes.begin() + 3);
+    }
+    sizes.insert(sizes.begin(), SizeExpr{place.times, 1, 0});
+    return called(node, "aten::reshape", {made, sizes_argument(sizes)});
+  }
+
+  /// The sizes of a value without the dimension of the batch.
+  static std::vector<SizeExpr> other_sizes(const Value& value, const Place& place) {
+    std::vector<SizeExpr> sizes = value.meta->sizes;
+    sizes.erase(sizes.begin() + place.dim);
+    return sizes;
   }
 
   /// The value with the batch first.
@@ -196,11 +294,7 @@ class Mover {
     const auto known = inner_.find(value);
     if (known != inner_.end() && known->second.second == place) return known->second.first;
     const Argument turned = place.dim > 0 ? moved(node, value, place.dim, 0) : Argument(value);
-    if (place.times == 1) return turned;
-    std::vector<BatchExpr> sizes = value->meta->sizes;
-    sizes.erase(sizes.begin() + place.dim);
-    sizes.insert(sizes.begin(), {BatchExpr{1, 1, 0}, BatchExpr{0, 1, place.times}});
-    return called(node, "aten::reshape", {turned, sizes_argument(sizes)});
+    return place.times == 1 ? turned : apart(node, turned, place, other_sizes(*value, place));
   }
 
   /// The op with these arguments, whose result has the batch first, and for its readers a view that has it in its
@@ -209,18 +303,16 @@ class Mover {
     replaced_.push_back(&node);
     Value* result = called(node, node.target().c_str(), std::move(args)).value;
     Argument seen = result;
-    if (place.times > 1) {
-      std::vector<BatchExpr> sizes = node.output()->meta->sizes;
-      std::rotate(sizes.begin(), sizes.begin() + place.dim, sizes.begin() + place.dim + 1);
-      seen = called(node, "aten::reshape", {seen, sizes_argument(sizes)});
-    }
+    if (place.times > 1) seen = together(node, seen, place, other_sizes(*node.output(), place));
     if (place.dim > 0) seen = moved(node, seen, 0, place.dim);
     seen.value->meta = node.output()->meta;
+    places_.set(*seen.value, place.outer);
     graph_.replace_uses(node.output(), seen.value);
     if (seen.value != result) inner_[seen.value] = {result, place};
   }
 
   Graph& graph_;
+  Places places_;
   std::map<const Value*, std::pair<Value*, Place>> inner_;  ///< a view of ours -> what it is a view of
   std::vector<Node*> replaced_;
 };

@@ -56,12 +56,19 @@ StridedView Builder::laid_out(const Node& reader, const StridedView& view) {
 }
 
 /// The one that costs nothing, else the inner one.
-Layout Builder::layout_of(const StridedView& view) const {
-  if (view.dims.size() != 4 || !lowering::shape_of(view)) return Layout::plain;
-  for (const Layout layout : {Layout::nhwc, Layout::plain}) {
+Layout Builder::layout_of_view(const StridedView& view) const {
+  const size_t rank = view.dims.size();
+  if ((rank != 4 && rank != 5) || !lowering::shape_of(view)) return Layout::plain;
+  const Layout other = rank == 4 ? Layout::plain : Layout::nhwc;
+  for (const Layout layout : {inner_layout(rank), other}) {
     if (leaves_order(move_of(view, layout), plan_.tensors[static_cast<size_t>(view.tensor)])) return layout;
   }
-  return Layout::nhwc;
+  return inner_layout(rank);
+}
+
+Layout Builder::layout_of(const Node& reader, const Value* value) const {
+  const size_t rank = lowering::shape_of(reader, *value).size();
+  return rank == 5 ? form_of(reader, value).layout : inner_layout(rank);
 }
 
 int32_t Builder::emit_view(const Node& reader, const StridedView& view, Layout layout,
@@ -88,7 +95,7 @@ Form Builder::form_of(const Node& reader, const Value* value) const {
   if (!held && is_view(value)) {
     const StridedView& view = views_.at(resolve(value));
     Form viewed = form(view.tensor);
-    viewed.layout = layout_of(view);
+    viewed.layout = layout_of_view(view);
     return viewed;
   }
   if (!held) unsupported(reader, "'", value->name, "' does not come from the model's inputs");

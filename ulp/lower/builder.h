@@ -24,7 +24,8 @@ struct Form {
   bool operator==(const Form&) const = default;
 };
 
-/// NHWC for images, plain for everything else.
+/// NHWC for images, plain for everything else. Volumes [N, C, D, H, W] lie as the step before left them: see
+/// Builder::layout_of.
 runtime::Layout inner_layout(size_t rank);
 
 class Builder {
@@ -35,6 +36,8 @@ class Builder {
   /// f32 or bf16: the type of what is not quantized.
   runtime::DataType float_type() const { return float_type_; }
   runtime::Plan& plan() { return plan_; }
+  /// What read_as_f32() found.
+  std::unordered_map<const graph::Value*, bool>& f32_values() { return f32_values_; }
 
   // Values.
   /// `same` holds what `of` holds (identities; dequantize of codes).
@@ -49,8 +52,14 @@ class Builder {
   StridedView view_of(const graph::Node& reader, const graph::Value* value) const;
   /// The view laid out in plain order. Throws Unsupported where the batch is not its dimension 0.
   StridedView laid_out(const graph::Node& reader, const StridedView& view);
+  /// The tensor that holds the view in this layout: the view's own where its bytes lie so already and it has its
+  /// shape, else the result of a new step of this name. Throws as laid_out() does.
+  int32_t emit_view(const graph::Node& reader, const StridedView& view, runtime::Layout layout,
+                    const std::string& name);
   /// The form in which the value was produced. Throws Unsupported for `reader` when the value is a parameter.
   Form form_of(const graph::Node& reader, const graph::Value* value) const;
+  /// inner_layout() of the value's rank; for a volume the layout in which it is held.
+  runtime::Layout layout_of(const graph::Node& reader, const graph::Value* value) const;
   /// The tensor holding the value in this form; adds a convert step on first need, with an output of this
   /// name.
   int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form,
@@ -67,9 +76,7 @@ class Builder {
   const graph::Value* resolve(const graph::Value* value) const;
   Form form(int32_t tensor) const;
   int32_t convert(int32_t tensor, const Form& form, std::string name);
-  runtime::Layout layout_of(const StridedView& view) const;
-  int32_t emit_view(const graph::Node& reader, const StridedView& view, runtime::Layout layout,
-                    const std::string& name);
+  runtime::Layout layout_of_view(const StridedView& view) const;
 
   graph::Graph& graph_;
   runtime::DataType float_type_;
@@ -79,6 +86,7 @@ class Builder {
   std::unordered_map<const graph::Value*, std::vector<int32_t>> tensors_;
   std::unordered_map<const graph::Value*, StridedView> views_;
   std::unordered_set<std::string> tensor_names_;
+  std::unordered_map<const graph::Value*, bool> f32_values_;
 };
 
 /// A tensor's numbers as a constant of this type (f32 or bf16 from any float type; i8, i32 as they are).

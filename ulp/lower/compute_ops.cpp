@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ulp/lower/ops.h"
+#include "ulp/lower/pointwise.h"
 #include "ulp/lower/weights.h"
 
 namespace ulp::lowering {
@@ -12,30 +13,55 @@ using runtime::DataType;
 using runtime::Layout;
 using runtime::Step;
 
-bool read_as_f32(const graph::Graph& graph, const Value* value) {
-  return std::ranges::all_of(graph.users(value), [](const Node* user) {
-    return user->kind() == Node::Kind::output || user->is("aten::softmax") || user->is("aten::_softmax");
-  });
+namespace {
+
+/// True for ops that compute element by element or over rows and gain nothing from narrow operands.
+bool computes_in_f32(const Node& node) {
+  static constexpr const char* kOps[] = {"aten::softmax", "aten::_softmax", "aten::mean", "aten::cat"};
+  const auto is = [&](const char* op) { return node.is(op); };
+  return is_pointwise(node) || is_move(node) || std::ranges::any_of(kOps, is) ||
+         std::ranges::any_of(reduce_lowerings(), [&](const Lowering& row) { return node.is(row.op); });
+}
+
+/// True for results, for ops whose steps read f32 only, and for those behind which no layer comes any more.
+bool takes_f32(Builder& builder, const Node* user) {
+  if (user->kind() == Node::Kind::output || user->is("ulp::quantize")) return true;
+  if (user->is("aten::linear")) return is_coded_weight(builder.graph(), value_arg(*user, "weight"));
+  if (computes_in_f32(*user)) {
+    return std::ranges::all_of(user->outputs(),
+                               [&](const auto& made) { return read_as_f32(builder, made.get()); });
+  }
+  static constexpr const char* kOps[] = {"aten::log_softmax", "aten::_log_softmax", "aten::cumsum",
+                                         "aten::lstm",        "aten::gru",          "ulp::lstm_dynamic",
+                                         "ulp::gru_dynamic",  "ulp::linear_dynamic"};
+  return std::ranges::any_of(kOps, [&](const char* op) { return user->is(op); });
+}
+
+}  // namespace
+
+bool read_as_f32(Builder& builder, const Value* value) {
+  if (const auto known = builder.f32_values().find(value); known != builder.f32_values().end())
+    return known->second;
+  const std::vector<Node*> users = builder.graph().users(value);
+  const bool all = std::ranges::all_of(users, [&](const Node* user) { return takes_f32(builder, user); });
+  return builder.f32_values()[value] = all;
 }
 
 namespace {
 
-DataType output_type(Builder& builder, const Group& group, DataType input_type, bool u8_result) {
-  if (is_curve(group.activation)) return DataType::f32;
-  if (input_type == DataType::u8) return u8_result ? DataType::u8 : DataType::f32;
-  if (group.quantize != nullptr || read_as_f32(builder.graph(), group.result)) {
-    return DataType::f32;
-  }
-  return input_type;
+/// `type`: of a result that is no code and that nobody wants in f32.
+DataType output_type(Builder& builder, const Group& group, DataType type) {
+  if (type == DataType::u8) return group.quantize != nullptr ? DataType::u8 : DataType::f32;
+  return read_as_f32(builder, group.result) ? DataType::f32 : type;
 }
 
-/// Weight and bias of a layer whose input is held as `x`.
-void add_constants(Builder& builder, const Node& node, const Form& x, Step& step) {
-  if (x.type == DataType::u8) {
-    add_quantized_constants(builder, node, x.scale, step);
-  } else {
-    add_float_constants(builder, node, x.type, step);
-  }
+/// The form in which a step adds its residual: as it is held, where the kernel widens it.
+Form residual_form(Builder& builder, const Group& group, const Step& step, Layout layout) {
+  const Node& node = *group.root;
+  const bool widens =
+      step.op == runtime::Op::conv ||
+      (step.op == runtime::Op::linear && !is_coded_weight(builder.graph(), value_arg(node, "weight")));
+  return widens ? read_form(builder, node, group.residual, layout) : Form{DataType::f32, layout};
 }
 
 /// Every op that computes has the attribute.
@@ -46,8 +72,9 @@ void set_activation(Step& step, Activation activation) {
   std::visit(set, step.attributes);
 }
 
-/// The form a layer reads its input in: 8 bits when both input and weight are, else the inner float type.
-Form input_form(Builder& builder, const Node& node, const Value* x, Layout layout) {
+}  // namespace
+
+Form layer_form(Builder& builder, const Node& node, const Value* x, Layout layout) {
   Form form = builder.form_of(node, x);
   form.layout = layout;
   if (form.type == DataType::u8 && is_quantized_constant(builder.graph(), value_arg(node, "weight")))
@@ -55,7 +82,27 @@ Form input_form(Builder& builder, const Node& node, const Value* x, Layout layou
   return {builder.float_type(), layout};
 }
 
+namespace {
+
+/// Images of one to three channels, the model's inputs, stay in f32: their windows are too short for products of
+/// bf16, which the kernels would widen again.
+Form image_form(Builder& builder, const Node& node, const Value* x, int64_t channels) {
+  Form form = layer_form(builder, node, x, Layout::nhwc);
+  constexpr int64_t kFew = 3;
+  const bool held = builder.form_of(node, x).type == DataType::f32;
+  if (held && form.type == DataType::bf16 && channels <= kFew) form.type = DataType::f32;
+  return form;
+}
+
 }  // namespace
+
+void add_layer_constants(Builder& builder, const Node& node, const Form& x, Step& step, ShapeWeight shape) {
+  if (x.type == DataType::u8) {
+    add_quantized_constants(builder, node, x.scale, step, shape);
+  } else {
+    add_float_constants(builder, node, x.type, step, shape);
+  }
+}
 
 std::string layer_name(const Node& node) {
   return node.scope.empty() ? node.name() : node.scope;
@@ -63,27 +110,21 @@ std::string layer_name(const Node& node) {
 
 void finish_quantize(Builder& builder, const Group& group) {
   if (group.quantize == nullptr) return;
-  const Form form = quantizer_form(builder.graph(), *group.quantize);
+  Form form = quantizer_form(builder.graph(), *group.quantize);
+  form.layout = builder.layout_of(*group.quantize, group.result);
   const Value* codes = group.quantize->output();
   builder.bind(codes, builder.as(*group.quantize, group.result, form, codes->name));
 }
 
-void emit_compute(Builder& builder, const Group& group, Step step, DataType input_type, Layout layout) {
+void emit_compute(Builder& builder, const Group& group, Step step, DataType type, Layout layout) {
   const Node& node = *group.root;
-  const bool u8_residual =
-      group.residual == nullptr || builder.form_of(node, group.residual).type == DataType::u8;
-  Form form{DataType::f32, layout};
-  form.type = output_type(builder, group, input_type, group.quantize != nullptr && u8_residual);
+  Form form{output_type(builder, group, type), layout};
   if (form.type == DataType::u8) {
     form = quantizer_form(builder.graph(), *group.quantize);
     form.layout = layout;
   }
   if (group.residual != nullptr) {
-    Form residual = form;
-    if (form.type == DataType::u8) {
-      residual = builder.form_of(node, group.residual);
-      residual.layout = layout;
-    }
+    const Form residual = residual_form(builder, group, step, layout);
     step.inputs.push_back(builder.as(node, group.residual, residual));
   }
   set_activation(step, group.activation);
@@ -106,15 +147,16 @@ void lower_conv(Builder& builder, const Group& group) {
     unsupported(node, "expected the padding as numbers, got '", padding.literal.toStringRef(), "'");
   }
   Step step{.op = runtime::Op::conv, .name = layer_name(node)};
-  const Form form = input_form(builder, node, x, Layout::nhwc);
-  add_constants(builder, node, form, step);
+  const Form form = image_form(builder, node, x, shape[1]);
+  add_layer_constants(builder, node, form, step);
   const std::vector<int64_t>& kernel = builder.plan().constants.at(step.constants.at("weight")).shape;
   step.attributes =
       runtime::ConvAttributes{.window = make_window({kernel[2], kernel[3]}, pair_arg(node, "stride"),
                                                     pair_arg(node, "padding"), pair_arg(node, "dilation")),
                               .groups = int_arg(node, "groups")};
   step.inputs = {builder.as(node, x, form)};
-  emit_compute(builder, group, std::move(step), form.type, Layout::nhwc);
+  const DataType type = form.type == DataType::u8 ? form.type : builder.float_type();
+  emit_compute(builder, group, std::move(step), type, Layout::nhwc);
 }
 
 void lower_linear(Builder& builder, const Group& group) {
@@ -124,12 +166,12 @@ void lower_linear(Builder& builder, const Group& group) {
     unsupported(node, "expected an input [N, ..., features], got 1 dimension");
   Step step{.op = runtime::Op::linear, .name = layer_name(node)};
   const bool coded = is_coded_weight(builder.graph(), value_arg(node, "weight"));
-  const Form form = coded ? Form{DataType::f32, Layout::plain} : input_form(builder, node, x, Layout::plain);
+  const Form form = coded ? Form{DataType::f32, Layout::plain} : layer_form(builder, node, x, Layout::plain);
   if (coded) {
     add_coded_weight(builder, node, step);
     add_float_constant(builder, node, "bias", "bias", step);
   } else {
-    add_constants(builder, node, form, step);
+    add_layer_constants(builder, node, form, step);
   }
   step.inputs = {builder.as(node, x, form)};
   emit_compute(builder, group, std::move(step), form.type, Layout::plain);
@@ -176,11 +218,11 @@ namespace {
 void lower_constant_sum(Builder& builder, const Group& group, const ConstantSum& sum) {
   const Node& node = *group.root;
   Step step = step_of(runtime::Op::add, node);
-  runtime::Constant constant = make_constant(builder.graph().attribute_tensor(sum.addend), DataType::f32);
+  const Form form{result_type(builder, group.result), Layout::plain};
+  runtime::Constant constant = make_constant(builder.graph().attribute_tensor(sum.addend), form.type);
   const size_t rank = shape_of(node, *sum.x).size();
   if (constant.shape.size() == rank) constant.shape.erase(constant.shape.begin());
   step.constants["addend"] = builder.constant(sum.addend->producer->target(), std::move(constant));
-  const Form form{DataType::f32, Layout::plain};
   step.inputs = {builder.as(node, sum.x, form)};
   emit_same(builder, group, std::move(step), form);
 }
@@ -192,7 +234,7 @@ void lower_add(Builder& builder, const Group& group) {
   const Value* a = node.arg("self").value;
   const Value* b = node.arg("other").value;
   const Form form_a = builder.form_of(node, a), form_b = builder.form_of(node, b);
-  const Layout layout = inner_layout(shape_of(node, *group.result).size());
+  const Layout layout = builder.layout_of(node, a);
   Step step = step_of(runtime::Op::add, node);
   if (group.quantize != nullptr && form_a.type == DataType::u8 && form_b.type == DataType::u8) {
     for (const Value* value : {a, b}) {
@@ -204,9 +246,11 @@ void lower_add(Builder& builder, const Group& group) {
     return;
   }
   // The engine adds tensors of one type.
-  const DataType type = group.quantize != nullptr || read_as_f32(builder.graph(), group.result)
-                            ? DataType::f32
-                            : builder.float_type();
+  const DataType type =
+      group.quantize != nullptr || read_as_f32(builder, group.result) ? DataType::f32 : builder.float_type();
+  // Others are widened as they are read.
+  const bool alike = form_a.type == type && form_b.type == type;
+  if (!alike && group.activation == Activation::none) return lower_pointwise(builder, group);
   for (const Value* value : {a, b}) step.inputs.push_back(builder.as(node, value, {type, layout}));
   emit_compute(builder, group, std::move(step), type, layout);
 }

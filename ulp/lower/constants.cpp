@@ -38,8 +38,8 @@ std::unordered_set<const Value*> fixed_values(const Graph& graph) {
     const std::vector<Value*> reads = node->reads();
     const bool computed =
         node->kind() == Node::Kind::call && !node->has_effect() && !written.touches(*node) &&
-        !node->is("ulp::dequantize") && !node->is("ulp::dequantize_weight") &&
-        std::ranges::all_of(node->args, is_fixed) &&
+        !node->is("ulp::dequantize") && !node->is("ulp::from_position") &&
+        !node->is("ulp::dequantize_weight") && std::ranges::all_of(node->args, is_fixed) &&
         std::ranges::all_of(reads, [&](const Value* value) { return fixed.contains(value); });
     if (!attribute && !computed) continue;
     for (const auto& value : node->outputs()) fixed.insert(value.get());

@@ -25,7 +25,8 @@ at::ScalarType scalar_type(const TensorInfo& info) {
 }
 
 at::MemoryFormat memory_format(const TensorInfo& info) {
-  return info.layout == Layout::nhwc ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  if (info.layout == Layout::plain) return at::MemoryFormat::Contiguous;
+  return info.shape.size() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
 at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
@@ -57,6 +58,10 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
   if (inputs.size() != engine.inputs().size()) {
     fail("lower.run_engine", "expected ", engine.inputs().size(), " inputs, got ", inputs.size());
   }
+  std::vector<std::vector<int64_t>> shapes;
+  for (const at::Tensor& input : inputs) shapes.push_back(input.sizes().vec());
+  engine.set_sizes(engine.sizes_for(shapes));
+  engine.rewind();
   std::vector<at::Tensor> given, results;
   std::vector<const void*> in;
   std::vector<void*> out;

@@ -17,19 +17,21 @@ bool is_linear(const Node& node) {
 }
 
 bool is_layer(const Node& node) {
-  return node.is("aten::conv2d") || is_linear(node);
+  return node.is("aten::conv2d") || node.is("aten::conv3d") || is_linear(node);
 }
 
 bool takes_quantize(const Node& node) {
-  return is_layer(node) || is_plain_add(node) || node.is("aten::avg_pool2d") ||
-         node.is("aten::adaptive_avg_pool2d") || node.is("aten::mean") || node.is("aten::cat") ||
-         node.is("aten::upsample_bilinear2d");
+  return is_layer(node) || is_plain_add(node) || node.is("aten::mean") || node.is("aten::cat") ||
+         node.is("aten::upsample_bilinear2d") || node.is("aten::layer_norm") || node.is("aten::group_norm") ||
+         node.is("aten::instance_norm");
 }
 
 /// A clamp by itself keeps its input's codes.
 bool takes_quantize(const Group& group) {
   const Node& node = *group.root;
   if (!group.inner.empty()) return true;
+  // The heads joined again; by itself the result is a view.
+  if (node.is("aten::scaled_dot_product_attention")) return group.last != &node;
   return takes_quantize(node) || (is_pointwise(node) && !graph::is_clamp(node));
 }
 
@@ -37,7 +39,7 @@ bool takes_quantize(const Group& group) {
 
 graph::FusionPolicy engine_policy() {
   return {.is_layer = is_layer, .refuses_add = {}, .takes_activation = [](const Node& op, Activation kind) {
-            return is_linear(op) || !is_curve(kind);
+            return is_layer(op) || !is_curve(kind);
           }};
 }
 

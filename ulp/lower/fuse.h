@@ -22,7 +22,7 @@ struct Group {
   std::vector<const graph::Node*> inner = {};  ///< pointwise: nodes that the step of `root` does with it
 };
 
-/// What the engine's steps take: layers and sums end in clamps, linear layers in curves, too.
+/// What the engine's steps take: layers and sums end in clamps, layers in curves, too.
 graph::FusionPolicy engine_policy();
 
 class Groups {

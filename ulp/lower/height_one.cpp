@@ -44,7 +44,16 @@ Argument widened(const Node& node, const char* name, int64_t first) {
 }
 
 void add_height(Value& value) {
-  if (value.meta) value.meta->sizes.insert(value.meta->sizes.begin() + 2, graph::BatchExpr{0, 1, 1});
+  if (value.meta) value.meta->sizes.insert(value.meta->sizes.begin() + 2, graph::SizeExpr{0, 1, 1});
+}
+
+/// The factor by which a sequence is resized; none where its size is given.
+Argument factor_of(const Node& node) {
+  if (has_arg(node, "scales")) return node.arg("scales");
+  const Argument& given = node.arg("scale_factors");
+  const bool one = given.kind == Argument::Kind::literal && given.literal.isDoubleList() &&
+                   given.literal.toDoubleVector().size() == 1;
+  return one ? Argument(c10::IValue(given.literal.toDoubleVector()[0])) : Argument(c10::IValue());
 }
 
 class Rewriter {
@@ -66,8 +75,12 @@ class Rewriter {
     if (node.is("aten::cat")) return visit_cat(node);
     if (!is_sequence(node.args[0])) return;
     if (node.target() == "aten::conv1d") return visit_conv(node);
-    if (is_any(node, {"aten::max_pool1d", "aten::avg_pool1d", "aten::adaptive_avg_pool1d"}))
+    if (is_any(node,
+               {"aten::max_pool1d", "aten::avg_pool1d", "aten::adaptive_avg_pool1d", "ulp::average_codes"}))
       return visit_pool(node);
+    if (is_any(node,
+               {"aten::upsample_nearest1d", "aten::_upsample_nearest_exact1d", "aten::upsample_linear1d"}))
+      return visit_resize(node);
     const bool known = images_.contains(node.args[0].value);
     if (known && is_elementwise(node)) {
       node.args[0] = image_of(node.args[0].value);
@@ -88,7 +101,11 @@ class Rewriter {
 
   void visit_pool(Node& node) {
     Value* image = image_of(node.args[0].value);
-    if (node.is("aten::adaptive_avg_pool1d")) {
+    if (node.is("ulp::average_codes")) {
+      node.args[0] = image;
+      for (const char* name : {"kernel_size", "stride"}) node.arg(name) = widened(node, name, 1);
+      node.arg("padding") = widened(node, "padding", 0);
+    } else if (node.is("aten::adaptive_avg_pool1d")) {
       graph_.retarget(&node, "aten::adaptive_avg_pool2d", {image, widened(node, "output_size", 1)});
     } else if (node.is("aten::max_pool1d")) {
       graph_.retarget(&node, "aten::max_pool2d",
@@ -98,6 +115,22 @@ class Rewriter {
       graph_.retarget(&node, "aten::avg_pool2d",
                       {image, widened(node, "kernel_size", 1), widened(node, "stride", 1),
                        widened(node, "padding", 0), node.arg("ceil_mode"), node.arg("count_include_pad")});
+    }
+    became_image(node);
+  }
+
+  void visit_resize(Node& node) {
+    if (!node.output()->meta || !node.output()->meta->sizes[2].constant()) return;
+    Value* image = image_of(node.args[0].value);
+    const Argument size = ints({1, node.output()->meta->sizes[2].offset}), none = c10::IValue();
+    const Argument factor = factor_of(node);
+    if (node.is("aten::upsample_linear1d")) {
+      graph_.retarget(&node, "aten::upsample_bilinear2d",
+                      {image, size, node.arg("align_corners"), none, factor});
+    } else {
+      const bool exact = node.is("aten::_upsample_nearest_exact1d");
+      graph_.retarget(&node, exact ? "aten::_upsample_nearest_exact2d" : "aten::upsample_nearest2d",
+                      {image, size, none, factor});
     }
     became_image(node);
   }

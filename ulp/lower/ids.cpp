@@ -9,9 +9,6 @@ using runtime::Layout;
 
 namespace {
 
-/// Every integer up to here is a number of f32.
-constexpr int64_t kExactInFloat = 1 << 24;
-
 void expect_integers(const Node& reader, const Value* value, DataType held, int64_t size) {
   if (held == DataType::i32 || held == DataType::i64) return;
   const bool whole = value->meta && at::isIntegralType(value->meta->dtype, false);

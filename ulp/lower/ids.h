@@ -8,6 +8,9 @@
 
 namespace ulp::lowering {
 
+/// Every integer up to here is a number of f32, in which steps compute.
+inline constexpr int64_t kExactInFloat = 1 << 24;
+
 /// The dimension of `shape`, the sizes of the node's `self`, that its argument `dim` names. Throws Unsupported for
 /// the batch.
 int64_t dimension_of(const graph::Node& node, const std::vector<int64_t>& shape);

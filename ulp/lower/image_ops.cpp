@@ -1,5 +1,8 @@
-// Ops that change the sizes of images: resizing, channels that become pixels.
+// Ops that change the sizes of images and volumes: resizing, sampling, channels that become pixels.
+#include <array>
+
 #include "ulp/lower/ops.h"
+#include "ulp/lower/volumes.h"
 #include "ulp/lower/weights.h"
 
 namespace ulp::lowering {
@@ -7,6 +10,7 @@ namespace ulp::lowering {
 using graph::Node;
 using graph::Value;
 using runtime::DataType;
+using runtime::Layout;
 using runtime::Op;
 using runtime::Step;
 
@@ -18,24 +22,33 @@ std::vector<int64_t> image_shape(const Node& node, const Value& value) {
   return shape;
 }
 
-/// PyTorch steps by 1 / factor where a factor is given: the same as by the sizes where it divides them.
-void expect_factors_of_sizes(const Node& node, const std::vector<int64_t>& in,
-                             const std::vector<int64_t>& out) {
+/// How resizing moves through its input, for depth, height and width; 0 where the sizes say it.
+using Steps = std::array<float, 3>;
+
+/// The factors that PyTorch is given, one for each dimension; 0 where there is none.
+std::vector<double> factors_of(const Node& node) {
   std::vector<double> factors;
-  for (const char* name : {"scales_h", "scales_w"}) {
+  for (const char* name : {"scales", "scales_d", "scales_h", "scales_w"}) {
     if (has_arg(node, name)) factors.push_back(number_arg(node, name).value_or(0));
   }
-  if (has_arg(node, "scale_factors")) {
-    const graph::Argument& given = node.arg("scale_factors");
-    if (given.kind == graph::Argument::Kind::literal && given.literal.isDoubleList()) {
-      factors = given.literal.toDoubleVector();
-    }
-  }
+  if (!has_arg(node, "scale_factors")) return factors;
+  const graph::Argument& given = node.arg("scale_factors");
+  if (given.is_none()) return factors;
+  if (given.kind != graph::Argument::Kind::literal || !given.literal.isDoubleList())
+    unsupported(node, "expected constant factors");
+  return given.literal.toDoubleVector();
+}
+
+/// PyTorch steps by 1 / factor where a factor is given: the same as by the sizes where it divides them.
+Steps steps_of(const Node& node, const std::vector<int64_t>& in, const std::vector<int64_t>& out) {
+  const std::vector<double> factors = factors_of(node);
+  Steps steps{};
   for (size_t i = 0; i < factors.size(); ++i) {
-    if (factors[i] != 0 && factors[i] * static_cast<double>(in[i + 2]) != static_cast<double>(out[i + 2])) {
-      unsupported(node, "expected a factor that gives whole sizes, got ", factors[i], " of ", in[i + 2]);
-    }
+    const size_t d = in.size() - factors.size() + i;
+    const bool whole = factors[i] * static_cast<double>(in[d]) == static_cast<double>(out[d]);
+    if (factors[i] > 0 && !whole) steps.at(3 - factors.size() + i) = static_cast<float>(1.0 / factors[i]);
   }
+  return steps;
 }
 
 /// Between codes only where the graph rounds to codes of the same scale; elsewhere in float.
@@ -49,20 +62,70 @@ Form blend_form(Builder& builder, const Group& group, const Value* x) {
   return {builder.float_type(), form.layout};
 }
 
+Op resize_op(const Node& node) {
+  if (node.is("aten::upsample_bicubic2d")) return Op::resize_bicubic;
+  const bool linear = node.is("aten::upsample_bilinear2d") || node.is("aten::upsample_trilinear3d");
+  return linear ? Op::resize_bilinear : Op::resize_nearest;
+}
+
+/// A step that gives images of this size.
+Step resize_step(const Node& node, int64_t rows, int64_t columns, float step_h, float step_w) {
+  Step step = step_of(resize_op(node), node);
+  const runtime::ResizeSteps steps{step_h, step_w};
+  if (step.op != Op::resize_nearest) {
+    step.attributes = runtime::BilinearAttributes{rows, columns, bool_arg(node, "align_corners"), steps};
+  } else {
+    const bool exact = node.op().starts_with("aten::_upsample_nearest_exact");
+    step.attributes = runtime::NearestAttributes{rows, columns, steps, exact};
+  }
+  return step;
+}
+
 void lower_resize(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = node.args.at(0).value;
-  const bool bilinear = node.is("aten::upsample_bilinear2d");
   const std::vector<int64_t> out = image_shape(node, *group.result);
-  expect_factors_of_sizes(node, image_shape(node, *x), out);
-  Step step = step_of(bilinear ? Op::resize_bilinear : Op::resize_nearest, node);
-  if (bilinear) {
-    step.attributes = runtime::BilinearAttributes{out[2], out[3], bool_arg(node, "align_corners")};
-  } else {
-    step.attributes = runtime::NearestAttributes{out[2], out[3]};
-  }
-  const Form form = bilinear ? blend_form(builder, group, x) : kept_form(builder, node, x);
+  const Steps steps = steps_of(node, image_shape(node, *x), out);
+  Step step = resize_step(node, out[2], out[3], steps[1], steps[2]);
+  Form form = kept_form(builder, node, x);
+  if (step.op == Op::resize_bilinear) form = blend_form(builder, group, x);
+  if (step.op == Op::resize_bicubic && form.type == DataType::u8) form = {builder.float_type(), form.layout};
   step.inputs = {builder.as(node, x, form)};
+  emit_same(builder, group, std::move(step), form);
+}
+
+/// Of volumes: slice by slice, then along the depth.
+void lower_resize_volume(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = node.args.at(0).value;
+  const std::vector<int64_t> in = shape_of(node, *x), out = shape_of(node, *group.result);
+  if (in.size() != 5) unsupported(node, "expected volumes [N, C, D, H, W], got ", in.size(), " dimensions");
+  const Steps steps = steps_of(node, in, out);
+  Form form = kept_form(builder, node, x);
+  if (resize_op(node) != Op::resize_nearest && form.type == DataType::u8) form = {builder.float_type()};
+  form.layout = Layout::nhwc;
+  Step slices = resize_step(node, out[3], out[4], steps[1], steps[2]);
+  slices.inputs = {builder.as(node, x, form)};
+  const int32_t wide = builder.emit(std::move(slices), node.output()->name + ".slices", form,
+                                    {in[0], in[1], in[2], out[3], out[4]});
+  builder.bind(group.result,
+               along_depth(builder, node, wide, resize_step(node, out[2], 1, steps[0], 0), form));
+  finish_quantize(builder, group);
+}
+
+/// Pixels at the places of a grid, in f32.
+void lower_grid_sample(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "input");
+  image_shape(node, *x);
+  const int64_t mode = int_arg(node, "interpolation_mode"), border = int_arg(node, "padding_mode");
+  if (mode < 0 || mode > 2 || border < 0 || border > 2) unsupported(node, "expected a known mode and border");
+  Step step = step_of(Op::grid_sample, node);
+  step.attributes = runtime::GridSampleAttributes{.mode = static_cast<kernels::GridMode>(mode),
+                                                  .border = static_cast<kernels::GridBorder>(border),
+                                                  .align_corners = bool_arg(node, "align_corners")};
+  const Form form{DataType::f32, Layout::nhwc};
+  step.inputs = {builder.as(node, x, form), builder.as(node, value_arg(node, "grid"), {})};
   emit_same(builder, group, std::move(step), form);
 }
 
@@ -84,7 +147,14 @@ void lower_depth_to_space(Builder& builder, const Group& group) {
 LoweringTable image_lowerings() {
   static constexpr Lowering kTable[] = {{"ulp::depth_to_space", lower_depth_to_space},
                                         {"aten::upsample_nearest2d", lower_resize},
-                                        {"aten::upsample_bilinear2d", lower_resize}};
+                                        {"aten::_upsample_nearest_exact2d", lower_resize},
+                                        {"aten::upsample_bilinear2d", lower_resize},
+                                        {"aten::upsample_bicubic2d", lower_resize},
+                                        {"aten::upsample_nearest3d", lower_resize_volume},
+                                        {"aten::_upsample_nearest_exact3d", lower_resize_volume},
+                                        {"aten::upsample_trilinear3d", lower_resize_volume},
+                                        {"aten::grid_sampler", lower_grid_sample},
+                                        {"aten::grid_sampler_2d", lower_grid_sample}};
   return kTable;
 }
 

@@ -84,18 +84,19 @@ void emit_table_rows(Builder& builder, const Group& group, const at::Tensor& tab
                      bool from_end) {
   const Node& node = *group.root;
   const at::Tensor rows = table.reshape({table.size(0), -1});
-  if (!at::isFloatingType(table.scalar_type()) && (table.abs() > (1 << 24)).any().item<bool>()) {
+  if (!at::isFloatingType(table.scalar_type()) && (table.abs() > kExactInFloat).any().item<bool>()) {
     unsupported(node, "expected a table of integers that f32 holds");
   }
   Step step = step_of(Op::embedding, node);
   step.attributes = runtime::EmbeddingAttributes{from_end};
   step.inputs = {ids_tensor(builder, node, ids, rows.size(0))};
+  const Form form{result_type(builder, node.output()), Layout::plain};
   step.constants["weight"] =
-      builder.constant(value_arg(node, "self")->producer->target(), make_constant(rows, DataType::f32));
+      builder.constant(value_arg(node, "self")->producer->target(), make_constant(rows, form.type));
   std::vector<int64_t> shape = shape_of(node, *ids);
   shape.push_back(rows.size(1));
-  if (table.dim() == 2) return emit_same(builder, group, std::move(step), {});
-  const int32_t made = builder.emit(std::move(step), node.output()->name, {}, shape);
+  if (table.dim() == 2) return emit_same(builder, group, std::move(step), form);
+  const int32_t made = builder.emit(std::move(step), node.output()->name, form, shape);
   const StridedView whole = whole_view(made, builder.plan().tensors[static_cast<size_t>(made)]);
   builder.bind_view(node.output(), reshaped(whole, node.output()->meta->sizes).value());
 }
@@ -123,7 +124,7 @@ bool counts_items(const Value* value) {
   const auto is = [&](const char* name, int64_t number) {
     return !has_arg(node, name) || number_arg(node, name) == static_cast<double>(number);
   };
-  return end.kind == Argument::Kind::batch && end.batch == graph::BatchExpr{1, 1, 0} && is("start", 0) &&
+  return end.kind == Argument::Kind::batch && end.batch == graph::SizeExpr{1, 1, 0} && is("start", 0) &&
          is("step", 1);
 }
 

@@ -31,9 +31,11 @@ std::vector<const Value*> operands_of(const Node& node) {
   return values;
 }
 
-/// Along the channels in the layout in which they lie together; along others in plain order where all are.
+/// Along the channels in the layout in which they lie together; along others in plain order where all are. Volumes
+/// as the first one lies.
 Layout layout_of(Builder& builder, const Node& node, const std::vector<const Value*>& values, size_t rank,
                  int64_t dim) {
+  if (rank == 5) return builder.layout_of(node, values[0]);
   if (dim == 1) return inner_layout(rank);
   const bool plain = std::ranges::all_of(
       values, [&](const Value* value) { return builder.form_of(node, value).layout == Layout::plain; });
@@ -42,7 +44,7 @@ Layout layout_of(Builder& builder, const Node& node, const std::vector<const Val
 
 /// The type in which floats are joined; of integers that of those that are held as such, else f32.
 DataType joined_type(Builder& builder, const Node& node, const std::vector<const Value*>& values) {
-  if (!at::isIntegralType(node.output()->meta->dtype, false)) return builder.float_type();
+  if (!at::isIntegralType(node.output()->meta->dtype, false)) return result_type(builder, node.output());
   DataType type = DataType::f32;
   for (const Value* value : values) {
     if (holds_integers(builder, node, value)) type = builder.form_of(node, value).type;
@@ -89,7 +91,8 @@ void lower_concat(Builder& builder, const Group& group) {
     own.layout = form.layout;
     inputs.push_back(builder.as(node, value, own));
   }
-  const bool channels = rank == 4 ? dim == 1 : dim == rank - 1;
+  const bool innermost = rank == 4 || form.layout == Layout::nhwc;
+  const bool channels = innermost ? dim == 1 : dim == rank - 1;
   emit_same(builder, group, join(builder, node, std::move(inputs), channels ? 0 : dim, form), form);
 }
 
@@ -131,6 +134,7 @@ void emit_pad(Builder& builder, const Group& group, PadAttributes attributes) {
   const Node& node = *group.root;
   const Value* x = value_arg(node, "self");
   Form form = kept_form(builder, node, x);
+  form.layout = builder.layout_of(node, x);
   const bool number = attributes.mode == kernels::PadMode::constant && attributes.value != 0;
   if (form.type == DataType::u8 && number) form = {builder.float_type(), form.layout};
   Step step = step_of(Op::pad, node);

@@ -1,6 +1,9 @@
 #include "ulp/lower/lower.h"
 
+#include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/lower/continued.h"
+#include "ulp/lower/free_sizes.h"
 #include "ulp/lower/lowerer.h"
 #include "ulp/lower/prepare_graph.h"
 #include "ulp/lower/shapes.h"
@@ -9,14 +12,38 @@ namespace ulp {
 namespace lowering {
 namespace {
 
-runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, graph::PassReport* report) {
-  graph::PassReport unread;
-  graph::PassReport& lines = report ? *report : unread;
+runtime::Plan lower_plain(graph::Graph& graph, const LowerOptions& options, graph::PassReport& lines) {
   lines = {.pass = "lower", .changes = {}, .near_misses = {}};
   prepare_graph(graph, lines.parts);
   Lowered lowered = lower_prepared(graph, options, lines);
   if (!lowered.refusals.empty()) fail_with(lowered.refusals);
   return std::move(lowered.plan);
+}
+
+runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, graph::PassReport* report) {
+  graph::PassReport unread;
+  graph::PassReport& lines = report ? *report : unread;
+  if (!options.continued.empty()) mark_positions(graph, options.continued);
+  if (graph.free.empty()) return lower_plain(graph, options, lines);
+  runtime::Plan plan =
+      lower_free(graph, [&](graph::Graph& fixed) { return lower_plain(fixed, options, lines); });
+  if (!options.continued.empty()) keep_keys(plan, options.continued);
+  plan.verify();
+  if (!options.continued.empty()) check_continued(plan);
+  return plan;
+}
+
+/// The free dimensions at the examples' sizes.
+void fix_free(graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+  std::vector<int64_t> sizes;
+  for (const graph::FreeDimension& free : graph.free) {
+    const auto [input, dim] = free.places[0];
+    if (input >= examples.size() || !examples[input].defined() || dim >= examples[input].dim())
+      fail("lower.lower", "expected an example with dimension ", dim, " as input ", input, " for '",
+           free.name, "'");
+    sizes.push_back(examples[input].size(dim));
+  }
+  graph.fix_free(sizes);
 }
 
 }  // namespace
@@ -31,6 +58,9 @@ runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model, const std:
                     const LowerOptions& options, graph::PassReport* report) {
   if (model == nullptr) fail("lower.lower", "expected a model, got null");
   const std::shared_ptr<graph::Graph> copy = model->graph().clone();
+  if (!options.continued.empty())
+    fail("lower.lower", "expected no examples with LowerOptions::continued, which wants a free dimension");
+  lowering::fix_free(*copy, examples);
   lowering::set_input_shapes(*copy, examples);
   return lowering::lower_graph(*copy, options, report);
 }

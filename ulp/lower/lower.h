@@ -26,10 +26,15 @@ struct ULP_API LowerOptions {
   /// is 8-bit; what is float in it runs in this precision.
   enum class Precision : uint8_t { f32, bf16 };
   Precision precision = Precision::f32;
+  /// A free dimension along which runs of one context continue each other: the length of texts of a network that writes
+  /// them token by token. The plan then runs any number of new tokens and keeps the keys and values of those before
+  /// (runtime::Context::position). The network must look back only: its attention is causal, everything else works on
+  /// each position by itself, and what depends on the position is a table by it. Empty: each run stands alone.
+  std::string continued = {};
   /// Copied into the plan ("source", "recipe", ...); lower() adds "precision".
   std::map<std::string, std::string> metadata = {};
 
-  /// What a user chooses: the precision.
+  /// What a user chooses: the precision, and along what runs continue each other.
   void visit_fields(FieldVisitor& visitor);
 };
 
@@ -42,7 +47,8 @@ struct Words<LowerOptions::Precision> {
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
 /// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
 /// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch as
-/// dimension 0. Constants carry the parameters' names. Throws ulp::Error that lists what has no lowering: each
+/// dimension 0. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those
+/// that come from inputs or arise in sums and products lose their last digits. Constants carry the parameters' names. Throws ulp::Error that lists what has no lowering: each
 /// op and reason once, with the first node's name and module path; lower_in_pieces() (pieces.h) runs such nodes in
 /// LibTorch. `report`, if given, receives what became one step (changes)
 /// and what follows a step and could not become part of it (near misses). Its parts are the reports of the

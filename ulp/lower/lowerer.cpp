@@ -28,6 +28,20 @@ std::optional<DataType> input_type(at::ScalarType dtype) {
   return type == DataType::f32 || type == DataType::i32 || type == DataType::i64 ? type : std::nullopt;
 }
 
+/// Steps compute in f32: a float64 would lose half of its digits unseen.
+void expect_no_float64(const Group& group) {
+  const auto check = [](const Node& node) {
+    for (const auto& made : node.outputs()) {
+      if (made->meta && made->meta->dtype == at::kDouble)
+        unsupported(node,
+                    "expected f32, got float64 arithmetic: the engine has f32 and bf16; .to(torch::kFloat) ",
+                    "before it keeps it in the engine");
+    }
+  };
+  check(*group.root);
+  for (const Node* node : group.inner) check(*node);
+}
+
 /// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
 class Lowerer {
  public:
@@ -74,6 +88,7 @@ class Lowerer {
         std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
     const size_t before = refusals_.size();
     attempt([&] {
+      expect_no_float64(group);
       const LowerFunction lowering = find_lowering(graph_, group);
       if (lowering == nullptr) unsupported(*group.root, hint_for(*group.root));
       if (!poisoned) lowering(builder_, group);
@@ -94,8 +109,8 @@ class Lowerer {
   void add_outputs(const Argument& result) {
     if (result.kind == Argument::Kind::tuple || result.kind == Argument::Kind::list) {
       for (const Argument& item : result.items) add_outputs(item);
-    } else if (result.kind == Argument::Kind::literal && result.literal.isString()) {
-      return;  // the name of a result
+    } else if (result.kind == Argument::Kind::literal && (result.literal.isString() || result.is_none())) {
+      return;  // the name of a result, or nothing in its place
     } else if (!result.is_value()) {
       refuse(*graph_.output_node(), "expected tensors as the model's results");
     } else if (!poisoned_.contains(result.value)) {

@@ -100,8 +100,8 @@ std::vector<int64_t> shape_of(const Node& node, const Value& value) {
   if (!value.meta) unsupported(node, "the sizes of '", value.name, "' are not known");
   std::vector<int64_t> shape;
   for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
-    const graph::BatchExpr& size = value.meta->sizes[d];
-    if (d == 0 && size == graph::BatchExpr{1, 1, 0}) {
+    const graph::SizeExpr& size = value.meta->sizes[d];
+    if (d == 0 && size == graph::SizeExpr{1, 1, 0}) {
       shape.push_back(runtime::kBatch);
     } else if (size.constant() && d > 0) {
       shape.push_back(size.offset);
@@ -146,7 +146,8 @@ bool is_identity(const Node& node) {
   }
   const Value& x = *first_value(node);
   const Value& y = *node.output();
-  if (node.is("aten::to")) return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
+  if (node.is("aten::to") || node.is("aten::_to_copy"))
+    return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
   // `x[:, 1:]` of a scripted model first takes all of the batch.
   const bool takes_all =
       one_of(node.op(), {"aten::slice", "aten::narrow", "aten::expand", "aten::expand_as"});
@@ -164,7 +165,7 @@ bool is_flatten(const Node& node) {
     if (!x->meta->sizes[d].constant()) return false;
     rest *= x->meta->sizes[d].offset;
   }
-  return y.meta->sizes[0] == x->meta->sizes[0] && y.meta->sizes[1] == graph::BatchExpr{0, 1, rest};
+  return y.meta->sizes[0] == x->meta->sizes[0] && y.meta->sizes[1] == graph::SizeExpr{0, 1, rest};
 }
 
 }  // namespace ulp::lowering

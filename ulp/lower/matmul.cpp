@@ -69,7 +69,7 @@ Side side_of(Builder& builder, const Node& node, const char* name, size_t rank) 
   const DataType type = builder.form_of(node, value).type;
   StridedView view = builder.view_of(node, value);
   if (type == DataType::u8) {
-    const int32_t wide = builder.as(node, value, {DataType::f32, Layout::plain});
+    const int32_t wide = builder.as(node, value, {builder.float_type(), Layout::plain});
     view = whole_view(wide, builder.plan().tensors[static_cast<size_t>(wide)]);
   } else if (type != DataType::f32 && type != DataType::bf16) {
     unsupported(node, "expected numbers, got the integers of '", value->name, "'");
@@ -83,6 +83,19 @@ Side side_of(Builder& builder, const Node& node, const char* name, size_t rank) 
 /// Size and step of a dimension of one piece at most.
 Piece piece_of(const StridedView& view, size_t dim) {
   return view.dims[dim].empty() ? Piece{1, 0} : view.dims[dim][0];
+}
+
+/// A side that holds as one dimension what stands beside the batch as several in the other is split as the other is.
+void split_as(const Node& node, StridedView& view, const StridedView& finer, size_t rank) {
+  std::vector<graph::SizeExpr> sizes = {{1, 1, 0}};
+  const auto add = [&](const StridedView& from, size_t begin, size_t end) {
+    for (size_t d = begin; d < end; ++d) sizes.push_back({0, 1, piece_of(from, d).size});
+  };
+  add(finer, 1, finer.dims.size() - rank + 1);
+  add(view, view.dims.size() - rank + 1, view.dims.size());
+  const std::optional<StridedView> split = reshaped(view, sizes);
+  if (!split) unsupported(node, "expected both sides to hold the batch in the same way");
+  view = *split;
 }
 
 runtime::MatmulSide matrix_of(const StridedView& view) {
@@ -112,7 +125,7 @@ MatmulAttributes attributes_of(const Node& node, const StridedView& a, const Str
 
 void lower_matmul(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const std::vector<graph::BatchExpr>& sizes = node.output()->meta->sizes;
+  const std::vector<graph::SizeExpr>& sizes = node.output()->meta->sizes;
   if (sizes.size() < 3) unsupported(node, "expected matrices for each item of the batch");
   const char* second = has_arg(node, "other") ? "other" : "mat2";
   Side a = side_of(builder, node, "self", sizes.size()), b = side_of(builder, node, second, sizes.size());
@@ -123,9 +136,8 @@ void lower_matmul(Builder& builder, const Group& group) {
       side->view.dims.insert(side->view.dims.begin() + 1, rank - side->view.dims.size(), {});
     }
   }
-  if (a.view.dims.size() != b.view.dims.size()) {
-    unsupported(node, "expected both sides to hold the batch in the same way");
-  }
+  if (a.view.dims.size() < b.view.dims.size()) split_as(node, a.view, b.view, sizes.size());
+  if (b.view.dims.size() < a.view.dims.size()) split_as(node, b.view, a.view, sizes.size());
   const MatmulAttributes attributes = attributes_of(node, a.view, b.view);
   Step step = step_of(Op::matmul, node);
   std::vector<int64_t> shape = {kBatch};
@@ -139,8 +151,9 @@ void lower_matmul(Builder& builder, const Group& group) {
           builder.constant(node.name() + "." + role, make_constant(side->constant, DataType::f32));
     }
   }
-  if (shape.size() == sizes.size()) return emit_same(builder, group, std::move(step), {});
-  const int32_t made = builder.emit(std::move(step), node.output()->name, {}, shape);
+  const Form form{result_type(builder, node.output()), Layout::plain};
+  if (shape.size() == sizes.size()) return emit_same(builder, group, std::move(step), form);
+  const int32_t made = builder.emit(std::move(step), node.output()->name, form, shape);
   const StridedView whole = whole_view(made, builder.plan().tensors[static_cast<size_t>(made)]);
   builder.bind_view(node.output(), reshaped(whole, sizes).value());
 }

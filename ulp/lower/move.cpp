@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulp/lower/continued.h"
 #include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/strided_view.h"
 
 namespace ulp::lowering {
 
-using graph::BatchExpr;
 using graph::Node;
+using graph::SizeExpr;
 using graph::Value;
 using runtime::Layout;
 using runtime::Op;
@@ -35,7 +36,7 @@ std::vector<int64_t> dims_arg(const Node& node, const char* name, size_t rank) {
   return dims;
 }
 
-const std::vector<BatchExpr>& sizes_of(const Node& node, const Value& value) {
+const std::vector<SizeExpr>& sizes_of(const Node& node, const Value& value) {
   if (!value.meta) unsupported(node, "the sizes of '", value.name, "' are not known");
   return value.meta->sizes;
 }
@@ -79,7 +80,7 @@ Maybe movedim(const Node& node, const StridedView& x) {
 
 /// To the sizes of the result, whose dimensions are counted from the last.
 Maybe expand(const Node& node, const StridedView& x) {
-  const std::vector<BatchExpr>& sizes = sizes_of(node, *node.output());
+  const std::vector<SizeExpr>& sizes = sizes_of(node, *node.output());
   StridedView made = x;
   made.dims.insert(made.dims.begin(), sizes.size() - x.dims.size(), {});
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -128,9 +129,9 @@ Maybe select(const Node& node, const StridedView& x) {
 /// [C * r * r, H, W] -> [C, H * r, W * r].
 Maybe pixel_shuffle(const Node& node, const StridedView& x) {
   const int64_t r = int_arg(node, "upscale_factor");
-  const std::vector<BatchExpr>& out = sizes_of(node, *node.output());
+  const std::vector<SizeExpr>& out = sizes_of(node, *node.output());
   if (out.size() != 4 || !out[1].constant()) return std::nullopt;
-  const auto fixed = [](int64_t size) { return BatchExpr{0, 1, size}; };
+  const auto fixed = [](int64_t size) { return SizeExpr{0, 1, size}; };
   const Maybe split =
       reshaped(x, {out[0], out[1], fixed(r), fixed(r), fixed(out[2].offset / r), fixed(out[3].offset / r)});
   return split ? reshaped(permuted(*split, {0, 1, 4, 2, 5, 3}), out) : std::nullopt;
@@ -139,12 +140,61 @@ Maybe pixel_shuffle(const Node& node, const StridedView& x) {
 /// [C, H * r, W * r] -> [C * r * r, H, W].
 Maybe pixel_unshuffle(const Node& node, const StridedView& x) {
   const int64_t r = int_arg(node, "downscale_factor");
-  const std::vector<BatchExpr>& out = sizes_of(node, *node.output());
+  const std::vector<SizeExpr>& out = sizes_of(node, *node.output());
   if (out.size() != 4 || !out[1].constant()) return std::nullopt;
-  const auto fixed = [](int64_t size) { return BatchExpr{0, 1, size}; };
+  const auto fixed = [](int64_t size) { return SizeExpr{0, 1, size}; };
   const Maybe split =
       reshaped(x, {out[0], fixed(out[1].offset / (r * r)), out[2], fixed(r), out[3], fixed(r)});
   return split ? reshaped(permuted(*split, {0, 1, 3, 5, 2, 4}), out) : std::nullopt;
+}
+
+/// The diagonal of two dimensions becomes the last one.
+Maybe diagonal(const Node& node, const StridedView& x) {
+  const size_t a = dim_of(node, "dim1", x.dims.size()), b = dim_of(node, "dim2", x.dims.size());
+  const int64_t offset = int_arg(node, "offset"), down = std::max<int64_t>(-offset, 0),
+                right = std::max<int64_t>(offset, 0);
+  const std::optional<int64_t> rows = size_of(x, a), columns = size_of(x, b);
+  if (!rows || !columns) return std::nullopt;
+  const int64_t count = std::min(*rows - down, *columns - right);
+  if (count < 1) unsupported(node, "expected a diagonal of at least one element");
+  Maybe square = narrowed(x, a, down, count, 1);
+  if (square) square = narrowed(*square, b, right, count, 1);
+  if (!square) return std::nullopt;
+  StridedView made = joined(*square);
+  const std::vector<Piece> across = made.dims[a], along = made.dims[b];
+  if (across.size() > 1 || along.size() > 1) return std::nullopt;
+  for (const size_t d : {std::max(a, b), std::min(a, b)})
+    made.dims.erase(made.dims.begin() + static_cast<int64_t>(d));
+  made.dims.emplace_back();
+  if (count > 1) made.dims.back() = {{count, across[0].stride + along[0].stride}};
+  return made;
+}
+
+/// The elements of a dense tensor in another arrangement of each item.
+Maybe as_strided(const Node& node, const StridedView& x) {
+  int64_t item = 1;
+  for (size_t d = x.dims.size(); d-- > 1;) {
+    const std::optional<int64_t> size = size_of(x, d);
+    const std::vector<Piece> own = joined(x).dims[d];
+    if (!size || own.size() > 1 || (own.size() == 1 && own[0].stride != item)) return std::nullopt;
+    item *= *size;
+  }
+  if (x.offset != 0 || !shape_of(x)) return std::nullopt;
+  const std::vector<SizeExpr>& sizes = sizes_of(node, *node.output());
+  const std::vector<int64_t> strides = ints_arg(node, "stride");
+  const int64_t begin = node.arg("storage_offset").is_none() ? 0 : int_arg(node, "storage_offset");
+  bool inside = strides.size() == sizes.size() && !sizes.empty() && sizes[0] == SizeExpr{1, 1, 0} &&
+                strides[0] == item && begin >= 0;
+  StridedView made{.tensor = x.tensor, .offset = begin, .dims = {{{runtime::kBatch, 0}}}};
+  int64_t last = begin;
+  for (size_t d = 1; inside && d < sizes.size(); ++d) {
+    inside = sizes[d].constant();
+    last += (sizes[d].offset - 1) * strides[d];
+    made.dims.emplace_back();
+    if (sizes[d].offset > 1) made.dims.back().push_back({sizes[d].offset, strides[d]});
+  }
+  if (!inside || last >= item) unsupported(node, "expected an arrangement that stays inside each item");
+  return made;
 }
 
 using MakeView = Maybe (*)(const Node&, const StridedView&);
@@ -178,6 +228,8 @@ constexpr ViewOp kViewOps[] = {{"aten::view", reshape},
                                {"aten::flip", flip},
                                {"aten::unfold", unfold},
                                {"aten::select", select},
+                               {"aten::diagonal", diagonal},
+                               {"aten::as_strided", as_strided},
                                {"aten::pixel_shuffle", pixel_shuffle},
                                {"aten::pixel_unshuffle", pixel_unshuffle}};
 
@@ -237,6 +289,24 @@ void emit_constant(Builder& builder, const Group& group, const at::Tensor& item)
   step.inputs = {builder.plan().inputs.at(0)};
   step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(item, form.type));
   emit_same(builder, group, std::move(step), form);
+}
+
+/// The rows of a table from the context's position on, for every item of the batch.
+void lower_from_position(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  at::Tensor table = builder.graph().attribute_tensor(node.args.at(0).value);
+  if (!table.defined()) unsupported(node, "expected a table that is a constant");
+  table = rows_by_position(table, int_arg(node, "dim"));
+  Step step = step_of(Op::constant, node);
+  const bool ids = at::isIntegralType(table.scalar_type(), false);
+  const Form form{ids ? runtime::DataType::i64 : runtime::DataType::f32};
+  step.attributes = runtime::ConstantAttributes{.rows = table.size(0)};
+  step.inputs = {builder.plan().inputs.at(0)};
+  step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(table, form.type));
+  std::vector<int64_t> shape = {runtime::kBatch};
+  shape.insert(shape.end(), table.sizes().begin(), table.sizes().end());
+  const std::string name = node.output()->name;
+  builder.bind(node.output(), builder.emit(std::move(step), name, form, shape));
 }
 
 /// A parameter that is expanded or repeated for every item of the batch.
@@ -343,6 +413,7 @@ LoweringTable move_lowerings() {
     for (const ViewOp& row : kViewOps) rows.push_back({row.op, lower_move});
     for (const std::string_view op : kCuts) rows.push_back({op, lower_cut});
     for (const std::string_view op : {"aten::ones", "aten::full"}) rows.push_back({op, lower_filled});
+    rows.push_back({"ulp::from_position", lower_from_position});
     return rows;
   }();
   return table;

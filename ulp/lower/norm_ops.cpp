@@ -6,7 +6,6 @@ namespace ulp::lowering {
 
 using graph::Node;
 using graph::Value;
-using runtime::DataType;
 using runtime::Layout;
 using runtime::Step;
 
@@ -23,9 +22,8 @@ void lower_layer_norm(Builder& builder, const Group& group) {
   step.attributes = runtime::LayerNormAttributes{static_cast<float>(*number_arg(node, "eps"))};
   add_float_constant(builder, node, "weight", "weight", step);
   add_float_constant(builder, node, "bias", "bias", step);
-  const Form form{DataType::f32, Layout::plain};
-  step.inputs = {builder.as(node, x, form)};
-  emit_same(builder, group, std::move(step), form);
+  step.inputs = {builder.as(node, x, read_form(builder, node, x, Layout::plain))};
+  emit_same(builder, group, std::move(step), result_form(builder, group, Layout::plain));
 }
 
 /// And instance norm, in which every channel is a group.
@@ -44,9 +42,9 @@ void lower_group_norm(Builder& builder, const Group& group) {
                                                  static_cast<float>(*number_arg(node, "eps"))};
   add_float_constant(builder, node, "weight", "weight", step);
   add_float_constant(builder, node, "bias", "bias", step);
-  const Form form{DataType::f32, inner_layout(shape.size())};
-  step.inputs = {builder.as(node, x, form)};
-  emit_same(builder, group, std::move(step), form);
+  const Layout layout = builder.layout_of(node, x);
+  step.inputs = {builder.as(node, x, read_form(builder, node, x, layout))};
+  emit_same(builder, group, std::move(step), result_form(builder, group, layout));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ using graph::Node;
   X(simple)              \
   X(channel)             \
   X(image)               \
+  X(volume)              \
   X(text)                \
   X(norm)                \
   X(attention)           \
@@ -81,19 +82,19 @@ std::string hint_for(const Node& node) {
   }
   if (node.is("aten::batch_norm"))
     return "only batch norm behind a linear layer, or of images and sequences, has a form in the engine";
-  if (node.is("aten::conv3d") || node.is("aten::conv_transpose3d"))
-    return "the engine has convolutions of 1 and 2 dimensions";
   for (const char* op : {"aten::masked_select", "aten::nonzero", "aten::unique", "aten::_unique2",
                          "aten::unique_dim", "aten::unique_consecutive", "aten::bincount"}) {
     if (node.is(op)) return "the size of its result depends on the data, and a plan's sizes are fixed";
+  }
+  for (const char* op :
+       {"aten::_upsample_bilinear2d_aa", "aten::_upsample_bicubic2d_aa", "aten::_upsample_lanczos2d_aa"}) {
+    if (node.is(op)) return "expected to resize with antialias=False";
   }
   if (node.is("aten::one_hot")) return "expected the number of classes, which otherwise depends on the data";
   if (node.is("aten::embedding_bag"))
     return "expected bags of one length, [batch, length] ids without offsets, and the bags alone as its "
            "result";
-  if (node.is("aten::adaptive_max_pool1d") || node.is("aten::adaptive_max_pool2d"))
-    return "expected an output size that divides the input's, and no indices";
-  if (node.is("aten::conv_transpose1d")) return "the engine has transposed convolutions of images only";
+  if (node.op().starts_with("aten::adaptive_max_pool")) return "expected constant sizes, and no indices";
   return "no lowering for this op";
 }
 

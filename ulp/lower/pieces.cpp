@@ -39,13 +39,12 @@ struct Piece {
   std::shared_ptr<graph::GraphModule> module;
   std::vector<size_t> inputs;
   std::vector<Result> results;
+  std::vector<size_t> last_reads;  ///< slots that no later piece reads
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& given) const {
     return engine ? run_engine_all(*engine, given) : module->forward_all(given);
   }
 };
-
-constexpr const char* kRun = "lower.PiecewiseModel.run";
 
 /// Gives the modes back that a model's submodules have now: LibTorch's pieces share them.
 class KeptModes {
@@ -66,8 +65,6 @@ class KeptModes {
 
 }  // namespace
 }  // namespace lowering
-
-using lowering::kRun;
 
 struct PiecewiseModel::State {
   std::shared_ptr<graph::GraphModule> whole;  ///< the prepared graph, which the pieces are of
@@ -119,44 +116,41 @@ struct PiecewiseModel::State {
     }
   }
 
-  /// Also of what no engine reads: dtype, sizes, and one batch for all.
-  void check_inputs(const std::vector<at::Tensor>& given) const {
-    const graph::Graph& graph = whole->graph();
-    const std::vector<graph::Value*> expected = graph.inputs();
-    std::optional<int64_t> batch;
-    for (size_t i = 0; i < given.size(); ++i) {
-      const std::string& name = expected[i]->name;
-      if (!given[i].defined()) fail(kRun, "expected a defined tensor as '", name, "'");
-      if (!expected[i]->meta) continue;
-      const graph::TensorMeta& meta = *expected[i]->meta;
-      if (given[i].scalar_type() != meta.dtype || given[i].layout() != at::kStrided) {
-        fail(kRun, "expected '", name, "' of dtype ", meta.dtype, ", dense, got ", given[i].toString());
-      }
-      if (given[i].dim() != static_cast<int64_t>(meta.sizes.size())) {
-        fail(kRun, "expected '", name, "' with ", meta.sizes.size(), " dimensions, got ", given[i].sizes());
-      }
-      for (int64_t d = 0; d < given[i].dim(); ++d) {
-        const graph::BatchExpr& size = meta.sizes[static_cast<size_t>(d)];
-        if (d == graph.batch_dims[i] && !batch) batch = given[i].size(d);
-        const int64_t wanted = d == graph.batch_dims[i] ? *batch : size.offset;
-        if (given[i].size(d) == wanted) continue;
-        fail(kRun, "expected size ", wanted, " in dimension ", d, " of '", name, "', got ", given[i].sizes());
+  /// To be called when all pieces are there: each value goes after the last piece that reads it.
+  void free_early() {
+    std::vector<bool> kept(slots.size(), false);
+    for (const size_t slot : results) kept[slot] = true;
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+      for (const size_t slot : piece->inputs) {
+        if (!kept[slot]) piece->last_reads.push_back(slot);
+        kept[slot] = true;
       }
     }
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, std::vector<PieceInfo>* profile) {
+  /// The inputs of a run, of the captured dtypes, in their slots beside what is fixed.
+  std::vector<at::Tensor> first_values(const std::vector<at::Tensor>& given) const {
+    whole->check_inputs(given);
+    const graph::Graph& graph = whole->graph();
+    const std::vector<graph::Value*> expected = graph.inputs();
+    std::vector<at::Tensor> values = fixed;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int64_t dim = graph.batch_dims[i];
+      if (dim >= 0 && given[i].size(dim) == 0) {
+        fail("lower.PiecewiseModel.run", "expected a batch of at least 1 in '", expected[i]->name,
+             "', got 0");
+      }
+      values[inputs[i]] = expected[i]->meta ? given[i].to(expected[i]->meta->dtype) : given[i];
+    }
+    return values;
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, std::vector<PieceInfo>* profile) const {
     using Clock = std::chrono::steady_clock;
     const at::NoGradGuard no_grad;
-    if (given.size() != inputs.size()) {
-      fail(kRun, "expected ", inputs.size(), " inputs, got ", given.size());
-    }
-    check_inputs(given);
-    std::vector<at::Tensor> values = fixed;
-    for (size_t i = 0; i < inputs.size(); ++i) values[inputs[i]] = given[i];
+    std::vector<at::Tensor> values = first_values(given);
     for (const lowering::Piece& piece : pieces) {
       const Clock::time_point start = Clock::now();
-      PieceInfo info = piece.info;
       std::vector<at::Tensor> reads;
       for (const size_t slot : piece.inputs) reads.push_back(values[slot]);
       std::vector<at::Tensor> made = piece.run(reads);
@@ -164,12 +158,13 @@ struct PiecewiseModel::State {
         const lowering::Result& result = piece.results[i];
         values[result.slot] = result.dtype && piece.engine ? made[i].to(*result.dtype) : made[i];
       }
+      for (const size_t slot : piece.last_reads) values[slot].reset();
       if (profile == nullptr) continue;
+      PieceInfo& info = profile->emplace_back(piece.info);
+      info.seconds = std::chrono::duration<double>(Clock::now() - start).count();
       for (const std::vector<at::Tensor>* tensors : {&reads, &made}) {
         for (const at::Tensor& tensor : *tensors) info.bytes += static_cast<int64_t>(tensor.nbytes());
       }
-      info.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      profile->push_back(std::move(info));
     }
     std::vector<at::Tensor> out;
     for (const size_t slot : results) out.push_back(values[slot]);
@@ -205,6 +200,9 @@ std::vector<PieceInfo> PiecewiseModel::pieces() const {
 
 PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& options,
                                const runtime::EngineOptions& engine) {
+  if (const auto& free = std::as_const(model).graph().free; !free.empty())
+    fail("lower.lower_in_pieces", "expected a graph without free dimensions, which pieces do not have, got '",
+         free[0].name, "'");
   const lowering::KeptModes kept(model);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<graph::PassReport> unread;
@@ -216,6 +214,7 @@ PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& op
   for (size_t i = 0; i < cutter.cuts().size(); ++i) state->add(cutter, i, lowering::with_threads(engine));
   for (const graph::Value* value : lowering::result_values(*graph))
     state->results.push_back(state->slot(value));
+  state->free_early();
   return PiecewiseModel(std::move(state));
 }
 

@@ -32,8 +32,8 @@ class ULP_API PiecewiseModel {
   PiecewiseModel(PiecewiseModel&&) noexcept;
   PiecewiseModel& operator=(PiecewiseModel&&) noexcept;
 
-  /// All result tensors, flattened in order; inputs as GraphModule::run takes them, of the captured dtypes. Throws
-  /// ulp::Error for another number, dtype or size, for batches that differ, and for ids outside their range.
+  /// All result tensors, flattened in order; inputs as GraphModule::run takes them, brought to the captured dtypes. Throws
+  /// ulp::Error as that does, for a batch of 0, and for ids outside their range.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
   /// Runs once with a clock around each piece.
   std::vector<PieceInfo> profile(const std::vector<at::Tensor>& inputs);

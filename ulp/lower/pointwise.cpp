@@ -1,10 +1,13 @@
 #include "ulp/lower/pointwise.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iomanip>
 #include <map>
 #include <set>
 
 #include "ulp/lower/attention.h"
+#include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/pointwise_functions.h"
 #include "ulp/lower/weights.h"
@@ -30,8 +33,11 @@ bool fits(const std::vector<const Node*>& nodes) {
   std::set<const Value*> made, read;
   for (const Node* node : nodes) {
     const PointwiseLowering& row = *find_pointwise(*node);
-    functions += row.functions;
-    numbers += row.numbers;
+    // The bits of integers take many functions, those of truth values one.
+    const bool truth = node->op().starts_with("aten::bitwise_") && node->output()->meta &&
+                       node->output()->meta->dtype == at::kBool;
+    functions += truth ? 1 : row.functions;
+    numbers += truth ? 0 : row.numbers;
     made.insert(node->output());
     for (const graph::Argument& arg : node->args) {
       if (arg.is_value()) read.insert(arg.value);
@@ -101,9 +107,10 @@ class Finder {
   std::map<const Node*, size_t> region_of_;
 };
 
-/// The layout in which most of the work lies already: that of an image among the inputs that has all elements.
+/// The layout in which most of the work lies already: that of an image or a volume among the inputs that has all
+/// elements.
 Layout layout_of(Builder& builder, const Group& group, const std::vector<int64_t>& shape) {
-  if (shape.size() != 4) return Layout::plain;
+  if (shape.size() != 4 && shape.size() != 5) return Layout::plain;
   const auto images = [&](const Node& node) {
     return std::ranges::any_of(node.reads(), [&](const Value* value) {
       return same_sizes(*value, *group.result) && builder.bound(value) &&
@@ -132,7 +139,7 @@ void lower_pointwise(Builder& builder, const Group& group) {
     unsupported(node, "expected operands that give its shape together");
   // bf16 does not hold all integers above 256.
   const bool whole = at::isIntegralType(group.result->meta->dtype, false);
-  Form form{whole || read_as_f32(builder.graph(), group.result) ? DataType::f32 : builder.float_type(),
+  Form form{whole || read_as_f32(builder, group.result) ? DataType::f32 : builder.float_type(),
             layout_of(builder, group, shape)};
   if (group.quantize != nullptr) {
     const Layout layout = form.layout;
@@ -141,6 +148,29 @@ void lower_pointwise(Builder& builder, const Group& group) {
   }
   emit_same(builder, group, std::move(step), form);
 }
+
+namespace {
+
+/// Whether a node counts in integers, or compares them.
+bool counts(const Node& node) {
+  const auto whole = [](const Value* value) {
+    return value->meta && at::isIntegralType(value->meta->dtype, /*includeBool=*/false);
+  };
+  if (whole(node.output())) return true;
+  const std::vector<Value*> reads = node.reads();
+  const bool truth = node.output()->meta && node.output()->meta->dtype == at::kBool;
+  return truth && !reads.empty() && std::ranges::all_of(reads, whole);
+}
+
+/// Steps compute in f32, which does not hold all integers beyond.
+void expect_exact(const Node& node, double largest) {
+  if (counts(node) && largest > static_cast<double>(kExactInFloat)) {
+    unsupported(node, "expected integers of at most 2^24, which f32 holds, got ", std::setprecision(19),
+                largest);
+  }
+}
+
+}  // namespace
 
 PointwiseWriter::PointwiseWriter(Builder& builder, std::vector<const Node*> inside)
     : builder_(builder), inside_(std::move(inside)) {}
@@ -180,6 +210,7 @@ Operand PointwiseWriter::argument(const Node& node, std::string_view name) {
   if (arg.is_value()) return value(node, arg.value);
   const std::optional<double> literal = number_arg(node, name);
   if (!literal) unsupported(node, "expected '", name, "' to be a number or a tensor");
+  expect_exact(node, std::abs(*literal));
   return number(*literal);
 }
 
@@ -198,6 +229,8 @@ Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::
 }
 
 Operand PointwiseWriter::constant(const Node& node, const at::Tensor& tensor, const std::string& name) {
+  if (!at::isFloatingType(tensor.scalar_type()))
+    expect_exact(node, tensor.to(at::kDouble).abs().max().item<double>());
   if (tensor.numel() == 1) return number(tensor.to(at::kDouble).item<double>());
   const std::string stored = builder_.constant(name, make_constant(tensor, DataType::f32));
   auto role = std::ranges::find(step_.constants, stored, &std::pair<const std::string, std::string>::second);

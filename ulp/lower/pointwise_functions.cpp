@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ulp/graph/describe.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/pointwise.h"
 
@@ -33,22 +34,6 @@ Operand binary(Writer& write, const Node& node) {
 bool is_truth(const Node& node) {
   const std::optional<graph::TensorMeta>& meta = node.output()->meta;
   return meta && meta->dtype == at::kBool;
-}
-
-/// Of truth values; the bits of integers are not known to the step.
-void expect_truth(const Node& node) {
-  if (!is_truth(node)) unsupported(node, "expected truth values, not integers");
-}
-
-template <Op op>
-Operand bits(Writer& write, const Node& node) {
-  expect_truth(node);
-  return binary<op>(write, node);
-}
-
-Operand bits_not(Writer& write, const Node& node) {
-  expect_truth(node);
-  return unary<Op::logical_not>(write, node);
 }
 
 /// self op alpha * other.
@@ -88,11 +73,66 @@ bool may_be_large(const graph::Argument& argument) {
   return node.is("aten::mul") || node.is("aten::pow") || std::ranges::any_of(node.args, may_be_large);
 }
 
-/// a - b floor(a / b): the sign of b, as PyTorch's remainder.
-Operand remainder(Writer& write, const Node& node) {
+void expect_small(const Node& node) {
   if (may_be_large(node.args.at(0))) {
     unsupported(node, "expected integers below 2^24, got a product: its last digits would be lost");
   }
+}
+
+/// x modulo 2^bits, which is not negative.
+Operand low_bits(Writer& write, Operand x, int bits) {
+  const double size = std::ldexp(1.0, bits);
+  const Operand turns = write.call(Op::floor, {write.call(Op::mul, {x, write.number(1 / size)})});
+  return write.call(Op::sub, {x, write.call(Op::mul, {turns, write.number(size)})});
+}
+
+/// The bits that whole x has in common with a number that is not negative: of each run of ones those below its end
+/// without those below its begin.
+Operand common_bits(Writer& write, const Node& node, Operand x, int64_t mask) {
+  Operand sum = write.number(0);
+  int runs = 0;
+  for (int begin = 0; begin < 24 && mask >> begin != 0; ++begin) {
+    if (((mask >> begin) & 1) == 0) continue;
+    int end = begin;
+    while (((mask >> end) & 1) != 0) ++end;
+    Operand run = low_bits(write, x, end);
+    if (begin > 0) run = write.call(Op::sub, {run, low_bits(write, x, begin)});
+    sum = runs++ == 0 ? run : write.call(Op::add, {sum, run});
+    begin = end;
+  }
+  if (mask >= int64_t{1} << 24 || runs > 2)
+    unsupported(node, "expected a number below 2^24 with two runs of ones");
+  return sum;
+}
+
+/// Of truth values, and of whole numbers below 2^24, which f32 holds, with a number: x & y, or from it x | y = x + y -
+/// (x & y), x ^ y = x + y - 2 (x & y); of a number below 0 by its complement.
+template <Op op>
+Operand bits(Writer& write, const Node& node) {
+  if (is_truth(node)) return binary<op>(write, node);
+  const std::optional<int64_t> given = graph::integer(node.arg("other"));
+  if (!given) unsupported(node, "expected truth values, or integers with a number");
+  expect_small(node);
+  const Operand x = write.argument(node, "self");
+  const int64_t mask = *given < 0 ? ~*given : *given;
+  Operand common = common_bits(write, node, x, mask);
+  if (*given < 0) common = write.call(Op::sub, {x, common});
+  if (op == Op::logical_and) return common;
+  const Operand sum = write.call(Op::add, {x, write.number(static_cast<double>(*given))});
+  if (op == Op::logical_xor) common = write.call(Op::mul, {common, write.number(2)});
+  return write.call(Op::sub, {sum, common});
+}
+
+/// Of integers -x - 1.
+Operand bits_not(Writer& write, const Node& node) {
+  if (is_truth(node)) return unary<Op::logical_not>(write, node);
+  expect_small(node);
+  return write.call(Op::sub, {write.number(-1), write.argument(node, "self")});
+}
+
+/// a - b floor(a / b): the sign of b, as PyTorch's remainder.
+Operand remainder(Writer& write, const Node& node) {
+  expect_small(node);
   const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
   const Operand whole = write.call(Op::floor, {write.call(Op::div, {a, b})});
   return write.call(Op::sub, {a, write.call(Op::mul, {b, whole})});
@@ -162,7 +202,7 @@ Operand prelu(Writer& write, const Node& node) {
   const graph::Value* x = value_arg(node, "self");
   std::vector<int64_t> shape(shape_of(node, *x).size(), 1);
   const graph::Value* weight = value_arg(node, "weight");
-  const std::vector<graph::BatchExpr>& sizes = weight->meta->sizes;
+  const std::vector<graph::SizeExpr>& sizes = weight->meta->sizes;
   if (shape.size() > 1 && sizes.size() == 1) shape[1] = sizes[0].offset;
   return write.call(Op::scaled_below, {write.argument(node, "self"), write.reshaped(node, "weight", shape)});
 }
@@ -300,6 +340,57 @@ Operand cast(Writer& write, const Node& node) {
   return write.call(Op::add, {x, write.number(0)});
 }
 
+/// atan2(x, sqrt((1 - x) (1 + x))), and with both the other way round acos.
+template <bool cosine>
+Operand arc(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self"), one = write.number(1);
+  const Operand product = write.call(Op::mul, {write.call(Op::sub, {one, x}), write.call(Op::add, {x, one})});
+  const Operand other = write.call(Op::sqrt, {product});
+  return cosine ? write.call(Op::atan2, {other, x}) : write.call(Op::atan2, {x, other});
+}
+
+/// (e^x - 1 - (e^-x - 1)) / 2: no digits are lost near 0.
+Operand sinh(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand up = write.call(Op::expm1, {x}), down = write.call(Op::expm1, {write.call(Op::neg, {x})});
+  return write.call(Op::mul, {write.call(Op::sub, {up, down}), write.number(0.5)});
+}
+
+Operand cosh(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self");
+  const Operand up = write.call(Op::exp, {x}), down = write.call(Op::exp, {write.call(Op::neg, {x})});
+  return write.call(Op::mul, {write.call(Op::add, {up, down}), write.number(0.5)});
+}
+
+/// sign(x) log(1 + a + a / (1 / a + sqrt(1 / a^2 + 1))) with a = |x|: nothing overflows.
+Operand asinh(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self"), a = write.call(Op::abs, {x});
+  const Operand inverse = write.call(Op::reciprocal, {a});
+  const Operand root =
+      write.call(Op::sqrt, {write.call(Op::add, {write.call(Op::square, {inverse}), write.number(1)})});
+  const Operand rest = write.call(Op::div, {a, write.call(Op::add, {inverse, root})});
+  const Operand curve = write.call(Op::log1p, {write.call(Op::add, {a, rest})});
+  return write.call(Op::mul, {write.call(Op::sign, {x}), curve});
+}
+
+/// log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1.
+Operand acosh(Writer& write, const Node& node) {
+  const Operand t = write.call(Op::sub, {write.argument(node, "self"), write.number(1)});
+  const Operand roots = write.call(
+      Op::mul,
+      {write.call(Op::sqrt, {t}), write.call(Op::sqrt, {write.call(Op::add, {t, write.number(2)})})});
+  return write.call(Op::log1p, {write.call(Op::add, {t, roots})});
+}
+
+/// sign(x) log(1 + 2 a / (1 - a)) / 2 with a = |x|.
+Operand atanh(Writer& write, const Node& node) {
+  const Operand x = write.argument(node, "self"), a = write.call(Op::abs, {x});
+  const Operand ratio =
+      write.call(Op::div, {write.call(Op::add, {a, a}), write.call(Op::sub, {write.number(1), a})});
+  const Operand half = write.call(Op::mul, {write.call(Op::log1p, {ratio}), write.number(0.5)});
+  return write.call(Op::mul, {write.call(Op::sign, {x}), half});
+}
+
 /// A number in every place: what is filled is not read.
 Operand fill(Writer& write, const Node& node) {
   return write.argument(node, node.is("aten::fill") ? "value" : "fill_value");
@@ -334,13 +425,13 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::logical_or", binary<Op::logical_or>},
     {"aten::logical_xor", binary<Op::logical_xor>},
     {"aten::logical_not", unary<Op::logical_not>},
-    {"aten::bitwise_and", bits<Op::logical_and>},
-    {"aten::bitwise_or", bits<Op::logical_or>},
-    {"aten::bitwise_xor", bits<Op::logical_xor>},
-    {"aten::bitwise_not", bits_not},
-    {"aten::__and__", bits<Op::logical_and>},
-    {"aten::__or__", bits<Op::logical_or>},
-    {"aten::__xor__", bits<Op::logical_xor>},
+    {"aten::bitwise_and", bits<Op::logical_and>, 16, 8},
+    {"aten::bitwise_or", bits<Op::logical_or>, 18, 9},
+    {"aten::bitwise_xor", bits<Op::logical_xor>, 19, 10},
+    {"aten::bitwise_not", bits_not, 1, 1},
+    {"aten::__and__", bits<Op::logical_and>, 16, 8},
+    {"aten::__or__", bits<Op::logical_or>, 18, 9},
+    {"aten::__xor__", bits<Op::logical_xor>, 19, 10},
     {"aten::where", where},
     {"aten::masked_fill", masked_fill},
     {"aten::addcmul", add_combined<Op::mul>, 3, 1},
@@ -363,6 +454,13 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::cos", unary<Op::cos>},
     {"aten::tan", unary<Op::tan>},
     {"aten::atan", unary<Op::atan>},
+    {"aten::asin", arc<false>, 5, 2},
+    {"aten::acos", arc<true>, 5, 2},
+    {"aten::sinh", sinh, 5, 1},
+    {"aten::cosh", cosh, 5, 1},
+    {"aten::asinh", asinh, 11, 1},
+    {"aten::acosh", acosh, 8, 2},
+    {"aten::atanh", atanh, 8, 2},
     {"aten::floor", unary<Op::floor>},
     {"aten::ceil", unary<Op::ceil>},
     {"aten::round", round},
@@ -401,6 +499,7 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::zeros_like", filled_with<0>, 1, 1},
     {"aten::to", cast, 1, 1},
     {"aten::type_as", cast, 1, 1},
+    {"aten::_to_copy", cast, 1, 1},
 };
 
 }  // namespace

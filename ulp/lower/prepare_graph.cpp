@@ -6,9 +6,11 @@
 #include "ulp/lower/match.h"
 #include "ulp/lower/shapes.h"
 #include "ulp/lower/spell_out.h"
+#include "ulp/lower/spell_out_images.h"
 #include "ulp/lower/spell_out_index.h"
 #include "ulp/lower/token_mean.h"
 #include "ulp/lower/written_attention.h"
+#include "ulp/quant/static/average_codes.h"
 
 namespace ulp::lowering {
 namespace {
@@ -62,11 +64,14 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
     reports.push_back(pass(graph));
   }
   complete_shapes(graph);
+  quant::average_on_codes(graph);
+  spell_out_images(graph);
+  complete_shapes(graph);
   for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
     reports.push_back(pass(graph));
   }
-  spell_out_pools(graph);
   make_sequences_images(graph);
+  spell_out_images(graph);  // what was a sequence
   fill_without_copies(graph);
   fold_constants(graph);
   reports.push_back(fuse_written_attention(graph));

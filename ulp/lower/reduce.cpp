@@ -70,7 +70,9 @@ Form input_form(Builder& builder, const Node& node, const Value* x, const Reduce
   const auto has = [&](int64_t dim) {
     return std::ranges::find(attributes.dims, dim, &runtime::ReducedDim::dim) != attributes.dims.end();
   };
-  const bool as_held = attributes.keepdim || has(1) || (has(2) && has(3));
+  bool pixels = true;
+  for (size_t d = 2; d < shape_of(node, *x).size(); ++d) pixels = pixels && has(static_cast<int64_t>(d));
+  const bool as_held = attributes.keepdim || has(1) || pixels;
   if (form.layout == Layout::nhwc && !as_held) form.layout = Layout::plain;
   return form;
 }
@@ -82,10 +84,15 @@ void emit_reduce(Builder& builder, const Node& node, const Value* made, ReduceAt
   if (in.type == DataType::i32 || in.type == DataType::i64) {
     unsupported(node, "expected numbers, got the integers of '", x->name, "'");
   }
-  const Form out{DataType::f32, attributes.keepdim ? in.layout : Layout::plain};
+  const Layout layout = attributes.keepdim ? in.layout : Layout::plain;
+  const bool place = attributes.kind == ReduceKind::argmax || attributes.kind == ReduceKind::argmin;
   Step step = step_of(Op::reduce, node);
   step.attributes = std::move(attributes);
   step.inputs = {builder.as(node, x, in)};
+  if (group != nullptr && !place) {
+    return emit_same(builder, *group, std::move(step), result_form(builder, *group, layout));
+  }
+  const Form out{place ? DataType::f32 : result_type(builder, made), layout};
   if (group != nullptr) return emit_same(builder, *group, std::move(step), out);
   builder.bind(made, builder.emit(std::move(step), made->name, out, shape_of(node, *made)));
 }

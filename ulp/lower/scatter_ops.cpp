@@ -48,14 +48,24 @@ int32_t filled_source(Builder& builder, const Node& node, const std::vector<int6
   return builder.emit(std::move(step), node.output()->name + ".value", {}, shape);
 }
 
+kernels::ScatterMode mode_of(const Node& node) {
+  using enum kernels::ScatterMode;
+  if (node.is("aten::scatter_add")) return add;
+  if (!node.is("aten::scatter_reduce")) return replace;
+  const std::string& reduce = node.arg("reduce").literal.toStringRef();
+  if (reduce == "amax") return max;
+  if (reduce == "amin") return min;
+  if (reduce == "prod") return multiply;
+  unsupported(node, "expected a known reduction, got '", reduce, "'");
+}
+
 void lower_scatter(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value *x = value_arg(node, "self"), *ids = value_arg(node, "index");
   const std::vector<int64_t> shape = shape_of(node, *x);
   const Value* source = has_arg(node, "src") ? value_arg(node, "src") : nullptr;
   const double value = source != nullptr ? 0 : number_arg(node, "value").value_or(0);
-  runtime::ScatterAttributes own{.dim = dimension_of(node, shape)};
-  if (node.is("aten::scatter_add")) own.mode = kernels::ScatterMode::add;
+  runtime::ScatterAttributes own{.dim = dimension_of(node, shape), .mode = mode_of(node)};
   const bool as_held = own.mode == kernels::ScatterMode::replace && std::isfinite(value);
   const Form form = as_held ? scatter_form(builder, node, x, source) : Form{};
   const auto read = [&](const Value* one) {
@@ -110,10 +120,13 @@ void lower_sort(Builder& builder, const Group& group) {
 }  // namespace
 
 LoweringTable scatter_lowerings() {
-  static constexpr Lowering kTable[] = {
-      {"aten::scatter.src", lower_scatter}, {"aten::scatter.value", lower_scatter},
-      {"aten::scatter_add", lower_scatter}, {"aten::sort", lower_sort},
-      {"aten::argsort", lower_sort},        {"aten::topk", lower_sort}};
+  static constexpr Lowering kTable[] = {{"aten::scatter.src", lower_scatter},
+                                        {"aten::scatter.value", lower_scatter},
+                                        {"aten::scatter_add", lower_scatter},
+                                        {"aten::scatter_reduce", lower_scatter},
+                                        {"aten::sort", lower_sort},
+                                        {"aten::argsort", lower_sort},
+                                        {"aten::topk", lower_sort}};
   return kTable;
 }
 

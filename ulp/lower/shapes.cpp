@@ -11,9 +11,9 @@
 namespace ulp::lowering {
 
 using graph::Argument;
-using graph::BatchExpr;
 using graph::Graph;
 using graph::Node;
+using graph::SizeExpr;
 using graph::TensorMeta;
 using graph::Value;
 
@@ -45,7 +45,7 @@ std::vector<at::Tensor> zeros_of(const Graph& graph, int64_t batch) {
            "' to have known sizes, got none; pass example inputs to lower()");
     }
     std::vector<int64_t> sizes;
-    for (const BatchExpr& size : input->meta->sizes) sizes.push_back(size.at(batch));
+    for (const SizeExpr& size : input->meta->sizes) sizes.push_back(size.at(batch));
     inputs.push_back(torch::zeros(sizes, input->meta->dtype));
   }
   return inputs;

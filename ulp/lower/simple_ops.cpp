@@ -26,26 +26,16 @@ const Value* image_arg(const Node& node) {
   return x;
 }
 
-/// A mean of 8-bit codes is rounded to the codes that the graph quantizes the mean to, with their own scale.
-/// Where the graph does not, the mean is taken in float.
-struct MeanForms {
-  Form in, out;
-};
-MeanForms mean_forms(Builder& builder, const Group& group, const Value* x) {
-  const Form in = kept_form(builder, *group.root, x);
-  if (in.type != DataType::u8) return {in, in};
-  if (group.quantize != nullptr) {
-    const Form wanted = quantizer_form(builder.graph(), *group.quantize);
-    return {in, {in.type, in.layout, wanted.scale, wanted.zero_point}};
-  }
-  const Form floating{builder.float_type(), in.layout};
-  return {floating, floating};
+/// Means are taken in float; those of codes are an op of their own in a quantized graph.
+Form mean_form(Builder& builder, const Node& node, const Value* x) {
+  const Form held = kept_form(builder, node, x);
+  return held.type == DataType::u8 ? Form{builder.float_type(), held.layout} : held;
 }
 
 void emit_mean(Builder& builder, const Group& group, Step step, const Value* x) {
-  const MeanForms forms = mean_forms(builder, group, x);
-  step.inputs = {builder.as(*group.root, x, forms.in)};
-  emit_same(builder, group, std::move(step), forms.out);
+  const Form form = mean_form(builder, *group.root, x);
+  step.inputs = {builder.as(*group.root, x, form)};
+  emit_same(builder, group, std::move(step), form);
 }
 
 PoolWindow pool_window(const Node& node, Pair dilation) {
@@ -76,6 +66,34 @@ Form kept_form(Builder& builder, const Node& node, const Value* x) {
   return form;
 }
 
+Form read_form(Builder& builder, const Node& node, const Value* x, Layout layout) {
+  Form form = builder.form_of(node, x);
+  if (form.type == DataType::i32 || form.type == DataType::i64) {
+    unsupported(node, "expected numbers, got the integers of '", x->name, "'");
+  }
+  form.layout = layout;
+  return form;
+}
+
+Form float_form(Builder& builder, const Node& node, const Value* x, Layout layout) {
+  const Form form = read_form(builder, node, x, layout);
+  return form.type == DataType::u8 ? Form{builder.float_type(), layout} : form;
+}
+
+DataType result_type(Builder& builder, const Value* made) {
+  const bool whole = made->meta && !at::isFloatingType(made->meta->dtype);
+  return whole || read_as_f32(builder, made) ? DataType::f32 : builder.float_type();
+}
+
+Form result_form(Builder& builder, const Group& group, Layout layout) {
+  Form form{result_type(builder, group.result), layout};
+  if (group.quantize != nullptr) {
+    form = quantizer_form(builder.graph(), *group.quantize);
+    form.layout = layout;
+  }
+  return form;
+}
+
 void emit_same(Builder& builder, const Group& group, Step step, const Form& form) {
   const Node& node = *group.root;
   const bool u8 = form.type == DataType::u8 && group.quantize != nullptr;
@@ -89,10 +107,12 @@ void lower_activation(Builder& builder, const Group& group) {
   const std::optional<Activation> activation = activation_of(node);
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
+  if (is_curve(*activation) && builder.float_type() != DataType::f32) return lower_pointwise(builder, group);
   Form form = kept_form(builder, node, x);
+  form.layout = builder.layout_of(node, x);
   // A bound other than 0 is seldom a multiple of the scale.
   if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8)) {
-    form = {DataType::f32, form.layout};
+    form = {DataType::f32, builder.form_of(node, x).layout};
   }
   Step step = step_of(runtime::Op::relu, node);
   step.attributes = runtime::ActivationAttributes{*activation};
@@ -163,16 +183,35 @@ void lower_mean(Builder& builder, const Group& group) {
     emit_mean(builder, group, step_of(runtime::Op::global_avg_pool, node), x);
     return;
   }
-  const MeanForms forms = mean_forms(builder, group, x);
+  const Form form = mean_form(builder, node, x);
   const std::vector<int64_t> shape = shape_of(node, *x);
   Step pool = step_of(runtime::Op::global_avg_pool, node);
-  pool.inputs = {builder.as(node, x, forms.in)};
+  pool.inputs = {builder.as(node, x, form)};
   Step flatten = step_of(runtime::Op::flatten, node);
   flatten.inputs = {
-      builder.emit(std::move(pool), node.output()->name + ".pool", forms.out, {shape[0], shape[1], 1, 1})};
-  Form plain = forms.out;
-  plain.layout = Layout::plain;
-  emit_same(builder, group, std::move(flatten), plain);
+      builder.emit(std::move(pool), node.output()->name + ".pool", form, {shape[0], shape[1], 1, 1})};
+  emit_same(builder, group, std::move(flatten), {form.type, Layout::plain});
+}
+
+/// Codes to codes of another scale.
+void lower_average_codes(Builder& builder, const Group& group) {
+  const Node& node = *group.root;
+  const Value* x = value_arg(node, "q");
+  const Form in = kept_form(builder, node, x);
+  if (in.type != DataType::u8 || shape_of(node, *x).size() != 4) {
+    unsupported(node, "expected codes of images that the graph quantized");
+  }
+  const Form out = codes_form(builder.graph(), node, "result_scale", "result_zero_point",
+                              node.output()->meta->dtype == at::kChar);
+  Step step = step_of(runtime::Op::global_avg_pool, node);
+  if (!ints_arg(node, "kernel_size").empty()) {
+    step.op = runtime::Op::avg_pool;
+    PoolWindow window = pool_window(node, {1, 1});
+    window.count_include_pad = bool_arg(node, "count_include_pad");
+    step.attributes = PoolAttributes{window};
+  }
+  step.inputs = {builder.as(node, x, in)};
+  emit_same(builder, group, std::move(step), out);
 }
 
 void lower_softmax(Builder& builder, const Group& group) {
@@ -183,9 +222,9 @@ void lower_softmax(Builder& builder, const Group& group) {
   if (rank < 2 || (dim != rank - 1 && dim != -1)) {
     unsupported(node, "expected a dimension other than the batch, got ", dim);
   }
-  const Form form{DataType::f32, Layout::plain};
   Step step = step_of(runtime::Op::softmax, node);
   const bool log = node.is("aten::log_softmax") || node.is("aten::_log_softmax");
+  const Form form{log ? DataType::f32 : result_type(builder, group.result), Layout::plain};
   step.attributes = runtime::SoftmaxAttributes{log};
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
@@ -196,6 +235,7 @@ void lower_quantize(Builder& builder, const Group& group) {
   const Value* x = node.args.at(0).value;
   if (x == nullptr) unsupported(node, "expected to quantize a tensor of the graph");
   Form form = quantizer_form(builder.graph(), node);
+  form.layout = builder.layout_of(node, x);
   // A reshape keeps plain order; codes of this scale that are there already stay where they are.
   const Form held = builder.form_of(node, x);
   if (held.type == DataType::u8 && held.scale == form.scale && held.zero_point == form.zero_point)
@@ -227,6 +267,7 @@ LoweringTable simple_lowerings() {
                                         {"aten::avg_pool2d", lower_avg_pool},
                                         {"aten::adaptive_avg_pool2d", lower_global_pool},
                                         {"aten::mean", lower_mean},
+                                        {"ulp::average_codes", lower_average_codes},
                                         {"aten::softmax", lower_softmax},
                                         {"aten::_softmax", lower_softmax},
                                         {"aten::log_softmax", lower_softmax},

@@ -3,12 +3,14 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
 
@@ -23,10 +25,6 @@ Argument called(Graph& graph, const char* target, std::vector<Argument> args, No
   Node* made = graph.call(target, std::move(args), &node);
   made->scope = node.scope;
   return made->output();
-}
-
-Argument literal(int64_t value) {
-  return c10::IValue(value);
 }
 
 void stack(Graph& graph, Node& node) {
@@ -74,6 +72,80 @@ void baddbmm(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::add.Tensor", {node.args[0], product, c10::IValue(int64_t{1})});
 }
 
+/// beta self + alpha mat1 mat2; a linear layer where that is what it says.
+void addmm(Graph& graph, Node& node) {
+  const Argument self = node.arg("self"), beta = node.arg("beta"), alpha = node.arg("alpha");
+  const bool plain = graph::number(beta) == 1.0 && graph::number(alpha) == 1.0;
+  const bool bias = plain && self.is_value() && graph.attribute_tensor(self.value).defined() &&
+                    graph.attribute_tensor(self.value).dim() == 1;
+  const Argument product = called(graph, "aten::mm", {node.arg("mat1"), node.arg("mat2")}, node);
+  matmul(graph, *product.value->producer);
+  if (bias && product.value->producer->is("aten::linear")) {
+    const std::vector<Argument> layer = product.value->producer->args;
+    return graph.retarget(&node, "aten::linear", {layer[0], layer[1], self});
+  }
+  const Argument scaled =
+      graph::number(beta) == 1.0 ? self : called(graph, "aten::mul.Scalar", {self, beta}, node);
+  graph.retarget(&node, "aten::add.Tensor", {scaled, product, alpha});
+}
+
+/// x / sqrt(mean(x^2) + eps) [weight] over the last dimensions.
+void rms_norm(Graph& graph, Node& node) {
+  const std::optional<std::vector<int64_t>> shape = graph::integers(node.arg("normalized_shape"));
+  if (!shape || shape->empty()) return;
+  const Writer write(graph, node);
+  const Argument x = node.arg("input");
+  std::vector<int64_t> dims;
+  double elements = 1;
+  for (const int64_t size : *shape) {
+    dims.push_back(-std::ssize(*shape) + std::ssize(dims));
+    elements *= static_cast<double>(size);
+  }
+  const double eps =
+      graph::number(node.arg("eps")).value_or(static_cast<double>(std::numeric_limits<float>::epsilon()));
+  const Argument norm = write("aten::linalg_vector_norm", {x, c10::IValue(2), ints(dims), c10::IValue(true)});
+  const Argument squares = write("aten::mul.Tensor", {norm, norm});
+  const Argument mean = write("aten::mul.Scalar", {squares, c10::IValue(1 / elements)});
+  const Argument factor =
+      write("aten::rsqrt", {write("aten::add.Scalar", {mean, c10::IValue(eps), literal(1)})});
+  if (node.arg("weight").is_none()) return graph.retarget(&node, "aten::mul.Tensor", {x, factor});
+  const Argument scaled = write("aten::mul.Tensor", {x, factor});
+  graph.retarget(&node, "aten::mul.Tensor", {scaled, node.arg("weight")});
+}
+
+/// The norms of all differences of a row of x1 and a row of x2.
+void cdist(Graph& graph, Node& node) {
+  const std::optional<double> p = graph::number(node.arg("p"));
+  if (!p || *p < 0) return;
+  const Writer write(graph, node);
+  const Argument rows = write.unsqueezed(node.arg("x1"), -2), columns = write.unsqueezed(node.arg("x2"), -3);
+  const Argument apart = write("aten::sub.Tensor", {rows, columns, literal(1)});
+  if (*p == 1 || *p == 2 || *p == std::numeric_limits<double>::infinity()) {
+    return graph.retarget(&node, "aten::linalg_vector_norm", {apart, c10::IValue(*p), ints({-1})});
+  }
+  if (*p == 0) {
+    const Argument differs = write("aten::ne.Scalar", {apart, c10::IValue(0.0)});
+    return graph.retarget(&node, "aten::sum.dim_IntList", {differs, ints({-1})});
+  }
+  const auto power = [&](const Argument& x, double exponent) {
+    return write("aten::pow.Tensor_Scalar", {x, c10::IValue(exponent)});
+  };
+  const Argument sum = write("aten::sum.dim_IntList", {power(write("aten::abs", {apart}), *p), ints({-1})});
+  graph.retarget(&node, "aten::pow.Tensor_Scalar", {sum, c10::IValue(1 / *p)});
+}
+
+/// The source in the other's sizes and type.
+void copy(Graph& graph, Node& node) {
+  const Argument &self = node.arg("self"), &source = node.arg("src");
+  if (!self.is_value() || !source.is_value() || !source.value->meta || !node.output()->meta) return;
+  const Writer write(graph, node);
+  const graph::TensorMeta &from = *source.value->meta, &to = *node.output()->meta;
+  Argument made = source;
+  if (from.sizes != to.sizes) made = write("aten::expand", {made, sizes_argument(to.sizes)});
+  if (from.dtype != to.dtype) made = write("aten::to.dtype", {made, c10::IValue(to.dtype)});
+  write.replace(made);
+}
+
 /// The sum of products along a dimension, each side over its norm, which is at least eps.
 void cosine_similarity(Graph& graph, Node& node) {
   const Argument a = node.arg("x1"), b = node.arg("x2"), eps = node.arg("eps");
@@ -88,58 +160,6 @@ void cosine_similarity(Graph& graph, Node& node) {
   };
   const Argument norms = called(graph, "aten::mul.Tensor", {norm(a), norm(b)}, node);
   graph.retarget(&node, "aten::div.Tensor", {sum_of_products(a, b), norms});
-}
-
-/// Row o holds the shares with which the mean of window o of `from` elements takes each of them.
-at::Tensor mean_windows(int64_t from, int64_t windows) {
-  at::Tensor shares = torch::zeros({windows, from});
-  for (int64_t o = 0; o < windows; ++o) {
-    const int64_t begin = o * from / windows, end = ((o + 1) * from + windows - 1) / windows;
-    shares[o].slice(0, begin, end).fill_(1.0 / static_cast<double>(end - begin));
-  }
-  return shares;
-}
-
-/// Means of windows that overlap or differ in size are products with a matrix, one for each dimension.
-void adaptive_pool(Graph& graph, Node& node) {
-  const graph::Value* x = node.args.at(0).value;
-  const std::optional<std::vector<int64_t>> size = graph::integers(node.arg("output_size"));
-  if (x == nullptr || !x->meta || x->meta->sizes.size() != 4 || !size || size->size() != 2) return;
-  const int64_t height = x->meta->sizes[2].offset, width = x->meta->sizes[3].offset;
-  const int64_t rows = (*size)[0], columns = (*size)[1];
-  if (rows < 1 || columns < 1 || (height % rows == 0 && width % columns == 0)) return;
-  const auto pooled = [&](const Argument& from, int64_t length, int64_t windows) {
-    const std::string name = graph.unique_name(node.name() + ".windows");
-    graph.set_attribute(name, {graph::Attribute::Kind::constant, mean_windows(length, windows)});
-    return called(graph, "aten::linear", {from, graph.attribute(name), c10::IValue()}, node);
-  };
-  const auto swapped = [&](const Argument& from) {
-    return called(graph, "aten::transpose.int", {from, literal(2), literal(3)}, node);
-  };
-  const Argument wide = swapped(pooled(node.args[0], width, columns));
-  graph.retarget(&node, "aten::transpose.int", {pooled(wide, height, rows), literal(2), literal(3)});
-}
-
-/// adaptive_max_pool1d and 2d.
-void adaptive_max_pool(Graph& graph, Node& node) {
-  const graph::Value* x = node.args.at(0).value;
-  const std::optional<std::vector<int64_t>> given = graph::integers(node.arg("output_size"));
-  const size_t spatial = node.is("aten::adaptive_max_pool2d") ? 2 : 1;
-  if (x == nullptr || !x->meta || x->meta->sizes.size() != spatial + 2 || !given || given->empty()) return;
-  if (!graph.users(node.output(1)).empty()) return;
-  std::vector<int64_t> window;
-  for (size_t i = 0; i < spatial; ++i) {
-    const int64_t length = x->meta->sizes[i + 2].offset, size = (*given)[std::min(i, given->size() - 1)];
-    if (!x->meta->sizes[i + 2].constant() || size < 1 || length % size != 0) return;
-    window.push_back(length / size);
-  }
-  const std::vector<int64_t> none(spatial, 0), one(spatial, 1);
-  const Argument pooled = called(graph, spatial == 2 ? "aten::max_pool2d" : "aten::max_pool1d",
-                                 {node.args[0], c10::IValue(window), c10::IValue(window), c10::IValue(none),
-                                  c10::IValue(one), c10::IValue(false)},
-                                 node);
-  pooled.value->meta = node.output()->meta;
-  graph.replace_uses(node.output(), pooled.value);
 }
 
 /// Equal parts of the last of two dimensions.
@@ -197,14 +217,6 @@ void gru_cell(Graph& graph, Node& node) {
 
 }  // namespace
 
-void spell_out_pools(Graph& graph) {
-  for (const auto& node : graph.nodes()) {
-    if (node->is("aten::adaptive_max_pool1d") || node->is("aten::adaptive_max_pool2d"))
-      adaptive_max_pool(graph, *node);
-  }
-  graph.remove_dead();
-}
-
 void spell_out(Graph& graph) {
   for (const auto& node : graph.nodes()) {
     if (node->is("aten::stack")) stack(graph, *node);
@@ -212,7 +224,10 @@ void spell_out(Graph& graph) {
     if (node->is("aten::matmul") || node->is("aten::mm")) matmul(graph, *node);
     if (node->is("aten::baddbmm")) baddbmm(graph, *node);
     if (node->is("aten::cosine_similarity")) cosine_similarity(graph, *node);
-    if (node->is("aten::adaptive_avg_pool2d")) adaptive_pool(graph, *node);
+    if (node->is("aten::addmm")) addmm(graph, *node);
+    if (node->is("aten::rms_norm")) rms_norm(graph, *node);
+    if (node->is("aten::cdist") || node->is("aten::_cdist_forward")) cdist(graph, *node);
+    if (node->is("aten::copy")) copy(graph, *node);
     if (node->is("aten::lstm_cell")) lstm_cell(graph, *node);
     if (node->is("aten::gru_cell")) gru_cell(graph, *node);
   }

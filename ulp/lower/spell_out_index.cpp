@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -9,43 +10,16 @@
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
 
 using graph::Argument;
-using graph::BatchExpr;
 using graph::Graph;
 using graph::Node;
+using graph::SizeExpr;
 
 namespace {
-
-/// Writes calls before a node, of the same module.
-class Writer {
- public:
-  Writer(Graph& graph, Node& node) : graph_(graph), node_(node) {}
-
-  Argument operator()(const char* target, std::vector<Argument> args) const {
-    Node* made = graph_.call(target, std::move(args), &node_);
-    made->scope = node_.scope;
-    return made->output();
-  }
-  Argument constant(const char* suffix, const at::Tensor& tensor) const {
-    const std::string name = graph_.unique_name(node_.name() + suffix);
-    graph_.set_attribute(name, {graph::Attribute::Kind::constant, tensor});
-    return graph_.attribute(name);
-  }
-  Argument unsqueezed(const Argument& x) const {
-    return (*this)("aten::unsqueeze", {x, c10::IValue(int64_t{-1})});
-  }
-
- private:
-  Graph& graph_;
-  Node& node_;
-};
-
-Argument ints(std::vector<int64_t> values) {
-  return c10::IValue(std::move(values));
-}
 
 /// The length of the bags whose offsets are torch.arange(0, batch * length, length); nothing for others.
 std::optional<int64_t> bag_length(const Node& node) {
@@ -54,13 +28,13 @@ std::optional<int64_t> bag_length(const Node& node) {
   const std::optional<int64_t> start = graph::integer(offsets->arg("start")),
                                step = graph::integer(offsets->arg("step"));
   const Argument& end = offsets->arg("end");
-  const bool whole = end.kind == Argument::Kind::batch && step && end.batch == BatchExpr{*step, 1, 0};
+  const bool whole = end.kind == Argument::Kind::batch && step && end.batch == SizeExpr{*step, 1, 0};
   return start == 0 && whole ? step : std::nullopt;
 }
 
 /// [batch * length] -> [batch, length].
 Argument in_bags(const Writer& write, const Argument& x, int64_t length) {
-  return write("aten::view", {x, Argument::list({BatchExpr{1, 1, 0}, c10::IValue(length)})});
+  return write("aten::view", {x, Argument::list({SizeExpr{1, 1, 0}, c10::IValue(length)})});
 }
 
 /// The rows of all bags [batch, length, width] joined, without those whose id is `padding`.
@@ -86,10 +60,8 @@ Argument joined_bags(const Writer& write, const Argument& rows, const Argument& 
 void embedding_bag(Graph& graph, Node& node) {
   const std::optional<int64_t> length = bag_length(node), mode = graph::integer(node.arg("mode"));
   if (!length || !mode || *mode < 0 || *mode > 2) return;
-  for (size_t i = 1; i < node.outputs().size(); ++i) {
-    if (!graph.users(node.output(i)).empty()) return;
-  }
   const Writer write(graph, node);
+  if (write.reads_further_results()) return;
   const Argument ids = in_bags(write, node.arg("indices"), *length);
   Argument rows = write("aten::embedding", {node.arg("weight"), ids});
   if (!node.arg("per_sample_weights").is_none()) {
@@ -104,7 +76,7 @@ void embedding_bag(Graph& graph, Node& node) {
   constexpr const char* kJoin[] = {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax"};
   const Argument bags =
       padding >= 0 ? joined_bags(write, rows, ids, *mode, padding) : write(kJoin[*mode], {rows, ints({1})});
-  graph.replace_uses(node.output(), bags.value);
+  write.replace(bags);
 }
 
 /// Zeros with a 1 where each id says, as PyTorch makes it.
@@ -148,24 +120,34 @@ std::optional<ConstantIndices> constant_indices(const Graph& graph, const Argume
   return found;
 }
 
+/// The indices as those of the dimensions joined; undefined where one of these is not constant.
+at::Tensor joined_ids(const ConstantIndices& indices, const std::vector<SizeExpr>& sizes) {
+  at::Tensor ids = torch::zeros({}, at::kLong);
+  for (size_t i = 0; i < indices.tensors.size(); ++i) {
+    const SizeExpr& size = sizes.at(static_cast<size_t>(indices.first) + i);
+    if (!size.constant()) return {};
+    const at::Tensor& own = indices.tensors[i];
+    ids = ids * size.offset + torch::where(own < 0, own + size.offset, own);
+  }
+  return ids;
+}
+
+/// Neighbouring dimensions as one.
+Argument flattened(const Writer& write, const Argument& x, int64_t first, int64_t count) {
+  return count < 2
+             ? x
+             : write("aten::flatten.using_ints", {x, c10::IValue(first), c10::IValue(first + count - 1)});
+}
+
 void index_by_constants(Graph& graph, Node& node) {
   const Argument &x = node.arg("self"), &list = node.arg("indices");
   if (list.kind != Argument::Kind::list || !x.is_value() || !x.value->meta) return;
   const std::optional<ConstantIndices> indices = constant_indices(graph, list);
   if (!indices || (indices->tensors.size() == 1 && !indices->masks)) return;
-  at::Tensor ids = torch::zeros({}, at::kLong);
-  for (size_t i = 0; i < indices->tensors.size(); ++i) {
-    const BatchExpr& size = x.value->meta->sizes.at(static_cast<size_t>(indices->first) + i);
-    if (!size.constant()) return;
-    const at::Tensor& own = indices->tensors[i];
-    ids = ids * size.offset + torch::where(own < 0, own + size.offset, own);
-  }
-  if (ids.numel() == 0) return;
+  const at::Tensor ids = joined_ids(*indices, x.value->meta->sizes);
+  if (!ids.defined() || ids.numel() == 0) return;
   const Writer write(graph, node);
-  const int64_t last = indices->first + static_cast<int64_t>(indices->tensors.size()) - 1;
-  const Argument flat = last > indices->first ? write("aten::flatten.using_ints",
-                                                      {x, c10::IValue(indices->first), c10::IValue(last)})
-                                              : x;
+  const Argument flat = flattened(write, x, indices->first, std::ssize(indices->tensors));
   std::vector<Argument> items(static_cast<size_t>(indices->first), c10::IValue());
   items.push_back(write.constant(".ids", ids.contiguous()));
   graph.retarget(&node, "aten::index.Tensor", {flat, Argument::list(std::move(items))});
@@ -175,7 +157,7 @@ void index_by_constants(Graph& graph, Node& node) {
 void scatter_source(Graph& graph, Node& node) {
   const Argument &source = node.arg("src"), &ids = node.arg("index");
   if (!source.is_value() || !ids.is_value() || !source.value->meta || !ids.value->meta) return;
-  const std::vector<BatchExpr> from = source.value->meta->sizes, to = ids.value->meta->sizes;
+  const std::vector<SizeExpr> from = source.value->meta->sizes, to = ids.value->meta->sizes;
   const Writer write(graph, node);
   Argument part = source;
   for (size_t d = 0; d < to.size() && to.size() == from.size(); ++d) {
@@ -186,6 +168,113 @@ void scatter_source(Graph& graph, Node& node) {
   node.arg("src") = part;
 }
 
+/// x with the elements of `part` at these places of a dimension, in its order: both joined and picked from.
+void merge(Graph& graph, Node& node, const Argument& x, const Argument& part, int64_t dim,
+           const at::Tensor& places) {
+  const Writer write(graph, node);
+  const int64_t size = x.value->meta.value().sizes.at(static_cast<size_t>(dim)).offset;
+  at::Tensor order = torch::arange(size);
+  for (int64_t i = 0; i < places.numel(); ++i) order[places[i].item<int64_t>()] = size + i;
+  const Argument both = write("aten::cat", {Argument::list({x, part}), literal(dim)});
+  graph.retarget(&node, "aten::index_select", {both, literal(dim), write.constant(".order", order)});
+}
+
+/// x with values at constant indices of an item: x and the values joined, and picked from.
+void index_put(Graph& graph, Node& node) {
+  const Argument x = node.arg("self"), &list = node.arg("indices");
+  if (list.kind != Argument::Kind::list || !x.is_value() || !x.value->meta || bool_arg(node, "accumulate"))
+    return;
+  const std::optional<ConstantIndices> indices = constant_indices(graph, list);
+  if (!indices || indices->first < 1 || !node.arg("values").is_value()) return;
+  const std::vector<SizeExpr>& sizes = x.value->meta->sizes;
+  const at::Tensor ids = joined_ids(*indices, sizes);
+  if (!ids.defined() || ids.numel() == 0) return;
+  const Writer write(graph, node);
+  const int64_t count = std::ssize(indices->tensors);
+  std::vector<SizeExpr> placed(sizes.begin(), sizes.begin() + indices->first);
+  for (const int64_t size : ids.sizes()) placed.push_back({0, 1, size});
+  if (ids.dim() == 0) placed.push_back({0, 1, 1});
+  placed.insert(placed.end(), sizes.begin() + indices->first + count, sizes.end());
+  const Argument wide = write("aten::expand", {node.arg("values"), sizes_argument(placed)});
+  const Argument values = flattened(write, wide, indices->first, ids.dim());
+  Argument whole = flattened(write, x, indices->first, count);
+  if (count > 1) {
+    whole.value->meta = x.value->meta;
+    std::vector<SizeExpr>& joined = whole.value->meta->sizes;
+    for (int64_t i = 1; i < count; ++i) {
+      joined[static_cast<size_t>(indices->first)].offset *=
+          joined[static_cast<size_t>(indices->first) + 1].offset;
+      joined.erase(joined.begin() + indices->first + 1);
+    }
+  }
+  Node* put = graph.call("aten::alias", {whole}, &node);
+  merge(graph, *put, whole, values, indices->first, ids.reshape({-1}));
+  graph.retarget(&node, "aten::view", {put->output(), sizes_argument(sizes)});
+}
+
+/// What gives every element back as it is.
+double identity_of(const std::string& reduce) {
+  if (reduce == "amax") return -std::numeric_limits<double>::infinity();
+  if (reduce == "amin") return std::numeric_limits<double>::infinity();
+  return reduce == "prod" ? 1 : 0;
+}
+
+/// Without the elements that were there: those that ids point to are replaced first. Sums are scatter_add, means
+/// those over the counts.
+void scatter_reduce(Graph& graph, Node& node) {
+  const Argument &self = node.arg("self"), &dim = node.arg("dim"), &ids = node.arg("index"),
+                 &source = node.arg("src");
+  const std::string reduce = node.arg("reduce").literal.toStringRef();
+  if (!self.is_value() || !source.is_value()) return;
+  const Writer write(graph, node);
+  const bool itself = bool_arg(node, "include_self");
+  const auto without = [&](const Argument& x, double value) {
+    return itself ? x : write("aten::scatter.value", {x, dim, ids, c10::IValue(value)});
+  };
+  const Argument x = without(self, identity_of(reduce));
+  if (reduce == "sum") return graph.retarget(&node, "aten::scatter_add", {x, dim, ids, source});
+  if (reduce != "mean") {
+    return graph.retarget(&node, "aten::scatter_reduce.two",
+                          {x, dim, ids, source, node.arg("reduce"), c10::IValue(true)});
+  }
+  const auto ones = [&](const Argument& like) { return write("aten::ones_like", {like}); };
+  const Argument count = write("aten::scatter_add", {without(ones(self), 0), dim, ids, ones(source)});
+  const Argument total = write("aten::scatter_add", {x, dim, ids, source});
+  graph.retarget(&node, "aten::div.Tensor", {total, write("aten::clamp_min", {count, literal(1)})});
+}
+
+/// The dimension that a node names, where it is constant and not the batch.
+std::optional<int64_t> item_dim(const Node& node, const Argument& x) {
+  const std::optional<int64_t> given = graph::integer(node.arg("dim"));
+  if (!given || !x.is_value() || !x.value->meta) return std::nullopt;
+  const std::vector<SizeExpr>& sizes = x.value->meta->sizes;
+  const int64_t dim = *given < 0 ? *given + std::ssize(sizes) : *given;
+  if (dim < 1 || dim >= std::ssize(sizes) || !sizes[static_cast<size_t>(dim)].constant()) return std::nullopt;
+  return dim;
+}
+
+void select_scatter(Graph& graph, Node& node) {
+  const Argument x = node.arg("self"), part = node.arg("src");
+  const std::optional<int64_t> dim = item_dim(node, x), index = graph::integer(node.arg("index"));
+  if (!dim || !index || !part.is_value()) return;
+  const int64_t size = x.value->meta->sizes[static_cast<size_t>(*dim)].offset;
+  const at::Tensor place = torch::tensor({*index < 0 ? *index + size : *index}, at::kLong);
+  merge(graph, node, x, Writer(graph, node).unsqueezed(part, *dim), *dim, place);
+}
+
+void slice_scatter(Graph& graph, Node& node) {
+  const Argument x = node.arg("self"), part = node.arg("src");
+  const std::optional<int64_t> dim = item_dim(node, x), step = graph::integer(node.arg("step"));
+  if (!dim || !step || !part.is_value()) return;
+  const int64_t size = x.value->meta->sizes[static_cast<size_t>(*dim)].offset;
+  const auto bound = [&](const char* name, int64_t otherwise) {
+    const int64_t given = graph::integer(node.arg(name)).value_or(otherwise);
+    return std::clamp<int64_t>(given < 0 ? given + size : given, 0, size);
+  };
+  const int64_t start = bound("start", 0), end = bound("end", size);
+  if (start < end) merge(graph, node, x, part, *dim, torch::arange(start, end, *step));
+}
+
 }  // namespace
 
 void spell_out_index(Graph& graph) {
@@ -193,7 +282,12 @@ void spell_out_index(Graph& graph) {
     if (node->is("aten::embedding_bag")) embedding_bag(graph, *node);
     if (node->is("aten::one_hot")) one_hot(graph, *node);
     if (node->is("aten::index.Tensor")) index_by_constants(graph, *node);
-    if (node->is("aten::scatter.src") || node->is("aten::scatter_add")) scatter_source(graph, *node);
+    if (node->is("aten::index_put")) index_put(graph, *node);
+    if (node->is("aten::select_scatter")) select_scatter(graph, *node);
+    if (node->is("aten::slice_scatter")) slice_scatter(graph, *node);
+    if (node->is("aten::scatter.src") || node->is("aten::scatter_add") || node->is("aten::scatter_reduce"))
+      scatter_source(graph, *node);
+    if (node->is("aten::scatter_reduce")) scatter_reduce(graph, *node);
   }
 }
 

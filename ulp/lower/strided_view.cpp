@@ -4,7 +4,7 @@
 
 namespace ulp::lowering {
 
-using graph::BatchExpr;
+using graph::SizeExpr;
 using runtime::kBatch;
 using runtime::Layout;
 
@@ -45,7 +45,7 @@ int64_t address(const std::vector<Piece>& pieces, int64_t index) {
 }
 
 /// Takes pieces off the end until they make this size; false where they do not.
-bool take(std::vector<Piece>& pieces, const BatchExpr& size, std::vector<Piece>& own) {
+bool take(std::vector<Piece>& pieces, const SizeExpr& size, std::vector<Piece>& own) {
   if (!size.constant() && (size.denominator != 1 || size.offset != 0)) return false;
   bool batch = !size.constant();
   int64_t left = batch ? size.numerator : size.offset;
@@ -78,7 +78,7 @@ StridedView whole_view(int32_t tensor, const runtime::TensorInfo& info) {
   view.dims.resize(info.shape.size());
   std::vector<size_t> order;
   for (size_t d = 1; d < info.shape.size(); ++d) order.push_back(d);
-  if (info.layout == Layout::nhwc) order = {2, 3, 1};
+  if (info.layout == Layout::nhwc) std::rotate(order.begin(), order.begin() + 1, order.end());
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0;) {
     const int64_t size = info.shape[order[i]];
@@ -98,7 +98,7 @@ StridedView joined(StridedView view) {
   return view;
 }
 
-std::optional<StridedView> reshaped(const StridedView& view, const std::vector<BatchExpr>& sizes) {
+std::optional<StridedView> reshaped(const StridedView& view, const std::vector<SizeExpr>& sizes) {
   std::vector<Piece> pieces;
   for (const std::vector<Piece>& dim : view.dims) pieces.insert(pieces.end(), dim.begin(), dim.end());
   pieces = joined(pieces);
@@ -196,11 +196,9 @@ runtime::MoveAttributes move_of(const StridedView& view, Layout layout) {
   std::vector<Piece> pieces;
   const auto add = [&](size_t d) { pieces.insert(pieces.end(), view.dims[d].begin(), view.dims[d].end()); };
   for (size_t d = 1; d < view.dims.size(); ++d) attributes.shape.push_back({product(view.dims[d])});
-  if (layout == Layout::nhwc) {
-    for (const size_t d : {2, 3, 1}) add(d);
-  } else {
-    for (size_t d = 1; d < view.dims.size(); ++d) add(d);
-  }
+  const size_t first = layout == Layout::nhwc ? 2 : 1;
+  for (size_t d = first; d < view.dims.size(); ++d) add(d);
+  if (layout == Layout::nhwc) add(1);
   for (const Piece& piece : joined(pieces)) attributes.strides.push_back({piece.size, piece.stride});
   return attributes;
 }

@@ -38,7 +38,7 @@ StridedView joined(StridedView view);
 // laid out first, or the batch is in the way.
 
 /// The same elements in the same logical order with other sizes.
-std::optional<StridedView> reshaped(const StridedView& view, const std::vector<graph::BatchExpr>& sizes);
+std::optional<StridedView> reshaped(const StridedView& view, const std::vector<graph::SizeExpr>& sizes);
 /// Dimension order[d] becomes dimension d.
 StridedView permuted(const StridedView& view, const std::vector<int64_t>& order);
 /// `count` indices of a dimension from `begin` on, `step` apart.

@@ -13,15 +13,14 @@ using runtime::Step;
 
 namespace {
 
-constexpr Form kPlain{DataType::f32, Layout::plain};
-
 void lower_embedding(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   Step step = step_of(runtime::Op::embedding, node);
   step.name = layer_name(node);
   const Value* weight = value_arg(node, "weight");
+  Form form{DataType::f32, Layout::plain};
   if (is_coded_weight(builder.graph(), weight)) {
-    const graph::BatchExpr width = node.output()->meta->sizes.back();
+    const graph::SizeExpr width = node.output()->meta->sizes.back();
     const at::Tensor codes = builder.graph().attribute_tensor(weight->producer->arg("codes").value);
     const int64_t stored = codes.dim() == 2 ? codes.size(1) : 2 * codes.size(1) * codes.size(2);
     if (width.offset != stored) {
@@ -29,11 +28,12 @@ void lower_embedding(Builder& builder, const Group& group) {
     }
     add_coded_weight(builder, node, step);
   } else {
-    add_float_constant(builder, node, "weight", "weight", step);
+    form.type = result_type(builder, group.result);
+    add_float_constant(builder, node, "weight", "weight", step, form.type);
   }
   const int64_t rows = builder.plan().constants.at(step.constants.at("weight")).shape[0];
   step.inputs = {ids_tensor(builder, node, value_arg(node, "indices"), rows)};
-  emit_same(builder, group, std::move(step), kPlain);
+  emit_same(builder, group, std::move(step), form);
 }
 
 void lower_coded_weight(Builder& builder, const Group& group) {

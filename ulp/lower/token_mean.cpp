@@ -18,8 +18,6 @@ using runtime::Step;
 
 namespace {
 
-constexpr Form kPlain{DataType::f32, Layout::plain};
-
 at::Tensor token_mean_kernel(const at::Tensor& x, const at::Tensor& ids, int64_t token) {
   const at::Tensor kept = ids.ne(token).unsqueeze(2);
   return x.masked_fill(kept.logical_not(), 0).sum(1) / kept.sum(1).clamp_min(1);
@@ -79,7 +77,8 @@ graph::PassReport fuse_token_mean(Graph& graph) {
 void lower_token_mean(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   Step step = step_of(runtime::Op::token_mean, node);
-  step.inputs = {builder.as(node, value_arg(node, node.is("aten::mean") ? "self" : "x"), kPlain)};
+  const Value* x = value_arg(node, node.is("aten::mean") ? "self" : "x");
+  step.inputs = {builder.as(node, x, float_form(builder, node, x, Layout::plain))};
   if (!node.is("aten::mean")) {
     const Value* ids = value_arg(node, "ids");
     const Form form = builder.form_of(node, ids);
@@ -89,7 +88,7 @@ void lower_token_mean(Builder& builder, const Group& group) {
     step.inputs.push_back(builder.as(node, ids, form));
     step.attributes = runtime::TokenAttributes{int_arg(node, "token")};
   }
-  emit_same(builder, group, std::move(step), kPlain);
+  emit_same(builder, group, std::move(step), result_form(builder, group, Layout::plain));
 }
 
 LoweringTable token_mean_lowerings() {

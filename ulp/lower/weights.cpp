@@ -84,23 +84,27 @@ at::Tensor attribute_arg(const Graph& graph, const Node& node, std::string_view 
   return tensor;
 }
 
-Form quantizer_form(const Graph& graph, const Node& quantize) {
-  const at::Tensor scale = attribute_arg(graph, quantize, "scale");
-  const at::Tensor zero_point = attribute_arg(graph, quantize, "zero_point");
+Form codes_form(const Graph& graph, const Node& node, const char* scale_name, const char* zero_name,
+                bool s8) {
+  const at::Tensor scale = attribute_arg(graph, node, scale_name);
+  const at::Tensor zero_point = attribute_arg(graph, node, zero_name);
   if (scale.numel() != 1 || zero_point.numel() != 1) {
-    unsupported(quantize, "expected one scale for a whole activation, got ", scale.numel());
+    unsupported(node, "expected one scale for a whole activation, got ", scale.numel());
   }
+  const size_t rank = shape_of(node, *node.output()).size();
+  return {DataType::u8, inner_layout(rank), scale.to(at::kFloat).item<float>(),
+          static_cast<int32_t>(zero_point.item<int64_t>() + (s8 ? 128 : 0))};
+}
+
+Form quantizer_form(const Graph& graph, const Node& quantize) {
   const int64_t qmin = int_arg(quantize, "qmin");
   const int64_t qmax = int_arg(quantize, "qmax");
-  // s8 codes are u8 codes moved by 128, with the zero point.
   const bool s8 = qmin == -128 && qmax == 127;
   if (!s8 && (qmin != 0 || qmax != 255)) {
     unsupported(quantize, "expected codes [0, 255] or [-128, 127] for an activation, got [", qmin, ", ", qmax,
                 "]");
   }
-  const size_t rank = shape_of(quantize, *quantize.output()).size();
-  return {DataType::u8, inner_layout(rank), scale.to(at::kFloat).item<float>(),
-          static_cast<int32_t>(zero_point.item<int64_t>() + (s8 ? 128 : 0))};
+  return codes_form(graph, quantize, "scale", "zero_point", s8);
 }
 
 bool is_quantized_constant(const Graph& graph, const Value* value) {
@@ -110,35 +114,38 @@ bool is_quantized_constant(const Graph& graph, const Value* value) {
   return codes.is_value() && graph.attribute_tensor(codes.value).defined();
 }
 
-void add_float_constants(Builder& builder, const Node& node, DataType type, Step& step) {
+void add_float_constants(Builder& builder, const Node& node, DataType type, Step& step, ShapeWeight shape) {
   const Graph& graph = builder.graph();
   const Value* weight = value_arg(node, "weight");
   if (is_quantized_constant(graph, weight)) {
     unsupported(node, "has an 8-bit weight but a float input; quantize the input too");
   }
+  const at::Tensor values = attribute_arg(graph, node, "weight");
   step.constants["weight"] =
-      builder.constant(attribute_name(weight), make_constant(attribute_arg(graph, node, "weight"), type));
+      builder.constant(attribute_name(weight), make_constant(shape ? shape(values) : values, type));
   if (node.arg("bias").is_none()) return;
   const at::Tensor bias = attribute_arg(graph, node, "bias");
   step.constants["bias"] =
       builder.constant(attribute_name(node.arg("bias").value), make_constant(bias, DataType::f32));
 }
 
-void add_quantized_constants(Builder& builder, const Node& node, float input_scale, Step& step) {
+void add_quantized_constants(Builder& builder, const Node& node, float input_scale, Step& step,
+                             ShapeWeight shape) {
   const Codes weight = read_codes(builder.graph(), node, value_arg(node, "weight"), at::kChar);
   const std::string name = without_suffix(weight.name, ".int8");
-  step.constants["weight"] = builder.constant(name, make_constant(weight.values, DataType::i8));
+  step.constants["weight"] =
+      builder.constant(name, make_constant(shape ? shape(weight.values) : weight.values, DataType::i8));
   step.constants["weight_scale"] =
       builder.constant(name + ".scale", make_constant(weight.scale, DataType::f32));
   if (!node.arg("bias").is_none()) add_quantized_bias(builder, node, input_scale, weight.scale, step);
 }
 
 void add_float_constant(Builder& builder, const Node& node, std::string_view argument, const char* role,
-                        Step& step) {
+                        Step& step, DataType type) {
   if (node.arg(argument).is_none()) return;
   const at::Tensor tensor = attribute_arg(builder.graph(), node, argument);
   step.constants[role] =
-      builder.constant(attribute_name(node.arg(argument).value), make_constant(tensor, DataType::f32));
+      builder.constant(attribute_name(node.arg(argument).value), make_constant(tensor, type));
 }
 
 void add_dynamic_constants(Builder& builder, const Node& node, Step& step) {

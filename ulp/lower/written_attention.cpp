@@ -72,7 +72,7 @@ bool added_hides_later(const at::Tensor& mask) {
 bool masks_keys(const Graph& graph, const Argument& mask) {
   if (!mask.is_value() || !mask.value->meta || graph.attribute_tensor(mask.value).defined()) return false;
   const auto& sizes = mask.value->meta->sizes;
-  return sizes.size() == 4 && sizes[0] == graph::BatchExpr{1, 1, 0} && sizes[1].offset == 1 &&
+  return sizes.size() == 4 && sizes[0] == graph::SizeExpr{1, 1, 0} && sizes[1].offset == 1 &&
          sizes[2].offset == 1 && sizes[1].constant() && sizes[2].constant();
 }
 

@@ -12,43 +12,50 @@ using graph::Value;
 
 namespace {
 
-/// The attributes behind a value that is written: itself, or what it is a view of.
-void gather_attributes(const Value& value, std::unordered_set<std::string>& names) {
-  const Node& producer = *value.producer;
-  if (producer.kind() == Node::Kind::attribute) {
-    names.insert(producer.target());
-    return;
+bool is_attribute(const Value& value) {
+  return value.producer->kind() == Node::Kind::attribute;
+}
+
+/// What a value that is written is a view of: views read first what they look at.
+const Value* written_through(const Value* value) {
+  while (value->producer->kind() == Node::Kind::call) {
+    const std::vector<Value*> reads = value->producer->reads();
+    if (reads.empty()) break;
+    value = reads.front();
   }
-  for (const Value* read : producer.reads()) gather_attributes(*read, names);
+  return value;
+}
+
+/// The attributes that a call writes.
+void gather_written(const Node& node, std::unordered_set<const Value*>& written) {
+  const auto& arguments = node.schema().arguments();
+  for (size_t i = 0; i < std::min(arguments.size(), node.args.size()); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias == nullptr || !alias->isWrite() || !node.args[i].is_value()) continue;
+    const Value* value = written_through(node.args[i].value);
+    if (is_attribute(*value)) written.insert(value);
+  }
 }
 
 }  // namespace
 
 WrittenState::WrittenState(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
-    if (node->kind() != Node::Kind::call || !node->schema().is_mutable()) continue;
-    const auto& arguments = node->schema().arguments();
-    for (size_t i = 0; i < arguments.size() && i < node->args.size(); ++i) {
-      const auto* alias = arguments[i].alias_info();
-      if (alias != nullptr && alias->isWrite() && node->args[i].is_value()) {
-        gather_attributes(*node->args[i].value, names_);
-      }
-    }
+    if (node->kind() == Node::Kind::call && node->schema().is_mutable()) gather_written(*node, state_);
+  }
+  if (state_.empty()) return;
+  for (const auto& node : graph.nodes()) {
+    if (!touches(*node)) continue;
+    const bool of_attributes = std::ranges::all_of(
+        node->reads(), [&](const Value* read) { return is_attribute(*read) || state_.contains(read); });
+    if (!of_attributes) continue;
+    for (const auto& made : node->outputs()) state_.insert(made.get());
   }
 }
 
-bool WrittenState::is_state(const Value& value) const {
-  const Node& producer = *value.producer;
-  if (producer.kind() == Node::Kind::attribute) return names_.contains(producer.target());
-  return producer.kind() == Node::Kind::call && touches(producer) &&
-         std::ranges::all_of(producer.reads(), [&](const Value* read) {
-           return read->producer->kind() == Node::Kind::attribute || is_state(*read);
-         });
-}
-
 bool WrittenState::touches(const Node& node) const {
-  if (names_.empty() || node.kind() != Node::Kind::call) return false;
-  return std::ranges::any_of(node.reads(), [&](const Value* read) { return is_state(*read); });
+  if (state_.empty() || node.kind() != Node::Kind::call) return false;
+  return std::ranges::any_of(node.reads(), [&](const Value* read) { return state_.contains(read); });
 }
 
 }  // namespace ulp::lowering

@@ -1,7 +1,6 @@
 // Buffers that a graph itself writes: they change from run to run and are no constants.
 #pragma once
 
-#include <string>
 #include <unordered_set>
 
 #include "ulp/graph/graph.h"
@@ -16,8 +15,8 @@ class WrittenState {
   bool touches(const graph::Node& node) const;
 
  private:
-  bool is_state(const graph::Value& value) const;
-  std::unordered_set<std::string> names_;  ///< of attributes
+  /// Attributes that are written, and what is computed from them and other attributes alone.
+  std::unordered_set<const graph::Value*> state_;
 };
 
 }  // namespace ulp::lowering

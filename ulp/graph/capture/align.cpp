@@ -25,13 +25,13 @@ void check_same_calls(const Trace& a, const Trace& b) {
   size_t count = std::min(a.calls.size(), b.calls.size());
   for (size_t i = 0; i < count; ++i) {
     if (a.calls[i].target == b.calls[i].target && a.calls[i].grad == b.calls[i].grad) continue;
-    fail("graph.capture", "data-dependent control flow: call ", i, " is ", a.calls[i].target,
-         " at batch size ", a.batch, " and ", b.calls[i].target, " at batch size ", b.batch);
+    fail("graph.capture", "data-dependent control flow: call ", i, " is ", a.calls[i].target, " at ",
+         a.sizes.text(), " and ", b.calls[i].target, " at ", b.sizes.text());
   }
   if (a.calls.size() == b.calls.size()) return;
   const Trace& longer = a.calls.size() > b.calls.size() ? a : b;
-  fail("graph.capture", "data-dependent control flow: ", a.calls.size(), " calls at batch size ", a.batch,
-       " and ", b.calls.size(), " at batch size ", b.batch, "; the first one more is ",
+  fail("graph.capture", "data-dependent control flow: ", a.calls.size(), " calls at ", a.sizes.text(),
+       " and ", b.calls.size(), " at ", b.sizes.text(), "; the first one more is ",
        longer.calls[count].target);
 }
 

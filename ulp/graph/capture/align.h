@@ -13,7 +13,7 @@ struct Run {
   Resolved resolved;
 };
 
-/// Throws ulp::Error naming the first op that differs between runs at two batch sizes.
+/// Throws ulp::Error naming the first op that differs between runs at other sizes.
 void check_same_calls(const Trace& a, const Trace& b);
 
 /// For each call of the run in train mode, the call of the run in eval mode that it is, or -1 for one that train mode

@@ -23,9 +23,8 @@ class Builder {
       : subject_(subject),
         runs_(runs),
         eval_of_train_(runs.eval_of_train),
-        merger_([this](const std::vector<Candidates>& offers, bool both_modes, const std::string& where) {
-          return pick(offers, both_modes, where);
-        }) {}
+        merger_(runs.grid, [this](const std::vector<Candidates>& offers, bool both_modes,
+                                  const std::string& where) { return pick(offers, both_modes, where); }) {}
 
   Built run(const Inputs& inputs) {
     built_.eval.resize(eval_count());
@@ -33,6 +32,7 @@ class Builder {
     add_inputs(inputs);
     for (const auto& [name, attribute] : subject_.attributes) graph_->set_attribute(name, attribute);
     for (const Run& run : runs_.train) train_.push_back(translated(run.resolved));
+    find_needed();
     int32_t next_eval = 0;  // calls that only eval mode makes stand before the next one that both make
     for (size_t i = 0; i < runs_.train[0].trace.calls.size(); ++i) {
       const int32_t eval = eval_of_train_[i];
@@ -60,12 +60,13 @@ class Builder {
       value->meta = merge_metas(metas);
       values_[{ValueKey::Kind::input, static_cast<int32_t>(i), 0}] = value;
     }
+    graph_->free = inputs.free;
   }
 
   std::optional<TensorMeta> merge_metas(const std::vector<TensorMeta>& metas) const {
     TensorMeta result = metas[0];
-    std::vector<int64_t> batches;
-    for (const Run& run : runs_.eval) batches.push_back(run.trace.batch);
+    std::vector<std::vector<int64_t>> points;
+    for (const Run& run : runs_.eval) points.push_back(run.trace.sizes.values);
     for (const TensorMeta& meta : metas) {
       if (meta.sizes.size() != result.sizes.size() || meta.dtype != result.dtype) return std::nullopt;
       result.channels_last &= meta.channels_last;
@@ -73,7 +74,7 @@ class Builder {
     for (size_t d = 0; d < result.sizes.size(); ++d) {
       std::vector<int64_t> sizes;
       for (const TensorMeta& meta : metas) sizes.push_back(meta.sizes[d].offset);
-      auto expr = fit(batches, sizes);
+      auto expr = fit(runs_.grid, points, sizes);
       if (!expr) return std::nullopt;
       result.sizes[d] = *expr;
     }
@@ -105,6 +106,46 @@ class Builder {
     for (const auto& [key, tensor] : resolved.constants) constants[translated(key)] = tensor;
     resolved.constants = std::move(constants);
     return resolved;
+  }
+
+  static void add_calls(const std::vector<Candidates>& tensors, std::vector<int32_t>& calls) {
+    for (const Candidates& keys : tensors) {
+      for (const ValueKey& key : keys) {
+        if (key.kind == ValueKey::Kind::call) calls.push_back(key.index);
+      }
+    }
+  }
+
+  static bool gives_scalars(const TracedCall& call) {
+    return std::ranges::all_of(call.metas, [](const TensorMeta& meta) { return meta.sizes.empty(); });
+  }
+
+  /// All calls but those of numbers and scalar tensors that nothing depends on: a traced file computes sizes with
+  /// tensors, which change from run to run.
+  void find_needed() {
+    const size_t evals = eval_count(), trains = runs_.train[0].trace.calls.size();
+    std::vector<std::vector<int32_t>> reads(evals + trains);
+    std::vector<int32_t> open;
+    const auto gather = [&](const Resolved& resolved, const Trace& trace, const auto& index_of) {
+      add_calls(resolved.result, open);
+      for (size_t i = 0; i < resolved.calls.size(); ++i) {
+        const c10::FunctionSchema& schema = *trace.calls[i].schema;
+        const int32_t call = index_of(static_cast<int32_t>(i));
+        add_calls(resolved.calls[i].tensors, reads[call]);
+        if (schema.is_mutable() || is_random(schema) || !gives_scalars(trace.calls[i])) open.push_back(call);
+      }
+    };
+    for (const Run& run : runs_.eval) gather(run.resolved, run.trace, [](int32_t i) { return i; });
+    for (size_t r = 0; r < train_.size(); ++r)
+      gather(train_[r], runs_.train[r].trace, [&](int32_t i) { return translated(i); });
+    needed_.assign(reads.size(), false);
+    while (!open.empty()) {
+      const int32_t call = open.back();
+      open.pop_back();
+      if (needed_[call]) continue;
+      needed_[call] = true;
+      open.insert(open.end(), reads[call].begin(), reads[call].end());
+    }
   }
 
   /// The latest value that all offers have, or null.
@@ -176,11 +217,12 @@ class Builder {
   void add_call(const Place& place) {
     const bool in_eval = place.eval >= 0, in_train = place.train >= 0;
     std::vector<const Run*> runs;
-    if (in_eval) runs = {&runs_.eval[0], &runs_.eval[1], &runs_.eval[2]};
+    for (size_t r = 0; in_eval && r < runs_.eval.size(); ++r) runs.push_back(&runs_.eval[r]);
     const TracedCall& call =
         in_train ? runs_.train[0].trace.calls[place.train] : runs_.eval[0].trace.calls[place.eval];
     if (in_eval) check_numbers(place.eval);
-    if (gives_numbers_only(call)) return;  // where they go, they are arguments like any other number
+    // Where numbers go, they are arguments like any other number.
+    if (gives_numbers_only(call) || !needed_[in_eval ? place.eval : translated(place.train)]) return;
     bool functional = in_train && train_[0].calls[place.train].functional;
     for (const Run* run : runs) functional |= run->resolved.calls[place.eval].functional;
     std::vector<Argument> args;
@@ -189,14 +231,14 @@ class Builder {
       std::vector<Sighting> seen;
       for (const Run* run : runs) {
         seen.push_back({&run->trace.calls[place.eval].inputs[i], &run->resolved.calls[place.eval].tensors,
-                        run->trace.batch, false});
+                        &run->trace.sizes, false});
       }
       const size_t trains =
           in_eval ? 1 : runs_.train.size();  // numbers that follow the batch show in eval mode
       for (size_t r = 0; in_train && r < trains; ++r) {
         const Trace& train = runs_.train[r].trace;
         seen.push_back(
-            {&train.calls[place.train].inputs[i], &train_[r].calls[place.train].tensors, train.batch, true});
+            {&train.calls[place.train].inputs[i], &train_[r].calls[place.train].tensors, &train.sizes, true});
       }
       args.push_back(merger_.merge(seen, leaf, where(call, i, place.eval)));
     }
@@ -277,10 +319,10 @@ class Builder {
   void add_result() {
     std::vector<Sighting> eval, train;
     for (const Run& run : runs_.eval)
-      eval.push_back({&run.trace.result, &run.resolved.result, run.trace.batch, false});
+      eval.push_back({&run.trace.result, &run.resolved.result, &run.trace.sizes, false});
     for (size_t r = 0; r < runs_.train.size(); ++r) {
       const Trace& trace = runs_.train[r].trace;
-      train.push_back({&trace.result, &train_[r].result, trace.batch, true});
+      train.push_back({&trace.result, &train_[r].result, &trace.sizes, true});
     }
     if (same_form(*eval[0].value, *train[0].value)) {
       eval.push_back(train[0]);
@@ -312,6 +354,7 @@ class Builder {
   const std::vector<int32_t>& eval_of_train_;
   Merger merger_;
   std::vector<Resolved> train_;  ///< of each train run, keys as in the eval runs
+  std::vector<bool> needed_;     ///< of each call, counted as in the eval runs
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   std::map<ValueKey, Value*> values_;
   std::map<std::pair<Value*, Value*>, Value*> by_mode_;

@@ -1,7 +1,6 @@
 // Makes a Graph of the runs of a model.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,11 +10,14 @@
 
 namespace ulp::graph {
 
-/// Runs in eval mode at three batch sizes (the first is the example's), and in train mode.
+/// Runs in eval mode at several sizes, and in train mode.
 struct Runs {
-  std::array<Run, 3> eval;
+  SizeGrid grid;  ///< of the batch and the free dimensions
+  /// At the example's sizes; with one sample and with two samples more; then at the rest of the grid's points, and
+  /// where else the expressions found are to hold.
+  std::vector<Run> eval;
   std::vector<int32_t> eval_of_train;  ///< align() of the first run of each mode
-  /// One, or three at three batch sizes where train mode makes calls of its own.
+  /// One, with one sample more than the example has; where train mode makes calls of its own, as many as in eval mode.
   std::vector<Run> train;
   /// In eval mode at the first batch size under autocast, where it made the same calls.
   std::optional<Trace> under_autocast;
@@ -25,6 +27,7 @@ struct Runs {
 struct Inputs {
   std::vector<std::string> names;
   std::vector<int64_t> batch_dims;  ///< -1: no batch
+  std::vector<FreeDimension> free;
 };
 
 /// A graph, and where it has the calls of the first run of each mode: null for calls that it does without.

@@ -34,11 +34,28 @@ enum class Modes : uint8_t {
   eval_only  ///< for models that only infer: train mode does what eval mode does
 };
 
+/// A dimension of one input that may have other sizes than the example's. Entries of one name, in any inputs, are one
+/// dimension: their sizes are always equal, and each limit is given once or equally.
+struct FreeSize {
+  size_t input = 0;
+  int64_t dim = 0;
+  std::string name;
+  int64_t max = 0;  ///< the largest size; 0: the example's
+  int64_t min = 1;  ///< the smallest size
+  int64_t multiple =
+      1;  ///< every size is a multiple of it, as 32 for networks that halve an image five times
+};
+
 /// What capture cannot see for itself.
 struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.
   std::vector<int64_t> batch_dims = {};
+  /// Dimensions beside the batch that stay free, three names at most: {{0, 1, "time", 512}, {1, 1, "time"}}. The model is
+  /// run at three sizes of each, the example's and two below it (above it where the example is the smallest), and each
+  /// number that moved becomes an expression of them: of degree 2 or less in each, linear in the batch. What follows a
+  /// size otherwise is refused by name.
+  std::vector<FreeSize> free = {};
   /// With eval_only, forward runs in eval mode alone.
   Modes modes = Modes::both;
   /// Further inputs, each a list as for forward, with other values or other batch sizes: for what capture
@@ -161,12 +178,14 @@ requires(!std::is_same_v<Inputs, std::vector<at::Tensor>>) std::shared_ptr<graph
     return capture(*model, example, std::move(options));
   } else {
     const c10::IValue packed = graph::TensorsOf<Inputs>::pack(example);
+    const std::vector<at::Tensor> tensors = graph::packed_tensors(packed);
+    if (tensors.empty()) fail("graph.capture", "expected an example of at least one tensor, got none");
     const auto forward = [&model, &packed](const std::vector<at::Tensor>& inputs) {
       const c10::IValue replaced = graph::replace_tensors(packed, inputs);
       return graph::detail::call_with(model, graph::TensorsOf<Inputs>::unpack(replaced, "the inputs"));
     };
     if (options.input_names.empty()) options.input_names = graph::input_names(packed);
-    return graph::capture(model, forward, graph::packed_tensors(packed), options);
+    return graph::capture(model, forward, tensors, options);
   }
 }
 

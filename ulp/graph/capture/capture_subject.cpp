@@ -10,6 +10,7 @@
 #include "ulp/graph/capture/builder.h"
 #include "ulp/graph/capture/check.h"
 #include "ulp/graph/capture/hooks.h"
+#include "ulp/graph/capture/sizes.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
@@ -18,61 +19,9 @@ namespace ulp::graph {
 
 namespace {
 
-std::vector<int64_t> batch_dims_of(const std::vector<at::Tensor>& examples, const CaptureOptions& options) {
-  std::vector<int64_t> dims = options.batch_dims;
-  if (dims.empty()) {
-    for (const at::Tensor& example : examples) dims.push_back(example.dim() > 0 ? 0 : -1);
-  }
-  if (dims.size() != examples.size()) {
-    fail("graph.capture", "expected a batch dimension for each of ", examples.size(), " inputs, got ",
-         dims.size());
-  }
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] < -1 || dims[i] >= examples[i].dim()) {
-      fail("graph.capture", "expected the batch dimension of input ", i, " to be -1 to ",
-           examples[i].dim() - 1, ", got ", dims[i]);
-    }
-  }
-  return dims;
-}
-
-/// The batch size on which all inputs agree; 0 if no input has one.
-int64_t batch_of(const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims) {
-  int64_t batch = 0;
-  for (size_t i = 0; i < examples.size(); ++i) {
-    if (dims[i] < 0) continue;
-    int64_t size = examples[i].size(dims[i]);
-    if (size == 0 || (batch && size != batch)) {
-      fail("graph.capture", "expected batch size ", batch ? std::to_string(batch) : "1 or more",
-           " in dimension ", dims[i], " of input ", i, ", got ", size,
-           "; say which dimensions are the batch with CaptureOptions::batch_dims");
-    }
-    batch = size;
-  }
-  return batch;
-}
-
-/// The examples repeated along their batch dimensions until they hold `batch` samples.
-std::vector<at::Tensor> tile(const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims,
-                             int64_t batch) {
-  at::NoGradGuard no_grad;
-  std::vector<at::Tensor> result;
-  for (size_t i = 0; i < examples.size(); ++i) {
-    at::Tensor example = examples[i].detach();
-    if (dims[i] < 0 || example.size(dims[i]) == batch) {
-      result.push_back(example.clone());
-      continue;
-    }
-    at::Tensor index =
-        torch::arange(batch, at::TensorOptions(at::kLong).device(example.device())) % example.size(dims[i]);
-    result.push_back(example.index_select(dims[i], index).contiguous(example.suggest_memory_format()));
-  }
-  return result;
-}
-
-Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch, bool training) {
+Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes, bool training) {
   Run result;
-  result.trace = trace(subject, inputs, batch, {.training = training});
+  result.trace = trace(subject, inputs, sizes, {.training = training});
   result.resolved = resolve(result.trace, subject);
   return result;
 }
@@ -92,7 +41,7 @@ bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_
 std::optional<Trace> run_under_autocast(const Subject& subject, const std::vector<at::Tensor>& inputs,
                                         const Trace& plain) {
   try {
-    Trace result = trace(subject, inputs, plain.batch, {.autocast = true});
+    Trace result = trace(subject, inputs, plain.sizes, {.autocast = true});
     const bool same =
         std::ranges::equal(result.calls, plain.calls, {}, &TracedCall::target, &TracedCall::target);
     return same ? std::optional(std::move(result)) : std::nullopt;
@@ -115,27 +64,28 @@ std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) 
   return names;
 }
 
-/// Runs the model at three batch sizes in eval mode, and in train mode.
-Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const std::vector<int64_t>& dims,
+/// Runs the model at several sizes in eval mode, and in train mode.
+Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
            bool trains) {
-  const int64_t batch = batch_of(examples, dims);
-  const int64_t step = batch ? 1 : 0;
-  Runs runs;
-  for (int64_t i = 0; i < 3; ++i) {
-    int64_t size = batch + i * step;
-    runs.eval[i] = run(subject, tile(examples, dims, size), size, false);
-    if (i) check_same_calls(runs.eval[0].trace, runs.eval[i].trace);
-  }
-  const auto train_at = [&](int64_t size) {
-    runs.train.push_back(run(subject, tile(examples, dims, size), size, trains));
-    if (runs.train.size() > 1) check_same_calls(runs.train[0].trace, runs.train.back().trace);
+  Runs runs{.grid = grid_of(open), .eval = {}, .eval_of_train = {}, .train = {}, .under_autocast = {}};
+  const auto run_at = [&](const std::vector<int64_t>& sizes, bool training) {
+    return run(subject, resized(examples, open, sizes), open.at(sizes), training);
   };
-  train_at(batch + step);
-  runs.eval_of_train = align(runs.eval[1], runs.train[0]);
-  if (makes_values_of_its_own(runs.train[0], runs.eval_of_train)) {
-    for (const int64_t size : {batch, batch + 2 * step}) train_at(size);
+  const std::vector<std::vector<int64_t>> points = points_of(open, runs.grid);
+  for (const std::vector<int64_t>& point : points) {
+    runs.eval.push_back(run_at(point, false));
+    check_same_calls(runs.eval[0].trace, runs.eval.back().trace);
   }
-  runs.under_autocast = run_under_autocast(subject, tile(examples, dims, batch), runs.eval[0].trace);
+  constexpr size_t kOneMore = 1;  // the point with one sample more
+  runs.train.push_back(run_at(points[kOneMore], trains));
+  runs.eval_of_train = align(runs.eval[kOneMore], runs.train[0]);
+  for (size_t i = 0; makes_values_of_its_own(runs.train[0], runs.eval_of_train) && i < points.size(); ++i) {
+    if (i == kOneMore) continue;
+    runs.train.push_back(run_at(points[i], trains));
+    check_same_calls(runs.train[0].trace, runs.train.back().trace);
+  }
+  runs.under_autocast =
+      run_under_autocast(subject, resized(examples, open, open.example), runs.eval[0].trace);
   return runs;
 }
 
@@ -165,10 +115,10 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
   for (size_t i = 0; i < examples.size(); ++i) {
     if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as '", names[i], "'");
   }
-  const std::vector<int64_t> dims = batch_dims_of(examples, options);
+  const OpenSizes open = open_sizes(examples, options);
   const bool trains = options.modes == Modes::both;
-  const Runs runs = watch(subject, examples, dims, trains);
-  const Built built = build(subject, runs, {names, dims});
+  const Runs runs = watch(subject, examples, open, trains);
+  const Built built = build(subject, runs, {names, open.batch_dims, open.free});
   refuse_hooks(runs.eval[0].trace, built.eval);
   refuse_hooks(runs.train[0].trace, built.train);
   std::vector<std::string> notes;

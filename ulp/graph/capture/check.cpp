@@ -17,7 +17,7 @@ namespace {
 /// What the model and the graph did with the same inputs and random state.
 struct Outcome {
   Trace model, graph;
-  bool refused = false;  ///< the model cannot run with these inputs in train mode
+  std::string model_error, graph_error;  ///< why they cannot run with these inputs in train mode
 };
 
 /// The calls that capture saw in one mode, and their nodes.
@@ -121,7 +121,9 @@ class Checker {
   /// What differs at these inputs; empty for nothing.
   std::string difference(const std::vector<at::Tensor>& inputs, bool training) const {
     const Outcome outcome = run(inputs, training, Keep::ends);
-    const std::string ends = outcome.refused ? "" : end_difference(outcome, subject_);
+    if (!outcome.model_error.empty()) return "";
+    if (!outcome.graph_error.empty()) return outcome.graph_error;
+    const std::string ends = end_difference(outcome, subject_);
     if (ends.empty()) return "";
     const Outcome again = run(inputs, training, Keep::values);
     const Captured captured = training ? Captured{runs_.train[0].trace.calls, built_.train}
@@ -138,28 +140,40 @@ class Checker {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].defined()) fail("graph.capture", "expected a defined tensor as input ", i);
     }
-    const int64_t batch = batch_of(inputs);
+    const RunSizes sizes = sizes_of(inputs);
     const TraceOptions options{.training = training, .keep = keep};
     Outcome result;
-    try {
-      if (training) result.model = trace(subject_, copies(inputs), batch, options);
-    } catch (const Error&) {
-      result.refused = true;
+    if (!training) {
+      result.graph = trace(replay_, copies(inputs), sizes, options);  // first: it checks the inputs
+      result.model = trace(subject_, copies(inputs), sizes, options);
       return result;
     }
-    result.graph =
-        trace(replay_, copies(inputs), batch, options);  // in eval mode first: it checks the inputs
-    if (!training) result.model = trace(subject_, copies(inputs), batch, options);
+    const auto attempt = [&](const Subject& subject, Trace& made, std::string& error) {
+      try {
+        made = trace(subject, copies(inputs), sizes, options);
+      } catch (const Error& caught) {
+        error = reason(caught);
+      }
+    };
+    attempt(subject_, result.model, result.model_error);
+    attempt(replay_, result.graph, result.graph_error);
     return result;
   }
 
-  /// For messages; 0 without a batch.
-  int64_t batch_of(const std::vector<at::Tensor>& inputs) const {
+  /// For messages; 0 for what the inputs lack.
+  RunSizes sizes_of(const std::vector<at::Tensor>& inputs) const {
+    const auto size = [&](size_t input, int64_t dim) {
+      const bool there = input < inputs.size() && dim >= 0 && dim < inputs[input].dim();
+      return there ? inputs[input].size(dim) : 0;
+    };
+    RunSizes sizes;
     const std::vector<int64_t>& dims = built_.graph->batch_dims;
-    for (size_t i = 0; i < std::min(inputs.size(), dims.size()); ++i) {
-      if (dims[i] >= 0 && dims[i] < inputs[i].dim()) return inputs[i].size(dims[i]);
+    for (size_t i = 0; i < dims.size() && sizes.values[0] == 0; ++i) sizes.values[0] = size(i, dims[i]);
+    for (const FreeDimension& free : built_.graph->free) {
+      sizes.free_names.push_back(free.name);
+      sizes.values.push_back(size(free.places[0].input, free.places[0].dim));
     }
-    return 0;
+    return sizes;
   }
 
   const Subject& subject_;

@@ -23,7 +23,7 @@ std::string listing(const std::vector<Sighting>& seen) {
   std::ostringstream out;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (i) out << ", ";
-    out << *seen[i].value << " at batch size " << seen[i].batch << (seen[i].training ? " in train mode" : "");
+    out << *seen[i].value << " at " << seen[i].sizes->text() << (seen[i].training ? " in train mode" : "");
   }
   return out.str();
 }
@@ -31,18 +31,6 @@ std::string listing(const std::vector<Sighting>& seen) {
 bool all_same(const std::vector<Sighting>& seen) {
   return std::all_of(seen.begin(), seen.end(),
                      [&](const Sighting& s) { return same_literal(*s.value, *seen[0].value); });
-}
-
-Argument merge_whole(const std::vector<Sighting>& seen, const std::string& where) {
-  if (all_same(seen)) return *seen[0].value;
-  std::vector<int64_t> batches, values;
-  for (const Sighting& s : seen) {
-    if (!is_whole(*s.value)) fail("graph.capture", where, " changes its kind between runs: ", listing(seen));
-    batches.push_back(s.batch);
-    values.push_back(s.value->toInt());
-  }
-  if (auto expr = fit(batches, values)) return *expr;
-  fail("graph.capture", where, " is not linear in the batch size: ", listing(seen));
 }
 
 /// The last of the runs is in train mode, the others in eval mode.
@@ -72,6 +60,22 @@ Argument merge_flag(const std::vector<Sighting>& seen, const std::string& where)
   return Argument::training_flag(!on);
 }
 
+/// The part without free dimensions apart. Its coefficients are whole, since a free size of 0 is on every grid.
+SizeExpr expression(Polynomial polynomial) {
+  SizeExpr expr;
+  for (Polynomial::Term& term : polynomial.terms) {
+    if (term.powers.empty()) {
+      expr.offset = term.numerator;
+    } else if (term.powers.size() == 1) {
+      expr.numerator = term.numerator;
+      expr.denominator = term.denominator;
+    } else {
+      expr.rest.terms.push_back(std::move(term));
+    }
+  }
+  return expr;
+}
+
 }  // namespace
 
 bool same_literal(const c10::IValue& a, const c10::IValue& b) {
@@ -84,19 +88,35 @@ bool same_literal(const c10::IValue& a, const c10::IValue& b) {
   return a.tagKind() == b.tagKind() && a == b;
 }
 
-std::optional<BatchExpr> fit(const std::vector<int64_t>& batches, const std::vector<int64_t>& values) {
-  BatchExpr expr{0, 1, values[0]};
-  for (size_t i = 1; i < batches.size(); ++i) {
-    if (batches[i] == batches[0]) continue;
-    // The runs are at consecutive batch sizes, so a slope that is not whole cannot hold at all of them.
-    expr.numerator = (values[i] - values[0]) / (batches[i] - batches[0]);
-    expr.offset = values[0] - expr.numerator * batches[0];
-    break;
+std::optional<SizeExpr> fit(const SizeGrid& grid, const std::vector<std::vector<int64_t>>& sizes,
+                            const std::vector<int64_t>& values) {
+  if (std::ranges::count(values, values[0]) == static_cast<int64_t>(values.size()))
+    return SizeExpr{0, 1, values[0]};
+  std::vector<int64_t> on_grid;
+  for (const std::vector<int64_t>& point : grid.points()) {
+    const auto at = std::ranges::find(sizes, point);
+    if (at == sizes.end()) return std::nullopt;
+    on_grid.push_back(values[static_cast<size_t>(at - sizes.begin())]);
   }
-  for (size_t i = 0; i < batches.size(); ++i) {
-    if (expr.at(batches[i]) != values[i]) return std::nullopt;
+  const SizeExpr expr = expression(ulp::fit(grid, on_grid));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (expr.at(sizes[i]) != values[i]) return std::nullopt;
   }
   return expr;
+}
+
+Argument Merger::merge_whole(const std::vector<Sighting>& seen, const std::string& where) const {
+  if (all_same(seen)) return *seen[0].value;
+  std::vector<std::vector<int64_t>> sizes;
+  std::vector<int64_t> values;
+  for (const Sighting& s : seen) {
+    if (!is_whole(*s.value)) fail("graph.capture", where, " changes its kind between runs: ", listing(seen));
+    sizes.push_back(s.sizes->values);
+    values.push_back(s.value->toInt());
+  }
+  if (auto expr = fit(grid_, sizes, values)) return *expr;
+  fail("graph.capture", where, " is not linear in the batch size",
+       grid_.axes.size() > 1 ? " and of degree 2 or less in each free dimension" : "", ": ", listing(seen));
 }
 
 bool same_form(const c10::IValue& a, const c10::IValue& b) {

@@ -73,7 +73,7 @@ const Node* running_node() {
 struct Program::Frame {
   std::vector<c10::IValue> slots;
   std::vector<c10::IValue> stack;
-  int64_t batch = 0;
+  std::vector<int64_t> sizes;
   bool training = false;
 };
 
@@ -118,7 +118,7 @@ inline c10::IValue Program::load(const Source& source, Frame& frame) const {
     case Source::Kind::attribute:
       return attributes_[source.index];
     case Source::Kind::batch:
-      return source.batch.at(frame.batch);
+      return source.batch.at(frame.sizes);
     case Source::Kind::training:
       return frame.training != source.inverted;
     case Source::Kind::by_mode:
@@ -187,36 +187,63 @@ void Program::store(const Step& step, Frame& frame) const {
   for (int32_t slot : step.unread) frame.slots[slot] = {};
 }
 
-int64_t Program::check_inputs(const std::vector<at::Tensor>& inputs) const {
+/// The size on which all places of the dimension agree.
+int64_t Program::free_size(const FreeDimension& free, const std::vector<at::Tensor>& inputs) const {
+  const auto size = [&](const FreeDimension::Place& place) { return inputs[place.input].size(place.dim); };
+  const int64_t first = size(free.places[0]);
+  for (const FreeDimension::Place& place : free.places) {
+    if (size(place) == first) continue;
+    fail("graph.run", "expected size ", first, " in dimension ", place.dim, " of '",
+         inputs_[place.input].name, "', as '", free.name, "' is in '", inputs_[free.places[0].input].name,
+         "', got ", size(place));
+  }
+  free.check(first, "graph.run");
+  return first;
+}
+
+/// The batch and the free dimensions. The inputs have the dimensions that they should.
+std::vector<int64_t> Program::sizes_of(const std::vector<at::Tensor>& inputs) const {
+  std::vector<int64_t> sizes{0};
+  bool known = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t dim = batch_dims_[i];
+    if (dim < 0) continue;
+    if (known && inputs[i].size(dim) != sizes[0])
+      fail("graph.run", "expected batch size ", sizes[0], " in '", inputs_[i].name,
+           "' as in the inputs before it, got ", inputs[i].size(dim));
+    sizes[0] = inputs[i].size(dim);
+    known = true;
+  }
+  for (const FreeDimension& free : free_) sizes.push_back(free_size(free, inputs));
+  return sizes;
+}
+
+std::vector<int64_t> Program::check_inputs(const std::vector<at::Tensor>& inputs) const {
   if (inputs.size() != inputs_.size())
     fail("graph.run", "expected ", inputs_.size(), " inputs, got ", inputs.size());
-  int64_t batch = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& meta = inputs_[i].meta;
     const std::string& name = inputs_[i].name;
     if (!inputs[i].defined()) fail("graph.run", "expected a defined tensor as '", name, "'");
-    int64_t dim = batch_dims_[i];
-    int64_t rank = meta ? static_cast<int64_t>(meta->sizes.size()) : inputs[i].dim();
-    if (inputs[i].dim() != rank || dim >= rank)
+    const int64_t rank = meta ? static_cast<int64_t>(meta->sizes.size()) : inputs[i].dim();
+    if (inputs[i].dim() != rank || batch_dims_[i] >= rank)
       fail("graph.run", "expected '", name, "' with ", rank, " dimensions, got ", inputs[i].sizes());
     if (meta && (at::isFloatingType(meta->dtype) != at::isFloatingType(inputs[i].scalar_type()) ||
                  (meta->dtype == at::kBool) != (inputs[i].scalar_type() == at::kBool))) {
       fail("graph.run", "expected '", name, "' of dtype ", meta->dtype, " or its like, got ",
            inputs[i].scalar_type());
     }
-    if (dim >= 0) {
-      if (batch >= 0 && inputs[i].size(dim) != batch)
-        fail("graph.run", "expected batch size ", batch, " in '", name, "' as in the inputs before it, got ",
-             inputs[i].size(dim));
-      batch = inputs[i].size(dim);
-    }
-    for (int64_t d = 0; meta && d < rank; ++d) {
-      if (d != dim && inputs[i].size(d) != meta->sizes[d].offset)
-        fail("graph.run", "expected size ", meta->sizes[d].offset, " in dimension ", d, " of '", name,
-             "', got ", inputs[i].sizes());
+  }
+  std::vector<int64_t> sizes = sizes_of(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (int64_t d = 0; inputs_[i].meta && d < inputs[i].dim(); ++d) {
+      const int64_t wanted = inputs_[i].meta->sizes[static_cast<size_t>(d)].at(sizes);
+      if (d != batch_dims_[i] && inputs[i].size(d) != wanted)
+        fail("graph.run", "expected size ", wanted, " in dimension ", d, " of '", inputs_[i].name, "', got ",
+             inputs[i].sizes());
     }
   }
-  return batch < 0 ? 0 : batch;
+  return sizes;
 }
 
 void Program::run_steps(Frame& frame) const {
@@ -232,7 +259,7 @@ void Program::run_steps(Frame& frame) const {
 
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) const {
   Frame frame;
-  frame.batch = check_inputs(inputs);
+  frame.sizes = check_inputs(inputs);
   frame.training = training;
   frame.slots.resize(slot_count_);
   for (size_t i = 0; i < inputs.size(); ++i) frame.slots[i] = inputs[i];

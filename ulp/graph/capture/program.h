@@ -18,6 +18,9 @@ class Program {
 
   /// The graph's result. Checks the inputs first.
   c10::IValue run(const std::vector<at::Tensor>& inputs, bool training) const;
+  /// Throws ulp::Error naming the input that the graph does not take. Gives the batch size, 0 for none, and the sizes of
+  /// the free dimensions.
+  std::vector<int64_t> check_inputs(const std::vector<at::Tensor>& inputs) const;
 
  private:
   /// Where an argument comes from.
@@ -28,7 +31,7 @@ class Program {
     Items form = Items::list;
     bool inverted = false;
     int32_t index = 0;  ///< of the slot or attribute
-    BatchExpr batch;
+    SizeExpr batch;
     c10::IValue literal;
     c10::TypePtr element;       ///< of a list of another kind
     std::vector<Source> items;  ///< by_mode: in eval mode, in train mode
@@ -46,7 +49,8 @@ class Program {
   struct Frame;  ///< the state of one run
 
   Source compile(const Argument& arg, const c10::Type* type, const Node* reader);
-  int64_t check_inputs(const std::vector<at::Tensor>& inputs) const;
+  std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& inputs) const;
+  int64_t free_size(const FreeDimension& free, const std::vector<at::Tensor>& inputs) const;
   c10::IValue load(const Source& source, Frame& frame) const;
   c10::IValue load_items(const Source& source, Frame& frame) const;
   void run_steps(Frame& frame) const;
@@ -56,6 +60,7 @@ class Program {
 
   std::vector<Value> inputs_;  ///< copies, for the checks
   std::vector<int64_t> batch_dims_;
+  std::vector<FreeDimension> free_;
   std::vector<at::Tensor> attributes_;
   std::vector<Step> steps_;
   Source result_;

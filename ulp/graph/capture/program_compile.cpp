@@ -7,7 +7,7 @@
 
 namespace ulp::graph {
 
-Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims) {
+Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims), free_(graph.free) {
   for (const auto& node : graph.nodes()) {
     for (Value* value : node->reads()) last_reader_[value] = node.get();
   }

@@ -161,7 +161,7 @@ class Resolver {
       for_each_tensor(call.inputs[i], [&](const at::Tensor& tensor) {
         bool elements = !reads_shape_only(call) && (written ? !overwrites(call) : !is_viewed(tensor, call));
         resolved.tensors.push_back(read(tensor, index, leaf++, call.target, elements));
-        if (tensor.defined()) tainted |= state(tensor).tainted;
+        if (tensor.defined() && !reads_shape_only(call)) tainted |= state(tensor).tainted;
       });
     }
     check_numbers(call, index, tainted);

@@ -39,12 +39,20 @@ enum class Keep : uint8_t {
   values  ///< what each call returned, too
 };
 
+/// The sizes of one run.
+struct RunSizes {
+  std::vector<int64_t> values = {0};    ///< the batch, 0 for none, and the free dimensions
+  std::vector<std::string> free_names;  ///< of those behind the batch
+  /// "batch size 2, time 14"
+  std::string text() const;
+};
+
 /// One run. Holds every tensor it saw, so that their addresses stay unique as long as it lives.
 struct Trace {
   std::vector<TracedCall> calls;
   std::vector<at::Tensor> inputs;
   c10::IValue result;
-  int64_t batch = 0;
+  RunSizes sizes;
   bool training = false;
   Keep keep = Keep::nothing;
   c10::IValue result_copy;             ///< Keep::ends
@@ -85,7 +93,7 @@ struct TraceOptions {
 };
 
 /// Runs the model once and leaves its parameters, buffers, mode and the random state as they were.
-Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, int64_t batch,
+Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes,
             const TraceOptions& options);
 
 /// Calls visit(tensor) for each tensor in a value, also undefined ones and those in lists, in order.

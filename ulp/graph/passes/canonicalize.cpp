@@ -2,6 +2,7 @@
 
 #include "ulp/graph/passes/canonicalize_attention.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
+#include "ulp/graph/passes/canonicalize_inner.h"
 #include "ulp/graph/passes/canonicalize_shuffle.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/graph/passes/pattern.h"
@@ -114,7 +115,7 @@ bool from_mean(Graph& graph, Node& node) {
   pool->scope = node.scope;
   if (node.output()->meta) {
     pool->output()->meta = node.output()->meta;
-    pool->output()->meta->sizes.insert(pool->output()->meta->sizes.end(), 2, BatchExpr{0, 1, 1});
+    pool->output()->meta->sizes.insert(pool->output()->meta->sizes.end(), 2, SizeExpr{0, 1, 1});
   }
   graph.retarget(&node, "aten::flatten.using_ints",
                  {pool->output(), Argument(c10::IValue(int64_t{1})), Argument(c10::IValue(int64_t{-1}))});
@@ -131,7 +132,9 @@ PassReport canonicalize(Graph& graph) {
     if (node->kind() != Node::Kind::call) continue;
     std::string before = label(*node) + ": " + node->target();
     // A node that a rewrite erased comes before the one it was merged into, so it is not met again.
-    const char* form = from_addmm(graph, *node, report)          ? "aten::linear"
+    const char* inner = from_inner(graph, *node);
+    const char* form = inner                                     ? inner
+                       : from_addmm(graph, *node, report)        ? "aten::linear"
                        : from_matmul(graph, *node, report)       ? "aten::linear"
                        : from_convolution(graph, *node, report)  ? "a plain convolution"
                        : from_padding_word(graph, *node, report) ? "padding in numbers"

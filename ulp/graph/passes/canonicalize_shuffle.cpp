@@ -6,7 +6,7 @@ namespace ulp::graph {
 
 namespace {
 
-using Sizes = std::vector<BatchExpr>;
+using Sizes = std::vector<SizeExpr>;
 
 const Sizes* sizes(const Value* value) {
   return value->meta ? &value->meta->sizes : nullptr;

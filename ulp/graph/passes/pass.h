@@ -22,7 +22,7 @@ struct PassReport {
 /// Brings the C++ frontend's spellings to one form so that later passes match one form: t + addmm, matmul +
 /// add_ -> aten::linear; aten::_convolution -> aten::conv2d; softmax(q k^T) v ->
 /// aten::scaled_dot_product_attention; adaptive average pooling to 1x1 and mean over H and W ->
-/// aten::adaptive_avg_pool2d; view + transpose + view over the channels -> aten::channel_shuffle; dropout in
+/// aten::adaptive_avg_pool2d; view + transpose + view over the channels -> aten::channel_shuffle; what public ops call inside -> these; dropout in
 /// eval is left as it is.
 ULP_API PassReport canonicalize(Graph& graph);
 
@@ -35,9 +35,9 @@ ULP_API PassReport fold_batch_norm(Graph& graph);
 /// of 1, 2 or 3 dimensions as their input has: x * scale + shift, for inference.
 ULP_API PassReport batch_norm_as_conv(Graph& graph);
 
-/// Makes 2-d transposed convolutions ordinary ones, for inference: outputs a stride apart have the same taps,
+/// Makes transposed convolutions of 1, 2 and 3 dimensions ordinary ones, for inference: outputs a stride apart have the same taps,
 /// so the results of a window of one stride become the channels of a convolution, whose zeros among the taps
-/// are computed, too, and ulp::depth_to_space makes pixels of them. A clamp behind comes first. Exact up to
+/// are computed, too, and ulp::depth_to_space, or reshapes around a permute, makes pixels of them. A clamp behind comes first. Exact up to
 /// the order of summation.
 ULP_API PassReport transposed_as_conv(Graph& graph);
 

@@ -1,6 +1,8 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "ulp/graph/fusion/activation_of.h"
@@ -48,28 +50,53 @@ struct Axis {
   int64_t distance(int64_t phase, int64_t tap) const { return (phase + padding - tap * dilation) / stride; }
 };
 
-/// [I, O / groups, kh, kw] -> [sh sw O, I, size_h, size_w]; inputs of other groups meet zeros.
-at::Tensor phases_of(const at::Tensor& weight, const Axis& h, const Axis& w, int64_t groups) {
-  const int64_t in = weight.size(0), out = weight.size(1) * groups, part = weight.size(1);
-  const at::Tensor all = at::zeros({h.stride, w.stride, out, in, h.size, w.size}, weight.options());
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t inputs = in / groups;
-    const at::Tensor taps = weight.narrow(0, g * inputs, inputs).transpose(0, 1);
-    for (int64_t r = 0; r < h.stride; ++r) {
-      for (int64_t q = 0; q < w.stride; ++q) {
-        const at::Tensor mine =
-            all.select(0, r).select(0, q).narrow(0, g * part, part).narrow(1, g * inputs, inputs);
-        for (int64_t i = 0; i < h.kernel; ++i) {
-          for (int64_t j = 0; j < w.kernel; ++j) {
-            if (!h.has(r, i) || !w.has(q, j)) continue;
-            const int64_t y = h.distance(r, i) + h.reach, x = w.distance(q, j) + w.reach;
-            mine.select(2, y).select(2, x).copy_(taps.select(2, i).select(2, j));
-          }
-        }
+/// The digits of i to these bases, the last one counted first.
+std::vector<int64_t> digits(int64_t i, const std::vector<int64_t>& bases) {
+  std::vector<int64_t> found(bases.size());
+  for (size_t d = bases.size(); d-- > 0; i /= bases[d]) found[d] = i % bases[d];
+  return found;
+}
+
+int64_t product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// One number of each axis.
+std::vector<int64_t> each(const std::vector<Axis>& axes, int64_t Axis::*number) {
+  std::vector<int64_t> all;
+  for (const Axis& axis : axes) all.push_back(axis.*number);
+  return all;
+}
+
+/// [I, O / groups, kernel...] -> [strides... O, I, sizes...]; inputs of other groups meet zeros.
+at::Tensor phases_of(const at::Tensor& weight, const std::vector<Axis>& axes, int64_t groups) {
+  const int64_t in = weight.size(0), part = weight.size(1), out = part * groups, inputs = in / groups;
+  const std::vector<int64_t> strides = each(axes, &Axis::stride), kernel = each(axes, &Axis::kernel),
+                             reach = each(axes, &Axis::size);
+  std::vector<int64_t> sizes = {product(strides), out, in};
+  sizes.insert(sizes.end(), reach.begin(), reach.end());
+  const at::Tensor all = at::zeros(sizes, weight.options());
+  for (int64_t r = 0; r < sizes[0]; ++r) {
+    const std::vector<int64_t> phase = digits(r, strides);
+    for (int64_t k = 0; k < product(kernel); ++k) {
+      const std::vector<int64_t> tap = digits(k, kernel);
+      at::Tensor from = weight, to = all[r];
+      bool met = true;
+      for (size_t d = 0; d < axes.size(); ++d) {
+        met = met && axes[d].has(phase[d], tap[d]);
+        from = from.select(2, tap[d]);
+        if (met) to = to.select(2, axes[d].distance(phase[d], tap[d]) + axes[d].reach);
+      }
+      for (int64_t g = 0; met && g < groups; ++g) {
+        to.narrow(0, g * part, part)
+            .narrow(1, g * inputs, inputs)
+            .copy_(from.narrow(0, g * inputs, inputs).transpose(0, 1));
       }
     }
   }
-  return all.reshape({-1, in, h.size, w.size});
+  sizes.erase(sizes.begin());
+  sizes[0] *= all.size(0);
+  return all.reshape(sizes);
 }
 
 Argument ints(std::vector<int64_t> values) {
@@ -79,15 +106,49 @@ Argument one(int64_t value) {
   return c10::IValue(value);
 }
 
-std::optional<TensorMeta> phase_meta(const Node& node, const Axis& h, const Axis& w, const Value* weight) {
+std::optional<TensorMeta> phase_meta(const Node& node, const std::vector<Axis>& axes, const Value* weight) {
   const auto& in = node.arg("input").value->meta;
   if (!in) return std::nullopt;
   TensorMeta meta = *in;
   meta.sizes[1] = {0, 1, weight->meta->sizes[0].offset};
-  meta.sizes[2].offset += h.more;
-  meta.sizes[3].offset += w.more;
+  for (size_t d = 0; d < axes.size(); ++d) meta.sizes[d + 2].offset += axes[d].more;
   meta.channels_last = false;
   return meta;
+}
+
+/// Puts the parts of the channels side by side: makes the node what ends that.
+void join_phases(Graph& graph, Node& node, Value* parts, const std::vector<Axis>& axes) {
+  if (axes.size() == 2) {
+    return graph.retarget(
+        &node, "ulp::depth_to_space",
+        {parts, one(axes[0].stride), one(axes[1].stride), one(axes[0].crop), one(axes[1].crop)});
+  }
+  const auto call = [&](const char* op, std::vector<Argument> args) {
+    Node* made = graph.call(op, std::move(args), &node);
+    made->scope = node.scope;
+    return made->output();
+  };
+  const auto n = static_cast<int64_t>(axes.size());
+  const std::vector<int64_t> strides = each(axes, &Axis::stride);
+  std::vector<Argument> split = {parts->meta->sizes[0]}, joined = split;
+  std::vector<int64_t> order = {0, n + 1};
+  for (const int64_t stride : strides) split.emplace_back(one(stride));
+  split.emplace_back(one(parts->meta->sizes[1].offset / product(strides)));
+  joined.push_back(split.back());
+  for (int64_t d = 0; d < n; ++d) {
+    const int64_t size = parts->meta->sizes[static_cast<size_t>(d) + 2].offset;
+    split.emplace_back(one(size));
+    joined.emplace_back(one(size * strides[static_cast<size_t>(d)]));
+    order.insert(order.end(), {n + 2 + d, 1 + d});
+  }
+  Value* apart = call("aten::reshape", {parts, Argument::list(split)});
+  Value* x = call("aten::reshape", {call("aten::permute", {apart, ints(order)}), Argument::list(joined)});
+  for (int64_t d = 0; d < n; ++d) {
+    const auto& [size, crop] =
+        std::pair(joined[static_cast<size_t>(d) + 2], axes[static_cast<size_t>(d)].crop);
+    if (crop > 0) x = call("aten::narrow", {x, one(d + 2), one(0), one(size.literal.toInt() - crop)});
+  }
+  graph.retarget(&node, "aten::alias", {x});
 }
 
 /// Returns what stands in the way.
@@ -97,29 +158,33 @@ std::string rewrite(Graph& graph, Node& node) {
                    bias = stored_tensor(graph, node.arg("bias"));
   if (!weight.defined() || (!bias.defined() && !node.arg("bias").is_none()))
     return "its parameters are computed, not stored";
+  const auto dims = static_cast<size_t>(weight.dim() - 2);
   const auto stride = integers(node.arg("stride")), padding = integers(node.arg("padding")),
              out_padding = integers(node.arg("output_padding")), dilation = integers(node.arg("dilation"));
   const auto groups = integer(node.arg("groups"));
-  if (rank(node.arg("input")) != 4 || !stride || !padding || !out_padding || !dilation || !groups)
+  if (rank(node.arg("input")) != weight.dim() || !stride || !padding || !out_padding || !dilation || !groups)
     return "its input is not known to be images, or its numbers are computed";
-  const auto axis = [&](size_t i) {
-    return Axis(weight.size(static_cast<int64_t>(i) + 2), spread(*stride, 2)[i], spread(*padding, 2)[i],
-                spread(*out_padding, 2)[i], spread(*dilation, 2)[i]);
-  };
-  const Axis h = axis(0), w = axis(1);
+  std::vector<Axis> axes;
+  for (size_t i = 0; i < dims; ++i) {
+    axes.emplace_back(weight.size(static_cast<int64_t>(i) + 2), spread(*stride, dims)[i],
+                      spread(*padding, dims)[i], spread(*out_padding, dims)[i], spread(*dilation, dims)[i]);
+    const SizeExpr& size = node.arg("input").value->meta->sizes[i + 2];
+    if (dims != 2 && !size.constant()) return "its input is of no fixed size";
+  }
   const std::string name = node.arg("weight").value->producer->target();
   const std::string path = name.substr(0, name.rfind('.') + 1) + "phases.";
-  Value* phases = store_parameter(graph, path + "weight", phases_of(weight, h, w, *groups));
+  Value* phases = store_parameter(graph, path + "weight", phases_of(weight, axes, *groups));
   Argument shift = c10::IValue();
   if (bias.defined()) {
-    shift = store_parameter(graph, path + "bias", bias.detach().repeat({h.stride * w.stride}));
+    shift = store_parameter(graph, path + "bias", bias.detach().repeat({product(each(axes, &Axis::stride))}));
   }
-  Node* conv = graph.call(
-      "aten::conv2d",
-      {node.arg("input"), phases, shift, ints({1, 1}), ints({h.reach, w.reach}), ints({1, 1}), one(1)}, &node,
-      node.name() + "_conv");
+  const Argument ones = ints(std::vector<int64_t>(dims, 1));
+  Node* conv =
+      graph.call("aten::conv" + std::to_string(dims) + "d",
+                 {node.arg("input"), phases, shift, ones, ints(each(axes, &Axis::reach)), ones, one(1)},
+                 &node, node.name() + "_conv");
   conv->scope = node.scope;
-  conv->output()->meta = phase_meta(node, h, w, phases);
+  conv->output()->meta = phase_meta(node, axes, phases);
   Node* last = &node;
   Value* parts = conv->output();
   // What acts on each element by itself can come first, so that it becomes part of the convolution's step.
@@ -132,8 +197,7 @@ std::string rewrite(Graph& graph, Node& node) {
     parts = clamp->output();
     last = next;
   }
-  graph.retarget(last, "ulp::depth_to_space",
-                 {parts, one(h.stride), one(w.stride), one(h.crop), one(w.crop)});
+  join_phases(graph, *last, parts, axes);
   if (last != &node) graph.erase(&node);
   return "";
 }
@@ -141,8 +205,14 @@ std::string rewrite(Graph& graph, Node& node) {
 }  // namespace
 
 PassReport transposed_as_conv(Graph& graph) {
-  return rewrite_each(graph, "transposed_as_conv", "aten::conv_transpose2d",
-                      [&](Node& node) { return rewrite(graph, node); });
+  PassReport report{"transposed_as_conv", {}, {}};
+  for (const char* op : {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"}) {
+    PassReport one =
+        rewrite_each(graph, "transposed_as_conv", op, [&](Node& node) { return rewrite(graph, node); });
+    for (std::string& line : one.changes) report.changes.push_back(std::move(line));
+    for (std::string& line : one.near_misses) report.near_misses.push_back(std::move(line));
+  }
+  return report;
 }
 
 }  // namespace ulp::graph

@@ -10,10 +10,12 @@ namespace ulp::kernels {
 
 constexpr int64_t kWorthAThread = 16384;  // elements that are worth a thread's while
 
+/// Made when the library is loaded: what is made in a run may allocate.
+inline const SerialParallel kAlone;
+
 /// The calling thread alone for work on so few elements that waking another one takes longer.
 inline const Parallel& worth_sharing(int64_t elements, const Parallel& parallel) {
-  static const SerialParallel alone;
-  return elements <= kWorthAThread ? alone : parallel;
+  return elements <= kWorthAThread ? kAlone : parallel;
 }
 
 /// Splits [0, n) into pieces that are worth a thread's while, multiples of 64 but for the last; body(begin,

@@ -109,9 +109,14 @@ void amx_finish(const AmxArgs& t, const uint8_t* sums, int64_t first, int64_t co
                 int64_t panels) {
   const int64_t at = first * t.y_step + panel * kAmxLanes;
   const void* residual = t.residual == nullptr ? nullptr : t.residual + at * t.residual_bytes;
-  finish_tile<Sums>(reinterpret_cast<const typename Sums::Scalar*>(sums), count, panels, *t.finish,
-                    t.channel + panel * kAmxLanes, t.channels - panel * kAmxLanes, t.y + at * t.y_bytes,
-                    residual, t.y_step);
+  const auto* own = reinterpret_cast<const typename Sums::Scalar*>(sums);
+  const int64_t channel = t.channel + panel * kAmxLanes, channels = t.channels - panel * kAmxLanes;
+  uint8_t* y = t.y + at * t.y_bytes;
+  if (t.finish->curve != Activation::none) {
+    finish_curve<Sums>(own, count, panels, *t.finish, channel, channels, y, residual, t.y_step);
+  } else {
+    finish_tile<Sums>(own, count, panels, *t.finish, channel, channels, y, residual, t.y_step);
+  }
 }
 
 template <typename Tiles, typename Sums>

@@ -75,19 +75,16 @@ void check_affine(const char* what, const Affine& q) {
 void check_types(const ConvConfig& c, const ConvWeights& w) {
   const bool integer = c.input == DataType::u8;
   const bool accepted =
-      (c.input == DataType::f32 && c.output == DataType::f32) ||
+      (c.input == DataType::f32 && (c.output == DataType::f32 || c.output == DataType::bf16)) ||
       (c.input == DataType::bf16 && (c.output == DataType::bf16 || c.output == DataType::f32)) ||
       (integer && (c.output == DataType::u8 || c.output == DataType::f32));
   if (!accepted) {
-    fail(kWhere, "expected element types f32 -> f32, bf16 -> bf16 or f32, or u8 -> u8 or f32; got ",
+    fail(kWhere, "expected element types f32 or bf16 -> bf16 or f32, or u8 -> u8 or f32; got ",
          to_string(c.input), " -> ", to_string(c.output));
   }
   if (c.residual && c.residual_type != DataType::f32 && c.residual_type != DataType::bf16 &&
       c.residual_type != DataType::u8) {
     fail(kWhere, "expected a residual of f32, bf16 or u8, got ", to_string(c.residual_type));
-  }
-  if (is_curve(c.activation) && (c.output != DataType::f32 || c.shape.groups != 1)) {
-    fail(kWhere, "expected ", to_string(c.activation), " only on f32 results of a layer without groups");
   }
   if (integer && (w.i8 == nullptr || w.scale == nullptr))
     fail(kWhere, "expected i8 weights and their scales");
@@ -101,7 +98,8 @@ void check_types(const ConvConfig& c, const ConvWeights& w) {
 void set_multiplier(const ConvConfig& config, const ConvWeights& weights, FinishData* out) {
   for (int64_t c = 0; c < config.shape.out_channels; ++c) {
     float m = config.input_q.scale * weights.scale[c];
-    if (config.output == DataType::u8) m /= config.output_q.scale;
+    // A curve wants numbers; their codes come after it.
+    if (config.output == DataType::u8 && !is_curve(config.activation)) m /= config.output_q.scale;
     if (!std::isfinite(m))
       fail(kWhere, "expected finite scales, got a multiplier of ", m, " for channel ", c);
     out->multiplier.as<float>()[c] = m;
@@ -183,10 +181,12 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   out.finish.lo = clamp.low;
   out.finish.hi = clamp.high;
   out.finish.curve = curve_of(config.activation);
+  if (config.output == DataType::u8) out.finish.to_codes = 1.0F / config.output_q.scale;
   out.finish.output = config.output;
   out.finish.output_zero = config.output == DataType::u8 ? config.output_q.zero_point : 0;
   out.finish.residual_type = config.residual_type;
-  const float unit = config.output == DataType::u8 ? config.output_q.scale : 1.0F;
+  const bool codes = config.output == DataType::u8 && !is_curve(config.activation);
+  const float unit = codes ? config.output_q.scale : 1.0F;  // in which a residual is added
   if (config.residual && config.residual_type == DataType::u8) {
     out.finish.residual_scale = config.residual_q.scale / unit;
     if (!std::isfinite(out.finish.residual_scale)) {

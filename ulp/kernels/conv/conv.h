@@ -28,7 +28,7 @@ struct ConvShape {
 };
 
 /// All that stays the same from run to run. Combinations that exist:
-///   input f32,  weight f32, output f32
+///   input f32,  weight f32, output f32 or bf16
 ///   input bf16, weight bf16 (or f32, rounded when packed), accumulation f32, output bf16 or f32
 ///   input u8,   weight i8 symmetric per output channel, accumulation i32, output u8 (requantized) or f32
 struct ConvConfig {
@@ -53,8 +53,9 @@ struct ConvWeights {
 
 /// A layer ready to run. The 8-bit contract: acc = bias_i32[c] + sum (x - zx) * w, exact in int32;
 /// y = float(acc) * (sx * sw[c]) as multiplier m[c] = sx * sw[c] / sy (float32) [+ (r - zr) * (sr / sy)],
-/// activation, round half to even, + zy, clamp to [0, 255]. Every instruction set gives the same bits; the
-/// product and the sum of the residual are rounded one after the other (no fused multiply-add).
+/// activation, round half to even, + zy, clamp to [0, 255]. A curve is applied to v = float(acc) * (sx * sw[c]) [+
+/// (r - zr) * sr], and its result times float(1 / sy) is rounded. Every instruction set gives the same bits; the product and the sum of the
+/// residual are rounded one after the other (no fused multiply-add).
 class ULP_API Conv {
  public:
   virtual ~Conv() = default;

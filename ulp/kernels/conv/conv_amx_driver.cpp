@@ -135,8 +135,7 @@ void amx_undefined(const char* why) {
 
 std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
                                     const AmxKernels& kernels) {
-  if (config.input == DataType::f32 || is_depthwise(config.shape) || is_curve(config.activation))
-    return nullptr;
+  if (config.input == DataType::f32 || is_depthwise(config.shape)) return nullptr;
   // A piece of 16 bytes must not take in a neighbour's bf16: infinity times a weight of zero is NaN.
   if (config.input == DataType::bf16 && tap_layout(config.shape, 2).length % 8 != 0) return nullptr;
   return std::make_unique<AmxConv>(config, weights, kernels);

@@ -111,7 +111,7 @@ class ReferenceConv final : public Conv {
         }
         finish_store(f, v, residual, y, base + o);
       }
-      if (f.curve != Activation::none) {
+      if (f.curve != Activation::none && f.output == DataType::f32) {
         apply_curve(f.curve, static_cast<float*>(y) + base, static_cast<float*>(y) + base, n);
       }
     }

@@ -2,6 +2,7 @@
 // weights that are zero but for channel q of each lane, four such products give the four channels apart, and
 // no byte ever moves between lanes: shuffles, one a cycle, were the limit of every other way.
 #include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/isa/vec512.h"
 
 namespace ulp::kernels {
@@ -9,20 +10,35 @@ namespace {
 
 using V = Vec512;
 
+/// values = curve(values) in units of the codes.
+__attribute__((noinline)) void curve_codes(const Finish& f, __m512 (&values)[4]) {
+  alignas(64) float row[64];
+  for (int q = 0; q < 4; ++q) V::storef(row + 16 * q, values[q]);
+  apply_curve(f.curve, row, row, 64);
+  for (int q = 0; q < 4; ++q) values[q] = V::mul(V::loadf(row + 16 * q), V::set1(f.to_codes));
+}
+
 template <bool kResidual>
 inline __attribute__((always_inline)) void finish_pixel(__m512i (&acc)[4], const DepthwiseArgs& t, int64_t at,
                                                         const float* multiplier, __mmask64 mask) {
   const Finish& f = *t.finish;
   __m512i r = {};
   if constexpr (kResidual) r = _mm512_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(t.residual) + at);
+  __m512 values[4];
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
-    __m512 v = V::mul(V::to_float(acc[q]), V::loadf(multiplier + 16 * q));
+    values[q] = V::mul(V::to_float(acc[q]), V::loadf(multiplier + 16 * q));
     if constexpr (kResidual) {
       const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(r, 8 * q), V::seti(255));
-      v = V::add(v, V::mul(V::sub(V::to_float(byte), V::set1(f.residual_zero)), V::set1(f.residual_scale)));
+      const __m512 added =
+          V::mul(V::sub(V::to_float(byte), V::set1(f.residual_zero)), V::set1(f.residual_scale));
+      values[q] = V::add(values[q], added);
     }
-    const __m512 clamped = V::min(V::max(v, V::set1(f.lo)), V::set1(f.hi));
+  }
+  if (f.curve != Activation::none) curve_codes(f, values);
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+    const __m512 clamped = V::min(V::max(values[q], V::set1(f.lo)), V::set1(f.hi));
     acc[q] = V::addi(_mm512_cvtps_epi32(clamped), V::seti(f.output_zero));
   }
   const __m512i low = _mm512_or_si512(acc[0], _mm512_slli_epi32(acc[1], 8));

@@ -140,13 +140,45 @@ ULP_ONE_COPY void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixe
   }
 }
 
-/// The curve over what a tile has just stored; one copy serves the tiles of all sizes.
-template <typename V>
-ULP_ONE_COPY void curve_tile(const TileArgs& t, int64_t pixels, int64_t panels) {
-  const int64_t wide = panels * V::kLanes, n = t.channels < wide ? t.channels : wide;
+/// The curve over f32 results that have just been stored.
+ULP_ONE_COPY void curve_rows(Activation curve, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
+  for (int64_t m = 0; m < pixels; ++m) apply_curve(curve, y + m * y_step, y + m * y_step, channels);
+}
+
+/// finish_tile() for results that end in a curve. One copy serves the tiles of all sizes.
+template <typename Sums>
+ULP_ONE_COPY void finish_curve(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
+                               const Finish& f, int64_t channel, int64_t channels, void* y,
+                               const void* residual, int64_t y_step) {
+  using V = typename Sums::Vec;
+  const int64_t wide = panels * V::kLanes, n = channels < wide ? channels : wide;
+  if (f.output == DataType::f32) {
+    finish_tile<Sums>(sums, pixels, panels, f, channel, channels, y, residual, y_step);
+    return curve_rows(f.curve, static_cast<float*>(y), y_step, pixels, n);
+  }
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi), scale = V::set1(f.to_codes);
+  const typename V::I zero = V::seti(f.output_zero);
+  Finish numbers = f;
+  numbers.lo = -__builtin_inff();
+  numbers.hi = __builtin_inff();
+  alignas(64) float row[4 * V::kLanes] = {};
   for (int64_t m = 0; m < pixels; ++m) {
-    float* y = static_cast<float*>(t.y) + m * t.y_step;
-    apply_curve(t.finish->curve, y, y, n);
+    const auto* sum = sums + m * wide;
+    if (residual != nullptr) {
+      const void* own = static_cast<const uint8_t*>(residual) + m * y_step * element_bytes(f.residual_type);
+      finish_rows<Sums, DataType::f32, true>(sum, 1, panels, numbers, channel, channels, row, own, wide);
+    } else {
+      finish_rows<Sums, DataType::f32, false>(sum, 1, panels, numbers, channel, channels, row, nullptr, wide);
+    }
+    apply_curve(f.curve, row, row, n);
+    for (int64_t c = 0; c < n; c += V::kLanes) {
+      const typename V::F v = V::loadf(row + c);
+      if (f.output == DataType::u8) {
+        V::store_u8(y, m * y_step + c, n - c, V::min(V::max(V::mul(v, scale), lo), hi), zero);
+      } else {
+        V::store_bf16(y, m * y_step + c, n - c, v);
+      }
+    }
   }
 }
 
@@ -245,7 +277,8 @@ void tile(const TileArgs& t) {
     }
   }
   if constexpr (Dot::kInteger && V::kStoresBytes) {
-    const bool bytes = t.finish->output == DataType::u8 && t.channels >= NB * V::kLanes;
+    const bool bytes = t.finish->output == DataType::u8 && t.channels >= NB * V::kLanes &&
+                       t.finish->curve == Activation::none;
     if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
     if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
   }
@@ -255,13 +288,20 @@ void tile(const TileArgs& t) {
 #pragma GCC unroll 4
     for (int n = 0; n < NB; ++n) Dot::store(sums + (m * NB + n) * V::kLanes, acc[m][n]);
   }
-  bool finished = false;
   if constexpr (Dot::kInteger) {
-    finished = t.row_scale != nullptr;
-    if (finished) finish_dynamic<Dot>(sums, M, NB, t);
+    if (t.row_scale != nullptr) {
+      finish_dynamic<Dot>(sums, M, NB, t);
+      const int64_t n = t.channels < NB * V::kLanes ? t.channels : NB * V::kLanes;
+      if (t.finish->curve != Activation::none) {
+        curve_rows(t.finish->curve, static_cast<float*>(t.y), t.y_step, M, n);
+      }
+      return;
+    }
   }
-  if (!finished) finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
-  if (t.finish->curve != Activation::none) curve_tile<V>(t, M, NB);
+  if (t.finish->curve != Activation::none) {
+    return finish_curve<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  }
+  finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
 }
 
 // clang-format off
@@ -333,8 +373,12 @@ void depthwise(const DepthwiseArgs& t) {
       const int64_t at = begin * t.channels + c;
       const void* residual =
           t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * residual_bytes;
-      finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c,
-                         static_cast<uint8_t*>(t.y) + at * bytes, residual, t.channels);
+      uint8_t* y = static_cast<uint8_t*>(t.y) + at * bytes;
+      if (t.finish->curve != Activation::none) {
+        finish_curve<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
+      } else {
+        finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
+      }
     }
   }
 }

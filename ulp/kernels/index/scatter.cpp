@@ -1,7 +1,9 @@
 #include "ulp/kernels/index/scatter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/float_bits.h"
@@ -21,6 +23,22 @@ T element_of(float value) {
   return 0;  // codes are never written from a number
 }
 
+/// What stands where `held` stood.
+float joined(ScatterMode mode, float held, float written) {
+  switch (mode) {
+    case ScatterMode::add:
+      return held + written;
+    case ScatterMode::multiply:
+      return held * written;
+    case ScatterMode::max:
+      return held > written || std::isnan(held) ? held : written;
+    case ScatterMode::min:
+      return held < written || std::isnan(held) ? held : written;
+    default:
+      return written;
+  }
+}
+
 }  // namespace
 
 struct Scatter::Call {
@@ -37,8 +55,8 @@ Scatter::Scatter(const ScatterTarget& target, const std::vector<ScatterDimension
     : target_(target) {
   const DataType type = target.type;
   const bool known = type == DataType::f32 || type == DataType::bf16 || type == DataType::u8;
-  if (!known || (target.mode == ScatterMode::add && type != DataType::f32)) {
-    fail("kernels.Scatter", "expected f32, bf16 or u8, and f32 to add, got ", to_string(type));
+  if (!known || (target.mode != ScatterMode::replace && type != DataType::f32)) {
+    fail("kernels.Scatter", "expected f32, bf16 or u8, and f32 to join, got ", to_string(type));
   }
   if (target.id_type != DataType::i32 && target.id_type != DataType::i64) {
     fail("kernels.Scatter", "expected ids of type i32 or i64, got ", to_string(target.id_type));
@@ -75,7 +93,11 @@ void Scatter::part(const Call& call, int64_t part) const {
       }
       T& y = static_cast<T*>(call.y)[to + c * columns.target + target_.range.row(id) * target_.row];
       const T written = source ? source[row + c] : value;
-      y = target_.mode == ScatterMode::add ? static_cast<T>(y + written) : written;
+      if constexpr (std::is_same_v<T, float>) {
+        y = joined(target_.mode, y, written);
+      } else {
+        y = written;
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// Elements written to places that ids give: torch.scatter and torch.scatter_add.
+// Elements written to places that ids give: torch.scatter, scatter_add and scatter_reduce.
 #pragma once
 
 #include <array>
@@ -14,8 +14,9 @@
 namespace ulp {
 namespace kernels {
 
-/// What becomes of the element that is there: the last one written stands, or all are added to it.
-enum class ScatterMode : uint8_t { replace, add };
+/// What becomes of the element that is there: the last one written stands, all are added to it or multiplied
+/// with it, or the largest or smallest of all stands; a NaN is both.
+enum class ScatterMode : uint8_t { replace, add, multiply, max, min };
 
 /// One dimension of the ids, which are dense, and how far apart its elements are in the result; 0 along the
 /// dimension that the ids point into.
@@ -26,7 +27,7 @@ struct ScatterDimension {
 
 /// Where a scatter writes.
 struct ScatterTarget {
-  DataType type = DataType::f32;  ///< f32, bf16 or u8; to add: f32
+  DataType type = DataType::f32;  ///< f32, bf16 or u8; but for replace: f32
   ScatterMode mode = ScatterMode::replace;
   int64_t item = 1;  ///< elements of the result for each item
   int64_t row = 1;   ///< elements from one id's place to the next
@@ -34,8 +35,8 @@ struct ScatterTarget {
   IdRange range{};
 };
 
-/// y = x, then y[n * item + row(ids[i0][i1]...) * row + i0 * target0 + ...] = source[i0][i1]... or += it, for each
-/// item n of ids, in order of i0, i1, ...
+/// y = x, then y[n * item + row(ids[i0][i1]...) * row + i0 * target0 + ...] = source[i0][i1]... or what the mode makes of
+/// both, for each item n of ids, in order of i0, i1, ...
 class ULP_API Scatter {
  public:
   /// The outermost dimension first; `along`: how many are outside of the one that the ids point into, along
@@ -65,7 +66,8 @@ class ULP_API Scatter {
 template <>
 struct Words<kernels::ScatterMode> {
   using enum kernels::ScatterMode;
-  static constexpr std::array<Word<kernels::ScatterMode>, 2> list = {{{replace, "replace"}, {add, "add"}}};
+  static constexpr std::array<Word<kernels::ScatterMode>, 5> list = {
+      {{replace, "replace"}, {add, "add"}, {multiply, "multiply"}, {max, "max"}, {min, "min"}}};
 };
 
 }  // namespace ulp

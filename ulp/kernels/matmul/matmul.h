@@ -8,7 +8,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/kernels/element.h"
+#include "ulp/kernels/elementwise/typed_rows.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels {
@@ -29,14 +29,14 @@ struct MatmulShape {
   int64_t rows = 1, inner = 1, columns = 1;
   std::vector<MatmulDimension> dimensions;
   MatrixLayout a, b;
+  ElementFormat output = {};  ///< sums are in f32 whatever it is
 };
 
 /// Bytes of scratch for so many workers.
 ULP_API size_t matmul_workspace_bytes(const MatmulShape& shape, int workers);
 
-/// `type` of both sides: f32, or bf16, which is widened as it is read. y: f32, dense; sums in f32.
-/// `workspace` is 64-byte aligned.
+/// `type` of both sides: f32, or bf16, which is widened as it is read. y: dense; `workspace` is 64-byte aligned.
 ULP_API void matmul(const MatmulShape& shape, DataType a_type, const void* a, DataType b_type, const void* b,
-                    float* y, int64_t batch, void* workspace, Isa isa, const Parallel& parallel);
+                    void* y, int64_t batch, void* workspace, Isa isa, const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -168,7 +168,11 @@ Pointwise::Pointwise(PointwiseProgram program, std::vector<PointwiseInput> input
 }
 
 bool Pointwise::is_dense(const PointwiseInput& input) const {
-  return sizes_.size() == 1 && input.strides[0] == 1;
+  int64_t dense = 1;
+  for (size_t d = sizes_.size(); d-- > 0; dense *= sizes_[d]) {
+    if (input.strides[d] != dense) return false;
+  }
+  return true;
 }
 
 /// 256 codes in, 256 codes out: the program runs on them once.
@@ -187,6 +191,7 @@ void Pointwise::load(size_t index, const void* data, int64_t begin, int64_t coun
   const size_t last = sizes_.size() - 1;
   const int64_t stride = input.strides[last];
   const SmallOps& ops = small_ops(isa_);
+  if (dense_[index]) return load_run(input, data, begin, 1, count, block, ops);
   if (last == 0) return load_run(input, data, begin * stride, stride, count, block, ops);
   std::array<int64_t, kPointwiseDims> at;  // where `begin` is
   int64_t rest = begin;
@@ -197,9 +202,19 @@ void Pointwise::load(size_t index, const void* data, int64_t begin, int64_t coun
   at[0] = rest;
   int64_t offset = 0;
   for (size_t d = 0; d <= last; ++d) offset += at[d] * input.strides[d];
+  // Rows that repeat, such as a number for each channel of every pixel, are read once a block.
+  const float* known = nullptr;
+  int64_t known_offset = -1, known_count = 0;
   while (true) {
     const int64_t n = std::min(count, sizes_[last] - at[last]);
-    load_run(input, data, offset, stride, n, block, ops);
+    if (offset == known_offset && n <= known_count) {
+      std::memcpy(block, known, static_cast<size_t>(n) * sizeof(float));
+    } else {
+      load_run(input, data, offset, stride, n, block, ops);
+      known = block;
+      known_offset = offset;
+      known_count = n;
+    }
     block += n;
     count -= n;
     if (count == 0) return;

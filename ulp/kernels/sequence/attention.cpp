@@ -14,35 +14,91 @@ HeadFn head_of(Isa isa) {
   return *first_admitted(kHeads, isa);
 }
 
-int64_t worker_floats(const AttentionShape& shape) {
-  return round_up(head_scratch(shape.keys, shape.depth), 16);
-}
+/// Floats of the head's own scratch, then of its rows of q, k, v and y where those are no f32.
+struct Scratch {
+  explicit Scratch(const AttentionShape& s)
+      : head(round_up(head_scratch(s.keys, s.depth), 16)),
+        queries(round_up(s.queries * s.depth, 16)),
+        keys(s.input.is_f32() ? 0 : round_up(s.keys * s.depth, 16)),
+        inputs(s.input.is_f32() ? 0 : queries + 2 * keys),
+        all(head + inputs + (s.output.is_f32() ? 0 : queries)) {}
+  int64_t head, queries, keys, inputs, all;
+};
+
+/// Rows of one head: where they are read or made, and from one to the next.
+struct HeadRows {
+  const float* data;
+  int64_t stride;
+};
+
+class Heads {
+ public:
+  Heads(const AttentionShape& shape, Isa isa)
+      : shape_(shape),
+        width_(shape.heads * shape.depth),
+        input_("kernels.attention", shape.input, isa),
+        output_("kernels.attention", shape.output, isa) {}
+
+  /// `rows` of a head that begin at element `at`, each of them widened into `to` unless they are f32.
+  HeadRows read(const void* data, int64_t at, int64_t rows, float* to) const {
+    if (shape_.input.is_f32()) return {static_cast<const float*>(data) + at, width_};
+    for (int64_t r = 0; r < rows; ++r) {
+      input_.read(data, at + r * width_, shape_.depth, to + r * shape_.depth);
+    }
+    return {to, shape_.depth};
+  }
+  int64_t output_stride() const { return shape_.output.is_f32() ? width_ : shape_.depth; }
+  float* target(void* y, int64_t at, float* to) const { return output_.target(y, at, to); }
+  void write(const float* made, void* y, int64_t at) const {
+    if (shape_.output.is_f32()) return;
+    for (int64_t r = 0; r < shape_.queries; ++r) {
+      output_.write(made + r * shape_.depth, y, at + r * width_, shape_.depth);
+    }
+  }
+
+ private:
+  const AttentionShape& shape_;
+  int64_t width_;
+  TypedRows input_, output_;
+};
 
 }  // namespace
 
 size_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
-  return static_cast<size_t>(workers * worker_floats(shape)) * sizeof(float);
+  return static_cast<size_t>(workers * Scratch(shape).all) * sizeof(float);
 }
 
-void attention(const AttentionShape& shape, int64_t batch, const float* q, const float* k, const float* v,
-               const float* mask, float* y, void* workspace, Isa isa, const Parallel& parallel) {
+void attention(const AttentionShape& shape, int64_t batch, const void* q, const void* k, const void* v,
+               const float* mask, void* y, void* workspace, Isa isa, const Parallel& parallel) {
   const HeadFn head = head_of(isa);
-  const int64_t stride = shape.heads * shape.depth;
+  const Heads heads(shape, isa);
+  const Scratch sizes(shape);
+  const int64_t width = shape.heads * shape.depth;
+  const int64_t item_keys = shape.item_keys > 0 ? shape.item_keys : shape.keys;
   parallel.run(batch * shape.heads, [&](int64_t task, int worker) {
     const int64_t item = task / shape.heads, offset = task % shape.heads * shape.depth;
-    const int64_t query = item * shape.queries * stride + offset, key = item * shape.keys * stride + offset;
-    head({.q = q + query,
-          .k = k + key,
-          .v = v + key,
-          .y = y + query,
-          .stride = stride,
+    const int64_t query = item * shape.queries * width + offset, key = item * item_keys * width + offset;
+    float* scratch = static_cast<float*>(workspace) + worker * sizes.all;
+    float* rows = scratch + sizes.head;
+    const HeadRows queries = heads.read(q, query, shape.queries, rows);
+    const HeadRows keys = heads.read(k, key, shape.keys, rows + sizes.queries);
+    const HeadRows values = heads.read(v, key, shape.keys, rows + sizes.queries + sizes.keys);
+    float* made = heads.target(y, query, rows + sizes.inputs);
+    head({.q = queries.data,
+          .k = keys.data,
+          .v = values.data,
+          .y = made,
+          .stride = queries.stride,
+          .y_stride = heads.output_stride(),
           .mask = mask == nullptr ? nullptr : mask + item * shape.keys,
           .queries = shape.queries,
           .keys = shape.keys,
           .depth = shape.depth,
           .scale = shape.scale,
           .causal = shape.causal,
-          .scratch = static_cast<float*>(workspace) + worker * worker_floats(shape)});
+          .earlier = shape.earlier,
+          .scratch = scratch});
+    heads.write(made, y, query);
   });
 }
 

@@ -1,4 +1,4 @@
-// Scaled dot-product attention of several heads over rows of floats.
+// Scaled dot-product attention of several heads.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/kernels/elementwise/typed_rows.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels {
@@ -15,18 +16,22 @@ struct AttentionShape {
   int64_t heads = 1, depth = 1;
   int64_t queries = 1, keys = 1;  ///< rows of one item
   float scale = 1;                ///< of the products of queries and keys, usually 1 / sqrt(depth)
-  bool causal = false;            ///< query i sees the keys 0 to i only
+  bool causal = false;            ///< query i sees the keys 0 to earlier + i only
+  int64_t earlier = 0;            ///< keys before the first query's own
+  int64_t item_keys = 0;          ///< rows from item to item of k and v; 0: as many as keys
+  ElementFormat input = {};       ///< of q, k and v; computed in f32 whatever it is
+  ElementFormat output = {};
 };
 
 /// Bytes of scratch for so many workers.
 ULP_API size_t attention_workspace_bytes(const AttentionShape& shape, int workers);
 
 /// y = softmax(scale q k^T + mask) v for each head of each of `batch` items (Vaswani et al. 2017). q and y:
-/// [batch][queries][heads * depth], k and v: [batch][keys][heads * depth]; mask: [batch][keys], added to the
+/// [batch][queries][heads * depth], k and v: [batch][item_keys][heads * depth], of which the first `keys` rows are read; mask: [batch][keys], added to the
 /// scores of every query (0, or -infinity for a key that is not seen), or null. A query that sees no key
 /// gives zeros. y is apart from the inputs; `workspace` is 64-byte aligned.
-ULP_API void attention(const AttentionShape& shape, int64_t batch, const float* q, const float* k,
-                       const float* v, const float* mask, float* y, void* workspace, Isa isa,
+ULP_API void attention(const AttentionShape& shape, int64_t batch, const void* q, const void* k,
+                       const void* v, const float* mask, void* y, void* workspace, Isa isa,
                        const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -179,17 +179,18 @@ void head(const HeadArgs& h) {
   }
   for (int64_t first = 0; first < h.queries; first += kQueryBlock) {
     const int64_t rows = h.queries - first < kQueryBlock ? h.queries - first : kQueryBlock;
-    const int64_t last = first + rows;
+    const int64_t last = h.earlier + first + rows;
     const int64_t seen = h.causal && last < h.keys ? last : h.keys;  // by the last of these queries
     for (int64_t r = 0; r < rows; ++r) {
       prefetch_lines(h.q + (first + r) * h.stride + h.depth, h.depth * 4);
-      prefetch_lines<true>(h.y + (first + r) * h.stride, h.depth * 4);
+      prefetch_lines<true>(h.y + (first + r) * h.y_stride, h.depth * 4);
     }
     multiply({h.q + first * h.stride, h.stride, transposed, keys, scores, keys, h.depth}, rows,
              pad_row(seen));
     float sums[kQueryBlock];
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t mine = h.causal && first + r + 1 < h.keys ? first + r + 1 : h.keys;
+      const int64_t own = h.earlier + first + r + 1;
+      const int64_t mine = h.causal && own < h.keys ? own : h.keys;
       float* row = scores + r * keys;
       sums[r] = soften(row, h.mask, h.scale, mine);
       for (int64_t i = mine; i < seen; ++i) row[i] = 0;
@@ -197,7 +198,7 @@ void head(const HeadArgs& h) {
     multiply({scores, keys, values, depth, mixed, depth, seen}, rows, depth);
     for (int64_t r = 0; r < rows; ++r) {
       const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
-      float* to = h.y + (first + r) * h.stride;
+      float* to = h.y + (first + r) * h.y_stride;
       for (int64_t d = 0; d < h.depth; ++d) to[d] = mixed[r * depth + d] * factor;
     }
   }

@@ -11,12 +11,14 @@ constexpr int64_t kRowPad = 16;      // rows of scratch are multiples of this
 struct HeadArgs {
   const float *q, *k, *v;  ///< the head's first number of the first row
   float* y;
-  int64_t stride;     ///< from row to row of q, k, v and y
+  int64_t stride;     ///< from row to row of q, k and v
+  int64_t y_stride;   ///< and of y
   const float* mask;  ///< one for each key, or null
   int64_t queries, keys, depth;
   float scale;
   bool causal;
-  float* scratch;  ///< head_scratch() floats
+  int64_t earlier;  ///< causal: query i sees the keys 0 to earlier + i
+  float* scratch;   ///< head_scratch() floats
 };
 
 constexpr int64_t pad_row(int64_t n) {

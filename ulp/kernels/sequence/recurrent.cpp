@@ -86,16 +86,16 @@ class PackedRecurrent final : public Recurrent {
         hidden_(config, config.hidden, hidden, isa),
         isa_(isa) {}
 
-  size_t workspace_bytes(int64_t batch, int workers) const override {
-    const int64_t own = round_up(batch * config_.steps * gates_ * 4, 64) + round_up(batch * gates_ * 4, 64) +
+  size_t workspace_bytes(int64_t batch, int64_t steps, int workers) const override {
+    const int64_t own = round_up(batch * steps * gates_ * 4, 64) + round_up(batch * gates_ * 4, 64) +
                         2 * round_up(batch * config_.hidden * 4, 64);
-    return static_cast<size_t>(own) + std::max(input_.workspace_bytes(batch * config_.steps, workers),
-                                               hidden_.workspace_bytes(batch, workers));
+    return static_cast<size_t>(own) +
+           std::max(input_.workspace_bytes(batch * steps, workers), hidden_.workspace_bytes(batch, workers));
   }
 
-  void run(int64_t batch, const float* x, float* y, void* workspace,
+  void run(int64_t batch, int64_t steps, const float* x, float* y, void* workspace,
            const Parallel& parallel) const override {
-    const int64_t steps = config_.steps, width = config_.hidden;
+    const int64_t width = config_.hidden;
     Parts parts(workspace);
     float* input_gates = parts.take<float>(batch * steps * gates_);
     float* hidden_gates = parts.take<float>(batch * gates_);
@@ -139,9 +139,9 @@ class PackedRecurrent final : public Recurrent {
 std::unique_ptr<Recurrent> make_recurrent(const RecurrentConfig& config, const GateWeights& input,
                                           const GateWeights& hidden, Isa isa) {
   constexpr const char* kWhere = "kernels.make_recurrent";
-  if (config.input < 1 || config.hidden < 1 || config.steps < 1) {
-    fail(kWhere, "expected at least 1 input feature, hidden feature and step, got ", config.input, ", ",
-         config.hidden, " and ", config.steps);
+  if (config.input < 1 || config.hidden < 1) {
+    fail(kWhere, "expected at least 1 input feature and hidden feature, got ", config.input, " and ",
+         config.hidden);
   }
   const auto given = [](const GateWeights& w) {
     return std::array{w.f32 != nullptr, w.bf16 != nullptr, w.codes != nullptr};

@@ -17,7 +17,6 @@ namespace ulp::kernels {
 struct RecurrentConfig {
   Cell cell = Cell::lstm;
   int64_t input = 1, hidden = 1;  ///< features
-  int64_t steps = 1;              ///< of time
   bool reverse = false;           ///< from the last step of time to the first
   bool per_tensor = false;        ///< int8 weights: one quantizer for all rows of a product, else one a row
 };
@@ -40,10 +39,10 @@ struct GateWeights {
 class ULP_API Recurrent {
  public:
   virtual ~Recurrent() = default;
-  /// Bytes of scratch for run(), 64-byte aligned by the caller; never less for more batch or workers.
-  virtual size_t workspace_bytes(int64_t batch, int workers) const = 0;
+  /// Bytes of scratch for run(), 64-byte aligned by the caller; never less for more batch, steps or workers.
+  virtual size_t workspace_bytes(int64_t batch, int64_t steps, int workers) const = 0;
   /// x: [batch][steps][input], y: [batch][steps][hidden], apart from each other. No allocation.
-  virtual void run(int64_t batch, const float* x, float* y, void* workspace,
+  virtual void run(int64_t batch, int64_t steps, const float* x, float* y, void* workspace,
                    const Parallel& parallel) const = 0;
   virtual std::string name() const = 0;  ///< e.g. "lstm_dynamic_u8_avx512_vnni"
 };

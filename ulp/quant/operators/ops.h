@@ -6,12 +6,18 @@
 //   ulp::fake_quantize(Tensor x, Tensor scale, Tensor zero_point, int axis, int qmin, int qmax) -> Tensor
 //   ulp::fake_quantize_learned(Tensor x, Tensor scale, Tensor zero_point, int axis, int qmin, int qmax,
 //     float gradient_factor) -> Tensor
+//   ulp::average_codes(Tensor q, Tensor scale, Tensor zero_point, Tensor result_scale, Tensor result_zero_point,
+//     int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad) -> Tensor
 //
 // q = clamp(round(x * (1 / s)) + z, qmin, qmax) in float32, round half to even, NaN to qmin; x' = (q - z) *
 // s. The zero point is added after rounding, for one scale and for many, as PyTorch does with integer zero
 // points; its per-channel operator with floating-point ones rounds x * (1 / s) + z, which moves ties by a
 // code where z is odd. axis -1: scale and zero_point have one element; axis >= 0: one element for each index
 // of that dimension. Memory formats are kept.
+//
+// average_codes: of codes [N, C, H, W] or [N, C, L] of all 8 bits to codes of another scale: round(float(S) * m) + z', clamped, where
+// S is the exact sum of q - z over the window, m = (s / s') / n in float32, and n the window's elements, with its padding
+// where count_include_pad says so; half to even. An empty kernel_size is the whole image or sequence. Not differentiable.
 //
 // The functions that take QParams know every granularity: groups, tokens and blocks are laid out as rows and
 // go through the same operators, one channel for each scale.

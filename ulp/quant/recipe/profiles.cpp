@@ -12,7 +12,7 @@ Recipe Recipe::x86_int8() {
                               .range = Range::restricted,
                               .granularity = PerChannel{0}},
                    .observer = ObserverKind::min_max};
-  recipe.ops = {"conv1d", "conv2d", "conv3d", "linear", "add"};
+  recipe.ops = {"conv1d", "conv2d", "conv3d", "linear", "add", "mul"};
   return recipe;
 }
 

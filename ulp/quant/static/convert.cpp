@@ -8,6 +8,7 @@
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/quantize.h"
+#include "ulp/quant/static/average_codes.h"
 #include "ulp/quant/static/convert_graph.h"
 #include "ulp/quant/static/layer_codes.h"
 #include "ulp/quant/static/placement.h"
@@ -214,21 +215,31 @@ Observers take_observers(Graph& graph) {
   return observers;
 }
 
+namespace {
+
+std::shared_ptr<graph::GraphModule> wrapped(const std::shared_ptr<Graph>& graph) {
+  auto module = std::make_shared<graph::GraphModule>(graph);
+  module->eval();
+  return module;
+}
+
+}  // namespace
+
 std::shared_ptr<graph::GraphModule> convert_graph(const std::shared_ptr<Graph>& graph, const Recipe& recipe,
                                                   const KnownQParams& known, graph::PassReport& report) {
   Converter(*graph, recipe, known, report).run();
-  auto converted = std::make_shared<graph::GraphModule>(graph);
-  converted->eval();
-  return converted;
+  return wrapped(graph);
 }
 
 std::shared_ptr<graph::GraphModule> convert(const std::shared_ptr<PreparedModule>& prepared,
                                             graph::PassReport* report) {
   if (!prepared) fail("quant.convert", "expected a prepared model, got null");
   graph::PassReport result = prepared->report();
-  auto converted = convert_graph(prepared->graph().clone(), prepared->recipe(), {}, result);
+  const std::shared_ptr<Graph> graph = prepared->graph().clone();
+  Converter(*graph, prepared->recipe(), {}, result).run();
+  average_on_codes(*graph);
   if (report) *report = std::move(result);
-  return converted;
+  return wrapped(graph);
 }
 
 }  // namespace ulp::quant

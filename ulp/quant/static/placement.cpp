@@ -50,11 +50,17 @@ class Placer {
   }
   bool skips(const Node& node) const { return recipe_.skips(op_name(node)); }
 
-  /// What the recipe lets run on integers; integers know clamps and no curves.
+  /// What the recipe lets run on integers. A curve belongs to the layer before it, unless it has codes of its own.
   graph::FusionPolicy policy() const {
     return {.is_layer = [this](const Node& node) { return has_weight(node) && layer_refusal(node).empty(); },
             .refuses_add = [this](const Node& node) { return add_refusal(node); },
-            .takes_activation = [](const Node&, Activation kind) { return !is_curve(kind); }};
+            .takes_activation =
+                [this](const Node& op, Activation kind) {
+                  return !is_curve(kind) || (has_weight(op) && !ends_fixed_by_recipe(kind));
+                }};
+  }
+  bool ends_fixed_by_recipe(Activation kind) const {
+    return (kind == Activation::sigmoid || kind == Activation::tanh) && wants(to_string(kind));
   }
   std::string layer_refusal(const Node& layer) const {
     if (!wants(op_name(layer).op.c_str())) return "the recipe leaves this op out";
@@ -71,6 +77,7 @@ class Placer {
     if (node->is("aten::cat")) visit_cat(node);
     if (has_own_average(*node)) visit_average(node);
     if (ends_fixed(*node)) visit_fixed(node);
+    if (is_code_pointwise(*node)) visit_pointwise(node);
   }
 
   void visit_layer(Node* node) {
@@ -129,6 +136,39 @@ class Placer {
     results_.insert(node->output());
   }
 
+  /// A product of results, or a curve of one, such as the gates of squeeze and excitation: from codes to codes.
+  void visit_pointwise(Node* node) {
+    if (!wants("mul") || skips(*node) || fused_.contains(node) || results_.contains(node->output())) return;
+    // A clamp by itself works on the codes of what it reads.
+    if (graph::is_clamp(*node) && !is_inside(*node, node->args[0].value)) return;
+    std::vector<Value*> sources;
+    if (!gather_sources(node, *node, sources)) return;
+    pointwise_.emplace(node, std::move(sources));
+    results_.insert(node->output());
+  }
+
+  /// What a node and those that it alone reads are computed from, element by element; false where not all of that has
+  /// codes.
+  bool gather_sources(const Node* node, const Node& result, std::vector<Value*>& sources) const {
+    for (const Argument& arg : node->args) {
+      if (!arg.is_value()) continue;
+      Value* value = arg.value;
+      if (graph_.attribute_tensor(value).defined()) continue;
+      const size_t before = sources.size();
+      if (is_inside(result, value) && gather_sources(value->producer, result, sources)) continue;
+      sources.resize(before);
+      if (!results_.contains(source(value))) return false;
+      sources.push_back(value);
+    }
+    return !sources.empty();
+  }
+  /// True for a value that one step computes on the way to the result: no layer makes it and nobody else reads it.
+  bool is_inside(const Node& result, const Value* value) const {
+    const auto &from = value->meta, &to = result.output()->meta;
+    return is_code_pointwise(*value->producer) && !fused_.contains(value->producer) && from && to &&
+           from->sizes == to->sizes && graph_.users(value).size() == 1;
+  }
+
   void accept(const Chain& chain) {
     for (const Node* part : {chain.op, chain.add, chain.activation}) {
       if (part) fused_.insert(part);
@@ -144,7 +184,7 @@ class Placer {
         fused_.contains(&node)) {
       return false;
     }
-    if (has_own_average(node)) return false;
+    if (has_own_average(node) || pointwise_.contains(&node)) return false;
     if (keeps_parameters(node)) return !joins_heads(node);
     const bool is_relu = graph::activation_of(node) == Activation::relu;
     return (is_relu || moves_channels(node)) && results_.contains(source(node.args[0].value));
@@ -171,6 +211,10 @@ class Placer {
   // What a result reads that stands on parameters which are its own, or those of `origin`.
   void need_sources(Node& node, Value* origin) {
     if (cats_.contains(&node)) need_operands(node, origin);
+    if (const auto found = pointwise_.find(&node); found != pointwise_.end()) {
+      kept_.insert(&node);
+      for (Value* value : found->second) need(value);
+    }
     if (!averages_.contains(&node)) return;
     kept_.insert(&node);
     need(node.args[0].value);
@@ -227,7 +271,8 @@ class Placer {
   std::unordered_set<const Node*> reported_;  // refused with a reason
   std::unordered_set<const Node*> cats_;      // whose operands are all results
   std::unordered_set<const Node*> averages_;  // with parameters of their own, of results
-  std::unordered_set<const Value*> results_;  // of chains and cats
+  std::unordered_map<const Node*, std::vector<Value*>> pointwise_;  // of codes, and where those are
+  std::unordered_set<const Value*> results_;                        // of chains and cats
   std::unordered_set<const Value*> needed_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/fusion/chain.h"
 #include "ulp/graph/passes/pattern.h"
 
@@ -42,6 +43,11 @@ bool takes_average(const Node& node) {
 bool keeps_parameters(const Node& node) {
   return takes_average(node) || is_any(node, {"aten::max_pool2d", "aten::max_pool1d", "aten::flatten",
                                               "aten::view", "aten::reshape"});
+}
+
+bool is_code_pointwise(const Node& node) {
+  if (node.target() == "aten::mul.Tensor") return node.args[0].is_value() && node.args[1].is_value();
+  return graph::activation_of(node).has_value();
 }
 
 bool moves_channels(const Node& node) {

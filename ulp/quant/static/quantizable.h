@@ -19,6 +19,8 @@ bool takes_average(const graph::Node& node);
 /// Poolings and reshapes: the result takes its input's parameters, but for averages where the target lets them
 /// have their own (backend.h).
 bool keeps_parameters(const graph::Node& node);
+/// Products of two values and activations of one, which engines compute from codes to codes.
+bool is_code_pointwise(const graph::Node& node);
 /// These keep the parameters too, but are worth it only between quantized ops.
 bool moves_channels(const graph::Node& node);
 /// Rows again from [N, S, heads, depth], swapped from attention's result: an engine does all of that in

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/model.h"
@@ -25,6 +26,12 @@ void check_buffers(const char* what, const Buffers& buffers, const std::vector<T
   }
 }
 
+std::vector<int64_t> largest_sizes(const std::vector<FreeDimension>& free) {
+  std::vector<int64_t> sizes;
+  for (const FreeDimension& dimension : free) sizes.push_back(dimension.max);
+  return sizes;
+}
+
 /// The context while one call works with it.
 class Use {
  public:
@@ -43,11 +50,27 @@ class Use {
   std::atomic_flag& busy_;
 };
 
+/// Where the dimension of that name is.
+size_t free_index(const std::vector<FreeDimension>& free, const std::string& name) {
+  const auto at = std::ranges::find(free, name, &FreeDimension::name);
+  if (at != free.end()) return static_cast<size_t>(at - free.begin());
+  std::string known;
+  for (const FreeDimension& dimension : free) known += (known.empty() ? "'" : ", '") + dimension.name + "'";
+  fail("runtime.Engine.set_sizes", "expected a free dimension of the engine, ",
+       known.empty() ? "which has none" : "which has " + known, ", got '", name, "'");
+}
+
 }  // namespace
 
 struct Context::State {
   std::shared_ptr<const Model> model;
+  std::vector<int64_t> sizes;  ///< of the free dimensions
+  std::shared_ptr<const SizedProgram> sized;
   size_t arena_limit;
+  Block kept;                 ///< between runs
+  size_t kept_item = 0;       ///< bytes of each item in it
+  int64_t kept_batch = 0;     ///< of the runs that are in it
+  int64_t position = 0;       ///< rows that they took
   int64_t planned_batch = 0;  ///< the memory is enough for this batch and for smaller ones
   Block block;
   std::unique_ptr<ThreadPool> pool;
@@ -56,6 +79,8 @@ struct Context::State {
 
   State(std::shared_ptr<const Model> shared, const ContextOptions& options)
       : model(std::move(shared)),
+        sizes(largest_sizes(model->free())),
+        sized(model->at(sizes)),
         arena_limit(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, model->arena_limit())
                                                 : model->arena_limit()),
         parallel(options.parallel) {
@@ -64,7 +89,7 @@ struct Context::State {
     parallel = pool.get();
   }
 
-  const Program& program() const { return model->program(); }
+  const Program& program() const { return sized->program; }
 
   bool slices(int64_t batch) const {
     return program().items_are_independent() && batch >= kItemsToSlice * parallel->workers();
@@ -73,7 +98,7 @@ struct Context::State {
   /// Items that a region must hold for this batch; grows with the batch.
   int64_t slice_capacity(int64_t batch) const {
     const int64_t workers = parallel->workers();
-    return std::min(model->largest_slice(), (batch + workers - 1) / workers);
+    return std::min(sized->largest_slice, (batch + workers - 1) / workers);
   }
 
   /// Makes sure of the memory for run() with this batch, which was checked, or a smaller one.
@@ -100,6 +125,39 @@ struct Context::State {
     block.grow(needed);
   }
 
+  /// Makes sure that this run can follow those before.
+  void plan_kept(int64_t batch) {
+    if (sized->rows == 0) return;
+    const std::string& name = model->continued();
+    const int64_t last = std::min(program().last_position(), model->longest() - sized->rows);
+    if (position > last) {
+      fail("runtime.Engine.run", "expected at most ", last + sized->rows - position, " more of '", name,
+           "' behind the ", position, " that the context has taken, got ", sized->rows,
+           "; Context::rewind() starts again");
+    }
+    if (position > 0 && batch != kept_batch) {
+      fail("runtime.Engine.run", "expected a batch of ", kept_batch,
+           ", as in the runs that this one continues, got ", batch, "; Context::rewind() starts again");
+    }
+    const size_t item = program().kept_bytes();
+    const bool fits = item == 0 || static_cast<size_t>(batch) <= arena_limit / item;
+    const size_t needed = fits ? item * static_cast<size_t>(batch) : 0;
+    if (position == 0) {
+      if (!fits)
+        fail("runtime.Engine", "expected at most ", arena_limit, " bytes between runs, got ", item,
+             " for each item of batch ", batch);
+      kept.grow(needed);
+      std::memset(kept.data(), 0, kept.data() == nullptr ? 0 : needed);
+      kept_batch = batch;
+      kept_item = item;
+    } else if (item != kept_item) {
+      fail("runtime.Engine.run", "expected ", kept_item,
+           " bytes of an item between runs, as in those before, got ", item,
+           "; Context::rewind() starts again");
+    }
+  }
+  KeptRows kept_rows() const { return {kept.data(), kept_batch, position}; }
+
   /// Slices of nearly equal size, a multiple of the workers in number, so that all end together.
   void run_slices(int64_t batch, std::span<const void* const> in, std::span<void* const> out,
                   FaultSlot& faults) const {
@@ -110,7 +168,7 @@ struct Context::State {
     parallel->run(count, [&](int64_t slice, int worker) {
       const int64_t first = batch * slice / count, last = batch * (slice + 1) / count;
       const Region region{block.data() + static_cast<size_t>(worker) * bytes, capacity};
-      program().run(region, {in, out, first, last - first, &faults}, SerialParallel());
+      program().run(region, {in, out, first, last - first, &faults, kept_rows()}, SerialParallel());
     });
   }
 
@@ -123,8 +181,8 @@ struct Context::State {
     }
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
-    model->check_batch(batch);
-    program().check_ids({in, out, 0, batch, nullptr});
+    check_batch(program(), batch);
+    program().check_ids({in, out, 0, batch, nullptr, {}});
   }
 };
 
@@ -147,11 +205,53 @@ int Context::threads() const {
   return state().parallel->workers();
 }
 
+void Context::set_sizes(const std::map<std::string, int64_t>& wanted) {
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.set_sizes");
+  const std::vector<FreeDimension>& free = own.model->free();
+  std::vector<int64_t> sizes = own.sizes;
+  for (const auto& [name, size] : wanted) {
+    const size_t at = free_index(free, name);
+    free[at].check(size, "runtime.Engine.set_sizes");
+    sizes[at] = size;
+  }
+  if (sizes == own.sizes) return;
+  own.sized = own.model->at(sizes);
+  own.sizes = std::move(sizes);
+  own.planned_batch = 0;
+}
+
+int64_t Context::size(const std::string& name) const {
+  const Use use(state().busy, "runtime.Engine.size");
+  return state().sizes[free_index(state().model->free(), name)];
+}
+
+int64_t Context::position() const {
+  const Use use(state().busy, "runtime.Engine.position");
+  return state().position;
+}
+
+void Context::rewind(int64_t position) {
+  State& own = state();
+  const Use use(own.busy, "runtime.Engine.rewind");
+  if (position < 0 || position > own.position)
+    fail("runtime.Engine.rewind", "expected a position of 0 to ", own.position, ", got ", position);
+  own.position = position;
+}
+
+const std::vector<TensorInfo>& Context::inputs() const {
+  return state().program().inputs();
+}
+const std::vector<TensorInfo>& Context::outputs() const {
+  return state().program().outputs();
+}
+
 void Context::reserve(int64_t batch) {
   State& own = state();
   if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
   const Use use(own.busy, "runtime.Engine.reserve");
-  own.model->check_batch(batch);
+  check_batch(own.program(), batch);
+  if (own.position == 0) own.plan_kept(batch);
   own.plan_batch(batch);
 }
 
@@ -159,14 +259,17 @@ void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<
   State& own = state();
   const Use use(own.busy, "runtime.Engine.run");
   own.check_call(batch, inputs, outputs);
+  own.plan_kept(batch);
   own.plan_batch(batch);
   FaultSlot faults;
   if (own.slices(batch)) {
     own.run_slices(batch, inputs, outputs, faults);
   } else {
-    own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch, &faults}, *own.parallel);
+    own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch, &faults, own.kept_rows()},
+                      *own.parallel);
   }
   own.program().check_faults(faults);
+  own.position += own.sized->rows;
 }
 
 std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* const> inputs,
@@ -176,16 +279,19 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
   const Use use(own.busy, "runtime.Engine.profile");
   own.check_call(batch, inputs, outputs);
   const Program& program = own.program();
+  own.plan_kept(batch);
   own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
   std::vector<StepProfile> profile;
   FaultSlot faults;
   for (size_t step = 0; step < program.steps(); ++step) {
     profile.push_back(program.describe(step));
     const Clock::time_point start = Clock::now();
-    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch, &faults}, *own.parallel);
+    program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch, &faults, own.kept_rows()},
+                     *own.parallel);
     profile.back().seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
   program.check_faults(faults);
+  own.position += own.sized->rows;
   return profile;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime {
 
@@ -46,8 +48,26 @@ class ULP_API Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
+  /// Sets free dimensions by name; those that are not named keep their sizes. A new context has the largest ones. What
+  /// the engine needs for new sizes is made at their first use in any context, and kept. Throws ulp::Error for an unknown
+  /// name and for a size outside the dimension's range; all sizes are then as before.
+  void set_sizes(const std::map<std::string, int64_t>& sizes);
+  /// The size of a free dimension. Throws ulp::Error for an unknown name.
+  int64_t size(const std::string& name) const;
+  /// What run() reads and writes at the present sizes, in order. Valid until the next set_sizes().
+  const std::vector<TensorInfo>& inputs() const;
+  const std::vector<TensorInfo>& outputs() const;
+
+  /// Of an engine whose runs continue each other (Plan::continued): how many rows of that dimension the runs so far have
+  /// taken. Each run adds as many as the dimension's size; what it needs of them later stays in memory of the context. A
+  /// run that would go beyond the largest size, or that has another batch than the one it continues, throws ulp::Error
+  /// and changes nothing. 0 for other engines.
+  int64_t position() const;
+  /// Forgets all runs, or those behind an earlier position. Throws ulp::Error for a position that was not reached.
+  void rewind(int64_t position = 0);
+
   /// Plans the arena for this batch now, so that the next run() of this batch or a smaller one does not
-  /// allocate.
+  /// allocate. For the present sizes.
   void reserve(int64_t batch);
   /// inputs[i] and outputs[i] hold batch * (elements per item) elements, dense, and do not overlap; outputs
   /// may be written early and hold intermediate values until run() returns. Throws ulp::Error on a wrong

@@ -35,10 +35,10 @@ const Context& Engine::own() const {
 }
 
 const std::vector<TensorInfo>& Engine::inputs() const {
-  return model()->program().inputs();
+  return own().inputs();
 }
 const std::vector<TensorInfo>& Engine::outputs() const {
-  return model()->program().outputs();
+  return own().outputs();
 }
 size_t Engine::constant_bytes() const {
   return model()->constant_bytes();
@@ -51,6 +51,24 @@ size_t Engine::arena_bytes() const {
 }
 int Engine::threads() const {
   return own().threads();
+}
+const std::vector<FreeDimension>& Engine::free() const {
+  return model()->free();
+}
+const std::string& Engine::continued() const {
+  return model()->continued();
+}
+std::map<std::string, int64_t> Engine::sizes_for(std::span<const std::vector<int64_t>> shapes) const {
+  return model()->sizes_for(shapes);
+}
+void Engine::set_sizes(const std::map<std::string, int64_t>& sizes) {
+  own().set_sizes(sizes);
+}
+int64_t Engine::position() const {
+  return own().position();
+}
+void Engine::rewind(int64_t position) {
+  own().rewind(position);
 }
 void Engine::reserve(int64_t batch) {
   own().reserve(batch);

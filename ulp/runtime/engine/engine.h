@@ -44,12 +44,22 @@ class ULP_API Engine {
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  /// Descriptions of what run() reads and writes, in order. Images are passed in plain NCHW order unless the
+  /// The dimensions beside the batch that set_sizes() sets, in order; none for most plans.
+  const std::vector<FreeDimension>& free() const;
+  /// The one of them along which runs continue each other (Context::position); empty where none do.
+  const std::string& continued() const;
+  /// The sizes of the free dimensions in inputs of these shapes, for set_sizes(). Throws ulp::Error naming the input for
+  /// another number of inputs or of dimensions, for two places that disagree, and for a size outside its range.
+  std::map<std::string, int64_t> sizes_for(std::span<const std::vector<int64_t>> shapes) const;
+  /// Descriptions of what run() reads and writes, in order, at the present sizes. Images are passed in plain NCHW order unless the
   /// plan says otherwise; layout changes are steps of the plan.
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
 
   /// As Context has them, on the engine's own context.
+  void set_sizes(const std::map<std::string, int64_t>& sizes);
+  int64_t position() const;
+  void rewind(int64_t position = 0);
   void reserve(int64_t batch);
   void run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs);
   std::vector<StepProfile> profile(int64_t batch, std::span<const void* const> inputs,

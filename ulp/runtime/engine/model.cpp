@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "ulp/base/error.h"
@@ -46,19 +47,120 @@ int64_t largest_slice_of(const Program& program) {
   return items;
 }
 
+/// What a plan may take that is as large as it looks. Packing takes up to twice its constants.
+size_t default_budget(const Plan& plan) {
+  constexpr size_t kSmall = size_t{256} << 20;
+  size_t bytes = 0;
+  for (const auto& [name, constant] : plan.constants) bytes += constant.bytes.size();
+  return 4 * bytes + kSmall;
+}
+
 }  // namespace
+
+SizedProgram::SizedProgram(const VerifiedPlan& plan, Preparer& preparer, int64_t rows)
+    : program(plan, preparer), rows(rows), largest_slice(largest_slice_of(program)) {}
 
 Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
     : isa_(choose_isa(options.isa)),
       arena_limit_(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, physical_memory())
                                                : physical_memory()),
-      program_(plan, isa_, options.max_constant_bytes),
-      largest_slice_(largest_slice_of(program_)) {
+      free_(plan->following.free),
+      continued_(plan->continued),
+      preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan)) {
   for (const auto& [name, constant] : plan->constants) constant_bytes_ += constant.bytes.size();
+  if (free_.empty()) {
+    made_.push_back({{}, std::make_shared<const SizedProgram>(plan, preparer_, 0)});
+    expect_continued(*made_.front().program);
+    return;
+  }
+  find_places(*plan);
+  for (const auto& [name, sizes] : plan->following.corners) preparer_.packs().leave_out(name);
+  plan_ = std::make_unique<const Plan>(*plan);
+  family_ = std::make_unique<const PlanFamily>(*plan_);
+  std::vector<int64_t> largest;
+  const auto along = std::ranges::find(free_, continued_, &FreeDimension::name);
+  if (along != free_.end()) longest_ = along->max;
+  for (const FreeDimension& dimension : free_) largest.push_back(dimension.max);
+  made_.push_back({largest, make(largest)});
+  expect_continued(*made_.front().program);
 }
 
-void Model::check_batch(int64_t batch) const {
-  const size_t per_item = program_.bytes_per_item();
+void Model::find_places(const Plan& plan) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    inputs_.push_back(plan.tensors[static_cast<size_t>(plan.inputs[i])]);
+    const std::string shape = "/tensors/" + std::to_string(plan.inputs[i]) + "/shape/";
+    for (const FollowingNumber& number : plan.following.numbers) {
+      if (!number.path.starts_with(shape) || number.value.terms.size() != 1) continue;
+      const Polynomial::Term& term = number.value.terms[0];
+      const auto dim = static_cast<size_t>(std::strtoul(number.path.c_str() + shape.size(), nullptr, 10));
+      const bool itself = !term.powers.empty() && term.numerator == 1 && term.denominator == 1 &&
+                          term.powers.back() == 1 &&
+                          std::ranges::count(term.powers, 0) + 1 == static_cast<int64_t>(term.powers.size());
+      if (itself) places_.push_back({term.powers.size() - 1, i, dim});
+    }
+  }
+}
+
+std::map<std::string, int64_t> Model::sizes_for(std::span<const std::vector<int64_t>> shapes) const {
+  constexpr const char* kWhere = "runtime.Engine.sizes_for";
+  std::map<std::string, int64_t> sizes;
+  if (free_.empty()) return sizes;
+  if (shapes.size() != inputs_.size())
+    fail(kWhere, "expected ", inputs_.size(), " inputs, got ", shapes.size());
+  for (const Place& place : places_) {
+    const std::vector<int64_t>& shape = shapes[place.input];
+    const TensorInfo& input = inputs_[place.input];
+    if (shape.size() != input.shape.size()) {
+      fail(kWhere, "expected '", input.name, "' with ", input.shape.size(), " dimensions, got ",
+           shape_text(shape));
+    }
+    const FreeDimension& free = free_[place.free];
+    const int64_t size = shape[place.dim];
+    free.check(size, kWhere);
+    const int64_t first = sizes.try_emplace(free.name, size).first->second;
+    if (first != size) {
+      fail(kWhere, "expected size ", first, " in dimension ", place.dim, " of '", input.name, "', as '",
+           free.name, "' is in the inputs before it, got ", size);
+    }
+  }
+  return sizes;
+}
+
+void Model::expect_continued(const SizedProgram& made) const {
+  if (made.rows == 0 && made.program.keeps_rows())
+    fail("runtime.Engine",
+         "expected a free dimension along which the runs of this plan continue each other, got none");
+}
+
+std::shared_ptr<const SizedProgram> Model::make(const std::vector<int64_t>& sizes) const {
+  try {
+    const auto at = std::ranges::find(free_, continued_, &FreeDimension::name);
+    const int64_t rows = at == free_.end() ? 0 : sizes[static_cast<size_t>(at - free_.begin())];
+    return std::make_shared<const SizedProgram>(VerifiedPlan::check(family_->at(sizes), facts_), preparer_,
+                                                rows);
+  } catch (const PlanProblem& found) {
+    fail("runtime.Engine", found.text);
+  }
+}
+
+std::shared_ptr<const SizedProgram> Model::at(const std::vector<int64_t>& sizes) const {
+  constexpr size_t kMostPrograms = 64;
+  const std::scoped_lock lock(lock_);
+  const auto known = std::ranges::find(made_, sizes, &Made::sizes);
+  if (known != made_.end()) {
+    made_.splice(made_.begin(), made_, known);
+    return known->program;
+  }
+  if (made_.size() >= kMostPrograms) {
+    made_.pop_back();
+    preparer_.forget_ended();
+  }
+  made_.push_front({sizes, make(sizes)});
+  return made_.front().program;
+}
+
+void check_batch(const Program& program, int64_t batch) {
+  const size_t per_item = program.bytes_per_item();
   if (static_cast<size_t>(batch) <= physical_memory() / per_item) return;
   fail("runtime.Engine", "expected a batch whose intermediates fit the memory of this machine, got batch ",
        batch, " with ", per_item, " bytes per item");

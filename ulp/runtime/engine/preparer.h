@@ -1,6 +1,7 @@
 // Makes the runners of a plan's steps: once for steps that are alike, and within a budget of bytes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -8,22 +9,34 @@
 
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/ops/packs.h"
 
 namespace ulp::runtime {
 
+/// Serves one plan, and all sizes of one with free dimensions. Not for several threads at once.
 class Preparer {
  public:
   /// `budget`: bytes that packed constants and tables may take together.
-  Preparer(kernels::Isa isa, size_t budget) : isa_(isa), budget_(budget), left_(budget) {}
+  Preparer(kernels::Isa isa, size_t budget)
+      : isa_(isa), budget_(budget), left_(std::make_shared<std::atomic<size_t>>(budget)) {}
 
-  /// The step's runner, shared with earlier steps of the same op, attributes, constants and tensors. Throws
-  /// ulp::Error naming the step that would exceed the budget, before it is prepared.
+  /// The step's runner, shared with the living ones of steps of the same op, attributes, constants and tensors. Its bytes
+  /// come back to the budget with its end, but for what stays in packs(). Throws ulp::Error naming the step that would
+  /// exceed the budget, before it is prepared.
   std::shared_ptr<const Runner> prepare(const StepView& view);
+
+  /// Drops what it knows of runners that have ended.
+  void forget_ended();
+
+  /// For the views of all steps.
+  Packs& packs() { return packs_; }
 
  private:
   kernels::Isa isa_;
-  size_t budget_, left_;
-  std::map<std::string, std::shared_ptr<const Runner>> made_;
+  size_t budget_;
+  std::shared_ptr<std::atomic<size_t>> left_;
+  Packs packs_;
+  std::map<std::string, std::weak_ptr<const Runner>> made_;
 };
 
 }  // namespace ulp::runtime

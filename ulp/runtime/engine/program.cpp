@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <string>
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/arena.h"
@@ -19,23 +21,14 @@ size_t item_bytes(const TensorInfo& tensor) {
   return bytes;
 }
 
-/// What a plan may take that is as large as it looks. Packing takes up to twice its constants.
-size_t default_budget(const Plan& plan) {
-  constexpr size_t kSmall = size_t{256} << 20;
-  size_t bytes = 0;
-  for (const auto& [name, constant] : plan.constants) bytes += constant.bytes.size();
-  return 4 * bytes + kSmall;
-}
-
 }  // namespace
 
 std::string type_and_shape(const TensorInfo& tensor) {
   return std::string(to_string(tensor.type)) + " " + shape_text(tensor.shape);
 }
 
-Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_constant_bytes) {
+Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
   const Plan& plan = *verified;
-  Preparer preparer(isa, max_constant_bytes > 0 ? max_constant_bytes : default_budget(plan));
   tensors_ = plan.tensors;
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
@@ -50,7 +43,7 @@ Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_cons
       fail("runtime.Engine", "expected at most ", kMaxInputs, " inputs in step '", step.name, "', got ",
            step.inputs.size());
     }
-    const StepView view(plan, step, s);
+    const StepView view(plan, step, s, nullptr, &preparer.packs());
     const bool same_memory = storage.of_tensor[static_cast<size_t>(step.inputs[0])] ==
                              storage.of_tensor[static_cast<size_t>(step.output)];
     const OpDef& def = op_def(step.op);
@@ -58,7 +51,16 @@ Program::Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_cons
     add_table(view, plan.inputs);
     steps_.push_back({preparer.prepare(view), step.name, step.op, step.attributes, step.inputs, step.output,
                       def.sharing(view) == Sharing::alias && same_memory});
+    if (const std::optional<Kept> kept = def.kept(view)) add_kept(*kept);
   }
+}
+
+void Program::add_kept(const Kept& kept) {
+  PreparedStep& step = steps_.back();
+  step.kept_at = kept_bytes_;
+  step.kept_bytes = kept.item_bytes;
+  kept_bytes_ += step.kept_bytes;
+  last_position_ = std::min(last_position_, kept.capacity - kept.rows);
 }
 
 void Program::add_table(const StepView& view, const std::vector<int32_t>& plan_inputs) {
@@ -84,9 +86,10 @@ void Program::check_ids(const Items& items) const {
 void Program::check_faults(const FaultSlot& faults) const {
   const IdFault* fault = faults.found();
   if (fault == nullptr) return;
+  const bool no_number = fault->id == std::numeric_limits<int64_t>::min();
   fail("runtime.Engine.run", "expected ids in [", fault->low, ", ", fault->high, ") for '",
-       steps_[fault->step].name, "', got ", fault->id, " at element ", fault->element,
-       " of the ids that other steps made");
+       steps_[fault->step].name, "', got ", no_number ? "NaN or less than any id" : std::to_string(fault->id),
+       " at element ", fault->element, " of the ids that other steps made");
 }
 
 void Program::place_tensors(const StoragePlan& storage) {
@@ -141,8 +144,12 @@ void Program::run_step(size_t index, const Region& region, const Items& items,
   for (size_t i = 0; i < step.inputs.size(); ++i) pointers[i] = address(step.inputs[i], region, items);
   std::byte* scratch = region.base + arena_per_item_ * static_cast<size_t>(region.capacity);
   const StepFaults faults{*items.faults, index, items.first};
+  const KeptRows& kept = items.kept;
+  const size_t kept_at =
+      step.kept_at * static_cast<size_t>(kept.items) + step.kept_bytes * static_cast<size_t>(items.first);
+  const StepMemory memory{kept.data + kept_at, step.kept_bytes, kept.position};
   step.runner->run({items.count, std::span(pointers.data(), step.inputs.size()),
-                    address(step.output, region, items), scratch, parallel, faults});
+                    address(step.output, region, items), scratch, parallel, faults, memory});
 }
 
 void Program::run(const Region& region, const Items& items, const Parallel& parallel) const {

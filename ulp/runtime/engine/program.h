@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "ulp/base/parallel.h"
-#include "ulp/kernels/isa/isa.h"
 #include "ulp/runtime/engine/context.h"
 #include "ulp/runtime/engine/storage.h"
 #include "ulp/runtime/ops/op.h"
@@ -17,10 +17,19 @@
 
 namespace ulp::runtime {
 
+class Preparer;
+
 /// Memory that one run computes in: room for `capacity` items, then scratch.
 struct Region {
   std::byte* base = nullptr;
   int64_t capacity = 0;
+};
+
+/// What the context keeps between runs.
+struct KeptRows {
+  std::byte* data = nullptr;  ///< kept_bytes() for each of `items` items
+  int64_t items = 0;
+  int64_t position = 0;
 };
 
 /// The caller's buffers, from item `first` on, `count` items.
@@ -29,13 +38,14 @@ struct Items {
   std::span<void* const> out;
   int64_t first = 0, count = 0;
   FaultSlot* faults = nullptr;  ///< of the run
+  KeptRows kept = {};
 };
 
 class Program {
  public:
-  /// Packs the constants of a plan, which is not read afterwards. Throws ulp::Error where they would take more
-  /// than `max_constant_bytes`; 0: four times their bytes in the plan and 256 MiB.
-  Program(const VerifiedPlan& verified, kernels::Isa isa, size_t max_constant_bytes);
+  /// Packs the constants of a plan without free dimensions, which is not read afterwards. Throws ulp::Error where they
+  /// would take more than the preparer's budget.
+  Program(const VerifiedPlan& verified, Preparer& preparer);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
@@ -48,6 +58,12 @@ class Program {
   /// After a run: throws ulp::Error naming the step where one met ids that it could not look up. The outputs
   /// hold no result then.
   void check_faults(const FaultSlot& faults) const;
+  /// Bytes that a context keeps between runs for each item.
+  size_t kept_bytes() const { return kept_bytes_; }
+  /// Some step continues earlier runs.
+  bool keeps_rows() const { return last_position_ < std::numeric_limits<int64_t>::max(); }
+  /// The largest position at which a run may begin.
+  int64_t last_position() const { return last_position_; }
   /// Bytes of an item's intermediates, or of its largest tensor if that is more.
   size_t bytes_per_item() const;
   /// Bytes of a region for so many items whose steps are spread over `workers`.
@@ -73,7 +89,8 @@ class Program {
     Attributes attributes;
     std::vector<int32_t> inputs;
     int32_t output = -1;
-    bool nothing_to_do = false;  ///< an alias whose output is its input's memory
+    bool nothing_to_do = false;          ///< an alias whose output is its input's memory
+    size_t kept_at = 0, kept_bytes = 0;  ///< of one item
   };
 
   /// The range of an input's ids.
@@ -84,6 +101,7 @@ class Program {
   };
 
   void place_tensors(const StoragePlan& storage);
+  void add_kept(const Kept& kept);
   void add_table(const StepView& view, const std::vector<int32_t>& plan_inputs);
   std::byte* address(int32_t tensor, const Region& region, const Items& items) const;
 
@@ -94,6 +112,8 @@ class Program {
   size_t arena_per_item_ = 0;    // offsets and this scale with the capacity
   size_t largest_per_item_ = 0;  // of any tensor
   bool independent_ = true;
+  size_t kept_bytes_ = 0;
+  int64_t last_position_ = std::numeric_limits<int64_t>::max();
 };
 
 /// "f32 [batch, 3, 32, 32]"

@@ -18,8 +18,8 @@ std::vector<int64_t> infer(const StepView& view) {
     }
     return x.shape;
   }
-  view.expect_plain_f32(0, 2);
-  view.expect_constant("addend", DataType::f32, std::span(x.shape).subspan(1));
+  view.expect_plain_floats(0, 2);
+  view.expect_constant("addend", x.type, std::span(x.shape).subspan(1));
   return x.shape;
 }
 
@@ -37,7 +37,7 @@ class AddRunner final : public Runner {
         y_(view.output()),
         activation_(view.attributes<ActivationAttributes>().activation),
         isa_(isa) {
-    if (const Constant* addend = view.constant("addend")) addend_ = floats_of(*addend);
+    if (const Constant* addend = view.constant("addend")) addend_ = addend->bytes;
   }
   void run(const RunArgs& args) const override {
     if (addend_.empty()) {
@@ -46,8 +46,9 @@ class AddRunner final : public Runner {
     }
     const int64_t n = item_elements(y_);
     for (int64_t item = 0; item < first_size(y_, args.batch); ++item) {
-      add(static_cast<const float*>(args.inputs[0]) + item * n, addend_.data(),
-          static_cast<float*>(args.output) + item * n, n, args.parallel);
+      const int64_t at = item * n * element_bytes(y_.type);
+      add(static_cast<const std::byte*>(args.inputs[0]) + at, addend_.data(),
+          static_cast<std::byte*>(args.output) + at, n, args.parallel);
     }
   }
   std::string kernel() const override { return std::string("add_") + kernels::to_string(isa_); }
@@ -61,7 +62,7 @@ class AddRunner final : public Runner {
   TensorInfo a_, b_, y_;
   Activation activation_;
   kernels::Isa isa_;
-  std::vector<float> addend_;  ///< of one item; empty: two inputs
+  SharedBytes addend_;  ///< of one item; empty: two inputs
 };
 
 }  // namespace

@@ -1,14 +1,18 @@
-// Scaled dot-product attention of several heads, in f32.
+// Scaled dot-product attention of several heads, computed in f32.
+#include <cstring>
+
 #include "ulp/kernels/sequence/attention.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
 namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
   for (size_t i = 0; i < 3; ++i) {
-    view.expect_plain_f32(i, 3);
+    view.expect_plain_floats(i, 3);
+    view.expect_type("q, k and v of one type,", view.input(i).type, view.input(0).type);
     if (view.input(i).shape.size() != 3) view.fail("expected q, k and v of 3 dimensions");
   }
   const std::vector<int64_t>&q = view.input(0).shape, &k = view.input(1).shape;
@@ -16,7 +20,15 @@ std::vector<int64_t> infer(const StepView& view) {
     view.fail("expected q [N, queries, width], k and v [N, keys, width], got ", shape_text(q), ", ",
               shape_text(k), " and ", shape_text(view.input(2).shape));
   }
-  const int64_t heads = view.attributes<AttentionAttributes>().heads;
+  const auto& own = view.attributes<AttentionAttributes>();
+  const int64_t heads = own.heads, kept = own.kept;
+  if (kept > 0 && (!own.causal || view.input_count() == 4 || q != k || q[1] > kept)) {
+    view.fail("expected causal attention of as many queries as keys, ", kept,
+              " at most, where they are kept, got ", shape_text(q), " and ", shape_text(k));
+  }
+  if (kept > 0 && q[0] != kBatch) view.fail("expected the batch as dimension 0 where keys are kept");
+  const int64_t rows[] = {kept, 2, q[2]};
+  if (kept > 0 && checked_elements(rows) < 0) view.fail("what is kept is too large");
   if (q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
   if (view.input_count() == 4) {
     view.expect_plain_f32(3, 2);
@@ -29,7 +41,17 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_plain_f32_output();
+  view.expect_plain_numbers_output();
+}
+
+/// Keys, then values, of one item.
+std::optional<Kept> kept_of(const StepView& view) {
+  const int64_t capacity = view.attributes<AttentionAttributes>().kept;
+  if (capacity == 0) return std::nullopt;
+  const TensorInfo& k = view.input(1);
+  const auto row = static_cast<size_t>(k.shape[2] * element_bytes(k.type));
+  return Kept{
+      .item_bytes = 2 * static_cast<size_t>(capacity) * row, .rows = k.shape[1], .capacity = capacity};
 }
 
 class AttentionRunner final : public Runner {
@@ -41,21 +63,54 @@ class AttentionRunner final : public Runner {
               .queries = info_.shape[1],
               .keys = view.input(1).shape[1],
               .scale = attributes.scale,
-              .causal = attributes.causal};
+              .causal = attributes.causal,
+              .input = format_of(info_),
+              .output = format_of(view.output())};
+    capacity_ = attributes.kept;
+    row_ = static_cast<size_t>(info_.shape[2] * element_bytes(info_.type));
   }
   size_t workspace_bytes(int64_t, int workers) const override {
-    return kernels::attention_workspace_bytes(shape_, workers);
+    kernels::AttentionShape most = shape_;
+    if (capacity_ > 0) most.keys = capacity_;
+    return kernels::attention_workspace_bytes(most, workers);
   }
   void run(const RunArgs& args) const override {
-    const auto input = [&](size_t i) { return static_cast<const float*>(args.inputs[i]); };
-    kernels::attention(shape_, first_size(info_, args.batch), input(0), input(1), input(2),
-                       args.inputs.size() == 4 ? input(3) : nullptr, static_cast<float*>(args.output),
-                       args.workspace, isa_, args.parallel);
+    const int64_t items = first_size(info_, args.batch);
+    if (capacity_ > 0) {
+      const std::byte* keys = args.memory.data;
+      const std::byte* values = keys + static_cast<size_t>(capacity_) * row_;
+      kernels::attention(keep(args), items, args.inputs[0], keys, values, nullptr, args.output,
+                         args.workspace, isa_, args.parallel);
+      return;
+    }
+    const void* mask = args.inputs.size() == 4 ? args.inputs[3] : nullptr;
+    kernels::attention(shape_, items, args.inputs[0], args.inputs[1], args.inputs[2],
+                       static_cast<const float*>(mask), args.output, args.workspace, isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("attention_") + kernels::to_string(isa_); }
 
  private:
+  /// Puts the keys and values of this run behind those that are kept; gives the attention over all of them.
+  kernels::AttentionShape keep(const RunArgs& args) const {
+    const auto rows = static_cast<size_t>(shape_.keys), before = static_cast<size_t>(args.memory.position);
+    for (int64_t i = 0; i < first_size(info_, args.batch); ++i) {
+      std::byte* item = args.memory.data + static_cast<size_t>(i) * args.memory.item_bytes;
+      for (size_t side = 0; side < 2; ++side) {
+        const auto* from = static_cast<const std::byte*>(args.inputs[1 + side]);
+        std::memcpy(item + (side * static_cast<size_t>(capacity_) + before) * row_,
+                    from + static_cast<size_t>(i) * rows * row_, rows * row_);
+      }
+    }
+    kernels::AttentionShape all = shape_;
+    all.earlier = args.memory.position;
+    all.keys = all.earlier + shape_.keys;
+    all.item_keys = static_cast<int64_t>(args.memory.item_bytes / row_);
+    return all;
+  }
+
   TensorInfo info_;
+  int64_t capacity_ = 0;  ///< rows kept between runs
+  size_t row_ = 0;        ///< bytes of a key
   kernels::AttentionShape shape_;
   kernels::Isa isa_;
 };
@@ -66,6 +121,7 @@ const OpDef ops::attention = {.min_inputs = 3,
                               .max_inputs = 4,
                               .infer = infer,
                               .check_output = check_output,
+                              .kept = kept_of,
                               .prepare = make_runner<AttentionRunner>};
 
 }  // namespace ulp::runtime

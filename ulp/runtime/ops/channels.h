@@ -5,12 +5,10 @@
 
 namespace ulp::runtime {
 
-/// 1 for an image, else the last of two or more.
+/// 1 for an image or a volume, else the last of two or more.
 inline size_t channel_axis(const StepView& view, const TensorInfo& tensor) {
-  if (tensor.shape.size() == 4) {
-    view.expect_image("an input", tensor);
-    return 1;
-  }
+  if (tensor.layout == Layout::nhwc) return 1;
+  if (tensor.shape.size() == 4) view.expect_image("an input", tensor);
   if (tensor.shape.size() < 2) {
     view.fail("expected an input of at least 2 dimensions, got ", shape_text(tensor.shape));
   }

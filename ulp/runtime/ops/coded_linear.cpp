@@ -3,6 +3,7 @@
 #include "ulp/kernels/linear/weight_linear.h"
 #include "ulp/runtime/ops/coded_matrix.h"
 #include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/packs.h"
 
 namespace ulp::runtime {
 namespace {
@@ -10,20 +11,9 @@ namespace {
 class CodedLinearRunner final : public Runner {
  public:
   CodedLinearRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
-    const CodedMatrix matrix = coded_matrix_with_scales(view, info_.shape.back());
-    std::vector<float> bias;
-    if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
-    linear_ = kernels::make_weight_linear({.in = matrix.columns,
-                                           .out = matrix.rows,
-                                           .group = matrix.group,
-                                           .bits = matrix.bits,
-                                           .activation = view.attributes<ActivationAttributes>().activation,
-                                           .residual = view.input_count() == 2},
-                                          {.codes = matrix.codes,
-                                           .scale = matrix.scale.data(),
-                                           .zero = matrix.zero,
-                                           .bias = bias.empty() ? nullptr : bias.data()},
-                                          isa);
+    // The last group of a row may be cut: widths of several inputs fit one weight.
+    const std::string what = "linear of " + std::to_string(info_.shape.back());
+    linear_ = packed<kernels::WeightLinear>(view, what, [&] { return make(view, isa); });
   }
   void run(const RunArgs& args) const override {
     linear_->run(rows(args.batch), static_cast<const float*>(args.inputs[0]),
@@ -36,10 +26,26 @@ class CodedLinearRunner final : public Runner {
   std::string kernel() const override { return linear_->name(); }
 
  private:
+  static std::unique_ptr<kernels::WeightLinear> make(const StepView& view, kernels::Isa isa) {
+    const CodedMatrix matrix = coded_matrix_with_scales(view, view.input().shape.back());
+    std::vector<float> bias;
+    if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
+    return kernels::make_weight_linear({.in = matrix.columns,
+                                        .out = matrix.rows,
+                                        .group = matrix.group,
+                                        .bits = matrix.bits,
+                                        .activation = view.attributes<ActivationAttributes>().activation,
+                                        .residual = view.input_count() == 2},
+                                       {.codes = matrix.codes,
+                                        .scale = matrix.scale.data(),
+                                        .zero = matrix.zero,
+                                        .bias = bias.empty() ? nullptr : bias.data()},
+                                       isa);
+  }
   int64_t rows(int64_t batch) const { return element_count(info_, batch) / info_.shape.back(); }
 
   TensorInfo info_;
-  std::unique_ptr<kernels::WeightLinear> linear_;
+  std::shared_ptr<const kernels::WeightLinear> linear_;
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // A tensor stored with the plan, once for every item: a class token that is joined to every text or image.
+#include "ulp/runtime/ops/constant_op.h"
+
 #include <cstring>
 
 #include "ulp/runtime/ops/kernel_args.h"
@@ -9,12 +11,18 @@ namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
   const Constant* value = view.constant("value");
+  const int64_t rows = view.attributes<ConstantAttributes>().rows;
   if (value == nullptr) view.fail("expected a constant 'value', got none");
   if (value->type == DataType::u8 || value->type == DataType::i8) {
     view.fail("expected constant 'value' to be f32, bf16, i32 or i64, got ", to_string(value->type));
   }
   std::vector<int64_t> shape = {view.input().shape[0]};
   shape.insert(shape.end(), value->shape.begin(), value->shape.end());
+  if (rows > 0) {
+    if (value->shape.empty() || rows > value->shape[0])
+      view.fail("expected at most the rows of 'value' ", shape_text(value->shape), ", got ", rows);
+    shape[1] = rows;
+  }
   return shape;
 }
 
@@ -23,26 +31,41 @@ void check_output(const StepView& view) {
   if (view.output().layout != Layout::plain) view.fail("expected an output of layout plain");
 }
 
+std::optional<Kept> kept(const StepView& view) {
+  const int64_t rows = view.attributes<ConstantAttributes>().rows;
+  if (rows == 0) return std::nullopt;
+  return Kept{.item_bytes = 0, .rows = rows, .capacity = view.constant("value")->shape[0]};
+}
+
 class ConstantRunner final : public Runner {
  public:
   ConstantRunner(const StepView& view, kernels::Isa)
-      : info_(view.output()), bytes_(view.constant("value")->bytes) {}
+      : info_(view.output()),
+        bytes_(view.constant("value")->bytes),
+        item_(byte_count(info_, 1) / static_cast<size_t>(first_size(info_, 1))),
+        row_(item_ /
+             static_cast<size_t>(view.attributes<ConstantAttributes>().rows > 0 ? info_.shape[1] : 1)),
+        moves_(view.attributes<ConstantAttributes>().rows > 0) {}
   void run(const RunArgs& args) const override {
     auto* to = static_cast<std::byte*>(args.output);
-    for (int64_t i = 0; i < first_size(info_, args.batch); ++i, to += bytes_.size()) {
-      std::memcpy(to, bytes_.data(), bytes_.size());
-    }
+    const std::byte* from = bytes_.data() + (moves_ ? static_cast<size_t>(args.memory.position) * row_ : 0);
+    for (int64_t i = 0; i < first_size(info_, args.batch); ++i, to += item_) std::memcpy(to, from, item_);
   }
   std::string kernel() const override { return "copy"; }
 
  private:
   TensorInfo info_;
-  std::vector<std::byte> bytes_;
+  SharedBytes bytes_;
+  size_t item_, row_;  ///< bytes
+  bool moves_;         ///< with the position
 };
 
 }  // namespace
 
-const OpDef ops::constant = {
-    .roles = {"value"}, .infer = infer, .check_output = check_output, .prepare = make_runner<ConstantRunner>};
+const OpDef ops::constant = {.roles = {"value"},
+                             .infer = infer,
+                             .check_output = check_output,
+                             .kept = kept,
+                             .prepare = make_runner<ConstantRunner>};
 
 }  // namespace ulp::runtime

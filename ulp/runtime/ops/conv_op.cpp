@@ -8,6 +8,7 @@
 #include "ulp/runtime/ops/coded_linear.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/ops/packs.h"
 #include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
@@ -50,7 +51,8 @@ ConstantFacts::Channels look_through(const StepView& view, int64_t channels, int
 ConstantFacts::Channels channels_of(const StepView& view, int64_t channels, int64_t per_channel) {
   if (view.facts() == nullptr) return look_through(view, channels, per_channel);
   std::string key;
-  for (const auto& [role, name] : view.step().constants) key += role + '\n' + name + '\n';
+  for (const auto& [role, name] : view.step().constants)
+    key += role + '\n' + name + shape_text(view.constant(role.c_str())->shape) + '\n';
   const auto [at, fresh] = view.facts()->channels.try_emplace(key);
   if (fresh) at->second = look_through(view, channels, per_channel);
   return at->second;
@@ -95,8 +97,9 @@ void check_result(const StepView& view, Activation activation) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   view.expect_same_layout(x);
-  view.expect_curve_on_f32(activation);
-  if (y.type != x.type && y.type != DataType::f32) {
+  if (is_coded_linear(view)) view.expect_curve_on_f32(activation);
+  const bool narrows = x.type == DataType::f32 && y.type == DataType::bf16 && !is_coded_linear(view);
+  if (y.type != x.type && y.type != DataType::f32 && !narrows) {
     view.fail("expected an output of type ", to_string(x.type), " or f32, got ", to_string(y.type));
   }
   if (x.type == DataType::u8) {
@@ -107,10 +110,11 @@ void check_result(const StepView& view, Activation activation) {
   }
   if (view.input_count() == 2) {
     const TensorInfo& r = view.input(1);
-    if (r.type != y.type || r.shape != y.shape || r.layout != y.layout) {
-      view.fail("expected a residual like the output, ", to_string(y.type), " ", shape_text(y.shape), " ",
-                to_string(y.layout), ", got ", to_string(r.type), " ", shape_text(r.shape), " ",
-                to_string(r.layout));
+    if (is_coded_linear(view)) view.expect_type("a residual", r.type, DataType::f32);
+    view.expect_activation_type(r);
+    if (r.shape != y.shape || r.layout != y.layout) {
+      view.fail("expected a residual like the output, ", shape_text(y.shape), " ", to_string(y.layout),
+                ", got ", shape_text(r.shape), " ", to_string(r.layout));
     }
     if (!std::isfinite(r.scale / y.scale)) view.fail("the residual's scale is too far from the output's");
   }
@@ -126,9 +130,10 @@ void check_linear(const StepView& view) {
 
 std::vector<int64_t> infer_conv(const StepView& view) {
   const TensorInfo& x = view.input();
-  const auto& [w, groups, activation] = view.attributes<ConvAttributes>();
-  view.expect_image("an input", x);
-  if (is_curve(activation)) view.fail("expected relu or relu6 on images");
+  const auto& attributes = view.attributes<ConvAttributes>();
+  const Window& w = attributes.window;
+  const int64_t groups = attributes.groups;
+  view.expect_images("an input", x);
   const Constant* weight = view.constant("weight");
   if (weight == nullptr || weight->shape.size() != 4) {
     view.fail("expected a constant 'weight' of 4 dimensions");
@@ -139,10 +144,13 @@ std::vector<int64_t> infer_conv(const StepView& view) {
               " groups");
   }
   check_weights(view, {channels, x.shape[1] / groups, w.kernel_h, w.kernel_w});
-  const int64_t padded[] = {x.shape[1], x.shape[2] + 2 * w.pad_h, x.shape[3] + 2 * w.pad_w};
+  const int64_t padded[] = {x.shape[1], rows_of(x) + 2 * w.pad_h, columns_of(x) + 2 * w.pad_w};
   if (checked_elements(padded) < 0) view.fail("the padded input is too large");
-  return {x.shape[0], channels, conv_extent(view, x.shape[2], w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
-          conv_extent(view, x.shape[3], w.kernel_w, w.stride_w, w.pad_w, w.dilation_w)};
+  std::vector<int64_t> shape =
+      resized(x.shape, conv_extent(view, rows_of(x), w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
+              conv_extent(view, columns_of(x), w.kernel_w, w.stride_w, w.pad_w, w.dilation_w));
+  shape[1] = channels;
+  return shape;
 }
 
 std::vector<int64_t> infer_linear(const StepView& view) {
@@ -183,7 +191,7 @@ kernels::ConvConfig config_of(const StepView& view, Activation activation) {
 
 class ConvRunner final : public Runner {
  public:
-  ConvRunner(std::unique_ptr<kernels::Conv> conv, int64_t rows, bool batched)
+  ConvRunner(std::shared_ptr<const kernels::Conv> conv, int64_t rows, bool batched)
       : conv_(std::move(conv)), rows_(rows), batched_(batched) {}
 
   size_t workspace_bytes(int64_t batch, int workers) const override {
@@ -198,7 +206,7 @@ class ConvRunner final : public Runner {
  private:
   int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }
 
-  std::unique_ptr<kernels::Conv> conv_;
+  std::shared_ptr<const kernels::Conv> conv_;
   int64_t rows_;  ///< images or rows per batch item, or in all when the batch dimension is fixed
   bool batched_;
 };
@@ -222,20 +230,24 @@ std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig&
   }
   const bool batched = x.shape[0] == kBatch;
   const int64_t rows = batched ? per_item : x.shape[0] * per_item;
-  return std::make_unique<ConvRunner>(kernels::make_conv(config, weights, isa), rows, batched);
+  const auto make = [&] { return kernels::make_conv(config, weights, isa); };
+  // A convolution is packed for the size of its images, a linear layer for any number of rows.
+  std::shared_ptr<const kernels::Conv> conv =
+      view.step().op == Op::linear ? packed<kernels::Conv>(view, "linear", make) : make();
+  return std::make_unique<ConvRunner>(std::move(conv), rows, batched);
 }
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<ConvAttributes>();
   kernels::ConvConfig config = config_of(view, attributes.activation);
-  config.shape.in_h = x.shape[2];
-  config.shape.in_w = x.shape[3];
+  config.shape.in_h = rows_of(x);
+  config.shape.in_w = columns_of(x);
   config.shape.in_channels = x.shape[1];
   config.shape.out_channels = view.output().shape[1];
   config.shape.groups = attributes.groups;
   set_window(config.shape, attributes.window);
-  return prepare(view, config, 1, isa);
+  return prepare(view, config, slices_of(x), isa);
 }
 
 std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {

@@ -9,7 +9,7 @@ namespace ulp::runtime {
 struct ConvAttributes {
   Window window{};
   int64_t groups = 1;
-  Activation activation = Activation::none;  ///< after bias and residual: none or a clamp
+  Activation activation = Activation::none;  ///< after bias and residual
 
   void visit_fields(FieldVisitor& visit) {
     visit({.name = "window"}, window);

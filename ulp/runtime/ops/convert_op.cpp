@@ -45,9 +45,10 @@ Sharing sharing(const StepView& view) {
   return nothing ? Sharing::alias : Sharing::none;
 }
 
-/// Without its fraction; what no int64 holds becomes the nearest, a NaN 0.
+/// Without its fraction; what no int64 holds becomes the nearest. A NaN becomes the lowest one, as in LibTorch: no
+/// table has it as an id.
 int64_t whole_number(float value) {
-  if (std::isnan(value)) return 0;
+  if (std::isnan(value)) return std::numeric_limits<int64_t>::min();
   if (value >= 0x1p63F) return std::numeric_limits<int64_t>::max();
   return value < -0x1p63F ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(value);
 }
@@ -113,7 +114,7 @@ class ConvertRunner final : public Runner {
   /// Channels are moved in the narrower of the two types.
   void move(const void* from, void* to, int64_t images, const Parallel& parallel) const {
     const int64_t size = std::min(element_bytes(x_.type), element_bytes(y_.type));
-    const int64_t pixels = x_.shape[2] * x_.shape[3];
+    const int64_t pixels = pixels_of(x_);
     if (y_.layout == Layout::nhwc) {
       kernels::nchw_to_nhwc(size, from, to, images, x_.shape[1], pixels, parallel);
     } else {

@@ -2,6 +2,7 @@
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/ops/packs.h"
 
 namespace ulp::runtime {
 namespace {
@@ -41,22 +42,9 @@ bool mixes_items(const StepView& view) {
 
 class DynamicLinearRunner final : public Runner {
  public:
-  DynamicLinearRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
-    const auto& attributes = view.attributes<DynamicLinearAttributes>();
-    const Constant& weight = *view.constant("weight");
-    const std::vector<float> scale = floats_of(*view.constant("weight_scale"));
-    std::vector<float> bias;
-    if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
-    linear_ = kernels::make_dynamic_linear({.in = weight.shape[1],
-                                            .out = weight.shape[0],
-                                            .activation = attributes.activation,
-                                            .residual = view.input_count() == 2,
-                                            .per_tensor = attributes.per_tensor},
-                                           {.codes = reinterpret_cast<const int8_t*>(weight.bytes.data()),
-                                            .scale = scale.data(),
-                                            .bias = bias.empty() ? nullptr : bias.data()},
-                                           isa);
-  }
+  DynamicLinearRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()),
+        linear_(packed<kernels::DynamicLinear>(view, "linear", [&] { return make(view, isa); })) {}
   size_t workspace_bytes(int64_t batch, int workers) const override {
     return linear_->workspace_bytes(rows(batch), workers);
   }
@@ -68,10 +56,26 @@ class DynamicLinearRunner final : public Runner {
   std::string kernel() const override { return linear_->name(); }
 
  private:
+  static std::unique_ptr<kernels::DynamicLinear> make(const StepView& view, kernels::Isa isa) {
+    const auto& attributes = view.attributes<DynamicLinearAttributes>();
+    const Constant& weight = *view.constant("weight");
+    const std::vector<float> scale = floats_of(*view.constant("weight_scale"));
+    std::vector<float> bias;
+    if (const Constant* constant = view.constant("bias")) bias = floats_of(*constant);
+    return kernels::make_dynamic_linear({.in = weight.shape[1],
+                                         .out = weight.shape[0],
+                                         .activation = attributes.activation,
+                                         .residual = view.input_count() == 2,
+                                         .per_tensor = attributes.per_tensor},
+                                        {.codes = reinterpret_cast<const int8_t*>(weight.bytes.data()),
+                                         .scale = scale.data(),
+                                         .bias = bias.empty() ? nullptr : bias.data()},
+                                        isa);
+  }
   int64_t rows(int64_t batch) const { return element_count(info_, batch) / info_.shape.back(); }
 
   TensorInfo info_;
-  std::unique_ptr<kernels::DynamicLinear> linear_;
+  std::shared_ptr<const kernels::DynamicLinear> linear_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "ulp/kernels/index/gather.h"
 #include "ulp/runtime/ops/coded_matrix.h"
 #include "ulp/runtime/ops/ids.h"
+#include "ulp/runtime/ops/packs.h"
 #include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
@@ -23,16 +24,20 @@ std::vector<int64_t> infer(const StepView& view) {
   if (view.constant("weight_scale") != nullptr || view.constant("weight_zero") != nullptr) {
     view.fail("scales and zero points are for a coded 'weight'");
   }
-  if (weight == nullptr || weight->type != DataType::f32 || weight->shape.size() != 2) {
-    view.fail("expected a constant 'weight' of type f32 and 2 dimensions");
+  const bool floats = weight != nullptr && (weight->type == DataType::f32 || weight->type == DataType::bf16);
+  if (!floats || weight->shape.size() != 2) {
+    view.fail("expected a constant 'weight' of type f32 or bf16 and 2 dimensions");
   }
   shape.push_back(weight->shape[1]);
   if (checked_elements(shape) < 0) view.fail("the result is too large");
   return shape;
 }
 
+/// Rows are copied as the table holds them; those of codes become f32.
 void check_output(const StepView& view) {
-  view.expect_plain_f32_output();
+  const DataType held = has_coded_weight(view) ? DataType::f32 : view.constant("weight")->type;
+  view.expect_plain_numbers_output();
+  view.expect_type("an output", view.output().type, held);
 }
 
 kernels::IdRange range_of(const StepView& view) {
@@ -48,7 +53,7 @@ class EmbeddingRunner final : public Runner {
   EmbeddingRunner(const StepView& view, kernels::Isa)
       : ids_(view.input()),
         range_(range_of(view)),
-        table_(floats_of(*view.constant("weight"))),
+        table_(view.constant("weight")->bytes),
         kernel_(source_of(view), {{item_elements(ids_), 0, 1}, {view.constant("weight")->shape[1], 1, 0}}) {}
   void run(const RunArgs& args) const override {
     kernels::FirstBadId bad;
@@ -59,7 +64,7 @@ class EmbeddingRunner final : public Runner {
 
  private:
   static kernels::GatherSource source_of(const StepView& view) {
-    return {.element_size = sizeof(float),
+    return {.element_size = element_bytes(view.constant("weight")->type),
             .item = 0,
             .row = view.constant("weight")->shape[1],
             .id_type = view.input().type,
@@ -69,40 +74,22 @@ class EmbeddingRunner final : public Runner {
 
   TensorInfo ids_;
   kernels::IdRange range_;
-  std::vector<float> table_;
+  SharedBytes table_;
   kernels::Gather kernel_;
 };
 
-/// Unpacks the rows it reads.
-class CodedEmbeddingRunner final : public Runner {
+/// A table of codes and how its rows are read.
+class CodedTable {
  public:
-  CodedEmbeddingRunner(const StepView& view, kernels::Isa)
-      : ids_(view.input()), range_(range_of(view)), table_(coded_matrix_with_scales(view, 0)) {
+  explicit CodedTable(const StepView& view) : table_(coded_matrix_with_scales(view, 0)) {
     const Constant& weight = *view.constant("weight");
     codes_.assign(table_.codes, table_.codes + weight.bytes.size());
     zero_.assign(table_.scale.size(), table_.bits == 4 ? 8.0F : 0.0F);
     for (size_t i = 0; table_.zero != nullptr && i < zero_.size(); ++i) zero_[i] = table_.zero[i];
   }
-  void run(const RunArgs& args) const override {
-    const int64_t count = element_count(ids_, args.batch);
-    const int64_t per_task = std::max<int64_t>(1, 16384 / table_.columns);
-    kernels::FirstBadId bad;
-    args.parallel.run((count + per_task - 1) / per_task, [&](int64_t task, int) {
-      const int64_t end = std::min(count, (task + 1) * per_task);
-      for (int64_t i = task * per_task; i < end; ++i) {
-        int64_t id = id_at(ids_.type, args.inputs[0], i);
-        if (!range_.has(id)) {
-          bad.report(i);
-          id = 0;
-        }
-        unpack(range_.row(id), static_cast<float*>(args.output) + i * table_.columns);
-      }
-    });
-    report_bad_id(args, bad, ids_, args.inputs[0], range_);
-  }
-  std::string kernel() const override { return "unpack" + std::to_string(table_.bits); }
+  int64_t columns() const { return table_.columns; }
+  int bits() const { return table_.bits; }
 
- private:
   void unpack(int64_t row, float* to) const {
     for (int64_t g = 0; g < table_.groups; ++g) {
       const auto part = static_cast<size_t>(row * table_.groups + g);
@@ -113,17 +100,49 @@ class CodedEmbeddingRunner final : public Runner {
       }
     }
   }
+
+ private:
   int32_t code(int64_t i) const {
     if (table_.bits == 8) return static_cast<int8_t>(codes_[static_cast<size_t>(i)]);
     const uint8_t pair = codes_[static_cast<size_t>(i / 2)];
     return i % 2 == 0 ? pair & 15 : pair >> 4;
   }
 
-  TensorInfo ids_;
-  kernels::IdRange range_;
   CodedMatrix table_;
   std::vector<uint8_t> codes_;
   std::vector<float> zero_;  ///< one for each scale
+};
+
+/// Unpacks the rows it reads.
+class CodedEmbeddingRunner final : public Runner {
+ public:
+  CodedEmbeddingRunner(const StepView& view, kernels::Isa)
+      : ids_(view.input()),
+        range_(range_of(view)),
+        table_(packed<CodedTable>(view, "table", [&] { return std::make_unique<CodedTable>(view); })) {}
+  void run(const RunArgs& args) const override {
+    const int64_t count = element_count(ids_, args.batch), columns = table_->columns();
+    const int64_t per_task = std::max<int64_t>(1, 16384 / columns);
+    kernels::FirstBadId bad;
+    args.parallel.run((count + per_task - 1) / per_task, [&](int64_t task, int) {
+      const int64_t end = std::min(count, (task + 1) * per_task);
+      for (int64_t i = task * per_task; i < end; ++i) {
+        int64_t id = id_at(ids_.type, args.inputs[0], i);
+        if (!range_.has(id)) {
+          bad.report(i);
+          id = 0;
+        }
+        table_->unpack(range_.row(id), static_cast<float*>(args.output) + i * columns);
+      }
+    });
+    report_bad_id(args, bad, ids_, args.inputs[0], range_);
+  }
+  std::string kernel() const override { return "unpack" + std::to_string(table_->bits()); }
+
+ private:
+  TensorInfo ids_;
+  kernels::IdRange range_;
+  std::shared_ptr<const CodedTable> table_;
 };
 
 std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {

@@ -54,7 +54,7 @@ class FlattenRunner final : public Runner {
       return;
     }
     kernels::nhwc_to_nchw(element_bytes(x_.type), args.inputs[0], args.output, first_size(x_, args.batch),
-                          x_.shape[1], x_.shape[2] * x_.shape[3], args.parallel);
+                          x_.shape[1], pixels_of(x_), args.parallel);
   }
   std::string kernel() const override { return copy_ ? "copy" : "nhwc_to_nchw"; }
 

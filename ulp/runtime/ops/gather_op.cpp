@@ -126,7 +126,7 @@ class GatherRunner final : public Runner {
   TensorInfo x_, ids_;
   kernels::IdRange range_;
   kernels::Gather kernel_;
-  std::vector<std::byte> constant_;
+  SharedBytes constant_;
 };
 
 }  // namespace

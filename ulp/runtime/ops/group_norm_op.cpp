@@ -1,4 +1,4 @@
-// Group normalisation of images and sequences, in f32.
+// Group normalisation of images and sequences, computed in f32.
 #include "ulp/kernels/elementwise/group_norm.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -9,10 +9,10 @@ namespace {
 std::vector<int64_t> infer(const StepView& view) {
   const TensorInfo& x = view.input();
   if (x.layout == Layout::plain) {
-    view.expect_plain_f32(0, 3);
+    view.expect_plain_numbers(0, 3);
   } else {
-    view.expect_image("an input", x);
-    view.expect_type("an input", x.type, DataType::f32);
+    view.expect_images("an input", x);
+    view.expect_activation_type(x);
   }
   const int64_t channels[] = {x.shape[1]}, groups = view.attributes<GroupNormAttributes>().groups;
   if (channels[0] % groups != 0) {
@@ -25,7 +25,7 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_same_numbers(view.input());
+  view.expect_activation_type(view.output());
   view.expect_same_layout(view.input());
 }
 
@@ -36,14 +36,16 @@ class GroupNormRunner final : public Runner {
     shape_ = {.channels = info_.shape[1],
               .pixels = item_elements(info_) / info_.shape[1],
               .groups = view.attributes<GroupNormAttributes>().groups,
-              .channels_last = info_.layout == Layout::nhwc};
+              .channels_last = info_.layout == Layout::nhwc,
+              .input = format_of(info_),
+              .output = format_of(view.output())};
     if (const Constant* weight = view.constant("weight")) weight_ = floats_of(*weight);
     if (const Constant* bias = view.constant("bias")) bias_ = floats_of(*bias);
   }
   void run(const RunArgs& args) const override {
-    kernels::group_norm(shape_, first_size(info_, args.batch), static_cast<const float*>(args.inputs[0]),
+    kernels::group_norm(shape_, first_size(info_, args.batch), args.inputs[0],
                         weight_.empty() ? nullptr : weight_.data(), bias_.empty() ? nullptr : bias_.data(),
-                        epsilon_, static_cast<float*>(args.output), isa_, args.parallel);
+                        epsilon_, args.output, isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("group_norm_") + kernels::to_string(isa_); }
 

@@ -1,4 +1,4 @@
-// Layer normalisation over the last axis, in f32.
+// Layer normalisation over the last axis, computed in f32.
 #include "ulp/kernels/elementwise/rows.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -7,7 +7,7 @@ namespace ulp::runtime {
 namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
-  view.expect_plain_f32(0, 2);
+  view.expect_plain_numbers(0, 2);
   const int64_t width[] = {view.input().shape.back()};
   for (const char* role : {"weight", "bias"}) {
     if (view.constant(role) != nullptr) view.expect_constant(role, DataType::f32, width);
@@ -16,27 +16,33 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_plain_f32_output();
+  view.expect_plain_numbers_output();
 }
 
 class LayerNormRunner final : public Runner {
  public:
-  LayerNormRunner(const StepView& view, kernels::Isa isa)
-      : info_(view.input()), epsilon_(view.attributes<LayerNormAttributes>().epsilon), isa_(isa) {
+  LayerNormRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {
+    shape_ = {.columns = info_.shape.back(),
+              .input = format_of(info_),
+              .output = format_of(view.output()),
+              .epsilon = view.attributes<LayerNormAttributes>().epsilon};
     if (const Constant* weight = view.constant("weight")) weight_ = floats_of(*weight);
     if (const Constant* bias = view.constant("bias")) bias_ = floats_of(*bias);
   }
+  size_t workspace_bytes(int64_t, int workers) const override {
+    return kernels::layer_norm_workspace_bytes(shape_, workers);
+  }
   void run(const RunArgs& args) const override {
-    const int64_t width = info_.shape.back();
-    kernels::layer_norm(static_cast<const float*>(args.inputs[0]), weight_.empty() ? nullptr : weight_.data(),
-                        bias_.empty() ? nullptr : bias_.data(), epsilon_, static_cast<float*>(args.output),
-                        element_count(info_, args.batch) / width, width, isa_, args.parallel);
+    kernels::layer_norm(shape_, args.inputs[0], weight_.empty() ? nullptr : weight_.data(),
+                        bias_.empty() ? nullptr : bias_.data(), args.output,
+                        element_count(info_, args.batch) / shape_.columns, args.workspace, isa_,
+                        args.parallel);
   }
   std::string kernel() const override { return std::string("layer_norm_") + kernels::to_string(isa_); }
 
  private:
   TensorInfo info_;
-  float epsilon_;
+  kernels::LayerNormShape shape_;
   kernels::Isa isa_;
   std::vector<float> weight_, bias_;
 };

@@ -14,11 +14,13 @@
 #include "ulp/runtime/ops/attributes.h"
 #include "ulp/runtime/ops/channel_shuffle_op.h"
 #include "ulp/runtime/ops/concat_op.h"
+#include "ulp/runtime/ops/constant_op.h"
 #include "ulp/runtime/ops/conv_op.h"
 #include "ulp/runtime/ops/depth_to_space_op.h"
 #include "ulp/runtime/ops/dynamic_linear_op.h"
 #include "ulp/runtime/ops/embedding_op.h"
 #include "ulp/runtime/ops/gather_op.h"
+#include "ulp/runtime/ops/grid_sample_op.h"
 #include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
 #include "ulp/runtime/ops/matmul_op.h"
@@ -54,7 +56,8 @@
 //   layer_norm       x; constants: [weight], [bias], over the last axis
 //   embedding        ids; constants: weight [rows, width] -> [..., width]
 //   token_mask       ids -> 0, or -infinity where the id is `token`
-//   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads
+//   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads, over the keys and values of
+//                    earlier runs, too, where it keeps them (`kept`)
 //   dynamic_linear   x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
 //   lstm             x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with
 //                    weight_ih_scale and weight_hh_scale, [bias_ih, bias_hh]
@@ -63,37 +66,47 @@
 //   depth_to_space   parts of the channels become the pixels of a window of `stride` (kernels/image/layout.h)
 //   resize_nearest   x -> [N, C, size_h, size_w]
 //   resize_bilinear  the same, interpolated
+//   resize_bicubic   the same, interpolated by cubic curves; f32 or bf16
+//   grid_sample      x, grid [N, size_h, size_w, 2] of places in [-1, 1] -> [N, C, size_h, size_w]; f32
 //   unsqueeze        [N, C, L] -> [N, C, 1, L]
 //   squeeze          [N, C, 1, L] -> [N, C, L]
 //   group_norm       x [N, C, ...]; constants: [weight], [bias]; over each of `groups` groups of channels
 //   pointwise        x0, x1, ...; constants: c0, c1 ...: a program of arithmetic (pointwise_op.h)
 //   move             a strided copy of each item (move_op.h); costs nothing where the order stays as it is
 //   pad              x with a border of a number or of its own elements, or with less of them
-//   constant         x, for its batch alone; constants: value -> the value for every item
-//   reduce           sums, extremes, norms and the like of x over `dims`; f32
+//   constant         x, for its batch alone; constants: value -> the value for every item, or `rows` of it from the
+//                    context's position on
+//   reduce           sums, extremes, norms and the like of x over `dims`
 //   cumsum           sums of x along `dim` up to each element; f32
-//   matmul           a, b, or one of them and the other as constant `a` or `b` of one item's shape; f32
+//   matmul           a, b, or one of them and the other as constant `a` or `b` of one item's shape
 //   gather           x, ids, or x and the constant `ids` for every item: rows along `dim`, whose sizes the ids' take the
 //                    place of, or an element for each id
-//   scatter          x, ids[, source]: x with `value` or the source's elements where the ids say along `dim`
+//   scatter          x, ids[, source]: x with `value` or the source's elements where the ids say along `dim`, or with
+//                    their sum, product or extreme
 //   sort             x in order along `dim`, the first `kept` of it, or where those stood in x (i64)
 //
-// Types: conv and linear take x f32 with an f32 weight; x bf16 with a bf16 weight (bias f32); x u8 with an i8
-// weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output u8 or f32. A
-// residual has the output's shape, layout and type. Images (4-d) are nhwc inside; linear takes any rank >= 2
+// Types: conv and linear take x f32 with an f32 weight, output f32 or bf16; x bf16 with a bf16 weight (bias f32), output
+// bf16 or f32; x u8 with an i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output
+// u8 or f32. A residual has the output's shape and layout, and is f32, bf16 or u8. Images (4-d) are nhwc inside, and so
+// may be volumes (5-d), of which conv, pooling and resize take each slice as an image; linear takes any rank >= 2
 // and works on the last dimension. relu, max_pool, flatten, slice, channel_shuffle, depth_to_space, resize,
 // squeeze and unsqueeze keep type, scale and zero point; average pooling keeps the type; add and concat take
 // tensors of the output's type, each u8 with its own scale; softmax takes and gives f32 or bf16. convert goes
 // from or to f32, or from one u8 quantizer to another, and may change the layout. select keeps type, scale
-// and zero point. Curves (base/activation.h) give f32. Where the input is f32, linear's weight may be codes
-// of 8 or 4 bits with scales, and so may embedding's table (coded_matrix.h). Ids are i32 or i64. move, concat,
+// and zero point. Where the input is f32, linear's weight may be codes
+// of 8 or 4 bits with scales, output f32, and so may embedding's table (coded_matrix.h); others are f32 or bf16, as the
+// result. Ids are i32 or i64. move, concat,
 // constant and gather take them as they take numbers; convert makes them of whole numbers in f32. gather, scatter
-// and sort work in plain order and keep type, scale and zero point; what is added to is f32. layer_norm, group_norm, embedding, attention and dynamic_linear compute in f32: q and the result are
-// [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores, [N, keys]. So
-// do lstm and gru, one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
+// and sort work in plain order and keep type, scale and zero point; what is added to, or joined otherwise, is f32.
+// layer_norm, group_norm,
+// reduce, matmul, attention and token_mean compute in f32 and give f32, bf16 or u8, places of extremes f32;
+// layer_norm, group_norm and reduce take those types, the others f32 or bf16. relu with a curve, dynamic_linear, lstm
+// and gru are f32 on both sides. Of attention q and the result are
+// [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores and f32, [N, keys]. lstm
+// and gru are one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
 // * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
 // gates (i, f, g, o; r, z, n), h and c zero before the first step; i8 weights are multiplied as in
-// dynamic_linear. token_mean: x f32 [N, steps, features], ids [N, steps] -> [N, features], zeros where every
+// dynamic_linear. token_mean: x [N, steps, features], ids [N, steps] -> [N, features], zeros where every
 // id is `token`. pointwise: inputs of f32, bf16, u8, i32 or i64 in any layout and f32 constants, whose shapes
 // broadcast; computed in f32; output f32, bf16 or u8.
 #define ULP_OPS(X)                           \
@@ -122,13 +135,15 @@
   X(depth_to_space, DepthToSpaceAttributes)  \
   X(resize_nearest, NearestAttributes)       \
   X(resize_bilinear, BilinearAttributes)     \
+  X(resize_bicubic, BilinearAttributes)      \
+  X(grid_sample, GridSampleAttributes)       \
   X(unsqueeze, NoAttributes)                 \
   X(squeeze, NoAttributes)                   \
   X(group_norm, GroupNormAttributes)         \
   X(pointwise, PointwiseAttributes)          \
   X(move, MoveAttributes)                    \
   X(pad, PadAttributes)                      \
-  X(constant, NoAttributes)                  \
+  X(constant, ConstantAttributes)            \
   X(reduce, ReduceAttributes)                \
   X(cumsum, CumulativeAttributes)            \
   X(matmul, MatmulAttributes)                \

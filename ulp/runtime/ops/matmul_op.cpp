@@ -71,15 +71,20 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_plain_f32_output();
+  view.expect_plain_numbers_output();
 }
 
 class MatmulRunner final : public Runner {
  public:
   MatmulRunner(const StepView& view, kernels::Isa isa) : info_(view.output()), isa_(isa) {
     const auto& own = view.attributes<MatmulAttributes>();
-    shape_ = {
-        .rows = own.rows, .inner = own.inner, .columns = own.columns, .dimensions = {}, .a = {}, .b = {}};
+    shape_ = {.rows = own.rows,
+              .inner = own.inner,
+              .columns = own.columns,
+              .dimensions = {},
+              .a = {},
+              .b = {},
+              .output = format_of(info_)};
     for (const MatmulLoop& loop : own.loops) shape_.dimensions.push_back({loop.size, loop.a, loop.b});
     const bool a = view.constant("a") != nullptr, b = view.constant("b") != nullptr;
     shape_.a = {own.a.offset, own.a.row, own.a.column, a ? 0 : item_elements(view.input())};
@@ -97,8 +102,8 @@ class MatmulRunner final : public Runner {
       return side.input < 0 ? static_cast<const void*>(constant_.data())
                             : args.inputs[static_cast<size_t>(side.input)];
     };
-    kernels::matmul(shape_, a_.type, data(a_), b_.type, data(b_), static_cast<float*>(args.output),
-                    first_size(info_, args.batch), args.workspace, isa_, args.parallel);
+    kernels::matmul(shape_, a_.type, data(a_), b_.type, data(b_), args.output, first_size(info_, args.batch),
+                    args.workspace, isa_, args.parallel);
   }
   std::string kernel() const override { return std::string("matmul_") + kernels::to_string(isa_); }
 

@@ -18,6 +18,13 @@
 
 namespace ulp::runtime {
 
+/// What a context keeps between its runs, as one step sees it.
+struct StepMemory {
+  std::byte* data = nullptr;  ///< of the first item of this run; what was kept before `position` is there
+  size_t item_bytes = 0;      ///< from item to item
+  int64_t position = 0;       ///< rows that the context has taken in earlier runs
+};
+
 /// Where one run of a step reads and writes.
 struct RunArgs {
   int64_t batch;
@@ -26,6 +33,7 @@ struct RunArgs {
   void* workspace;  ///< 64-byte aligned, workspace_bytes() long
   const Parallel& parallel;
   const StepFaults& faults;  ///< takes what a step cannot compute with: run() does not throw
+  StepMemory memory = {};    ///< of an op with OpDef::kept
 };
 
 /// A step made ready for one machine: constants packed, sizes known.
@@ -66,6 +74,16 @@ inline std::optional<IdUse> no_ids(const StepView&) {
   return std::nullopt;
 }
 
+/// What a step needs of the runs before, or is in the order of rows that several runs share.
+struct Kept {
+  size_t item_bytes = 0;  ///< memory for one item of the batch, a multiple of 4
+  int64_t rows = 0;       ///< that one run takes
+  int64_t capacity = 0;   ///< rows of all runs together
+};
+inline std::optional<Kept> nothing_kept(const StepView&) {
+  return std::nullopt;
+}
+
 /// Twice the bytes of the step's constants: packing pads, and adds sums of its own.
 size_t packed_constants(const StepView& view);
 
@@ -90,6 +108,8 @@ struct OpDef {
   /// before any step runs. The runner looks at all of them: it reads and writes nothing by a bad one, and says
   /// so (RunArgs::faults).
   std::optional<IdUse> (*ids)(const StepView&) = no_ids;
+  /// Of a step that continues earlier runs. Its runner is called at positions of at most capacity - rows.
+  std::optional<Kept> (*kept)(const StepView&) = nothing_kept;
   /// About how many bytes prepare() will take; the engine asks first, so that a small file cannot take much.
   size_t (*prepared_bytes)(const StepView&) = packed_constants;
   /// Reads the step alone: steps that are alike share what it makes.

@@ -89,9 +89,9 @@ void check_output(const StepView& view) {
 
 /// The order in which the dimensions of a tensor lie in memory, outermost first.
 std::vector<size_t> memory_order(size_t rank, Layout layout) {
-  if (layout == Layout::nhwc) return {0, 2, 3, 1};
   std::vector<size_t> order(rank);
   for (size_t d = 0; d < rank; ++d) order[d] = d;
+  if (layout == Layout::nhwc) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
   return order;
 }
 

@@ -26,15 +26,15 @@ int64_t pool_extent(const StepView& view, bool ceil_mode, int64_t in, int64_t ke
 std::vector<int64_t> infer_pool(const StepView& view) {
   const TensorInfo& x = view.input();
   const PoolWindow& w = view.attributes<PoolAttributes>().window;
-  view.expect_image("an input", x);
+  view.expect_images("an input", x);
   if (view.step().op == Op::avg_pool && (w.dilation_h != 1 || w.dilation_w != 1)) {
     view.fail("average pooling has no dilation");
   }
   if (view.step().op == Op::max_pool && !w.count_include_pad)
     view.fail("count_include_pad is for average pooling");
-  return {x.shape[0], x.shape[1],
-          pool_extent(view, w.ceil_mode, x.shape[2], w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
-          pool_extent(view, w.ceil_mode, x.shape[3], w.kernel_w, w.stride_w, w.pad_w, w.dilation_w)};
+  return resized(
+      x.shape, pool_extent(view, w.ceil_mode, rows_of(x), w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
+      pool_extent(view, w.ceil_mode, columns_of(x), w.kernel_w, w.stride_w, w.pad_w, w.dilation_w));
 }
 
 std::vector<int64_t> infer_global(const StepView& view) {
@@ -74,15 +74,15 @@ class WindowRunner final : public PoolRunner {
  public:
   WindowRunner(const StepView& view, kernels::Isa isa) : PoolRunner(view, isa) {
     const PoolWindow& window = view.attributes<PoolAttributes>().window;
-    shape_.in_h = x_.shape[2];
-    shape_.in_w = x_.shape[3];
+    shape_.in_h = rows_of(x_);
+    shape_.in_w = columns_of(x_);
     shape_.channels = x_.shape[1];
     shape_.ceil_mode = window.ceil_mode;
     set_window(shape_, window);
     include_pad_ = window.count_include_pad;
   }
   void run(const RunArgs& args) const override {
-    const int64_t images = first_size(x_, args.batch);
+    const int64_t images = first_size(x_, args.batch) * slices_of(x_);
     if (op_ == Op::max_pool) {
       kernels::max_pool(x_.type, shape_, images, args.inputs[0], args.output, isa_, args.parallel);
     } else {

@@ -4,6 +4,7 @@
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/ops/packs.h"
 
 namespace ulp::runtime {
 namespace {
@@ -83,29 +84,32 @@ struct Gates {
 
 class RecurrentRunner final : public Runner {
  public:
-  RecurrentRunner(const StepView& view, kernels::Isa isa) : info_(view.input()) {
-    const Gates input(view, "weight_ih", "weight_ih_scale", "bias_ih");
-    const Gates hidden(view, "weight_hh", "weight_hh_scale", "bias_hh");
-    recurrent_ = kernels::make_recurrent({.cell = cell_of(view),
-                                          .input = info_.shape[2],
-                                          .hidden = view.output().shape[2],
-                                          .steps = info_.shape[1],
-                                          .reverse = view.attributes<RecurrentAttributes>().reverse,
-                                          .per_tensor = view.attributes<RecurrentAttributes>().per_tensor},
-                                         input.weights, hidden.weights, isa);
-  }
+  RecurrentRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()),
+        recurrent_(packed<kernels::Recurrent>(view, "recurrent", [&] { return make(view, isa); })) {}
   size_t workspace_bytes(int64_t batch, int workers) const override {
-    return recurrent_->workspace_bytes(first_size(info_, batch), workers);
+    return recurrent_->workspace_bytes(first_size(info_, batch), info_.shape[1], workers);
   }
   void run(const RunArgs& args) const override {
-    recurrent_->run(first_size(info_, args.batch), static_cast<const float*>(args.inputs[0]),
+    recurrent_->run(first_size(info_, args.batch), info_.shape[1], static_cast<const float*>(args.inputs[0]),
                     static_cast<float*>(args.output), args.workspace, args.parallel);
   }
   std::string kernel() const override { return recurrent_->name(); }
 
  private:
+  static std::unique_ptr<kernels::Recurrent> make(const StepView& view, kernels::Isa isa) {
+    const Gates input(view, "weight_ih", "weight_ih_scale", "bias_ih");
+    const Gates hidden(view, "weight_hh", "weight_hh_scale", "bias_hh");
+    return kernels::make_recurrent({.cell = cell_of(view),
+                                    .input = view.input().shape[2],
+                                    .hidden = view.output().shape[2],
+                                    .reverse = view.attributes<RecurrentAttributes>().reverse,
+                                    .per_tensor = view.attributes<RecurrentAttributes>().per_tensor},
+                                   input.weights, hidden.weights, isa);
+  }
+
   TensorInfo info_;
-  std::unique_ptr<kernels::Recurrent> recurrent_;
+  std::shared_ptr<const kernels::Recurrent> recurrent_;
 };
 
 bool mixes_items(const StepView& view) {

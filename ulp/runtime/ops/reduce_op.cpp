@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ulp/runtime/engine/arena.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
 
@@ -50,8 +51,13 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_type("an output", view.output().type, DataType::f32);
-  const bool image = view.input().layout == Layout::nhwc && view.output().shape.size() == 4;
+  view.expect_activation_type(view.output());
+  const ReduceKind kind = view.attributes<ReduceAttributes>().kind;
+  if (kind == ReduceKind::argmax || kind == ReduceKind::argmin) {
+    view.expect_type("an output", view.output().type, DataType::f32);
+  }
+  const bool image =
+      view.input().layout == Layout::nhwc && view.output().shape.size() == view.input().shape.size();
   const Layout expected = image ? Layout::nhwc : Layout::plain;
   if (view.output().layout != expected) {
     view.fail("expected an output of layout ", to_string(expected), ", got ",
@@ -59,7 +65,9 @@ void check_output(const StepView& view) {
   }
   // What stays of an image lies in memory as it did, and that is plain order for one or two dimensions only.
   const std::vector<bool> reduced = reduced_of(view);
-  if (view.input().layout == Layout::nhwc && !image && !reduced[1] && !(reduced[2] && reduced[3])) {
+  const bool pixels = std::all_of(reduced.begin() + std::min<int64_t>(2, std::ssize(reduced)), reduced.end(),
+                                  [](bool one) { return one; });
+  if (view.input().layout == Layout::nhwc && !image && !reduced[1] && !pixels) {
     view.fail("expected an input of layout plain where channels stay beside rows or columns");
   }
 }
@@ -77,18 +85,31 @@ class ReduceRunner final : public Runner {
  public:
   ReduceRunner(const StepView& view, kernels::Isa isa)
       : info_(view.input()),
+        result_(view.output()),
         isa_(isa),
         reduce_(view.attributes<ReduceAttributes>().kind, info_.type, affine_of(info_), dimensions_of(view),
                 view.attributes<ReduceAttributes>().correction, isa) {}
-  size_t workspace_bytes(int64_t, int workers) const override { return reduce_.workspace_bytes(workers); }
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    return reduce_.workspace_bytes(workers) + result_bytes(batch);
+  }
+  /// What is no f32 is rounded from the results in f32, which come first in the workspace.
   void run(const RunArgs& args) const override {
-    reduce_.run(args.inputs[0], static_cast<float*>(args.output), first_size(info_, args.batch),
-                args.workspace, args.parallel);
+    const size_t own = result_bytes(args.batch);
+    void* made = own == 0 ? args.output : args.workspace;
+    reduce_.run(args.inputs[0], static_cast<float*>(made), first_size(info_, args.batch),
+                static_cast<std::byte*>(args.workspace) + own, args.parallel);
+    kernels::TypedRows("runtime.reduce", format_of(result_), isa_)
+        .write(static_cast<float*>(made), args.output, 0, element_count(result_, args.batch));
   }
   std::string kernel() const override { return std::string("reduce_") + kernels::to_string(isa_); }
 
  private:
-  TensorInfo info_;
+  size_t result_bytes(int64_t batch) const {
+    if (result_.type == DataType::f32) return 0;
+    return align_up(static_cast<size_t>(element_count(result_, batch)) * sizeof(float));
+  }
+
+  TensorInfo info_, result_;
   kernels::Isa isa_;
   kernels::Reduce reduce_;
 };

@@ -1,4 +1,4 @@
-// Images of another size by nearest neighbours or bilinear interpolation.
+// Images of another size: nearest neighbours, bilinear and bicubic interpolation. Of volumes each slice.
 #include "ulp/kernels/image/resize.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -10,8 +10,8 @@ template <typename Attributes>
 std::vector<int64_t> infer(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<Attributes>();
-  view.expect_image("an input", x);
-  return {x.shape[0], x.shape[1], attributes.size_h, attributes.size_w};
+  view.expect_images("an input", x);
+  return resized(x.shape, attributes.size_h, attributes.size_w);
 }
 
 void check_output(const StepView& view) {
@@ -20,20 +20,32 @@ void check_output(const StepView& view) {
   view.expect_same_layout(view.input());
 }
 
+/// Cubic curves go beyond the numbers that they join: codes have no room for that.
+void check_bicubic(const StepView& view) {
+  check_output(view);
+  if (view.input().type == DataType::u8) view.fail("expected an input of type f32 or bf16, got u8");
+}
+
 /// The two axes: places and weights for each row and column of the result, and room to grow them in.
+template <size_t taps>
 size_t axes_bytes(const StepView& view) {
-  const TensorInfo& y = view.output();
-  return 2 * static_cast<size_t>(y.shape[2] + y.shape[3]) * (2 * sizeof(int64_t) + sizeof(float));
+  const auto lines = static_cast<size_t>(rows_of(view.output()) + columns_of(view.output()));
+  return 2 * lines * taps * (sizeof(int64_t) + sizeof(float));
+}
+
+int64_t images_of(const TensorInfo& x, int64_t batch) {
+  return first_size(x, batch) * slices_of(x);
 }
 
 class NearestRunner final : public Runner {
  public:
-  NearestRunner(const StepView& view, kernels::Isa)
-      : x_(view.input()),
-        rows_(kernels::nearest_axis(x_.shape[2], view.output().shape[2])),
-        columns_(kernels::nearest_axis(x_.shape[3], view.output().shape[3])) {}
+  NearestRunner(const StepView& view, kernels::Isa) : x_(view.input()) {
+    const auto& own = view.attributes<NearestAttributes>();
+    rows_ = kernels::nearest_axis(rows_of(x_), own.size_h, own.steps.step_h, own.exact);
+    columns_ = kernels::nearest_axis(columns_of(x_), own.size_w, own.steps.step_w, own.exact);
+  }
   void run(const RunArgs& args) const override {
-    kernels::resize_nearest(element_bytes(x_.type), rows_, columns_, first_size(x_, args.batch), x_.shape[1],
+    kernels::resize_nearest(element_bytes(x_.type), rows_, columns_, images_of(x_, args.batch), x_.shape[1],
                             args.inputs[0], args.output, args.parallel);
   }
   std::string kernel() const override { return "nearest"; }
@@ -46,13 +58,13 @@ class NearestRunner final : public Runner {
 class BilinearRunner final : public Runner {
  public:
   BilinearRunner(const StepView& view, kernels::Isa) : x_(view.input()) {
-    const bool corners = view.attributes<BilinearAttributes>().align_corners;
-    rows_ = kernels::bilinear_axis(x_.shape[2], view.output().shape[2], corners);
-    columns_ = kernels::bilinear_axis(x_.shape[3], view.output().shape[3], corners);
+    const auto& own = view.attributes<BilinearAttributes>();
+    rows_ = kernels::bilinear_axis(rows_of(x_), own.size_h, own.align_corners, own.steps.step_h);
+    columns_ = kernels::bilinear_axis(columns_of(x_), own.size_w, own.align_corners, own.steps.step_w);
   }
   void run(const RunArgs& args) const override {
-    kernels::resize_bilinear(x_.type, rows_, columns_, first_size(x_, args.batch), x_.shape[1],
-                             args.inputs[0], args.output, args.parallel);
+    kernels::resize_bilinear(x_.type, rows_, columns_, images_of(x_, args.batch), x_.shape[1], args.inputs[0],
+                             args.output, args.parallel);
   }
   std::string kernel() const override { return "bilinear"; }
 
@@ -61,15 +73,37 @@ class BilinearRunner final : public Runner {
   kernels::ResizeAxis rows_, columns_;
 };
 
+class BicubicRunner final : public Runner {
+ public:
+  BicubicRunner(const StepView& view, kernels::Isa) : x_(view.input()) {
+    const auto& own = view.attributes<BilinearAttributes>();
+    rows_ = kernels::cubic_axis(rows_of(x_), own.size_h, own.align_corners, own.steps.step_h);
+    columns_ = kernels::cubic_axis(columns_of(x_), own.size_w, own.align_corners, own.steps.step_w);
+  }
+  void run(const RunArgs& args) const override {
+    kernels::resize_bicubic(x_.type, rows_, columns_, images_of(x_, args.batch), x_.shape[1], args.inputs[0],
+                            args.output, args.parallel);
+  }
+  std::string kernel() const override { return "bicubic"; }
+
+ private:
+  TensorInfo x_;
+  kernels::CubicAxis rows_, columns_;
+};
+
 }  // namespace
 
 const OpDef ops::resize_nearest = {.infer = infer<NearestAttributes>,
                                    .check_output = check_output,
-                                   .prepared_bytes = axes_bytes,
+                                   .prepared_bytes = axes_bytes<2>,
                                    .prepare = make_runner<NearestRunner>};
 const OpDef ops::resize_bilinear = {.infer = infer<BilinearAttributes>,
                                     .check_output = check_output,
-                                    .prepared_bytes = axes_bytes,
+                                    .prepared_bytes = axes_bytes<2>,
                                     .prepare = make_runner<BilinearRunner>};
+const OpDef ops::resize_bicubic = {.infer = infer<BilinearAttributes>,
+                                   .check_output = check_bicubic,
+                                   .prepared_bytes = axes_bytes<4>,
+                                   .prepare = make_runner<BicubicRunner>};
 
 }  // namespace ulp::runtime

@@ -36,7 +36,7 @@ void check_output(const StepView& view) {
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
   const auto& own = view.attributes<ScatterAttributes>();
-  if (own.mode == kernels::ScatterMode::add) view.expect_type("to add to a tensor", y.type, DataType::f32);
+  if (own.mode != kernels::ScatterMode::replace) view.expect_type("to join elements", y.type, DataType::f32);
   if (view.input_count() < 3) {
     if (y.type == DataType::u8) view.fail("expected a source for codes, got a number");
     return;

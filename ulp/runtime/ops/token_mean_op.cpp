@@ -1,6 +1,7 @@
 // The mean over the steps of a sequence, without those that hold the padding token.
 #include <algorithm>
 
+#include "ulp/runtime/engine/arena.h"
 #include "ulp/runtime/ops/ids.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -9,7 +10,7 @@ namespace ulp::runtime {
 namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
-  view.expect_plain_f32(0, 3);
+  view.expect_plain_floats(0, 3);
   const std::vector<int64_t>& x = view.input().shape;
   if (x.size() != 3) view.fail("expected an input [N, steps, features], got ", shape_text(x));
   if (view.input_count() == 2) {
@@ -25,28 +26,38 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 void check_output(const StepView& view) {
-  view.expect_plain_f32_output();
+  view.expect_plain_numbers_output();
 }
 
 class TokenMeanRunner final : public Runner {
  public:
-  TokenMeanRunner(const StepView& view, kernels::Isa)
+  TokenMeanRunner(const StepView& view, kernels::Isa isa)
       : x_(view.input()),
         ids_(view.input_count() == 2 ? view.input(1).type : DataType::i64),
-        token_(view.attributes<TokenAttributes>().token) {}
+        token_(view.attributes<TokenAttributes>().token),
+        input_("runtime.token_mean", format_of(x_), isa),
+        output_("runtime.token_mean", format_of(view.output()), isa) {}
+  size_t workspace_bytes(int64_t, int workers) const override {
+    return static_cast<size_t>(workers) * 2 * row_bytes();
+  }
   void run(const RunArgs& args) const override {
-    args.parallel.run(first_size(x_, args.batch), [&](int64_t item, int) {
+    args.parallel.run(first_size(x_, args.batch), [&](int64_t item, int worker) {
       const int64_t steps = x_.shape[1], width = x_.shape[2];
-      const float* x = static_cast<const float*>(args.inputs[0]) + item * steps * width;
-      float* y = static_cast<float*>(args.output) + item * width;
-      std::fill_n(y, width, 0.0F);
+      std::byte* scratch =
+          static_cast<std::byte*>(args.workspace) + static_cast<size_t>(worker) * 2 * row_bytes();
+      float* row = reinterpret_cast<float*>(scratch);
+      float* sums = reinterpret_cast<float*>(scratch + row_bytes());
+      std::fill_n(sums, width, 0.0F);
       int64_t count = 0;
       for (int64_t t = 0; t < steps; ++t) {
         if (args.inputs.size() == 2 && id_at(ids_, args.inputs[1], item * steps + t) == token_) continue;
-        for (int64_t i = 0; i < width; ++i) y[i] += x[t * width + i];
+        const float* x = input_.read(args.inputs[0], (item * steps + t) * width, width, row);
+        for (int64_t i = 0; i < width; ++i) sums[i] += x[i];
         ++count;
       }
-      for (int64_t i = 0; i < width; ++i) y[i] /= static_cast<float>(std::max<int64_t>(1, count));
+      float* y = output_.target(args.output, item * width, sums);
+      for (int64_t i = 0; i < width; ++i) y[i] = sums[i] / static_cast<float>(std::max<int64_t>(1, count));
+      output_.write(y, args.output, item * width, width);
     });
   }
   std::string kernel() const override { return "token_mean"; }
@@ -55,6 +66,9 @@ class TokenMeanRunner final : public Runner {
   TensorInfo x_;
   DataType ids_;
   int64_t token_;
+  kernels::TypedRows input_, output_;
+
+  size_t row_bytes() const { return align_up(static_cast<size_t>(x_.shape[2]) * sizeof(float)); }
 };
 
 }  // namespace

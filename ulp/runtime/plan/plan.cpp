@@ -60,7 +60,7 @@ Plan read_plan(const SafetensorsFile& file) {
     Constant& constant = plan.constants[entry.name];
     constant.type = type_from_stored(entry.name, entry.dtype);
     constant.shape = entry.shape;
-    constant.bytes.assign(entry.bytes.begin(), entry.bytes.end());
+    constant.bytes = std::vector<std::byte>(entry.bytes.begin(), entry.bytes.end());
   }
   verify_plan(plan);
   return plan;
@@ -99,7 +99,7 @@ void Plan::save(const std::filesystem::path& path) const {
   });
   write_safetensors(path, entries,
                     {{"ulp.format", "engine"},
-                     {"ulp.version", std::to_string(kEngineFileVersion)},
+                     {"ulp.version", std::to_string(following.free.empty() ? 1 : kEngineFileVersion)},
                      {"ulp.plan", plan_to_json(*this)}});
 }
 

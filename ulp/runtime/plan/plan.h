@@ -4,9 +4,12 @@
 // weights [O][I]); packing for the machine found happens when an Engine is made.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -14,6 +17,8 @@
 
 #include "ulp/base/activation.h"
 #include "ulp/base/export.h"
+#include "ulp/base/free_dimension.h"
+#include "ulp/base/polynomial.h"
 #include "ulp/formats/data_type.h"
 #include "ulp/runtime/ops/list.h"
 
@@ -23,8 +28,8 @@ using ulp::Activation;
 using ulp::DataType;
 using ulp::to_string;
 
-/// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc applies to 4-d
-/// tensors.
+/// How a tensor's bytes lie. `shape` is always in logical order (N, C, H, W for images); nhwc, the channels
+/// innermost, applies to images and to volumes (N, C, D, H, W).
 enum class Layout : uint8_t { plain, nhwc };
 /// How many layouts there are.
 inline constexpr int kLayoutCount = 2;
@@ -49,11 +54,58 @@ ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
 /// Dense bytes of such a tensor.
 ULP_API size_t byte_count(const TensorInfo& tensor, int64_t batch);
 
+/// Bytes that copies share until one of them changes.
+class SharedBytes {
+ public:
+  SharedBytes() = default;
+  SharedBytes(std::vector<std::byte> bytes)  // NOLINT: implicit on purpose
+      : bytes_(std::make_shared<std::vector<std::byte>>(std::move(bytes))) {}
+
+  size_t size() const { return bytes_ ? bytes_->size() : 0; }
+  bool empty() const { return size() == 0; }
+  const std::byte* data() const { return bytes_ ? bytes_->data() : nullptr; }
+  /// To write to: what copies see stays as it is.
+  std::byte* data() { return own().data(); }
+  void resize(size_t size) { own().resize(size); }
+  operator std::span<const std::byte>() const { return {data(), size()}; }  // NOLINT: implicit on purpose
+  bool operator==(const SharedBytes& other) const {
+    return bytes_ == other.bytes_ ||
+           std::ranges::equal(std::span<const std::byte>(*this), std::span<const std::byte>(other));
+  }
+
+ private:
+  std::vector<std::byte>& own() {
+    if (!bytes_ || bytes_.use_count() > 1)
+      bytes_ = bytes_ ? std::make_shared<std::vector<std::byte>>(*bytes_)
+                      : std::make_shared<std::vector<std::byte>>();
+    return *bytes_;
+  }
+  std::shared_ptr<std::vector<std::byte>> bytes_;
+};
+
 /// A tensor stored with the plan.
 struct Constant {
   DataType type = DataType::f32;
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  SharedBytes bytes;
+};
+
+/// A number of the plan that follows the free dimensions.
+struct FollowingNumber {
+  /// Where it stands in the plan as JSON (RFC 6901): "/tensors/3/shape/1", "/steps/7/window/kernel_w".
+  std::string path;
+  Polynomial value;  ///< of the free dimensions in their order
+  int32_t word =
+      -1;  ///< of a text (the program of a pointwise step): which of its words; -1: a number by itself
+};
+
+/// What a plan holds of its free dimensions. Its own numbers are those at the largest sizes.
+struct Following {
+  std::vector<FreeDimension> free;
+  std::vector<FollowingNumber> numbers;
+  /// Constants of which the first elements along each dimension are used: by name how many, as many polynomials as the
+  /// constant has dimensions. A constant that is not here is used whole.
+  std::map<std::string, std::vector<Polynomial>> corners;
 };
 
 /// One step.
@@ -93,6 +145,10 @@ struct ULP_API Plan {
   std::map<std::string, Constant> constants;
   std::vector<int32_t> inputs, outputs;
   std::map<std::string, std::string> metadata;  ///< free text: source model, recipe, versions
+  Following following = {};                     ///< of a plan with free dimensions
+  /// The free dimension along which the runs of a context continue each other (its size is how many rows a run adds), as a
+  /// text that is written token by token; empty: each run stands alone.
+  std::string continued{};
 
   /// Throws ulp::Error naming the step when a type, shape, index or constant is not as the ops above require.
   void verify() const;
@@ -105,7 +161,8 @@ struct ULP_API Plan {
   static Plan load(const std::filesystem::path& path);
 };
 
-/// The version written into engine files; a file with a larger one is refused.
-inline constexpr int kEngineFileVersion = 1;
+/// The largest version of engine files; a file with a larger one is refused. Plans without free dimensions are written as
+/// version 1.
+inline constexpr int kEngineFileVersion = 2;
 
 }  // namespace ulp::runtime

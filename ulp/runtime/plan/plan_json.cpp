@@ -42,11 +42,15 @@ Json tensor_to_json(const TensorInfo& tensor) {
   return json;
 }
 
-Json step_to_json(const Step& step) {
+Json step_to_json(const Step& step, WrittenFields fields) {
   Json json = {
       {"op", to_string(step.op)}, {"name", step.name}, {"inputs", step.inputs}, {"output", step.output}};
   if (!step.constants.empty()) json["constants"] = step.constants;
-  json.update(std::visit([](const auto& held) { return changed_fields_to_json(held); }, step.attributes));
+  json.update(std::visit(
+      [&](const auto& held) {
+        return fields == WrittenFields::all ? fields_to_json(held) : changed_fields_to_json(held);
+      },
+      step.attributes));
   return json;
 }
 
@@ -177,6 +181,79 @@ Step step_from_json(const Json& json, size_t index) {
   return step;
 }
 
+/// A term is [numerator, denominator, power, power, ...].
+Json polynomial_to_json(const Polynomial& polynomial) {
+  Json json = Json::array();
+  for (const Polynomial::Term& term : polynomial.terms) {
+    Json one = {term.numerator, term.denominator};
+    for (const int32_t power : term.powers) one.push_back(power);
+    json.push_back(std::move(one));
+  }
+  return json;
+}
+
+Polynomial polynomial_from_json(const Reader& reader, const char* field, const Json& json) {
+  if (!json.is_array()) reader.expected(field, "lists of terms", json);
+  Polynomial polynomial;
+  for (const Json& one : json) {
+    if (!one.is_array() || one.size() < 2) reader.expected(field, "terms of two numbers and powers", one);
+    Polynomial::Term term{reader.integer<int64_t>(field, one[0]), reader.integer<int64_t>(field, one[1]), {}};
+    for (size_t i = 2; i < one.size(); ++i) term.powers.push_back(reader.integer<int32_t>(field, one[i]));
+    polynomial.terms.push_back(std::move(term));
+  }
+  return polynomial;
+}
+
+Json following_to_json(const Following& following) {
+  Json json = {{"free", Json::array()}, {"following", Json::array()}, {"corners", Json::object()}};
+  for (const FreeDimension& free : following.free) {
+    json["free"].push_back(
+        {{"name", free.name}, {"min", free.min}, {"max", free.max}, {"multiple", free.multiple}});
+  }
+  for (const FollowingNumber& number : following.numbers) {
+    json["following"].push_back({{"path", number.path}, {"value", polynomial_to_json(number.value)}});
+    if (number.word >= 0) json["following"].back()["word"] = number.word;
+  }
+  for (const auto& [name, polynomials] : following.corners) {
+    Json& sizes = json["corners"][name] = Json::array();
+    for (const Polynomial& polynomial : polynomials) sizes.push_back(polynomial_to_json(polynomial));
+  }
+  return json;
+}
+
+Following following_from_json(const Json& json) {
+  const Reader plan(json, "the plan");
+  Following following;
+  if (plan.optional("free") == nullptr) {
+    for (const char* field : {"following", "corners"}) {
+      if (plan.optional(field) != nullptr) problem("the plan has '", field, "' and no free dimensions");
+    }
+    return following;
+  }
+  for (const Json& one : plan.array("free")) {
+    const Reader reader(one, "a free dimension", {"name", "min", "max", "multiple"});
+    const auto number = [&](const char* field) {
+      return reader.integer<int64_t>(field, reader.required(field));
+    };
+    following.free.push_back({reader.text("name"), number("min"), number("max"), number("multiple")});
+  }
+  for (const Json& one : plan.array("following")) {
+    const Reader reader(one, "a number that follows", {"path", "value", "word"});
+    following.numbers.push_back(
+        {reader.text("path"), polynomial_from_json(reader, "value", reader.required("value"))});
+    if (const Json* word = reader.optional("word"))
+      following.numbers.back().word = reader.integer<int32_t>("word", *word);
+  }
+  const Json& corners = plan.required("corners");
+  if (!corners.is_object()) plan.expected("corners", "an object", corners);
+  for (const auto& item : corners.items()) {
+    if (!item.value().is_array()) plan.expected("corners", "lists of sizes", item.value());
+    std::vector<Polynomial>& sizes = following.corners[item.key()];
+    for (const Json& size : item.value()) sizes.push_back(polynomial_from_json(plan, "corners", size));
+  }
+  return following;
+}
+
 }  // namespace
 
 std::string attributes_text(const Attributes& attributes) {
@@ -201,31 +278,49 @@ std::string attributes_text(const Attributes& attributes) {
   return text.str();
 }
 
-std::string plan_to_json(const Plan& plan) {
+Json numbers_to_json(const Plan& plan, WrittenFields fields) {
   Json json = {{"tensors", Json::array()},
                {"steps", Json::array()},
                {"inputs", plan.inputs},
                {"outputs", plan.outputs}};
   for (const TensorInfo& tensor : plan.tensors) json["tensors"].push_back(tensor_to_json(tensor));
-  for (const Step& step : plan.steps) json["steps"].push_back(step_to_json(step));
+  for (const Step& step : plan.steps) json["steps"].push_back(step_to_json(step, fields));
   if (!plan.metadata.empty()) json["metadata"] = plan.metadata;
+  if (!plan.continued.empty()) json["continued"] = plan.continued;
+  return json;
+}
+
+Plan plan_from_numbers(const Json& json) {
+  const Reader reader(
+      json, "the plan",
+      {"tensors", "steps", "inputs", "outputs", "metadata", "free", "following", "corners", "continued"});
+  Plan plan;
+  for (const Json& tensor : reader.array("tensors")) {
+    plan.tensors.push_back(tensor_from_json(tensor, plan.tensors.size()));
+  }
+  for (const Json& step : reader.array("steps")) {
+    plan.steps.push_back(step_from_json(step, plan.steps.size()));
+  }
+  plan.inputs = indices_from_json(reader, "inputs");
+  plan.outputs = indices_from_json(reader, "outputs");
+  plan.metadata = reader.texts("metadata");
+  if (reader.optional("continued") != nullptr) plan.continued = reader.text("continued");
+  return plan;
+}
+
+std::string plan_to_json(const Plan& plan) {
+  Json json = numbers_to_json(plan);
+  if (!plan.following.free.empty()) json.update(following_to_json(plan.following));
   return json.dump();
 }
 
 Plan plan_from_json(const std::string& text) {
   try {
     const Json json = parse_json(text);
-    const Reader reader(json, "the plan", {"tensors", "steps", "inputs", "outputs", "metadata"});
-    Plan plan;
-    for (const Json& tensor : reader.array("tensors")) {
-      plan.tensors.push_back(tensor_from_json(tensor, plan.tensors.size()));
-    }
-    for (const Json& step : reader.array("steps")) {
-      plan.steps.push_back(step_from_json(step, plan.steps.size()));
-    }
-    plan.inputs = indices_from_json(reader, "inputs");
-    plan.outputs = indices_from_json(reader, "outputs");
-    plan.metadata = reader.texts("metadata");
+    Plan plan = plan_from_numbers(json);
+    plan.following = following_from_json(json);
+    if (!plan.continued.empty() && plan.following.free.empty())
+      problem("runs continue along '", plan.continued, "', which is no free dimension");
     return plan;
   } catch (const nlohmann::json::exception& error) {
     problem("expected the plan as JSON, got: ", error.what());

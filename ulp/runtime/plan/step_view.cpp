@@ -40,6 +40,10 @@ void StepView::expect_image(const char* what, const TensorInfo& tensor) const {
   }
 }
 
+void StepView::expect_images(const char* what, const TensorInfo& tensor) const {
+  if (tensor.shape.size() != 5 || tensor.layout != Layout::nhwc) expect_image(what, tensor);
+}
+
 void StepView::expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const {
   const Constant* found = constant(role);
   if (found == nullptr) fail("expected a constant '", role, "', got none");
@@ -51,12 +55,14 @@ void StepView::expect_constant(const char* role, DataType type, std::span<const 
 
 void StepView::expect_scales(const char* role, std::span<const int64_t> shape) const {
   expect_constant(role, DataType::f32, shape);
-  if (facts_ != nullptr && !facts_->positive_scales.insert(step_.constants.at(role)).second) return;
+  const std::string key = step_.constants.at(role) + '\n' + shape_text(shape);
+  if (facts_ != nullptr && facts_->positive_scales.contains(key)) return;
   for (const float scale : floats_of(*constant(role))) {
     if (!(scale > 0) || !std::isfinite(scale)) {
       fail("expected '", role, "' to be finite and > 0, got ", scale);
     }
   }
+  if (facts_ != nullptr) facts_->positive_scales.insert(key);
 }
 
 void StepView::expect_same_numbers(const TensorInfo& input) const {
@@ -98,6 +104,27 @@ void StepView::expect_plain_f32_output() const {
   }
 }
 
+void StepView::expect_plain_floats(size_t i, size_t rank) const {
+  expect_plain_numbers(i, rank);
+  if (input(i).type == DataType::u8) fail("expected input ", i, " to be f32 or bf16, got u8");
+}
+
+void StepView::expect_plain_numbers(size_t i, size_t rank) const {
+  const TensorInfo& x = input(i);
+  expect_activation_type(x);
+  if (x.layout != Layout::plain || x.shape.size() < rank) {
+    fail("expected input ", i, " to be of at least ", rank, " dimensions and layout plain, got ",
+         shape_text(x.shape), " ", to_string(x.layout));
+  }
+}
+
+void StepView::expect_plain_numbers_output() const {
+  expect_activation_type(output());
+  if (output().layout != Layout::plain) {
+    fail("expected an output of layout plain, got ", to_string(output().layout));
+  }
+}
+
 void StepView::expect_ids(size_t i) const {
   const TensorInfo& ids = input(i);
   if ((ids.type != DataType::i32 && ids.type != DataType::i64) || ids.layout != Layout::plain) {
@@ -121,7 +148,7 @@ void StepView::expect_ids_between(const char* role, int64_t low, int64_t high) c
     }
     return range;
   };
-  const std::string& name = step_.constants.at(role);
+  const std::string name = step_.constants.at(role) + '\n' + shape_text(constant(role)->shape);
   const bool known = facts_ != nullptr && facts_->ids.contains(name);
   const auto [least, largest] = known ? facts_->ids.at(name) : find();
   if (facts_ != nullptr) facts_->ids[name] = {least, largest};

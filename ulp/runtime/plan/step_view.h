@@ -12,6 +12,8 @@
 
 namespace ulp::runtime {
 
+class Packs;  // ops/packs.h
+
 /// What is wrong with a plan; verify() and load() turn it into the error their callers expect.
 struct ULP_API PlanProblem {
   std::string text;
@@ -43,9 +45,11 @@ struct ConstantFacts {
 /// One step with its plan. Indices are valid and counts are in the op's range once verify has made one.
 class StepView {
  public:
-  /// With `facts`, each constant is looked through once for all views that are given the same ones.
-  StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts = nullptr)
-      : plan_(plan), step_(step), index_(index), facts_(facts) {}
+  /// With `facts`, each constant is looked through once for all views that are given the same ones; with `packs`, packed
+  /// once.
+  StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts = nullptr,
+           Packs* packs = nullptr)
+      : plan_(plan), step_(step), index_(index), facts_(facts), packs_(packs) {}
 
   const Step& step() const { return step_; }
   size_t input_count() const { return step_.inputs.size(); }
@@ -58,6 +62,7 @@ class StepView {
   }
   /// Null for a view that shares none.
   ConstantFacts* facts() const { return facts_; }
+  Packs* packs() const { return packs_; }
   /// Null when the step has no constant of that role.
   const Constant* constant(const char* role) const;
 
@@ -72,6 +77,8 @@ class StepView {
   /// f32, bf16 or u8.
   void expect_activation_type(const TensorInfo& tensor) const;
   void expect_image(const char* what, const TensorInfo& tensor) const;
+  /// An image, or a volume, whose slices are images of their own.
+  void expect_images(const char* what, const TensorInfo& tensor) const;
   void expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const;
   /// f32 of this shape, every number finite and > 0.
   void expect_scales(const char* role, std::span<const int64_t> shape) const;
@@ -86,6 +93,12 @@ class StepView {
   void expect_plain_f32(size_t i, size_t rank) const;
   /// An f32 output of layout plain.
   void expect_plain_f32_output() const;
+  /// Input i f32 or bf16 of layout plain with at least `rank` dimensions.
+  void expect_plain_floats(size_t i, size_t rank) const;
+  /// The same, or u8.
+  void expect_plain_numbers(size_t i, size_t rank) const;
+  /// An output of f32, bf16 or u8 and layout plain.
+  void expect_plain_numbers_output() const;
   /// Input i holds ids: i32 or i64 of layout plain.
   void expect_ids(size_t i = 0) const;
   /// The constant of this role holds ids, i32 or i64, all of them in [low, high).
@@ -102,6 +115,7 @@ class StepView {
   const Step& step_;
   size_t index_;
   ConstantFacts* facts_;
+  Packs* packs_;
 };
 
 }  // namespace ulp::runtime

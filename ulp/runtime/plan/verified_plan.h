@@ -10,10 +10,14 @@
 
 namespace ulp::runtime {
 
+struct ConstantFacts;
+
 class VerifiedPlan {
  public:
   /// Checks a plan, which must outlive this and stay as it is. Throws ulp::Error as Plan::verify() does.
   static VerifiedPlan check(const Plan& plan);
+  /// The same for a plan of its own; constants that `facts` knows are not looked through again.
+  static VerifiedPlan check(Plan&& plan, ConstantFacts& facts);
   /// Reads and checks an engine file. Throws FileError as Plan::load() does.
   static VerifiedPlan load(const std::filesystem::path& path);
 

@@ -8,6 +8,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/runtime/ops/op.h"
+#include "ulp/runtime/plan/plan_family.h"
 
 namespace ulp::runtime {
 namespace {
@@ -34,8 +35,8 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
                    " elements per item, got ", shape_text(tensor.shape));
   }
   if (static_cast<int>(tensor.layout) >= kLayoutCount ||
-      (tensor.layout == Layout::nhwc && tensor.shape.size() != 4)) {
-    tensor_problem(index, tensor, "expected layout nhwc only on 4 dimensions, got ",
+      (tensor.layout == Layout::nhwc && tensor.shape.size() != 4 && tensor.shape.size() != 5)) {
+    tensor_problem(index, tensor, "expected layout nhwc only on 4 or 5 dimensions, got ",
                    shape_text(tensor.shape));
   }
   if (!std::isfinite(tensor.scale) || tensor.scale <= 0) {
@@ -119,7 +120,7 @@ void check_step(const Plan& plan, const StepView& view) {
   def.check_output(view);
 }
 
-void check_order(const Plan& plan) {
+void check_order(const Plan& plan, ConstantFacts& facts) {
   std::vector<bool> written(plan.tensors.size(), false);
   for (const int32_t input : plan.inputs) {
     if (input < 0 || static_cast<size_t>(input) >= written.size()) {
@@ -128,7 +129,6 @@ void check_order(const Plan& plan) {
     if (written[static_cast<size_t>(input)]) problem("plan inputs: tensor ", input, " is listed twice");
     written[static_cast<size_t>(input)] = true;
   }
-  ConstantFacts facts;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const StepView view(plan, plan.steps[i], i, &facts);
     check_step(plan, view);
@@ -164,7 +164,8 @@ int64_t checked_elements(std::span<const int64_t> shape) {
   return product;
 }
 
-void verify_plan(const Plan& plan) {
+void verify_plan(const Plan& plan, ConstantFacts* facts) {
+  ConstantFacts own;
   if (std::max({plan.tensors.size(), plan.steps.size(), plan.constants.size()}) > kMaxEntries) {
     problem("expected at most ", kMaxEntries, " tensors, steps and constants");
   }
@@ -172,7 +173,8 @@ void verify_plan(const Plan& plan) {
     problem("expected a plan with inputs and outputs, got none");
   for (size_t i = 0; i < plan.tensors.size(); ++i) check_tensor(i, plan.tensors[i]);
   for (const auto& [name, constant] : plan.constants) check_constant(name, constant);
-  check_order(plan);
+  check_order(plan, facts == nullptr ? own : *facts);
+  verify_following(plan);
 }
 
 void Plan::verify() const {

@@ -14,8 +14,11 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 31;
 /// Tensors, steps and constants of one plan.
 inline constexpr size_t kMaxEntries = 65536;
 
-/// Throws PlanProblem on the first thing that is not as plan.h requires.
-void verify_plan(const Plan& plan);
+struct ConstantFacts;
+
+/// Throws PlanProblem on the first thing that is not as plan.h requires. With `facts`, constants that were looked through
+/// before are not again.
+void verify_plan(const Plan& plan, ConstantFacts* facts = nullptr);
 
 /// The product of sizes that are all >= 1; -1 when one is not or the product exceeds kMaxElements. kBatch
 /// counts as 1.

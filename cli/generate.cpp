@@ -1,0 +1,54 @@
+// ulp generate: a text that goes on from a prompt.
+#include "ulp/app/generate.h"
+
+#include <iostream>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/field_flags.h"
+
+namespace ulp::cli {
+
+namespace {
+
+struct GenerateFlags : CommonFlags {
+  app::GenerateOptions options;
+};
+
+void run(GenerateFlags& flags) {
+  apply(flags);
+  flags.options.threads = flags.threads;
+  std::string next = flags.options.prompt;  // shown when the engine has taken it
+  const app::GenerateOutcome outcome = app::generate(flags.options, [&](char byte) {
+    if (!flags.json) std::cout << printable(next + byte) << std::flush;
+    next.clear();
+  });
+  if (flags.json) {
+    return print_json({{"prompt", flags.options.prompt},
+                       {"text", outcome.text},
+                       {"full", outcome.full},
+                       {"prompt_ms", outcome.prompt_seconds * 1e3},
+                       {"ms_per_token", outcome.seconds_per_token * 1e3}});
+  }
+  std::cout << '\n';
+  if (outcome.full) std::cerr << "generate: the engine's longest text is full\n";
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto flags = std::make_shared<GenerateFlags>();
+  app::GenerateOptions& options = flags->options;
+  CLI::App* command = add_command(app, "generate", "Write on from a prompt, byte by byte",
+                                  "  ulp train --model gpt2 --data text:book.txt --out gpt2.safetensors\n"
+                                  "  ulp lower gpt2.safetensors --continued time --out gpt2.ulp\n"
+                                  "  ulp generate gpt2.ulp --prompt \"Once upon a time\" --count 200\n",
+                                  *flags);
+  command->add_option("engine", options.engine, "Engine file made with --continued time")->required();
+  command->add_option("--prompt", options.prompt, "What the text begins with")->required();
+  command->add_option("--count", options.count, "Bytes to write")->check(positive())->capture_default_str();
+  add_field_flags(*command, options.sampling);
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace ulp::cli
