@@ -219,7 +219,7 @@ TEST(TrainData, TextTrainsAndEvaluates) {
     const auto eval = expect_json(shop.ulp("eval " + file + " --data book.txt --json"));
     EXPECT_NEAR(eval.value("loss", 0.0), json.value("test_loss", 1.0), 1e-6);
     expect_error(shop.ulp("eval " + file), 1, "'language'");
-    expect_error(shop.ulp("lower " + file + " --out x.ulp"), 3, "network over text");
+    EXPECT_EQ(shop.ulp("lower " + file + " --out x.ulp").code, 0) << model;
   }
   EXPECT_NE(shop.ulp("eval gpt2.safetensors --data book.txt").out.find("bits a byte"), std::string::npos);
 }

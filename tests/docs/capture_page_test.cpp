@@ -6,6 +6,7 @@
 
 #include "capture/check.includes.h"
 #include "capture/free.includes.h"
+#include "capture/states.includes.h"
 #include "capture/types.includes.h"
 
 namespace {
@@ -35,6 +36,26 @@ TEST(CapturePage, ALengthIsFree) {
 #include "capture/free.inc"
   EXPECT_TRUE(torch::equal(scores, model.forward(short_text)));
   EXPECT_TRUE(torch::allclose(result, scores, 1e-4, 1e-6));
+}
+
+TEST(CapturePage, TheCallerKeepsTheStates) {
+  struct Filter : torch::nn::Module {
+    torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(3, 4));
+    std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> forward(const torch::Tensor& x,
+                                                                    const torch::Tensor& first_h,
+                                                                    const torch::Tensor& first_c) {
+      const auto [y, states] = lstm(x, std::make_tuple(first_h, first_c));
+      return {y, std::get<0>(states), std::get<1>(states)};
+    }
+  } model;
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  const auto x = torch::randn({1, 2, 3});
+  auto h = torch::zeros({1, 2, 4}), c = torch::zeros({1, 2, 4});
+  const std::vector<torch::Tensor> sensor = {x, torch::randn({1, 2, 3}), torch::randn({1, 2, 3})};
+  const torch::Tensor zeros = torch::zeros({1, 2, 4});
+#include "capture/states.inc"
+  EXPECT_TRUE(torch::allclose(h, std::get<1>(model.forward(torch::cat(sensor), zeros, zeros)), 1e-4, 1e-6));
 }
 
 TEST(CapturePage, AStructIsReturned) {

@@ -182,7 +182,7 @@ std::vector<float> run(const Recurrent& layer, const Case& c, const Data& d, int
   Guarded<float> y(c.batch * c.steps * c.hidden);
   std::vector<float> memory(layer.workspace_bytes(c.batch, c.steps, workers) / 4 + 16);
   float* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4 % 16;
-  layer.run(c.batch, c.steps, d.x.data(), y.data(), workspace, ThreadParallel(workers));
+  layer.run(c.batch, c.steps, d.x.data(), {}, y.data(), workspace, ThreadParallel(workers));
   EXPECT_TRUE(y.intact());
   return y.values();
 }

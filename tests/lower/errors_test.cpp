@@ -65,7 +65,7 @@ TEST(LowerErrors, ReshapeThatMovesTheBatch) {
                      return x.view({-1, 4});
                    },
                    torch::randn({2, 3, 4})),
-               {"[lower.lower]", "aten::view", "the batch to stay dimension 0"});
+               {"[lower.lower]", "aten::view", "to have the batch as one dimension by itself"});
 }
 
 TEST(LowerErrors, BatchNormWithNothingToFoldInto) {

@@ -439,6 +439,8 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return concat(x, y, batch);
     case Op::move:
       return move(step, x[0], y, batch);
+    case Op::move_batch:
+      return move_batch(step, x[0], y, batch);
     case Op::reduce:
       return reduce(step, x[0], y, batch);
     case Op::cumsum:
@@ -491,7 +493,7 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return pointwise(plan, step, x, y, batch);
     case Op::lstm:
     case Op::gru:
-      return recurrent(plan, step, x[0], y, batch);
+      return recurrent(plan, step, x, y, batch);
   }
 }
 

@@ -66,10 +66,12 @@ void each_pixel(const View& y, int64_t batch, F f) {
 void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 
 /// lstm and gru, for run_step.
-void recurrent(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch);
+void recurrent(const Plan& plan, const Step& step, const std::vector<View>& inputs, const View& y,
+               int64_t batch);
 
 /// The general steps that read in any strided form, for run_step.
 void move(const Step& step, const View& x, const View& y, int64_t batch);
+void move_batch(const Step& step, const View& x, const View& y, int64_t batch);
 void pad(const Step& step, const View& x, const View& y, int64_t batch);
 void reduce(const Step& step, const View& x, const View& y, int64_t batch);
 void cumsum(const Step& step, const View& x, const View& y, int64_t batch);

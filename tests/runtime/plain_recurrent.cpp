@@ -62,7 +62,9 @@ double sigmoid(double x) {
 
 }  // namespace
 
-void recurrent(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch) {
+void recurrent(const Plan& plan, const Step& step, const std::vector<View>& inputs, const View& y,
+               int64_t batch) {
+  const View& x = inputs[0];
   const int64_t steps = x.info.shape[1], in = x.info.shape[2], width = y.info.shape[2];
   Rows words;
   for (int64_t i = 0; i < element_count(x.info, batch); ++i) {
@@ -71,7 +73,13 @@ void recurrent(const Plan& plan, const Step& step, const View& x, const View& y,
   }
   const auto from_input = gates_of(plan, step, "ih", words);
   const size_t items = words.size() / static_cast<size_t>(steps);
+  const int64_t y_steps = y.info.shape[1];
   Rows h(items, Row(static_cast<size_t>(width))), c = h;
+  for (size_t input = 1; input < inputs.size(); ++input) {
+    Rows& state = input == 1 ? h : c;
+    for (int64_t i = 0; i < element_count(inputs[input].info, batch); ++i)
+      state[static_cast<size_t>(i / width)][static_cast<size_t>(i % width)] = inputs[input].get(i);
+  }
   for (int64_t i = 0; i < steps; ++i) {
     const int64_t t = step.get<RecurrentAttributes>().reverse ? steps - 1 - i : i;
     const auto from_state = gates_of(plan, step, "hh", h);
@@ -92,9 +100,13 @@ void recurrent(const Plan& plan, const Step& step, const View& x, const View& y,
           next = (1 - z) * fresh + z * h[n][at];
         }
         h[n][at] = static_cast<float>(next);
-        y.set(static_cast<int64_t>(row) * width + u, h[n][at]);
+        y.set((static_cast<int64_t>(n) * y_steps + t) * width + u, h[n][at]);
       }
     }
+  }
+  for (size_t n = 0; n < items && y_steps > steps; ++n) {
+    for (int64_t u = 0; u < width; ++u)
+      y.set((static_cast<int64_t>(n) * y_steps + steps) * width + u, c[n][static_cast<size_t>(u)]);
   }
 }
 

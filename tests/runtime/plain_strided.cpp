@@ -56,6 +56,24 @@ void move(const Step& step, const View& x, const View& y, int64_t batch) {
   }
 }
 
+void move_batch(const Step& step, const View& x, const View& y, int64_t batch) {
+  const bool to_first = step.get<MoveBatchAttributes>().to == 0;
+  const TensorInfo& apart = to_first ? x.info : y.info;
+  int64_t before = 1, behind = 1;
+  for (size_t d = 0; d < apart.shape.size(); ++d) {
+    if (d < *batch_dimension(apart)) before *= apart.shape[d];
+    if (d > *batch_dimension(apart)) behind *= apart.shape[d];
+  }
+  for (int64_t n = 0; n < batch; ++n) {
+    for (int64_t i = 0; i < before; ++i) {
+      for (int64_t k = 0; k < behind; ++k) {
+        const int64_t first = (n * before + i) * behind + k, other = (i * batch + n) * behind + k;
+        y.set_steps(to_first ? first : other, x.steps(to_first ? other : first));
+      }
+    }
+  }
+}
+
 void pad(const Step& step, const View& x, const View& y, int64_t batch) {
   const auto& [sides, mode, value] = step.get<PadAttributes>();
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {

@@ -170,14 +170,27 @@ int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::v
 }
 
 int32_t Builder::recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse, bool per_tensor) {
-  const int64_t gates = (op == Op::lstm ? 4 : 3) * hidden;
+  return recurrent({.op = op, .inputs = {x}, .attributes = RecurrentAttributes{per_tensor, reverse}}, hidden,
+                   int8);
+}
+
+int32_t Builder::recurrent_from(Op op, int32_t x, const std::vector<int32_t>& states, bool int8,
+                                bool reverse) {
+  Step step{.op = op, .inputs = {x}};
+  step.inputs.insert(step.inputs.end(), states.begin(), states.end());
+  step.attributes = RecurrentAttributes{.reverse = reverse, .last_c = op == Op::lstm};
+  return recurrent(std::move(step), info(states.at(0)).shape.at(1), int8);
+}
+
+int32_t Builder::recurrent(Step step, int64_t hidden, bool int8) {
+  const int64_t gates = (step.op == Op::lstm ? 4 : 3) * hidden;
   std::vector<std::pair<const char*, std::vector<int64_t>>> constants = {
-      {"weight_ih", {gates, info(x).shape[2]}},
+      {"weight_ih", {gates, info(step.inputs[0]).shape[2]}},
       {"weight_hh", {gates, hidden}},
       {"bias_ih", {gates}},
       {"bias_hh", {gates}}};
   if (int8) constants.insert(constants.end(), {{"weight_ih_scale", {gates}}, {"weight_hh_scale", {gates}}});
-  return text({.op = op, .inputs = {x}, .attributes = RecurrentAttributes{per_tensor, reverse}}, constants);
+  return text(std::move(step), constants);
 }
 
 Plan small_text_network() {

@@ -84,6 +84,8 @@ class Builder {
   /// lstm or gru over [N, steps, features].
   int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,
                     bool per_tensor = false);
+  /// The same that begins with these states, and, as an lstm, gives c behind its steps.
+  int32_t recurrent_from(Op op, int32_t x, const std::vector<int32_t>& states, bool int8, bool reverse);
   void output(int32_t x) { plan.outputs.push_back(x); }
 
   const TensorInfo& info(int32_t x) const { return plan.tensors[static_cast<size_t>(x)]; }
@@ -91,6 +93,7 @@ class Builder {
   Plan plan;
 
  private:
+  int32_t recurrent(Step step, int64_t hidden, bool int8);
   int32_t append(Step step, DataType type, Layout layout);
   void weights(Step& step, const std::vector<int64_t>& shape);
 

@@ -258,6 +258,48 @@ TEST(TextOps, RecurrentLayersMatchPlainLoops) {
   }
 }
 
+TEST(TextOps, RecurrentLayersBeginWithStatesAndGiveThem) {
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    const EngineOptions options{.threads = 2, .isa = kernels::to_string(isa)};
+    for (const Op op : {Op::lstm, Op::gru}) {
+      Builder floats(Numbers::f32), codes(Numbers::f32);
+      for (Builder* b : {&floats, &codes}) {
+        const int32_t x = b->input({kBatch, 5, 9}), h = b->input({kBatch, 10});
+        std::vector<int32_t> states = {h};
+        if (op == Op::lstm) states.push_back(b->input({kBatch, 10}));
+        for (const bool reverse : {false, true})
+          b->output(b->recurrent_from(op, x, states, b == &codes, reverse));
+      }
+      for (const int64_t batch : {1, 3, 40}) {
+        expect_close(floats.plan, batch, options, 4 * kFloat);
+        expect_close(codes.plan, batch, options, 2.0 / 255);
+      }
+    }
+  }
+}
+
+TEST(TextOps, TheBatchMovesToTheFirstDimensionAndBack) {
+  for (const DataType type : {DataType::f32, DataType::i64, DataType::u8}) {
+    Builder b(Numbers::f32);
+    const auto moved = [&](int32_t x, int64_t to) {
+      const int32_t made =
+          b.typed({.op = Op::move_batch, .inputs = {x}, .attributes = MoveBatchAttributes{to}}, type);
+      TensorInfo& info = b.plan.tensors[static_cast<size_t>(made)];
+      info.scale = b.info(x).scale;
+      info.zero_point = b.info(x).zero_point;
+      return made;
+    };
+    const int32_t first = moved(b.input({3, kBatch, 2, 5}, type), 0);
+    const int32_t second = moved(b.input({2, 3, kBatch}, type), 0);
+    b.output(first);
+    b.output(moved(first, 1));
+    b.output(moved(first, 3));
+    b.output(second);
+    for (const int64_t batch : {1, 7})
+      for (const int threads : {1, 2}) expect_close(b.plan, batch, {.threads = threads}, 0);
+  }
+}
+
 TEST(TextOps, ANetworkOfThemMatchesPlainLoops) {
   // Roundings before a dynamic layer can move an input by a code: 1 / 255 of its row's range each.
   for (const kernels::Isa isa : kernels::available_isas()) {
@@ -445,6 +487,12 @@ std::vector<BadStep> bad_recurrent_steps() {
            "are for i8 weights"},
           {"per_tensor of floats", Op::lstm,
            [](Plan&, Step& s) { s.get<RecurrentAttributes>().per_tensor = true; }, "are for i8 weights"},
+          {"one state of two", Op::lstm, [](Plan&, Step& s) { s.inputs.push_back(s.inputs[0]); },
+           "expected no first states or 2, got 1"},
+          {"states of other sizes", Op::gru, [](Plan&, Step& s) { s.inputs.push_back(s.inputs[0]); },
+           "expected first states [batch, 5]"},
+          {"c of a GRU", Op::gru, [](Plan&, Step& s) { s.get<RecurrentAttributes>().last_c = true; },
+           "last_c is for lstm"},
           {"a text without steps", Op::lstm, [](Plan& p, Step& s) { s.inputs = p.inputs; },
            "to be f32 of at least 3"},
           {"curve unknown", Op::relu,
@@ -452,6 +500,29 @@ std::vector<BadStep> bad_recurrent_steps() {
              s.get<ActivationAttributes>().activation = static_cast<Activation>(kActivationCount);
            },
            "expected activation to be none, relu"}};
+}
+
+TEST(TextOps, StepsTakeTheBatchFirst) {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({3, kBatch, 5});
+  const int32_t rows = b.text({.op = Op::move_batch, .inputs = {x}, .attributes = MoveBatchAttributes{0}});
+  b.output(b.op(Op::relu, {rows}, ActivationAttributes{Activation::relu}));
+  ASSERT_NO_THROW(b.plan.verify());
+  const auto refused = [&](const std::function<void(Plan&)>& change, const std::string& says) {
+    Plan plan = b.plan;
+    change(plan);
+    try {
+      plan.verify();
+      ADD_FAILURE() << "accepted, expected: " << says;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  };
+  refused([&](Plan& plan) { plan.steps[1].inputs = {x}; }, "expected the batch as dimension 0 of");
+  refused([](Plan& plan) { plan.steps[0].get<MoveBatchAttributes>().to = 1; }, "dimension 1 to 1 of");
+  refused([](Plan& plan) { plan.steps[0].get<MoveBatchAttributes>().to = 3; }, "dimension 1 to 3 of");
+  refused([](Plan& plan) { plan.tensors[0].shape = {3, 4, 5}; }, "with a batch");
+  refused([](Plan& plan) { plan.tensors[0].shape = {kBatch, kBatch, 5}; }, "only one dimension may be");
 }
 
 TEST(TextOps, BadStepsAreRefused) {

@@ -86,7 +86,7 @@ TEST(Verify, RefusesBadTensors) {
                    },
                    "tensor 2"},
                   {"negative", [](Plan& p) { p.tensors[2].shape[2] = -8; }, "tensor 2"},
-                  {"inner batch", [](Plan& p) { p.tensors[2].shape[1] = kBatch; }, "only dimension 0"},
+                  {"inner batch", [](Plan& p) { p.tensors[2].shape[1] = kBatch; }, "only one dimension"},
                   {"no dimensions", [](Plan& p) { p.tensors[2].shape.clear(); }, "1 to 8 dimensions"},
                   {"type", [](Plan& p) { p.tensors[2].type = static_cast<DataType>(50); }, "unknown type"},
                   {"a type that plans do not store", [](Plan& p) { p.tensors[2].type = DataType::f16; },

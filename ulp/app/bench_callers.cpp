@@ -62,6 +62,7 @@ Service serve(const Runnable& model, int callers, int64_t batch, const BenchOpti
   std::vector<std::unique_ptr<Caller>> all;
   for (int i = 0; i < callers; ++i)
     all.push_back(std::make_unique<Caller>(*model.engine, images, batch, options.threads));
+  Service service{.seconds = {}, .arena_bytes = all.front()->arena_bytes()};
   const PollsInterrupts polls;
   const Clock::time_point start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
@@ -69,7 +70,6 @@ Service serve(const Runnable& model, int callers, int64_t batch, const BenchOpti
   std::vector<std::future<std::vector<double>>> running;
   for (const auto& caller : all)
     running.push_back(std::async(std::launch::async, [&] { return caller->call_until(end); }));
-  Service service{.seconds = {}, .arena_bytes = all.front()->arena_bytes()};
   for (auto& one : running) {
     const std::vector<double> seconds = one.get();
     service.seconds.insert(service.seconds.end(), seconds.begin(), seconds.end());

@@ -19,8 +19,8 @@ namespace {
 constexpr const char* kWhere = "app.run";
 
 void check_shape(const RunOptions& options, const runtime::TensorInfo& info, const at::Tensor& tensor) {
-  std::vector<int64_t> expected = info.shape;
-  if (!expected.empty() && expected[0] == runtime::kBatch && tensor.dim() > 0) expected[0] = tensor.size(0);
+  const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
+  const std::vector<int64_t> expected = sizes_at(info, batch < tensor.dim() ? tensor.size(batch) : 1);
   if (tensor.sizes() != at::IntArrayRef(expected)) {
     fail_file(kWhere, "expected '", info.name, "' of shape ", at::IntArrayRef(expected), ", got ",
               tensor.sizes(), " in '", options.input, "'");

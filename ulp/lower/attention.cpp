@@ -182,7 +182,6 @@ bool feeds_attention(const Graph& graph, const Value* value) {
 }
 
 void lower_part_of_attention(Builder& builder, const Group& group) {
-  if (belongs_to_recurrent(builder.graph(), *group.root)) return;
   if (!feeds_attention(builder.graph(), group.root->output())) {
     unsupported(*group.root, "expected it only around scaled_dot_product_attention");
   }

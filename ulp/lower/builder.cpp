@@ -84,6 +84,15 @@ int32_t Builder::emit_view(const Node& reader, const StridedView& view, Layout l
   return emit(std::move(step), name, form, *shape);
 }
 
+int32_t Builder::emit_view_as(const Node& reader, const StridedView& view, const Form& wanted,
+                              const std::string& name) {
+  int32_t tensor = emit_view(reader, view, wanted.layout, name);
+  if (form(tensor) == wanted) return tensor;
+  if (form(tensor).type != DataType::f32 && wanted.type != DataType::f32)
+    tensor = convert(tensor, {DataType::f32, wanted.layout}, "");
+  return convert(tensor, wanted, "");
+}
+
 Form Builder::form(int32_t tensor) const {
   const runtime::TensorInfo& info = plan_.tensors[static_cast<size_t>(tensor)];
   return {info.type, info.layout, info.scale, info.zero_point};
@@ -163,6 +172,13 @@ int32_t Builder::emit(Step step, const std::string& name, const Form& form, std:
   step.output = add_tensor(name, form, std::move(shape));
   plan_.steps.push_back(std::move(step));
   return plan_.steps.back().output;
+}
+
+int32_t Builder::batch_source() const {
+  // The model's inputs come first, or what has their batch first.
+  const auto found = std::ranges::find_if(
+      plan_.tensors, [](const runtime::TensorInfo& one) { return one.shape[0] == runtime::kBatch; });
+  return static_cast<int32_t>(found - plan_.tensors.begin());
 }
 
 std::string Builder::constant(const std::string& name, Constant constant) {

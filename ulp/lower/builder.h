@@ -60,6 +60,9 @@ class Builder {
   Form form_of(const graph::Node& reader, const graph::Value* value) const;
   /// inner_layout() of the value's rank; for a volume the layout in which it is held.
   runtime::Layout layout_of(const graph::Node& reader, const graph::Value* value) const;
+  /// The view as a tensor of this form.
+  int32_t emit_view_as(const graph::Node& reader, const StridedView& view, const Form& form,
+                       const std::string& name);
   /// The tensor holding the value in this form; adds a convert step on first need, with an output of this
   /// name.
   int32_t as(const graph::Node& reader, const graph::Value* value, const Form& form,
@@ -69,6 +72,8 @@ class Builder {
   int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape);
   /// Adds the step with a new output tensor, which it returns.
   int32_t emit(runtime::Step step, const std::string& name, const Form& form, std::vector<int64_t> shape);
+  /// A tensor that steps may read for its batch alone.
+  int32_t batch_source() const;
   /// Stores a constant under its name, or finds the equal one stored before; returns the name it got.
   std::string constant(const std::string& name, runtime::Constant constant);
 

@@ -106,9 +106,7 @@ class Writer {
       in.push_back(given.back().const_data_ptr());
     }
     for (const runtime::TensorInfo& info : engine_.outputs()) {
-      std::vector<int64_t> shape = info.shape;
-      if (shape[0] == runtime::kBatch) shape[0] = kBatch;
-      results.push_back(torch::empty(shape, type_of(info.type)));
+      results.push_back(torch::empty(sizes_at(info, kBatch), type_of(info.type)));
       out.push_back(results.back().mutable_data_ptr());
     }
     engine_.run(kBatch, in, out);
@@ -264,9 +262,8 @@ void check_continued(const Plan& plan) {
   const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   for (const int32_t input : plan.inputs) {
     const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(input)];
-    std::vector<int64_t> shape = info.shape;
+    std::vector<int64_t> shape = sizes_at(info, Writer::kBatch);
     dims.push_back(following_dim(plan, input, size));
-    if (shape[0] == runtime::kBatch) shape[0] = Writer::kBatch;
     if (dims.back() >= 0) shape[static_cast<size_t>(dims.back())] = all;
     const at::ScalarType type = Writer::type_of(info.type);
     // Ids 0 and 1, which every table of two rows has.

@@ -30,8 +30,8 @@ at::MemoryFormat memory_format(const TensorInfo& info) {
 }
 
 at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
-  std::vector<int64_t> expected = info.shape;
-  if (given.dim() > 0 && !expected.empty() && expected[0] == runtime::kBatch) expected[0] = given.size(0);
+  const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
+  const std::vector<int64_t> expected = sizes_at(info, batch < given.dim() ? given.size(batch) : 1);
   if (given.sizes() != at::IntArrayRef(expected)) {
     fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
          given.sizes());
@@ -39,17 +39,20 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
   return given.detach().to(at::kCPU).to(scalar_type(info)).contiguous(memory_format(info));
 }
 
-/// The size of dimension 0 of the inputs whose it is the batch; 1 where none has one.
+/// The batch of the inputs that have one; 1 where none has.
 int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
   std::optional<size_t> first;
+  const auto size_in = [&](size_t i) {
+    return inputs[i].size(static_cast<int64_t>(*batch_dimension(engine.inputs()[i])));
+  };
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (engine.inputs()[i].shape[0] != runtime::kBatch) continue;
+    if (!batch_dimension(engine.inputs()[i])) continue;
     if (!first) first = i;
-    if (inputs[i].size(0) == inputs[*first].size(0)) continue;
-    fail("lower.run_engine", "expected inputs of one batch size, got ", inputs[*first].size(0), " in '",
-         engine.inputs()[*first].name, "' and ", inputs[i].size(0), " in '", engine.inputs()[i].name, "'");
+    if (size_in(i) == size_in(*first)) continue;
+    fail("lower.run_engine", "expected inputs of one batch size, got ", size_in(*first), " in '",
+         engine.inputs()[*first].name, "' and ", size_in(i), " in '", engine.inputs()[i].name, "'");
   }
-  return first ? inputs[*first].size(0) : 1;
+  return first ? size_in(*first) : 1;
 }
 
 }  // namespace
@@ -71,10 +74,8 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
   }
   const int64_t batch = common_batch(engine, inputs);
   for (const TensorInfo& info : engine.outputs()) {
-    std::vector<int64_t> sizes = info.shape;
-    if (sizes[0] == runtime::kBatch) sizes[0] = batch;
-    results.push_back(
-        at::empty(sizes, at::TensorOptions(scalar_type(info)).memory_format(memory_format(info))));
+    results.push_back(at::empty(sizes_at(info, batch),
+                                at::TensorOptions(scalar_type(info)).memory_format(memory_format(info))));
     out.push_back(results.back().mutable_data_ptr());
   }
   engine.run(batch, in, out);
@@ -83,18 +84,19 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
 
 at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch) {
   if (batch < 1) fail("lower.run_engine", "expected a batch of at least 1, got ", batch);
-  if (input.dim() < 1 || input.size(0) < 1) fail("lower.run_engine", "expected at least one row of input");
+  const auto dim = static_cast<int64_t>(batch_dimension(engine.inputs().at(0)).value_or(0));
+  if (input.dim() <= dim || input.size(dim) < 1)
+    fail("lower.run_engine", "expected at least one row of input");
   std::vector<at::Tensor> parts;
-  for (int64_t row = 0; row < input.size(0); row += batch) {
-    const int64_t rows = std::min(batch, input.size(0) - row);
-    parts.push_back(run_engine_all(engine, {input.narrow(0, row, rows)}).at(0));
+  for (int64_t row = 0; row < input.size(dim); row += batch) {
+    const int64_t rows = std::min(batch, input.size(dim) - row);
+    parts.push_back(run_engine_all(engine, {input.narrow(dim, row, rows)}).at(0));
   }
-  return at::cat(parts);
+  return at::cat(parts, static_cast<int64_t>(batch_dimension(engine.outputs().at(0)).value_or(0)));
 }
 
 at::Tensor random_input(const TensorInfo& info, int64_t batch) {
-  std::vector<int64_t> sizes = info.shape;
-  if (sizes.at(0) == runtime::kBatch) sizes[0] = batch;
+  const std::vector<int64_t> sizes = sizes_at(info, batch);
   const bool ids = info.type == DataType::i32 || info.type == DataType::i64;
   return ids ? at::zeros(sizes, scalar_type(info)) : at::randn(sizes).to(scalar_type(info));
 }

@@ -14,7 +14,7 @@ class Engine;
 struct TensorInfo;
 }  // namespace runtime
 
-/// The engine's first output for all rows of `input` (dimension 0 is the batch), computed `batch` rows at a
+/// The engine's first output for all items of the batch of `input`, computed `batch` rows at a
 /// time. Free dimensions are set to the input's sizes, and no run continues an earlier one. Throws ulp::Error for
 /// an engine with several inputs, and for an input of sizes that the engine does not take.
 ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch = 64);

@@ -7,7 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
-#include "ulp/libtorch/data_types.h"
+#include "ulp/lower/boundary.h"
 #include "ulp/lower/builder.h"
 #include "ulp/lower/fuse.h"
 #include "ulp/lower/ops.h"
@@ -20,13 +20,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 using runtime::DataType;
-using runtime::Layout;
-
-/// Ids come as integers, everything else as f32.
-std::optional<DataType> input_type(at::ScalarType dtype) {
-  const std::optional<DataType> type = libtorch::data_type_of(dtype);
-  return type == DataType::f32 || type == DataType::i32 || type == DataType::i64 ? type : std::nullopt;
-}
 
 /// Steps compute in f32: a float64 would lose half of its digits unseen.
 void expect_no_float64(const Group& group) {
@@ -49,7 +42,7 @@ class Lowerer {
       : graph_(graph), builder_(graph, float_type), groups_(graph, chains) {}
 
   Lowered run() {
-    for (const Value* input : graph_.inputs()) attempt([&] { add_input(input); });
+    for (const Value* input : graph_.inputs()) attempt([&] { add_input(builder_, input); });
     for (const auto& node : graph_.nodes()) {
       if (node->kind() == Node::Kind::module) refuse(*node, hint_for(*node));
       if (node->kind() != Node::Kind::call) continue;
@@ -96,16 +89,6 @@ class Lowerer {
     if (poisoned || refusals_.size() != before) poison(*group.last);
   }
 
-  void add_input(const Value* input) {
-    const Node& node = *input->producer;
-    const std::vector<int64_t> shape = shape_of(node, *input);
-    const std::optional<DataType> type = input_type(input->meta->dtype);
-    if (!type) unsupported(node, "expected an input of f32, i32 or i64, got ", input->meta->dtype);
-    const int32_t tensor = builder_.add_tensor(input->name, {*type}, shape);
-    builder_.bind(input, tensor);
-    builder_.plan().inputs.push_back(tensor);
-  }
-
   void add_outputs(const Argument& result) {
     if (result.kind == Argument::Kind::tuple || result.kind == Argument::Kind::list) {
       for (const Argument& item : result.items) add_outputs(item);
@@ -114,33 +97,8 @@ class Lowerer {
     } else if (!result.is_value()) {
       refuse(*graph_.output_node(), "expected tensors as the model's results");
     } else if (!poisoned_.contains(result.value)) {
-      attempt([&] { add_output(result); }, result.value->producer);
+      attempt([&] { add_output(builder_, *graph_.output_node(), result.value); }, result.value->producer);
     }
-  }
-
-  void add_output(const Argument& result) {
-    const Node& node = *graph_.output_node();
-    runtime::Plan& plan = builder_.plan();
-    // Codes leave as codes, integers that are held as f32 as i64, everything else as f32.
-    Form form = builder_.form_of(node, result.value);
-    form.layout = Layout::plain;
-    const bool held = form.type == DataType::i32 || form.type == DataType::i64;
-    const bool integers = result.value->meta && result.value->meta->dtype == at::kLong;
-    if (!held && !result.value->producer->is("ulp::quantize"))
-      form = {integers ? DataType::i64 : DataType::f32};
-    int32_t tensor = builder_.as(node, result.value, form);
-    const auto is_in = [&](const std::vector<int32_t>& list) { return std::ranges::count(list, tensor) > 0; };
-    if (is_in(plan.inputs) || is_in(plan.outputs)) {
-      const std::string name = result.value->name + ".copy";
-      runtime::Step copy{
-          .op = held ? runtime::Op::move : runtime::Op::convert, .name = name, .inputs = {tensor}};
-      if (held) {
-        const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(tensor)];
-        copy.attributes = move_of(whole_view(tensor, info), Layout::plain);
-      }
-      tensor = builder_.emit(std::move(copy), name, form, shape_of(node, *result.value));
-    }
-    plan.outputs.push_back(tensor);
   }
 
   Graph& graph_;

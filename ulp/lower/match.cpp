@@ -113,6 +113,20 @@ std::vector<int64_t> shape_of(const Node& node, const Value& value) {
   return shape;
 }
 
+std::vector<int64_t> caller_shape_of(const Node& node, const Value& value) {
+  if (!value.meta) unsupported(node, "the sizes of '", value.name, "' are not known");
+  std::vector<int64_t> shape;
+  for (const graph::SizeExpr& size : value.meta->sizes) {
+    const bool batch = size == graph::SizeExpr{1, 1, 0};
+    if (!batch && !size.constant())
+      unsupported(node, "expected '", value.name, "' to have the batch as one dimension by itself");
+    shape.push_back(batch ? runtime::kBatch : size.offset);
+  }
+  if (std::ranges::count(shape, runtime::kBatch) != 1)
+    unsupported(node, "expected '", value.name, "' to have the batch as one of its dimensions");
+  return shape;
+}
+
 namespace {
 
 bool one_of(std::string_view op, std::initializer_list<std::string_view> ops) {

@@ -46,6 +46,9 @@ graph::Value* value_arg(const graph::Node& node, std::string_view name);
 /// Sizes of a value with kBatch for the batch; throws Unsupported when the batch is anywhere but in dimension
 /// 0.
 std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value);
+/// The same of a value that may have the batch as any dimension; throws Unsupported when it has none, or it is part of
+/// another.
+std::vector<int64_t> caller_shape_of(const graph::Node& node, const graph::Value& value);
 
 /// An op that gives back its input when inferring: dropout, contiguous, clone, detach, a cast to the same
 /// type, a reshape or a slice to the same sizes.

@@ -280,15 +280,37 @@ bool lower_by_own_step(Builder& builder, const Group& group) {
   return true;
 }
 
-/// A tensor of one item's shape, for every item of the batch.
-void emit_constant(Builder& builder, const Group& group, const at::Tensor& item) {
+/// A tensor of 1 in the dimension of the batch, for every item of it.
+void emit_constant(Builder& builder, const Group& group, const at::Tensor& value, int64_t batch) {
   const Node& node = *group.root;
   Step step = step_of(Op::constant, node);
+  const at::Tensor item = value.select(batch, 0);
   const bool ids = at::isIntegralType(item.scalar_type(), false);
   const Form form{ids ? runtime::DataType::i64 : runtime::DataType::f32};
-  step.inputs = {builder.plan().inputs.at(0)};
+  step.inputs = {builder.batch_source()};
   step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(item, form.type));
-  emit_same(builder, group, std::move(step), form);
+  if (batch == 0) return emit_same(builder, group, std::move(step), form);
+  std::vector<int64_t> shape = item.sizes().vec(), order;
+  shape.insert(shape.begin(), runtime::kBatch);
+  const int32_t made = builder.emit(std::move(step), node.output()->name + ".rows", form, shape);
+  for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
+    order.push_back(d == batch ? 0 : d < batch ? d + 1 : d);
+  const StridedView rows = whole_view(made, builder.plan().tensors[static_cast<size_t>(made)]);
+  builder.bind_view(node.output(), permuted(rows, order));
+}
+
+/// The sizes of the node's result with 1 for the batch, and which dimension that is.
+struct OneItem {
+  std::vector<int64_t> sizes;
+  int64_t batch;
+};
+
+OneItem one_item_of(const Node& node) {
+  OneItem one{caller_shape_of(node, *node.output()), 0};
+  const auto at = std::ranges::find(one.sizes, runtime::kBatch);
+  one.batch = at - one.sizes.begin();
+  *at = 1;
+  return one;
 }
 
 /// The rows of a table from the context's position on, for every item of the batch.
@@ -301,7 +323,7 @@ void lower_from_position(Builder& builder, const Group& group) {
   const bool ids = at::isIntegralType(table.scalar_type(), false);
   const Form form{ids ? runtime::DataType::i64 : runtime::DataType::f32};
   step.attributes = runtime::ConstantAttributes{.rows = table.size(0)};
-  step.inputs = {builder.plan().inputs.at(0)};
+  step.inputs = {builder.batch_source()};
   step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(table, form.type));
   std::vector<int64_t> shape = {runtime::kBatch};
   shape.insert(shape.end(), table.sizes().begin(), table.sizes().end());
@@ -313,26 +335,25 @@ void lower_from_position(Builder& builder, const Group& group) {
 void lower_constant(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   at::Tensor value = builder.graph().attribute_tensor(node.args.at(0).value);
-  const std::vector<int64_t> shape = shape_of(node, *node.output());
-  const std::vector<int64_t> item(shape.begin() + 1, shape.end());
-  if (value.dim() == static_cast<int64_t>(shape.size()) && value.size(0) == 1) value = value[0];
+  const OneItem one = one_item_of(node);
   if (value.scalar_type() == at::kBool || !(node.is("aten::expand") || node.is("aten::repeat"))) {
     unsupported(node, "expected an expand or repeat of a parameter of numbers");
   }
   if (node.is("aten::expand")) {
-    value = value.expand(item);
+    value = value.expand(one.sizes);
   } else {
     const graph::Argument& repeats = node.arg("repeats");
     std::vector<int64_t> times;
-    for (size_t i = 1; i < repeats.items.size(); ++i) {
-      const graph::Argument& one = repeats.items[i];
-      const bool fixed = one.kind == graph::Argument::Kind::literal && one.literal.isInt();
-      if (!fixed) unsupported(node, "expected only the first of 'repeats' to follow the batch");
-      times.push_back(one.literal.toInt());
+    for (size_t i = 0; i < repeats.items.size(); ++i) {
+      const graph::Argument& count = repeats.items[i];
+      const bool fixed = count.kind == graph::Argument::Kind::literal && count.literal.isInt();
+      if (!fixed && static_cast<int64_t>(i) != one.batch)
+        unsupported(node, "expected only one of 'repeats' to follow the batch");
+      times.push_back(fixed ? count.literal.toInt() : 1);
     }
     value = value.repeat(times);
   }
-  emit_constant(builder, group, value);
+  emit_constant(builder, group, value, one.batch);
 }
 
 /// make(x); where it gives nothing, x becomes its elements laid out in plain order first.
@@ -349,7 +370,6 @@ StridedView view_or_copy(Builder& builder, const Node& node, StridedView& x, Mak
 
 void lower_move(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  if (belongs_to_recurrent(builder.graph(), node)) return;
   const Value* x = value_arg(node, "self");
   if (!builder.bound(x)) {
     if (builder.graph().attribute_tensor(x).defined()) return lower_constant(builder, group);
@@ -395,12 +415,11 @@ void lower_cut(Builder& builder, const Group& group) {
 
 void lower_filled(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const std::vector<int64_t> shape = shape_of(node, *node.output());
-  const std::vector<int64_t> item(shape.begin() + 1, shape.end());
-  if (item.empty()) unsupported(node, "expected two or more dimensions");
+  const OneItem one = one_item_of(node);
+  if (one.sizes.size() < 2) unsupported(node, "expected two or more dimensions");
   double value = node.is("aten::ones") ? 1 : 0;
   if (node.is("aten::full")) value = number_arg(node, "fill_value").value_or(0);
-  emit_constant(builder, group, torch::full(item, value, at::kFloat));
+  emit_constant(builder, group, torch::full(one.sizes, value, at::kFloat), one.batch);
 }
 
 bool is_move(const Node& node) {

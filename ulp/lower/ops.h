@@ -30,7 +30,7 @@ std::string hint_for(const graph::Node& node);
 void lower_activation(Builder& builder, const Group& group);
 /// Arithmetic element by element (pointwise.h).
 void lower_pointwise(Builder& builder, const Group& group);
-/// zeros, ones and full whose first size is the batch.
+/// zeros, ones and full of which one size is the batch.
 void lower_filled(Builder& builder, const Group& group);
 /// True for a sum that the step `add` does: of two values of one shape, or of a value and a constant of one item's
 /// shape.
@@ -56,9 +56,6 @@ void lower_part_of_attention(Builder& builder, const Group& group);
 void lower_reduce(Builder& builder, const Group& group);
 /// ulp::token_mean, and aten::mean over dimension 1 of three.
 void lower_token_mean(Builder& builder, const Group& group);
-/// A node beside a recurrent layer that its lowering takes care of: it cuts out a last state or swaps time
-/// and batch.
-bool belongs_to_recurrent(const graph::Graph& graph, const graph::Node& node);
 
 /// The form a layer reads its input in: 8 bits when both input and weight are, else the inner float type.
 Form layer_form(Builder& builder, const graph::Node& node, const graph::Value* x, runtime::Layout layout);

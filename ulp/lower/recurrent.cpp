@@ -1,7 +1,9 @@
-// Recurrent layers: a step for each layer and direction, over [N, steps, features]. Where the layer has time
-// first, the transpositions before and behind it belong to it; what holds the last states of all layers,
-// [layers * directions, N, hidden], belongs to it with what cuts one out.
+// Recurrent layers: a step for each layer and direction, over [N, steps, features]. Sequences with time first, and the
+// states of all layers, [layers * directions, N, hidden], are views of what the steps take and give.
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "ulp/lower/ops.h"
 #include "ulp/lower/weights.h"
@@ -24,15 +26,6 @@ bool is_recurrent(const Node& node) {
          node.is("ulp::gru_dynamic");
 }
 
-/// Swaps dimensions 0 and 1 of three.
-bool swaps_time(const Node& node) {
-  if (node.is("aten::transpose")) {
-    const int64_t a = int_arg(node, "dim0"), b = int_arg(node, "dim1");
-    return (a == 0 || a == -3) != (b == 0 || b == -3) && (a == 1 || a == -2) != (b == 1 || b == -2);
-  }
-  return node.is("aten::permute") && ints_arg(node, "dims") == std::vector<int64_t>{1, 0, 2};
-}
-
 /// A call's arguments, checked.
 struct Layers {
   runtime::Op op;
@@ -49,17 +42,7 @@ bool is_zero(const graph::Graph& graph, const Value* state) {
   return held.defined() && !held.any().item<bool>();
 }
 
-void expect_zero_state(const graph::Graph& graph, const Node& node) {
-  const Argument& hx = node.arg("hx");
-  const std::vector<Argument> one = {hx};
-  for (const Argument& state : hx.kind == Argument::Kind::list ? hx.items : one) {
-    if (!state.is_value() || !is_zero(graph, state.value)) {
-      unsupported(node, "expected an initial state of zeros (none given)");
-    }
-  }
-}
-
-Layers read_layers(const graph::Graph& graph, const Node& node) {
+Layers read_layers(const Node& node) {
   const bool lstm = node.is("aten::lstm") || node.is("ulp::lstm_dynamic");
   if (!has_arg(node, "input")) unsupported(node, "expected a batch of whole sequences, got packed ones");
   const Layers layers{.op = lstm ? runtime::Op::lstm : runtime::Op::gru,
@@ -77,7 +60,6 @@ Layers read_layers(const graph::Graph& graph, const Node& node) {
     unsupported(node, "expected ", expected, " weights and biases, got ", params.items.size(),
                 ": projections (proj_size) have no lowering");
   }
-  expect_zero_state(graph, node);
   return layers;
 }
 
@@ -99,127 +81,141 @@ void add_constants(Builder& builder, const Node& node, const Layers& layers, siz
   }
 }
 
-/// The sequences [N, steps, features] that the layer reads.
-const Value* sequences_of(const Node& node, const Layers& layers) {
+/// The sequences [N, steps, features] that the first layer reads.
+int32_t emit_sequences(Builder& builder, const Node& node, const Layers& layers) {
   const Value* x = value_arg(node, "input");
-  if (layers.batch_first) return x;
-  if (!swaps_time(*x->producer)) {
-    unsupported(node,
-                "expected sequences as [N, steps, features] (batch_first), or time first by transpose(0, 1)");
-  }
-  return x->producer->args.at(0).value;
+  if (layers.batch_first) return builder.as(node, x, kPlain);
+  const StridedView turned = permuted(builder.view_of(node, x), {1, 0, 2});
+  return builder.emit_view_as(node, turned, kPlain, x->name + ".batch_first");
 }
 
-/// The tensors of one layer: of each direction, and of both side by side.
-struct LayerTensors {
-  std::vector<int32_t> directions;
-  int32_t joined;
+/// The values of the first states, one of each kind; none where all are zeros.
+std::vector<const Value*> first_states(const Node& node, const graph::Graph& graph) {
+  const Argument& hx = node.arg("hx");
+  const std::vector<Argument> one = {hx};
+  std::vector<const Value*> states;
+  for (const Argument& state : hx.kind == Argument::Kind::list ? hx.items : one) {
+    if (!state.is_value()) unsupported(node, "expected first states that are tensors");
+    states.push_back(state.value);
+  }
+  const bool zeros = std::ranges::all_of(states, [&](const Value* state) { return is_zero(graph, state); });
+  return zeros ? std::vector<const Value*>{} : states;
+}
+
+/// Zeros [N, hidden].
+int32_t emit_zero_state(Builder& builder, const Value* state, int64_t hidden) {
+  Step step{.op = runtime::Op::constant, .name = state->name, .inputs = {builder.batch_source()}};
+  step.constants["value"] =
+      builder.constant(state->name + ".value", make_constant(at::zeros({hidden}), DataType::f32));
+  return builder.emit(std::move(step), state->name, kPlain, {runtime::kBatch, hidden});
+}
+
+/// Of a value [layers * directions, N, hidden] the state that the index names, [N, hidden].
+int32_t emit_first_state(Builder& builder, const Node& node, const Value* state, int64_t index) {
+  if (is_zero(builder.graph(), state))
+    return emit_zero_state(builder, state, state->meta->sizes.at(2).offset);
+  const std::optional<StridedView> one = picked(builder.view_of(node, state), 0, index);
+  if (!one || !shape_of(*one)) unsupported(node, "expected first states [layers, N, hidden]");
+  return builder.emit_view_as(node, *one, kPlain, state->name + "." + std::to_string(index));
+}
+
+StridedView view_of_tensor(Builder& builder, int32_t tensor) {
+  return whole_view(tensor, builder.plan().tensors[static_cast<size_t>(tensor)]);
+}
+
+/// What the step of one layer and direction gives.
+struct Direction {
+  int32_t tensor;
+  bool reverse;
+  StridedView sequence;        ///< [N, steps, hidden]
+  StridedView last_h, last_c;  ///< [N, hidden]; the second where the step gives it
 };
 
-const std::vector<int64_t>& shape_of_tensor(Builder& builder, int32_t tensor) {
-  return builder.plan().tensors[static_cast<size_t>(tensor)].shape;
+/// The step of a layer and direction, the `index`th of the call.
+Direction emit_direction(Builder& builder, const Node& node, const Layers& layers, int64_t index, int32_t x) {
+  const bool reverse = layers.bidirectional && index % 2 == 1;
+  const bool last_c = layers.op == runtime::Op::lstm && !builder.graph().users(node.output(2)).empty();
+  Step step{.op = layers.op,
+            .name = layer_name(node) + ".l" + std::to_string(index / layers.directions()) +
+                    (reverse ? "_reverse" : "")};
+  step.attributes = runtime::RecurrentAttributes{
+      .per_tensor = layers.dynamic && bool_arg(node, "per_tensor"), .reverse = reverse, .last_c = last_c};
+  add_constants(builder, node, layers, static_cast<size_t>(index) * layers.stride(), step);
+  step.inputs = {x};
+  for (const Value* state : first_states(node, builder.graph()))
+    step.inputs.push_back(emit_first_state(builder, node, state, index));
+  const std::string name = step.name;
+  std::vector<int64_t> shape = builder.plan().tensors[static_cast<size_t>(x)].shape;
+  const int64_t steps = shape[1];
+  shape[1] += last_c ? 1 : 0;
+  shape[2] = builder.plan().constants.at(step.constants.at("weight_hh")).shape.at(1);
+  const int32_t tensor = builder.emit(std::move(step), name, kPlain, shape);
+  const StridedView whole = view_of_tensor(builder, tensor);
+  return {.tensor = tensor,
+          .reverse = reverse,
+          .sequence = narrowed(whole, 1, 0, steps, 1).value(),
+          .last_h = picked(whole, 1, reverse ? 0 : steps - 1).value(),
+          .last_c = last_c ? picked(whole, 1, steps).value() : StridedView{}};
 }
 
-LayerTensors emit_layer(Builder& builder, const Node& node, const Layers& layers, int64_t layer, int32_t x) {
-  LayerTensors made;
-  std::vector<int64_t> shape = shape_of_tensor(builder, x);
-  const std::string name = layer_name(node) + ".l" + std::to_string(layer);
-  for (int64_t direction = 0; direction < layers.directions(); ++direction) {
-    const bool reverse = direction == 1;
-    Step step{.op = layers.op, .name = reverse ? name + "_reverse" : name};
-    step.attributes = runtime::RecurrentAttributes{
-        .per_tensor = layers.dynamic && bool_arg(node, "per_tensor"), .reverse = reverse};
-    const auto index = static_cast<size_t>(layer * layers.directions() + direction);
-    add_constants(builder, node, layers, index * layers.stride(), step);
-    shape[2] = builder.plan().constants.at(step.constants.at("weight_hh")).shape.at(1);
-    step.inputs = {x};
-    const std::string tensor = step.name;
-    made.directions.push_back(builder.emit(std::move(step), tensor, kPlain, shape));
+/// Tensors of equal sizes side by side in the last dimension.
+int32_t emit_side_by_side(Builder& builder, const Node& node, const std::vector<StridedView>& views,
+                          const std::string& name) {
+  Step step{.op = runtime::Op::concat, .name = name};
+  for (const StridedView& view : views)
+    step.inputs.push_back(
+        builder.emit_view_as(node, view, kPlain, name + "." + std::to_string(step.inputs.size())));
+  if (step.inputs.size() == 1) return step.inputs[0];
+  std::vector<int64_t> shape = shape_of(views[0]).value();
+  shape.back() *= static_cast<int64_t>(views.size());
+  return builder.emit(std::move(step), name, kPlain, shape);
+}
+
+/// A result [layers * directions, N, hidden] of what each has in `last`.
+void bind_last_states(Builder& builder, const Node& node, const std::vector<Direction>& all,
+                      StridedView Direction::*last, size_t result) {
+  const Value* states = node.output(result);
+  if (builder.graph().users(states).empty()) return;
+  std::vector<StridedView> views;
+  for (const Direction& one : all) views.push_back(one.*last);
+  if (views.size() > 1) {
+    const auto count = static_cast<int64_t>(views.size());
+    const int64_t hidden = shape_of(views[0]).value().back();
+    const StridedView joined = view_of_tensor(builder, emit_side_by_side(builder, node, views, states->name));
+    const auto size = [](int64_t fixed) { return graph::SizeExpr{0, 1, fixed}; };
+    const StridedView apart = reshaped(joined, {graph::SizeExpr{1, 1, 0}, size(count), size(hidden)}).value();
+    return builder.bind_view(states, permuted(apart, {1, 0, 2}));
   }
-  made.joined = made.directions[0];
-  if (layers.bidirectional) {
-    Step step{.op = runtime::Op::concat, .name = name + "_both", .inputs = made.directions};
-    shape[2] *= 2;
-    made.joined = builder.emit(std::move(step), name, kPlain, shape);
-  }
-  return made;
+  views[0].dims.insert(views[0].dims.begin(), std::vector<Piece>{});
+  builder.bind_view(states, views[0]);
 }
-
-/// Binds a reader of a result to one step of time of [N, steps, features].
-void emit_step_of_time(Builder& builder, const Node& reader, int32_t sequence, int64_t index) {
-  const std::vector<int64_t> shape = shape_of_tensor(builder, sequence);
-  Step step = step_of(runtime::Op::select, reader);
-  step.attributes = runtime::SelectAttributes{index < 0 ? index + shape[1] : index};
-  step.inputs = {sequence};
-  const Value* made = reader.output();
-  builder.bind(made, builder.emit(std::move(step), made->name, kPlain, {shape[0], shape[2]}));
-}
-
-/// Readers of a sequence with time first: back to batch first, or one step.
-void bind_time_first(Builder& builder, const Node& node, int32_t sequence) {
-  for (const Node* reader : builder.graph().users(node.output())) {
-    if (swaps_time(*reader)) {
-      builder.bind(reader->output(), sequence);
-    } else if (reader->is("aten::select") && int_arg(*reader, "dim") == 0) {
-      emit_step_of_time(builder, *reader, sequence, int_arg(*reader, "index"));
-    } else {
-      unsupported(node, "expected transpose(0, 1) or one step y[i] to read what has time first");
-    }
-  }
-}
-
-/// Which of the `count` last states a node cuts out: h_n[i], or all of one.
-int64_t state_index(const Node& layer, const Node& reader, int64_t count) {
-  if (reader.is("aten::select") && int_arg(reader, "dim") == 0) {
-    const int64_t index = int_arg(reader, "index");
-    return index < 0 ? index + count : index;
-  }
-  if (reader.is("aten::squeeze") && has_arg(reader, "dim") && int_arg(reader, "dim") == 0 && count == 1)
-    return 0;
-  unsupported(layer, "expected its last states to be read one by one, as h_n[i]");
-}
-
-/// Last states are the sequences at their last step, or, backwards, at their first.
-void bind_last_states(Builder& builder, const Node& node, const Layers& layers,
-                      const std::vector<int32_t>& sequences) {
-  for (const Node* reader : builder.graph().users(node.output(1))) {
-    const int64_t index = state_index(node, *reader, static_cast<int64_t>(sequences.size()));
-    const bool backwards = layers.bidirectional && index % 2 == 1;
-    emit_step_of_time(builder, *reader, sequences.at(static_cast<size_t>(index)), backwards ? 0 : -1);
-  }
-}
-
-}  // namespace
-
-bool belongs_to_recurrent(const graph::Graph& graph, const Node& node) {
-  const Value* x = node.args.at(0).value;
-  if (x == nullptr) return false;
-  if (is_recurrent(*x->producer) && (x->index != 0 || !bool_arg(*x->producer, "batch_first"))) return true;
-  const std::vector<Node*> users = graph.users(node.output());
-  return swaps_time(node) && std::ranges::all_of(users, [](const Node* user) { return is_recurrent(*user); });
-}
-
-namespace {
 
 void lower_recurrent(Builder& builder, const Group& group) {
   const Node& node = *group.root;
-  const Layers layers = read_layers(builder.graph(), node);
-  if (node.outputs().size() == 3 && !builder.graph().users(node.output(2)).empty()) {
-    unsupported(node, "expected nobody to read the last cell states (c_n)");
+  const Layers layers = read_layers(node);
+  int32_t x = emit_sequences(builder, node, layers);
+  std::vector<Direction> all;
+  StridedView sequence;
+  for (int64_t index = 0; index < layers.count * layers.directions(); ++index) {
+    all.push_back(emit_direction(builder, node, layers, index, x));
+    if (layers.bidirectional && !all.back().reverse) continue;
+    sequence = all.back().sequence;
+    if (layers.bidirectional) {
+      const std::string name = layer_name(node) + ".l" + std::to_string(index / 2);
+      const Direction& forwards = all[all.size() - 2];
+      sequence =
+          view_of_tensor(builder, emit_side_by_side(builder, node, {forwards.sequence, sequence}, name));
+    }
+    if (index + 1 < layers.count * layers.directions())
+      x = builder.emit_view_as(node, sequence, kPlain, layer_name(node) + ".sequence");
   }
-  int32_t x = builder.as(node, sequences_of(node, layers), kPlain);
-  std::vector<int32_t> sequences;
-  for (int64_t layer = 0; layer < layers.count; ++layer) {
-    const LayerTensors made = emit_layer(builder, node, layers, layer, x);
-    sequences.insert(sequences.end(), made.directions.begin(), made.directions.end());
-    x = made.joined;
+  if (!layers.batch_first) {
+    builder.bind_view(node.output(), permuted(sequence, {1, 0, 2}));
+  } else if (!builder.graph().users(node.output()).empty()) {
+    builder.bind(node.output(), builder.emit_view_as(node, sequence, kPlain, node.output()->name));
   }
-  if (layers.batch_first) {
-    builder.bind(node.output(), x);
-  } else {
-    bind_time_first(builder, node, x);
-  }
-  bind_last_states(builder, node, layers, sequences);
+  bind_last_states(builder, node, all, &Direction::last_h, 1);
+  if (layers.op == runtime::Op::lstm) bind_last_states(builder, node, all, &Direction::last_c, 2);
 }
 
 void lower_zeros(Builder& builder, const Group& group) {

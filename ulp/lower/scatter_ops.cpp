@@ -42,7 +42,7 @@ Form scatter_form(Builder& builder, const Node& node, const Value* x, const Valu
 int32_t filled_source(Builder& builder, const Node& node, const std::vector<int64_t>& shape, double value) {
   const std::vector<int64_t> item(shape.begin() + 1, shape.end());
   Step step = step_of(Op::constant, node);
-  step.inputs = {builder.plan().inputs.at(0)};
+  step.inputs = {builder.batch_source()};
   step.constants["value"] = builder.constant(
       node.name() + ".value", make_constant(torch::full(item, value, at::kFloat), DataType::f32));
   return builder.emit(std::move(step), node.output()->name + ".value", {}, shape);

@@ -42,6 +42,7 @@ std::optional<Trace> run_under_autocast(const Subject& subject, const std::vecto
                                         const Trace& plain) {
   try {
     Trace result = trace(subject, inputs, plain.sizes, {.autocast = true});
+    if (std::ranges::any_of(plain.calls, &TracedCall::written_back)) resolve(result, subject);
     const bool same =
         std::ranges::equal(result.calls, plain.calls, {}, &TracedCall::target, &TracedCall::target);
     return same ? std::optional(std::move(result)) : std::nullopt;

@@ -88,10 +88,13 @@ std::string first_difference(const Outcome& outcome, const Captured& captured) {
   std::map<const Node*, std::vector<const TracedCall*>> of_node;
   for (const TracedCall& call : outcome.graph.calls) of_node[call.node].push_back(&call);
   const std::vector<TracedCall>& model = outcome.model.calls;
-  for (size_t i = 0; i < std::max(model.size(), captured.calls.size()); ++i) {
+  size_t seen = 0;
+  for (size_t i = 0; i < model.size() || seen < captured.calls.size(); ++i, ++seen) {
+    while (seen < captured.calls.size() && captured.calls[seen].written_back) ++seen;
     const TracedCall* here = i < model.size() ? &model[i] : nullptr;
-    const TracedCall* there = i < captured.calls.size() ? &captured.calls[i] : nullptr;
-    const Node* node = there == nullptr ? nullptr : captured.nodes[i];
+    const TracedCall* there = seen < captured.calls.size() ? &captured.calls[seen] : nullptr;
+    if (here == nullptr && there == nullptr) break;
+    const Node* node = there == nullptr ? nullptr : captured.nodes[seen];
     if (here == nullptr || there == nullptr || here->target != there->target)
       return parting(here, there, node);
     if (node == nullptr) continue;

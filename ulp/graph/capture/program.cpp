@@ -137,7 +137,7 @@ void Program::call_in_place(const Step& step, std::vector<c10::IValue>& stack) c
     return value.isTensor() && value.toTensor().defined() &&
            value.toTensor().scalar_type() != self.scalar_type();
   });
-  if (mixed && step.in_place_op) {
+  if ((mixed || step.on_a_copy) && step.in_place_op) {
     stack[0] = self.clone();
     step.in_place_op->callBoxed(stack);
     return;

@@ -40,6 +40,8 @@ class Program {
     const Node* node = nullptr;
     std::optional<c10::OperatorHandle> op;
     std::optional<c10::OperatorHandle> in_place_op;  ///< of nodes that were in-place ops
+    bool on_a_copy =
+        false;  ///< in_place_op runs on a copy: the out-of-place form, aten::copy, has no derivative
     std::shared_ptr<libtorch::TensorModule> module;
     std::vector<Source> args;
     std::vector<int32_t> slots;   ///< of the outputs

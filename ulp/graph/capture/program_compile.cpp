@@ -38,6 +38,7 @@ Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims), free_(grap
           if (node->in_place)
             step.in_place_op =
                 c10::Dispatcher::singleton().findSchema({schema.name() + "_", schema.overload_name()});
+          step.on_a_copy = node->is("aten::copy");
         } else {
           step.module = graph.modules().at(node->target());
         }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/schema.h"
+#include "ulp/graph/capture/written_views.h"
 
 namespace ulp::graph {
 
@@ -34,6 +36,12 @@ bool overwrites(const TracedCall& call) {
                          {"aten::fill_", "aten::zero_", "aten::copy_", "aten::normal_", "aten::uniform_",
                           "aten::bernoulli_", "aten::random_", "aten::exponential_", "aten::log_normal_"});
 }
+
+/// A tensor is read whose memory was written through a view.
+struct StaleRead {
+  const void* memory;
+  std::string text;
+};
 
 class Resolver {
  public:
@@ -71,10 +79,6 @@ class Resolver {
 
   bool known(const at::Tensor& tensor) const { return states_.count(tensor.unsafeGetTensorImpl()); }
   State& state(const at::Tensor& tensor) { return states_.at(tensor.unsafeGetTensorImpl()); }
-  static const void* memory_key(const at::Tensor& tensor) {
-    return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
-                                : tensor.unsafeGetTensorImpl();
-  }
   Memory& memory(const at::Tensor& tensor) { return memories_[memory_key(tensor)]; }
 
   State& bind(const at::Tensor& tensor, ValueKey key, bool tainted) {
@@ -142,8 +146,9 @@ class Resolver {
     if (seen.stale_by >= 0) {
       // torch::tensor({1, 2}) fills a tensor through views: what depends on nothing is a constant.
       if (!memory(tensor).tainted) return elements ? make_constant(tensor, call, leaf) : seen.keys;
-      fail("graph.capture", "in-place ", trace_.calls[seen.stale_by].target, " wrote through a view of ",
-           describe(seen.keys), ", which ", reader, " reads afterwards; use an out-of-place operation");
+      throw StaleRead{memory_key(tensor), "in-place " + trace_.calls[seen.stale_by].target +
+                                              " wrote through a view of " + describe(seen.keys) + ", which " +
+                                              reader + " reads afterwards; use an out-of-place operation"};
     }
     if (seen.unwritten && elements) return make_constant(tensor, call, leaf);
     return seen.keys;
@@ -151,6 +156,7 @@ class Resolver {
 
   void visit(int32_t index) {
     const TracedCall& call = trace_.calls[index];
+    if (call.written_back) return write_back(call, index);
     ResolvedCall resolved;
     bool tainted = is_random(*call.schema);
     const auto& wanted = call.schema->arguments();
@@ -167,6 +173,25 @@ class Resolver {
     check_numbers(call, index, tainted);
     if (call.schema->is_mutable()) resolved.functional = write(call, index, tainted);
     define_outputs(call, index, tainted);
+    out_.calls.push_back(std::move(resolved));
+  }
+
+  /// The tensor that is viewed is read as it was before the write, and becomes what the call gives.
+  void write_back(const TracedCall& call, int32_t index) {
+    const at::Tensor viewed = call.outputs[0].toTensor();
+    if (!known(viewed)) adopt_copy(viewed);
+    ResolvedCall resolved;
+    int32_t leaf = 0;
+    for (const c10::IValue& input : call.inputs) {
+      for_each_tensor(input, [&](const at::Tensor& tensor) {
+        const bool itself = tensor.is_same(viewed) && known(viewed);
+        resolved.tensors.push_back(itself ? state(viewed).keys
+                                          : read(tensor, index, leaf, call.target, true));
+        ++leaf;
+      });
+    }
+    State& made = state(viewed);
+    made = {{{ValueKey::Kind::call, index, 0}}, -1, true, false};
     out_.calls.push_back(std::move(resolved));
   }
 
@@ -308,8 +333,16 @@ bool leaves_unwritten(const TracedCall& call) {
   return starts_with_any(op_of(call), {"aten::empty", "aten::new_empty"});
 }
 
-Resolved resolve(const Trace& trace, const Subject& subject) {
-  return Resolver(trace, subject).run();
+Resolved resolve(Trace& trace, const Subject& subject) {
+  std::unordered_set<const void*> written_back;
+  for (;;) {
+    try {
+      return Resolver(trace, subject).run();
+    } catch (const StaleRead& found) {
+      if (!written_back.insert(found.memory).second || !write_back_views(trace, found.memory))
+        fail("graph.capture", found.text);
+    }
+  }
 }
 
 }  // namespace ulp::graph

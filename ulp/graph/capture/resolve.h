@@ -34,9 +34,10 @@ struct Resolved {
   std::map<ValueKey, at::Tensor> constants;
 };
 
-/// Throws ulp::Error naming the op for writes through views that are read later, writes to tensors that are
-/// not the model's, numbers read from tensors, and custom autograd functions.
-Resolved resolve(const Trace& trace, const Subject& subject);
+/// Adds calls to the trace that bring what is written through views into what is viewed and read later
+/// (written_views.h). Throws ulp::Error naming the op where that cannot be, and for writes to tensors that are not the
+/// model's, numbers read from tensors, and custom autograd functions.
+Resolved resolve(Trace& trace, const Subject& subject);
 
 /// Whether the call gives memory that nothing has been written to.
 bool leaves_unwritten(const TracedCall& call);

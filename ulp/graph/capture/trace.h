@@ -27,6 +27,9 @@ struct TracedCall {
   bool grad = true;               ///< gradients were being recorded
   AutocastSetting autocast = {};  ///< what held when the call started
   const Node* node = nullptr;     ///< that made the call, in a run of a graph
+  /// Not the model's: brings what the call before it wrote through a view into the tensor that is viewed, its output
+  /// (written_views.h).
+  bool written_back = false;
   std::shared_ptr<const GradFns> grad_fns;  ///< of the outputs
   /// Copies of the output tensors, flattened, as they were when the call returned (Keep::values).
   std::vector<at::Tensor> values;

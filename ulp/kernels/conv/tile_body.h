@@ -140,9 +140,22 @@ ULP_ONE_COPY void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixe
   }
 }
 
-/// The curve over f32 results that have just been stored.
+/// The curve over f32 results that have just been stored, of at most 64 channels. A curve costs as much for a part of
+/// a vector, number by number, as for many whole ones.
 ULP_ONE_COPY void curve_rows(Activation curve, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
-  for (int64_t m = 0; m < pixels; ++m) apply_curve(curve, y + m * y_step, y + m * y_step, channels);
+  constexpr int64_t kVector = 16;
+  if (y_step == channels) return apply_curve(curve, y, y, pixels * channels);
+  alignas(64) float row[64] = {};
+  for (int64_t m = 0; m < pixels; ++m) {
+    float* own = y + m * y_step;
+    if (channels % kVector == 0) {
+      apply_curve(curve, own, own, channels);
+      continue;
+    }
+    for (int64_t c = 0; c < channels; ++c) row[c] = own[c];
+    apply_curve(curve, row, row, (channels + kVector - 1) / kVector * kVector);
+    for (int64_t c = 0; c < channels; ++c) own[c] = row[c];
+  }
 }
 
 /// finish_tile() for results that end in a curve. One copy serves the tiles of all sizes.
@@ -161,22 +174,31 @@ ULP_ONE_COPY void finish_curve(const typename Sums::Scalar* sums, int64_t pixels
   Finish numbers = f;
   numbers.lo = -__builtin_inff();
   numbers.hi = __builtin_inff();
-  alignas(64) float row[4 * V::kLanes] = {};
-  for (int64_t m = 0; m < pixels; ++m) {
-    const auto* sum = sums + m * wide;
-    if (residual != nullptr) {
-      const void* own = static_cast<const uint8_t*>(residual) + m * y_step * element_bytes(f.residual_type);
-      finish_rows<Sums, DataType::f32, true>(sum, 1, panels, numbers, channel, channels, row, own, wide);
-    } else {
-      finish_rows<Sums, DataType::f32, false>(sum, 1, panels, numbers, channel, channels, row, nullptr, wide);
+  constexpr int64_t kPixels = 8;  // at a time: curves of many numbers overlap
+  alignas(64) float rows[kPixels * 4 * V::kLanes] = {};
+  for (int64_t first = 0; first < pixels; first += kPixels) {
+    const int64_t count = pixels - first < kPixels ? pixels - first : kPixels;
+    const auto* sum = sums + first * wide;
+    if (residual == nullptr) {
+      finish_rows<Sums, DataType::f32, false>(sum, count, panels, numbers, channel, channels, rows, nullptr,
+                                              wide);
     }
-    apply_curve(f.curve, row, row, n);
-    for (int64_t c = 0; c < n; c += V::kLanes) {
-      const typename V::F v = V::loadf(row + c);
-      if (f.output == DataType::u8) {
-        V::store_u8(y, m * y_step + c, n - c, V::min(V::max(V::mul(v, scale), lo), hi), zero);
-      } else {
-        V::store_bf16(y, m * y_step + c, n - c, v);
+    for (int64_t m = 0; residual != nullptr && m < count; ++m) {
+      const int64_t at = (first + m) * y_step * element_bytes(f.residual_type);
+      finish_rows<Sums, DataType::f32, true>(sum + m * wide, 1, panels, numbers, channel, channels,
+                                             rows + m * wide, static_cast<const uint8_t*>(residual) + at,
+                                             wide);
+    }
+    apply_curve(f.curve, rows, rows, count * wide);
+    for (int64_t m = 0; m < count; ++m) {
+      for (int64_t c = 0; c < n; c += V::kLanes) {
+        const typename V::F v = V::loadf(rows + m * wide + c);
+        const int64_t at = (first + m) * y_step + c;
+        if (f.output == DataType::u8) {
+          V::store_u8(y, at, n - c, V::min(V::max(V::mul(v, scale), lo), hi), zero);
+        } else {
+          V::store_bf16(y, at, n - c, v);
+        }
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/elementwise/small_ops.h"
+#include "ulp/kernels/elementwise/softmax_row.h"
 
 namespace ulp::kernels {
 namespace {
@@ -105,53 +106,10 @@ void u8_to_i16(const uint8_t* x, int16_t* y, int64_t n) {
 }
 
 constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine
-constexpr int64_t kExpBlock = 128;  // a multiple of kLanes
 
-/// block[i] = exp(x[i] - largest) for a whole block, in a loop of its own so that it vectorizes.
-template <typename T>
-void exp_block(const T* x, int64_t n, float largest, float* block) {
-  if (n == kExpBlock) {
-    for (int64_t i = 0; i < kExpBlock; ++i) block[i] = exp_negative(load(x, i) - largest);
-  } else {
-    for (int64_t i = 0; i < n; ++i) block[i] = exp_negative(load(x, i) - largest);
-  }
-}
-
-template <typename T>
-void softmax_floats(const T* x, T* y, int64_t n) {
-  float largest = load(x, 0), lanes[kLanes];
-  int64_t at = 0;
-  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = largest;
-  for (; at + kLanes <= n; at += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) {
-      const float v = load(x, at + l);
-      lanes[l] = v > lanes[l] ? v : lanes[l];
-    }
-  }
-  for (int64_t l = 0; at + l < n; ++l) lanes[l] = load(x, at + l) > lanes[l] ? load(x, at + l) : lanes[l];
-  for (int64_t l = 0; l < kLanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
-  float sums[kLanes] = {};
-  float block[kExpBlock];
-  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
-    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
-    exp_block(x + begin, count, largest, block);
-    for (int64_t i = count; i < kExpBlock; ++i) block[i] = 0.0F;
-    for (int64_t i = 0; i < kExpBlock; i += kLanes) {
-      for (int64_t l = 0; l < kLanes; ++l) sums[l] += block[i + l];
-    }
-  }
-  float sum = 0;
-  for (int64_t l = 0; l < kLanes; ++l) sum += sums[l];
-  const float inverse = 1.0F / sum;
-  for (int64_t begin = 0; begin < n; begin += kExpBlock) {
-    const int64_t count = n - begin < kExpBlock ? n - begin : kExpBlock;
-    if (n > kExpBlock) exp_block(x + begin, count, largest, block);  // else the block still holds them
-    for (int64_t i = 0; i < count; ++i) store(y + begin, i, block[i] * inverse);
-  }
-}
 void softmax_row(DataType type, const void* x, void* y, int64_t n) {
-  if (type == DataType::f32) return softmax_floats(static_cast<const float*>(x), static_cast<float*>(y), n);
-  softmax_floats(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n);
+  if (type == DataType::f32) return softmax_row(static_cast<const float*>(x), static_cast<float*>(y), n);
+  softmax_row(static_cast<const uint16_t*>(x), static_cast<uint16_t*>(y), n);
 }
 
 /// The part of [start, start + kernel * dilation) that lies inside [0, in).

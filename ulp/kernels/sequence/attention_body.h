@@ -1,7 +1,7 @@
 // One head of attention as two products of small matrices with a softmax between them, on vectors of the
 // compiler. Included once by a file per instruction set, which names its function with ULP_HEAD and gives the
 // bytes of a vector and the vectors of a tile; everything here has internal linkage.
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/isa/lanes.h"
 #include "ulp/kernels/isa/prefetch.h"
 #include "ulp/kernels/sequence/attention_head.h"
 
@@ -72,7 +72,6 @@ void multiply(const Product& p, int64_t rows, int64_t columns) {
 
 /// scores = exp(scale * scores + mask - the largest); returns their sum, 0 when every key is masked.
 float soften(float* scores, const float* mask, float scale, int64_t n) {
-  constexpr int64_t kLanes = 16;
   const float lowest = -__builtin_inff();
   if (mask != nullptr) {
     for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale + mask[i];
@@ -80,26 +79,25 @@ float soften(float* scores, const float* mask, float scale, int64_t n) {
     for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale;
   }
   for (int64_t i = n; i < pad_row(n); ++i) scores[i] = lowest;
-  float largest = lowest, lanes[kLanes], sums[kLanes] = {};
-  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = lowest;
-  for (int64_t i = 0; i < n; i += kLanes) {
-    // The other way round a NaN would be lost.
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = scores[i + l] <= lanes[l] ? lanes[l] : scores[i + l];
+  Lanes part, lanes, sums;
+  fill(lanes, lowest);
+  for (int64_t i = 0; i < n; i += Lanes::kCount) {
+    load(part, scores + i);
+    take_larger(lanes, part);
   }
-  for (int64_t l = 0; l < kLanes; ++l) largest = lanes[l] <= largest ? largest : lanes[l];
+  const float largest = largest_of(lanes);
   if (largest == lowest) {
     for (int64_t i = 0; i < n; ++i) scores[i] = 0;
     return 0;
   }
-  for (int64_t i = 0; i < n; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) {
-      scores[i + l] = exp_negative(scores[i + l] - largest);
-      sums[l] += scores[i + l];
-    }
+  fill(sums, 0.0F);
+  for (int64_t i = 0; i < n; i += Lanes::kCount) {
+    load(part, scores + i);
+    exp_below(part, largest);
+    store(scores + i, part);
+    add(sums, part);
   }
-  float sum = 0;
-  for (int64_t l = 0; l < kLanes; ++l) sum += sums[l];
-  return sum;
+  return sum_of(sums);
 }
 
 /// ULP_SHUFFLE(a, b, places...): those lanes of a and, counted on, of b.

@@ -93,16 +93,16 @@ class PackedRecurrent final : public Recurrent {
            std::max(input_.workspace_bytes(batch * steps, workers), hidden_.workspace_bytes(batch, workers));
   }
 
-  void run(int64_t batch, int64_t steps, const float* x, float* y, void* workspace,
-           const Parallel& parallel) const override {
-    const int64_t width = config_.hidden;
+  void run(int64_t batch, int64_t steps, const float* x, const RecurrentStates& states, float* y,
+           void* workspace, const Parallel& parallel) const override {
+    const int64_t width = config_.hidden, y_stride = (states.last_c ? steps + 1 : steps) * width;
     Parts parts(workspace);
     float* input_gates = parts.take<float>(batch * steps * gates_);
     float* hidden_gates = parts.take<float>(batch * gates_);
     float* h = parts.take<float>(batch * width);
     float* c = parts.take<float>(batch * width);
-    std::fill_n(h, batch * width, 0.0F);
-    std::fill_n(c, batch * width, 0.0F);
+    begin(states.first_h, h, batch * width);
+    begin(states.first_c, c, batch * width);
     input_.run(batch * steps, x, input_gates, parts.rest(), parallel);
     const int64_t per_task = std::max<int64_t>(1, kUnitsPerTask / width);
     for (int64_t i = 0; i < steps; ++i) {
@@ -115,12 +115,14 @@ class PackedRecurrent final : public Recurrent {
                   .hidden_gates = hidden_gates + row * gates_,
                   .h = h + row * width,
                   .c = c + row * width,
-                  .y = y + (row * steps + t) * width,
+                  .y = y + row * y_stride + t * width,
                   .input_stride = steps * gates_,
-                  .y_stride = steps * width},
+                  .y_stride = y_stride},
                  isa_);
       });
     }
+    for (int64_t row = 0; states.last_c && row < batch; ++row)
+      std::copy_n(c + row * width, width, y + row * y_stride + steps * width);
   }
 
   std::string name() const override {
@@ -128,6 +130,10 @@ class PackedRecurrent final : public Recurrent {
   }
 
  private:
+  static void begin(const float* first, float* state, int64_t count) {
+    first != nullptr ? std::copy_n(first, count, state) : std::fill_n(state, count, 0.0F);
+  }
+
   RecurrentConfig config_;
   int64_t gates_;
   Product input_, hidden_;

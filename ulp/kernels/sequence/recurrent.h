@@ -31,7 +31,15 @@ struct GateWeights {
   const float* bias = nullptr;  ///< may be null
 };
 
-/// y[:, t] = h of the cell (recurrent_cell.h) at each step of time, h and c being zero before the first one.
+/// States of a run's sequences, each [batch][hidden], apart from what the run writes elsewhere.
+struct RecurrentStates {
+  const float* first_h = nullptr;  ///< before the first step; null: zeros
+  const float* first_c = nullptr;  ///< the same; lstm only
+  /// c behind the last step, for each sequence in one more row of y; lstm only.
+  bool last_c = false;
+};
+
+/// y[:, t] = h of the cell (recurrent_cell.h) at each step of time.
 /// x goes through its weights for all steps at once, h step by step. With int8 weights, x and h are quantized
 /// as they run and the same bits come out on every instruction set (dynamic_linear.h); with f32 and
 /// bf16 weights products are summed in f32 in the order of the instruction set, and with bf16 weights x and h are
@@ -41,9 +49,10 @@ class ULP_API Recurrent {
   virtual ~Recurrent() = default;
   /// Bytes of scratch for run(), 64-byte aligned by the caller; never less for more batch, steps or workers.
   virtual size_t workspace_bytes(int64_t batch, int64_t steps, int workers) const = 0;
-  /// x: [batch][steps][input], y: [batch][steps][hidden], apart from each other. No allocation.
-  virtual void run(int64_t batch, int64_t steps, const float* x, float* y, void* workspace,
-                   const Parallel& parallel) const = 0;
+  /// x: [batch][steps][input], y: [batch][steps][hidden], or [batch][steps + 1][hidden] with last_c, apart from each
+  /// other. No allocation.
+  virtual void run(int64_t batch, int64_t steps, const float* x, const RecurrentStates& states, float* y,
+                   void* workspace, const Parallel& parallel) const = 0;
   virtual std::string name() const = 0;  ///< e.g. "lstm_dynamic_u8_avx512_vnni"
 };
 

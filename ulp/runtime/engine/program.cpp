@@ -15,12 +15,6 @@ namespace {
 
 constexpr size_t kMaxInputs = 64;
 
-size_t item_bytes(const TensorInfo& tensor) {
-  auto bytes = static_cast<size_t>(element_bytes(tensor.type));
-  for (size_t d = 1; d < tensor.shape.size(); ++d) bytes *= static_cast<size_t>(tensor.shape[d]);
-  return bytes;
-}
-
 }  // namespace
 
 std::string type_and_shape(const TensorInfo& tensor) {
@@ -128,9 +122,9 @@ std::byte* Program::address(int32_t tensor, const Region& region, const Items& i
     case Storage::Owner::caller_input:
       // Never written: no op may take over a caller's input in place.
       return const_cast<std::byte*>(static_cast<const std::byte*>(items.in[place.index])) +
-             first * item_bytes(inputs_[place.index]);
+             first * byte_count(inputs_[place.index], 1);
     case Storage::Owner::caller_output:
-      return static_cast<std::byte*>(items.out[place.index]) + first * item_bytes(outputs_[place.index]);
+      return static_cast<std::byte*>(items.out[place.index]) + first * byte_count(outputs_[place.index], 1);
     default:
       return region.base + place.offset * static_cast<size_t>(region.capacity);
   }

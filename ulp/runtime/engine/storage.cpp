@@ -54,7 +54,7 @@ class Assigner {
     // Memory that ends in the caller's output buffer cannot be two outputs, nor start as an input.
     if (output_index_[out] >= 0 && storage.owner != Storage::Owner::arena) return false;
     // A fixed first dimension and the batch are the same bytes at one batch size only.
-    if (storage.batched != (plan_.tensors[out].shape[0] == kBatch)) return false;
+    if (storage.batched != batch_dimension(plan_.tensors[out]).has_value()) return false;
     if (byte_count(plan_.tensors[input], 1) != byte_count(plan_.tensors[out], 1)) return false;
     if (sharing == Sharing::alias) return true;
     return storage.owner == Storage::Owner::arena && storage.last <= s;
@@ -63,7 +63,7 @@ class Assigner {
   void create(size_t tensor, Storage::Owner owner, size_t index, int step) {
     const TensorInfo& info = plan_.tensors[tensor];
     result_.of_tensor[tensor] = static_cast<int>(result_.storages.size());
-    result_.storages.push_back({owner, index, byte_count(info, 1), info.shape[0] == kBatch, step,
+    result_.storages.push_back({owner, index, byte_count(info, 1), batch_dimension(info).has_value(), step,
                                 std::max(step, last_use_[tensor])});
   }
 

@@ -24,6 +24,7 @@
 #include "ulp/runtime/ops/group_norm_op.h"
 #include "ulp/runtime/ops/layer_norm_op.h"
 #include "ulp/runtime/ops/matmul_op.h"
+#include "ulp/runtime/ops/move_batch_op.h"
 #include "ulp/runtime/ops/move_op.h"
 #include "ulp/runtime/ops/pad_op.h"
 #include "ulp/runtime/ops/pointwise_op.h"
@@ -59,9 +60,9 @@
 //   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads, over the keys and values of
 //                    earlier runs, too, where it keeps them (`kept`)
 //   dynamic_linear   x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
-//   lstm             x -> h at every step of time; constants: weight_ih, weight_hh, f32 or i8 with
+//   lstm             x[, h, c] -> h at every step of time; constants: weight_ih, weight_hh, f32, bf16 or i8 with
 //                    weight_ih_scale and weight_hh_scale, [bias_ih, bias_hh]
-//   gru              the same
+//   gru              x[, h] -> the same
 //   token_mean       x[, ids] -> the mean over dimension 1, without the steps whose id is `token`
 //   depth_to_space   parts of the channels become the pixels of a window of `stride` (kernels/image/layout.h)
 //   resize_nearest   x -> [N, C, size_h, size_w]
@@ -73,6 +74,7 @@
 //   group_norm       x [N, C, ...]; constants: [weight], [bias]; over each of `groups` groups of channels
 //   pointwise        x0, x1, ...; constants: c0, c1 ...: a program of arithmetic (pointwise_op.h)
 //   move             a strided copy of each item (move_op.h); costs nothing where the order stays as it is
+//   move_batch       the batch goes to the first dimension, or from it to another
 //   pad              x with a border of a number or of its own elements, or with less of them
 //   constant         x, for its batch alone; constants: value -> the value for every item, or `rows` of it from the
 //                    context's position on
@@ -105,8 +107,8 @@
 // [N, queries, heads * depth], k and v [N, keys, heads * depth], the mask, added to the scores and f32, [N, keys]. lstm
 // and gru are one direction of one layer: x [N, steps, features] -> [N, steps, hidden], weight_ih [gates
 // * hidden, features], weight_hh [gates * hidden, hidden], both biases [gates * hidden] in PyTorch's order of
-// gates (i, f, g, o; r, z, n), h and c zero before the first step; i8 weights are multiplied as in
-// dynamic_linear. token_mean: x [N, steps, features], ids [N, steps] -> [N, features], zeros where every
+// gates (i, f, g, o; r, z, n), h and c [N, hidden] before the first step, zero where they are not given; i8 weights are
+// multiplied as in dynamic_linear. token_mean: x [N, steps, features], ids [N, steps] -> [N, features], zeros where every
 // id is `token`. pointwise: inputs of f32, bf16, u8, i32 or i64 in any layout and f32 constants, whose shapes
 // broadcast; computed in f32; output f32, bf16 or u8.
 #define ULP_OPS(X)                           \
@@ -142,6 +144,7 @@
   X(group_norm, GroupNormAttributes)         \
   X(pointwise, PointwiseAttributes)          \
   X(move, MoveAttributes)                    \
+  X(move_batch, MoveBatchAttributes)         \
   X(pad, PadAttributes)                      \
   X(constant, ConstantAttributes)            \
   X(reduce, ReduceAttributes)                \

@@ -29,6 +29,20 @@ void check_weight(const StepView& view, const char* role, const char* scale_role
   }
 }
 
+/// First states are given for all cells or for none.
+void check_states(const StepView& view, int64_t batch, int64_t width) {
+  const size_t states = cell_of(view) == kernels::Cell::lstm ? 2 : 1;
+  if (view.input_count() != 1 && view.input_count() != 1 + states)
+    view.fail("expected no first states or ", states, ", got ", view.input_count() - 1);
+  const std::vector<int64_t> shape = {batch, width};
+  for (size_t i = 1; i < view.input_count(); ++i) {
+    view.expect_plain_f32(i, 2);
+    if (view.input(i).shape == shape) continue;
+    view.fail("expected first states ", shape_text(shape), ", got ", shape_text(view.input(i).shape));
+  }
+  if (view.attributes<RecurrentAttributes>().last_c && states == 1) view.fail("last_c is for lstm");
+}
+
 std::vector<int64_t> infer(const StepView& view) {
   view.expect_plain_f32(0, 3);
   const std::vector<int64_t>& x = view.input().shape;
@@ -48,7 +62,8 @@ std::vector<int64_t> infer(const StepView& view) {
   for (const char* role : {"bias_ih", "bias_hh"}) {
     if (view.constant(role) != nullptr) view.expect_constant(role, DataType::f32, rows);
   }
-  return {x[0], x[1], width};
+  check_states(view, x[0], width);
+  return {x[0], view.attributes<RecurrentAttributes>().last_c ? x[1] + 1 : x[1], width};
 }
 
 void check_output(const StepView& view) {
@@ -86,12 +101,17 @@ class RecurrentRunner final : public Runner {
  public:
   RecurrentRunner(const StepView& view, kernels::Isa isa)
       : info_(view.input()),
+        last_c_(view.attributes<RecurrentAttributes>().last_c),
         recurrent_(packed<kernels::Recurrent>(view, "recurrent", [&] { return make(view, isa); })) {}
   size_t workspace_bytes(int64_t batch, int workers) const override {
     return recurrent_->workspace_bytes(first_size(info_, batch), info_.shape[1], workers);
   }
   void run(const RunArgs& args) const override {
-    recurrent_->run(first_size(info_, args.batch), info_.shape[1], static_cast<const float*>(args.inputs[0]),
+    const auto input = [&](size_t i) {
+      return i < args.inputs.size() ? static_cast<const float*>(args.inputs[i]) : nullptr;
+    };
+    recurrent_->run(first_size(info_, args.batch), info_.shape[1], input(0),
+                    {.first_h = input(1), .first_c = input(2), .last_c = last_c_},
                     static_cast<float*>(args.output), args.workspace, args.parallel);
   }
   std::string kernel() const override { return recurrent_->name(); }
@@ -109,6 +129,7 @@ class RecurrentRunner final : public Runner {
   }
 
   TensorInfo info_;
+  bool last_c_;
   std::shared_ptr<const kernels::Recurrent> recurrent_;
 };
 
@@ -117,7 +138,8 @@ bool mixes_items(const StepView& view) {
 }
 
 OpDef recurrent_op() {
-  return {.roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
+  return {.max_inputs = 3,
+          .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
           .infer = infer,
           .check_output = check_output,
           .mixes_items = mixes_items,

@@ -77,6 +77,18 @@ void Step::refuse_get() const {
        "' has them");
 }
 
+std::optional<size_t> batch_dimension(const TensorInfo& tensor) {
+  const auto at = std::ranges::find(tensor.shape, kBatch);
+  if (at == tensor.shape.end()) return std::nullopt;
+  return static_cast<size_t>(at - tensor.shape.begin());
+}
+
+std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch) {
+  std::vector<int64_t> sizes = tensor.shape;
+  std::ranges::replace(sizes, kBatch, batch);
+  return sizes;
+}
+
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size == kBatch ? batch : size;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,19 +37,24 @@ inline constexpr int kLayoutCount = 2;
 /// "plain", "nhwc".
 ULP_API const char* to_string(Layout layout);
 
-/// The batch dimension: the first one, free until run().
+/// The batch dimension, free until run(): the first one, and of what callers give and get, another where their model has
+/// it there.
 inline constexpr int64_t kBatch = -1;
 
 /// One value of the plan: an input, an output or an intermediate.
 struct TensorInfo {
   std::string name{};
   DataType type = DataType::f32;
-  std::vector<int64_t> shape{};  ///< dimension 0 may be kBatch
+  std::vector<int64_t> shape{};  ///< one dimension may be kBatch
   Layout layout = Layout::plain;
   float scale = 1.0F;  ///< u8: real = (q - zero_point) * scale
   int32_t zero_point = 0;
 };
 
+/// Which dimension is the batch; nothing where all are fixed.
+ULP_API std::optional<size_t> batch_dimension(const TensorInfo& tensor);
+/// The sizes of a tensor when the batch dimension is `batch`.
+ULP_API std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch);
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
 /// Dense bytes of such a tensor.

@@ -27,9 +27,8 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
   if (tensor.shape.empty() || tensor.shape.size() > kMaxRank) {
     tensor_problem(index, tensor, "expected 1 to ", kMaxRank, " dimensions, got ", tensor.shape.size());
   }
-  for (size_t d = 1; d < tensor.shape.size(); ++d) {
-    if (tensor.shape[d] == kBatch) tensor_problem(index, tensor, "only dimension 0 may be the batch");
-  }
+  if (std::ranges::count(tensor.shape, kBatch) > 1)
+    tensor_problem(index, tensor, "only one dimension may be the batch");
   if (checked_elements(tensor.shape) < 0) {
     tensor_problem(index, tensor, "expected sizes >= 1 with at most ", kMaxElements,
                    " elements per item, got ", shape_text(tensor.shape));
@@ -87,6 +86,13 @@ void check_roles(const StepView& view, const OpDef& def) {
   }
 }
 
+/// Steps take and give tensors with the batch first; the step that puts it there takes and gives others.
+void check_place_of_batch(const StepView& view, const TensorInfo& tensor) {
+  if (view.step().op == Op::move_batch || batch_dimension(tensor).value_or(0) == 0) return;
+  view.fail("expected the batch as dimension 0 of '", tensor.name, "', got ", shape_text(tensor.shape),
+            " (move_batch puts it there)");
+}
+
 void check_index(const Plan& plan, const StepView& view, int32_t index) {
   if (index < 0 || static_cast<size_t>(index) >= plan.tensors.size()) {
     view.fail("expected tensor indices below ", plan.tensors.size(), ", got ", index);
@@ -102,7 +108,10 @@ void check_operands(const Plan& plan, const StepView& view) {
   if (step.inputs.size() < def.min_inputs || step.inputs.size() > def.max_inputs) {
     view.fail("expected ", def.min_inputs, " to ", def.max_inputs, " inputs, got ", step.inputs.size());
   }
-  for (const int32_t input : step.inputs) check_index(plan, view, input);
+  for (const int32_t input : step.inputs) {
+    check_index(plan, view, input);
+    check_place_of_batch(view, plan.tensors[static_cast<size_t>(input)]);
+  }
   for (const auto& [role, name] : step.constants) {
     if (!plan.constants.contains(name)) view.fail("constant '", name, "' (", role, ") is not in the plan");
   }
@@ -113,6 +122,7 @@ void check_step(const Plan& plan, const StepView& view) {
   check_operands(plan, view);
   const OpDef& def = op_def(view.step().op);
   check_index(plan, view, view.step().output);
+  check_place_of_batch(view, view.output());
   const std::vector<int64_t> shape = def.infer(view);
   if (shape != view.output().shape) {
     view.fail("expected an output of shape ", shape_text(shape), ", got ", shape_text(view.output().shape));

@@ -1,0 +1,101 @@
+// Writes through views of a model's own intermediate tensors.
+#include "same.h"
+
+namespace {
+
+using namespace ulp;
+using at::indexing::Ellipsis;
+using at::indexing::Slice;
+using torch::Tensor;
+namespace nn = torch::nn;
+
+struct Net : nn::Module {
+  std::function<Tensor(Net&, const Tensor&)> body;
+  nn::Linear layer{6, 6};
+  Tensor bias;
+  explicit Net(std::function<Tensor(Net&, const Tensor&)> forward) : body(std::move(forward)) {
+    register_module("layer", layer);
+    bias = register_parameter("bias", torch::randn({6}));
+  }
+  Tensor forward(const Tensor& x) { return body(*this, x); }
+};
+
+std::shared_ptr<graph::GraphModule> expect_captured(std::function<Tensor(Net&, const Tensor&)> body,
+                                                    const std::vector<int64_t>& sizes = {3, 4, 6}) {
+  torch::manual_seed(3);
+  Net net(std::move(body));
+  const auto module = test::check(net, {torch::randn(sizes)});
+  ulp::capture(net, {torch::randn(sizes)}, {.check = {{torch::randn(sizes)}}});
+  return module;
+}
+
+TEST(WrittenViews, ASelectedColumn) {
+  const auto module = expect_captured([](Net& net, const Tensor& x) {
+    Tensor y = net.layer(x);
+    y.select(1, 0).add_(1);
+    return y.tanh();
+  });
+  EXPECT_EQ(test::count(module->graph(), "aten::select_scatter"), 1);
+}
+
+TEST(WrittenViews, BoxesOfADetector) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor y = net.layer(x) * 2;
+    y.index_put_({Ellipsis, Slice(0, 2)}, y.index({Ellipsis, Slice(0, 2)}) * 2 - 0.5);
+    y.index_put_({Ellipsis, Slice(2, 4)}, (y.index({Ellipsis, Slice(2, 4)}) * 2).pow(2));
+    return y;
+  });
+}
+
+TEST(WrittenViews, PartsOfEmptyMemory) {
+  expect_captured([](Net& net, const Tensor& x) {
+    const Tensor y = net.layer(x);
+    Tensor all = torch::empty({x.size(0), 8, 6}, x.options());
+    all.slice(1, 0, 4).copy_(y);
+    all.slice(1, 4).copy_(y.flip(1));
+    return all * 2;
+  });
+}
+
+TEST(WrittenViews, ALoopOverTime) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor states = torch::zeros({x.size(0), 5, 6}, x.options());
+    for (int64_t t = 0; t < 4; ++t)
+      states.index_put_({Slice(), t + 1},
+                        torch::tanh(net.layer(x.index({Slice(), t})) + states.select(1, t)));
+    return states;
+  });
+}
+
+TEST(WrittenViews, ViewsOfViews) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor y = net.layer(x);
+    y.transpose(1, 2).slice(1, 1, 4).select(2, 2).mul_(3);
+    y.view({-1, 2, 2, 6}).select(1, 1).select(2, 0).sub_(1);
+    y.permute({2, 0, 1}).narrow(0, 1, 2).unsqueeze(0).clamp_(-0.5, 0.5);
+    y.diagonal(0, 1, 2).zero_();
+    return torch::cat({y, y.flatten(1).slice(1, 0, 6).unsqueeze(1)}, 1);
+  });
+}
+
+TEST(WrittenViews, APartOfACopyOfAParameter) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor bias = net.bias.clone();
+    bias.slice(0, 2, 4).zero_();
+    return nn::functional::linear(x, net.layer->weight, bias);
+  });
+}
+
+TEST(WrittenViews, WholeAndPartInTurn) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor y = net.layer(x);
+    y.slice(2, 0, 3).mul_(2);
+    y.add_(1);
+    y.slice(2, 2, 5).sub_(3);
+    const Tensor before = y.sum(1, true);
+    y.select(1, 3).copy_(before.squeeze(1));
+    return y + before;
+  });
+}
+
+}  // namespace
