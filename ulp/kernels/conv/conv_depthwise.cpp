@@ -22,7 +22,8 @@ class DepthwiseConv final : public Conv {
         has_residual_(config.residual),
         residual_bytes_(element_bytes(config.residual_type)),
         output_bytes_(element_bytes(config.output)),
-        staging_(config, config.input, nullptr, !quads_ && padded_channels_ != config.shape.in_channels),
+        staging_(config, config.input, nullptr, !quads_ && padded_channels_ != config.shape.in_channels,
+                 false),
         finish_(make_finish(config, weights, padded_channels_, config.input == DataType::u8)) {
     name_ = std::string("conv_depthwise_") + to_string(config.input) + "_" + kernels.name;
     kernel_ = config.input == DataType::f32    ? kernels.f32

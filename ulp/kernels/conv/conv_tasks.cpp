@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include "ulp/kernels/conv/conv_variants.h"
+#include "ulp/kernels/isa/cpu.h"
 
 namespace ulp::kernels {
 
 ConvTasks::ConvTasks(const ConvShape& shape, const Staging& staging, int64_t grain)
     : shape_(shape), flat_(is_flat(shape)), staging_(staging), grain_(grain) {
   if (flat_) {
-    cache_rows_ = std::max<int64_t>(1, kStageBytes / (staging_.pixel_bytes() * grain)) * grain;
+    // Each block of pixels reads all weights, from further away than the second level.
+    const int64_t bytes = std::max(kStageBytes, second_level_cache() / 4);
+    cache_rows_ = std::max<int64_t>(1, bytes / (staging_.pixel_bytes() * grain)) * grain;
   } else {
     const int64_t one = std::min(shape.stride_h, shape.in_h) * staging_.row_bytes();
     cache_rows_ = std::clamp<int64_t>(kStageBytes / one, 1, shape.out_h());

@@ -15,9 +15,10 @@ class TiledConv final : public Conv {
         residual_bytes_(element_bytes(config.residual_type)),
         output_bytes_(element_bytes(config.output)),
         panels_(config, weights, kernels),
-        tasks_(config.shape,
-               Staging(config, kernels.stage, kernels.copy, panels_.layout().length % kernels.unit != 0),
-               kMaxTilePixels),
+        tasks_(
+            config.shape,
+            Staging(config, kernels.stage, kernels.copy, panels_.layout().length % kernels.unit != 0, true),
+            kMaxTilePixels),
         // A panel of a group may reach into the channels behind it; the last one needs them to exist.
         finish_(
             make_finish(config, weights, shape_.out_channels + kernels.lanes, config.input == DataType::u8)),

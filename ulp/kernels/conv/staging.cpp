@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ulp/kernels/conv/conv_variants.h"
+
 namespace ulp::kernels {
 namespace {
 
 constexpr int64_t kSlack = 64;  // a vector may be loaded from the last element
+constexpr int64_t kWay = 4096;  // addresses so far apart lie in one set of the first-level cache
 
 }  // namespace
 
-Staging::Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond)
+Staging::Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond, bool spread)
     : shape_(config.shape),
       input_bytes_(ulp::element_bytes(config.input)),
       element_bytes_(ulp::element_bytes(stage)),
@@ -18,7 +21,12 @@ Staging::Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool rea
       row_bytes_(pixel_bytes_ * (shape_.in_w + 2 * shape_.pad_w)),
       pad_value_(config.input == DataType::u8 ? config.input_q.zero_point : 0),
       copy_(copy),
-      copies_(copy != nullptr || reads_beyond || shape_.pad_h > 0 || shape_.pad_w > 0) {}
+      copies_(copy != nullptr || reads_beyond || shape_.pad_h > 0 || shape_.pad_w > 0) {
+  if (!spread || !is_flat(shape_) || pixel_bytes_ % kWay != 0) return;
+  gap_bytes_ = 64;
+  pixel_bytes_ += gap_bytes_;
+  copies_ = true;
+}
 
 int64_t Staging::bytes_for_rows(int64_t out_rows) const {
   if (!copies_) return 0;
@@ -72,7 +80,12 @@ const uint8_t* Staging::rows(const void* x, int64_t image, int64_t first, int64_
 const uint8_t* Staging::pixels(const void* x, int64_t first, int64_t end, uint8_t* buffer) const {
   const uint8_t* from = static_cast<const uint8_t*>(x) + first * shape_.in_channels * input_bytes_;
   if (!copies_) return from;
-  copy(from, buffer, (end - first) * shape_.in_channels);
+  if (gap_bytes_ == 0) {
+    copy(from, buffer, (end - first) * shape_.in_channels);
+    return buffer;
+  }
+  for (int64_t i = 0; i < end - first; ++i)
+    copy(from + i * shape_.in_channels * input_bytes_, buffer + i * pixel_bytes_, shape_.in_channels);
   return buffer;
 }
 

@@ -13,8 +13,9 @@ using CopyFn = void (*)(const void* x, void* staged, int64_t elements);
 /// border cases.
 class Staging {
  public:
-  /// `reads_beyond`: the kernel may read up to 64 bytes behind the last element it needs.
-  Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond);
+  /// `reads_beyond`: the kernel may read up to 64 bytes behind the last element it needs. `spread`: it reads many pixels
+  /// side by side, and those of a 1x1 layer must not lie in the same few lines of the first-level cache.
+  Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond, bool spread);
 
   int64_t pixel_bytes() const { return pixel_bytes_; }
   int64_t row_bytes() const { return row_bytes_; }
@@ -37,6 +38,7 @@ class Staging {
 
   ConvShape shape_;
   int64_t input_bytes_, element_bytes_, pixel_bytes_, row_bytes_;
+  int64_t gap_bytes_ = 0;  ///< from the end of a pixel of a flattened 1x1 layer to the next one
   int32_t pad_value_;
   CopyFn copy_;
   bool copies_;

@@ -269,6 +269,7 @@ void tile(const TileArgs& t) {
   const uint8_t* panels[NB];
 #pragma GCC unroll 4
   for (int n = 0; n < NB; ++n) panels[n] = t.b + n * t.b_panel;
+  const uint8_t* ahead = t.ahead;
   for (int64_t tap = 0; tap < t.tap_count; ++tap) {
     const uint8_t* rows[kGroups];
 #pragma GCC unroll 8
@@ -291,6 +292,8 @@ void tile(const TileArgs& t) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 4);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
+      __builtin_prefetch(ahead, 0, 2);  // into the second level
+      ahead += 64;
       advance(16);
     }
     for (; left > 0; --left) {

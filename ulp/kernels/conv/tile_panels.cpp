@@ -38,6 +38,7 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
     args.b = packed_.data() + (group * panels_ + panel) * panel_bytes_;
     args.channel = group * channels_ + panel * kernels_.lanes;
     args.channels = channels_ - panel * kernels_.lanes;
+    args.ahead = args.b + (panel_bytes_ << log2);
     for (int64_t row = 0; row < rows.rows; ++row) run_row(rows, row, log2, output, args);
     panel += 1 << log2;
   }
@@ -61,6 +62,9 @@ void TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const Til
       args.row_zero = output.row_zero + pixel;
     }
     kernels_.tile[log2][count](args);
+    // Each tile fetches its share of the next panels; once all of them are there, what is there anyway.
+    const uint8_t* fetched = args.ahead + bytes_ahead(args.tap_count, args.tap_units);
+    args.ahead = fetched < args.b + (panel_bytes_ << (log2 + 1)) && args.ahead != args.b ? fetched : args.b;
     a += count * args.a_step;
     pixel += count;
   }

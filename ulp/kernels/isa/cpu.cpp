@@ -55,6 +55,14 @@ CpuFeatures detect() {
 
 }  // namespace
 
+int64_t second_level_cache() {
+  static const int64_t bytes = [] {
+    const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return known > 0 ? int64_t{known} : int64_t{512} << 10;
+  }();
+  return bytes;
+}
+
 const CpuFeatures& cpu_features() {
   static const CpuFeatures found = detect();
   return found;

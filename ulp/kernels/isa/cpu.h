@@ -1,6 +1,8 @@
 // What the processor and the operating system offer; internal to the room.
 #pragma once
 
+#include <cstdint>
+
 namespace ulp::kernels {
 
 /// Each flag means "usable": the instructions exist and the kernel saves the registers they need.
@@ -15,5 +17,8 @@ struct CpuFeatures {
 
 /// Detected on first use; asks the operating system for the AMX registers then.
 const CpuFeatures& cpu_features();
+
+/// Bytes of the second-level cache of a core; 512 KB where the system does not say.
+int64_t second_level_cache();
 
 }  // namespace ulp::kernels

@@ -41,7 +41,7 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
     const bool same_memory = storage.of_tensor[static_cast<size_t>(step.inputs[0])] ==
                              storage.of_tensor[static_cast<size_t>(step.output)];
     const OpDef& def = op_def(step.op);
-    independent_ = independent_ && !def.mixes_items(view);
+    independent_ = independent_ && !def.keeps_batch_whole(view);
     add_table(view, plan.inputs);
     steps_.push_back({preparer.prepare(view), step.name, step.op, step.attributes, step.inputs, step.output,
                       def.sharing(view) == Sharing::alias && same_memory});

@@ -36,7 +36,7 @@ void check_output(const StepView& view) {
   }
 }
 
-bool mixes_items(const StepView& view) {
+bool keeps_batch_whole(const StepView& view) {
   return view.attributes<DynamicLinearAttributes>().per_tensor;
 }
 
@@ -84,7 +84,7 @@ const OpDef ops::dynamic_linear = {.max_inputs = 2,
                                    .roles = {"weight", "bias", "weight_scale"},
                                    .infer = infer,
                                    .check_output = check_output,
-                                   .mixes_items = mixes_items,
+                                   .keeps_batch_whole = keeps_batch_whole,
                                    .prepare = make_runner<DynamicLinearRunner>};
 
 }  // namespace ulp::runtime

@@ -102,8 +102,9 @@ struct OpDef {
   /// Checks the output's type, layout and scale.
   void (*check_output)(const StepView&);
   Sharing (*sharing)(const StepView&) = share_nothing;
-  /// True when an item's result depends on the other items of the batch, which then is never cut.
-  bool (*mixes_items)(const StepView&) = items_apart;
+  /// True where the batch is never cut: an item's result depends on the others, or constants are read so often that they
+  /// have to serve all items at once.
+  bool (*keeps_batch_whole)(const StepView&) = items_apart;
   /// The ids that it looks something up by. Where they are an input of the plan, the engine refuses others
   /// before any step runs. The runner looks at all of them: it reads and writes nothing by a bad one, and says
   /// so (RunArgs::faults).

@@ -133,8 +133,9 @@ class RecurrentRunner final : public Runner {
   std::shared_ptr<const kernels::Recurrent> recurrent_;
 };
 
-bool mixes_items(const StepView& view) {
-  return view.attributes<RecurrentAttributes>().per_tensor;
+/// Each step of time reads all weights.
+bool keeps_batch_whole(const StepView&) {
+  return true;
 }
 
 OpDef recurrent_op() {
@@ -142,7 +143,7 @@ OpDef recurrent_op() {
           .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
           .infer = infer,
           .check_output = check_output,
-          .mixes_items = mixes_items,
+          .keeps_batch_whole = keeps_batch_whole,
           .prepare = make_runner<RecurrentRunner>};
 }
 
