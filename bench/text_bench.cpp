@@ -1,6 +1,7 @@
 // BERT-base's stack of layers on texts of 128 tokens, GPT-2's, and an LSTM of 2 layers of 1024: LibTorch in fp32
 // against engines in fp32, bf16, with static and dynamic int8 layers and with weights in 8 and 4 bits, on the same cores
-// and in the same run. --benchmark_filter=gpt2 names one network.
+// and in the same run. --benchmark_filter=gpt2 names one network. gpt2/decode_* is the time of one more token of a text of 64
+// to 128 tokens, whose keys and values are kept.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -38,11 +39,16 @@ struct Network {
   std::shared_ptr<ulp::models::TextModel> model;
   std::shared_ptr<ulp::graph::GraphModule> captured;
 
-  Network(int64_t words, const std::shared_ptr<ulp::models::TextModel>& made)
-      : vocabulary(words), model(made) {
+  std::string continued;  ///< the dimension along which runs continue each other; empty: each stands alone
+
+  Network(int64_t words, const std::shared_ptr<ulp::models::TextModel>& made, bool decodes)
+      : vocabulary(words), model(made), continued(decodes ? "time" : "") {
     const torch::NoGradGuard no_grad;
     model->eval();
-    captured = ulp::capture(model, {tokens(2)});
+    ulp::graph::CaptureOptions options;
+    options.modes = ulp::graph::Modes::eval_only;
+    if (decodes) options.free = {{0, 1, "time"}};
+    captured = ulp::capture(model, {tokens(2)}, options);
     captured->eval();
   }
   at::Tensor tokens(int64_t batch) const { return torch::randint(0, vocabulary, {batch, kLength}); }
@@ -57,18 +63,20 @@ struct Network {
 
   ulp::runtime::Plan plan(Numbers numbers) const {
     using ulp::LowerOptions;
+    LowerOptions options;
+    options.continued = continued;
+    if (numbers == Numbers::bf16) options.precision = LowerOptions::Precision::bf16;
     switch (numbers) {
       case Numbers::f32:
-        return ulp::lower(*captured);
       case Numbers::bf16:
-        return ulp::lower(*captured, {.precision = LowerOptions::Precision::bf16});
+        return ulp::lower(*captured, options);
       case Numbers::static_int8:
-        return ulp::lower(*calibrated());
+        return ulp::lower(*calibrated(), options);
       case Numbers::dynamic:
-        return ulp::lower(*ulp::quant::quantize_dynamic(captured));
+        return ulp::lower(*ulp::quant::quantize_dynamic(captured), options);
       default:
         return ulp::lower(
-            *ulp::quant::quantize_weights(captured, {.bits = numbers == Numbers::weights8 ? 8 : 4}));
+            *ulp::quant::quantize_weights(captured, {.bits = numbers == Numbers::weights8 ? 8 : 4}), options);
     }
   }
 };
@@ -89,14 +97,15 @@ const std::vector<Entry>& entries() {
 }
 
 /// Made when it is first measured; one network is kept.
-const Network& network_of(const Entry& entry) {
+const Network& network_of(const Entry& entry, bool decodes = false) {
   static std::map<std::string, Network> kept;
-  if (!kept.contains(entry.name)) {
+  const std::string name = entry.name + (decodes ? "/decode" : "");
+  if (!kept.contains(name)) {
     kept.clear();
     torch::manual_seed(1);
-    kept.emplace(entry.name, Network(entry.vocabulary, entry.make()));
+    kept.emplace(name, Network(entry.vocabulary, entry.make(), decodes));
   }
-  return kept.at(entry.name);
+  return kept.at(name);
 }
 
 /// Second argument: threads, 0 for all cores.
@@ -129,6 +138,26 @@ void run_engine(benchmark::State& state, const Network& network, const ulp::runt
   for (const auto& [kernel, seconds] : by_kernel) state.counters[kernel + "_ms"] = seconds * 1e3;
 }
 
+/// One token a run, from the middle of the longest text to its end, again and again.
+void decode(benchmark::State& state, const Network& network, const ulp::runtime::Plan& plan) {
+  ulp::runtime::Engine engine(plan, {.threads = threads(state)});
+  const at::Tensor tokens = network.tokens(1);
+  const at::Tensor logits = torch::empty({kLength * network.vocabulary});
+  void* out[] = {logits.mutable_data_ptr()};
+  const auto read = [&](int64_t first, int64_t count) {
+    const void* in[] = {tokens.const_data_ptr<int64_t>() + first};
+    engine.set_sizes({{"time", count}});
+    engine.run(1, in, out);
+  };
+  read(0, kLength / 2);
+  read(kLength / 2, 1);
+  for (auto _ : state) {
+    if (engine.position() == kLength) engine.rewind(kLength / 2);
+    read(engine.position(), 1);
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
 // With one thread the CPU column counts all the work, whatever else the machine does.
 void register_one(const std::string& name, const std::function<void(benchmark::State&)>& run) {
   benchmark::RegisterBenchmark(name.c_str(), run)
@@ -147,6 +176,19 @@ void register_all() {
         const Network& network = network_of(entry);
         run_engine(state, network, network.plan(numbers));
       });
+    }
+    for (const auto& [numbers, word] : kNumbers) {
+      if (entry.name != "gpt2" || numbers == Numbers::static_int8) continue;
+      const std::string name = entry.name + "/decode_" + word;
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [&entry, numbers = numbers](benchmark::State& state) {
+                                     const Network& network = network_of(entry, true);
+                                     decode(state, network, network.plan(numbers));
+                                   })
+          ->ArgNames({"batch", "threads"})
+          ->ArgsProduct({{1}, {1, 0}})
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
     }
   }
 }

@@ -395,7 +395,7 @@ TEST(Move, AViewThatSeveralReadIsRefusedOnce) {
   const torch::NoGradGuard no_grad;
   const auto body = [](const Tensor& x) {
     const Tensor y = x.transpose(0, 1);
-    return torch::cat({torch::relu(y), torch::relu(y)}, 2);
+    return torch::cat({torch::relu(y), torch::relu(y)}, 1);
   };
   const std::string text = error_of([&] { lower(*captured_body(body, torch::randn({2, 4, 6}))); });
   EXPECT_NE(text.find("batch"), std::string::npos) << text;

@@ -47,6 +47,21 @@ Tensor reverse(const Tensor& windows) {
       .reshape({-1, kSide, kSide, kChannels});
 }
 
+TEST(Windows, CosinesOfWhatTheyHold) {
+  torch::manual_seed(2);
+  auto net = std::make_shared<Net>();
+  nn::Linear table = net->add("table", nn::Linear(2, 9));
+  const Tensor places = net->register_buffer("places", torch::randn({9, 2}));
+  net->body = [=](const Tensor& x) mutable {
+    const Tensor windows = partition(x);
+    const Tensor unit = windows / windows.norm(2, {-1}, true).clamp_min(1e-6);
+    const Tensor bias = torch::relu(table(places)).unsqueeze(0);  // the same in every run
+    const Tensor scores = torch::cat({unit.matmul(unit.transpose(1, 2)) + bias, windows}, 2);
+    return reverse(scores.softmax(-1).narrow(2, 0, 9).matmul(windows));
+  };
+  expect_engine(net, {kSide, kSide, kChannels});
+}
+
 TEST(Windows, LayersWorkInside) {
   torch::manual_seed(1);
   auto net = std::make_shared<Net>();

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -19,25 +21,35 @@ int threads_of_process() {
   return count;
 }
 
-TEST(ThreadPool, RunsEveryTaskOnceOnTheSameWorkerEachTime) {
+TEST(ThreadPool, RunsEveryTaskOnce) {
   for (const int threads : {1, 2, 3, 8}) {
     const ThreadPool pool(threads);
     EXPECT_EQ(pool.workers(), threads);
-    for (const int64_t tasks : {0, 1, 2, 5, 64, 1000}) {
-      std::vector<int> first(static_cast<size_t>(tasks), -1), second = first;
-      std::vector<int> runs(static_cast<size_t>(tasks), 0);
-      for (std::vector<int>* who : {&first, &second}) {
-        pool.run(tasks, [&](int64_t i, int worker) {
-          (*who)[static_cast<size_t>(i)] = worker;
-          ++runs[static_cast<size_t>(i)];
-        });
-      }
-      EXPECT_EQ(first, second);
-      for (size_t i = 0; i < runs.size(); ++i) {
-        EXPECT_EQ(runs[i], 2);
-        EXPECT_TRUE(first[i] >= 0 && first[i] < threads);
-      }
+    for (const int64_t tasks : {0, 1, 2, 5, 64, 1000, 5'000'000}) {
+      std::vector<uint8_t> runs(static_cast<size_t>(tasks), 0);
+      std::vector<int> of_worker(static_cast<size_t>(threads), 0);
+      std::atomic<bool> known = true;
+      pool.run(tasks, [&](int64_t i, int worker) {
+        if (worker < 0 || worker >= threads) known = false;
+        ++runs[static_cast<size_t>(i)];
+        ++of_worker[static_cast<size_t>(worker)];  // no two concurrent calls share one
+      });
+      EXPECT_TRUE(known);
+      EXPECT_TRUE(std::ranges::all_of(runs, [](uint8_t count) { return count == 1; })) << tasks;
+      EXPECT_EQ(std::accumulate(of_worker.begin(), of_worker.end(), 0), tasks);
     }
+  }
+}
+
+TEST(ThreadPool, NobodyWaitsForTasksThatHaveNotBegun) {
+  const ThreadPool pool(2);
+  for (const int64_t slow : {0, 7}) {  // the first task of a worker's share: the other one does all else
+    std::atomic<int> done = 0;
+    pool.run(8, [&](int64_t i, int) {
+      while (i == slow && done < 7) std::this_thread::yield();
+      ++done;
+    });
+    EXPECT_EQ(done, 8);
   }
 }
 

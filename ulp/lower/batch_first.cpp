@@ -131,8 +131,10 @@ class Mover {
     if (is_pointwise(node)) return pointwise(node);
     if (node.is("aten::scaled_dot_product_attention")) return attention(node);
     if (is_any(node, {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax", "aten::amin"}))
-      return reduce(node);
+      return reduce(node, 1);
+    if (is_any(node, {"aten::linalg_vector_norm", "aten::norm.ScalarOpt_dim"})) return reduce(node, 2);
     if (is_any(node, {"aten::softmax", "aten::log_softmax"})) return softmax(node);
+    if (node.is("aten::cat")) return cat(node);
     if (node.is("aten::embedding")) return rows(node, 1, 0);
     if (is_any(node, {"aten::linear", "ulp::linear_dynamic"})) return rows(node, 0, 1);
     if (node.is("aten::layer_norm")) {
@@ -194,9 +196,24 @@ class Mover {
     replace(node, std::move(args), *place);
   }
 
-  void reduce(Node& node) {
+  void cat(Node& node) {
+    const std::optional<Place> place = places_.of(*node.output());
+    const std::optional<int64_t> given = graph::integer(node.arg("dim"));
+    if (!place || place->is_first() || !given) return;
+    const int64_t rank = rank_of(*node.output()), dim = *given < 0 ? *given + rank : *given;
+    std::vector<Argument> parts = node.args[0].items;
+    if (dim == place->dim || std::ranges::any_of(parts, [&](const Argument& part) {
+          return moved_batch(part) != place || rank_of(*part.value) != rank;
+        }))
+      return;
+    for (Argument& part : parts) part = first(node, part.value, *place);
+    replace(node, {Argument::list(std::move(parts)), c10::IValue(place->moved(dim))}, *place);
+  }
+
+  /// Argument `index` says over which dimensions.
+  void reduce(Node& node, size_t index) {
     const std::optional<Place> place = moved_batch(node.args[0]);
-    std::optional<std::vector<int64_t>> dims = graph::integers(node.args[1]);
+    std::optional<std::vector<int64_t>> dims = graph::integers(node.args[index]);
     if (!place || !dims || dims->empty()) return;
     Place result = *place;
     for (int64_t& dim : *dims) {
@@ -207,7 +224,7 @@ class Mover {
     }
     std::vector<Argument> args = node.args;
     args[0] = first(node, node.args[0].value, *place);
-    args[1] = c10::IValue(*dims);
+    args[index] = c10::IValue(*dims);
     replace(node, std::move(args), result);
   }
 

@@ -29,20 +29,29 @@ bool is_fixed(const Argument& argument) {
   }
 }
 
-/// Values that depend on nothing but attributes, in order of execution.
+/// Numbers of a layer whose codes are what the layer wants.
+bool is_weight(const Node& node) {
+  if (node.is("ulp::dequantize_weight")) return true;
+  return node.is("ulp::dequantize") && node.args[0].is_value() &&
+         node.args[0].value->producer->kind() == Node::Kind::attribute;
+}
+
+/// Values that depend on nothing but attributes, in order of execution. Weights are none of them, but what a layer makes
+/// of them and of fixed numbers is.
 std::unordered_set<const Value*> fixed_values(const Graph& graph) {
   const WrittenState written(graph);
-  std::unordered_set<const Value*> fixed;
+  std::unordered_set<const Value*> fixed, weights;
   for (const auto& node : graph.nodes()) {
     const bool attribute = node->kind() == Node::Kind::attribute;
     const std::vector<Value*> reads = node->reads();
-    const bool computed =
-        node->kind() == Node::Kind::call && !node->has_effect() && !written.touches(*node) &&
-        !node->is("ulp::dequantize") && !node->is("ulp::from_position") &&
-        !node->is("ulp::dequantize_weight") && std::ranges::all_of(node->args, is_fixed) &&
-        std::ranges::all_of(reads, [&](const Value* value) { return fixed.contains(value); });
+    const auto known = [&](const Value* value) { return fixed.contains(value) || weights.contains(value); };
+    const auto of_weights = [&](const Value* value) { return weights.contains(value); };
+    const bool computed = node->kind() == Node::Kind::call && !node->has_effect() &&
+                          !written.touches(*node) && !node->is("ulp::from_position") &&
+                          std::ranges::all_of(node->args, is_fixed) && std::ranges::all_of(reads, known) &&
+                          (reads.empty() || !of_weights(reads[0]));
     if (!attribute && !computed) continue;
-    for (const auto& value : node->outputs()) fixed.insert(value.get());
+    for (const auto& value : node->outputs()) (is_weight(*node) ? weights : fixed).insert(value.get());
   }
   return fixed;
 }

@@ -1,6 +1,10 @@
 // Rows times a panel of coded weights, on vectors of the compiler. Included once by a file per instruction
 // set, which names its table with ULP_WEIGHT_TILES and gives the rows that fit its registers; everything here
 // has internal linkage.
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/linear/weight_tile.h"
@@ -11,7 +15,6 @@ namespace {
 typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint8_t Bytes __attribute__((vector_size(16)));
-typedef int8_t SignedBytes __attribute__((vector_size(16)));
 /// As they may lie in memory: a variable of such a type would promise less than the compiler takes it to be.
 typedef float StoredFloats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint8_t StoredBytes __attribute__((vector_size(16), aligned(1), may_alias));
@@ -19,8 +22,27 @@ typedef uint8_t StoredBytes __attribute__((vector_size(16), aligned(1), may_alia
 inline __attribute__((always_inline)) Floats load(const float* p) {
   return *reinterpret_cast<const StoredFloats*>(p);
 }
-inline __attribute__((always_inline)) Bytes load(const uint8_t* p) {
-  return *reinterpret_cast<const StoredBytes*>(p);
+
+/// 16 bytes with or without a sign. GCC takes __builtin_convertvector to four times the width apart, byte by byte.
+template <bool kSigned>
+inline __attribute__((always_inline)) Ints widen(const uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<Ints>(kSigned ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+#elif defined(__AVX2__)
+  Ints made;
+  for (int half = 0; half < 2; ++half) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half));
+    const __m256i wide = kSigned ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    __builtin_memcpy(reinterpret_cast<char*>(&made) + 32 * half, &wide, 32);
+  }
+  return made;
+#else
+  typedef int8_t SignedBytes __attribute__((vector_size(16)));
+  const Bytes bytes = *reinterpret_cast<const StoredBytes*>(p);
+  if (kSigned) return __builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints);
+  return __builtin_convertvector(bytes, Ints);
+#endif
 }
 
 /// (code - zero) * scale of 16 channels.
@@ -36,10 +58,7 @@ struct Codes8 {
   template <typename Use>
   static inline __attribute__((always_inline)) void each(const WeightTileArgs& t, const Decoder& decoder,
                                                          int64_t first, int64_t last, const Use& use) {
-    for (int64_t k = first; k < last; ++k) {
-      const Bytes bytes = load(t.codes + k * kWeightLanes);
-      use(k, decoder.of(__builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints)));
-    }
+    for (int64_t k = first; k < last; ++k) use(k, decoder.of(widen<true>(t.codes + k * kWeightLanes)));
   }
 };
 
@@ -50,12 +69,12 @@ struct Codes4 {
                                                          int64_t first, int64_t last, const Use& use) {
     int64_t k = first;
     for (; k + 2 <= last; k += 2) {
-      const Ints both = __builtin_convertvector(load(t.codes + k / 2 * kWeightLanes), Ints);
+      const Ints both = widen<false>(t.codes + k / 2 * kWeightLanes);
       use(k, decoder.of(both & 15));
       use(k + 1, decoder.of(both >> 4));
     }
     if (k < last) {
-      use(k, decoder.of(__builtin_convertvector(load(t.codes + k / 2 * kWeightLanes), Ints) & 15));
+      use(k, decoder.of(widen<false>(t.codes + k / 2 * kWeightLanes) & 15));
     }
   }
 };

@@ -33,7 +33,8 @@ void relax() {
 }
 
 /// Waits until `value` is no longer `old`: spins a little, then sleeps in the kernel.
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
+template <typename T>
+void wait_for_change(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     relax();
@@ -81,28 +82,69 @@ int usable_cores() {
   return std::clamp(std::min(allowed, quota_cores()), 1, kMaxThreads);
 }
 
+/// Which tasks of a run are still to be had, in one word: those from `begin` to `end`, and which run it is. The owner takes
+/// them from the front, others from the back. A word says all there is to know: whoever exchanges it for a smaller one
+/// has a task of the run that goes on, however long ago it read the word.
+class Share {
+ public:
+  static constexpr int64_t kMost = (int64_t{1} << 22) - 1;
+
+  void set(uint32_t run, int64_t begin, int64_t end) {
+    word_.store(packed(run, static_cast<uint64_t>(begin), static_cast<uint64_t>(end)),
+                std::memory_order_release);
+  }
+  /// The number of a task, or -1 where there is none left.
+  int64_t take(bool own) {
+    uint64_t word = word_.load(std::memory_order_acquire);
+    while (true) {
+      const uint64_t begin = word >> 22 & kMost, end = word & kMost, run = word >> 44;
+      if (begin >= end) return -1;
+      const uint64_t left = own ? packed(run, begin + 1, end) : packed(run, begin, end - 1);
+      if (word_.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_acquire))
+        return static_cast<int64_t>(own ? begin : end - 1);
+    }
+  }
+
+ private:
+  static uint64_t packed(uint64_t run, uint64_t begin, uint64_t end) { return run << 44 | begin << 22 | end; }
+  alignas(64) std::atomic<uint64_t> word_{0};
+};
+
+/// A thread that sleeps, or that the machine runs something else on, holds nobody up: the others do its tasks.
 struct ThreadPool::State {
   int workers = 1;
   std::vector<std::thread> threads;
-  std::mutex turn;  // one run() at a time
+  std::vector<Share> shares;  ///< of each worker
+  std::mutex turn;            // one run() at a time
 
-  // Written by the caller before `epoch` moves, read by workers after they see it move.
+  // Of a run; written before its shares are, read by those who have one of its tasks.
   const Task* task = nullptr;
-  int64_t tasks = 0;
-  bool stop = false;
+  int64_t tasks = 0, group = 1;  ///< tasks that are taken at a time
+  std::atomic<bool> stop{false};
   alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<uint32_t> pending{0};
+  alignas(64) std::atomic<int64_t> pending{0};  ///< groups of tasks that are not done
   std::mutex failure_lock;
   std::exception_ptr failure;
 
-  void work(int worker) {
-    const WorkerScope scope(this, worker);
+  void do_group(int64_t index, int worker) {
     try {
-      const int64_t end = tasks * (worker + 1) / workers;
-      for (int64_t i = tasks * worker / workers; i < end; ++i) (*task)(i, worker);
+      const int64_t end = std::min(tasks, (index + 1) * group);
+      for (int64_t i = index * group; i < end; ++i) (*task)(i, worker);
     } catch (...) {
       const std::lock_guard guard(failure_lock);
       if (!failure) failure = std::current_exception();
+    }
+  }
+
+  /// Its own tasks, then those of others.
+  void work(int worker) {
+    const WorkerScope scope(this, worker);
+    for (int i = 0; i < workers; ++i) {
+      Share& share = shares[static_cast<size_t>((worker + i) % workers)];
+      for (int64_t index = share.take(i == 0); index >= 0; index = share.take(i == 0)) {
+        do_group(index, worker);
+        if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+      }
     }
   }
 
@@ -111,19 +153,35 @@ struct ThreadPool::State {
     epoch.notify_all();
   }
 
+  void run(int64_t count, const Task& made) {
+    task = &made;
+    tasks = count;
+    group = (count + Share::kMost - 1) / Share::kMost;
+    const int64_t groups = (count + group - 1) / group;
+    pending.store(groups, std::memory_order_relaxed);
+    const uint32_t own = epoch.load(std::memory_order_relaxed) + 1;
+    for (int w = 0; w < workers; ++w)
+      shares[static_cast<size_t>(w)].set(own, groups * w / workers, groups * (w + 1) / workers);
+    publish();
+    work(0);
+    for (int64_t left = pending.load(std::memory_order_acquire); left != 0;
+         left = pending.load(std::memory_order_acquire)) {
+      wait_for_change(pending, left);
+    }
+  }
+
   void loop(int worker) {
     uint32_t seen = 0;
     while (true) {
       wait_for_change(epoch, seen);
-      ++seen;  // the caller waits for every worker before it moves the epoch again
-      if (stop) return;
+      seen = epoch.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
       work(worker);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
 
   void shut_down() {
-    stop = true;
+    stop.store(true, std::memory_order_release);
     publish();
     for (std::thread& thread : threads) thread.join();
   }
@@ -134,6 +192,7 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
     fail("runtime.ThreadPool", "expected 0 (one per core) to ", kMaxThreads, " threads, got ", threads);
   }
   state_->workers = threads == 0 ? usable_cores() : threads;
+  state_->shares = std::vector<Share>(static_cast<size_t>(state_->workers));
   state_->threads.reserve(static_cast<size_t>(state_->workers - 1));
   try {
     for (int w = 1; w < state_->workers; ++w) {
@@ -167,15 +226,7 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t, int)> task) const 
     for (int64_t i = 0; i < tasks; ++i) task(i, 0);
     return;
   }
-  state.task = &task;
-  state.tasks = tasks;
-  state.pending.store(static_cast<uint32_t>(state.workers - 1), std::memory_order_relaxed);
-  state.publish();
-  state.work(0);
-  for (uint32_t left = state.pending.load(std::memory_order_acquire); left != 0;
-       left = state.pending.load(std::memory_order_acquire)) {
-    wait_for_change(state.pending, left);
-  }
+  state.run(tasks, task);
   if (state.failure) std::rethrow_exception(std::exchange(state.failure, nullptr));
 }
 
