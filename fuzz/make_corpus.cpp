@@ -39,6 +39,16 @@ Plan small_codes() {
   return b.plan;
 }
 
+/// Sequences with the batch behind time, states that go in and come out.
+Plan small_sequences() {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({5, kBatch, 9}), h = b.input({kBatch, 10}), c = b.input({kBatch, 10});
+  const int32_t rows = b.text({.op = Op::move_batch, .inputs = {x}, .attributes = MoveBatchAttributes{0}});
+  const int32_t states = b.recurrent_from(Op::lstm, rows, {h, c}, false, false);
+  b.output(b.text({.op = Op::move_batch, .inputs = {states}, .attributes = MoveBatchAttributes{1}}));
+  return b.plan;
+}
+
 void write_engines(const fs::path& folder) {
   fs::create_directories(folder);
   small_network(Numbers::f32).save(folder / "images_f32");
@@ -47,6 +57,7 @@ void write_engines(const fs::path& folder) {
   small_text_network().save(folder / "text");
   small_views().save(folder / "views");
   small_codes().save(folder / "codes");
+  small_sequences().save(folder / "sequences");
 }
 
 void write_containers(const fs::path& folder) {

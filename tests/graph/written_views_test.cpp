@@ -1,4 +1,5 @@
 // Writes through views of a model's own intermediate tensors.
+#include "error_of.h"
 #include "same.h"
 
 namespace {
@@ -96,6 +97,98 @@ TEST(WrittenViews, WholeAndPartInTurn) {
     y.select(1, 3).copy_(before.squeeze(1));
     return y + before;
   });
+}
+
+TEST(WrittenViews, NegativeBegins) {
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor y = net.layer(x);
+    y.narrow(1, -2, 2).mul_(3);
+    y.slice(2, -3, -1).add_(1);
+    y.select(1, -1).sub_(2);
+    return y.tanh();
+  });
+}
+
+void expect_refused(std::function<Tensor(Net&, const Tensor&)> body, const std::string& says) {
+  Net net(std::move(body));
+  const std::string text = error_of([&] { ulp::capture(net, {torch::randn({3, 4, 6})}); });
+  EXPECT_NE(text.find(says), std::string::npos) << text;
+}
+
+TEST(WrittenViews, WhatCannotBeUndoneIsRefused) {
+  const std::string view = "wrote through a view";
+  // A view that another view's write has changed, written to in another part.
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x);
+        const Tensor a = y.slice(1, 0, 4), c = a.slice(1, 2, 4);
+        y.slice(1, 0, 2).mul_(3);
+        c.add_(1);
+        return y * 2;
+      },
+      view);
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x);
+        const Tensor second = y.view({-1, 4, 2, 3}).select(2, 1);
+        y.slice(2, 0, 3).mul_(2);
+        second.add_(1);
+        return y * 2;
+      },
+      view);
+  // A view that is read after the whole was written.
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x);
+        const Tensor part = y.slice(1, 0, 2);
+        y.add_(1);
+        return part * 2;
+      },
+      view);
+  // Other numbers in the same bytes, and views without an inverse.
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x).detach().clone();
+        y.view(torch::kInt).bitwise_and_(0x7fffffff);
+        return y * 2;
+      },
+      view);
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x).detach().clone();
+        y.chunk(2, 1)[0].mul_(2);
+        return y * 2;
+      },
+      view);
+  // Sizes that change after the view was made.
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x) * 1;
+        y.view({-1, 4, 2, 3}).select(2, 0).mul_(2);
+        y.unsqueeze_(1);
+        return y;
+      },
+      view);
+}
+
+TEST(WrittenViews, WritesThatAutogradDoesNotSeeAreRefused) {
+  // LibTorch keeps the gradient of what was there before; values in a graph have that of what made them.
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x);
+        const torch::NoGradGuard guard;
+        y.select(1, 0).zero_();
+        return y;
+      },
+      "wrote through a view");
+  expect_refused(
+      [](Net& net, const Tensor& x) {
+        Tensor y = net.layer(x);
+        const torch::NoGradGuard guard;
+        y.mul_(2);
+        return y;
+      },
+      "without autograd");
 }
 
 }  // namespace

@@ -232,5 +232,22 @@ TEST(Attention, OfOtherTypesIsThatOfTheirNumbersRounded) {
   }
 }
 
+TEST(Attention, OfANaNIsNaN) {
+  for (const Isa isa : available_isas()) {
+    for (const int64_t keys : {1, 5, 16, 17}) {
+      const AttentionShape shape{.heads = 1, .depth = 3, .queries = 2, .keys = keys, .scale = 0.5F};
+      auto q = random_floats(6, 1, -2, 2);
+      const auto k = random_floats(keys * 3, 2, -2, 2), v = random_floats(keys * 3, 3, -2, 2);
+      q[1] = std::numeric_limits<float>::quiet_NaN();
+      std::vector<float> y(6);
+      Workspace workspace(attention_workspace_bytes(shape, 1));
+      attention(shape, 1, q.data(), k.data(), v.data(), nullptr, y.data(), workspace.data(), isa,
+                ThreadParallel(1));
+      for (size_t i = 0; i < y.size(); ++i)
+        EXPECT_EQ(std::isnan(y[i]), i < 3) << to_string(isa) << ", " << keys << " keys, element " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ulp::kernels

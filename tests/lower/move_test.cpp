@@ -453,6 +453,20 @@ TEST(Move, ResultsAndInputsMayHaveTheBatchAnywhere) {
   }
 }
 
+TEST(Move, ExamplesLeaveTheBatchFreeWhereItIs) {
+  const torch::NoGradGuard no_grad;
+  auto net = std::make_shared<Net>();
+  net->body = [](const Tensor& x) { return x.relu(); };
+  const auto module = capture(net, {torch::randn({4, 3, 6})}, {.batch_dims = {1}});
+  const runtime::Plan plan = lower(module, {torch::randn({7, 2, 6})});
+  EXPECT_EQ(plan.tensors[static_cast<size_t>(plan.inputs[0])].shape,
+            (std::vector<int64_t>{7, runtime::kBatch, 6}));
+  runtime::Engine engine(plan);
+  const Tensor x = torch::randn({7, 5, 6});
+  EXPECT_TRUE(run_engine_all(engine, {x}).at(0).equal(x.relu()));
+  EXPECT_THROW(lower(module, {torch::randn({7})}), Error);
+}
+
 TEST(Move, SlicesThatTakeAllOfTheBatchAreNothing) {
   const auto module = captured_body(
       [](const Tensor& x) {

@@ -145,7 +145,8 @@ TEST(Recurrent, StatesComeInAndGoOutInLibTorchsShapes) {
         };
         const auto module = capture(net, inputs(3), {.batch_dims = {batch_first ? 0 : 1, 1, 1}});
         module->eval();
-        for (const int64_t batch : {1, 3, 5}) expect_engine_gives(module, inputs(batch), bound(6, layers));
+        for (const int64_t batch : {1, 3, 5, 300})
+          expect_engine_gives(module, inputs(batch), bound(6, layers));
         const auto dynamic = quant::quantize_dynamic(module);
         const std::vector<at::Tensor> given = inputs(4);
         const torch::NoGradGuard no_grad;

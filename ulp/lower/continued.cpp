@@ -145,7 +145,7 @@ at::Tensor last_of(const at::Tensor& result, int64_t dim) {
 /// The dimension of a tensor of the plan that follows the size; -1 for none.
 int64_t following_dim(const Plan& plan, int32_t tensor, size_t size) {
   const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(tensor)];
-  for (size_t d = 1; d < info.shape.size(); ++d) {
+  for (size_t d = 0; d < info.shape.size(); ++d) {
     if (follows(plan, tensor, d, size)) return static_cast<int64_t>(d);
   }
   return -1;

@@ -26,7 +26,7 @@ ULP_API std::vector<at::Tensor> run_engine_all(runtime::Engine& engine,
                                                const std::vector<at::Tensor>& inputs);
 
 /// Something to feed an engine's input with: standard normal numbers, and id 0, which every table has, where
-/// the input holds integers. The engine's sizes, with `batch` for a free dimension 0.
+/// the input holds integers. The engine's sizes, with `batch` for the batch.
 ULP_API at::Tensor random_input(const runtime::TensorInfo& info, int64_t batch);
 
 }  // namespace ulp

@@ -46,17 +46,17 @@ struct Words<LowerOptions::Precision> {
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
 /// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
-/// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch as
-/// dimension 0. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those
-/// that come from inputs or arise in sums and products lose their last digits. Constants carry the parameters' names. Throws ulp::Error that lists what has no lowering: each
-/// op and reason once, with the first node's name and module path; lower_in_pieces() (pieces.h) runs such nodes in
-/// LibTorch. `report`, if given, receives what became one step (changes)
+/// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch where the model
+/// has it. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those that
+/// come from inputs or arise in sums and products lose their last digits. Constants carry the parameters' names. Throws
+/// ulp::Error that lists what has no lowering: each op and reason once, with the first node's name and module path;
+/// lower_in_pieces() (pieces.h) runs such nodes in LibTorch. `report`, if given, receives what became one step (changes)
 /// and what follows a step and could not become part of it (near misses). Its parts are the reports of the
 /// passes before. When lower() throws, it holds what was found until then.
 ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {},
                             graph::PassReport* report = nullptr);
 
-/// The same; the examples' sizes take the place of the captured ones (dimension 0 stays free).
+/// The same; the examples' sizes take the place of the captured ones (the batch stays free).
 ULP_API runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model,
                             const std::vector<at::Tensor>& examples, const LowerOptions& options = {},
                             graph::PassReport* report = nullptr);

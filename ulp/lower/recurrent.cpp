@@ -125,7 +125,6 @@ StridedView view_of_tensor(Builder& builder, int32_t tensor) {
 
 /// What the step of one layer and direction gives.
 struct Direction {
-  int32_t tensor;
   bool reverse;
   StridedView sequence;        ///< [N, steps, hidden]
   StridedView last_h, last_c;  ///< [N, hidden]; the second where the step gives it
@@ -151,21 +150,19 @@ Direction emit_direction(Builder& builder, const Node& node, const Layers& layer
   shape[2] = builder.plan().constants.at(step.constants.at("weight_hh")).shape.at(1);
   const int32_t tensor = builder.emit(std::move(step), name, kPlain, shape);
   const StridedView whole = view_of_tensor(builder, tensor);
-  return {.tensor = tensor,
-          .reverse = reverse,
+  return {.reverse = reverse,
           .sequence = narrowed(whole, 1, 0, steps, 1).value(),
           .last_h = picked(whole, 1, reverse ? 0 : steps - 1).value(),
           .last_c = last_c ? picked(whole, 1, steps).value() : StridedView{}};
 }
 
-/// Tensors of equal sizes side by side in the last dimension.
+/// Two or more tensors of equal sizes side by side in the last dimension.
 int32_t emit_side_by_side(Builder& builder, const Node& node, const std::vector<StridedView>& views,
                           const std::string& name) {
   Step step{.op = runtime::Op::concat, .name = name};
   for (const StridedView& view : views)
     step.inputs.push_back(
         builder.emit_view_as(node, view, kPlain, name + "." + std::to_string(step.inputs.size())));
-  if (step.inputs.size() == 1) return step.inputs[0];
   std::vector<int64_t> shape = shape_of(views[0]).value();
   shape.back() *= static_cast<int64_t>(views.size());
   return builder.emit(std::move(step), name, kPlain, shape);

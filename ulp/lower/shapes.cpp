@@ -100,11 +100,15 @@ void set_input_shapes(Graph& graph, const std::vector<at::Tensor>& examples) {
   }
   bool changed = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (examples[i].dim() < 1) {
-      fail("lower.lower", "expected example ", i, " to have a batch dimension, got a scalar");
+    const int64_t batch = graph.batch_dims.at(i);
+    if (!examples[i].defined() || examples[i].dim() <= batch) {
+      fail("lower.lower", "expected example ", i, " ('", inputs[i]->name,
+           "') to have its batch as dimension ", batch, ", got ",
+           examples[i].defined() ? examples[i].dim() : 0, " dimensions");
     }
-    TensorMeta meta{.dtype = examples[i].scalar_type(), .sizes = {{1, 1, 0}}, .channels_last = false};
-    for (int64_t d = 1; d < examples[i].dim(); ++d) meta.sizes.push_back({0, 1, examples[i].size(d)});
+    TensorMeta meta{.dtype = examples[i].scalar_type(), .sizes = {}, .channels_last = false};
+    for (int64_t d = 0; d < examples[i].dim(); ++d)
+      meta.sizes.push_back(d == batch ? SizeExpr{1, 1, 0} : SizeExpr{0, 1, examples[i].size(d)});
     const std::optional<TensorMeta>& captured = inputs[i]->meta;
     if (captured && captured->dtype == meta.dtype && captured->sizes == meta.sizes) continue;
     inputs[i]->meta = meta;

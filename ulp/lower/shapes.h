@@ -16,7 +16,8 @@ void complete_shapes(graph::Graph& graph);
 /// What these values hold, which depend on no input.
 std::vector<at::Tensor> evaluate_fixed(const graph::Graph& graph, const std::vector<graph::Value*>& values);
 
-/// Gives the inputs the examples' sizes, dimension 0 free; forgets all others unless nothing changed.
+/// Gives the inputs the examples' sizes, their batch free; forgets all others unless nothing changed. Throws ulp::Error for
+/// another number of examples, and for one without its batch dimension.
 void set_input_shapes(graph::Graph& graph, const std::vector<at::Tensor>& examples);
 
 }  // namespace ulp::lowering

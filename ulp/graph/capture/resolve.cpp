@@ -67,7 +67,7 @@ class Resolver {
  private:
   struct State {
     Candidates keys;
-    int32_t stale_by = -1;   ///< the call that changed its memory through another tensor
+    int32_t stale_by = -1;   ///< the first call that changed its memory through another tensor
     bool tainted = false;    ///< depends on inputs, parameters, buffers or random numbers
     bool unwritten = false;  ///< allocated by empty; no recorded op has filled it
   };
@@ -180,6 +180,10 @@ class Resolver {
   void write_back(const TracedCall& call, int32_t index) {
     const at::Tensor viewed = call.outputs[0].toTensor();
     if (!known(viewed)) adopt_copy(viewed);
+    int32_t writer = index;
+    while (trace_.calls[writer].written_back) --writer;
+    // What an earlier write made stale does not hold the numbers that this one left alone.
+    if (known(viewed) && state(viewed).stale_by < writer) read(viewed, index, 0, call.target, true);
     ResolvedCall resolved;
     int32_t leaf = 0;
     for (const c10::IValue& input : call.inputs) {
@@ -267,6 +271,10 @@ class Resolver {
            " writes to a tensor that is neither the result of an operation nor a registered buffer");
     }
     bool attribute = has(own, ValueKey::Kind::attribute);
+    if (!attribute && !call.grad && tensor.requires_grad() && !tensor.is_leaf()) {
+      fail("graph.capture", "in-place ", call.target, " changed ", describe(own.keys),
+           " without autograd, which keeps the gradient of what it was; use an out-of-place operation");
+    }
     for (const at::Tensor& other : held.members) {
       if (other.is_same(tensor) || !overlap(other, tensor)) continue;
       State& aliased = state(other);
@@ -275,7 +283,7 @@ class Resolver {
         fail("graph.capture", "in-place ", call.target, " wrote through a view of ", describe(aliased.keys),
              "; use an out-of-place operation");
       }
-      aliased.stale_by = result.index;
+      if (aliased.stale_by < 0) aliased.stale_by = result.index;
       aliased.unwritten = false;
     }
     own.tainted |= tainted;

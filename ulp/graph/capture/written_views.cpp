@@ -1,6 +1,7 @@
 #include "ulp/graph/capture/written_views.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -16,11 +17,6 @@ struct Inverse {
   std::vector<c10::IValue> inputs;
 };
 
-std::string_view op_of(const TracedCall& call) {
-  const std::string_view target = call.target;
-  return target.substr(0, target.find('.'));
-}
-
 /// The same arguments behind the viewed tensor and what is written into it.
 Inverse scatter(const char* target, const TracedCall& view) {
   Inverse made{target, {view.inputs[0], view.outputs[0]}};
@@ -29,7 +25,8 @@ Inverse scatter(const char* target, const TracedCall& view) {
 }
 
 Inverse narrow(const TracedCall& view) {
-  const int64_t begin = view.inputs[2].toInt();
+  int64_t begin = view.inputs[2].toInt();
+  if (begin < 0) begin += view.inputs[0].toTensor().size(view.inputs[1].toInt());
   return {"aten::slice_scatter",
           {view.inputs[0], view.outputs[0], view.inputs[1], begin, begin + view.inputs[3].toInt(), 1}};
 }
@@ -48,19 +45,29 @@ Inverse reshape(const TracedCall& view) {
 }
 
 std::optional<Inverse> inverse_of(const TracedCall& view) {
-  const std::string_view op = op_of(view);
-  if (op == "aten::slice") return scatter("aten::slice_scatter", view);
-  if (op == "aten::select") return scatter("aten::select_scatter", view);
-  if (op == "aten::diagonal") return scatter("aten::diagonal_scatter", view);
-  if (op == "aten::narrow" && view.inputs[2].isInt()) return narrow(view);
-  if (op == "aten::transpose")
+  const std::string_view target = view.target;
+  if (target == "aten::slice.Tensor") return scatter("aten::slice_scatter", view);
+  if (target == "aten::select.int") return scatter("aten::select_scatter", view);
+  if (target == "aten::diagonal") return scatter("aten::diagonal_scatter", view);
+  if (target == "aten::narrow") return narrow(view);
+  if (target == "aten::transpose.int")
     return Inverse{"aten::transpose.int", {view.outputs[0], view.inputs[1], view.inputs[2]}};
-  if (op == "aten::t") return Inverse{"aten::t", {view.outputs[0]}};
-  if (op == "aten::permute") return permute(view);
-  for (const std::string_view same : {"aten::view", "aten::reshape", "aten::flatten", "aten::unflatten",
-                                      "aten::squeeze", "aten::unsqueeze"})
-    if (op == same) return reshape(view);
+  if (target == "aten::t") return Inverse{"aten::t", {view.outputs[0]}};
+  if (target == "aten::permute") return permute(view);
+  for (const std::string_view same :
+       {"aten::view", "aten::reshape", "aten::flatten.using_ints", "aten::unflatten.int", "aten::squeeze",
+        "aten::squeeze.dim", "aten::squeeze.dims", "aten::unsqueeze"})
+    if (target == same) return reshape(view);
   return std::nullopt;
+}
+
+/// Whether a call changes the sizes or strides of the tensor itself, so that what it was when viewed is not known.
+bool reshapes_itself(const TracedCall& call) {
+  const std::string_view target = call.target;
+  for (const std::string_view op : {"squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_",
+                                    "resize_", "as_strided_", "set_", "resize_as_"})
+    if (target.substr(0, target.find('.')) == "aten::" + std::string(op)) return true;
+  return false;
 }
 
 /// The tensors that a call writes to.
@@ -86,8 +93,8 @@ class Writer {
       note_view(call);
       if (call.written_back) continue;
       for (const at::Tensor& tensor : written_by(call)) {
-        if (tensor.defined() && memory_key(tensor) == memory_ && !write_back(tensor, call))
-          return std::nullopt;
+        if (!tensor.defined() || memory_key(tensor) != memory_) continue;
+        if (reshapes_itself(call) || !write_back(tensor, call)) return std::nullopt;
       }
     }
     return std::move(calls_);
@@ -115,6 +122,8 @@ class Writer {
                                          : std::nullopt;
     if (!inverse) return false;
     const at::Tensor base = view->second.inputs[0].toTensor();
+    // Without autograd LibTorch keeps the gradient of what was viewed, as if nothing had been written.
+    if (!writer.grad && base.requires_grad()) return false;
     TracedCall call = writer;
     call.target = inverse->target;
     call.schema = &find_schema(call.target);

@@ -107,11 +107,11 @@ ULP_LANES void keep_first(Lanes& x, int64_t n) {
 }
 #endif
 
-/// largest = x where that is larger, or a NaN.
+/// largest = x where that is larger or a NaN; a NaN stays.
 ULP_LANES void take_larger(Lanes& largest, const Lanes& x) {
 #pragma GCC unroll 4
   for (int p = 0; p < Lanes::kParts; ++p)
-    largest.part[p] = x.part[p] <= largest.part[p] ? largest.part[p] : x.part[p];
+    largest.part[p] = (x.part[p] > largest.part[p]) | (x.part[p] != x.part[p]) ? x.part[p] : largest.part[p];
 }
 
 ULP_LANES void add(Lanes& sums, const Lanes& x) {
@@ -149,13 +149,17 @@ ULP_LANES void exp_below(Lanes& x, float largest) {
   }
 }
 
+/// The largest lane, or a NaN where one is.
 ULP_LANES float largest_of(const Lanes& x) {
   float lanes[Lanes::kCount];
   store(lanes, x);
 #pragma GCC unroll 4
   for (int half = Lanes::kCount / 2; half > 0; half /= 2) {
 #pragma GCC unroll 8
-    for (int l = 0; l < half; ++l) lanes[l] = lanes[l + half] <= lanes[l] ? lanes[l] : lanes[l + half];
+    for (int l = 0; l < half; ++l) {
+      const float other = lanes[l + half];
+      lanes[l] = other > lanes[l] || other != other ? other : lanes[l];
+    }
   }
   return lanes[0];
 }

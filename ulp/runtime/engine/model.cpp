@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/kernels/isa/cpu.h"
 
 namespace ulp::runtime {
 namespace {
@@ -36,8 +37,7 @@ kernels::Isa choose_isa(const std::string& name) {
 }
 
 size_t cache_budget() {
-  const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return (bytes > 0 ? static_cast<size_t>(bytes) : size_t{1} << 20) / 4 * 3;
+  return static_cast<size_t>(kernels::second_level_cache()) / 4 * 3;
 }
 
 int64_t largest_slice_of(const Program& program) {

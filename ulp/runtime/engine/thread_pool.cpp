@@ -82,33 +82,33 @@ int usable_cores() {
   return std::clamp(std::min(allowed, quota_cores()), 1, kMaxThreads);
 }
 
-/// Which tasks of a run are still to be had, in one word: those from `begin` to `end`, and which run it is. The owner takes
-/// them from the front, others from the back. A word says all there is to know: whoever exchanges it for a smaller one
-/// has a task of the run that goes on, however long ago it read the word.
+/// Which tasks of a run are still to be had, in one word: those from `begin` to `end`. The owner takes them from the front,
+/// others from the back. Whoever exchanges the word has a task of the run that goes on, however long ago it was read: words
+/// are equal only where they say the same.
 class Share {
  public:
-  static constexpr int64_t kMost = (int64_t{1} << 22) - 1;
-
-  void set(uint32_t run, int64_t begin, int64_t end) {
-    word_.store(packed(run, static_cast<uint64_t>(begin), static_cast<uint64_t>(end)),
-                std::memory_order_release);
+  void set(int64_t begin, int64_t end) {
+    word_.store(packed(static_cast<uint64_t>(begin), static_cast<uint64_t>(end)), std::memory_order_release);
   }
   /// The number of a task, or -1 where there is none left.
   int64_t take(bool own) {
     uint64_t word = word_.load(std::memory_order_acquire);
     while (true) {
-      const uint64_t begin = word >> 22 & kMost, end = word & kMost, run = word >> 44;
+      const uint64_t begin = word >> 32, end = word & 0xffffffffU;
       if (begin >= end) return -1;
-      const uint64_t left = own ? packed(run, begin + 1, end) : packed(run, begin, end - 1);
+      const uint64_t left = own ? packed(begin + 1, end) : packed(begin, end - 1);
       if (word_.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_acquire))
         return static_cast<int64_t>(own ? begin : end - 1);
     }
   }
 
  private:
-  static uint64_t packed(uint64_t run, uint64_t begin, uint64_t end) { return run << 44 | begin << 22 | end; }
+  static uint64_t packed(uint64_t begin, uint64_t end) { return begin << 32 | end; }
   alignas(64) std::atomic<uint64_t> word_{0};
 };
+
+/// Groups of tasks for each worker, at most: each costs two exchanges of words that all workers write to.
+constexpr int64_t kGroups = 64;
 
 /// A thread that sleeps, or that the machine runs something else on, holds nobody up: the others do its tasks.
 struct ThreadPool::State {
@@ -156,12 +156,11 @@ struct ThreadPool::State {
   void run(int64_t count, const Task& made) {
     task = &made;
     tasks = count;
-    group = (count + Share::kMost - 1) / Share::kMost;
+    group = std::max<int64_t>(1, count / (kGroups * workers));
     const int64_t groups = (count + group - 1) / group;
     pending.store(groups, std::memory_order_relaxed);
-    const uint32_t own = epoch.load(std::memory_order_relaxed) + 1;
     for (int w = 0; w < workers; ++w)
-      shares[static_cast<size_t>(w)].set(own, groups * w / workers, groups * (w + 1) / workers);
+      shares[static_cast<size_t>(w)].set(groups * w / workers, groups * (w + 1) / workers);
     publish();
     work(0);
     for (int64_t left = pending.load(std::memory_order_acquire); left != 0;

@@ -1,5 +1,8 @@
 // lstm and gru: one direction of one layer, with f32 or bf16 weights or int8 ones whose inputs are quantized as
 // it runs.
+#include <algorithm>
+#include <limits>
+
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
@@ -97,22 +100,34 @@ struct Gates {
   }
 };
 
+/// Sequences at a time: enough to make the reading of all weights in each step cheap, few enough that the products of all
+/// steps with the inputs need little memory.
+constexpr int64_t kSequences = 256;
+
 class RecurrentRunner final : public Runner {
  public:
   RecurrentRunner(const StepView& view, kernels::Isa isa)
       : info_(view.input()),
         last_c_(view.attributes<RecurrentAttributes>().last_c),
+        hidden_(view.output().shape[2]),
+        most_(view.attributes<RecurrentAttributes>().per_tensor ? std::numeric_limits<int64_t>::max()
+                                                                : kSequences),
         recurrent_(packed<kernels::Recurrent>(view, "recurrent", [&] { return make(view, isa); })) {}
   size_t workspace_bytes(int64_t batch, int workers) const override {
-    return recurrent_->workspace_bytes(first_size(info_, batch), info_.shape[1], workers);
+    return recurrent_->workspace_bytes(std::min(first_size(info_, batch), most_), info_.shape[1], workers);
   }
   void run(const RunArgs& args) const override {
-    const auto input = [&](size_t i) {
-      return i < args.inputs.size() ? static_cast<const float*>(args.inputs[i]) : nullptr;
-    };
-    recurrent_->run(first_size(info_, args.batch), info_.shape[1], input(0),
-                    {.first_h = input(1), .first_c = input(2), .last_c = last_c_},
-                    static_cast<float*>(args.output), args.workspace, args.parallel);
+    const int64_t sequences = first_size(info_, args.batch);
+    for (int64_t begin = 0; begin < sequences; begin += most_) {
+      const auto input = [&](size_t i, int64_t item) {
+        return i < args.inputs.size() ? static_cast<const float*>(args.inputs[i]) + begin * item : nullptr;
+      };
+      recurrent_->run(
+          std::min(most_, sequences - begin), info_.shape[1], input(0, info_.shape[1] * info_.shape[2]),
+          {.first_h = input(1, hidden_), .first_c = input(2, hidden_), .last_c = last_c_},
+          static_cast<float*>(args.output) + begin * (info_.shape[1] + (last_c_ ? 1 : 0)) * hidden_,
+          args.workspace, args.parallel);
+    }
   }
   std::string kernel() const override { return recurrent_->name(); }
 
@@ -130,6 +145,7 @@ class RecurrentRunner final : public Runner {
 
   TensorInfo info_;
   bool last_c_;
+  int64_t hidden_, most_;
   std::shared_ptr<const kernels::Recurrent> recurrent_;
 };
 
