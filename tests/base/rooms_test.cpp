@@ -32,7 +32,7 @@ const std::map<std::string, Names>& allowed() {
       {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
-      {"io", {"base", "amp"}},
+      {"io", {"base", "amp", "graph"}},
       {"models", {"base", "libtorch"}},
       {"train", {"base", "runtime", "amp", "lower", "io", "models", "report"}},
       {"app",
