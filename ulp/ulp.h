@@ -19,6 +19,7 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/lower/pieces.h"
