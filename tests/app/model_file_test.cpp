@@ -5,6 +5,7 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
 
 namespace ulp::app {
@@ -43,6 +44,43 @@ TEST(ModelFile, NetworksOfEverySizeComeBack) {
       EXPECT_EQ(load_model_file(path).spec.image_size, image_size);
     }
   }
+}
+
+TEST(ModelFile, CapturedModelsComeBackAsTheyWere) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  const ModelSpec spec{.name = "lenet5", .num_classes = 3, .image_size = 28};
+  save_model_file(path, *make_network(spec).module, spec);
+  const LoadedModel model = load_model_file(path);
+  const at::Tensor images = torch::randn({3, 1, 28, 28}), expected = model.forward(images);
+  const std::filesystem::path stored = folder.path() / "graph.safetensors";
+  save_model_file(stored, *model.graph, spec);
+  const LoadedModel again = load_model_file(stored);
+  EXPECT_EQ(again.spec.name, "lenet5");
+  EXPECT_TRUE(again.forward(images).equal(model.graph->forward(images)));
+  EXPECT_TRUE(again.forward(images).allclose(expected));
+  const Network network = load_network(stored);
+  EXPECT_EQ(network.module->parameters().size(), make_network(spec).module->parameters().size());
+  EXPECT_TRUE(network.forward({images, {}}).equal(again.forward(images)));
+  // A description of other images.
+  io::TensorFile file = io::load_tensors(stored);
+  ModelSpec other = spec;
+  other.image_size = 65536;
+  file.metadata[kModelSpecKey] = other.to_json();
+  io::save_tensors(stored, file.tensors, file.metadata);
+  EXPECT_SAYS(ulp::test::error_of([&] { load_model_file(stored); }), "what its description says");
+}
+
+TEST(ModelFile, CapturedTextsComeBackAtAnyLength) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  const ModelSpec spec{.name = "lstm", .kind = NetworkKind::language, .num_classes = 256, .max_length = 12};
+  save_model_file(path, *make_network(spec).module, spec);
+  const LoadedModel model = load_text_model_file(path);
+  save_model_file(folder.path() / "graph", *model.graph, spec);
+  const LoadedModel again = load_text_model_file(folder.path() / "graph");
+  const at::Tensor tokens = torch::randint(1, 200, {2, 7}, torch::kLong);
+  EXPECT_TRUE(again.forward(tokens).equal(model.graph->forward(tokens)));
 }
 
 }  // namespace

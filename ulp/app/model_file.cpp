@@ -14,6 +14,7 @@
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/models/registry.h"
@@ -64,8 +65,14 @@ LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec
   return loaded;
 }
 
-/// The spec of a reference network's file; anything else is an error.
-ModelSpec expect_spec(const std::filesystem::path& path) {
+/// What a file of save_model_file() says of itself.
+struct Stored {
+  ModelSpec spec;
+  bool graph = false;  ///< a captured model, whose nodes are in the file, rather than a reference network
+};
+
+/// Anything else is an error.
+Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
@@ -73,17 +80,42 @@ ModelSpec expect_spec(const std::filesystem::path& path) {
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
-  ModelSpec spec = ModelSpec::from_json(found->second);
-  check_sizes(path, spec);
-  return spec;
+  const Stored stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
+  if (!stored.graph) check_sizes(path, stored.spec);
+  return stored;
 }
 
-LoadedModel load_reference(const std::filesystem::path& path) {
-  const ModelSpec spec = expect_spec(path);
+/// The captured model of a file, which takes what its description says.
+std::shared_ptr<graph::GraphModule> load_stored_graph(const std::filesystem::path& path,
+                                                      const ModelSpec& spec) {
+  std::shared_ptr<graph::GraphModule> graph = io::load_graph(path);
+  const std::vector<graph::Value*> inputs = graph->graph().inputs();
+  const bool image = spec.kind == NetworkKind::image;
+  bool fits = inputs.size() == 1 && inputs[0]->meta && inputs[0]->meta->sizes.size() == (image ? 4U : 2U);
+  for (size_t d = 1; fits && image && d < 4; ++d) {
+    const int64_t expected = d == 1 ? spec.in_channels : spec.image_size;
+    fits = inputs[0]->meta->sizes[d] == graph::SizeExpr{0, 1, expected};
+  }
+  if (!fits) {
+    fail_file("app.load_model_file",
+              "expected a graph that takes what its description says, got another in '", path.string(), "'");
+  }
+  return graph;
+}
+
+LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spec) {
+  const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
+  return {
+      .spec = spec, .forward = [graph](const at::Tensor& x) { return graph->forward(x); }, .graph = graph};
+}
+
+LoadedModel load_stored(const std::filesystem::path& path) {
+  const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind != NetworkKind::image) {
     fail_file("app.load_model_file", "expected an image network, got '", path.string(), "' with ", spec.name,
               ", a network over text; `ulp eval` takes it");
   }
+  if (is_graph) return loaded_graph(path, spec);
   const auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
   io::load_model(path, *model);
   models::to_channels_last(*model);
@@ -137,11 +169,14 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
 
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                      const ModelSpec& spec) {
-  io::save_model(path, model, {{kModelSpecKey, spec.to_json()}});
+  const io::Metadata metadata = {{kModelSpecKey, spec.to_json()}};
+  if (const auto* graph = dynamic_cast<const graph::GraphModule*>(&model))
+    return io::save_graph(path, *graph, metadata);
+  io::save_model(path, model, metadata);
 }
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  return is_zip(path) ? load_script(path, script_spec) : load_reference(path);
+  return is_zip(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
@@ -169,7 +204,12 @@ Network make_network(const ModelSpec& spec) {
 }
 
 Network load_network(const std::filesystem::path& path) {
-  Network network = make_network(expect_spec(path));
+  const auto [spec, is_graph] = expect_stored(path);
+  if (is_graph) {
+    const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
+    return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+  }
+  Network network = make_network(spec);
   io::load_model(path, *network.module);
   network.module->eval();
   return network;
@@ -185,11 +225,12 @@ std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<mod
 }
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
-  const ModelSpec spec = expect_spec(path);
+  const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
               spec.name, ", an image network");
   }
+  if (is_graph) return loaded_graph(path, spec);
   const auto model = std::dynamic_pointer_cast<models::TextModel>(load_network(path).module);
   LoadedModel loaded{.spec = spec,
                      .forward = [model](const at::Tensor& tokens) { return model->forward(tokens); },

@@ -1,5 +1,5 @@
 // Models as the tool passes them between commands: a safetensors file that says which reference network it
-// holds, or a TorchScript file.
+// holds, or holds a captured model with its graph, or a TorchScript file.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ struct LoadedModel {
   std::shared_ptr<graph::GraphModule> graph;  ///< captured, in eval mode
 };
 
-/// Writes weights and spec, atomically.
+/// Writes weights and spec, atomically; of a captured model (graph::GraphModule) its graph, too, so that what passes made of it
+/// stays. Throws ulp::Error where io::save_model() and io::save_graph() do.
 ULP_API void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                              const ModelSpec& spec);
 
