@@ -5,7 +5,6 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <unordered_map>
@@ -13,67 +12,16 @@
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/base/safetensors.h"
+#include "ulp/libtorch/safetensors_tensor.h"
 
 namespace ulp::io {
 
 namespace {
 
 constexpr const char* kAliases = "ulp.aliases";
-constexpr size_t kMostDimensions = 64;
-
-struct Word {
-  const char* word;
-  at::ScalarType type;
-};
-constexpr Word kWords[] = {{"BOOL", at::kBool},
-                           {"U8", at::kByte},
-                           {"I8", at::kChar},
-                           {"F8_E5M2", at::kFloat8_e5m2},
-                           {"F8_E4M3", at::kFloat8_e4m3fn},
-                           {"F8_E8M0", at::kFloat8_e8m0fnu},
-                           {"I16", at::kShort},
-                           {"U16", at::kUInt16},
-                           {"F16", at::kHalf},
-                           {"BF16", at::kBFloat16},
-                           {"I32", at::kInt},
-                           {"U32", at::kUInt32},
-                           {"F32", at::kFloat},
-                           {"C64", at::kComplexFloat},
-                           {"I64", at::kLong},
-                           {"U64", at::kUInt64},
-                           {"F64", at::kDouble}};
-
-const char* word_of(at::ScalarType type) {
-  for (const Word& one : kWords) {
-    if (one.type == type) return one.word;
-  }
-  return nullptr;
-}
 
 /// What makes two tensors the same one: memory, dtype, shape and strides.
 using Identity = std::tuple<const void*, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
-
-at::Tensor to_tensor(const TensorEntry& entry, const std::filesystem::path& path) {
-  constexpr const char* kWhere = "io.load_tensors";
-  const auto* found = std::find_if(std::begin(kWords), std::end(kWords),
-                                   [&](const Word& one) { return entry.dtype == one.word; });
-  if (found == std::end(kWords)) {
-    fail_file(kWhere, "'", entry.name, "' in '", path.string(), "' has dtype ", entry.dtype,
-              ", which LibTorch lacks");
-  }
-  if (entry.shape.size() > kMostDimensions) {
-    fail_file(kWhere, "'", entry.name, "' in '", path.string(), "' has ", entry.shape.size(), " dimensions");
-  }
-  const bool boolean = found->type == at::kBool;
-  if (boolean &&
-      std::any_of(entry.bytes.begin(), entry.bytes.end(), [](std::byte b) { return b > std::byte{1}; })) {
-    fail_file(kWhere, "'", entry.name, "' in '", path.string(),
-              "' is boolean but holds other values than 0 and 1");
-  }
-  at::Tensor tensor = torch::empty(entry.shape, found->type);
-  if (!entry.bytes.empty()) std::memcpy(tensor.data_ptr(), entry.bytes.data(), entry.bytes.size());
-  return tensor;
-}
 
 void add_aliases(TensorFile& file, const std::filesystem::path& path) {
   const auto stored = file.metadata.find(kAliases);
@@ -140,7 +88,7 @@ void save_tensors(const std::filesystem::path& path, const NamedTensors& tensors
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined()) fail(kWhere, "expected a tensor for '", name, "', got none");
-    const char* word = word_of(tensor.scalar_type());
+    const char* word = libtorch::safetensors_word(tensor.scalar_type());
     if (word == nullptr)
       fail(kWhere, "safetensors has no dtype for '", name, "' of type ", tensor.toString());
     if (tensor.layout() != at::kStrided || tensor.is_meta())
@@ -175,7 +123,7 @@ TensorFile load_tensors(const std::filesystem::path& path) {
   file.metadata = source.metadata();
   file.tensors.reserve(source.tensors().size());
   for (const TensorEntry& entry : source.tensors())
-    file.tensors.emplace_back(entry.name, to_tensor(entry, path));
+    file.tensors.emplace_back(entry.name, libtorch::to_tensor("io.load_tensors", entry, path));
   add_aliases(file, path);
   return file;
 }

@@ -1,0 +1,19 @@
+// How codes become bytes.
+#pragma once
+
+#include "ulp/base/words.h"
+
+namespace ulp::prune {
+
+/// What may be tried for each stream of codes; the smallest is taken, the simplest of equals.
+enum class EntropyCoder : uint8_t { none, huffman, smallest };
+
+}  // namespace ulp::prune
+
+template <>
+struct ulp::Words<ulp::prune::EntropyCoder> {
+  static constexpr std::array<Word<prune::EntropyCoder>, 3> list = {
+      {{prune::EntropyCoder::none, "none", "packed bits"},
+       {prune::EntropyCoder::huffman, "huffman", "packed bits or Huffman codes"},
+       {prune::EntropyCoder::smallest, "smallest", "packed bits, Huffman codes or deflate"}}};
+};
