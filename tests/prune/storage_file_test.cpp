@@ -69,7 +69,8 @@ TEST(StorageFile, TheAccountIsTheSizeOfTheFile) {
     ASSERT_EQ(account.tensors.size(), 5U);
     const SafetensorsFile container(path);
     for (const TensorAccount& tensor : account.tensors)
-      EXPECT_EQ(tensor.bytes.total(), static_cast<int64_t>(container.find(tensor.name)->bytes.size())) << tensor.name;
+      EXPECT_EQ(tensor.bytes.total(), static_cast<int64_t>(container.find(tensor.name)->bytes.size()))
+          << tensor.name;
     const auto rows = account.rows();
     ASSERT_EQ(rows.size(), 1U + 5 + 2);
     for (const auto& row : rows) EXPECT_EQ(row.size(), rows[0].size());
@@ -95,12 +96,14 @@ TEST(StorageFile, AModuleIsSavedByTheNamesOfItsState) {
   save_compressed(folder / "model", *model);
   const CompressedFile file = load_compressed(folder / "model");
   EXPECT_EQ(file.tensors.size(), 4U + 3);
-  for (const auto& item : model->named_parameters()) EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
-  for (const auto& item : model->named_buffers()) EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
+  for (const auto& item : model->named_parameters())
+    EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
+  for (const auto& item : model->named_buffers())
+    EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
 }
 
-// LeNet-300-100 as Han et al. keep it: 8, 9 and 26 % of the weights, 6 bits each; 1066 KB. Positions are drawn at random, which is the
-// hardest case.
+// LeNet-300-100 as Han et al. keep it: 8, 9 and 26 % of the weights, 6 bits each; 1066 KB. Positions are
+// drawn at random, which is the hardest case.
 TEST(StorageFile, LeNet300IsThirtyTimesSmaller) {
   const test::TemporaryFolder folder;
   NamedTensors state;
@@ -169,13 +172,15 @@ TEST(StorageFile, HostileStampsAreRefused) {
   const auto path = folder / "small";
   const auto with_stamp = [&](const nlohmann::json& stamp) {
     save_compressed(path, small_state());
-    return refusal(path, [&](test::Container& file) { file.header["__metadata__"]["ulp.compressed"] = stamp; });
+    return refusal(path,
+                   [&](test::Container& file) { file.header["__metadata__"]["ulp.compressed"] = stamp; });
   };
   EXPECT_SAYS(with_stamp("nonsense"), "expected a compressed file of version 1, got");
   EXPECT_SAYS(with_stamp(R"({"version": 2})"), "expected a compressed file of version 1, got 2");
   EXPECT_SAYS(with_stamp(R"({"version": 1})"), "expected a checksum of 32 bits");
   EXPECT_SAYS(with_stamp(R"({"version": 1, "crc32": 4294967296})"), "expected a checksum of 32 bits");
-  EXPECT_SAYS(with_stamp(R"({"version": 1, "crc32": 5, "aliases": {"a": 3}})"), "expected aliases that are names");
+  EXPECT_SAYS(with_stamp(R"({"version": 1, "crc32": 5, "aliases": {"a": 3}})"),
+              "expected aliases that are names");
   EXPECT_SAYS(with_stamp(R"({"version": 1, "crc32": 5})"), "the file is damaged");
   save_compressed(path, small_state());
   EXPECT_SAYS(refusal(path, [](test::Container& file) { file.header.erase("__metadata__"); }),
@@ -199,9 +204,11 @@ TEST(StorageFile, WhatCannotBeSavedIsRefusedAndWritesNothing) {
   const auto path = folder / "none";
   EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", torch::ones({1})}, {"a", torch::ones({2})}}),
                "duplicate name 'a'");
-  EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", at::Tensor()}}), "expected a tensor for 'a', got none");
+  EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", at::Tensor()}}),
+               "expected a tensor for 'a', got none");
   EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", torch::eye(2).to_sparse()}}), "'a' cannot be stored");
-  EXPECT_ERROR(save_compressed(path, NamedTensors{}, {}, {{"ulp.compressed", ""}}), "expected metadata without the key");
+  EXPECT_ERROR(save_compressed(path, NamedTensors{}, {}, {{"ulp.compressed", ""}}),
+               "expected metadata without the key");
   EXPECT_ERROR(save_compressed(path, NamedTensors{}, {.gap_bits = 1}), "expected gap_bits in [2, 8], got 1");
   EXPECT_FALSE(std::filesystem::exists(path));
   save_compressed(path, NamedTensors{});

@@ -112,7 +112,8 @@ TEST(StorageHuffman, AllSymbolsComeBack) {
     for (const size_t count : {2, 3, 100, 5000}) {
       Symbols symbols(count);
       std::geometric_distribution<int> skewed(0.2);
-      for (uint8_t& symbol : symbols) symbol = static_cast<uint8_t>(std::min(skewed(random), (1 << width) - 1));
+      for (uint8_t& symbol : symbols)
+        symbol = static_cast<uint8_t>(std::min(skewed(random), (1 << width) - 1));
       symbols[0] = 0;
       symbols[1] = 1;
       const Bytes bytes = huffman_encode(symbols);
@@ -143,7 +144,8 @@ TEST(StorageHuffman, DamagedCodesAreRefused) {
   }
   Bytes longer = bytes;
   longer.push_back(std::byte{0});
-  EXPECT_EQ(problem_of([&] { huffman_decode(longer, symbols.size(), 2); }), "bits are left after the last code");
+  EXPECT_EQ(problem_of([&] { huffman_decode(longer, symbols.size(), 2); }),
+            "bits are left after the last code");
   EXPECT_EQ(problem_of([&] { huffman_decode(bytes, uint64_t{1} << 60, 2); }), "the codes end early");
   EXPECT_NE(problem_of([&] { huffman_decode(bytes, symbols.size(), 1); }).find("the symbol 3 of 1 bits"),
             std::string::npos);

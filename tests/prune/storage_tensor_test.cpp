@@ -29,7 +29,8 @@ TensorAccount round_trip(const at::Tensor& tensor, const CodeOptions& options = 
 
 TEST(StorageTensor, EveryFormOfPositionsComesBack) {
   for (const double density : {0.0, 0.01, 0.08, 0.3, 0.7, 1.0}) {
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{40, 33}, {7}, {5, 4, 3, 3}, {1}}) {
+    for (const std::vector<int64_t>& shape :
+         std::vector<std::vector<int64_t>>{{40, 33}, {7}, {5, 4, 3, 3}, {1}}) {
       const at::Tensor tensor = test::sparse_normal(shape, density, 7);
       round_trip(tensor);
       for (const EntropyCoder coder : {EntropyCoder::none, EntropyCoder::huffman, EntropyCoder::smallest}) {
@@ -86,7 +87,8 @@ TEST(StorageTensor, TheSmallestFormIsTaken) {
   for (const double density : {0.003, 0.05, 0.2, 0.6}) {
     const at::Tensor tensor = test::sparse_shared({60, 50}, density, 32, 4);
     const int64_t best = round_trip(tensor).bytes.total();
-    for (const Positions positions : {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr}) {
+    for (const Positions positions :
+         {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr}) {
       EXPECT_LE(best, round_trip(tensor, {EntropyCoder::smallest, positions}).bytes.total());
     }
   }
@@ -135,23 +137,24 @@ TEST(StorageTensor, NumbersThatSixteenBitsHoldTakeSixteen) {
 
 TEST(StorageTensor, EveryDtypeComesBack) {
   const at::Tensor numbers = (test::sparse_normal({30, 20}, 0.2, 9) * 40).round();
-  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kShort, at::kInt,
-                          at::kLong, at::kBool, at::kUInt16, at::kUInt32, at::kFloat8_e4m3fn, at::kFloat8_e5m2,
-                          at::kComplexFloat}) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kShort,
+                          at::kInt, at::kLong, at::kBool, at::kUInt16, at::kUInt32, at::kFloat8_e4m3fn,
+                          at::kFloat8_e5m2, at::kComplexFloat}) {
     round_trip(numbers.abs().to(at::kByte).to(at::kLong).to(type));
   }
-  round_trip(torch::tensor(5));                            // no dimension
-  round_trip(torch::zeros({0, 3}));                        // no element
-  round_trip(torch::empty({int64_t{1} << 40, 0}));         // a size without elements
-  round_trip(numbers.t());                                 // strides
-  round_trip(torch::ones({1}).expand({50, 50}));           // memory of one element
+  round_trip(torch::tensor(5));                     // no dimension
+  round_trip(torch::zeros({0, 3}));                 // no element
+  round_trip(torch::empty({int64_t{1} << 40, 0}));  // a size without elements
+  round_trip(numbers.t());                          // strides
+  round_trip(torch::ones({1}).expand({50, 50}));    // memory of one element
   round_trip(numbers.to(at::kFloat).requires_grad_());
   EXPECT_EQ(round_trip(torch::zeros({1000, 1000})).bytes.values, 1);  // no element to store
 }
 
 TEST(StorageTensor, ACodebookHasUpTo256Entries) {
   const auto values_of = [](int64_t count) {
-    return round_trip(torch::arange(count).repeat(30).to(at::kFloat) * 0.1 + 1.03, {EntropyCoder::none}).values;
+    return round_trip(torch::arange(count).repeat(30).to(at::kFloat) * 0.1 + 1.03, {EntropyCoder::none})
+        .values;
   };
   EXPECT_EQ(values_of(1), "1 numbers F32 in 0 bits");
   EXPECT_EQ(values_of(2), "2 numbers F32 in 1 bits");
@@ -161,20 +164,24 @@ TEST(StorageTensor, ACodebookHasUpTo256Entries) {
 
 TEST(StorageTensor, WhatCannotBeStoredIsRefused) {
   EXPECT_ERROR(encode_tensor(at::Tensor()), "expected a tensor, got none");
-  EXPECT_ERROR(encode_tensor(torch::zeros({2}, at::kComplexDouble)), "expected a dtype that safetensors files have");
+  EXPECT_ERROR(encode_tensor(torch::zeros({2}, at::kComplexDouble)),
+               "expected a dtype that safetensors files have");
   EXPECT_ERROR(encode_tensor(torch::eye(3).to_sparse()), "expected a dense tensor");
   EXPECT_ERROR(encode_tensor(torch::ones({2}), {.gap_bits = 9}), "expected gap_bits in [2, 8], got 9");
-  EXPECT_ERROR(encode_tensor(torch::ones({1, 65537}), {.positions = Positions::csr}), "at most 65536 elements");
+  EXPECT_ERROR(encode_tensor(torch::ones({1, 65537}), {.positions = Positions::csr}),
+               "at most 65536 elements");
   EXPECT_EQ(round_trip(torch::ones({2, 65536}), {.positions = Positions::csr}).positions, "csr");
 }
 
 /// Small tensors whose bytes have every form.
 std::vector<Bytes> specimens() {
-  const at::Tensor free = test::sparse_normal({9, 10}, 0.4, 10), shared = test::sparse_shared({20, 30}, 0.1, 5, 11);
+  const at::Tensor free = test::sparse_normal({9, 10}, 0.4, 10),
+                   shared = test::sparse_shared({20, 30}, 0.1, 5, 11);
   std::vector<Bytes> made;
   for (const at::Tensor& tensor : {free, shared, free.to(at::kHalf).to(at::kFloat), shared.to(at::kBool)}) {
     for (const EntropyCoder coder : {EntropyCoder::none, EntropyCoder::huffman, EntropyCoder::smallest}) {
-      for (const Positions positions : {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr})
+      for (const Positions positions :
+           {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr})
         made.push_back(encode_tensor(tensor, {coder, positions}).bytes);
     }
   }
@@ -233,9 +240,9 @@ TEST(StorageTensor, HostileHeadersAreRefused) {
   EXPECT_SAYS(refusal({kF32, 1, 251, 1}), "at most 1000 bytes, got 1004");
   EXPECT_SAYS(refusal({kF32, 2, 255, 255, 255, 255, 255, 127, 255, 255, 255, 255, 127}), "overflows");
   EXPECT_SAYS(refusal({kF32, 3, 0, 255, 255, 255, 255, 255, 127, 255, 255, 255, 255, 127}), "overflows");
-  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00100000}), "unknown forms");            // bits of gaps without gaps
-  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00011000}), "unknown forms");            // the fourth kind of numbers
-  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00000010}), "unknown forms");            // gaps of one bit
+  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00100000}), "unknown forms");  // bits of gaps without gaps
+  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00011000}), "unknown forms");  // the fourth kind of numbers
+  EXPECT_SAYS(refusal({kF32, 1, 4, 0b00000010}), "unknown forms");  // gaps of one bit
   EXPECT_SAYS(refusal({kF32, 1, 4, 0b00000001, 5}), "at most 4 stored elements, got 5");
   EXPECT_SAYS(refusal({kF32, 1, 0, 0b00000001, 0}), "positions of no elements");
   EXPECT_SAYS(refusal({0, 1, 4, 0b00001000}), "only F32");
@@ -260,7 +267,8 @@ TEST(StorageTensor, FewBytesForManyZerosNeedRoom) {
   const CodedTensor coded = encode_tensor(torch::zeros({1000, 1000}));
   EXPECT_LT(coded.bytes.size(), 20U);
   EXPECT_NO_THROW(decode_tensor(coded.bytes, 4000000));
-  EXPECT_ERROR(decode_tensor(coded.bytes, 3999999), "expected a tensor of at most 3999999 bytes, got 4000000");
+  EXPECT_ERROR(decode_tensor(coded.bytes, 3999999),
+               "expected a tensor of at most 3999999 bytes, got 4000000");
 }
 
 }  // namespace

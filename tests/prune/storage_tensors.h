@@ -26,7 +26,8 @@ inline at::Tensor sparse_normal(at::IntArrayRef shape, double density, uint64_t 
 /// The same with `count` different values at most.
 inline at::Tensor sparse_shared(at::IntArrayRef shape, double density, int64_t count, uint64_t seed) {
   const at::Tensor values = sparse_normal(shape, density, seed);
-  const at::Tensor steps = (values * (static_cast<double>(count) / 6)).round().clamp(-count / 2, count / 2 - 1);
+  const at::Tensor steps =
+      (values * (static_cast<double>(count) / 6)).round().clamp(-count / 2, count / 2 - 1);
   const at::Tensor kept = at::where(steps == 0, torch::ones({}), steps);
   return at::where(values == 0, values, kept * 0.0371);
 }

@@ -42,8 +42,7 @@ const char* safetensors_word(at::ScalarType type) {
 }
 
 at::Tensor to_tensor(const char* where, const TensorEntry& entry, const std::filesystem::path& path) {
-  const auto* found =
-      std::ranges::find_if(kWords, [&](const Word& one) { return entry.dtype == one.word; });
+  const auto* found = std::ranges::find_if(kWords, [&](const Word& one) { return entry.dtype == one.word; });
   if (found == std::end(kWords)) {
     fail_file(where, "'", entry.name, "' in '", path.string(), "' has dtype ", entry.dtype,
               ", which LibTorch lacks");
@@ -51,7 +50,8 @@ at::Tensor to_tensor(const char* where, const TensorEntry& entry, const std::fil
   if (entry.shape.size() > kMostDimensions) {
     fail_file(where, "'", entry.name, "' in '", path.string(), "' has ", entry.shape.size(), " dimensions");
   }
-  if (found->type == at::kBool && std::ranges::any_of(entry.bytes, [](std::byte b) { return b > std::byte{1}; })) {
+  if (found->type == at::kBool &&
+      std::ranges::any_of(entry.bytes, [](std::byte b) { return b > std::byte{1}; })) {
     fail_file(where, "'", entry.name, "' in '", path.string(),
               "' is boolean but holds other values than 0 and 1");
   }

@@ -13,8 +13,8 @@ namespace ulp::libtorch {
 /// The format's word for an element type; null where it has none.
 ULP_API const char* safetensors_word(at::ScalarType type);
 
-/// A tensor with memory of its own. Throws FileError `[where] 'name' in 'path' ...` for a dtype that LibTorch lacks, more than 64
-/// dimensions, and booleans other than 0 and 1.
+/// A tensor with memory of its own. Throws FileError `[where] 'name' in 'path' ...` for a dtype that LibTorch
+/// lacks, more than 64 dimensions, and booleans other than 0 and 1.
 ULP_API at::Tensor to_tensor(const char* where, const TensorEntry& entry, const std::filesystem::path& path);
 
 }  // namespace ulp::libtorch

@@ -9,12 +9,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text.empty() ? "scalar" : text;
 }
 
-std::vector<std::string> row_of(const std::string& name, const std::string& shape, const std::string& positions,
-                                const std::string& values, int64_t elements, int64_t stored, int64_t dense,
-                                const TensorBytes& bytes) {
+std::vector<std::string> row_of(const std::string& name, const std::string& shape,
+                                const std::string& positions, const std::string& values, int64_t elements,
+                                int64_t stored, int64_t dense, const TensorBytes& bytes) {
   std::vector<std::string> row = {name, shape, positions, values};
-  for (const int64_t number : {elements, stored, dense, bytes.values, bytes.codebook, bytes.positions, bytes.header,
-                               bytes.total()}) {
+  for (const int64_t number : {elements, stored, dense, bytes.values, bytes.codebook, bytes.positions,
+                               bytes.header, bytes.total()}) {
     row.push_back(std::to_string(number));
   }
   return row;
@@ -40,14 +40,14 @@ double Accounting::ratio() const {
 }
 
 std::vector<std::vector<std::string>> Accounting::rows() const {
-  std::vector<std::vector<std::string>> table = {{"tensor", "shape", "positions", "values", "elements", "stored",
-                                                  "dense bytes", "value bytes", "codebook bytes", "position bytes",
-                                                  "header bytes", "bytes"}};
+  std::vector<std::vector<std::string>> table = {{"tensor", "shape", "positions", "values", "elements",
+                                                  "stored", "dense bytes", "value bytes", "codebook bytes",
+                                                  "position bytes", "header bytes", "bytes"}};
   TensorBytes sum{.header = container_bytes};
   int64_t elements = 0, stored = 0;
   for (const TensorAccount& one : tensors) {
-    table.push_back(row_of(one.name, shape_text(one.shape), one.positions, one.values, one.elements, one.stored,
-                           one.dense_bytes, one.bytes));
+    table.push_back(row_of(one.name, shape_text(one.shape), one.positions, one.values, one.elements,
+                           one.stored, one.dense_bytes, one.bytes));
     elements += one.elements;
     stored += one.stored;
     sum.values += one.bytes.values;

@@ -1,5 +1,5 @@
-// Reading and writing the bytes of coded tensors: single bits, the most significant first (numpy.packbits has the same
-// order), and integers of seven bits a byte, the lowest first (LEB128). Internal.
+// Reading and writing the bytes of coded tensors: single bits, the most significant first (numpy.packbits has
+// the same order), and integers of seven bits a byte, the lowest first (LEB128). Internal.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,8 @@ class ByteReader {
     uint64_t value = 0;
     for (int shift = 0;; shift += 7) {
       const uint64_t next = byte();
-      if ((shift == 63 && next > 1) || (shift > 0 && next == 0)) throw CodesProblem{"an integer is not well-formed"};
+      if ((shift == 63 && next > 1) || (shift > 0 && next == 0))
+        throw CodesProblem{"an integer is not well-formed"};
       value |= (next & 127) << shift;
       if (next < 128) return value;
     }

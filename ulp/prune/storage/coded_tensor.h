@@ -1,14 +1,16 @@
 // One tensor as few bytes, and back bit for bit.
 //
-// An element is zero, and not stored, where all its bits are zero: -0 is stored, so that it comes back. Of up to 256 different
-// stored elements each is written once, in a codebook, and the elements are codes; weights that share values
-// (shared_weights.h) are found so, too. Elements f32 that bfloat16 or float16 holds exactly take 16 bits.
+// An element is zero, and not stored, where all its bits are zero: -0 is stored, so that it comes back. Of up
+// to 256 different stored elements each is written once, in a codebook, and the elements are codes; weights
+// that share values (shared_weights.h) are found so, too. Elements f32 that bfloat16 or float16 holds exactly
+// take 16 bits.
 //
-// Layout: one byte LibTorch's number of the dtype; the count of dimensions and each size; one byte of forms (bits 0-1 the
-// positions, bit 2 a codebook, bits 3-4 0: elements as they are, 1: bf16, 2: f16; bits 5-7 the bits of gaps less one); the count of stored
-// elements unless dense; with a codebook one byte, its entries less one, and the entries; the streams of positions; the
-// streams of values: with a codebook one of codes, without one for each byte of an element, the lowest first. Numbers
-// are LEB128, entries little-endian; streams are those of stream.h and position_codes.h.
+// Layout: one byte LibTorch's number of the dtype; the count of dimensions and each size; one byte of forms
+// (bits 0-1 the positions, bit 2 a codebook, bits 3-4 0: elements as they are, 1: bf16, 2: f16; bits 5-7 the
+// bits of gaps less one); the count of stored elements unless dense; with a codebook one byte, its entries
+// less one, and the entries; the streams of positions; the streams of values: with a codebook one of codes,
+// without one for each byte of an element, the lowest first. Numbers are LEB128, entries little-endian;
+// streams are those of stream.h and position_codes.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,8 +44,9 @@ struct CodedTensor {
   TensorAccount account;
 };
 
-/// The smallest of the forms that the options allow; the simplest of equals. Takes any dense tensor of a dtype that safetensors files
-/// have; throws ulp::Error for others, for bad options, and where csr is asked for and a row has more than 65,536 elements.
+/// The smallest of the forms that the options allow; the simplest of equals. Takes any dense tensor of a
+/// dtype that safetensors files have; throws ulp::Error for others, for bad options, and where csr is asked
+/// for and a row has more than 65,536 elements.
 ULP_API CodedTensor encode_tensor(const at::Tensor& tensor, const CodeOptions& options = {});
 
 /// A decoded tensor and its account, without a name.
@@ -52,8 +55,9 @@ struct DecodedTensor {
   TensorAccount account;
 };
 
-/// What encode_tensor() took, bit for bit. Throws FileError for bytes that are no coded tensor, and for a tensor of more than
-/// `most_bytes`: few bytes may stand for many zeros. Takes some ten times the tensor's memory at most.
+/// What encode_tensor() took, bit for bit. Throws FileError for bytes that are no coded tensor, and for a
+/// tensor of more than `most_bytes`: few bytes may stand for many zeros. Takes some ten times the tensor's
+/// memory at most.
 ULP_API DecodedTensor decode_tensor(std::span<const std::byte> bytes, uint64_t most_bytes);
 
 }  // namespace ulp::prune

@@ -20,7 +20,8 @@ Forms Forms::of(uint8_t byte) {
   forms.codebook = (byte >> kCodebookBit & 1) != 0;
   forms.narrow = static_cast<Narrow>(byte >> kNarrowBit & 3);
   const bool gaps = forms.positions.kind == Positions::gaps;
-  if (forms.byte() != byte || forms.narrow > Narrow::f16 || (gaps && forms.positions.gap_bits < kFewestGapBits))
+  if (forms.byte() != byte || forms.narrow > Narrow::f16 ||
+      (gaps && forms.positions.gap_bits < kFewestGapBits))
     throw CodesProblem{"unknown forms " + std::to_string(byte)};
   return forms;
 }
@@ -35,7 +36,9 @@ void describe(TensorAccount& account, const Forms& forms, size_t entries) {
   account.positions = word_of(forms.positions.kind);
   if (forms.positions.kind == Positions::gaps)
     account.positions += " of " + std::to_string(forms.positions.gap_bits) + " bits";
-  account.values = forms.narrow == Narrow::bf16 ? "BF16" : forms.narrow == Narrow::f16 ? "F16" : account.dtype;
+  account.values = forms.narrow == Narrow::bf16  ? "BF16"
+                   : forms.narrow == Narrow::f16 ? "F16"
+                                                 : account.dtype;
   if (forms.codebook) {
     account.values = std::to_string(entries) + " numbers " + account.values + " in " +
                      std::to_string(code_bits(entries)) + " bits";

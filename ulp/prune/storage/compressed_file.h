@@ -3,9 +3,10 @@
 //   save_compressed("net.safetensors", *model);
 //   CompressedFile file = load_compressed("net.safetensors");     // names and dense tensors
 //
-// The file is a safetensors container, so other tools list it. An entry of dtype U8 is a coded tensor (coded_tensor.h); any other entry
-// is a tensor that is smallest as it is. The metadata "ulp.compressed" is {"version": 1, "crc32": checksum of names, dtypes, shapes, bytes
-// and the rest of the metadata, "aliases": {name: the name of the same tensor}}.
+// The file is a safetensors container, so other tools list it. An entry of dtype U8 is a coded tensor
+// (coded_tensor.h); any other entry is a tensor that is smallest as it is. The metadata "ulp.compressed" is
+// {"version": 1, "crc32": checksum of names, dtypes, shapes, bytes and the rest of the metadata, "aliases":
+// {name: the name of the same tensor}}.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,9 +41,9 @@ struct ULP_API CompressedFile {
   const at::Tensor* find(const std::string& name) const;
 };
 
-/// Writes atomically, each tensor in its smallest form. A tensor under several names (same memory, shape and strides) is
-/// stored once. Throws Error for what encode_tensor() refuses, duplicate names, and the metadata key "ulp.compressed". The accounting's
-/// sum is the size of the file.
+/// Writes atomically, each tensor in its smallest form. A tensor under several names (same memory, shape and
+/// strides) is stored once. Throws Error for what encode_tensor() refuses, duplicate names, and the metadata
+/// key "ulp.compressed". The accounting's sum is the size of the file.
 ULP_API Accounting save_compressed(const std::filesystem::path& path, const NamedTensors& tensors,
                                    const CodeOptions& options = {},
                                    const std::map<std::string, std::string>& metadata = {});
@@ -51,14 +52,14 @@ ULP_API Accounting save_compressed(const std::filesystem::path& path, const torc
                                    const CodeOptions& options = {},
                                    const std::map<std::string, std::string>& metadata = {});
 
-/// The bytes of tensors that load_compressed() takes from a file of so many bytes unless told otherwise: 256 MiB and
-/// 1024 times the file's.
+/// The bytes of tensors that load_compressed() takes from a file of so many bytes unless told otherwise: 256
+/// MiB and 1024 times the file's.
 constexpr uint64_t most_loaded_bytes(uint64_t file_bytes) {
   return (uint64_t{256} << 20) + 1024 * file_bytes;
 }
 
-/// Reads a whole file. Throws FileError for a file that is damaged, truncated, hostile, of another kind or of a newer
-/// version, and for one whose tensors take more than `most_bytes` together (0: most_loaded_bytes()).
+/// Reads a whole file. Throws FileError for a file that is damaged, truncated, hostile, of another kind or of
+/// a newer version, and for one whose tensors take more than `most_bytes` together (0: most_loaded_bytes()).
 ULP_API CompressedFile load_compressed(const std::filesystem::path& path, uint64_t most_bytes = 0);
 
 }  // namespace ulp::prune

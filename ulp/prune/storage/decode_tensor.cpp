@@ -25,7 +25,8 @@ struct Header {
 /// Sizes of zero count as one for the limit: strides made from such a shape must not overflow either.
 std::vector<int64_t> take_shape(ByteReader& reader, size_t element, uint64_t most_bytes) {
   const uint64_t dimensions = reader.integer();
-  if (dimensions > kMostDimensions) throw CodesProblem{"it has " + std::to_string(dimensions) + " dimensions"};
+  if (dimensions > kMostDimensions)
+    throw CodesProblem{"it has " + std::to_string(dimensions) + " dimensions"};
   std::vector<int64_t> shape(dimensions);
   uint64_t extent = element;
   bool empty = false;
@@ -50,7 +51,8 @@ Header take_header(ByteReader& reader, uint64_t most_bytes) {
   Header header;
   const uint8_t type = reader.byte();
   header.type = static_cast<at::ScalarType>(type);
-  if (type >= static_cast<uint8_t>(at::ScalarType::NumOptions) || libtorch::safetensors_word(header.type) == nullptr)
+  if (type >= static_cast<uint8_t>(at::ScalarType::NumOptions) ||
+      libtorch::safetensors_word(header.type) == nullptr)
     throw CodesProblem{"unknown dtype " + std::to_string(type)};
   header.size = c10::elementSize(header.type);
   header.shape = take_shape(reader, header.size, most_bytes);
@@ -59,7 +61,8 @@ Header take_header(ByteReader& reader, uint64_t most_bytes) {
   header.forms = Forms::of(reader.byte());
   const bool dense = header.forms.positions.kind == Positions::dense;
   if (!dense && header.elements == 0) throw CodesProblem{"it has positions of no elements"};
-  if (header.forms.narrow != Narrow::none && header.type != at::kFloat) throw CodesProblem{"only F32 is stored in 16 bits"};
+  if (header.forms.narrow != Narrow::none && header.type != at::kFloat)
+    throw CodesProblem{"only F32 is stored in 16 bits"};
   header.stored = dense ? header.elements : reader.integer();
   if (header.stored > header.elements) {
     throw CodesProblem{"expected at most " + std::to_string(header.elements) + " stored elements, got " +
@@ -77,7 +80,8 @@ std::vector<uint64_t> take_codebook(ByteReader& reader, const Header& header) {
   std::vector<uint64_t> entries(reader.byte() + size_t{1});
   const size_t size = stored_size(header);
   const auto bytes = reader.take(entries.size() * size);
-  for (size_t i = 0; i < entries.size(); ++i) entries[i] = widened(bits_at(bytes.data(), size, i), header.forms.narrow);
+  for (size_t i = 0; i < entries.size(); ++i)
+    entries[i] = widened(bits_at(bytes.data(), size, i), header.forms.narrow);
   return entries;
 }
 
@@ -88,7 +92,8 @@ Bytes take_values(ByteReader& reader, const Header& header, const std::vector<ui
     const std::vector<uint8_t> codes = take_stream(reader, header.stored, code_bits(codebook.size()));
     for (size_t i = 0; i < codes.size(); ++i) {
       if (codes[i] >= codebook.size()) {
-        throw CodesProblem{"expected codes below " + std::to_string(codebook.size()) + ", got " + std::to_string(codes[i])};
+        throw CodesProblem{"expected codes below " + std::to_string(codebook.size()) + ", got " +
+                           std::to_string(codes[i])};
       }
       set_bits(values.data(), header.size, i, codebook[codes[i]]);
     }
@@ -127,7 +132,9 @@ DecodedTensor decode_codes(std::span<const std::byte> bytes, uint64_t most_bytes
   const Header header = take_header(reader, most_bytes);
   TensorBytes parts{.header = static_cast<int64_t>(reader.taken())};
   size_t before = reader.taken();
-  const auto since = [&] { return static_cast<int64_t>(reader.taken() - std::exchange(before, reader.taken())); };
+  const auto since = [&] {
+    return static_cast<int64_t>(reader.taken() - std::exchange(before, reader.taken()));
+  };
   std::vector<uint64_t> codebook;
   if (header.forms.codebook) codebook = take_codebook(reader, header);
   parts.codebook = since();

@@ -14,7 +14,8 @@ constexpr int kVersion = 1;
 
 DeepCompression DeepCompression::lenet_300_100(const std::vector<std::string>& layers) {
   const std::vector<double> kept = {0.08, 0.09, 0.26};
-  if (layers.size() != kept.size()) fail(kWhere, "expected the paths of ", kept.size(), " layers, got ", layers.size());
+  if (layers.size() != kept.size())
+    fail(kWhere, "expected the paths of ", kept.size(), " layers, got ", layers.size());
   DeepCompression recipe;
   for (size_t i = 0; i < kept.size(); ++i) recipe.layers.push_back({layers[i], 1 - kept[i], std::nullopt});
   return recipe;
@@ -23,7 +24,8 @@ DeepCompression DeepCompression::lenet_300_100(const std::vector<std::string>& l
 double DeepCompression::amount_of(const std::string& parameter, int64_t dimensions) const {
   double found = dimensions >= 2 ? amount : 0;
   for (const LayerCompression& rule : layers) {
-    const bool meant = dimensions >= 2 ? quant::matches_module(rule.layer, parameter) : rule.layer == parameter;
+    const bool meant =
+        dimensions >= 2 ? quant::matches_module(rule.layer, parameter) : rule.layer == parameter;
     if (meant && rule.amount) found = *rule.amount;
   }
   return found;
@@ -43,13 +45,27 @@ CodeOptions DeepCompression::code_options() const {
 
 void LayerCompression::visit_fields(FieldVisitor& visit) {
   visit({"layer", "Path of a module or name of a parameter; '*' matches any run of characters"}, layer);
-  visit({.name = "amount", .help = "Share of the weights that is pruned", .min = 0, .max = 1, .below_max = true, .absent = ""},
+  visit({.name = "amount",
+         .help = "Share of the weights that is pruned",
+         .min = 0,
+         .max = 1,
+         .below_max = true,
+         .absent = ""},
         amount);
-  visit({.name = "bits", .help = "Bits of a shared weight's code; 0: not shared", .min = 0, .max = 8, .absent = ""}, bits);
+  visit({.name = "bits",
+         .help = "Bits of a shared weight's code; 0: not shared",
+         .min = 0,
+         .max = 8,
+         .absent = ""},
+        bits);
 }
 
 void DeepCompression::visit_fields(FieldVisitor& visit) {
-  visit({.name = "amount", .help = "Share of each layer's weights that is pruned", .min = 0, .max = 1, .below_max = true},
+  visit({.name = "amount",
+         .help = "Share of each layer's weights that is pruned",
+         .min = 0,
+         .max = 1,
+         .below_max = true},
         amount);
   visit({"sharing", "How weights share values"}, sharing);
   visit({"layers", "Exceptions for some layers"}, layers, LayerCompression{});
@@ -77,8 +93,8 @@ DeepCompression DeepCompression::from_json(const std::string& text) {
   return recipe;
 }
 
-CompressedModel deep_compress(const std::shared_ptr<graph::GraphModule>& pruned, const DeepCompression& recipe,
-                              const std::filesystem::path& path,
+CompressedModel deep_compress(const std::shared_ptr<graph::GraphModule>& pruned,
+                              const DeepCompression& recipe, const std::filesystem::path& path,
                               const std::function<void(graph::GraphModule&)>& fine_tune) {
   recipe.validate();
   CompressedModel result;

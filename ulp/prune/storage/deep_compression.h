@@ -1,4 +1,5 @@
-// The recipe of Deep Compression (Han, Mao and Dally 2016): prune, share weights, code; and its second half as one call.
+// The recipe of Deep Compression (Han, Mao and Dally 2016): prune, share weights, code; and its second half
+// as one call.
 //
 //   masks by recipe.amount_of(name), fine-tuning     (this room's masks)
 //   deep_compress(pruned, recipe, "net.safetensors", [&](graph::GraphModule& shared) { ... train it ... });
@@ -14,13 +15,13 @@
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
 #include "ulp/prune/storage/compressed_file.h"
-#include "ulp/prune/storage/share_module.h"
+#include "ulp/prune/storage/sharing/share_module.h"
 
 namespace ulp::prune {
 
 /// What is other for some layers.
 struct ULP_API LayerCompression {
-  std::string layer;             ///< path of a module or name of a parameter; '*' matches any run of characters
+  std::string layer;  ///< path of a module or name of a parameter; '*' matches any run of characters
   std::optional<double> amount;  ///< share of the weights that is pruned, in [0, 1)
   std::optional<int64_t> bits;   ///< of a shared weight's code, 1..8; 0: not shared
   void visit_fields(FieldVisitor& visit);
@@ -37,10 +38,12 @@ struct ULP_API DeepCompression {
   EntropyCoder coder = EntropyCoder::smallest;
   std::optional<int64_t> gap_bits;  ///< of positions by gaps, 2..8; the smallest unless given
 
-  /// LeNet-300-100 as the paper has it (table 4): 8, 9 and 26 % of the weights of its three layers are kept, in 6 bits. `layers`: their paths.
+  /// LeNet-300-100 as the paper has it (table 4): 8, 9 and 26 % of the weights of its three layers are kept,
+  /// in 6 bits. `layers`: their paths.
   static DeepCompression lenet_300_100(const std::vector<std::string>& layers);
 
-  /// The share of a parameter that is pruned; biases and norms (fewer than two dimensions) stay whole unless a rule has their whole name.
+  /// The share of a parameter that is pruned; biases and norms (fewer than two dimensions) stay whole unless
+  /// a rule has their whole name.
   double amount_of(const std::string& parameter, int64_t dimensions) const;
   /// For share_weights().
   ShareOptions share_options() const;
@@ -52,8 +55,8 @@ struct ULP_API DeepCompression {
   void validate() const;
   /// {"type": "ulp.prune.DeepCompression", "version": 1, ...}.
   std::string to_json() const;
-  /// Fields that are missing keep their defaults. Throws FileError for text that is no such JSON, an unknown field, a value of another kind
-  /// or outside its limits, or a newer version.
+  /// Fields that are missing keep their defaults. Throws FileError for text that is no such JSON, an unknown
+  /// field, a value of another kind or outside its limits, or a newer version.
   static DeepCompression from_json(const std::string& text);
   bool operator==(const DeepCompression&) const = default;
 };
@@ -65,10 +68,11 @@ struct CompressedModel {
   graph::PassReport report;                    ///< what was shared
 };
 
-/// Shares the weights of a pruned model (pruned weights are 0), lets the caller train the shared values, and writes the file. The captured model
-/// stays as it is. Throws ulp::Error as share_weights() and save_compressed() do.
-ULP_API CompressedModel deep_compress(const std::shared_ptr<graph::GraphModule>& pruned, const DeepCompression& recipe,
-                                      const std::filesystem::path& path,
+/// Shares the weights of a pruned model (pruned weights are 0), lets the caller train the shared values, and
+/// writes the file. The captured model stays as it is. Throws ulp::Error as share_weights() and
+/// save_compressed() do.
+ULP_API CompressedModel deep_compress(const std::shared_ptr<graph::GraphModule>& pruned,
+                                      const DeepCompression& recipe, const std::filesystem::path& path,
                                       const std::function<void(graph::GraphModule&)>& fine_tune = nullptr);
 
 }  // namespace ulp::prune

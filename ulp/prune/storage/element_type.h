@@ -37,11 +37,13 @@ inline uint64_t widened(uint64_t bits, Narrow narrow) {
   constexpr int kBf16Shift = 16;
   if (narrow == Narrow::bf16) return bits << kBf16Shift;
   if (narrow == Narrow::f16)
-    return std::bit_cast<uint32_t>(static_cast<float>(c10::Half(static_cast<uint16_t>(bits), c10::Half::from_bits())));
+    return std::bit_cast<uint32_t>(
+        static_cast<float>(c10::Half(static_cast<uint16_t>(bits), c10::Half::from_bits())));
   return bits;
 }
 
-/// Whether all elements come back from that form. NaN never does from f16: processors differ in what they make of one.
+/// Whether all elements come back from that form. NaN never does from f16: processors differ in what they
+/// make of one.
 inline bool survive(std::span<const uint64_t> elements, Narrow narrow) {
   for (const uint64_t bits : elements) {
     const bool nan = std::isnan(std::bit_cast<float>(static_cast<uint32_t>(bits)));

@@ -98,7 +98,9 @@ std::vector<PositionForm> sparse_forms(const CodeOptions& options) {
     if (!options.gap_bits || *options.gap_bits == bits) forms.push_back({Positions::gaps, bits});
   }
   forms.push_back({Positions::csr});
-  const auto unwanted = [&](const PositionForm& form) { return options.positions && *options.positions != form.kind; };
+  const auto unwanted = [&](const PositionForm& form) {
+    return options.positions && *options.positions != form.kind;
+  };
   std::erase_if(forms, unwanted);
   return forms;
 }
@@ -164,7 +166,8 @@ CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
   options.validate();
   const at::Tensor tensor = checked(given);
   const auto count = static_cast<size_t>(tensor.numel());
-  Elements all{tensor.scalar_type(), static_cast<size_t>(tensor.element_size()), std::vector<uint64_t>(count)};
+  Elements all{tensor.scalar_type(), static_cast<size_t>(tensor.element_size()),
+               std::vector<uint64_t>(count)};
   Elements stored{all.type, all.size, {}};
   std::vector<int64_t> positions;
   for (size_t i = 0; i < count; ++i) {
@@ -179,7 +182,8 @@ CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
     best = assemble(tensor, smallest_values(all, options.coder), {{Positions::dense}, {}}, count);
   if (count > 0) {
     if (const auto placed = smallest_positions(positions, grid, options)) {
-      CodedTensor sparse = assemble(tensor, smallest_values(stored, options.coder), *placed, positions.size());
+      CodedTensor sparse =
+          assemble(tensor, smallest_values(stored, options.coder), *placed, positions.size());
       if (!best || sparse.bytes.size() < best->bytes.size()) best = std::move(sparse);
     }
   }

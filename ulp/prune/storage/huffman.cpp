@@ -29,7 +29,8 @@ struct Entry {
 };
 
 /// For every sequence of `longest` bits, the symbol that it begins with.
-std::vector<Entry> lookup_table(std::span<const uint8_t> lengths, std::span<const uint16_t> codes, int longest) {
+std::vector<Entry> lookup_table(std::span<const uint8_t> lengths, std::span<const uint16_t> codes,
+                                int longest) {
   std::vector<Entry> table(size_t{1} << longest);
   for (size_t symbol = 0; symbol < lengths.size(); ++symbol) {
     const int length = lengths[symbol];
@@ -54,7 +55,8 @@ std::vector<uint8_t> huffman_lengths(std::span<const uint64_t> counts, int limit
   for (int level = 1; level < limit; ++level) {
     const std::vector<Coin> packages = paired(coins);
     coins.clear();
-    std::merge(leaves.begin(), leaves.end(), packages.begin(), packages.end(), std::back_inserter(coins), lighter);
+    std::merge(leaves.begin(), leaves.end(), packages.begin(), packages.end(), std::back_inserter(coins),
+               lighter);
   }
   std::vector<uint8_t> lengths(counts.size(), 0);
   for (size_t i = 0; i < 2 * (leaves.size() - 1); ++i) {
@@ -107,8 +109,8 @@ std::vector<uint8_t> huffman_decode(std::span<const std::byte> bytes, uint64_t c
   ByteReader reader(bytes);
   const size_t last = reader.byte();
   if (last >= size_t{1} << width) {
-    throw CodesProblem{"a Huffman code has the symbol " + std::to_string(last) + " of " + std::to_string(width) +
-                       " bits"};
+    throw CodesProblem{"a Huffman code has the symbol " + std::to_string(last) + " of " +
+                       std::to_string(width) + " bits"};
   }
   BitReader table(reader.take((last + 2) / 2));
   std::vector<uint8_t> lengths(last + 1);

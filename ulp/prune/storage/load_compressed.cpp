@@ -32,12 +32,13 @@ DecodedTensor plain(const TensorEntry& entry, const std::filesystem::path& path)
 FileStamp checked_stamp(const SafetensorsFile& source) {
   const auto found = source.metadata().find(kStampKey);
   if (found == source.metadata().end())
-    throw CodesProblem{"expected a compressed file, got one without the metadata '" + std::string(kStampKey) + "'"};
+    throw CodesProblem{"expected a compressed file, got one without the metadata '" + std::string(kStampKey) +
+                       "'"};
   FileStamp stamp = FileStamp::from_json(found->second);
   const uint32_t sum = checksum_of(source.tensors(), source.metadata(), stamp.aliases);
   if (sum != stamp.checksum) {
-    throw CodesProblem{"the file is damaged: its checksum is " + std::to_string(stamp.checksum) + ", its contents have " +
-                       std::to_string(sum)};
+    throw CodesProblem{"the file is damaged: its checksum is " + std::to_string(stamp.checksum) +
+                       ", its contents have " + std::to_string(sum)};
   }
   return stamp;
 }

@@ -44,7 +44,8 @@ void put_gaps(Bytes& out, std::span<const int64_t> positions, int width, Entropy
 std::vector<uint8_t> take_gaps(ByteReader& reader, int width, uint64_t elements) {
   const uint64_t count = reader.integer();
   if (count > elements) {
-    throw CodesProblem{"expected at most " + std::to_string(elements) + " gaps, got " + std::to_string(count)};
+    throw CodesProblem{"expected at most " + std::to_string(elements) + " gaps, got " +
+                       std::to_string(count)};
   }
   const std::vector<uint8_t> codes = take_stream(reader, count, width);
   const uint8_t filler = static_cast<uint8_t>((1 << width) - 1);
@@ -104,7 +105,8 @@ std::vector<uint8_t> take_csr(ByteReader& reader, uint64_t stored, const Grid& g
   std::vector<uint8_t> mask(grid.elements(), 0);
   for (uint64_t row = 0, at = 0; row < grid.rows; ++row) {
     for (uint64_t free = 0; at < ends[row]; ++at) {
-      if (columns[at] < free || columns[at] >= grid.columns) throw CodesProblem{"the columns of a row do not rise inside it"};
+      if (columns[at] < free || columns[at] >= grid.columns)
+        throw CodesProblem{"the columns of a row do not rise inside it"};
       mask[row * grid.columns + columns[at]] = 1;
       free = columns[at] + uint64_t{1};
     }
@@ -126,13 +128,15 @@ void put_positions(Bytes& out, std::span<const int64_t> positions, const Positio
   if (form.kind == Positions::csr) put_csr(out, positions, grid, coder);
 }
 
-std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const PositionForm& form, const Grid& grid) {
+std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const PositionForm& form,
+                                    const Grid& grid) {
   std::vector<uint8_t> mask;
   if (form.kind == Positions::dense) mask.assign(grid.elements(), 1);
   if (form.kind == Positions::bitmask) mask = take_bitmask(reader, grid.elements());
   if (form.kind == Positions::gaps) mask = take_gaps(reader, form.gap_bits, grid.elements());
   if (form.kind == Positions::csr) {
-    if (!can_hold(form, grid, stored)) throw CodesProblem{"rows of more than 65536 elements have no columns of 16 bits"};
+    if (!can_hold(form, grid, stored))
+      throw CodesProblem{"rows of more than 65536 elements have no columns of 16 bits"};
     mask = take_csr(reader, stored, grid);
   }
   const auto found = static_cast<uint64_t>(std::ranges::count(mask, uint8_t{1}));

@@ -12,7 +12,8 @@
 
 namespace ulp::prune {
 
-/// A tensor as rows and columns: a row is an index of the first dimension; one row where it has fewer than two.
+/// A tensor as rows and columns: a row is an index of the first dimension; one row where it has fewer than
+/// two.
 struct Grid {
   uint64_t rows = 1, columns = 0;
   uint64_t elements() const { return rows * columns; }
@@ -29,11 +30,11 @@ struct PositionForm {
 ULP_API bool can_hold(const PositionForm& form, const Grid& grid, uint64_t stored);
 
 /// Appends the positions, which rise. Dense ones take no bytes.
-ULP_API void put_positions(Bytes& out, std::span<const int64_t> positions, const PositionForm& form, const Grid& grid,
-                           EntropyCoder coder);
+ULP_API void put_positions(Bytes& out, std::span<const int64_t> positions, const PositionForm& form,
+                           const Grid& grid, EntropyCoder coder);
 
-/// One byte an element, 1 where it is stored; `stored` of them are. Throws CodesProblem for what put_positions() does not
-/// write. Takes at most eight bytes an element.
+/// One byte an element, 1 where it is stored; `stored` of them are. Throws CodesProblem for what
+/// put_positions() does not write. Takes at most eight bytes an element.
 ULP_API std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const PositionForm& form,
                                             const Grid& grid);
 

@@ -9,10 +9,12 @@ namespace ulp::prune {
 enum class Positions : uint8_t {
   dense,    ///< every element is stored
   bitmask,  ///< one bit an element
-  /// The count of zeros before each stored element, in few bits (Han, Mao and Dally 2016, "Deep compression", section 2). The
-  /// largest code is the filler: so many zeros, and no element. The paper stores a value with a filler, we do not.
+  /// The count of zeros before each stored element, in few bits (Han, Mao and Dally 2016, "Deep compression",
+  /// section 2). The largest code is the filler: so many zeros, and no element. The paper stores a value with
+  /// a filler, we do not.
   gaps,
-  csr  ///< the column of each in 16 bits, and for each row where it ends in 32; a row is an index of the first dimension
+  /// The column of each in 16 bits, and for each row where it ends in 32; a row is an index of the first dimension.
+  csr
 };
 
 inline constexpr int kFewestGapBits = 2, kMostGapBits = 8;

@@ -54,10 +54,11 @@ Entry entry_of(const std::string& name, const at::Tensor& tensor, const CodeOpti
 
 }  // namespace
 
-Accounting save_compressed(const std::filesystem::path& path, const NamedTensors& tensors, const CodeOptions& options,
-                           const std::map<std::string, std::string>& metadata) {
+Accounting save_compressed(const std::filesystem::path& path, const NamedTensors& tensors,
+                           const CodeOptions& options, const std::map<std::string, std::string>& metadata) {
   options.validate();
-  if (metadata.contains(kStampKey)) fail(kWhere, "expected metadata without the key '", kStampKey, "', got it");
+  if (metadata.contains(kStampKey))
+    fail(kWhere, "expected metadata without the key '", kStampKey, "', got it");
   std::map<Identity, std::string> first_names;
   std::set<std::string> names;
   FileStamp stamp;
@@ -66,8 +67,9 @@ Accounting save_compressed(const std::filesystem::path& path, const NamedTensors
     if (!names.insert(name).second) fail(kWhere, "duplicate name '", name, "'");
     if (!tensor.defined()) fail(kWhere, "expected a tensor for '", name, "', got none");
     if (tensor.layout() == at::kStrided && !tensor.is_meta() && tensor.numel() > 0) {
-      const auto [first, is_new] = first_names.emplace(
-          Identity{tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()}, name);
+      const auto [first, is_new] = first_names.emplace(Identity{tensor.const_data_ptr(), tensor.scalar_type(),
+                                                                tensor.sizes().vec(), tensor.strides().vec()},
+                                                       name);
       if (!is_new) {
         stamp.aliases.emplace(name, first->second);
         continue;

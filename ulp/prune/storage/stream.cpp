@@ -14,7 +14,8 @@ namespace {
 enum Form : uint8_t { kPacked, kHuffman, kDeflate };
 
 constexpr int kRawDeflate = -MAX_WBITS;  // neither header nor checksum: the file has one of its own
-constexpr int kLevel = 6, kMemoryLevel = 9;  // level 9 takes 16 times as long on sparse numbers for 1 % less of a bitmask
+constexpr int kLevel = 6,
+              kMemoryLevel = 9;  // level 9 takes 16 times as long on sparse numbers for 1 % less of a bitmask
 constexpr uint64_t kMostForZlib = uint64_t{1} << 30;  // zlib counts in 32 bits
 
 uint64_t packed_bytes(uint64_t count, int width) {
@@ -51,7 +52,8 @@ Bytes deflated(std::span<const uint8_t> symbols) {
   zlib.avail_in = static_cast<uInt>(symbols.size());
   zlib.next_out = zlib_bytes(out.data());
   zlib.avail_out = static_cast<uInt>(out.size());
-  if (deflate(&zlib, Z_FINISH) != Z_STREAM_END) fail("prune.put_stream", "zlib could not deflate ", symbols.size(), " bytes");
+  if (deflate(&zlib, Z_FINISH) != Z_STREAM_END)
+    fail("prune.put_stream", "zlib could not deflate ", symbols.size(), " bytes");
   out.resize(zlib.total_out);
   return out;
 }

@@ -9,7 +9,7 @@
 #include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
-#include "ulp/prune/storage/kmeans.h"
+#include "ulp/prune/storage/sharing/kmeans.h"
 
 namespace ulp::prune {
 
@@ -25,7 +25,8 @@ struct ULP_API LayerBits {
 struct ULP_API ShareOptions {
   KMeansOptions kmeans;           ///< of every parameter of two dimensions or more
   std::vector<LayerBits> layers;  ///< exceptions; later ones win
-  /// The bits of a parameter; 0: it stays. A pattern without '*' that is a parameter's whole name means it even with one dimension (a bias).
+  /// The bits of a parameter; 0: it stays. A pattern without '*' that is a parameter's whole name means it
+  /// even with one dimension (a bias).
   int64_t bits_of(const std::string& parameter, int64_t dimensions) const;
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
@@ -33,16 +34,18 @@ struct ULP_API ShareOptions {
   bool operator==(const ShareOptions&) const = default;
 };
 
-/// A copy of a captured model in which `ulp::share_weights` computes each chosen weight "fc.weight" from the parameter "fc.weight.codebook" and the
-/// buffers "fc.weight.codes" and, where it has zeros, "fc.weight.mask": training it trains the shared values. The other tensors are shared with
-/// the captured model, which stays as it is. Throws ulp::Error for null, bad options, a pattern that matches no parameter, weights that are not
-/// finite, and where nothing is left to share. `report` receives what was shared, and what not and why.
+/// A copy of a captured model in which `ulp::share_weights` computes each chosen weight "fc.weight" from the
+/// parameter "fc.weight.codebook" and the buffers "fc.weight.codes" and, where it has zeros,
+/// "fc.weight.mask": training it trains the shared values. The other tensors are shared with the captured
+/// model, which stays as it is. Throws ulp::Error for null, bad options, a pattern that matches no parameter,
+/// weights that are not finite, and where nothing is left to share. `report` receives what was shared, and
+/// what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                           const ShareOptions& options = {},
                                                           graph::PassReport* report = nullptr);
 
-/// A copy with plain parameters under their first names in the place of shared ones, at the end of the list of parameters; a model without any is
-/// copied. Throws ulp::Error for null and where a name is taken.
+/// A copy with plain parameters under their first names in the place of shared ones, at the end of the list
+/// of parameters; a model without any is copied. Throws ulp::Error for null and where a name is taken.
 ULP_API std::shared_ptr<graph::GraphModule> bake_shared(const std::shared_ptr<graph::GraphModule>& shared);
 
 }  // namespace ulp::prune

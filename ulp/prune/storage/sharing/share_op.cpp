@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "ulp/base/error.h"
-#include "ulp/prune/storage/shared_weights.h"
+#include "ulp/prune/storage/sharing/shared_weights.h"
 
 namespace ulp::prune {
 namespace {
@@ -18,7 +18,8 @@ constexpr const char* kWhere = "prune.share_weights";
 constexpr int64_t kMostEntries = 256;
 
 void check_codes(const Tensor& codes, int64_t entries, const std::optional<Tensor>& mask) {
-  if (codes.scalar_type() != at::kByte) fail(kWhere, "expected codes of dtype Byte, got ", codes.scalar_type());
+  if (codes.scalar_type() != at::kByte)
+    fail(kWhere, "expected codes of dtype Byte, got ", codes.scalar_type());
   if (mask && (mask->scalar_type() != at::kBool || mask->sizes() != codes.sizes())) {
     fail(kWhere, "expected a mask of dtype Bool and the shape of the codes, ", codes.sizes(), ", got ",
          mask->scalar_type(), " ", mask->sizes());
@@ -29,9 +30,10 @@ void check_codes(const Tensor& codes, int64_t entries, const std::optional<Tenso
 }
 
 Tensor share_weights_kernel(const Tensor& codebook, const Tensor& codes, const std::optional<Tensor>& mask) {
-  if (!codebook.is_floating_point() || codebook.dim() != 1 || codebook.numel() < 1 || codebook.numel() > kMostEntries) {
-    fail(kWhere, "expected a floating-point codebook of 1 to ", kMostEntries, " entries, got ", codebook.scalar_type(),
-         " ", codebook.sizes());
+  if (!codebook.is_floating_point() || codebook.dim() != 1 || codebook.numel() < 1 ||
+      codebook.numel() > kMostEntries) {
+    fail(kWhere, "expected a floating-point codebook of 1 to ", kMostEntries, " entries, got ",
+         codebook.scalar_type(), " ", codebook.sizes());
   }
   check_codes(codes, codebook.numel(), mask);
   const Tensor weight = codebook.index_select(0, codes.flatten().to(at::kInt)).view(codes.sizes());
@@ -53,8 +55,10 @@ struct ShareFunction : public torch::autograd::Function<ShareFunction> {
   }
 };
 
-Tensor share_weights_autograd(const Tensor& codebook, const Tensor& codes, const std::optional<Tensor>& mask) {
-  if (at::GradMode::is_enabled() && codebook.requires_grad()) return ShareFunction::apply(codebook, codes, mask);
+Tensor share_weights_autograd(const Tensor& codebook, const Tensor& codes,
+                              const std::optional<Tensor>& mask) {
+  if (at::GradMode::is_enabled() && codebook.requires_grad())
+    return ShareFunction::apply(codebook, codes, mask);
   at::AutoDispatchBelowADInplaceOrView below;
   return share_weights(codebook, codes, mask);
 }
@@ -80,9 +84,11 @@ Tensor share_weights(const Tensor& codebook, const Tensor& codes, const std::opt
 
 Tensor codebook_gradient(const Tensor& gradient, int64_t entries, const Tensor& codes,
                          const std::optional<Tensor>& mask) {
-  if (entries < 1 || entries > kMostEntries) fail(kWhere, "expected 1 to ", kMostEntries, " entries, got ", entries);
+  if (entries < 1 || entries > kMostEntries)
+    fail(kWhere, "expected 1 to ", kMostEntries, " entries, got ", entries);
   if (gradient.sizes() != codes.sizes())
-    fail(kWhere, "expected a gradient of the shape of the codes, ", codes.sizes(), ", got ", gradient.sizes());
+    fail(kWhere, "expected a gradient of the shape of the codes, ", codes.sizes(), ", got ",
+         gradient.sizes());
   check_codes(codes, entries, mask);
   const Tensor wide = gradient.to(at::kDouble);
   const Tensor kept = mask ? at::where(*mask, wide, at::zeros({}, wide.options())) : wide;

@@ -12,7 +12,8 @@ namespace ulp::prune {
 
 /// Where centroids start (Han, Mao and Dally 2016, "Deep compression", section 3.2).
 enum class CentroidInit : uint8_t {
-  linear,   ///< evenly between the smallest and the largest number, so that the rare large ones have centroids, too
+  /// Evenly between the smallest and the largest number, so that the rare large ones have centroids, too.
+  linear,
   density,  ///< at evenly spaced quantiles
   random    ///< at numbers drawn from all (Forgy)
 };
@@ -50,9 +51,10 @@ struct ULP_API Clusters {
   size_t nearest(double number) const;
 };
 
-/// Lloyd's algorithm (1982, "Least squares quantization in PCM") in double, on one thread: the same numbers give the same centroids, in any order.
-/// A centroid without members stays where it is, and is left out at the end. Numbers of at most 2^bits different values are their own centroids.
-/// Throws ulp::Error for bad options and numbers that are not finite; no numbers give no centroids.
+/// Lloyd's algorithm (1982, "Least squares quantization in PCM") in double, on one thread: the same numbers
+/// give the same centroids, in any order. A centroid without members stays where it is, and is left out at
+/// the end. Numbers of at most 2^bits different values are their own centroids. Throws ulp::Error for bad
+/// options and numbers that are not finite; no numbers give no centroids.
 ULP_API Clusters cluster(std::vector<double> numbers, const KMeansOptions& options);
 
 }  // namespace ulp::prune

@@ -1,11 +1,11 @@
-#include "ulp/prune/storage/share_module.h"
+#include "ulp/prune/storage/sharing/share_module.h"
 
 #include <torch/utils.h>
 
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/prune/storage/shared_weights.h"
+#include "ulp/prune/storage/sharing/shared_weights.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::prune {
@@ -39,8 +39,10 @@ Node* first_call(const Graph& graph) {
   return found == graph.nodes().end() ? nullptr : found->get();
 }
 
-Value* store(const char* where, Graph& graph, const std::string& name, Attribute::Kind kind, const at::Tensor& tensor) {
-  if (graph.find_attribute(name) != nullptr) fail(where, "expected no tensor of the name '", name, "', got one");
+Value* store(const char* where, Graph& graph, const std::string& name, Attribute::Kind kind,
+             const at::Tensor& tensor) {
+  if (graph.find_attribute(name) != nullptr)
+    fail(where, "expected no tensor of the name '", name, "', got one");
   graph.set_attribute(name, {kind, tensor});
   return graph.attribute(name);
 }
@@ -71,13 +73,17 @@ void replace(Graph& graph, const std::string& name, const KMeansOptions& options
 
 /// Why a parameter stays; empty: it is shared in so many bits.
 std::string refusal(const Graph& graph, const std::string& name, const Attribute& attribute, int64_t bits) {
-  if (bits == 0) return attribute.tensor.dim() < 2 ? "it has fewer than two dimensions" : "left as it is by name";
+  if (bits == 0)
+    return attribute.tensor.dim() < 2 ? "it has fewer than two dimensions" : "left as it is by name";
   if (!attribute.tensor.is_floating_point()) return "it is not floating point";
-  const auto reads = [&](const auto& node) { return node->kind() == Node::Kind::attribute && node->target() == name; };
+  const auto reads = [&](const auto& node) {
+    return node->kind() == Node::Kind::attribute && node->target() == name;
+  };
   return std::ranges::none_of(graph.nodes(), reads) ? "nothing reads it" : "";
 }
 
-std::shared_ptr<graph::GraphModule> module_of(const std::shared_ptr<Graph>& graph, const graph::GraphModule& like) {
+std::shared_ptr<graph::GraphModule> module_of(const std::shared_ptr<Graph>& graph,
+                                              const graph::GraphModule& like) {
   auto module = std::make_shared<graph::GraphModule>(graph, like.notes());
   module->train(like.is_training());
   return module;
@@ -102,7 +108,8 @@ void ShareOptions::validate() const {
 int64_t ShareOptions::bits_of(const std::string& parameter, int64_t dimensions) const {
   int64_t bits = dimensions >= 2 ? kmeans.bits : 0;
   for (const LayerBits& rule : layers) {
-    const bool meant = dimensions >= 2 ? quant::matches_module(rule.layer, parameter) : rule.layer == parameter;
+    const bool meant =
+        dimensions >= 2 ? quant::matches_module(rule.layer, parameter) : rule.layer == parameter;
     if (meant) bits = rule.bits;
   }
   return bits;
@@ -127,7 +134,8 @@ std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::G
       continue;
     }
     replace(*graph, name, kmeans);
-    result.changes.push_back(name + " shares " + std::to_string(graph->find_attribute(name + kCodebook)->tensor.numel()) +
+    result.changes.push_back(name + " shares " +
+                             std::to_string(graph->find_attribute(name + kCodebook)->tensor.numel()) +
                              " values");
   }
   if (result.changes.empty()) fail(kWhere, "expected at least one parameter to share, got none");
@@ -149,10 +157,12 @@ std::shared_ptr<graph::GraphModule> bake_shared(const std::shared_ptr<graph::Gra
     std::vector<std::string> names;
     for (const Value* value : node->reads()) {
       tensors.push_back(graph->attribute_tensor(value));
-      if (!tensors.back().defined()) fail(kBake, "expected '", node->name(), "' to read stored tensors, got computed ones");
+      if (!tensors.back().defined())
+        fail(kBake, "expected '", node->name(), "' to read stored tensors, got computed ones");
       names.push_back(value->producer->target());
     }
-    at::Tensor weight = share_weights(tensors[0], tensors[1], tensors.size() > 2 ? std::optional(tensors[2]) : std::nullopt);
+    at::Tensor weight =
+        share_weights(tensors[0], tensors[1], tensors.size() > 2 ? std::optional(tensors[2]) : std::nullopt);
     weight.set_requires_grad(tensors[0].requires_grad());
     std::string name = names[0];
     if (name.ends_with(kCodebook)) name.resize(name.size() - kCodebook.size());

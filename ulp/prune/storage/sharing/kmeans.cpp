@@ -1,4 +1,4 @@
-#include "ulp/prune/storage/kmeans.h"
+#include "ulp/prune/storage/sharing/kmeans.h"
 
 #include <algorithm>
 #include <cmath>
@@ -116,7 +116,8 @@ Clusters cluster(std::vector<double> numbers, const KMeansOptions& options) {
   for (size_t i = 0, begin = 0; i < centroids.size(); begin = ends[i++]) {
     if (begin == ends[i]) continue;
     kept.push_back(centroids[i]);
-    for (size_t at = begin; at < ends[i]; ++at) result.squared_error += std::pow(sorted.numbers[at] - centroids[i], 2);
+    for (size_t at = begin; at < ends[i]; ++at)
+      result.squared_error += std::pow(sorted.numbers[at] - centroids[i], 2);
   }
   centroids = std::move(kept);
   return result;

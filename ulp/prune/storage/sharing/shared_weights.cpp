@@ -1,4 +1,4 @@
-#include "ulp/prune/storage/shared_weights.h"
+#include "ulp/prune/storage/sharing/shared_weights.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -15,7 +15,8 @@ SharedWeights cluster_weights(const Tensor& weight, const KMeansOptions& options
   if (!weight.defined() || !weight.is_floating_point()) fail(kWhere, "expected a floating-point tensor");
   const at::NoGradGuard no_grad;
   const Tensor wide = weight.detach().to(at::kCPU, at::kDouble).contiguous();
-  if (!at::isfinite(wide).all().item<bool>()) fail(kWhere, "expected finite weights, got NaN or infinite ones");
+  if (!at::isfinite(wide).all().item<bool>())
+    fail(kWhere, "expected finite weights, got NaN or infinite ones");
   const auto* values = wide.const_data_ptr<double>();
   std::vector<double> kept;
   for (int64_t i = 0; i < wide.numel(); ++i) {
@@ -24,7 +25,8 @@ SharedWeights cluster_weights(const Tensor& weight, const KMeansOptions& options
   const bool sparse = static_cast<int64_t>(kept.size()) < wide.numel();
   const Clusters clusters = cluster(std::move(kept), options);
   SharedWeights shared;
-  shared.codebook = clusters.centroids.empty() ? at::zeros({1}, at::kDouble) : torch::tensor(clusters.centroids, at::kDouble);
+  shared.codebook = clusters.centroids.empty() ? at::zeros({1}, at::kDouble)
+                                               : torch::tensor(clusters.centroids, at::kDouble);
   shared.codebook = shared.codebook.to(weight.device(), weight.scalar_type());
   shared.codes = at::zeros(wide.sizes(), at::kByte);
   auto* codes = shared.codes.mutable_data_ptr<uint8_t>();
