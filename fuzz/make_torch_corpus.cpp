@@ -1,5 +1,6 @@
 // Writes the files that fuzzing of what needs LibTorch starts from: make_torch_corpus FOLDER GOLDEN, where GOLDEN
 // holds arrays that NumPy wrote.
+#include <torch/types.h>
 #include <torch/utils.h>
 #include <zlib.h>
 
@@ -8,6 +9,7 @@
 #include <iostream>
 
 #include "checkpoint_net.h"
+#include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 
 namespace {
@@ -48,6 +50,29 @@ void write_checkpoints(const fs::path& folder) {
   }
 }
 
+/// A file with coded tensors in every form of positions.
+void write_compressed(const fs::path& folder) {
+  using namespace ulp::prune;
+  fs::create_directories(folder);
+  torch::manual_seed(2);
+  const at::Tensor values = torch::randn({12, 20}), kept = torch::rand({12, 20}) < 0.2;
+  const at::Tensor free = torch::where(kept, values, torch::zeros({})), shared = (free * 2).ceil() * 0.3;
+  const NamedTensors tensors = {{"free", free},
+                                {"half", free.to(at::kHalf).to(at::kFloat)},
+                                {"shared", shared},
+                                {"tied", shared},
+                                {"counts", shared.to(at::kLong)},
+                                {"mask", kept},
+                                {"bias", torch::randn({5})}};
+  for (const EntropyCoder coder : {EntropyCoder::none, EntropyCoder::smallest}) {
+    for (const Positions positions :
+         {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr}) {
+      save_compressed(folder / (std::string(ulp::word_of(coder)) + "_" + ulp::word_of(positions)), tensors,
+                      {.coder = coder, .positions = positions});
+    }
+  }
+}
+
 void write_idx(const fs::path& folder) {
   const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
   write(folder / "images", images);
@@ -75,6 +100,7 @@ int main(int argc, char** argv) {
   const fs::path folder = argv[1];
   write_recipes(folder / "recipe");
   write_checkpoints(folder / "checkpoint");
+  write_compressed(folder / "compressed");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
