@@ -55,6 +55,18 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& out) {
   }
 }
 
+/// Tensors of the graph that are no floating-point numbers (counters, masks), each with its data: LibTorch's to() makes
+/// floats of them, which PyTorch's does not.
+std::vector<std::pair<at::Tensor, at::Tensor>> integer_tensors(const Graph& graph) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> found;
+  for (const auto& [name, attribute] : graph.attributes()) {
+    const at::Tensor& tensor = attribute.tensor;
+    if (attribute.kind != Attribute::Kind::constant && !tensor.is_floating_point() && !tensor.is_complex())
+      found.emplace_back(tensor, tensor.variable_data());
+  }
+  return found;
+}
+
 /// 'a', 'b'
 std::string listing(const std::vector<std::string>& names) {
   std::string text;
@@ -154,12 +166,16 @@ void GraphModule::move_constants(std::optional<torch::Device> device, std::optio
 }
 
 void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(device, dtype, non_blocking);
+  for (const auto& [tensor, before] : integers) tensor.set_data(before.to(device, non_blocking));
   move_constants(device, dtype);
 }
 
 void GraphModule::to(torch::Dtype dtype, bool non_blocking) {
+  const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(dtype, non_blocking);
+  for (const auto& [tensor, before] : integers) tensor.set_data(before);
   move_constants(std::nullopt, dtype);
 }
 

@@ -1,5 +1,6 @@
 #include "ulp/lower/prepare_graph.h"
 
+#include "ulp/graph/passes/fold_masks.h"
 #include "ulp/lower/batch_first.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/height_one.h"
@@ -60,7 +61,7 @@ void bring_batch_first(Graph& graph) {
 
 void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   for (const auto pass :
-       {graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {
+       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {
     reports.push_back(pass(graph));
   }
   complete_shapes(graph);

@@ -283,6 +283,82 @@ TEST_P(OptimizerLoops, EveryUpdateEqualsThePlainOne) {
   }
 }
 
+/// Sizes with a rest behind the last byte of the mask, blocks that are streamed without one, and several chunks.
+TEST_P(OptimizerLoops, HeldElementsKeepTheirBitsAndOthersAreAsWithoutAMask) {
+  uint32_t seed = 500;
+  for (const UpdateStep& step : steps()) {
+    for (int store = 0; store < kWeightStores; ++store) {
+      for (const MomentStore moments : {MomentStore::f32, MomentStore::bf16}) {
+        for (const int64_t size : {1, 7, 300, 1027, 16384 + 261}) {
+          SCOPED_TRACE(::testing::Message()
+                       << "kind " << static_cast<int>(step.kind) << " store " << store << " moments "
+                       << static_cast<int>(moments) << " size " << size << "; " << repeat_command());
+          const auto make = [&] {
+            return Arrays(size, static_cast<WeightStore>(store), DataType::bf16, seed, moments);
+          };
+          Arrays before = make(), free = make(), held = make();
+          ++seed;
+          std::mt19937 engine(seed);
+          std::vector<uint8_t> mask(static_cast<size_t>((size + 7) / 8));
+          for (uint8_t& byte : mask) byte = static_cast<uint8_t>(engine());
+          held.put_gradient(0, NAN);
+          free.put_gradient(0, NAN);
+          OptimizerTensor tensor = held.tensor(step);
+          tensor.mask = mask.data();
+          for (int round = 0; round < 2; ++round) {
+            update_parameters({free.tensor(step)}, 0.25F, 0.9F, GetParam(), SerialParallel());
+            update_parameters({tensor}, 0.25F, 0.9F, GetParam(), ThreadParallel(2));
+          }
+          const bool f32 = parameter_type(before.store) == DataType::f32;
+          const bool wide_master =
+              before.store == WeightStore::bf16_master || before.store == WeightStore::f16_master;
+          const bool has_first = step.kind != UpdateKind::sgd;
+          const bool has_second = has_first && step.kind != UpdateKind::sgd_momentum;
+          const auto same = [](Guarded<uint16_t>& a, Guarded<uint16_t>& b, int64_t i, bool wide) {
+            const int64_t bytes = wide ? 4 : 2;
+            return std::memcmp(reinterpret_cast<const char*>(a.data()) + i * bytes,
+                               reinterpret_cast<const char*>(b.data()) + i * bytes,
+                               static_cast<size_t>(bytes)) == 0;
+          };
+          const bool wide = moments == MomentStore::f32;
+          for (int64_t i = 0; i < size; ++i) {
+            const bool trained = (mask[static_cast<size_t>(i / 8)] >> i % 8 & 1) != 0;
+            Arrays& expected = trained ? free : before;
+            ASSERT_TRUE(same(held.parameter, expected.parameter, i, f32)) << i;
+            ASSERT_TRUE(same(held.master, expected.master, i, wide_master)) << i;
+            if (trained) {
+              ASSERT_TRUE(same(held.first, free.first, i, wide)) << i;
+              ASSERT_TRUE(same(held.second, free.second, i, wide)) << i;
+            } else {
+              ASSERT_TRUE(!has_first || held.get_moment(held.first, i) == 0.0F) << i;
+              ASSERT_TRUE(!has_second || held.get_moment(held.second, i) == 0.0F) << i;
+            }
+          }
+          ASSERT_TRUE(held.intact());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OptimizerLoops, HeldGradientsAreNotInTheSum) {
+  const UpdateStep unused;
+  for (DataType type : {DataType::f32, DataType::bf16, DataType::f16}) {
+    Arrays all(20001, WeightStore::f32, type, 23), kept(20001, WeightStore::f32, type, 23);
+    std::vector<uint8_t> mask((20001 + 7) / 8, 0x5b);
+    for (int64_t i = 0; i < 20001; ++i) {
+      if ((0x5b >> i % 8 & 1) != 0) continue;
+      all.put_gradient(i, INFINITY);
+      kept.put_gradient(i, 0);
+    }
+    OptimizerTensor tensor = all.tensor(unused);
+    tensor.mask = mask.data();
+    EXPECT_EQ(gradient_square_sum({tensor}, GetParam(), SerialParallel()),
+              gradient_square_sum({kept.tensor(unused)}, GetParam(), SerialParallel()))
+        << to_string(type) << "; " << repeat_command();
+  }
+}
+
 TEST_P(OptimizerLoops, ManyTensorsOnManyThreadsGiveTheSameBits) {
   const UpdateStep step = steps()[5];
   const auto run = [&](Isa isa, const Parallel& parallel, std::vector<Arrays>& arrays) {

@@ -7,6 +7,7 @@
 
 #include "ulp/amp/optimizer/fused_plan.h"
 #include "ulp/base/error.h"
+#include "ulp/libtorch/bit_mask.h"
 
 namespace ulp::amp {
 
@@ -45,6 +46,14 @@ std::vector<FusedGroup> one_group(std::vector<at::Tensor> params, UpdateRule rul
   std::vector<FusedGroup> groups;
   groups.push_back({std::move(params), rule, masters, moments});
   return groups;
+}
+
+void expect_parameter(const char* where, const FusedOptimizer& optimizer, const at::Tensor& parameter) {
+  const auto is_it = [&](const at::Tensor& own) { return own.is_same(parameter); };
+  for (const auto& group : optimizer.param_groups()) {
+    if (std::ranges::any_of(group.params(), is_it)) return;
+  }
+  fail(where, "expected a parameter of this optimizer, got another tensor");
 }
 
 /// (parameter << 16) + low as the bits of a float.
@@ -130,6 +139,34 @@ at::Tensor FusedOptimizer::master_weight(const at::Tensor& parameter) const {
     }
   }
   fail("amp.FusedOptimizer.master_weight", "expected a parameter of this optimizer, got another tensor");
+}
+
+void FusedOptimizer::set_mask(const at::Tensor& parameter, const at::Tensor& bits) {
+  constexpr const char* kSetMask = "amp.FusedOptimizer.set_mask";
+  expect_parameter(kSetMask, *this, parameter);
+  libtorch::check_mask(kSetMask, "a mask", bits, parameter.numel());
+  const at::NoGradGuard no_grad;
+  FusedMask mask{libtorch::mask_in_memory_order(bits, parameter.sizes(), parameter.strides()).clone(),
+                 parameter.sizes().vec(), parameter.strides().vec()};
+  const auto found = state().find(parameter.unsafeGetTensorImpl());
+  if (found != state().end()) {
+    auto& its = static_cast<FusedParamState&>(*found->second);
+    const at::Tensor held = libtorch::unpack_mask(bits, parameter.sizes()).logical_not();
+    for (at::Tensor* moment : {&its.momentum_buffer, &its.exp_avg, &its.exp_avg_sq}) {
+      if (moment->defined() && moment->sizes() == parameter.sizes()) moment->masked_fill_(held, 0);
+    }
+  }
+  masks_[parameter.unsafeGetTensorImpl()] = std::move(mask);
+}
+
+void FusedOptimizer::clear_mask(const at::Tensor& parameter) {
+  expect_parameter("amp.FusedOptimizer.clear_mask", *this, parameter);
+  masks_.erase(parameter.unsafeGetTensorImpl());
+}
+
+const FusedMask* FusedOptimizer::mask_of(const at::Tensor& parameter) const {
+  const auto found = masks_.find(parameter.unsafeGetTensorImpl());
+  return found == masks_.end() ? nullptr : &found->second;
 }
 
 void FusedOptimizer::reset_masters() {

@@ -155,11 +155,24 @@ void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTe
   tensor.second = buffer(of.state.exp_avg_sq, of.parameter, of.moments);
 }
 
+/// The bits of the parameter's mask; an error where it was made for another shape or layout.
+at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of) {
+  const FusedMask* mask = optimizer.mask_of(of.parameter);
+  if (mask == nullptr) return {};
+  if (of.parameter.sizes() != mask->sizes || of.parameter.strides() != mask->strides) {
+    fail(kWhere, "expected ", parameter_name(of.group, of.index), " as it was when its mask was set, of sizes ",
+         at::IntArrayRef(mask->sizes), " and strides ", at::IntArrayRef(mask->strides), ", got ",
+         of.parameter.sizes(), " and ", of.parameter.strides());
+  }
+  return mask->bits;
+}
+
 OptimizerTensor gradient_tensor(const GradientEntry& entry) {
   OptimizerTensor tensor;
   tensor.size = entry.parameter.numel();
   tensor.gradient = entry.gradient.const_data_ptr();
   tensor.gradient_type = libtorch::data_type_of(entry.gradient.scalar_type()).value();
+  if (entry.mask.defined()) tensor.mask = entry.mask.const_data_ptr<uint8_t>();
   return tensor;
 }
 
@@ -226,6 +239,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
       if (state != optimizer.state().end())
         check_state(static_cast<const FusedParamState&>(*state->second), entry, options);
       entry.gradient = in_layout_of(parameters[i], gradient);
+      entry.mask = mask_bits(optimizer, entry);
     }
   }
   check_apart(std::move(memory));

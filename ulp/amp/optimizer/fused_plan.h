@@ -16,6 +16,7 @@ struct GradientEntry {
   uint32_t ordinal;  ///< place in the list of all parameters
   at::Tensor parameter;
   at::Tensor gradient;  ///< in the parameter's memory layout
+  at::Tensor mask = {};  ///< FusedMask::bits; undefined where there is none
 };
 
 /// "parameter 3 of group 0", for messages.

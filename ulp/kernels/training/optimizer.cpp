@@ -57,6 +57,28 @@ double square_sum(const OptimizerOps& ops, DataType type, const void* gradient, 
   return ops.square_sum.f16(gradient, n);
 }
 
+/// The gradients [begin, begin + size) with zeros where the mask has them.
+template <typename T>
+std::vector<T> masked_gradients(const OptimizerTensor& tensor, int64_t begin, int64_t size) {
+  const T* gradient = static_cast<const T*>(tensor.gradient) + begin;
+  std::vector<T> masked(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t element = begin + i;
+    if ((tensor.mask[element / 8] >> element % 8 & 1) != 0) masked[static_cast<size_t>(i)] = gradient[i];
+  }
+  return masked;
+}
+
+double square_sum(const OptimizerOps& ops, const Chunk& chunk) {
+  const auto& [tensor, begin, size] = chunk;
+  const DataType type = tensor->gradient_type;
+  if (tensor->mask == nullptr)
+    return square_sum(ops, type, at(tensor->gradient, begin * element_bytes(type)), size);
+  if (type == DataType::f32)
+    return square_sum(ops, type, masked_gradients<uint32_t>(*tensor, begin, size).data(), size);
+  return square_sum(ops, type, masked_gradients<uint16_t>(*tensor, begin, size).data(), size);
+}
+
 int64_t master_bytes(WeightStore store) {
   switch (store) {
     case WeightStore::bf16_master:
@@ -80,10 +102,7 @@ double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa,
   const std::vector<Chunk> chunks = cut(tensors);
   std::vector<double> sums(chunks.size());
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t i, int) {
-    const auto& [tensor, begin, size] = chunks[static_cast<size_t>(i)];
-    const auto type = tensor->gradient_type;
-    const void* gradient = at(tensor->gradient, begin * element_bytes(type));
-    sums[static_cast<size_t>(i)] = square_sum(ops, type, gradient, size);
+    sums[static_cast<size_t>(i)] = square_sum(ops, chunks[static_cast<size_t>(i)]);
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
@@ -104,13 +123,14 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .first = at(t.first, begin * element_bytes(moment_type(t.moments))),
                         .second = at(t.second, begin * element_bytes(moment_type(t.moments))),
                         .moments = t.moments,
-                        .stream_copies = t.stream_copies,
+                        .stream_copies = t.stream_copies && t.mask == nullptr,
                         .size = size,
                         .begin = begin,
                         .inverse_scale = inverse_scale,
                         .clip = clip,
                         .step = t.step,
-                        .random = t.random};
+                        .random = t.random,
+                        .mask = t.mask == nullptr ? nullptr : t.mask + begin / 8};
     ops.update[static_cast<size_t>(t.step->kind)](run);
   });
 }

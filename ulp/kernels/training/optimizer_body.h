@@ -283,6 +283,75 @@ constexpr WeightAccess kWeightAccess[kWeightStores] = {
     {load_codes, store_stochastically},          {join_parts<Bf16Kahan>, store_parts<Bf16Kahan>},
 };
 
+/// now[i] = old[i] where bit i of the mask is 0.
+template <typename T>
+inline void put_back(const uint8_t* __restrict mask, const T* __restrict old, int64_t n, T* __restrict now) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const int bits = mask[i / 8];
+    for (int l = 0; l < 8; ++l) now[i + l] = (bits >> l & 1) != 0 ? now[i + l] : old[i + l];
+  }
+  for (; i < n; ++i) now[i] = (mask[i / 8] >> (i % 8) & 1) != 0 ? now[i] : old[i];
+}
+
+/// The bits of a block of parameters and masters before its update, for those that a mask holds where they are.
+class HeldBlock {
+ public:
+  void save(const UpdateRun& run, int64_t begin, int64_t n) {
+    parameter_.save(run.parameter, run.store == WeightStore::f32 ? 4 : 2, begin, n);
+    const bool wide = run.store == WeightStore::bf16_master || run.store == WeightStore::f16_master;
+    const bool none = run.store == WeightStore::f32 || run.store == WeightStore::bf16_stochastic;
+    master_.save(run.master, none ? 0 : wide ? 4 : 2, begin, n);
+  }
+  /// And the moments become zero there.
+  void restore(const UpdateRun& run, bool first, bool second) const {
+    const uint8_t* mask = run.mask + parameter_.begin / 8;
+    parameter_.restore(run.parameter, mask);
+    master_.restore(run.master, mask);
+    const int bytes = run.moments == MomentStore::f32 ? 4 : 2;
+    if (first) clear(run.first, bytes, mask);
+    if (second) clear(run.second, bytes, mask);
+  }
+
+ private:
+  struct Part {
+    alignas(64) unsigned char old[4 * kBlock];
+    int bytes;  // of an element; 0: nothing is held
+    int64_t begin, n;
+    void save(const void* array, int element_bytes, int64_t from, int64_t count) {
+      bytes = element_bytes;
+      begin = from;
+      n = count;
+      if (bytes != 0)
+        __builtin_memcpy(old, static_cast<const char*>(array) + from * bytes, static_cast<size_t>(count * bytes));
+    }
+    void restore(void* array, const uint8_t* mask) const {
+      if (bytes == 4)
+        put_back(mask, reinterpret_cast<const uint32_t*>(old), n, static_cast<uint32_t*>(array) + begin);
+      if (bytes == 2)
+        put_back(mask, reinterpret_cast<const uint16_t*>(old), n, static_cast<uint16_t*>(array) + begin);
+    }
+  };
+  void clear(void* moments, int bytes, const uint8_t* mask) const {
+    alignas(64) static constexpr uint32_t kZeros[kBlock] = {};
+    if (bytes == 4) {
+      put_back(mask, kZeros, parameter_.n, static_cast<uint32_t*>(moments) + parameter_.begin);
+    } else {
+      put_back(mask, reinterpret_cast<const uint16_t*>(kZeros), parameter_.n,
+               static_cast<uint16_t*>(moments) + parameter_.begin);
+    }
+  }
+  Part parameter_, master_;
+};
+
+// Not inlined: a step without masks has the loops that it had.
+__attribute__((noinline)) void hold(HeldBlock& held, const UpdateRun& run, int64_t begin, int64_t n) {
+  held.save(run, begin, n);
+}
+__attribute__((noinline)) void let_go(const HeldBlock& held, const UpdateRun& run, bool first, bool second) {
+  held.restore(run, first, second);
+}
+
 template <typename Rule>
 void update(const UpdateRun& run) {
   const RuleStep s(*run.step);
@@ -291,10 +360,12 @@ void update(const UpdateRun& run) {
   const DataType moments = moment_type(run.moments);
   alignas(64) uint32_t random[kBlock];
   alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
+  HeldBlock held;
   for (int64_t begin = 0; begin < run.size; begin += kBlock) {
     const int64_t n = run.size - begin < kBlock ? run.size - begin : kBlock;
     const float* __restrict g =
         widen(const_cast<void*>(run.gradient), run.gradient_type, begin, n, wide_gradient);
+    if (run.mask != nullptr) hold(held, run, begin, n);
     float* __restrict w = weights.load(run, begin, n, wide_weight);
     float* __restrict first = nullptr;
     float* __restrict second = nullptr;
@@ -314,6 +385,7 @@ void update(const UpdateRun& run) {
       narrow(first, random, 16, n, static_cast<uint16_t*>(run.first) + begin);
       if constexpr (Rule::kSecond) narrow(second, random, 0, n, static_cast<uint16_t*>(run.second) + begin);
     }
+    if (run.mask != nullptr) let_go(held, run, Rule::kFirst, Rule::kSecond);
   }
 #ifdef __SSE2__
   _mm_sfence();  // stream_block()'s writes come before whatever says that this is done

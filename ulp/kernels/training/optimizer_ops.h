@@ -80,6 +80,7 @@ struct UpdateRun {
   float inverse_scale, clip;
   const UpdateStep* step;
   formats::RandomKey random;
+  const uint8_t* mask;  ///< of this run's elements, as OptimizerTensor has it; then nothing is streamed
 };
 
 struct OptimizerOps {

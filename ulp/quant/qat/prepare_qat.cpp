@@ -5,6 +5,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/fusion/activation_of.h"
+#include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/qat/qat_parts.h"
@@ -156,12 +157,14 @@ class Builder {
 std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>& captured,
                                        const Recipe& recipe, const QatOptions& options) {
   if (!captured) fail("quant.prepare_qat", "expected a captured model, got null");
-  InferenceForm form = inference_form(captured->graph(), recipe, Purpose::training);
-  const std::shared_ptr<Graph> graph = captured->graph().clone();
+  const std::shared_ptr<Graph> source = captured->graph().clone();
+  graph::fold_masks(*source);  // layers hold weights, and those of the masks are one set for training and inference
+  InferenceForm form = inference_form(*source, recipe, Purpose::training);
+  const std::shared_ptr<Graph> graph = source->clone();
   graph::canonicalize(*graph);
   auto parts = std::make_unique<QatParts>();
   parts->recipe = recipe;
-  parts->source = captured->graph().clone();
+  parts->source = source;
   Builder(*graph, form, *parts, options).run();
   parts->report = std::move(form.placement.report);
   auto module = std::make_shared<QatModule>(std::move(parts), graph);

@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
+#include "ulp/graph/passes/fold_masks.h"
 #include "ulp/quant/backend.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/quantize.h"
@@ -93,7 +94,8 @@ std::string label_of(const Value& value, const Placement& placement) {
 
 std::shared_ptr<Graph> inference_graph(const Graph& captured, std::vector<std::string>* near_misses) {
   std::shared_ptr<Graph> graph = captured.clone();
-  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
+  for (const auto pass :
+       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
     const graph::PassReport one = pass(*graph);
     if (near_misses) near_misses->insert(near_misses->end(), one.near_misses.begin(), one.near_misses.end());
   }

@@ -4,6 +4,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
+#include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/static/placement.h"
@@ -52,7 +53,10 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   const std::shared_ptr<Graph> graph = captured->graph().clone();
   graph::PassReport result;
   result.pass = how.pass;
-  for (const auto pass : {graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) pass(*graph);
+  for (const auto pass :
+       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
+    pass(*graph);
+  }
   check_skip_patterns(how.where, *graph, how.skip_modules);
   std::vector<Node*> layers;  // rewriting adds nodes
   for (const auto& node : graph->nodes()) {

@@ -1,0 +1,195 @@
+#include "ulp/prune/select.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ulp/base/error.h"
+#include "ulp/base/fields.h"
+#include "ulp/prune/units.h"
+#include "ulp/quant/recipe.h"
+
+namespace ulp::prune {
+namespace {
+
+constexpr const char* kWhere = "prune.select";
+
+/// A unit that may be pruned.
+struct Candidate {
+  double score;
+  size_t layer;
+  int64_t unit;
+  bool operator<(const Candidate& other) const {
+    if (score != other.score) return score < other.score;
+    return layer != other.layer ? layer < other.layer : unit < other.unit;
+  }
+};
+
+/// Leaves the `count` lowest; the order is total, so there is one such set.
+void keep_lowest(std::vector<Candidate>& candidates, int64_t count) {
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(count, 0));
+  if (wanted >= candidates.size()) return;
+  std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(wanted),
+                   candidates.end());
+  candidates.resize(wanted);
+}
+
+std::vector<Candidate> candidates_of(const Units& units, size_t layer) {
+  std::vector<Candidate> made;
+  made.reserve(static_cast<size_t>(units.remaining));
+  for (int64_t u = 0; u < units.total(); ++u) {
+    if (units.alive[static_cast<size_t>(u)] != 0)
+      made.push_back({units.score[static_cast<size_t>(u)], layer, u});
+  }
+  return made;
+}
+
+void prune(std::vector<Units>& layers, const std::vector<Candidate>& chosen) {
+  for (const Candidate& one : chosen) layers[one.layer].alive[static_cast<size_t>(one.unit)] = 0;
+}
+
+void prune_layer(std::vector<Units>& layers, size_t layer, const Amount& amount) {
+  const Units& units = layers[layer];
+  std::vector<Candidate> chosen = candidates_of(units, layer);
+  keep_lowest(chosen, amount.to_prune("'" + units.name + "'", units.total(), units.remaining));
+  prune(layers, chosen);
+}
+
+void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which, const Selection& how) {
+  int64_t total = 0, remaining = 0;
+  std::vector<Candidate> chosen;
+  for (const size_t layer : which) {
+    const Units& units = layers[layer];
+    total += units.total();
+    remaining += units.remaining;
+    std::vector<Candidate> own = candidates_of(units, layer);
+    // What may go of a layer goes with its lowest scores first: the rest is never chosen.
+    const auto least = static_cast<int64_t>(std::ceil(how.floor * static_cast<double>(units.total())));
+    keep_lowest(own, units.remaining - least);
+    chosen.insert(chosen.end(), own.begin(), own.end());
+  }
+  const int64_t count = how.amount.to_prune("all layers", total, remaining);
+  if (count > static_cast<int64_t>(chosen.size())) {
+    fail(kWhere, "expected at most ", chosen.size(), " units to prune, which leave ", how.floor,
+         " of each layer, got ", count);
+  }
+  keep_lowest(chosen, count);
+  prune(layers, chosen);
+}
+
+/// Wanda's rule: the count of a row is truncated.
+int64_t to_prune_of_row(const Amount& amount, const std::string& name, int64_t total, int64_t remaining) {
+  if (amount.count) return amount.to_prune("a row of '" + name + "'", total, remaining);
+  amount.to_prune("'" + name + "'", total, remaining);  // throws where the fraction is none
+  const bool of_all = amount.of == AmountOf::all;
+  const auto target =
+      static_cast<int64_t>(amount.fraction * static_cast<double>(of_all ? total : remaining));
+  return std::max<int64_t>(0, target - (of_all ? total - remaining : 0));
+}
+
+void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Amount& amount) {
+  const int64_t columns = rows == 0 ? 0 : layers[layer].total() / rows;
+  std::vector<std::vector<Candidate>> by_row(static_cast<size_t>(rows));
+  for (const Candidate& one : candidates_of(layers[layer], layer))
+    by_row[static_cast<size_t>(one.unit / columns)].push_back(one);
+  for (auto& row : by_row) {
+    keep_lowest(row, to_prune_of_row(amount, layers[layer].name, columns, static_cast<int64_t>(row.size())));
+    prune(layers, row);
+  }
+}
+
+/// Keeps n of m in each group.
+Units n_of_m(const LayerScores& layer, const Pattern& pattern) {
+  Groups groups = groups_of(layer, pattern);
+  std::vector<std::vector<Candidate>> by_group(static_cast<size_t>(groups.count));
+  for (const Candidate& one : candidates_of(groups.elements, 0))
+    by_group[static_cast<size_t>(groups.of_element[static_cast<size_t>(one.unit)])].push_back(one);
+  for (auto& group : by_group) {
+    keep_lowest(group, static_cast<int64_t>(group.size()) - pattern.n);
+    for (const Candidate& one : group) groups.elements.alive[static_cast<size_t>(one.unit)] = 0;
+  }
+  return std::move(groups.elements);
+}
+
+/// The elements that were kept and whose unit is alive.
+at::Tensor mask_of(const LayerScores& layer, const Units& units) {
+  at::Tensor keep = at::empty(layer.scores.sizes(), at::kBool);
+  bool* out = keep.mutable_data_ptr<bool>();
+  for (size_t i = 0; i < units.of_element.size(); ++i)
+    out[i] = units.alive[static_cast<size_t>(units.of_element[i])] != 0;
+  return layer.keep.defined() ? keep.logical_and_(layer.keep.to(at::kCPU)) : keep;
+}
+
+const Amount* override_of(const Selection& selection, const std::string& name) {
+  const Amount* found = nullptr;
+  for (const NamedAmount& one : selection.overrides) {
+    if (quant::matches_module(one.parameters, name)) found = &one.amount;
+  }
+  return found;
+}
+
+void check(const std::vector<LayerScores>& layers, const Selection& selection) {
+  selection.pattern.validate();
+  if (!(selection.floor >= 0 && selection.floor <= 1))
+    fail(kWhere, "expected a floor in [0, 1], got ", selection.floor);
+  if (selection.scope == Scope::row && selection.pattern.kind != PatternKind::free &&
+      selection.pattern.kind != PatternKind::n_m)
+    fail(kWhere, "expected the pattern free for the scope row, got ", word_of(selection.pattern.kind));
+  for (const NamedAmount& one : selection.overrides) {
+    const auto matches = [&](const LayerScores& layer) {
+      return quant::matches_module(one.parameters, layer.name);
+    };
+    if (std::ranges::none_of(layers, matches))
+      fail(kWhere, "expected overrides to name layers, got '", one.parameters, "', which matches none");
+  }
+}
+
+}  // namespace
+
+void Pattern::visit_fields(FieldVisitor& visit) {
+  visit({"kind", "What is pruned together"}, kind);
+  visit({"n", "n_m: how many of m are kept", 1}, n);
+  visit({"m", "n_m: neighbours along the inputs", 2}, m);
+  visit({"block_rows", "blocks: outputs", 1}, block_rows);
+  visit({"block_columns", "blocks: inputs", 1}, block_columns);
+  visit({"unit_score", "How the scores of a block, row or column make one"}, unit_score);
+}
+
+void Pattern::validate() const {
+  check_limits("prune.Pattern", *this);
+  if (kind == PatternKind::n_m && n >= m) fail("prune.Pattern", "expected n < m, got ", n, ':', m);
+}
+
+void NamedAmount::visit_fields(FieldVisitor& visit) {
+  visit({"parameters", "Parameters of this name or in modules of this path; '*' is any run of characters"},
+        parameters);
+  visit({"amount", "How much of each is pruned"}, amount);
+}
+
+std::vector<at::Tensor> select(const std::vector<LayerScores>& layers, const Selection& selection) {
+  check(layers, selection);
+  std::vector<Units> units;
+  std::vector<size_t> together;
+  const bool n_m = selection.pattern.kind == PatternKind::n_m;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    units.push_back(n_m ? n_of_m(layers[i], selection.pattern) : units_of(layers[i], selection.pattern));
+    if (n_m) continue;
+    const Amount* own = override_of(selection, layers[i].name);
+    const Amount& amount = own != nullptr ? *own : selection.amount;
+    if (selection.scope == Scope::row) {
+      prune_rows(units, i, WeightShape::of(layers[i].scores.sizes()).rows, amount);
+    } else if (own != nullptr || selection.scope == Scope::layer) {
+      prune_layer(units, i, amount);
+    } else {
+      together.push_back(i);
+    }
+  }
+  if (!together.empty()) prune_together(units, together, selection);
+  std::vector<at::Tensor> masks;
+  for (size_t i = 0; i < layers.size(); ++i) masks.push_back(mask_of(layers[i], units[i]));
+  return masks;
+}
+
+}  // namespace ulp::prune
