@@ -31,7 +31,7 @@ const std::map<std::string, Names>& allowed() {
       {"graph", {"base", "libtorch"}},
       {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
-      {"prune", {"base", "libtorch", "graph", "quant"}},
+      {"prune", {"base", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
       {"models", {"base", "libtorch"}},

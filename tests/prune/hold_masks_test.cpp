@@ -64,11 +64,12 @@ amp::FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& para
   return static_cast<amp::FusedParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()));
 }
 
-/// Trains with and without masks from the same state, masks being set after the second step of both. Every instruction
-/// set: tests/kernels/training.
+/// Trains with and without masks from the same state, masks being set after the second step of both. Every
+/// instruction set: tests/kernels/training.
 void expect_held(const Keeping& how, const amp::UpdateRule& rule) {
   Tensors plain = make_weights(how.type), masked = copies(plain);
-  FusedOptimizer without(plain, rule, how.masters, 5, how.moments), with(masked, rule, how.masters, 5, how.moments);
+  FusedOptimizer without(plain, rule, how.masters, 5, how.moments),
+      with(masked, rule, how.masters, 5, how.moments);
   std::vector<at::Tensor> keeps, before, masters;
   for (uint64_t step = 0; step < 22; ++step) {
     set_gradients(plain, step);
@@ -130,14 +131,20 @@ TEST(HoldMasks, HeldGradientsAreInNoNormAndMakeNoStepSkipped) {
   EXPECT_EQ(held.sum().item<float>(), 297);
   optimizer.clear_mask(held);
   EXPECT_EQ(optimizer.mask_of(held), nullptr);
-  EXPECT_EQ(amp::fused_step(optimizer, nullptr, {.max_norm = 100.0}).result, amp::StepResult::skipped_nonfinite);
+  EXPECT_EQ(amp::fused_step(optimizer, nullptr, {.max_norm = 100.0}).result,
+            amp::StepResult::skipped_nonfinite);
 }
 
 TEST(HoldMasks, BadMasksAreErrors) {
   at::Tensor weight = torch::ones({4, 5}).requires_grad_(), other = torch::ones({4, 5});
   FusedOptimizer optimizer({weight}, amp::SgdRule{});
-  EXPECT_SAYS(error_of([&] { optimizer.set_mask(other, pack_mask(random_mask({4, 5}, 1))); }), "another tensor");
-  EXPECT_SAYS(error_of([&] { optimizer.set_mask(weight, pack_mask(random_mask({4, 3}, 1))); }),
+  EXPECT_SAYS(error_of([&] {
+                optimizer.set_mask(other, pack_mask(random_mask({4, 5}, 1)));
+              }),
+              "another tensor");
+  EXPECT_SAYS(error_of([&] {
+                optimizer.set_mask(weight, pack_mask(random_mask({4, 3}, 1)));
+              }),
               "of 3 bytes for 20 elements, got 2");
   optimizer.set_mask(weight, pack_mask(random_mask({4, 5}, 1)));
   weight.mutable_grad() = torch::ones({4, 5});
@@ -249,10 +256,28 @@ TEST(MaskedStep, MomentsOfHeldElementsAreZero) {
   MaskedStep masked(optimizer, *module, masks(module->graph()));
   train(masked);
   const at::Tensor weight = module->named_parameters()["fc1.weight"];
-  auto& state = static_cast<torch::optim::AdamParamState&>(*optimizer.state().at(weight.unsafeGetTensorImpl()));
+  auto& state =
+      static_cast<torch::optim::AdamParamState&>(*optimizer.state().at(weight.unsafeGetTensorImpl()));
   EXPECT_EQ(state.exp_avg().masked_select(~keep).count_nonzero().item<int64_t>(), 0);
   EXPECT_EQ(state.exp_avg_sq().masked_select(~keep).count_nonzero().item<int64_t>(), 0);
   EXPECT_GT(state.exp_avg().masked_select(keep).count_nonzero().item<int64_t>(), 0);
+}
+
+TEST(MaskedStep, HoldsAroundAScalersStep) {
+  const auto module = two_layers();
+  const at::Tensor x = torch::randn({16, 12}), keep = random_mask({20, 12}, 1);
+  set_mask(*module, "fc1.weight", keep);
+  torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(0.1).weight_decay(0.1));
+  amp::GradScaler scaler({.init_scale = 4.0});
+  MaskedStep masked(optimizer, *module, masks(module->graph()));
+  EXPECT_SAYS(error_of([&] { masked.restore(); }), "remember() before restore()");
+  const at::Tensor weight = module->named_parameters()["fc1.weight"], before = weight.detach().clone();
+  scaler.scale(module->forward(x).pow(2).sum()).backward();
+  masked.remember();
+  scaler.step(optimizer);
+  masked.restore();
+  EXPECT_TRUE(same_bits(weight.masked_select(~keep), before.masked_select(~keep)));
+  EXPECT_FALSE(torch::equal(weight, before));
 }
 
 TEST(MaskedStep, OtherOptimizersAreErrors) {

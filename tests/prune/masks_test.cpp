@@ -66,12 +66,13 @@ TEST(Masks, EveryReaderSeesTheMaskedWeightAndTheDenseOnesComeBack) {
     before.push_back(weight.clone());
     weight.mul_(keep);  // shared with the graph: its dense values are zero for a moment
   }
-  EXPECT_TRUE(torch::equal(model->forward(ids), masked));
-  EXPECT_FALSE(torch::equal(masked, dense));
+  // Matrix products round by where their operands lie in memory: a few units in the last place.
+  EXPECT_TRUE(torch::allclose(model->forward(ids), masked, 1e-5, 1e-6));
+  EXPECT_FALSE(torch::allclose(masked, dense, 1e-2, 1e-3));
   for (size_t i = 0; i < chosen.size(); ++i) model->named_parameters()[chosen[i].first].copy_(before[i]);
   EXPECT_TRUE(torch::equal(captured->forward(ids), masked));
   const auto baked = bake(*captured);
-  EXPECT_TRUE(torch::equal(baked->forward(ids), masked));
+  EXPECT_TRUE(torch::allclose(baked->forward(ids), masked, 1e-5, 1e-6));
   EXPECT_TRUE(masks(baked->graph()).empty());
   EXPECT_TRUE(torch::equal(find_mask(captured->graph(), "tied"), chosen[0].second));
   EXPECT_EQ(masks(captured->graph()).size(), chosen.size());
@@ -157,7 +158,8 @@ TEST(Masks, BadOnesAreErrorsAndChangeNothing) {
   const auto error = [&](const std::string& name, const at::Tensor& keep) {
     return error_of([&] { set_masks(*module, {{"fc2.weight", random_mask({5, 20}, 1)}, {name, keep}}); });
   };
-  EXPECT_SAYS(error("fc3.weight", random_mask({20, 12}, 1)), "expected the name of a parameter, got 'fc3.weight'");
+  EXPECT_SAYS(error("fc3.weight", random_mask({20, 12}, 1)),
+              "expected the name of a parameter, got 'fc3.weight'");
   EXPECT_SAYS(error("fc1.weight", random_mask({12, 20}, 1)), "[20, 12] for 'fc1.weight'");
   EXPECT_SAYS(error("fc1.weight", torch::ones({20, 12})), "expected bools");
   EXPECT_SAYS(error("fc1.weight", {}), "got no tensor");
@@ -196,8 +198,8 @@ TEST(Masks, QuantizationSeesTheZeros) {
     return quant::convert(prepared)->forward(x);
   };
   EXPECT_TRUE(torch::equal(quantized(module), quantized(baked)));
-  EXPECT_TRUE(torch::equal(quant::quantize_weights(module)->forward(x),
-                           quant::quantize_weights(baked)->forward(x)));
+  EXPECT_TRUE(
+      torch::equal(quant::quantize_weights(module)->forward(x), quant::quantize_weights(baked)->forward(x)));
   const auto training = quant::prepare_qat(module, quant::QatRecipe().tensors);
   training->forward(x);
   const at::Tensor weight = training->named_parameters()["fc1.weight"];

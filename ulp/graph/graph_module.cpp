@@ -55,8 +55,8 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& out) {
   }
 }
 
-/// Tensors of the graph that are no floating-point numbers (counters, masks), each with its data: LibTorch's to() makes
-/// floats of them, which PyTorch's does not.
+/// Tensors of the graph that are no floating-point numbers (counters, masks), each with its data: LibTorch's
+/// to() makes floats of them, which PyTorch's does not.
 std::vector<std::pair<at::Tensor, at::Tensor>> integer_tensors(const Graph& graph) {
   std::vector<std::pair<at::Tensor, at::Tensor>> found;
   for (const auto& [name, attribute] : graph.attributes()) {

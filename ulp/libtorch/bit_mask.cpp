@@ -90,7 +90,8 @@ void check_mask(const char* where, const char* what, const at::Tensor& bits, int
   }
   if (elements % 8 == 0) return;
   const unsigned spare = bits.const_data_ptr<uint8_t>()[bits.numel() - 1] >> (elements % 8);
-  if (spare != 0) fail(where, "expected ", what, " without bits behind its ", elements, " elements, got some");
+  if (spare != 0)
+    fail(where, "expected ", what, " without bits behind its ", elements, " elements, got some");
 }
 
 at::Tensor mask_in_memory_order(const at::Tensor& bits, at::IntArrayRef sizes, at::IntArrayRef strides) {

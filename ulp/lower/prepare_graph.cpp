@@ -60,8 +60,8 @@ void bring_batch_first(Graph& graph) {
 }  // namespace
 
 void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
-  for (const auto pass :
-       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm, fuse_token_mean}) {
+  for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training,
+                          graph::fold_batch_norm, fuse_token_mean}) {
     reports.push_back(pass(graph));
   }
   complete_shapes(graph);

@@ -21,8 +21,8 @@ enum class AmountOf : uint8_t { remaining, all };
 struct ULP_API Amount {
   std::optional<int64_t> count = std::nullopt;  ///< so many units; nothing: the fraction says
   double fraction = 0.5;                        ///< in [0, 1]
-  /// remaining: so many more than now, of those that are kept now: what torch.nn.utils.prune means (twice 0.5 prunes
-  /// 75 %). all: so many in the end, of all there are; those that are pruned already count.
+  /// remaining: so many more than now, of those that are kept now: what torch.nn.utils.prune means (twice 0.5
+  /// prunes 75 %). all: so many in the end, of all there are; those that are pruned already count.
   AmountOf of = AmountOf::remaining;
 
   /// That many units.
@@ -34,9 +34,10 @@ struct ULP_API Amount {
     return {.fraction = fraction, .of = of};
   }
 
-  /// How many units to prune now, where `remaining` of `total` are left: the count, or fraction * n rounded half to even as
-  /// Python's round() does, less what is pruned already where it is of all; never below 0. Throws ulp::Error naming `what`
-  /// for a negative count, a fraction outside [0, 1] and a count of more than there are.
+  /// How many units to prune now, where `remaining` of `total` are left: the count, or fraction * n rounded
+  /// half to even as Python's round() does, less what is pruned already where it is of all; never below 0.
+  /// Throws ulp::Error naming `what` for a negative count, a fraction outside [0, 1] and a count of more than
+  /// there are.
   int64_t to_prune(const std::string& what, int64_t total, int64_t remaining) const;
 
   void visit_fields(FieldVisitor& visit);

@@ -66,7 +66,8 @@ void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which
     remaining += units.remaining;
     std::vector<Candidate> own = candidates_of(units, layer);
     // What may go of a layer goes with its lowest scores first: the rest is never chosen.
-    const auto least = static_cast<int64_t>(std::ceil(how.floor * static_cast<double>(units.total())));
+    const double share = how.floor * static_cast<double>(units.total());
+    const auto least = static_cast<int64_t>(std::ceil(share - 1e-9));  // 0.1 of 30 is a little more than 3
     keep_lowest(own, units.remaining - least);
     chosen.insert(chosen.end(), own.begin(), own.end());
   }
@@ -84,8 +85,7 @@ int64_t to_prune_of_row(const Amount& amount, const std::string& name, int64_t t
   if (amount.count) return amount.to_prune("a row of '" + name + "'", total, remaining);
   amount.to_prune("'" + name + "'", total, remaining);  // throws where the fraction is none
   const bool of_all = amount.of == AmountOf::all;
-  const auto target =
-      static_cast<int64_t>(amount.fraction * static_cast<double>(of_all ? total : remaining));
+  const auto target = static_cast<int64_t>(amount.fraction * static_cast<double>(of_all ? total : remaining));
   return std::max<int64_t>(0, target - (of_all ? total - remaining : 0));
 }
 

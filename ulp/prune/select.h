@@ -29,9 +29,9 @@ enum class UnitScore : uint8_t { mean, sum, l2, max };
 /// The shape of what is pruned.
 struct ULP_API Pattern {
   PatternKind kind = PatternKind::free;
-  int64_t n = 2, m = 4;                         ///< of n_m
-  int64_t block_rows = 16, block_columns = 4;   ///< of blocks
-  UnitScore unit_score = UnitScore::mean;       ///< of blocks, rows and columns
+  int64_t n = 2, m = 4;                        ///< of n_m
+  int64_t block_rows = 16, block_columns = 4;  ///< of blocks
+  UnitScore unit_score = UnitScore::mean;      ///< of blocks, rows and columns
 
   static Pattern of(PatternKind kind) { return {.kind = kind}; }
   static Pattern n_of_m(int64_t n, int64_t m) { return {.kind = PatternKind::n_m, .n = n, .m = m}; }
@@ -48,7 +48,7 @@ struct ULP_API Pattern {
 enum class Scope : uint8_t {
   layer,   ///< each parameter by itself
   global,  ///< all parameters together
-  row      ///< each row of each parameter by itself, as Wanda does; fractions are truncated: int(columns * fraction)
+  row  ///< each row of each parameter by itself, as Wanda does; fractions are truncated: int(columns * fraction)
 };
 
 /// An amount for the parameters that a pattern names, which are then pruned each by itself ('*' is any run of
@@ -62,10 +62,10 @@ struct ULP_API NamedAmount {
 
 /// What select() is told.
 struct ULP_API Selection {
-  Pattern pattern;
+  Pattern pattern = {};
   Scope scope = Scope::layer;
-  Amount amount;                          ///< of each layer, of all together, or of each row; n_m has its own
-  double floor = 0;                       ///< global: at least this share of each layer's units is kept, in [0, 1]
+  Amount amount = {};  ///< of each layer, of all together, or of each row; n_m has its own
+  double floor = 0;    ///< global: at least this share of each layer's units is kept, in [0, 1]
   std::vector<NamedAmount> overrides = {};  ///< the last one that matches a layer wins
 };
 
@@ -76,11 +76,12 @@ struct LayerScores {
   at::Tensor keep;    ///< bool, the mask that it has now; undefined: none
 };
 
-/// The masks of the layers, bool and of their shapes, after the units with the lowest scores are pruned besides those that
-/// were: exactly as many as the amounts say, those of the first layer and the lowest row-major index first where scores are
-/// equal. Scores are compared as doubles, by one thread. Throws ulp::Error naming the layer for NaN among the scores of what
-/// is kept, for a mask of another shape, for amounts that cannot be (Amount::to_prune), for a floor that leaves too little
-/// to prune, and for a layer whose inputs are no multiple of m.
+/// The masks of the layers, bool and of their shapes, after the units with the lowest scores are pruned
+/// besides those that were: exactly as many as the amounts say, those of the first layer and the lowest
+/// row-major index first where scores are equal. Scores are compared as doubles, by one thread. Throws
+/// ulp::Error naming the layer for NaN among the scores of what is kept, for a mask of another shape, for
+/// amounts that cannot be (Amount::to_prune), for a floor that leaves too little to prune, and for a layer
+/// whose inputs are no multiple of m.
 ULP_API std::vector<at::Tensor> select(const std::vector<LayerScores>& layers, const Selection& selection);
 
 }  // namespace ulp::prune
@@ -88,11 +89,12 @@ ULP_API std::vector<at::Tensor> select(const std::vector<LayerScores>& layers, c
 template <>
 struct ulp::Words<ulp::prune::PatternKind> {
   using enum prune::PatternKind;
-  static constexpr std::array<Word<prune::PatternKind>, 5> list = {{{free, "free", "single weights"},
-                                                                    {n_m, "n_m", "n of m neighbours are kept"},
-                                                                    {blocks, "blocks", "blocks of weights"},
-                                                                    {rows, "rows", "whole rows"},
-                                                                    {columns, "columns", "whole columns"}}};
+  static constexpr std::array<Word<prune::PatternKind>, 5> list = {
+      {{free, "free", "single weights"},
+       {n_m, "n_m", "n of m neighbours are kept"},
+       {blocks, "blocks", "blocks of weights"},
+       {rows, "rows", "whole rows"},
+       {columns, "columns", "whole columns"}}};
 };
 template <>
 struct ulp::Words<ulp::prune::UnitScore> {

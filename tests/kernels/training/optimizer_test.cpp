@@ -289,7 +289,8 @@ TEST_P(OptimizerLoops, HeldElementsKeepTheirBitsAndOthersAreAsWithoutAMask) {
   for (const UpdateStep& step : steps()) {
     for (int store = 0; store < kWeightStores; ++store) {
       for (const MomentStore moments : {MomentStore::f32, MomentStore::bf16}) {
-        for (const int64_t size : {1, 7, 300, 1027, 16384 + 261}) {
+        for (const int64_t size : {1, 7, 300, 517, 16384 + 261}) {
+          if (size > 16384 && (step.kind != UpdateKind::adamw || moments == MomentStore::f32)) continue;
           SCOPED_TRACE(::testing::Message()
                        << "kind " << static_cast<int>(step.kind) << " store " << store << " moments "
                        << static_cast<int>(moments) << " size " << size << "; " << repeat_command());

@@ -37,7 +37,8 @@ struct ULP_API FusedParamState : torch::optim::OptimizerCloneableParamState<Fuse
 
 /// Which elements of a parameter a FusedOptimizer trains.
 struct FusedMask {
-  at::Tensor bits;  ///< uint8: a bit an element in the order of the parameter's memory, 1 for those that are trained
+  at::Tensor
+      bits;  ///< uint8: a bit an element in the order of the parameter's memory, 1 for those that are trained
   std::vector<int64_t> sizes, strides;  ///< of the parameter that it was made for
 };
 
@@ -94,13 +95,14 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// Forgets the masters: the next step starts from the parameters as they are then.
   void reset_masters();
 
-  /// From the next step on, elements of the parameter whose bit is 0 stay as they are: parameter and master keep their
-  /// bits, whatever gradient, decay and momentum are; their moments become zero now and stay so; their gradients are in no
-  /// norm and make no step skipped. All others get the bits that they would get without a mask. `bits`: uint8 [ceil(n / 8)],
-  /// element i of the parameter in row-major order being bit i % 8 of byte i / 8. A mask is no state: io::save_checkpoint
-  /// does not keep it and io::load_checkpoint leaves it where it is, so that a resumed run sets it again from wherever it is
-  /// kept (prune::hold_masks() reads it from a graph). Throws Error for a tensor that is not a parameter of this optimizer,
-  /// a wrong number of bytes and spare bits that are set.
+  /// From the next step on, elements of the parameter whose bit is 0 stay as they are: parameter and master keep
+  /// their bits, whatever gradient, decay and momentum are; their moments become zero now and stay so; their
+  /// gradients are in no norm and make no step skipped (GradScaler::unscale_(), which knows no masks, looks at
+  /// all). All others get the bits that they would get without a mask. `bits`: uint8 [ceil(n / 8)], element i of
+  /// the parameter in row-major order being bit i % 8 of byte i / 8. A mask is no state: io::save_checkpoint does
+  /// not keep it and io::load_checkpoint leaves it where it is, so that a resumed run sets it again from wherever
+  /// it is kept (prune::hold_masks() reads it from a graph). Throws Error for a tensor that is not a parameter of
+  /// this optimizer, a wrong number of bytes and spare bits that are set.
   void set_mask(const at::Tensor& parameter, const at::Tensor& bits);
   /// All elements are trained again; those that were held start from moments of zero. Throws as set_mask() does.
   void clear_mask(const at::Tensor& parameter);

@@ -160,9 +160,9 @@ at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of) {
   const FusedMask* mask = optimizer.mask_of(of.parameter);
   if (mask == nullptr) return {};
   if (of.parameter.sizes() != mask->sizes || of.parameter.strides() != mask->strides) {
-    fail(kWhere, "expected ", parameter_name(of.group, of.index), " as it was when its mask was set, of sizes ",
-         at::IntArrayRef(mask->sizes), " and strides ", at::IntArrayRef(mask->strides), ", got ",
-         of.parameter.sizes(), " and ", of.parameter.strides());
+    fail(kWhere, "expected ", parameter_name(of.group, of.index),
+         " as it was when its mask was set, of sizes ", at::IntArrayRef(mask->sizes), " and strides ",
+         at::IntArrayRef(mask->strides), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
   }
   return mask->bits;
 }

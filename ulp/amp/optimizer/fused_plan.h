@@ -15,7 +15,7 @@ struct GradientEntry {
   size_t index;      ///< within the group
   uint32_t ordinal;  ///< place in the list of all parameters
   at::Tensor parameter;
-  at::Tensor gradient;  ///< in the parameter's memory layout
+  at::Tensor gradient;   ///< in the parameter's memory layout
   at::Tensor mask = {};  ///< FusedMask::bits; undefined where there is none
 };
 

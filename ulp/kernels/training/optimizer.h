@@ -30,9 +30,9 @@ struct OptimizerTensor {
   MomentStore moments = MomentStore::f32;
   const UpdateStep* step = nullptr;
   formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
-  /// A bit an element in the order of the arrays, element i being bit i % 8 of byte i / 8; null: all are trained. An
-  /// element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero, and its gradient
-  /// counts nowhere.
+  /// A bit an element in the order of the arrays, element i being bit i % 8 of byte i / 8; null: all are
+  /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero,
+  /// and its gradient counts nowhere.
   const uint8_t* mask = nullptr;
 };
 

@@ -323,7 +323,8 @@ class HeldBlock {
       begin = from;
       n = count;
       if (bytes != 0)
-        __builtin_memcpy(old, static_cast<const char*>(array) + from * bytes, static_cast<size_t>(count * bytes));
+        __builtin_memcpy(old, static_cast<const char*>(array) + from * bytes,
+                         static_cast<size_t>(count * bytes));
     }
     void restore(void* array, const uint8_t* mask) const {
       if (bytes == 4)

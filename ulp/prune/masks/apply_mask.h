@@ -2,10 +2,11 @@
 //
 //   ulp::apply_mask(Tensor weight, Tensor mask, bool dense_gradient=False) -> Tensor
 //
-// mask: uint8 bits (bit_mask.h) on the CPU. Kept elements of the result have the bits of the weight's, whatever they
-// are, and all others are +0; dtype and memory layout are the weight's. Gradient to the weight: that of the result where it
-// is kept and +0 elsewhere (also where it is not finite), or, with dense_gradient, all of it: what movement scores need. The
-// gradient is differentiable again. Autocast leaves the operator alone: a layer casts its result as it would the weight.
+// mask: uint8 bits (bit_mask.h) on the CPU. Kept elements of the result have the bits of the weight's,
+// whatever they are, and all others are +0; dtype and memory layout are the weight's. Gradient to the weight:
+// that of the result where it is kept and +0 elsewhere (also where it is not finite), or, with
+// dense_gradient, all of it: what movement scores need. The gradient is differentiable again. Autocast leaves
+// the operator alone: a layer casts its result as it would the weight.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -95,20 +95,30 @@ MaskedStep::MaskedStep(torch::optim::Optimizer& optimizer, const torch::nn::Modu
 }
 
 at::Tensor MaskedStep::step(torch::optim::Optimizer::LossClosure closure) {
-  std::vector<at::Tensor> before;
-  for (const Held& held : held_) before.push_back(held.parameter.detach().clone());
+  remember();
   const at::Tensor loss = optimizer_.step(std::move(closure));
+  restore();
+  return loss;
+}
+
+void MaskedStep::remember() {
+  for (Held& held : held_) held.before = held.parameter.detach().clone();
+}
+
+void MaskedStep::restore() {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    at::Tensor parameter = held_[i].parameter;
-    parameter.copy_(at::where(held_[i].pruned, before[i], parameter));
-    const auto state = optimizer_.state().find(parameter.unsafeGetTensorImpl());
+  for (const Held& held : held_) {
+    if (!held.before.defined()) fail("prune.MaskedStep", "expected remember() before restore()");
+  }
+  for (Held& held : held_) {
+    held.parameter.copy_(at::where(held.pruned, held.before, held.parameter));
+    held.before = {};
+    const auto state = optimizer_.state().find(held.parameter.unsafeGetTensorImpl());
     if (state == optimizer_.state().end()) continue;
     for_each_moment(*state->second, [&](at::Tensor moment) {
-      if (moment.defined()) moment.masked_fill_(held_[i].pruned, 0);
+      if (moment.defined()) moment.masked_fill_(held.pruned, 0);
     });
   }
-  return loss;
 }
 
 }  // namespace ulp::prune

@@ -87,8 +87,7 @@ void check(const Graph& graph, const std::string& name, const at::Tensor& keep) 
 /// A name for the mask that nothing else has.
 std::string mask_name(const Graph& graph, const std::string& parameter) {
   std::string name = parameter + "_mask";
-  for (int i = 2; graph.find_attribute(name) != nullptr; ++i)
-    name = parameter + "_mask_" + std::to_string(i);
+  for (int i = 2; graph.find_attribute(name) != nullptr; ++i) name = parameter + "_mask_" + std::to_string(i);
   return name;
 }
 
@@ -103,7 +102,7 @@ void attach(Graph& graph, const std::string& given_name, const at::Tensor& bits,
   graph.set_attribute(stored, {Attribute::Kind::buffer, bits});
   Value* mask = graph.attribute(stored);
   const auto first_call = std::ranges::find_if(graph.nodes(), [](const auto& node) {
-    return node->kind() != Node::Kind::input && node->kind() != Node::Kind::attribute;
+    return node->kind() != Node::Kind::input && node->kind() != Node::Kind::attribute && !node->is(kMask);
   });
   const std::vector<Node*> from = givers(graph, tensor);
   Node* node = graph.call(kMask, {from.front()->output(), mask, c10::IValue(dense_gradient)},
@@ -152,7 +151,8 @@ std::vector<ParameterMask> masks(const Graph& graph) {
     const at::Tensor bits = graph.attribute_tensor(node->args[1].value);
     const int64_t elements = attribute.tensor.numel();
     check_mask("prune.masks", ("a mask for '" + name + "'").c_str(), bits, elements);
-    found.push_back({name, attribute.tensor, bits, node->args[2].literal.toBool(), count_kept(bits), elements});
+    found.push_back(
+        {name, attribute.tensor, bits, node->args[2].literal.toBool(), count_kept(bits), elements});
   }
   return found;
 }

@@ -158,7 +158,8 @@ std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>
                                        const Recipe& recipe, const QatOptions& options) {
   if (!captured) fail("quant.prepare_qat", "expected a captured model, got null");
   const std::shared_ptr<Graph> source = captured->graph().clone();
-  graph::fold_masks(*source);  // layers hold weights, and those of the masks are one set for training and inference
+  graph::fold_masks(
+      *source);  // layers hold weights, and those of the masks are one set for training and inference
   InferenceForm form = inference_form(*source, recipe, Purpose::training);
   const std::shared_ptr<Graph> graph = source->clone();
   graph::canonicalize(*graph);

@@ -1,0 +1,82 @@
+// Pruning by a recipe: at once, or step by step while a model trains.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/prune/prune_recipe.h"
+#include "ulp/prune/scores/movement.h"
+#include "ulp/prune/scores/score.h"
+
+namespace ulp::prune {
+
+/// What is left of one parameter.
+struct PrunedLayer {
+  std::string parameter;
+  int64_t kept = 0, elements = 0;
+};
+
+/// What pruning did.
+struct ULP_API PruneReport {
+  std::vector<PrunedLayer> layers;
+  int64_t kept() const;
+  int64_t elements() const;
+  /// The share of the weights that is pruned.
+  double sparsity() const;
+};
+
+/// Prunes the module by the recipe's amount, whatever its schedule says: masks are set (masks.h), on top of
+/// those that it has; weights stay as they are but for sparsegpt. Throws ulp::Error for a bad recipe, for
+/// patterns of names that match nothing, for inputs that the score needs and lacks, for amounts that cannot
+/// be, and for movement, which needs a Pruner; the module is then as it was.
+ULP_API PruneReport prune(graph::GraphModule& module, const Recipe& recipe, const ScoreInputs& inputs = {});
+
+/// Prunes a model while it trains.
+///
+///   prune::Pruner pruner(module, recipe);
+///   for (int64_t step = 0; step < steps; ++step) {
+///     if (pruner.step(step)) prune::hold_masks(optimizer, *module, prune::masks(module->graph()));
+///     loss(...).backward();
+///     pruner.after_backward();  // movement gathers its scores here; nothing otherwise
+///     optimizer.step();
+///   }
+///
+/// All parameters of the recipe have masks from the start, of ones, so that the module's buffers are the same
+/// throughout: a resumed run makes the Pruner, loads its checkpoint (io::load_checkpoint fills in the masks
+/// with the weights), calls hold_masks() once and goes on with the next step(). Scores of movement are no
+/// buffers: they go through MovementScores::scores() and set_scores(), as CheckpointParts::extra.
+class ULP_API Pruner {
+ public:
+  /// Throws ulp::Error as prune() does, but for amounts.
+  Pruner(std::shared_ptr<graph::GraphModule> module, Recipe recipe, ScoreInputs inputs = {});
+
+  /// Draws masks where the schedule has the step; true where they may have changed. Throws as prune() does.
+  bool step(int64_t step);
+  /// Between backward and the optimizer's step.
+  void after_backward();
+  /// A schedule of one's own in the place of the recipe's: the share of all units that is pruned from this
+  /// step on, or nothing where masks stay. Not for n_m, soft_movement and counts.
+  void set_schedule(std::function<std::optional<double>(int64_t step)> share);
+
+  const Recipe& recipe() const { return recipe_; }
+  const std::vector<std::string>& parameters() const { return parameters_; }
+  /// The scores of movement; null for other scores.
+  MovementScores* movement() { return movement_.get(); }
+  /// What is kept now.
+  PruneReport report() const;
+
+ private:
+  std::shared_ptr<graph::GraphModule> module_;
+  Recipe recipe_;
+  ScoreInputs inputs_;
+  std::vector<std::string> parameters_;
+  std::unique_ptr<MovementScores> movement_;
+  std::function<std::optional<double>(int64_t)> share_;
+};
+
+}  // namespace ulp::prune
