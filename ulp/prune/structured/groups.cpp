@@ -1,0 +1,154 @@
+#include "ulp/prune/structured/groups.h"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "ulp/prune/structured/tracker.h"
+
+namespace ulp::prune {
+
+using graph::Attribute;
+
+namespace {
+
+/// "layer1.0.conv1" of "layer1.0.conv1.weight".
+std::string layer_of(const std::string& tensor) {
+  const size_t dot = tensor.rfind('.');
+  return dot == std::string::npos ? tensor : tensor.substr(0, dot);
+}
+
+/// Where a class of positions is: indices by (place of the attribute, dimension).
+using Places = std::map<std::pair<size_t, int64_t>, std::vector<int64_t>>;
+
+struct Unit {
+  Places places;
+  bool has_parameter = false;
+  Position root = 0;
+};
+
+/// Classes that are free and cut a parameter, in the order of the attributes.
+std::vector<Unit> units_of(const graph::Graph& graph, const Tracker& tracker) {
+  std::vector<Unit> units;
+  std::map<Position, size_t> index;
+  for (size_t a = 0; a < graph.attributes().size(); ++a) {
+    const auto& [name, attribute] = graph.attributes()[a];
+    const auto found = tracker.attributes().find(name);
+    if (found == tracker.attributes().end()) continue;
+    for (size_t d = 0; d < found->second.dims.size(); ++d) {
+      const Axis& axis = found->second.dims[d];
+      for (size_t i = 0; i < axis.size(); ++i) {
+        if (tracker.axes().fixed(axis[i])) continue;
+        const Position root = tracker.axes().find(axis[i]);
+        const auto [at, fresh] = index.emplace(root, units.size());
+        if (fresh) units.push_back({{}, false, root});
+        Unit& unit = units[at->second];
+        unit.places[{a, static_cast<int64_t>(d)}].push_back(static_cast<int64_t>(i));
+        unit.has_parameter |= attribute.kind == Attribute::Kind::parameter;
+      }
+    }
+  }
+  std::erase_if(units, [](const Unit& unit) { return !unit.has_parameter; });
+  return units;
+}
+
+Role role_of(const graph::Graph& graph, const Tracker& tracker, size_t attribute, int64_t dim, int64_t index) {
+  const auto& [name, stored] = graph.attributes()[attribute];
+  const Role* said = tracker.role(tracker.attributes().at(name).dims[dim][index]);
+  if (said) return *said;
+  return stored.kind == Attribute::Kind::parameter ? Role::row : Role::constant;
+}
+
+void add_layers(Group& group) {
+  const auto add = [](std::vector<std::string>& layers, const std::string& layer) {
+    if (std::ranges::find(layers, layer) == layers.end()) layers.push_back(layer);
+  };
+  for (const Member& member : group.members) {
+    if (member.role == Role::row) add(group.producers, layer_of(member.tensor));
+    if (member.role == Role::column) add(group.consumers, layer_of(member.tensor));
+  }
+}
+
+/// Layers of which every row stays.
+std::vector<Obstacle> obstacles_of(const graph::Graph& graph, const Tracker& tracker) {
+  std::vector<Obstacle> found;
+  std::set<std::string> seen;
+  for (const auto& [name, attribute] : graph.attributes()) {
+    const auto layout = tracker.attributes().find(name);
+    if (layout == tracker.attributes().end() || attribute.tensor.dim() < 2) continue;
+    for (const Axis& axis : layout->second.dims) {
+      if (axis.empty() || std::ranges::any_of(axis, [&](Position p) { return !tracker.axes().fixed(p); }))
+        continue;
+      const Role* role = tracker.role(axis[0]);
+      if (!role || *role != Role::row || !seen.insert(layer_of(name)).second) continue;
+      found.push_back({layer_of(name), tracker.axes().reason(axis[0])});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string_view to_string(Role role) {
+  static constexpr std::string_view kNames[] = {"row", "column", "scale", "shift", "statistic", "constant"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+std::string Group::name() const {
+  if (!producers.empty()) return producers[0];
+  return consumers.empty() ? members.at(0).tensor : consumers[0];
+}
+
+Groups groups(const graph::Graph& graph, const GroupOptions& options) {
+  graph.verify();
+  const Tracker tracker(graph, options);
+  Groups result{options, {}, obstacles_of(graph, tracker)};
+  // Units of one group are in the same places, as often, in the same roles.
+  using Pattern = std::vector<std::tuple<size_t, int64_t, size_t, Role>>;
+  std::map<Pattern, size_t> index;
+  std::map<Position, size_t> group_of;
+  for (const Unit& unit : units_of(graph, tracker)) {
+    Pattern pattern;
+    for (const auto& [place, indices] : unit.places) {
+      pattern.emplace_back(place.first, place.second, indices.size(),
+                           role_of(graph, tracker, place.first, place.second, indices[0]));
+    }
+    const auto [at, fresh] = index.emplace(pattern, result.groups.size());
+    if (fresh) {
+      Group& group = result.groups.emplace_back();
+      for (const auto& [attribute, dim, count, role] : pattern)
+        group.members.push_back({graph.attributes()[attribute].first, dim, role, {}});
+      add_layers(group);
+    }
+    Group& group = result.groups[at->second];
+    size_t m = 0;
+    for (const auto& [place, indices] : unit.places) group.members[m++].indices.push_back(indices);
+    ++group.units;
+    group_of[unit.root] = at->second;
+  }
+  for (const auto& [position, sentence] : tracker.axes().notes()) {
+    const auto at = group_of.find(tracker.axes().find(position));
+    if (at == group_of.end()) continue;
+    std::vector<std::string>& notes = result.groups[at->second].notes;
+    if (std::ranges::find(notes, sentence) == notes.end()) notes.push_back(sentence);
+  }
+  return result;
+}
+
+std::ostream& operator<<(std::ostream& out, const Groups& groups) {
+  for (const Group& group : groups.groups) {
+    out << group.name() << ": " << group.units << " units\n";
+    for (const Member& member : group.members) {
+      out << "  " << to_string(member.role) << " " << member.tensor << " dim " << member.dim;
+      if (member.indices[0].size() > 1) out << ", " << member.indices[0].size() << " each";
+      out << "\n";
+    }
+    for (const std::string& note : group.notes) out << "  note: " << note << "\n";
+  }
+  for (const Obstacle& obstacle : groups.obstacles)
+    out << "not pruned: " << obstacle.layer << ": " << obstacle.reason << "\n";
+  return out;
+}
+
+}  // namespace ulp::prune

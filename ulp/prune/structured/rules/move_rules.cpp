@@ -1,0 +1,356 @@
+#include <algorithm>
+#include <limits>
+
+#include "ulp/graph/passes/pattern.h"
+#include "ulp/prune/structured/rules/rules.h"
+
+namespace ulp::prune {
+
+namespace {
+
+using graph::Argument;
+
+std::vector<Layout> listed(Visit& visit) {
+  std::vector<Layout> pieces;
+  for (const Argument& item : visit.node.args.at(0).items) pieces.push_back(visit.in(item));
+  if (pieces.empty()) visit.refuse("it joins nothing");
+  return pieces;
+}
+
+void cat(Visit& visit) {
+  const std::vector<Layout> pieces = listed(visit);
+  Layout result = pieces[0];
+  const size_t dim = visit.dim("dim", result);
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    if (pieces[i].dims.size() != result.dims.size()) visit.refuse("its pieces have different dimensions");
+    for (size_t d = 0; d < result.dims.size(); ++d) {
+      if (d == dim) {
+        result.dims[d].insert(result.dims[d].end(), pieces[i].dims[d].begin(), pieces[i].dims[d].end());
+      } else {
+        visit.unite(result.dims[d], pieces[i].dims[d]);
+      }
+      result.zero[d] = result.zero[d] && pieces[i].zero[d];
+    }
+  }
+  // Along a size that follows the batch the pieces are not joined item by item.
+  const Extent joined = extent_of(visit.meta(visit.node.output()).sizes.at(dim));
+  if (joined.opaque || !joined.powers.empty()) {
+    visit.fix(result.dims[dim], "it joins what follows the batch");
+    result.dims[dim] = visit.fixed(static_cast<size_t>(joined.count));
+  }
+  visit.out(std::move(result));
+}
+
+void stack(Visit& visit) {
+  const std::vector<Layout> pieces = listed(visit);
+  Layout result = pieces[0];
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    for (size_t d = 0; d < result.dims.size(); ++d) {
+      visit.unite(result.dims[d], pieces[i].dims.at(d));
+      result.zero[d] = result.zero[d] && pieces[i].zero[d];
+    }
+  }
+  const int64_t dim = visit.integer("dim");
+  const auto at = dim < 0 ? dim + result.rank() + 1 : dim;
+  result.dims.insert(result.dims.begin() + at, visit.fixed(pieces.size()));
+  result.zero.insert(result.zero.begin() + at, false);
+  visit.out(std::move(result));
+}
+
+/// chunk, split and split_with_sizes: after a cut the pieces may have any sizes.
+void split(Visit& visit) {
+  const Layout x = visit.in(visit.node.args.at(0));
+  const size_t dim = visit.dim("dim", x);
+  std::vector<Axis> pieces;
+  size_t start = 0;
+  for (size_t i = 0; i < visit.node.outputs().size(); ++i) {
+    const Extent extent = extent_of(visit.meta(visit.node.output(i)).sizes.at(dim));
+    if (!extent.powers.empty() || extent.opaque) visit.refuse("it splits what follows the batch");
+    const auto end = start + static_cast<size_t>(extent.count);
+    if (end > x.dims[dim].size()) visit.refuse("its pieces are larger than what it splits");
+    pieces.emplace_back(x.dims[dim].begin() + start, x.dims[dim].begin() + end);
+    Layout result = x;
+    result.dims[dim] = pieces.back();
+    visit.out(std::move(result), i);
+    start = end;
+  }
+  visit.rewrite([pieces, dim](graph::Graph& graph, graph::Node& node, const Survivors& left) {
+    if (std::ranges::all_of(pieces, [&](const Axis& piece) { return left.whole(piece); })) return;
+    std::vector<int64_t> sizes;
+    for (const Axis& piece : pieces) sizes.push_back(left.count(piece));
+    graph.retarget(&node, "aten::split_with_sizes", {node.args.at(0), c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dim))});
+  });
+}
+
+void unbind(Visit& visit) {
+  Layout result = visit.in("self");
+  const size_t dim = visit.dim("dim", result);
+  visit.fix(result.dims[dim], "they are taken one by one");
+  result.dims.erase(result.dims.begin() + static_cast<int64_t>(dim));
+  result.zero.erase(result.zero.begin() + static_cast<int64_t>(dim));
+  for (size_t i = 0; i < visit.node.outputs().size(); ++i) visit.out(result, i);
+}
+
+/// How many of the first `count` positions are left.
+int64_t left_before(const Axis& axis, size_t count, const Survivors& left) {
+  return left.count(Axis(axis.begin(), axis.begin() + static_cast<int64_t>(count)));
+}
+
+void select(Visit& visit) {
+  Layout result = visit.in("self");
+  const size_t dim = visit.dim("dim", result);
+  const Axis axis = result.dims[dim];
+  if (axis.size() > 1) {
+    if (!extent_of(visit.meta(visit.node.args[0].value).sizes.at(dim)).powers.empty())
+      visit.fix(axis, "it takes one of what follows the batch");
+    const int64_t index = visit.integer("index");
+    const auto at = static_cast<size_t>(index < 0 ? index + static_cast<int64_t>(axis.size()) : index);
+    visit.fix({axis.at(at)}, "it takes one of them");
+    visit.rewrite([axis, at](graph::Graph&, graph::Node& node, const Survivors& left) {
+      if (!left.whole(axis)) node.arg("index").literal = left_before(axis, at, left);
+    });
+  }
+  result.dims.erase(result.dims.begin() + static_cast<int64_t>(dim));
+  result.zero.erase(result.zero.begin() + static_cast<int64_t>(dim));
+  visit.out(std::move(result));
+}
+
+/// slice and narrow with step 1.
+void slice(Visit& visit) {
+  Layout result = visit.in("self");
+  const size_t dim = visit.dim("dim", result);
+  const Axis axis = result.dims[dim];
+  const bool narrow = visit.node.is("aten::narrow");
+  const graph::TensorMeta& seen = visit.meta(visit.node.output());
+  const Extent to = extent_of(seen.sizes.at(dim));
+  const bool same_size = to.count == static_cast<int64_t>(axis.size());
+  const std::optional<int64_t> step = narrow ? 1 : visit.integer_if("step");
+  if (!to.powers.empty() || to.opaque || step != 1) {
+    visit.fix(axis, "it takes a part of them");
+    result.dims[dim] = visit.fixed(static_cast<size_t>(to.count));
+    return visit.out(std::move(result));
+  }
+  const Argument& start_arg = visit.node.arg("start");
+  int64_t start = start_arg.is_none() ? 0 : visit.integer_if("start").value_or(-1);
+  if (!start_arg.is_none() && !visit.integer_if("start")) {
+    if (!same_size) {
+      visit.fix(axis, "it takes a part of them that follows the batch");
+      result.dims[dim] = visit.fixed(static_cast<size_t>(to.count));
+      return visit.out(std::move(result));
+    }
+    start = 0;
+  }
+  const auto size = static_cast<int64_t>(axis.size());
+  if (start < 0) start += size;
+  start = std::clamp<int64_t>(start, 0, size);
+  const int64_t end = start + to.count;
+  if (end > size) visit.refuse("it takes more than there is");
+  result.dims[dim] = Axis(axis.begin() + start, axis.begin() + end);
+  visit.rewrite([axis, start, end, narrow](graph::Graph&, graph::Node& node, const Survivors& left) {
+    if (left.whole(axis)) return;
+    const int64_t first = left_before(axis, static_cast<size_t>(start), left),
+                  last = left_before(axis, static_cast<size_t>(end), left);
+    node.arg("start") = Argument(c10::IValue(first));
+    node.arg(narrow ? "length" : "end") = Argument(c10::IValue(narrow ? last - first : last));
+  });
+  visit.out(std::move(result));
+}
+
+void permute_to(Visit& visit, const std::vector<int64_t>& order) {
+  const Layout x = visit.in(visit.node.args.at(0));
+  Layout result;
+  for (const int64_t d : order) result.add(x.dims.at(x.dim(d)), x.zero.at(x.dim(d)));
+  visit.out(std::move(result));
+}
+
+void permute(Visit& visit) {
+  permute_to(visit, visit.integers("dims"));
+}
+
+void transpose(Visit& visit) {
+  const Layout x = visit.in("self");
+  std::vector<int64_t> order(x.dims.size());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int64_t>(d);
+  const bool plain = visit.node.is("aten::t");
+  if (order.size() > 1)
+    std::swap(order[plain ? 0 : visit.dim("dim0", x)], order[plain ? 1 : visit.dim("dim1", x)]);
+  permute_to(visit, order);
+}
+
+void flip(Visit& visit) {
+  Layout result = visit.in("self");
+  for (const int64_t dim : visit.integers("dims")) {
+    Axis& axis = result.dims.at(result.dim(dim));
+    std::ranges::reverse(axis);
+  }
+  visit.out(std::move(result));
+}
+
+/// The distance would be another one.
+void roll(Visit& visit) {
+  Layout result = visit.in("self");
+  const std::vector<int64_t> dims = visit.integers("dims");
+  if (dims.empty()) visit.refuse("it rolls over all dimensions");
+  for (const int64_t dim : dims) visit.fix(result.dims.at(result.dim(dim)), "it rolls them");
+  visit.out(std::move(result));
+}
+
+/// Sizes of 1 are repeated: the new positions are the op's own.
+void expand(Visit& visit) {
+  const Layout x = visit.in("self");
+  Layout result = visit.like_meta(visit.node.output());
+  const int64_t fresh = result.rank() - x.rank();
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    if (x.dims[d].size() == 1 && result.dims[d + fresh].size() > 1) continue;
+    visit.unite(x.dims[d], result.dims[d + fresh]);
+    result.zero[d + fresh] = x.zero[d];
+  }
+  if (visit.node.is("aten::expand")) {
+    rewrite_sizes(visit, "size", result.dims);
+  } else {
+    const Layout& other = visit.in("other");
+    for (int64_t d = 0; d < result.rank(); ++d) visit.unite(result.dims[d], other.dims.at(d));
+  }
+  visit.out(std::move(result));
+}
+
+/// Copies of a dimension follow each other: they are cut alike.
+void repeat(Visit& visit) {
+  const Layout x = visit.in("self");
+  Layout result = visit.like_meta(visit.node.output());
+  const int64_t fresh = result.rank() - x.rank();
+  std::vector<Axis> made;  // those of which the count is the number of repeats
+  for (int64_t d = 0; d < result.rank(); ++d) {
+    Axis& axis = result.dims[d];
+    const bool own = d < fresh || x.dims[d - fresh].size() == 1;
+    made.push_back(own ? axis : Axis{});
+    const Extent extent = extent_of(visit.meta(visit.node.output()).sizes[d]);
+    if (!extent.powers.empty() || extent.opaque) visit.fix(axis, "it repeats what follows the batch");
+    if (own) continue;
+    const Axis& from = x.dims[d - fresh];
+    for (size_t i = 0; i < axis.size(); ++i) visit.axes().unite(axis[i], from[i % from.size()]);
+    result.zero[d] = x.zero[d - fresh];
+  }
+  visit.rewrite([made](graph::Graph&, graph::Node& node, const Survivors& left) {
+    Argument& arg = node.arg("repeats");
+    const bool list = arg.kind == Argument::Kind::list;
+    std::vector<int64_t> plain = list ? std::vector<int64_t>() : graph::integers(arg).value();
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (left.whole(made[i])) continue;
+      if (list) {
+        set_integer(arg.items[i], left.count(made[i]));
+      } else {
+        plain[i] = left.count(made[i]);
+      }
+    }
+    if (!list) arg.literal = plain;
+  });
+  visit.out(std::move(result));
+}
+
+/// Every position as often as said, beside each other: query heads of a key-value head.
+void repeat_interleave(Visit& visit) {
+  Layout result = visit.in("self");
+  if (!visit.node.target().ends_with("self_int")) visit.refuse("it repeats by a tensor");
+  const size_t dim = visit.dim("dim", result);
+  const auto times = static_cast<size_t>(visit.integer("repeats"));
+  Axis repeated;
+  for (const Position position : result.dims[dim]) repeated.insert(repeated.end(), times, position);
+  result.dims[dim] = repeated;
+  if (!visit.node.arg("output_size").is_none()) {
+    visit.rewrite([repeated](graph::Graph&, graph::Node& node, const Survivors& left) {
+      if (!left.whole(repeated)) set_integer(node.arg("output_size"), left.count(repeated));
+    });
+  }
+  visit.out(std::move(result));
+}
+
+/// Rows are found by number; what is behind the index stays as it is. One index, behind dimensions taken whole.
+void index(Visit& visit) {
+  const Layout x = visit.in("self");
+  const std::vector<Argument>& indices = visit.node.arg("indices").items;
+  Layout result;
+  size_t d = 0;
+  while (d < indices.size() && indices[d].is_none()) {
+    result.add(x.dims.at(d), x.zero[d]);
+    ++d;
+  }
+  if (d + 1 != indices.size()) visit.refuse("it has several indices");
+  const Layout ids = visit.in(indices[d]);
+  visit.fix(x.dims.at(d), "they are found by number");
+  for (const Axis& axis : ids.dims) {
+    visit.fix(axis);
+    result.add(axis, false);
+  }
+  for (++d; d < x.dims.size(); ++d) result.add(x.dims[d], x.zero[d]);
+  visit.out(std::move(result));
+}
+
+void index_select(Visit& visit) {
+  Layout result = visit.in("self");
+  const size_t dim = visit.dim("dim", result);
+  visit.fix(result.dims[dim], "they are found by number");
+  const Layout ids = visit.in("index");
+  result.dims[dim] = visit.fixed(ids.dims.empty() ? 1 : ids.dims[0].size());
+  result.zero[dim] = false;
+  visit.out(std::move(result));
+}
+
+/// The same number everywhere, or one drawn for each place: as many as there are.
+void fill(Visit& visit) {
+  Layout result;
+  const Argument& sizes = visit.node.arg("size");
+  if (visit.node.output()->meta) {
+    result = visit.like_meta(visit.node.output());
+  } else if (sizes.kind == Argument::Kind::list) {
+    for (const Argument& item : sizes.items) {
+      const int64_t count = item.kind == Argument::Kind::batch ? extent_of(item.batch).count
+                                                               : graph::integer(item).value_or(1);
+      result.add(count == 1 ? visit.fixed(1) : visit.axes().make(count), false);
+    }
+  } else {
+    for (const int64_t count : visit.integers("size"))
+      result.add(count == 1 ? visit.fixed(1) : visit.axes().make(count), false);
+  }
+  if (visit.node.is("aten::zeros")) result.zero.assign(result.dims.size(), true);
+  rewrite_sizes(visit, "size", result.dims);
+  visit.out(std::move(result));
+}
+
+constexpr Rule kRules[] = {{"aten::cat", cat},
+                           {"aten::stack", stack},
+                           {"aten::chunk", split},
+                           {"aten::unsafe_chunk", split},
+                           {"aten::split", split},
+                           {"aten::unsafe_split", split},
+                           {"aten::split_with_sizes", split},
+                           {"aten::tensor_split", split},
+                           {"aten::unbind", unbind},
+                           {"aten::select", select},
+                           {"aten::slice", slice},
+                           {"aten::narrow", slice},
+                           {"aten::permute", permute},
+                           {"aten::transpose", transpose},
+                           {"aten::t", transpose},
+                           {"aten::flip", flip},
+                           {"aten::roll", roll},
+                           {"aten::expand", expand},
+                           {"aten::expand_as", expand},
+                           {"aten::repeat", repeat},
+                           {"aten::repeat_interleave", repeat_interleave},
+                           {"aten::index", index},
+                           {"aten::index_select", index_select},
+                           {"aten::zeros", fill},
+                           {"aten::ones", fill},
+                           {"aten::full", fill},
+                           {"aten::empty", fill},
+                           {"aten::rand", fill},
+                           {"aten::randn", fill}};
+
+}  // namespace
+
+std::span<const Rule> move_rules() {
+  return kRules;
+}
+
+}  // namespace ulp::prune
