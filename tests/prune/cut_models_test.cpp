@@ -25,14 +25,16 @@ TEST_P(CutImageModel, IsTheMaskedOne) {
     }
   }
   const Captured module = capture(*model, {torch::randn({2, 3, 32, 32})});
-  module->to(torch::kDouble);
   const prune::Groups groups = prune::groups(module->graph());
   ASSERT_FALSE(groups.groups.empty()) << words(groups);
   const prune::Removals removals = some_units(groups, 0.4, 7);
-  if (std::getenv("ULP_SHOW")) std::cout << words(groups);
-  const bool dropout = GetParam() == "googlenet" || GetParam() == "inception_v3" || GetParam() == "mobilenet_v2";
-  const auto x = [](int64_t batch) { return std::vector{torch::randn({batch, 3, 32, 32}, torch::kDouble)}; };
-  expect_cut_is_masked(module, {x(3)}, groups, removals, 1e-9, !dropout);
+  // LibTorch has no fast convolutions in double: the large networks run in float, and not in train mode, where batch
+  // norms over few elements blow rounding up.
+  const std::vector<std::string> small{"lenet5", "mlp", "resnet14", "resnet20"};
+  const bool exact = std::ranges::find(small, GetParam()) != small.end();
+  if (exact) module->to(torch::kDouble);
+  const auto type = exact ? torch::kDouble : torch::kFloat;
+  expect_cut_is_masked(module, {{torch::randn({3, 3, 32, 32}, type)}}, groups, removals, exact ? 1e-9 : 3e-4, exact);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CutImageModel, testing::ValuesIn(models::model_names()),

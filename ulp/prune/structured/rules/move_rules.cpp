@@ -57,6 +57,23 @@ void stack(Visit& visit) {
   visit.out(std::move(result));
 }
 
+/// Puts a split into these sizes in the place of the node.
+void resplit(graph::Graph& graph, graph::Node& node, const std::vector<int64_t>& sizes, int64_t dim) {
+  graph::Node* made = graph.call("aten::split_with_sizes", {node.args.at(0), c10::IValue(sizes), c10::IValue(dim)},
+                                 &node, node.name());
+  graph.set_output_count(made, node.outputs().size());
+  made->scope = node.scope;
+  made->train_only = node.train_only;
+  made->eval_only = node.eval_only;
+  made->no_grad = node.no_grad;
+  made->autocast = node.autocast;
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    made->output(i)->meta = node.output(i)->meta;
+    graph.replace_uses(node.output(i), made->output(i));
+  }
+  graph.erase(&node);
+}
+
 /// chunk, split and split_with_sizes: after a cut the pieces may have any sizes.
 void split(Visit& visit) {
   const Layout x = visit.in(visit.node.args.at(0));
@@ -78,7 +95,7 @@ void split(Visit& visit) {
     if (std::ranges::all_of(pieces, [&](const Axis& piece) { return left.whole(piece); })) return;
     std::vector<int64_t> sizes;
     for (const Axis& piece : pieces) sizes.push_back(left.count(piece));
-    graph.retarget(&node, "aten::split_with_sizes", {node.args.at(0), c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dim))});
+    resplit(graph, node, sizes, static_cast<int64_t>(dim));
   });
 }
 
