@@ -1,0 +1,184 @@
+#include "ulp/prune/structured/importance.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "ulp/base/error.h"
+
+namespace ulp::prune {
+
+using graph::Attribute;
+
+namespace {
+
+using Scores = std::vector<double>;
+
+const Attribute& attribute_of(const graph::GraphModule& module, const Member& member) {
+  const Attribute* found = module.graph().find_attribute(member.tensor);
+  if (!found || member.dim >= found->tensor.dim())
+    fail("prune.importance", "expected a tensor '", member.tensor, "' of the groups in the graph, got none");
+  return *found;
+}
+
+/// Units x elements: what each unit has of a tensor.
+at::Tensor slices(const at::Tensor& tensor, const Member& member) {
+  std::vector<int64_t> all;
+  for (const auto& indices : member.indices) all.insert(all.end(), indices.begin(), indices.end());
+  const at::Tensor rows = tensor.detach().to(at::kDouble).movedim(member.dim, 0).index_select(
+      0, torch::tensor(all, tensor.options().dtype(at::kLong)));
+  return rows.reshape({static_cast<int64_t>(member.indices.size()), -1}).cpu();
+}
+
+Scores sums(const at::Tensor& units_by_elements) {
+  const at::Tensor total = units_by_elements.sum(1).contiguous();
+  return {total.data_ptr<double>(), total.data_ptr<double>() + total.numel()};
+}
+
+void add(Scores& to, const Scores& what) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
+}
+
+/// Weights whose rows make the unit: matrices and kernels, not biases.
+bool is_filter(const Attribute& attribute, const Member& member) {
+  return attribute.kind == Attribute::Kind::parameter && member.role == Role::row && attribute.tensor.dim() > 1;
+}
+
+bool is_weight(const Attribute& attribute, const Member& member) {
+  return attribute.kind == Attribute::Kind::parameter && member.role != Role::shift &&
+         (member.role != Role::row || attribute.tensor.dim() > 1);
+}
+
+Scores filter_norms(const graph::GraphModule& module, const Group& group, bool squared) {
+  Scores result(static_cast<size_t>(group.units));
+  for (const Member& member : group.members) {
+    const Attribute& attribute = attribute_of(module, member);
+    if (!is_filter(attribute, member)) continue;
+    const at::Tensor part = slices(attribute.tensor, member);
+    add(result, sums(squared ? part.square() : part.abs()));
+  }
+  if (squared) std::ranges::transform(result, result.begin(), [](double sum) { return std::sqrt(sum); });
+  return result;
+}
+
+Scores group_norms(const graph::GraphModule& module, const Group& group) {
+  Scores result(static_cast<size_t>(group.units));
+  double members = 0;
+  for (const Member& member : group.members) {
+    const Attribute& attribute = attribute_of(module, member);
+    if (!is_weight(attribute, member)) continue;
+    add(result, sums(slices(attribute.tensor, member).square()));
+    ++members;
+  }
+  for (double& score : result) score /= std::max(members, 1.0);
+  return result;
+}
+
+Scores scales(const graph::GraphModule& module, const Group& group) {
+  Scores result(static_cast<size_t>(group.units));
+  double count = 0;
+  for (const Member& member : group.members) {
+    if (member.role != Role::scale) continue;
+    const at::Tensor part = slices(attribute_of(module, member).tensor, member);
+    add(result, sums(part.abs()));
+    count += static_cast<double>(part.size(1));
+  }
+  if (count == 0) return Scores(result.size(), std::numeric_limits<double>::infinity());
+  for (double& score : result) score /= count;
+  return result;
+}
+
+Scores taylor(const graph::GraphModule& module, const Group& group) {
+  Scores result(static_cast<size_t>(group.units));
+  for (const Member& member : group.members) {
+    const Attribute& attribute = attribute_of(module, member);
+    if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.requires_grad()) continue;
+    if (!attribute.tensor.grad().defined())
+      fail("prune.importance", "expected a gradient of '", member.tensor, "' for taylor, got none; run backward first");
+    add(result, sums((slices(attribute.tensor, member) * slices(attribute.tensor.grad(), member)).abs()));
+  }
+  return result;
+}
+
+Scores distances(const graph::GraphModule& module, const Group& group) {
+  std::vector<at::Tensor> rows;
+  for (const Member& member : group.members) {
+    const Attribute& attribute = attribute_of(module, member);
+    if (is_filter(attribute, member)) rows.push_back(slices(attribute.tensor, member));
+  }
+  if (rows.empty()) return Scores(static_cast<size_t>(group.units));
+  const at::Tensor filters = torch::cat(rows, 1);
+  // Without the matrix product, whose rounding makes equal filters differ.
+  return sums(torch::cdist(filters, filters, 2, 2));
+}
+
+Scores shares(const Scores& norms) {
+  std::vector<size_t> order(norms.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return norms[a] < norms[b]; });
+  Scores result(norms.size());
+  double above = 0;
+  for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    above += norms[*at];
+    result[*at] = above > 0 ? norms[*at] / above : 0;
+  }
+  return result;
+}
+
+Scores draw(const Group& group, std::mt19937_64& random) {
+  Scores result(static_cast<size_t>(group.units));
+  for (double& score : result) score = std::ldexp(static_cast<double>(random() >> 11), -53);
+  return result;
+}
+
+void normalize(Scores& scores, Normalization how) {
+  if (how == Normalization::none || scores.empty()) return;
+  double by = 0;
+  for (const double score : scores) by = how == Normalization::mean ? by + score : std::max(by, score);
+  if (how == Normalization::mean) by /= static_cast<double>(scores.size());
+  if (!(by > 0) || !std::isfinite(by)) return;
+  for (double& score : scores) score /= by;
+}
+
+}  // namespace
+
+Importance importance(const graph::GraphModule& module, const Groups& groups, const ImportanceOptions& options) {
+  const torch::NoGradGuard no_grad;
+  std::mt19937_64 random(options.seed);
+  Importance result;
+  for (const Group& group : groups.groups) {
+    Scores scores;
+    switch (options.score) {
+      case Score::l1:
+      case Score::l2:
+        scores = filter_norms(module, group, options.score == Score::l2);
+        break;
+      case Score::group:
+        scores = group_norms(module, group);
+        break;
+      case Score::scale:
+        scores = scales(module, group);
+        break;
+      case Score::taylor:
+        scores = taylor(module, group);
+        break;
+      case Score::fpgm:
+        scores = distances(module, group);
+        break;
+      case Score::lamp:
+        scores = shares(group_norms(module, group));
+        break;
+      case Score::random:
+        scores = draw(group, random);
+        break;
+    }
+    normalize(scores, options.normalization);
+    result.push_back(std::move(scores));
+  }
+  return result;
+}
+
+}  // namespace ulp::prune
