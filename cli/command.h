@@ -64,6 +64,7 @@ void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_lower(CLI::App& app);
+void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_run(CLI::App& app);
 void add_train(CLI::App& app);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/quantize_flags.h"
+#include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
@@ -80,24 +81,6 @@ Plan make_plan(const QuantizeFlags& flags) {
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
 }
-
-/// A bar for each stage in turn.
-class StageBars {
- public:
-  void show(const app::Stage& stage) {
-    if (!bar_ || stage.title != title_) {
-      bar_.reset();
-      bar_ = std::make_unique<report::Progress>(stage.title, stage.total,
-                                                report::ProgressOptions{.unit = stage.unit});
-      title_ = stage.title;
-    }
-    bar_->update(stage.done, stage.note);
-  }
-
- private:
-  std::unique_ptr<report::Progress> bar_;
-  std::string title_;
-};
 
 nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   const app::QuantizeOutcome& outcome = run.outcome;

@@ -101,7 +101,8 @@ nlohmann::json RecipeFlags::given(const std::string& list) const {
     if (field == flag.fields.end()) {
       std::string lists;
       for (const auto& [name, path] : flag.fields) lists += (lists.empty() ? "" : ", ") + name;
-      throw CLI::ValidationError(flag.name, "is for --mode " + lists + ", got --mode " + list);
+      throw CLI::ValidationError(
+          flag.name, std::string("is for ") + chooser_ + ' ' + lists + ", got " + chooser_ + ' ' + list);
     }
     std::visit([&](const auto& value) { all[field->second] = value; }, flag.value);
   }

@@ -17,6 +17,8 @@ namespace ulp::cli {
 /// The flags of several lists of fields, each under a title; lists may share flags of one name and kind.
 class RecipeFlags {
  public:
+  /// `chooser` is the flag that says which list is used, for messages.
+  explicit RecipeFlags(const char* chooser = "--mode") : chooser_(chooser) {}
   /// Adds the flags of a list to the command, in a group of this title. Fields of the groups in `open` are
   /// taken, too; other groups, lists and fields with a JSON form of their own have no flags.
   void add(CLI::App& command, const std::string& list, const std::string& title,
@@ -35,6 +37,7 @@ class RecipeFlags {
         {};  ///< by list: where it stands in the JSON
   };
 
+  const char* chooser_;
   std::deque<Flag> flags_;  ///< CLI11 keeps addresses of the values
 };
 

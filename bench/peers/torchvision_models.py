@@ -60,6 +60,9 @@ def make(name, size):
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = True
     model = SHORTER[name](size) if name in SHORTER else zoo.get_model(name, **options)
+    for layer in model.modules():  # vision transformers begin with a last layer of zeros, whose results say nothing
+        if isinstance(layer, nn.Linear) and not layer.weight.any():
+            nn.init.normal_(layer.weight, std=0.02)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     momentum = [m.momentum for m in norms]
     with torch.no_grad():

@@ -19,8 +19,8 @@ std::shared_ptr<graph::GraphModule> captured(models::ImageModel& model) {
   return capture(model, {torch::zeros({2, 1, 8, 8})});
 }
 
-QatTraining few_steps(int64_t steps) {
-  QatTraining training;
+FineTuning few_steps(int64_t steps) {
+  FineTuning training;
   training.options.batch = 16;
   training.options.max_steps = steps;
   return training;
@@ -123,13 +123,13 @@ TEST(QuantizeQat, FreezesAfterItsShares) {
 TEST(QuantizeQat, RefusesOptionsByName) {
   const io::ImageDataset data = bars();
   const auto model = small_model();
-  const auto error = [&](const QatTraining& training, const quant::QatRecipe& recipe = {}) {
+  const auto error = [&](const FineTuning& training, const quant::QatRecipe& recipe = {}) {
     return test::error_of([&] { quantize_qat(captured(*model), recipe, data, training); });
   };
   quant::QatRecipe late;
   late.freeze_observers_after = 2;
   EXPECT_SAYS(error(few_steps(2), late), "freeze_observers_after in [0, 1], got 2");
-  QatTraining training = few_steps(2);
+  FineTuning training = few_steps(2);
   training.options.precision = "O3:bf16";
   EXPECT_SAYS(error(training), "fp32 parameters");
   training = few_steps(2);

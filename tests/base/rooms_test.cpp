@@ -31,14 +31,14 @@ const std::map<std::string, Names>& allowed() {
       {"graph", {"base", "libtorch"}},
       {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
-      {"prune", {"base", "libtorch", "graph", "amp", "quant"}},
+      {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
       {"models", {"base", "libtorch"}},
-      {"train", {"base", "runtime", "amp", "lower", "io", "models", "report"}},
+      {"train", {"base", "runtime", "graph", "amp", "prune", "lower", "io", "models", "report"}},
       {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "lower", "io", "models", "measure", "report",
-        "train"}}};
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "models", "measure",
+        "report", "train"}}};
   return table;
 }
 

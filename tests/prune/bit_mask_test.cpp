@@ -3,7 +3,7 @@
 #include "support.h"
 #include "ulp/prune/masks/apply_mask.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 TEST(BitMask, ElementIIsBitIModulo8OfByteIDividedBy8) {
@@ -65,6 +65,16 @@ TEST(ApplyMask, KeptElementsHaveTheirBitsAndOthersAreZero) {
   }
 }
 
+TEST(ApplyMask, EveryLengthAndEveryPlaceOfAMask) {
+  for (const int64_t size : {0, 1, 63, 64, 65, 130, 5000}) {
+    const at::Tensor weight = torch::randn({size}) + 5, keep = random_mask({size}, 5);
+    const at::Tensor bits = pack_mask(keep);
+    EXPECT_TRUE(torch::equal(apply_mask(weight, bits), weight * keep)) << size;
+    const at::Tensor shifted = torch::cat({torch::zeros({3}, at::kByte), bits}).slice(0, 3);  // not aligned
+    EXPECT_TRUE(torch::equal(apply_mask(weight, shifted), weight * keep)) << size;
+  }
+}
+
 TEST(ApplyMask, TheGradientIsMaskedTooAndDifferentiableAgain) {
   const at::Tensor keep = random_mask({4, 5}, 3);
   const at::Tensor bits = pack_mask(keep);
@@ -88,4 +98,4 @@ TEST(ApplyMask, OtherMasksAreErrors) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

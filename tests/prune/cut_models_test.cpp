@@ -34,7 +34,8 @@ TEST_P(CutImageModel, IsTheMaskedOne) {
   const bool exact = std::ranges::find(small, GetParam()) != small.end();
   if (exact) module->to(torch::kDouble);
   const auto type = exact ? torch::kDouble : torch::kFloat;
-  expect_cut_is_masked(module, {{torch::randn({3, 3, 32, 32}, type)}}, groups, removals, exact ? 1e-9 : 3e-4, exact);
+  expect_cut_is_masked(module, {{torch::randn({3, 3, 32, 32}, type)}}, groups, removals, exact ? 1e-9 : 3e-4,
+                       exact);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CutImageModel, testing::ValuesIn(models::model_names()),

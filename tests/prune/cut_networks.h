@@ -37,7 +37,8 @@ inline prune::Removals some_units(const prune::Groups& groups, double share, uin
     std::vector<int64_t> units(static_cast<size_t>(group.units));
     for (size_t i = 0; i < units.size(); ++i) units[i] = static_cast<int64_t>(i);
     std::shuffle(units.begin(), units.end(), random);
-    units.resize(std::min(units.size() - 1, static_cast<size_t>(std::ceil(share * static_cast<double>(units.size())))));
+    units.resize(std::min(units.size() - 1,
+                          static_cast<size_t>(std::ceil(share * static_cast<double>(units.size())))));
     removals.units.push_back(units);
   }
   return removals;
@@ -48,7 +49,8 @@ inline prune::Removals no_units(const prune::Groups& groups) {
 }
 
 /// A copy of the module with the units zeroed.
-inline Captured masked(const graph::GraphModule& module, const prune::Groups& groups, const prune::Removals& removals) {
+inline Captured masked(const graph::GraphModule& module, const prune::Groups& groups,
+                       const prune::Removals& removals) {
   Captured copy = prune::cut(module, groups, no_units(groups)).module;
   prune::zero_units(*copy, groups, removals);
   return copy;
@@ -60,7 +62,8 @@ inline at::Tensor kept_part(at::Tensor tensor, const std::vector<std::vector<int
   return tensor;
 }
 
-inline void expect_near(const at::Tensor& want, const at::Tensor& got, double tolerance, const std::string& what) {
+inline void expect_near(const at::Tensor& want, const at::Tensor& got, double tolerance,
+                        const std::string& what) {
   ASSERT_EQ(want.sizes(), got.sizes()) << what;
   if (want.numel() == 0) return;
   const at::Tensor w = want.detach().to(torch::kDouble), g = got.detach().to(torch::kDouble);
@@ -72,8 +75,8 @@ inline void expect_near(const at::Tensor& want, const at::Tensor& got, double to
 
 /// Results of both modes, gradients and buffers. `tolerance` is relative to the largest element of each tensor.
 inline void expect_cut_is_masked(const Captured& module, const std::vector<std::vector<at::Tensor>>& batches,
-                                 const prune::Groups& groups, const prune::Removals& removals, double tolerance,
-                                 bool train = true) {
+                                 const prune::Groups& groups, const prune::Removals& removals,
+                                 double tolerance, bool train = true) {
   const Captured zeroed = masked(*module, groups, removals);
   const prune::CutResult small = prune::cut(*module, groups, removals);
   for (const bool training : {false, true}) {
@@ -83,7 +86,8 @@ inline void expect_cut_is_masked(const Captured& module, const std::vector<std::
     for (const auto& inputs : batches) {
       zeroed->zero_grad();
       small.module->zero_grad();
-      const std::string what = std::string(training ? "train" : "eval") + ", batch " + std::to_string(inputs[0].size(0));
+      const std::string what =
+          std::string(training ? "train" : "eval") + ", batch " + std::to_string(inputs[0].size(0));
       torch::manual_seed(3);
       const auto want = zeroed->forward_all(inputs);
       torch::manual_seed(3);
@@ -102,7 +106,8 @@ inline void expect_cut_is_masked(const Captured& module, const std::vector<std::
       loss_got.backward();
       double largest = 0;
       for (const at::Tensor& parameter : zeroed->parameters()) {
-        if (parameter.grad().defined()) largest = std::max(largest, parameter.grad().abs().max().item<double>());
+        if (parameter.grad().defined())
+          largest = std::max(largest, parameter.grad().abs().max().item<double>());
       }
       const auto parameters = small.module->named_parameters();
       for (const auto& item : zeroed->named_parameters()) {
@@ -110,7 +115,8 @@ inline void expect_cut_is_masked(const Captured& module, const std::vector<std::
         if (!item.value().grad().defined()) continue;
         const at::Tensor w = kept_part(item.value().grad(), small.kept.at(item.key()));
         ASSERT_EQ(w.sizes(), parameters[item.key()].grad().sizes()) << item.key();
-        EXPECT_LE((w - parameters[item.key()].grad()).abs().max().item<double>(), tolerance * std::max(largest, 1e-3))
+        EXPECT_LE((w - parameters[item.key()].grad()).abs().max().item<double>(),
+                  tolerance * std::max(largest, 1e-3))
             << what << ", gradient of " << item.key();
       }
     }
@@ -118,7 +124,8 @@ inline void expect_cut_is_masked(const Captured& module, const std::vector<std::
   const auto buffers = small.module->named_buffers();
   for (const auto& item : zeroed->named_buffers()) {
     if (!item.key().ends_with("running_var"))
-      expect_near(kept_part(item.value(), small.kept.at(item.key())), buffers[item.key()], tolerance, item.key());
+      expect_near(kept_part(item.value(), small.kept.at(item.key())), buffers[item.key()], tolerance,
+                  item.key());
   }
 }
 

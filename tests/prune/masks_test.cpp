@@ -10,7 +10,7 @@
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using graph::GraphModule;
@@ -208,4 +208,4 @@ TEST(Masks, QuantizationSeesTheZeros) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

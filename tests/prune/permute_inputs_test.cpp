@@ -3,7 +3,7 @@
 #include "support.h"
 #include "ulp/prune/select.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 /// What select() keeps of n:m.
@@ -45,4 +45,4 @@ TEST(InputOrder, BadArgumentsAreErrors) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

@@ -6,7 +6,7 @@
 #include "ulp/prune/masks/hold_masks.h"
 #include "ulp/prune/masks/masks.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using graph::GraphModule;
@@ -276,4 +276,4 @@ TEST(PrunerTest, AResumedRunGoesOnWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

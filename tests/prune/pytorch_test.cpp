@@ -7,7 +7,7 @@
 #include "support.h"
 #include "ulp/prune/select.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using nlohmann::json;
@@ -71,4 +71,4 @@ TEST(AgainstPyTorch, EveryMaskIsTheirs) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

@@ -53,13 +53,18 @@ class RandomChannels : public torch::nn::Module {
   }
   /// A step on the last value.
   void on_last(const std::string& what, std::function<torch::Tensor(torch::Tensor)> apply) {
-    push(what, [apply = std::move(apply), at = values_.size() - 1](const Values& values) { return apply(values[at]); });
+    push(what, [apply = std::move(apply), at = values_.size() - 1](const Values& values) {
+      return apply(values[at]);
+    });
   }
 
   void conv(int64_t out, int64_t kernel, int64_t groups) {
-    auto layer = add(torch::nn::Conv2d(
-        torch::nn::Conv2dOptions(channels(), out, kernel).padding(kernel / 2).groups(groups).bias(below(2) == 0)));
-    on_last("conv of " + std::to_string(groups) + " groups", [layer](torch::Tensor x) mutable { return layer(x); });
+    auto layer = add(torch::nn::Conv2d(torch::nn::Conv2dOptions(channels(), out, kernel)
+                                           .padding(kernel / 2)
+                                           .groups(groups)
+                                           .bias(below(2) == 0)));
+    on_last("conv of " + std::to_string(groups) + " groups",
+            [layer](torch::Tensor x) mutable { return layer(x); });
     if (below(2)) {
       auto norm = add(torch::nn::BatchNorm2d(out));
       norm->weight.uniform_(0.5, 1.5);
@@ -103,18 +108,21 @@ class RandomChannels : public torch::nn::Module {
   void shuffle() {
     const int64_t c = channels(), g = 2 + 2 * below(2);
     on_last("shuffle of " + std::to_string(g), [c, g](torch::Tensor x) {
-      return x.view({x.size(0), g, c / g, x.size(2), x.size(3)}).transpose(1, 2).contiguous().view({x.size(0), c, x.size(2), x.size(3)});
+      const auto groups = x.reshape({x.size(0), g, c / g, x.size(2), x.size(3)});
+      return groups.transpose(1, 2).contiguous().view({x.size(0), c, x.size(2), x.size(3)});
     });
   }
   void attention() {
     const int64_t c = channels(), heads = 2 + 2 * below(2);
     auto qkv = add(torch::nn::Linear(c, 3 * c)), out = add(torch::nn::Linear(c, c));
-    on_last("attention of " + std::to_string(heads) + " heads", [qkv, out, c, heads](torch::Tensor x) mutable {
-      const auto tokens = x.flatten(2).transpose(1, 2);
-      const auto parts = qkv(tokens).reshape({x.size(0), -1, 3, heads, c / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
-      const auto mixed = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
-      return out(mixed.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(x.sizes());
-    });
+    on_last(
+        "attention of " + std::to_string(heads) + " heads", [qkv, out, c, heads](torch::Tensor x) mutable {
+          const auto tokens = x.flatten(2).transpose(1, 2);
+          const auto parts =
+              qkv(tokens).reshape({x.size(0), -1, 3, heads, c / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
+          const auto mixed = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
+          return out(mixed.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(x.sizes());
+        });
   }
   void halves(bool swap) {
     on_last(swap ? "halves swapped" : "gated linear unit", [swap](torch::Tensor x) {
@@ -134,15 +142,18 @@ class RandomChannels : public torch::nn::Module {
   void up_and_down() {
     auto layer = add(torch::nn::ConvTranspose2d(
         torch::nn::ConvTranspose2dOptions(channels(), even(), 2).stride(2).groups(below(2) ? 1 : 2)));
-    on_last("transposed conv and pooling", [layer](torch::Tensor x) mutable { return torch::max_pool2d(layer(x), 2); });
+    on_last("transposed conv and pooling",
+            [layer](torch::Tensor x) mutable { return torch::max_pool2d(layer(x), 2); });
   }
   void pixels() {
     auto layer = add(torch::nn::Conv2d(torch::nn::Conv2dOptions(channels(), 4 * even(), 1)));
-    on_last("conv, pixel shuffle and pooling",
-            [layer](torch::Tensor x) mutable { return torch::avg_pool2d(torch::pixel_shuffle(layer(x), 2), 2); });
+    on_last("conv, pixel shuffle and pooling", [layer](torch::Tensor x) mutable {
+      return torch::avg_pool2d(torch::pixel_shuffle(layer(x), 2), 2);
+    });
   }
 
   void step() {
+    if (channels() % 4 != 0) return conv(even(), 1, 1);  // two or four groups or heads are next
     switch (below(13)) {
       case 0:
         return conv(channels(), 3, channels());  // depthwise
@@ -156,7 +167,9 @@ class RandomChannels : public torch::nn::Module {
       case 4:
       case 5:
         if (const int64_t at = earlier(0); at > 0 && channels() < 30)
-          return with_earlier("cat", at, [](torch::Tensor a, torch::Tensor b) { return torch::cat({a, b}, 1); });
+          return with_earlier("cat", at, [](torch::Tensor a, torch::Tensor b) {
+            return torch::cat({a, b}, 1);
+          });
         return conv(even(), 1, 1);
       case 6:
         return gate();
@@ -183,7 +196,7 @@ class RandomChannels : public torch::nn::Module {
     }
     auto hidden = add(torch::nn::Linear(channels() * 4, 10)), last = add(torch::nn::Linear(10, 5));
     on_last("two linear layers", [hidden, last](torch::Tensor x) mutable {
-      return last(torch::gelu(hidden(x.view({x.size(0), -1}))));
+      return last(torch::gelu(hidden(x.reshape({x.size(0), -1}))));
     });
   }
 

@@ -4,7 +4,7 @@
 #include "ulp/prune/scores/score.h"
 #include "ulp/prune/select.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using graph::GraphModule;
@@ -242,4 +242,4 @@ TEST(Scores, MissingInputsAndNamesAreErrors) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

@@ -3,7 +3,7 @@
 #include "support.h"
 #include "ulp/base/fields_json.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 TEST(PruneAmount, RoundsHalfToEvenAndCountsWhatIsGone) {
@@ -203,4 +203,4 @@ TEST(Select, NaNIsAnErrorThatNamesTheLayerUnlessItIsPrunedAlready) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

@@ -6,7 +6,7 @@
 #include "ulp/prune/masks/masks.h"
 #include "ulp/prune/scores/movement.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
@@ -255,4 +255,4 @@ TEST(Movement, WrongUsesAreErrors) {
 }
 
 }  // namespace
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

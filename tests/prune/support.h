@@ -8,7 +8,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 
-namespace ulp::prune::test {
+namespace ulp::prune::tests {
 
 using ulp::test::error_of;
 
@@ -48,4 +48,4 @@ inline std::shared_ptr<graph::GraphModule> two_layers(uint64_t seed = 1) {
   return capture(model, {torch::randn({3, 12})});
 }
 
-}  // namespace ulp::prune::test
+}  // namespace ulp::prune::tests

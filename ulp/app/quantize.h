@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "ulp/app/fine_tuning.h"
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
@@ -38,30 +39,13 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
                                 const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
                                 const train::OnSamples& on_images = {});
 
-/// Fine-tuning of a trained model: small steps down a cosine. The recipe says what is frozen on the way.
-struct ULP_API QatTraining {
-  train::TrainOptions options = {.epochs = 1,
-                                 .learning_rate = 0.01,
-                                 .weight_decay = 1e-4,
-                                 .schedule = amp::Schedule::cosine,
-                                 .warmup = 0.05};
-
-  /// Those of the options that a recipe file may say.
-  void visit_fields(FieldVisitor& visit);
-  /// Throws ulp::Error naming the field.
-  void validate() const;
-};
-
-/// Called after each step of training.
-using OnStep = std::function<void(const train::StepInfo& info, int64_t total_steps)>;
-
 /// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained. Throws
 /// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C. A run that saves itself continues with the same
 /// bits, whatever ended it; one of another recipe, other options or other data is refused. Observers whose state grows
 /// with the data (percentile, entropy, mean squared error) cannot be resumed: FileError says what does not fit.
 ULP_API QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
                                     const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                                    const QatTraining& training = {}, const OnStep& on_step = {},
+                                    const FineTuning& training = {}, const OnStep& on_step = {},
                                     const train::Checkpointing& saving = {});
 
 }  // namespace ulp::app

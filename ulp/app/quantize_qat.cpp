@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "ulp/app/quantize.h"
 #include "ulp/base/error.h"
@@ -8,11 +7,6 @@
 namespace ulp::app {
 
 namespace {
-
-/// The options that a recipe file may say; the others are of a run from nothing.
-constexpr std::array kOfRecipe = {"precision",     "optimizer", "epochs",       "batch",
-                                  "learning_rate", "momentum",  "weight_decay", "schedule",
-                                  "warmup",        "max_steps", "seed",         "augment"};
 
 void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, const io::ImageDataset& data,
                   const train::TrainOptions& options, const OnStep& on_step,
@@ -36,20 +30,9 @@ void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, cons
 
 }  // namespace
 
-void QatTraining::visit_fields(FieldVisitor& visit) {
-  visit_some(visit, kOfRecipe, [&](FieldVisitor& some) { options.visit_fields(some); });
-}
-
-void QatTraining::validate() const {
-  options.validate();
-  if (options.resolved_precision().parameter_dtype) {
-    fail("app.QatTraining", "expected a precision with fp32 parameters, got ", options.precision);
-  }
-}
-
 QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
                             const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                            const QatTraining& training, const OnStep& on_step,
+                            const FineTuning& training, const OnStep& on_step,
                             const train::Checkpointing& saving) {
   training.validate();
   QuantizedModel result;

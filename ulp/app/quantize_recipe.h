@@ -12,7 +12,7 @@ namespace ulp::app {
 /// A recipe as a file of the tool holds it.
 struct ULP_API ModeRecipe {
   quant::AnyRecipe recipe;
-  QatTraining training = {};  ///< qat
+  FineTuning training = {};  ///< qat
 
   /// The recipe's fields; of qat also the group "training".
   void visit_fields(FieldVisitor& visit);

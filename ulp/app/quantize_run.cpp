@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "ulp/app/data.h"
+#include "ulp/app/plan_figures.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/lower.h"
 
@@ -28,12 +29,6 @@ std::shared_ptr<graph::GraphModule> frozen_copy(const graph::GraphModule& model)
   for (const auto& [name, attribute] : model.graph().attributes())
     copy->set_attribute(name, {attribute.kind, attribute.tensor.detach().clone()});
   return std::make_shared<graph::GraphModule>(copy);
-}
-
-int64_t weight_bytes(const runtime::Plan& plan) {
-  int64_t bytes = 0;
-  for (const auto& [name, constant] : plan.constants) bytes += static_cast<int64_t>(constant.bytes.size());
-  return bytes;
 }
 
 class Runner {
@@ -87,12 +82,9 @@ class Runner {
   std::optional<train::Accuracy> accuracy_of(const char* title, const runtime::Plan& plan) const {
     const std::unique_ptr<train::BatchStream> batches = test_batches();
     if (!batches) return std::nullopt;
-    runtime::Engine engine(plan, {.threads = request_.threads});
-    const train::Classifier classifier = train::engine_classifier(engine);
-    return train::evaluate([&](const train::TaskBatch& batch) { return classifier(batch.inputs); }, *batches,
-                           [&](int64_t done) {
-                             show({title, request_.unit, done, batches->samples()});
-                           });
+    return app::accuracy_of(plan, *batches, request_.threads, [&](int64_t done) {
+      show({title, request_.unit, done, batches->samples()});
+    });
   }
 
   void make_engine() {

@@ -85,9 +85,13 @@ void Recipe::visit_fields(FieldVisitor& visit) {
         parameters);
   visit({"skip", "Parameters that stay dense"}, skip);
   visit({"schedule", "When weights are pruned"}, schedule);
-  visit({"rounds", "Rounds with new scores that reach one amount; 0: 100 for synflow, else 1", 0, 1e6},
+  visit({.name = "rounds",
+         .help = "Rounds with new scores that reach one amount; 0: 100 for synflow, else 1",
+         .min = 0,
+         .max = 1e6,
+         .flag = "score-rounds"},
         rounds);
-  visit({"seed", "random: which numbers", 0}, seed);
+  visit({.name = "seed", .help = "random: which numbers", .min = 0, .flag = "prune-seed"}, seed);
   visit({"movement_lr", "movement: learning rate of the scores", 0, std::numeric_limits<double>::infinity(),
          true},
         movement_lr);

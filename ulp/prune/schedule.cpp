@@ -37,7 +37,7 @@ int64_t Schedule::last() const {
 }
 
 void Schedule::visit_fields(FieldVisitor& visit) {
-  visit({"kind", "How the amount is reached"}, kind);
+  visit({.name = "kind", .help = "How the amount is reached while training", .flag = "schedule"}, kind);
   visit({"begin", "The first step at which weights are pruned", 0}, begin);
   visit({"end", "cubic: the last one", 0}, end);
   visit({"frequency", "Steps between two masks", 1}, frequency);

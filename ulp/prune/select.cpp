@@ -149,7 +149,7 @@ void check(const std::vector<LayerScores>& layers, const Selection& selection) {
 }  // namespace
 
 void Pattern::visit_fields(FieldVisitor& visit) {
-  visit({"kind", "What is pruned together"}, kind);
+  visit({.name = "kind", .help = "What is pruned together", .flag = "pattern"}, kind);
   visit({"n", "n_m: how many of m are kept", 1}, n);
   visit({"m", "n_m: neighbours along the inputs", 2}, m);
   visit({"block_rows", "blocks: outputs", 1}, block_rows);

@@ -7,6 +7,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
+#include "ulp/prune/masks/hold_masks.h"
 
 namespace ulp::train {
 
@@ -53,10 +54,17 @@ struct TorchOptimizer {
   }
 };
 
+/// The masks of a pruned graph.
+std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) {
+  const auto* graph = dynamic_cast<const graph::GraphModule*>(&model);
+  return graph == nullptr ? std::vector<prune::ParameterMask>{} : prune::masks(graph->graph());
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options) {
   const auto masters = options.master_weights();
   const amp::UpdateRule rule = update_rule(options);
-  if (!masters && !options.clip) return std::visit(TorchOptimizer{model.parameters()}, rule);
+  if (!masters && !options.clip && masks_of(model).empty())
+    return std::visit(TorchOptimizer{model.parameters()}, rule);
   return std::make_unique<amp::FusedOptimizer>(
       model.parameters(), rule, masters.value_or(amp::MasterWeights::fp32), options.seed, options.moments);
 }
@@ -70,9 +78,20 @@ Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t 
                                                        .growth_interval = options.growth_interval})),
       clip_(options.clip),
       peak_rate_(options.peak_rate()),
-      schedule_(*optimizer_, amp::make_schedule_rule(options.schedule, total_steps, options.warmup)) {}
+      schedule_(*optimizer_, amp::make_schedule_rule(options.schedule, total_steps, options.warmup)) {
+  hold_masks(model);
+}
 
 Stepper::~Stepper() = default;
+
+void Stepper::hold_masks(const torch::nn::Module& model) {
+  const std::vector<prune::ParameterMask> masks = masks_of(model);
+  if (fused_ != nullptr) {
+    prune::hold_masks(*fused_, model, masks);
+  } else if (!masks.empty()) {
+    fail("train.Trainer.hold_masks", "expected masks from the start of training, got the first ones later");
+  }
+}
 
 void Stepper::zero_grad() {
   optimizer_->zero_grad();

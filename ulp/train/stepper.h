@@ -22,11 +22,14 @@ struct Update {
   std::optional<double> grad_norm = {};
 };
 
-/// A step is amp::fused_step() where masters or clipping ask for it, and LibTorch's optimizer otherwise.
+/// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
   Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps);
   ~Stepper();
+
+  /// Keeps what the masks of a pruned graph prune where it is, from now on.
+  void hold_masks(const torch::nn::Module& model);
 
   double scale() const { return scaler_.get_scale(); }
   double learning_rate() const { return peak_rate_ * schedule_.factor(); }

@@ -157,6 +157,9 @@ int64_t Trainer::steps_per_epoch() const {
 int64_t Trainer::next_step() const {
   return state_->next_step;
 }
+void Trainer::hold_masks() {
+  state_->stepper.hold_masks(*state_->task.model);
+}
 void Trainer::observe(StepObserver* observer) {
   state_->observer = observer;
 }
@@ -199,6 +202,7 @@ void Trainer::resume(const std::filesystem::path& path) {
   io::load_checkpoint(path, parts);
   s.stepper.restore(parts, path);
   s.task.batches->restore(parts.loader);
+  s.stepper.hold_masks(*s.task.model);
   s.next_step = parts.step;
 }
 

@@ -56,6 +56,9 @@ class ULP_API Trainer {
   /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite;
   /// weights and optimizer are as before the step then.
   StepInfo step();
+  /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
+  /// weights stay where they are. Throws ulp::Error where the graph had none then.
+  void hold_masks();
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 

@@ -283,13 +283,27 @@ constexpr WeightAccess kWeightAccess[kWeightStores] = {
     {load_codes, store_stochastically},          {join_parts<Bf16Kahan>, store_parts<Bf16Kahan>},
 };
 
+/// The powers of two of a word, so that a comparison of a whole vector tests its bits.
+template <typename Word>
+struct BitsOf {
+  static constexpr int kCount = 8 * sizeof(Word);
+  Word of_two[kCount];
+  constexpr BitsOf() : of_two() {
+    for (int i = 0; i < kCount; ++i) of_two[i] = static_cast<Word>(Word{1} << i);
+  }
+};
+
 /// now[i] = old[i] where bit i of the mask is 0.
-template <typename T>
-inline void put_back(const uint8_t* __restrict mask, const T* __restrict old, int64_t n, T* __restrict now) {
+template <typename Word>
+inline void put_back(const uint8_t* __restrict mask, const Word* __restrict old, int64_t n,
+                     Word* __restrict now) {
+  static constexpr BitsOf<Word> kBits;
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const int bits = mask[i / 8];
-    for (int l = 0; l < 8; ++l) now[i + l] = (bits >> l & 1) != 0 ? now[i + l] : old[i + l];
+  for (; i + kBits.kCount <= n; i += kBits.kCount) {
+    Word bits;
+    __builtin_memcpy(&bits, mask + i / 8, sizeof(bits));
+    for (int l = 0; l < kBits.kCount; ++l)
+      now[i + l] = (bits & kBits.of_two[l]) != 0 ? now[i + l] : old[i + l];
   }
   for (; i < n; ++i) now[i] = (mask[i / 8] >> (i % 8) & 1) != 0 ? now[i] : old[i];
 }

@@ -7,6 +7,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <cstring>
+
+#include "ulp/kernels/training/fake_quant.h"
 #include "ulp/libtorch/torch_parallel.h"
 #include "ulp/prune/masks/bit_mask.h"
 
@@ -17,44 +20,32 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 1 << 12;  // bytes of a mask that are worth a thread
-
-/// Elements as the unsigned integers of their bits.
-template <typename T>
-void keep_elements(const Tensor& weight, const uint8_t* bits, Tensor& result) {
-  const auto* in = static_cast<const T*>(weight.const_data_ptr());
-  auto* out = static_cast<T*>(result.mutable_data_ptr());
-  const int64_t n = weight.numel();
-  libtorch::parallel_for(0, mask_bytes(n), kGrain, [&](int64_t from, int64_t to) {
-    int64_t i = from;
-    for (; i < to && 8 * i + 8 <= n; ++i) {
-      const int byte = bits[i];
-      for (int l = 0; l < 8; ++l) out[8 * i + l] = (byte >> l & 1) != 0 ? in[8 * i + l] : T{0};
+/// On the kernel that masks the gradients of fake quantization, whose masks are words of the same bits.
+Tensor keep_elements(const Tensor& weight, const Tensor& mask) {
+  constexpr int64_t kBits = 64;
+  const Tensor aligned = reinterpret_cast<uintptr_t>(mask.const_data_ptr()) % 8 == 0 ? mask : mask.clone();
+  const auto* bits = aligned.const_data_ptr<uint8_t>();
+  Tensor result = at::empty_like(weight);
+  const int64_t bytes = weight.element_size(), whole = weight.numel() / kBits * kBits;
+  const auto* in = static_cast<const char*>(weight.const_data_ptr());
+  auto* out = static_cast<char*>(result.mutable_data_ptr());
+  kernels::keep_inside(reinterpret_cast<const uint64_t*>(bits), bytes, in, whole, out,
+                       kernels::selected_isa(), libtorch::TorchParallel());
+  for (int64_t i = whole; i < weight.numel(); ++i) {  // the mask's last word may be cut off
+    if ((bits[i / 8] >> i % 8 & 1) != 0) {
+      std::memcpy(out + i * bytes, in + i * bytes, static_cast<size_t>(bytes));
+    } else {
+      std::memset(out + i * bytes, 0, static_cast<size_t>(bytes));
     }
-    if (i == to) return;
-    for (int64_t e = 8 * i; e < n; ++e) out[e] = (bits[i] >> (e - 8 * i) & 1) != 0 ? in[e] : T{0};
-  });
+  }
+  return result;
 }
 
 Tensor apply_mask_kernel(const Tensor& weight, const Tensor& mask, bool) {
   check_mask("prune.apply_mask", "a mask", mask, weight.numel());
-  if (weight.is_cpu() && weight.is_contiguous() && !weight.is_neg() && !weight.is_conj()) {
-    Tensor result = at::empty_like(weight);
-    const auto* bits = mask.const_data_ptr<uint8_t>();
-    switch (weight.element_size()) {
-      case 2:
-        keep_elements<uint16_t>(weight, bits, result);
-        return result;
-      case 4:
-        keep_elements<uint32_t>(weight, bits, result);
-        return result;
-      case 8:
-        keep_elements<uint64_t>(weight, bits, result);
-        return result;
-      default:
-        break;
-    }
-  }
+  const int64_t bytes = weight.element_size();
+  const bool plain = weight.is_cpu() && weight.is_contiguous() && !weight.is_neg() && !weight.is_conj();
+  if (plain && (bytes == 2 || bytes == 4 || bytes == 8)) return keep_elements(weight, mask);
   Tensor keep = unpack_mask(mask, weight.sizes()).to(weight.device());
   if (!weight.is_contiguous()) keep = at::empty_like(weight, keep.options()).copy_(keep);
   return at::where(keep, weight, at::zeros({}, weight.options()));

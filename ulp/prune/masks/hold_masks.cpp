@@ -112,7 +112,7 @@ void MaskedStep::restore() {
   }
   for (Held& held : held_) {
     held.parameter.copy_(at::where(held.pruned, held.before, held.parameter));
-    held.before = {};
+    held.before.reset();
     const auto state = optimizer_.state().find(held.parameter.unsafeGetTensorImpl());
     if (state == optimizer_.state().end()) continue;
     for_each_moment(*state->second, [&](at::Tensor moment) {

@@ -26,8 +26,8 @@ ULP_API int64_t hold_masks(amp::FusedOptimizer& optimizer, const torch::nn::Modu
 ///   prune::MaskedStep masked(optimizer, module, prune::masks(module.graph()));
 ///   masked.step();
 ///
-/// One step has a copy of every masked parameter. With a FusedOptimizer use hold_masks(), which costs
-/// nothing.
+/// One step has a copy of every masked parameter. With a FusedOptimizer use hold_masks(), which
+/// needs no copies.
 class ULP_API MaskedStep {
  public:
   /// Throws ulp::Error as hold_masks() does, and for an optimizer of another kind than SGD, Adam, AdamW,

@@ -22,7 +22,8 @@ at::Tensor cut_tensor(const at::Tensor& tensor, const std::vector<std::vector<in
   at::Tensor result = tensor.detach();
   for (size_t d = 0; d < kept.size(); ++d) {
     if (static_cast<int64_t>(kept[d].size()) != tensor.size(static_cast<int64_t>(d)))
-      result = result.index_select(static_cast<int64_t>(d), torch::tensor(kept[d], tensor.options().dtype(at::kLong)));
+      result = result.index_select(static_cast<int64_t>(d),
+                                   torch::tensor(kept[d], tensor.options().dtype(at::kLong)));
   }
   const bool large = tensor.dim() == 4 || tensor.dim() == 5;
   return result.clone(large ? tensor.suggest_memory_format() : at::MemoryFormat::Contiguous);
@@ -47,8 +48,8 @@ void cut_attributes(Graph& graph, const Tracker& tracker, const Survivors& left,
   std::map<const void*, at::Tensor> made;  // a tensor that several names have stays one
   for (const auto& [name, attribute] : std::vector(graph.attributes())) {
     const auto layout = tracker.attributes().find(name);
-    kept[name] = layout == tracker.attributes().end() ? all_of(attribute.tensor)
-                                                      : kept_of(layout->second, left);
+    kept[name] =
+        layout == tracker.attributes().end() ? all_of(attribute.tensor) : kept_of(layout->second, left);
     at::Tensor& tensor = made[attribute.tensor.unsafeGetTensorImpl()];
     if (!tensor.defined()) {
       tensor = cut_tensor(attribute.tensor, kept[name]);
@@ -101,7 +102,8 @@ void zero_units(graph::GraphModule& module, const Groups& groups, const Removals
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     for (const Member& member : groups.groups[g].members) {
       const Attribute* attribute = module.graph().find_attribute(member.tensor);
-      if (!attribute) fail("prune.zero_units", "expected a tensor '", member.tensor, "' in the graph, got none");
+      if (!attribute)
+        fail("prune.zero_units", "expected a tensor '", member.tensor, "' in the graph, got none");
       if (member.role == Role::constant || member.tensor.ends_with("running_var")) continue;
       std::vector<int64_t> rows;
       for (const int64_t unit : removals.units[g])
@@ -138,8 +140,8 @@ Removals removals_of(const Groups& groups, const std::string& tensor, int64_t di
     for (const Obstacle& obstacle : groups.obstacles) {
       if (tensor.starts_with(obstacle.layer + ".")) why = obstacle.reason;
     }
-    fail("prune.removals_of", "expected indices that can be removed of dimension ", dim, " of '", tensor, "', got ",
-         *wanted.begin(), ": ", why);
+    fail("prune.removals_of", "expected indices that can be removed of dimension ", dim, " of '", tensor,
+         "', got ", *wanted.begin(), ": ", why);
   }
   return result;
 }

@@ -53,7 +53,7 @@ ULP_API Removals removals_of(const Groups& groups, const std::string& tensor, in
 /// and master weights along, so that the next step is that of the zeroed network. Known: ulp::amp::FusedOptimizer and
 /// LibTorch's SGD, Adam, AdamW, RMSprop and Adagrad; throws ulp::Error for state of another kind, for a parameter of the optimizer that is not
 /// one of the old module, and where a tensor of the state has not its parameter's sizes; nothing is changed then.
-ULP_API void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept, const graph::GraphModule& old_module,
-                           const graph::GraphModule& new_module);
+ULP_API void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept,
+                           const graph::GraphModule& old_module, const graph::GraphModule& new_module);
 
 }  // namespace ulp::prune

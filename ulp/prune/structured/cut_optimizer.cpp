@@ -30,13 +30,15 @@ std::vector<at::Tensor*> tensors_of(State& state, const std::string& name) {
   if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(&state))
     return {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
   if (auto* adagrad = dynamic_cast<torch::optim::AdagradParamState*>(&state)) return {&adagrad->sum()};
-  fail("prune.cut_optimizer", "expected the state of SGD, Adam, AdamW, RMSprop, Adagrad or FusedOptimizer for '", name,
+  fail("prune.cut_optimizer",
+       "expected the state of SGD, Adam, AdamW, RMSprop, Adagrad or FusedOptimizer for '", name,
        "', got another one");
 }
 
 /// What was kept of a tensor of the state, laid out as the new parameter.
-at::Tensor cut_state(const at::Tensor& state, const at::Tensor& old_parameter, const at::Tensor& new_parameter,
-                     const std::vector<std::vector<int64_t>>& kept, const std::string& name) {
+at::Tensor cut_state(const at::Tensor& state, const at::Tensor& old_parameter,
+                     const at::Tensor& new_parameter, const std::vector<std::vector<int64_t>>& kept,
+                     const std::string& name) {
   if (state.sizes() != old_parameter.sizes()) {
     fail("prune.cut_optimizer", "expected state of sizes ", old_parameter.sizes(), " for '", name, "', got ",
          state.sizes());
@@ -44,7 +46,8 @@ at::Tensor cut_state(const at::Tensor& state, const at::Tensor& old_parameter, c
   at::Tensor part = state.detach();
   for (size_t d = 0; d < kept.size(); ++d) {
     if (static_cast<int64_t>(kept[d].size()) != part.size(static_cast<int64_t>(d)))
-      part = part.index_select(static_cast<int64_t>(d), torch::tensor(kept[d], part.options().dtype(at::kLong)));
+      part =
+          part.index_select(static_cast<int64_t>(d), torch::tensor(kept[d], part.options().dtype(at::kLong)));
   }
   if (part.sizes() != new_parameter.sizes()) {
     fail("prune.cut_optimizer", "expected a new parameter '", name, "' of sizes ", part.sizes(), ", got ",
@@ -75,8 +78,8 @@ void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept, const g
       void* key = parameter.unsafeGetTensorImpl();
       const auto name = names.find(key);
       if (name == names.end())
-        fail("prune.cut_optimizer", "expected parameters of the old module, got one of sizes ", parameter.sizes(),
-             " that it has not");
+        fail("prune.cut_optimizer", "expected parameters of the old module, got one of sizes ",
+             parameter.sizes(), " that it has not");
       const graph::Attribute* made = new_module.graph().find_attribute(name->second);
       const auto indices = kept.find(name->second);
       if (!made || indices == kept.end())

@@ -28,6 +28,25 @@ struct Unit {
   Position root = 0;
 };
 
+/// Of each class, a number for the values that it is in. Units that are not in the same values are no group, so that of each
+/// value something is left where something of each group is: the halves of a chunk, for instance.
+std::vector<uint64_t> values_of_classes(const graph::Graph& graph, const Tracker& tracker) {
+  std::vector<uint64_t> numbers(tracker.axes().size());
+  uint64_t place = 0;
+  for (const auto& node : graph.nodes()) {
+    for (const auto& value : node->outputs()) {
+      for (const Axis& axis : tracker.layout(value.get()).dims) {
+        std::map<Position, uint64_t> counts;
+        for (const Position position : axis) ++counts[tracker.axes().find(position)];
+        ++place;
+        for (const auto& [root, count] : counts)
+          numbers[root] = (numbers[root] ^ (place * 0x9e3779b97f4a7c15u + count)) * 0xbf58476d1ce4e5b9u;
+      }
+    }
+  }
+  return numbers;
+}
+
 /// Classes that are free and cut a parameter, in the order of the attributes.
 std::vector<Unit> units_of(const graph::Graph& graph, const Tracker& tracker) {
   std::vector<Unit> units;
@@ -53,7 +72,8 @@ std::vector<Unit> units_of(const graph::Graph& graph, const Tracker& tracker) {
   return units;
 }
 
-Role role_of(const graph::Graph& graph, const Tracker& tracker, size_t attribute, int64_t dim, int64_t index) {
+Role role_of(const graph::Graph& graph, const Tracker& tracker, size_t attribute, int64_t dim,
+             int64_t index) {
   const auto& [name, stored] = graph.attributes()[attribute];
   const Role* said = tracker.role(tracker.attributes().at(name).dims[dim][index]);
   if (said) return *said;
@@ -70,20 +90,38 @@ void add_layers(Group& group) {
   }
 }
 
-/// Layers of which every row stays.
+/// The axis of a weight that makes channels and of which every position stays; null for none. A weight that no layer reads
+/// itself (it is quantized first, say) has it where all its axes stay.
+const Axis* fixed_rows(const Tracker& tracker, const Layout& weight) {
+  const auto stays = [&](const Axis& axis) {
+    return std::ranges::all_of(axis, [&](Position p) { return tracker.axes().fixed(p); });
+  };
+  const auto said = [&](const Axis& axis) { return axis.empty() ? nullptr : tracker.role(axis[0]); };
+  for (const Axis& axis : weight.dims) {
+    if (said(axis) && *said(axis) == Role::row && stays(axis)) return &axis;
+  }
+  const bool read = std::ranges::any_of(weight.dims, [&](const Axis& axis) { return said(axis) != nullptr; });
+  if (read || !std::ranges::all_of(weight.dims, stays)) return nullptr;
+  const auto first = std::ranges::find_if(weight.dims, [](const Axis& axis) { return axis.size() > 1; });
+  return first == weight.dims.end() ? nullptr : &*first;
+}
+
+/// Layers of which every row stays, and those that are a module in the graph, as QAT makes them.
 std::vector<Obstacle> obstacles_of(const graph::Graph& graph, const Tracker& tracker) {
   std::vector<Obstacle> found;
   std::set<std::string> seen;
   for (const auto& [name, attribute] : graph.attributes()) {
     const auto layout = tracker.attributes().find(name);
-    if (layout == tracker.attributes().end() || attribute.tensor.dim() < 2) continue;
-    for (const Axis& axis : layout->second.dims) {
-      if (axis.empty() || std::ranges::any_of(axis, [&](Position p) { return !tracker.axes().fixed(p); }))
-        continue;
-      const Role* role = tracker.role(axis[0]);
-      if (!role || *role != Role::row || !seen.insert(layer_of(name)).second) continue;
-      found.push_back({layer_of(name), tracker.axes().reason(axis[0])});
-    }
+    if (layout == tracker.attributes().end() || attribute.tensor.dim() < 2 ||
+        attribute.kind != Attribute::Kind::parameter)
+      continue;
+    const Axis* rows = fixed_rows(tracker, layout->second);
+    if (rows && seen.insert(layer_of(name)).second)
+      found.push_back({layer_of(name), tracker.axes().reason(rows->front())});
+  }
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == graph::Node::Kind::module && !node->scope.empty() && seen.insert(node->scope).second)
+      found.push_back({node->scope, module_reason(*node)});
   }
   return found;
 }
@@ -106,7 +144,8 @@ Groups groups(const graph::Graph& graph, const GroupOptions& options) {
   Groups result{options, {}, obstacles_of(graph, tracker)};
   // Units of one group are in the same places, as often, in the same roles.
   using Pattern = std::vector<std::tuple<size_t, int64_t, size_t, Role>>;
-  std::map<Pattern, size_t> index;
+  std::map<std::pair<uint64_t, Pattern>, size_t> index;
+  const std::vector<uint64_t> values = values_of_classes(graph, tracker);
   std::map<Position, size_t> group_of;
   for (const Unit& unit : units_of(graph, tracker)) {
     Pattern pattern;
@@ -114,7 +153,7 @@ Groups groups(const graph::Graph& graph, const GroupOptions& options) {
       pattern.emplace_back(place.first, place.second, indices.size(),
                            role_of(graph, tracker, place.first, place.second, indices[0]));
     }
-    const auto [at, fresh] = index.emplace(pattern, result.groups.size());
+    const auto [at, fresh] = index.emplace(std::pair(values[unit.root], pattern), result.groups.size());
     if (fresh) {
       Group& group = result.groups.emplace_back();
       for (const auto& [attribute, dim, count, role] : pattern)

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/structured/normalize.h"
 
 namespace ulp::prune {
 
@@ -28,8 +29,10 @@ const Attribute& attribute_of(const graph::GraphModule& module, const Member& me
 at::Tensor slices(const at::Tensor& tensor, const Member& member) {
   std::vector<int64_t> all;
   for (const auto& indices : member.indices) all.insert(all.end(), indices.begin(), indices.end());
-  const at::Tensor rows = tensor.detach().to(at::kDouble).movedim(member.dim, 0).index_select(
-      0, torch::tensor(all, tensor.options().dtype(at::kLong)));
+  const at::Tensor rows = tensor.detach()
+                              .to(at::kDouble)
+                              .movedim(member.dim, 0)
+                              .index_select(0, torch::tensor(all, tensor.options().dtype(at::kLong)));
   return rows.reshape({static_cast<int64_t>(member.indices.size()), -1}).cpu();
 }
 
@@ -44,7 +47,8 @@ void add(Scores& to, const Scores& what) {
 
 /// Weights whose rows make the unit: matrices and kernels, not biases.
 bool is_filter(const Attribute& attribute, const Member& member) {
-  return attribute.kind == Attribute::Kind::parameter && member.role == Role::row && attribute.tensor.dim() > 1;
+  return attribute.kind == Attribute::Kind::parameter && member.role == Role::row &&
+         attribute.tensor.dim() > 1;
 }
 
 bool is_weight(const Attribute& attribute, const Member& member) {
@@ -97,7 +101,8 @@ Scores taylor(const graph::GraphModule& module, const Group& group) {
     const Attribute& attribute = attribute_of(module, member);
     if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.requires_grad()) continue;
     if (!attribute.tensor.grad().defined())
-      fail("prune.importance", "expected a gradient of '", member.tensor, "' for taylor, got none; run backward first");
+      fail("prune.importance", "expected a gradient of '", member.tensor,
+           "' for taylor, got none; run backward first");
     add(result, sums((slices(attribute.tensor, member) * slices(attribute.tensor.grad(), member)).abs()));
   }
   return result;
@@ -134,44 +139,36 @@ Scores draw(const Group& group, std::mt19937_64& random) {
   return result;
 }
 
-void normalize(Scores& scores, Normalization how) {
-  if (how == Normalization::none || scores.empty()) return;
-  double by = 0;
-  for (const double score : scores) by = how == Normalization::mean ? by + score : std::max(by, score);
-  if (how == Normalization::mean) by /= static_cast<double>(scores.size());
-  if (!(by > 0) || !std::isfinite(by)) return;
-  for (double& score : scores) score /= by;
-}
-
 }  // namespace
 
-Importance importance(const graph::GraphModule& module, const Groups& groups, const ImportanceOptions& options) {
+Importance importance(const graph::GraphModule& module, const Groups& groups,
+                      const ImportanceOptions& options) {
   const torch::NoGradGuard no_grad;
   std::mt19937_64 random(options.seed);
   Importance result;
   for (const Group& group : groups.groups) {
     Scores scores;
-    switch (options.score) {
-      case Score::l1:
-      case Score::l2:
-        scores = filter_norms(module, group, options.score == Score::l2);
+    switch (options.criterion) {
+      case Criterion::l1:
+      case Criterion::l2:
+        scores = filter_norms(module, group, options.criterion == Criterion::l2);
         break;
-      case Score::group:
+      case Criterion::group:
         scores = group_norms(module, group);
         break;
-      case Score::scale:
+      case Criterion::scale:
         scores = scales(module, group);
         break;
-      case Score::taylor:
+      case Criterion::taylor:
         scores = taylor(module, group);
         break;
-      case Score::fpgm:
+      case Criterion::fpgm:
         scores = distances(module, group);
         break;
-      case Score::lamp:
+      case Criterion::lamp:
         scores = shares(group_norms(module, group));
         break;
-      case Score::random:
+      case Criterion::random:
         scores = draw(group, random);
         break;
     }

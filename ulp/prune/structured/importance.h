@@ -12,15 +12,15 @@
 namespace ulp::prune {
 
 /// A measure of a unit u. w are weights, "rows" the slices that make the unit, "all" those that read it and the scales of norms, too.
-enum class Score : uint8_t {
-  l1,      ///< sum |w| over the rows (Li et al. 2017, "Pruning Filters for Efficient ConvNets")
-  l2,      ///< sqrt(sum w^2) over the rows
-  group,   ///< mean over the members of sum w^2, over all (Fang et al. 2023, "DepGraph")
-  scale,   ///< mean |gamma| of the norms (Liu et al. 2017, "Network Slimming"); infinite in groups without one
+enum class Criterion : uint8_t {
+  l1,     ///< sum |w| over the rows (Li et al. 2017, "Pruning Filters for Efficient ConvNets")
+  l2,     ///< sqrt(sum w^2) over the rows
+  group,  ///< mean over the members of sum w^2, over all (Fang et al. 2023, "DepGraph")
+  scale,  ///< mean |gamma| of the norms (Liu et al. 2017, "Network Slimming"); infinite in groups without one
   taylor,  ///< sum |w g| over all, with the gradients that are there (Molchanov et al. 2019)
-  fpgm,    ///< sum over the units v of |rows(u) - rows(v)|_2: those next to the geometric median are lowest (He et al. 2019)
-  lamp,    ///< n(u) / sum of n(v) over the v with n(v) >= n(u), where n is `group` (Lee et al. 2021)
-  random   ///< uniform in [0, 1)
+  fpgm,  ///< sum over the units v of |rows(u) - rows(v)|_2: those next to the geometric median are lowest (He et al. 2019)
+  lamp,  ///< n(u) / sum of n(v) over the v with n(v) >= n(u), where n is `group` (Lee et al. 2021)
+  random  ///< uniform in [0, 1)
 };
 
 /// What the scores of a group are divided by, so that groups can be compared.
@@ -32,36 +32,38 @@ enum class Normalization : uint8_t {
 
 /// How units are scored.
 struct ImportanceOptions {
-  Score score = Score::group;
+  Criterion criterion = Criterion::group;
   Normalization normalization = Normalization::mean;
-  uint64_t seed = 0;  ///< of Score::random
+  uint64_t seed = 0;  ///< of Criterion::random
 };
 
 /// Of each group, of each unit: the higher, the more it matters.
 using Importance = std::vector<std::vector<double>>;
 
 /// Scores every unit. `groups` are those of the module's graph. Throws ulp::Error for a
-/// tensor that the graph has not, and for Score::taylor where a parameter that needs one has no gradient.
+/// tensor that the graph has not, and for Criterion::taylor where a parameter that needs one has no gradient.
 ULP_API Importance importance(const graph::GraphModule& module, const Groups& groups,
                               const ImportanceOptions& options = {});
 
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Score> {
-  using enum ulp::prune::Score;
-  static constexpr std::array<Word<ulp::prune::Score>, 8> list{{{l1, "l1", "sum of |w| over the filters"},
-                                                                {l2, "l2", "norm of the filters"},
-                                                                {group, "group", "norm over all that is cut together"},
-                                                                {scale, "scale", "|gamma| of norms"},
-                                                                {taylor, "taylor", "|w g|"},
-                                                                {fpgm, "fpgm", "distance from the others"},
-                                                                {lamp, "lamp", "share of the larger ones"},
-                                                                {random, "random"}}};
+struct ulp::Words<ulp::prune::Criterion> {
+  using enum ulp::prune::Criterion;
+  static constexpr std::array<Word<ulp::prune::Criterion>, 8> list{
+      {{l1, "l1", "sum of |w| over the filters"},
+       {l2, "l2", "norm of the filters"},
+       {group, "group", "norm over all that is cut together"},
+       {scale, "scale", "|gamma| of norms"},
+       {taylor, "taylor", "|w g|"},
+       {fpgm, "fpgm", "distance from the others"},
+       {lamp, "lamp", "share of the larger ones"},
+       {random, "random"}}};
 };
 
 template <>
 struct ulp::Words<ulp::prune::Normalization> {
   using enum ulp::prune::Normalization;
-  static constexpr std::array<Word<ulp::prune::Normalization>, 3> list{{{none, "none"}, {mean, "mean"}, {max, "max"}}};
+  static constexpr std::array<Word<ulp::prune::Normalization>, 3> list{
+      {{none, "none"}, {mean, "mean"}, {max, "max"}}};
 };

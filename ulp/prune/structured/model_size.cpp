@@ -45,14 +45,16 @@ int64_t macs_of(const Node& node, const SizesOf& sizes) {
   const auto at = [&](size_t i) { return sizes(node.args.at(i).value); };
   const Sizes out = node.outputs().empty() ? Sizes{} : sizes(node.output());
   const std::string_view op = node.op();
-  if (op == "aten::conv1d" || op == "aten::conv2d" || op == "aten::conv3d") return product(out) * product(of("weight"), 1);
+  if (op == "aten::conv1d" || op == "aten::conv2d" || op == "aten::conv3d")
+    return product(out) * product(of("weight"), 1);
   if (op.starts_with("aten::conv_transpose")) return product(of("input")) * product(of("weight"), 1);
   if (op == "aten::convolution" || op == "aten::_convolution") {
     const bool transposed = node.arg("transposed").literal.toBool();
     return product(transposed ? of("input") : out) * product(of("weight"), 1);
   }
   if (op == "aten::linear") return product(out) * of("input").back();
-  if (op == "aten::matmul" || op == "aten::mm" || op == "aten::bmm" || op == "aten::mv") return product(out) * at(0).back();
+  if (op == "aten::matmul" || op == "aten::mm" || op == "aten::bmm" || op == "aten::mv")
+    return product(out) * at(0).back();
   if (op == "aten::addmm" || op == "aten::baddbmm") return product(out) * at(1).back();
   if (op == "aten::scaled_dot_product_attention") {
     const Sizes q = of("query"), k = of("key");
@@ -71,11 +73,13 @@ int64_t macs_of(const Node& node, const SizesOf& sizes) {
   return 0;
 }
 
-ModelSize count(const graph::Graph& graph, const SizesOf& sizes, const std::function<int64_t(const std::string&)>& elements) {
+ModelSize count(const graph::Graph& graph, const SizesOf& sizes,
+                const std::function<int64_t(const std::string&)>& elements) {
   ModelSize result;
   std::set<const void*> seen;
   for (const auto& [name, attribute] : graph.attributes()) {
-    if (attribute.kind == graph::Attribute::Kind::parameter && seen.insert(attribute.tensor.unsafeGetTensorImpl()).second)
+    if (attribute.kind == graph::Attribute::Kind::parameter &&
+        seen.insert(attribute.tensor.unsafeGetTensorImpl()).second)
       result.parameters += elements(name);
   }
   for (const auto& node : graph.nodes()) {
@@ -129,8 +133,9 @@ class SizeCounter {
 
 ModelSize size_of(const graph::Graph& graph) {
   const Sizes item = item_sizes(graph);
-  return count(graph, [&](const Value* value) { return plain_sizes(value, item); },
-               [&](const std::string& name) { return graph.find_attribute(name)->tensor.numel(); });
+  return count(
+      graph, [&](const Value* value) { return plain_sizes(value, item); },
+      [&](const std::string& name) { return graph.find_attribute(name)->tensor.numel(); });
 }
 
 ModelSize size_after(const graph::Graph& graph, const Groups& groups, const Removals& removals) {
@@ -138,7 +143,7 @@ ModelSize size_after(const graph::Graph& graph, const Groups& groups, const Remo
 }
 
 Removals select_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
-                       const SelectOptions& options, const Target& target) {
+                       const UnitSelection& options, const Target& target) {
   if (!(target.share > 0 && target.share <= 1))
     fail("prune.select_target", "expected a share in (0, 1], got ", target.share);
   const SizeCounter counter(graph, groups);
@@ -148,9 +153,9 @@ Removals select_target(const graph::Graph& graph, const Groups& groups, const Im
   const double whole = measured(size_of(graph));
   Removals best;
   const auto share_at = [&](double amount) {
-    SelectOptions chosen = options;
+    UnitSelection chosen = options;
     chosen.amount = amount;
-    best = select(groups, importance, chosen);
+    best = select_units(groups, importance, chosen);
     return measured(counter(best)) / whole;
   };
   const double smallest = share_at(1);

@@ -8,7 +8,8 @@ namespace ulp::prune {
 
 void check_removals(const Groups& groups, const Removals& removals) {
   if (removals.units.size() != groups.groups.size())
-    fail("prune.cut", "expected removals for each of ", groups.groups.size(), " groups, got ", removals.units.size());
+    fail("prune.cut", "expected removals for each of ", groups.groups.size(), " groups, got ",
+         removals.units.size());
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     const Group& group = groups.groups[g];
     std::set<int64_t> seen;
@@ -19,7 +20,8 @@ void check_removals(const Groups& groups, const Removals& removals) {
         fail("prune.cut", "expected each unit of '", group.name(), "' once, got ", unit, " twice");
     }
     if (group.units > 0 && static_cast<int64_t>(seen.size()) == group.units)
-      fail("prune.cut", "expected at least one unit of '", group.name(), "' to stay, got all ", group.units, " removed");
+      fail("prune.cut", "expected at least one unit of '", group.name(), "' to stay, got all ", group.units,
+           " removed");
   }
 }
 

@@ -41,7 +41,8 @@ int64_t suited(const Group& group, int64_t removed, int64_t round_to) {
 }
 
 /// The finite ones, least important first.
-std::vector<Candidate> candidates_of(const Groups& groups, const Importance& importance, size_t first, size_t last) {
+std::vector<Candidate> candidates_of(const Groups& groups, const Importance& importance, size_t first,
+                                     size_t last) {
   std::vector<Candidate> found;
   for (size_t g = first; g < last; ++g) {
     for (int64_t unit = 0; unit < groups.groups[g].units; ++unit) {
@@ -53,23 +54,25 @@ std::vector<Candidate> candidates_of(const Groups& groups, const Importance& imp
   return found;
 }
 
-void check(const Groups& groups, const Importance& importance, const SelectOptions& options) {
+void check(const Groups& groups, const Importance& importance, const UnitSelection& options) {
   options.validate();
   if (importance.size() != groups.groups.size())
-    fail("prune.select", "expected the importance of ", groups.groups.size(), " groups, got ", importance.size());
+    fail("prune.select", "expected the importance of ", groups.groups.size(), " groups, got ",
+         importance.size());
   for (size_t g = 0; g < importance.size(); ++g) {
     if (static_cast<int64_t>(importance[g].size()) != groups.groups[g].units)
       fail("prune.select", "expected the importance of ", groups.groups[g].units, " units of '",
            groups.groups[g].name(), "', got ", importance[g].size());
     for (const double score : importance[g]) {
-      if (std::isnan(score)) fail("prune.select", "expected numbers for '", groups.groups[g].name(), "', got NaN");
+      if (std::isnan(score))
+        fail("prune.select", "expected numbers for '", groups.groups[g].name(), "', got NaN");
     }
   }
 }
 
 }  // namespace
 
-void SelectOptions::validate() const {
+void UnitSelection::validate() const {
   const auto share = [](const char* name, double value) {
     if (!(value >= 0 && value <= 1)) fail("prune.select", "expected ", name, " in [0, 1], got ", value);
   };
@@ -78,7 +81,7 @@ void SelectOptions::validate() const {
   if (round_to < 1) fail("prune.select", "expected round_to of at least 1, got ", round_to);
 }
 
-Removals select(const Groups& groups, const Importance& importance, const SelectOptions& options) {
+Removals select_units(const Groups& groups, const Importance& importance, const UnitSelection& options) {
   check(groups, importance, options);
   Removals result;
   result.units.resize(groups.groups.size());
@@ -90,13 +93,14 @@ Removals select(const Groups& groups, const Importance& importance, const Select
       --count;
     }
   };
-  if (options.scope == Scope::global) {
+  if (options.scope == UnitScope::global) {
     int64_t total = 0;
     for (const Group& group : groups.groups) total += group.units;
     take(candidates_of(groups, importance, 0, groups.groups.size()),
          rounded(options.amount * static_cast<double>(total)), [&](size_t g) {
            const int64_t units = groups.groups[g].units;
-           return std::min(units - 1, static_cast<int64_t>(std::floor(options.cap * static_cast<double>(units) + 1e-9)));
+           return std::min(units - 1,
+                           static_cast<int64_t>(std::floor(options.cap * static_cast<double>(units) + 1e-9)));
          });
   } else {
     for (size_t g = 0; g < groups.groups.size(); ++g) {
@@ -107,7 +111,8 @@ Removals select(const Groups& groups, const Importance& importance, const Select
   }
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     std::vector<int64_t>& units = result.units[g];  // the least important first: the last ones come back
-    units.resize(static_cast<size_t>(suited(groups.groups[g], static_cast<int64_t>(units.size()), options.round_to)));
+    units.resize(
+        static_cast<size_t>(suited(groups.groups[g], static_cast<int64_t>(units.size()), options.round_to)));
     std::ranges::sort(units);
   }
   return result;

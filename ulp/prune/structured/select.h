@@ -11,24 +11,27 @@
 namespace ulp::prune {
 
 /// What units are compared with.
-enum class Scope : uint8_t {
+enum class UnitScope : uint8_t {
   local,  ///< those of their group: the same share of each group goes
   global  ///< all units
 };
 
 /// How units are selected.
-struct ULP_API SelectOptions {
-  double amount = 0.5;  ///< share of the units that goes, in [0, 1]: round(amount * units), half to even, of each group or of all
-  Scope scope = Scope::local;
-  double cap = 1;        ///< global: the largest share of a group that goes, in [0, 1]
-  int64_t round_to = 1;  ///< widths are multiples of it: more is kept, up to all. A head's width is all its channels
+struct ULP_API UnitSelection {
+  double amount =
+      0.5;  ///< share of the units that goes, in [0, 1]: round(amount * units), half to even, of each group or of all
+  UnitScope scope = UnitScope::local;
+  double cap = 1;  ///< global: the largest share of a group that goes, in [0, 1]
+  int64_t round_to =
+      1;  ///< widths are multiples of it: more is kept, up to all. A head's width is all its channels
   /// Throws ulp::Error naming the field.
   void validate() const;
 };
 
 /// The least important units; of equal ones the first ones, by (group, unit). At least one unit of each group stays, and
 /// units of infinite importance do. Throws ulp::Error for options out of range and for importance of other groups.
-ULP_API Removals select(const Groups& groups, const Importance& importance, const SelectOptions& options);
+ULP_API Removals select_units(const Groups& groups, const Importance& importance,
+                              const UnitSelection& options);
 
 /// How large a network is.
 struct ModelSize {
@@ -54,19 +57,20 @@ struct Target {
 /// The removals of the smallest amount, to 2^-20, with which the target is reached; options.amount is not read. Throws ulp::Error for
 /// a target that cannot be reached, naming the closest share that can.
 ULP_API Removals select_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
-                               const SelectOptions& options, const Target& target);
+                               const UnitSelection& options, const Target& target);
 
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Scope> {
-  using enum ulp::prune::Scope;
-  static constexpr std::array<Word<ulp::prune::Scope>, 2> list{
+struct ulp::Words<ulp::prune::UnitScope> {
+  using enum ulp::prune::UnitScope;
+  static constexpr std::array<Word<ulp::prune::UnitScope>, 2> list{
       {{local, "local", "the same share of each group"}, {global, "global", "the least important of all"}}};
 };
 
 template <>
 struct ulp::Words<ulp::prune::Measure> {
   using enum ulp::prune::Measure;
-  static constexpr std::array<Word<ulp::prune::Measure>, 2> list{{{parameters, "parameters"}, {macs, "macs"}}};
+  static constexpr std::array<Word<ulp::prune::Measure>, 2> list{
+      {{parameters, "parameters"}, {macs, "macs"}}};
 };

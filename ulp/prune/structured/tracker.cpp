@@ -2,7 +2,6 @@
 
 #include <exception>
 
-#include "ulp/graph/describe.h"
 #include "ulp/prune/structured/rules/rules.h"
 
 namespace ulp::prune {
@@ -66,6 +65,10 @@ std::vector<int64_t> Survivors::indices(const Axis& axis) const {
   return found;
 }
 
+std::string module_reason(const Node& node) {
+  return "module '" + node.target() + "' keeps its channels";
+}
+
 Tracker::Tracker(const graph::Graph& graph, const GroupOptions& options) : graph_(graph), options_(options) {
   size_t place = 0;
   for (const auto& node : graph.nodes()) visit(*node, place++);
@@ -106,15 +109,15 @@ void Tracker::refuse(const Node& node, const std::string& why) {
 void Tracker::visit(const Node& node, size_t place) {
   switch (node.kind()) {
     case Node::Kind::input:
-      layouts_[node.output()] =
-          fixed_layout(axes_, *node.output(), "input '" + node.target() + "' of the model keeps its channels");
+      layouts_[node.output()] = fixed_layout(axes_, *node.output(),
+                                             "input '" + node.target() + "' of the model keeps its channels");
       return;
     case Node::Kind::attribute:
       return visit_attribute(node);
     case Node::Kind::output:
       return refuse(node, "a result of the model keeps its channels");
     case Node::Kind::module:
-      return refuse(node, graph::describe(node) + " keeps its channels");
+      return refuse(node, module_reason(node));
     case Node::Kind::call:
       break;
   }

@@ -56,6 +56,9 @@ class Survivors {
 /// Brings the literals of a node of the cut graph in line with what is left.
 using Rewrite = std::function<void(graph::Graph&, graph::Node&, const Survivors&)>;
 
+/// "module 'observer_relu' keeps its channels".
+std::string module_reason(const graph::Node& node);
+
 /// Runs the rules over a graph.
 class Tracker {
  public:

@@ -131,8 +131,7 @@ void added_product(Visit& visit, const char* left, const char* right) {
   for (int64_t d = 1; d <= result.rank(); ++d) {
     const size_t at = result.dim(-d);
     // What is added to all positions of a dimension is added to the removed ones, too.
-    const bool along =
-        d <= added.rank() && added.dims[added.dim(-d)].size() == result.dims[at].size();
+    const bool along = d <= added.rank() && added.dims[added.dim(-d)].size() == result.dims[at].size();
     if (along) visit.unite(result.dims[at], added.dims[added.dim(-d)]);
     result.zero[at] = result.zero[at] && along && added.zero[added.dim(-d)];
   }

@@ -74,7 +74,8 @@ void group_norm(Visit& visit) {
   const Axis group = visit.axes().make(groups), within = visit.axes().make(channels / groups);
   visit.inexact(within, "it measures mean and variance over the channels of a group");
   if (groups == 1) visit.inexact(result.dims[1], "it measures mean and variance over them");
-  visit.axes().product(result.dims[1], {group, within}, Preference::largest, visit.reason("its groups are cut otherwise"));
+  visit.axes().product(result.dims[1], {group, within}, Preference::largest,
+                       visit.reason("its groups are cut otherwise"));
   measured(visit, result, false);
   follow(visit, result.dims[1]);
   visit.rewrite([group](graph::Graph&, graph::Node& node, const Survivors& left) {

@@ -22,7 +22,8 @@ std::span<const Rule> layer_rules();        ///< convolutions, linear layers, ma
 std::span<const Rule> norm_rules();         ///< batch, layer, group and instance norm
 std::span<const Rule> elementwise_rules();  ///< one to one, with broadcasting
 std::span<const Rule> reduce_rules();       ///< reductions, pooling, resizing, what mixes one dimension
-std::span<const Rule> move_rules();         ///< joins, pieces, rearrangements, what makes tensors
+std::span<const Rule> piece_rules();        ///< joins and parts
+std::span<const Rule> move_rules();         ///< rearrangements, copies, rows by number, what makes tensors
 std::span<const Rule> view_rules();         ///< what splits and merges dimensions
 std::span<const Rule> sequence_rules();     ///< attention and recurrent layers
 

@@ -23,7 +23,8 @@ void attention(Visit& visit) {
   const Layout q = visit.in("query"), k = visit.in("key"), v = visit.in("value");
   if (q.rank() != k.rank() || q.rank() != v.rank() || q.rank() < 2)
     visit.refuse("query, key and value have different dimensions");
-  const bool grouped = visit.node.arg("enable_gqa").literal.isBool() && visit.node.arg("enable_gqa").literal.toBool();
+  const bool grouped =
+      visit.node.arg("enable_gqa").literal.isBool() && visit.node.arg("enable_gqa").literal.toBool();
   const size_t size = q.dim(-1), length = q.dim(-2);
   Layout result = q;
   for (size_t d = 0; d < length; ++d) {

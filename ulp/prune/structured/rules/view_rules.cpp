@@ -39,7 +39,8 @@ std::vector<Side> sides(Visit& visit, const graph::Value* value) {
 
 /// The factors that both sides are made of, or nothing where they do not divide each other: of 3 x 8 and 6 x 4 they are
 /// 3, 2, 4.
-std::optional<std::vector<int64_t>> common_factors(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+std::optional<std::vector<int64_t>> common_factors(const std::vector<int64_t>& a,
+                                                   const std::vector<int64_t>& b) {
   std::vector<int64_t> factors;
   size_t i = 0, j = 0;
   int64_t left_a = 1, left_b = 1;
@@ -236,7 +237,8 @@ void channel_shuffle(Visit& visit) {
   Layout result = visit.in(visit.node.args.at(0));
   const Axis whole = result.dims.at(1);
   const int64_t groups = visit.integer("groups");
-  const Axis outer = visit.axes().make(groups), inner = visit.axes().make(static_cast<int64_t>(whole.size()) / groups);
+  const Axis outer = visit.axes().make(groups),
+             inner = visit.axes().make(static_cast<int64_t>(whole.size()) / groups);
   const std::string reason = visit.reason("its groups are cut otherwise");
   visit.axes().product(whole, {outer, inner}, Preference::largest, reason);
   result.dims[1] = visit.axes().make(static_cast<int64_t>(whole.size()));

@@ -1,0 +1,197 @@
+// ulp prune: a trained model and data -> a model with fewer weights or channels, and what that cost and saved.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "cli/prune_flags.h"
+#include "cli/stage_bars.h"
+#include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/data.h"
+#include "ulp/app/model_file.h"
+#include "ulp/base/atomic_file.h"
+#include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
+#include "ulp/base/interrupt.h"
+
+namespace ulp::cli {
+
+namespace {
+
+app::PruneRecipe read_prune_recipe(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail_file("cli.prune", "could not read the recipe '", path, "'");
+  std::ostringstream text;
+  text << in.rdbuf();
+  try {
+    return app::PruneRecipe::from_json(text.str());
+  } catch (const Error& error) {
+    fail_file("cli.prune", "in the recipe '", path, "': ", error.what());
+  }
+}
+
+/// --recipe, else the method's own; flags over both.
+app::PruneRecipe make_recipe(const PruneFlags& flags) {
+  app::PruneRecipe recipe = flags.recipe.empty()
+                                ? recipe_of(flags.method.empty() ? kMethods[0] : flags.method)
+                                : read_prune_recipe(flags.recipe);
+  const std::string method = recipe.cuts() ? kMethods[1] : kMethods[0];
+  if (!flags.method.empty() && flags.method != method)
+    throw CLI::ValidationError("--recipe", "is for --method " + method + ", got --method " + flags.method);
+  const nlohmann::json given = flags.fields.given(method);
+  if (!given.empty()) {
+    nlohmann::json fields = fields_to_json(recipe);
+    fields.merge_patch(given);
+    try {
+      fields_from_json(fields, recipe);
+    } catch (const FieldProblem& problem) {
+      throw CLI::ValidationError(problem.text);
+    }
+  }
+  apply_target(flags.target, recipe);
+  as_usage([&] { recipe.validate(); });
+  return recipe;
+}
+
+/// A network and the data that it is tried on.
+struct Job {
+  app::ModelSpec spec;
+  std::shared_ptr<graph::GraphModule> graph;
+  app::TaskData data;
+};
+
+Job open(const PruneFlags& flags) {
+  const auto stored = app::read_model_spec(flags.model);
+  const bool text = stored && stored->kind != app::NetworkKind::image;
+  app::LoadedModel model =
+      text ? app::load_text_model_file(flags.model) : app::load_model_file(flags.model, flags.shape.spec());
+  app::TaskData data = app::load_data(flags.data, /*length=*/0, &model.spec);
+  return {model.spec, model.graph, std::move(data)};
+}
+
+/// At most so many samples of a stream.
+class FirstSamples final : public train::BatchStream {
+ public:
+  FirstSamples(std::unique_ptr<train::BatchStream> stream, int64_t most)
+      : stream_(std::move(stream)), most_(most) {}
+  std::optional<train::TaskBatch> next() override {
+    if (seen_ >= most_) return std::nullopt;
+    std::optional<train::TaskBatch> batch = stream_->next();
+    if (!batch) return batch;
+    const int64_t count = std::min(batch->inputs.size(0), most_ - seen_);
+    seen_ += count;
+    return train::TaskBatch{batch->inputs.narrow(0, 0, count), batch->targets.narrow(0, 0, count)};
+  }
+  int64_t samples() const override { return std::min(stream_->samples(), most_); }
+  int64_t batches() const override { return stream_->batches(); }
+  int64_t epoch() const override { return stream_->epoch(); }
+  std::string state() const override { return stream_->state(); }
+  void restore(const std::string& state) override { stream_->restore(state); }
+
+ private:
+  std::unique_ptr<train::BatchStream> stream_;
+  int64_t most_, seen_ = 0;
+};
+
+app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe) {
+  StageBars bars;
+  app::PruneRequest request;
+  request.model = job.spec.name;
+  request.captured = job.graph;
+  request.recipe = recipe;
+  request.finetune = flags.finetune;
+  request.samples = flags.samples;
+  request.sweep = flags.sweep;
+  request.latency = !flags.no_latency;
+  request.threads = flags.threads;
+  request.unit = job.data.unit;
+  request.train_batches = [&](const train::StreamOptions& options) {
+    return job.data.stream(io::Split::train, options);
+  };
+  if (flags.test > 0) {
+    const bool image = job.spec.kind == app::NetworkKind::image;
+    request.test_batches = [&, image]() -> std::unique_ptr<train::BatchStream> {
+      auto all = job.data.stream(io::Split::test, {.batch = image ? 250 : 64});
+      if (!image) return all;
+      return std::make_unique<FirstSamples>(std::move(all), flags.test);
+    };
+  }
+  request.progress = [&](const app::Stage& stage) { bars.show(stage); };
+  return app::run_prune(request);
+}
+
+void write_files(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe,
+                 app::PruneRun& run) {
+  if (!flags.out.empty()) app::save_model_file(flags.out, *run.model, job.spec);
+  if (!flags.save_recipe.empty()) {
+    AtomicFile file(flags.save_recipe);
+    file.write(recipe.to_json());
+    file.commit();
+  }
+  if (flags.report.empty() || run.outcome.interrupted) return;
+  const nlohmann::json fields = nlohmann::json::parse(recipe.to_json());
+  for (const auto& [name, value] : fields.items())
+    run.outcome.settings.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
+  const report::Report report = app::prune_report(run.outcome);
+  report.write_json(std::filesystem::path(flags.report) / "report.json");
+  report.write_html(std::filesystem::path(flags.report) / "report.html");
+}
+
+void show(const PruneFlags& flags, const app::PruneRun& run) {
+  const app::PruneOutcome& outcome = run.outcome;
+  if (flags.json) {
+    nlohmann::json json{{"method", outcome.method},
+                        {"states", to_json(app::states_table(outcome))},
+                        {"parameters", to_json(app::parameters_table(outcome))},
+                        {"not_pruned", outcome.reasons}};
+    if (!outcome.sweep.empty()) json["sweep"] = to_json(app::sweep_table(outcome));
+    if (!flags.out.empty()) json["file"] = flags.out;
+    return print_json(json);
+  }
+  print_table(app::states_table(outcome));
+  if (!outcome.sweep.empty()) print_table(app::sweep_table(outcome));
+  if (flags.verbose) print_table(app::parameters_table(outcome));
+  for (const std::string& line : outcome.reasons) {
+    if (flags.verbose) std::cerr << "note: " << printable(line) << '\n';
+  }
+  if (!flags.verbose && !outcome.reasons.empty())
+    std::cout << outcome.reasons.size() << " layers were not pruned or only in part (--verbose says why)\n";
+  if (!flags.out.empty()) std::cout << "wrote " << flags.out << ": " << file_bytes(flags.out) << " bytes\n";
+}
+
+void run(const PruneFlags& flags) {
+  flags.check();
+  const app::PruneRecipe recipe = make_recipe(flags);
+  amp::prepare_training_memory();
+  apply(flags);
+  const Job job = open(flags);
+  app::PruneRun made = prune(flags, job, recipe);
+  write_files(flags, job, recipe, made);
+  if (made.outcome.interrupted) {
+    if (!flags.out.empty())
+      std::cerr << "ulp: wrote " << flags.out << " as it was when training was interrupted\n";
+    throw Interrupted();
+  }
+  show(flags, made);
+}
+
+}  // namespace
+
+void add_prune(CLI::App& app) {
+  auto flags = std::make_shared<PruneFlags>();
+  CLI::App* command =
+      add_command(app, "prune", "Take weights or channels out of a trained model, and show what that costs",
+                  "  ulp prune model.safetensors --target sparsity=0.9 --finetune --out sparse.safetensors\n"
+                  "  ulp prune model.safetensors --method channels --target macs=0.5 --finetune --epochs 2 "
+                  "--out small.safetensors\n"
+                  "  ulp prune model.safetensors --score taylor --sweep 0.5,0.2,0.1 --report .\n"
+                  "  ulp prune model.safetensors --pattern n_m --n 2 --m 4 --out sparse.safetensors\n",
+                  *flags);
+  add_prune_flags(*command, *flags);
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace ulp::cli

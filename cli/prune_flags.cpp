@@ -1,0 +1,102 @@
+#include "cli/prune_flags.h"
+
+#include <charconv>
+
+#include "ulp/base/error.h"
+
+namespace ulp::cli {
+
+namespace {
+
+/// The flags of every method's recipe, from its own list of fields.
+void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
+  for (const char* method : kMethods) {
+    app::PruneRecipe recipe = recipe_of(method);
+    flags.add(command, method, std::string("Recipe of --method ") + method,
+              [&](FieldVisitor& visit) { recipe.visit_fields(visit); },
+              {"pattern", "amount", "schedule", "training"});
+  }
+}
+
+}  // namespace
+
+app::PruneRecipe recipe_of(const std::string& method) {
+  if (method == kMethods[1]) return {.recipe = prune::CutRecipe{}};
+  return {.recipe = prune::Recipe{}};
+}
+
+void apply_target(const std::string& target, app::PruneRecipe& recipe) {
+  if (target.empty()) return;
+  const size_t equals = target.find('=');
+  const std::string what = target.substr(0, equals),
+                    text = equals == std::string::npos ? "" : target.substr(equals + 1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1;
+  const bool known = what == "macs" || what == "parameters" || what == "sparsity";
+  if (!number || !known) {
+    throw CLI::ValidationError(
+        "--target",
+        "expected macs=SHARE, parameters=SHARE or sparsity=SHARE with a share in (0, 1], got " + target);
+  }
+  if (recipe.cuts() == (what == "sparsity")) {
+    throw CLI::ValidationError(
+        "--target", recipe.cuts() ? "expected macs or parameters with --method channels, got " + target
+                                  : "expected sparsity with --method weights, got " + target);
+  }
+  if (auto* cut = std::get_if<prune::CutRecipe>(&recipe.recipe)) {
+    cut->measure = what == "macs" ? prune::Measure::macs : prune::Measure::parameters;
+    cut->share = value;
+  } else {
+    std::get<prune::Recipe>(recipe.recipe).amount = prune::Amount::share(value, prune::AmountOf::all);
+  }
+}
+
+void PruneFlags::check() const {
+  if (out.empty() && report.empty() && sweep.empty()) throw CLI::RequiredError("--out, --report or --sweep");
+  if (!sweep.empty() && test == 0) throw CLI::ValidationError("--sweep needs test data, got --test 0");
+  for (const double kept : sweep) {
+    if (!(kept > 0 && kept <= 1)) throw CLI::ValidationError("--sweep", "expected shares in (0, 1]");
+  }
+  for (const std::string& file : {out, save_recipe}) {
+    if (!file.empty()) check_writable(file);
+  }
+  if (!report.empty()) make_folder(report);
+}
+
+void add_prune_flags(CLI::App& command, PruneFlags& flags) {
+  command.add_option("model", flags.model, "A file of `ulp train` or `ulp prune`, or a TorchScript file")
+      ->required();
+  command.add_option("-o,--out", flags.out, "Model file to write, which every command takes");
+  command
+      .add_option("--method", flags.method,
+                  "What is pruned:\nweights: single weights become zeros\nchannels: channels, heads and "
+                  "neurons are cut out")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kMethods), std::end(kMethods))))
+      ->default_str("the recipe's, else weights");
+  command.add_option("--target", flags.target,
+                     "sparsity=0.9 (weights): the share that is pruned; macs=0.5 or parameters=0.5 "
+                     "(channels): the share that is left");
+  command.add_option("--recipe", flags.recipe, "A file of the method's recipe as JSON");
+  add_any_data_option(command, flags.data);
+  command.add_option("--samples", flags.samples, "Training samples that scores are computed with")
+      ->check(positive())
+      ->capture_default_str();
+  command
+      .add_option("--test", flags.test,
+                  "Test images to compare accuracies on (0: none; of a text all is taken)")
+      ->check(not_negative())
+      ->capture_default_str();
+  command.add_flag("--finetune", flags.finetune, "Train on, by the fields of training below");
+  command.add_option("--sweep", flags.sweep, "Shares to keep, each pruned at once: a curve of accuracies")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command.add_flag("--no-latency", flags.no_latency, "Leave out the latencies");
+  command.add_option("--save-recipe", flags.save_recipe, "Write the recipe that was used as JSON");
+  command.add_option("--report", flags.report, "Folder for report.json and report.html");
+  command.add_flag("-v,--verbose", flags.verbose, "Show each layer, and what was not pruned and why");
+  add_prune_recipe_options(command, flags.fields);
+  flags.shape.add_to(command);
+}
+
+}  // namespace ulp::cli

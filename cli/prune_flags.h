@@ -1,0 +1,41 @@
+// The flags of ulp prune.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/model_flags.h"
+#include "cli/recipe_flags.h"
+#include "ulp/app/prune.h"
+
+namespace ulp::cli {
+
+struct PruneFlags : CommonFlags {
+  std::string model, out, recipe, report, save_recipe, target;
+  std::string method;  ///< empty: what the recipe is for
+  std::string data = "fashion-mnist";
+  int64_t samples = 512, test = 10000;
+  std::vector<double> sweep;
+  bool finetune = false, no_latency = false, verbose = false;
+  RecipeFlags fields{"--method"};  ///< of each method's recipe
+  ScriptShape shape;
+
+  /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no sense.
+  void check() const;
+};
+
+void add_prune_flags(CLI::App& command, PruneFlags& flags);
+
+/// The names of --method.
+inline constexpr const char* kMethods[] = {"weights", "channels"};
+/// The default recipe of a method.
+app::PruneRecipe recipe_of(const std::string& method);
+
+/// Puts "macs=0.5", "parameters=0.4" or "sparsity=0.9" into the recipe. Throws CLI::ValidationError for another text, and for
+/// a target that is not the recipe's kind.
+void apply_target(const std::string& target, app::PruneRecipe& recipe);
+
+}  // namespace ulp::cli

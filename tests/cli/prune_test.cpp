@@ -1,0 +1,127 @@
+// ulp prune as a user meets it: both methods, training on, what the other commands make of the result, and bad input.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tool.h"
+
+namespace {
+
+using nlohmann::json;
+using ulp::test::expect_error;
+using ulp::test::Outcome;
+using ulp::test::read_file;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+
+class Prune : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shop_ = new Workshop;
+    shop_->make_data("data");
+    ASSERT_EQ(
+        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
+            .code,
+        0);
+  }
+  static void TearDownTestSuite() { delete shop_; }
+  static Outcome prune(const std::string& args) {
+    return shop_->ulp("prune m.safetensors --data data --samples 64 --threads 1 --no-latency " + args);
+  }
+  static json result_of(const std::string& args) {
+    const Outcome outcome = prune(args + " --json");
+    EXPECT_EQ(outcome.code, 0) << args << ": " << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out) : json::object();
+  }
+  static Workshop* shop_;
+};
+
+Workshop* Prune::shop_ = nullptr;
+
+TEST_F(Prune, WeightsBecomeZerosAndStayAsManyAsAsked) {
+  const json result =
+      result_of("--target sparsity=0.8 --finetune --epochs 2 --batch 16 --out sparse.safetensors");
+  const json states = result["states"];
+  ASSERT_EQ(states.size(), 3U);
+  EXPECT_EQ(states[0]["model"], "dense");
+  EXPECT_EQ(states[2]["model"], "trained on");
+  double kept = 0, all = 0;
+  for (const json& one : result["parameters"]) {
+    kept += one["kept"].get<double>();
+    all += one["elements"].get<double>();
+  }
+  EXPECT_EQ(kept, all - std::nearbyint(0.8 * all));
+  EXPECT_GT(states[2]["accuracy [%]"].get<double>(), states[0]["accuracy [%]"].get<double>() - 6);
+  EXPECT_LT(states[2]["not zero [%]"].get<double>(), 22);
+  // The other commands take the file.
+  EXPECT_EQ(shop_->ulp("eval sparse.safetensors --data data").code, 0);
+  EXPECT_EQ(shop_->ulp("quantize sparse.safetensors --data data --samples 64 --test 50 --out q.ulp").code, 0);
+  EXPECT_EQ(
+      shop_
+          ->ulp(
+              "train --init sparse.safetensors --data data --max-steps 2 --batch 16 --out again.safetensors")
+          .code,
+      0);
+}
+
+TEST_F(Prune, ChannelsAreCutAndTheRestRunsEverywhere) {
+  const json result = result_of(
+      "--method channels --target macs=0.5 --finetune --epochs 2 --batch 16 --out small.safetensors");
+  const json states = result["states"];
+  ASSERT_EQ(states.size(), 3U);
+  EXPECT_LE(states[2]["MACs [M]"].get<double>(), 0.5001 * states[0]["MACs [M]"].get<double>());
+  EXPECT_LT(states[2]["parameters"].get<double>(), states[0]["parameters"].get<double>());
+  EXPECT_GT(states[2]["accuracy [%]"].get<double>(), states[0]["accuracy [%]"].get<double>() - 8);
+  EXPECT_EQ(shop_->ulp("lower small.safetensors --out small.ulp").code, 0);
+  EXPECT_EQ(shop_->ulp("eval small.ulp --data data").code, 0);
+  EXPECT_EQ(shop_->ulp("quantize small.safetensors --data data --samples 64 --test 50 --out q.ulp").code, 0);
+  // And again from there.
+  const Outcome more = shop_->ulp(
+      "prune small.safetensors --data data --method channels --target parameters=0.5 --no-latency --out "
+      "less.safetensors");
+  EXPECT_EQ(more.code, 0) << more.err;
+}
+
+TEST_F(Prune, ASweepNeedsNoFile) {
+  const json result = result_of("--sweep 0.5,0.1 --score taylor");
+  ASSERT_EQ(result["sweep"].size(), 2U);
+  EXPECT_NEAR(result["sweep"][0]["kept [%]"].get<double>(), 50, 0.1);
+  EXPECT_NEAR(result["sweep"][1]["kept [%]"].get<double>(), 10, 0.1);
+}
+
+TEST_F(Prune, AReportAndARecipeSayWhatWasDone) {
+  const Outcome outcome =
+      prune("--method channels --target macs=0.6 --report report --save-recipe r.json --out a.safetensors");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(read_file(*shop_ / "report/report.html").find("What is left of each layer"), std::string::npos);
+  const json recipe = json::parse(read_file(*shop_ / "r.json"));
+  EXPECT_EQ(recipe["type"], "ulp.prune.CutRecipe");
+  EXPECT_EQ(recipe["share"], 0.6);
+  // The recipe gives the same file.
+  ASSERT_EQ(prune("--recipe r.json --out b.safetensors").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "a.safetensors"), read_file(*shop_ / "b.safetensors"));
+}
+
+TEST_F(Prune, BadInputIsOneLine) {
+  expect_error(prune(""), 2, "--out");
+  expect_error(prune("--out x.safetensors --target macs=0.5"), 2, "expected sparsity with --method weights");
+  expect_error(prune("--out x.safetensors --method channels --target sparsity=0.5"), 2,
+               "expected macs or parameters");
+  expect_error(prune("--out x.safetensors --target sparsity=2"), 2, "share in (0, 1]");
+  expect_error(prune("--out x.safetensors --method channels --score taylor"), 2, "is for --method weights");
+  expect_error(prune("--out x.safetensors --skip nothing"), 1, "which matches none");
+  expect_error(prune("--out x.safetensors --method channels --skip nothing"), 1, "which matches none");
+  expect_error(prune("--out x.safetensors --method channels --target macs=0.000001"), 1, "closest");
+  expect_error(prune("--out x.safetensors --recipe none.json"), 3, "none.json");
+  write_file(*shop_ / "bad.json", R"({"type": "ulp.prune.Recipe", "version": 1, "colour": 3})");
+  expect_error(prune("--out x.safetensors --recipe bad.json"), 3, "colour");
+  expect_error(prune("--out none/x.safetensors"), 1, "none");
+  expect_error(shop_->ulp("prune none.safetensors --out x.safetensors"), 3, "none.safetensors");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.safetensors"));
+}
+
+}  // namespace

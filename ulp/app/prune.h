@@ -1,0 +1,68 @@
+// Pruning of a trained network with its measurements: scores, masks or cuts, training on, and what it cost and saved.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ulp/app/fine_tuning.h"
+#include "ulp/app/prune_report.h"
+#include "ulp/app/quantize_run.h"
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/prune/prune_recipe.h"
+#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/train/task.h"
+
+namespace ulp::app {
+
+/// Single weights become zeros (weights), or channels, heads and neurons are cut out (channels).
+using AnyPruneRecipe = std::variant<prune::Recipe, prune::CutRecipe>;
+
+/// A recipe as a file of the tool holds it: the recipe's own fields and the group "training".
+struct ULP_API PruneRecipe {
+  AnyPruneRecipe recipe;
+  FineTuning training = {};
+
+  bool cuts() const { return std::holds_alternative<prune::CutRecipe>(recipe); }
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  std::string to_json() const;
+  /// The method is what "type" says. Throws FileError for other text.
+  static PruneRecipe from_json(const std::string& text);
+};
+
+/// What `ulp prune` is asked for.
+struct PruneRequest {
+  std::string model;                             ///< its name, for the tables
+  std::shared_ptr<graph::GraphModule> captured;  ///< stays as it is
+  PruneRecipe recipe;
+  bool finetune = false;  ///< train on by recipe.training, with recipes of several steps after each
+  /// Batches to train on and to compute scores with, anew at each call; empty where nothing needs them.
+  std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> train_batches = {};
+  /// Test batches, anew at each call; empty: accuracies are not measured.
+  std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
+  const char* unit = "image";      ///< what a sample is
+  int64_t samples = 512;           ///< that scores are computed with
+  std::vector<double> sweep = {};  ///< what is kept, of each a point without training
+  bool latency = true;             ///< measure the engines
+  int threads = 0;                 ///< of the engines
+  std::function<void(const Stage& stage)> progress = {};
+};
+
+/// What it made: the pruned network with plain weights, ready for `io::save_graph`, `quant::quantize` and `lower`.
+struct PruneRun {
+  PruneOutcome outcome;
+  std::shared_ptr<graph::GraphModule> model;
+};
+
+/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned; while it trains on,
+/// Ctrl-C ends the training, and the run ends with what is there (outcome.interrupted).
+ULP_API PruneRun run_prune(const PruneRequest& request);
+
+}  // namespace ulp::app

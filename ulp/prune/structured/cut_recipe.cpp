@@ -1,0 +1,95 @@
+#include "ulp/prune/structured/cut_recipe.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/quant/recipe.h"
+#include "ulp/quant/recipe/recipe_file.h"
+
+namespace ulp::prune {
+
+namespace {
+
+constexpr int kVersion = 1;
+
+/// Groups with a producer that a pattern names keep all their units.
+void keep_skipped(const std::vector<std::string>& skip, const Groups& groups, Importance& importance) {
+  for (const std::string& pattern : skip) {
+    bool found = false;
+    for (size_t g = 0; g < groups.groups.size(); ++g) {
+      for (const std::string& producer : groups.groups[g].producers) {
+        if (!quant::matches_module(pattern, producer)) continue;
+        found = true;
+        for (double& unit : importance[g]) unit = std::numeric_limits<double>::infinity();
+      }
+    }
+    for (const Obstacle& obstacle : groups.obstacles) found |= quant::matches_module(pattern, obstacle.layer);
+    if (!found)
+      fail("prune.CutRecipe", "expected patterns of layers in skip, got '", pattern, "', which matches none");
+  }
+}
+
+}  // namespace
+
+double CutRecipe::share_after(int64_t step) const {
+  return step >= steps ? share : std::pow(share, static_cast<double>(step) / static_cast<double>(steps));
+}
+
+void CutRecipe::visit_fields(FieldVisitor& visit) {
+  visit({.name = "criterion", .help = "What makes a channel, head or neuron worth keeping"}, criterion);
+  visit({.name = "normalization", .help = "What the scores of a group are divided by"}, normalization);
+  visit({.name = "scope", .help = "What units are compared with", .flag = "unit-scope"}, scope);
+  visit({.name = "cap",
+         .help = "The largest share of a group that goes, with scope global",
+         .min = 0,
+         .max = 1,
+         .below_max = true},
+        cap);
+  visit({.name = "round_to", .help = "Widths are multiples of it", .min = 1, .max = 1024}, round_to);
+  visit({.name = "measure", .help = "What is to become smaller", .flag = ""}, measure);
+  visit({.name = "share", .help = "What is left of it", .min = 0, .max = 1, .above_min = true, .flag = ""},
+        share);
+  visit({.name = "steps",
+         .help = "Steps in which the target is reached, with training between them",
+         .min = 1,
+         .max = 1000},
+        steps);
+  visit({.name = "inexact", .help = "Cut through layer norms, too, whose results change"}, inexact);
+  visit({.name = "seed", .help = "Seed of random", .flag = "prune-seed"}, seed);
+  visit({.name = "skip", .help = "Layers that stay as wide as they are ('*' is any run of characters)"},
+        skip);
+}
+
+void CutRecipe::validate() const {
+  check_limits("prune.CutRecipe", *this);
+}
+
+std::string CutRecipe::to_json() const {
+  return quant::write_recipe(*this, kVersion);
+}
+
+CutRecipe CutRecipe::from_json(const std::string& text) {
+  CutRecipe recipe;
+  quant::read_recipe(text, recipe, kVersion);
+  return recipe;
+}
+
+NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share) {
+  recipe.validate();
+  NarrowerModel result;
+  result.groups = groups(module.graph(), {.inexact = recipe.inexact});
+  Importance scores =
+      importance(module, result.groups,
+                 {.criterion = recipe.criterion, .normalization = recipe.normalization, .seed = recipe.seed});
+  keep_skipped(recipe.skip, result.groups, scores);
+  const UnitSelection options{.scope = recipe.scope, .cap = recipe.cap, .round_to = recipe.round_to};
+  const Removals removals = select_target(module.graph(), result.groups, scores, options,
+                                          {.measure = recipe.measure, .share = share});
+  CutResult made = cut(module, result.groups, removals);
+  result.module = std::move(made.module);
+  result.kept = std::move(made.kept);
+  return result;
+}
+
+}  // namespace ulp::prune

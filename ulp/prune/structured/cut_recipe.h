@@ -1,0 +1,60 @@
+// How a network is made narrower, as a recipe: a plain options struct with defaults, validation and versioned JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/base/fields.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/prune/structured/cut.h"
+#include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/select.h"
+
+namespace ulp::prune {
+
+/// Which channels, heads and neurons go, by which scores, and how many.
+struct ULP_API CutRecipe {
+  static constexpr const char* kType = "ulp.prune.CutRecipe";
+
+  Criterion criterion = Criterion::group;
+  Normalization normalization = Normalization::mean;
+  UnitScope scope = UnitScope::global;
+  double cap = 0.9;      ///< global: the largest share of a group that goes
+  int64_t round_to = 1;  ///< widths are multiples of it
+  Measure measure = Measure::macs;
+  double share = 0.5;  ///< what is left of the measure
+  int64_t steps =
+      1;  ///< in which the share is reached: the same factor each time, importance anew, training in between
+  bool inexact = false;  ///< through layer norm and its like, too (GroupOptions)
+  uint64_t seed = 0;     ///< of random
+  /// Modules whose rows stay ('*' is any run of characters).
+  std::vector<std::string> skip = {};
+
+  /// What is left of the measure after step i of `steps`, of the network before the first.
+  double share_after(int64_t step) const;
+
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  /// {"type": "ulp.prune.CutRecipe", "version": 1, ...}; fields that are missing keep their defaults. Throws FileError for other
+  /// text, an unknown field, a value of another kind, or a newer version, and ulp::Error as validate() does.
+  std::string to_json() const;
+  static CutRecipe from_json(const std::string& text);
+  bool operator==(const CutRecipe&) const = default;
+};
+
+/// A network cut by a recipe.
+struct NarrowerModel {
+  std::shared_ptr<graph::GraphModule> module;
+  Kept kept;
+  Groups groups;  ///< of the network before
+};
+
+/// Cuts to `share` of the module's own measure, with the recipe's criterion; the module stays as it is. Criterion::taylor wants
+/// gradients. Throws ulp::Error as groups(), importance(), select_target() and cut() do, and for a pattern of `skip` that
+/// matches no layer.
+ULP_API NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share);
+
+}  // namespace ulp::prune
