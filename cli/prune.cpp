@@ -158,7 +158,8 @@ void show(const PruneFlags& flags, const app::PruneRun& run) {
     if (flags.verbose) std::cerr << "note: " << printable(line) << '\n';
   }
   if (!flags.verbose && !outcome.reasons.empty())
-    std::cout << outcome.reasons.size() << " layers were not pruned or only in part (--verbose says why)\n";
+    std::cout << outcome.reasons.size() << (outcome.reasons.size() == 1 ? " layer was" : " layers were")
+              << " not pruned, or only in part (--verbose says why)\n";
   if (!flags.out.empty()) std::cout << "wrote " << flags.out << ": " << file_bytes(flags.out) << " bytes\n";
 }
 
