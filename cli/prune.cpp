@@ -1,11 +1,9 @@
 // ulp prune: a trained model and data -> a model with fewer weights or channels, and what that cost and saved.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "cli/prune_flags.h"
 #include "cli/stage_bars.h"
@@ -20,18 +18,6 @@
 namespace ulp::cli {
 
 namespace {
-
-app::PruneRecipe read_prune_recipe(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_file("cli.prune", "could not read the recipe '", path, "'");
-  std::ostringstream text;
-  text << in.rdbuf();
-  try {
-    return app::PruneRecipe::from_json(text.str());
-  } catch (const Error& error) {
-    fail_file("cli.prune", "in the recipe '", path, "': ", error.what());
-  }
-}
 
 /// --recipe, else the method's own; flags over both.
 app::PruneRecipe make_recipe(const PruneFlags& flags) {

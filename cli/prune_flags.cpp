@@ -1,6 +1,8 @@
 #include "cli/prune_flags.h"
 
 #include <charconv>
+#include <fstream>
+#include <sstream>
 
 #include "ulp/base/error.h"
 
@@ -19,6 +21,18 @@ void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
 }
 
 }  // namespace
+
+app::PruneRecipe read_prune_recipe(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail_file("cli.prune", "could not read the recipe '", path, "'");
+  std::ostringstream text;
+  text << in.rdbuf();
+  try {
+    return app::PruneRecipe::from_json(text.str());
+  } catch (const Error& error) {
+    fail_file("cli.prune", "in the recipe '", path, "': ", error.what());
+  }
+}
 
 app::PruneRecipe recipe_of(const std::string& method) {
   if (method == kMethods[1]) return {.recipe = prune::CutRecipe{}};

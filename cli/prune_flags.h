@@ -31,6 +31,8 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags);
 
 /// The names of --method.
 inline constexpr const char* kMethods[] = {"weights", "channels"};
+/// The recipe of a file. Throws FileError for one that is missing or no recipe.
+app::PruneRecipe read_prune_recipe(const std::string& path);
 /// The default recipe of a method.
 app::PruneRecipe recipe_of(const std::string& method);
 

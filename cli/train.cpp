@@ -12,9 +12,11 @@
 #include <optional>
 
 #include "cli/model_flags.h"
+#include "cli/prune_flags.h"
 #include "cli/train_flags.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
+#include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
@@ -197,6 +199,29 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
   }
 }
 
+/// What --prune asks for; the network becomes a graph with masks then.
+std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::ModelSpec& spec,
+                                         app::Network& network) {
+  if (flags.prune.empty()) return std::nullopt;
+  const app::PruneRecipe read = read_prune_recipe(flags.prune);
+  const auto* recipe = std::get_if<prune::Recipe>(&read.recipe);
+  if (recipe == nullptr) {
+    fail_file("cli.train", "expected a recipe of single weights for --prune, got '", flags.prune,
+              "', one of channels; `ulp prune` takes it");
+  }
+  const prune::ScoreSource source = prune::source_of(recipe->score);
+  const bool remembers = source == prune::ScoreSource::training;
+  if (source == prune::ScoreSource::loss || source == prune::ScoreSource::inputs) {
+    fail("cli.train", "expected a score of the weights or of training for --prune, got ",
+         word_of(recipe->score), "; `ulp prune --finetune` takes it");
+  }
+  if (remembers && flags.checkpointing.given())
+    fail("cli.train", "expected no --checkpoint with ", word_of(recipe->score),
+         ", whose scores no checkpoint holds");
+  network = app::captured(network, spec);
+  return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
+}
+
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
@@ -210,7 +235,8 @@ void run(TrainFlags flags) {
   }
   if (!stored) spec.name = choose_model(flags, data);
   torch::manual_seed(flags.options.seed);
-  const app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
+  app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
+  std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
   train::Trainer trainer(
       {.model = network.module,
        .forward = network.forward,
@@ -219,9 +245,14 @@ void run(TrainFlags flags) {
            train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
        .description = spec.to_json()},
       flags.options);
+  std::optional<app::PrunesWhileTraining> prunes;
+  if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
   const train::Accuracy accuracy = test(network, data);
-  if (!flags.out.empty()) app::save_model_file(flags.out, *network.module, spec);
+  if (!flags.out.empty()) {
+    const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
+    app::save_model_file(flags.out, pruner ? *prune::bake(*graph) : *network.module, spec);
+  }
   show(flags, spec, data.unit, trainer, outcome, accuracy);
 }
 

@@ -42,6 +42,9 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
 void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option("--init", flags.init, "Model file whose network and weights the run starts from");
   command.add_option("-o,--out", flags.out, "Model file to write at the end");
+  command.add_option(
+      "--prune", flags.prune,
+      "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
   flags.checkpointing.add_to(command);
 }
 
@@ -56,6 +59,7 @@ void TrainFlags::check() const {
     options.validate();
     if (watch) watching.validate();
   });
+  if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);
   }

@@ -15,7 +15,7 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string init, out, report;
+  std::string init, out, report, prune;
   CheckpointFlags checkpointing;
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw

@@ -57,6 +57,11 @@ TEST_F(Prune, WeightsBecomeZerosAndStayAsManyAsAsked) {
   EXPECT_EQ(kept, all - std::nearbyint(0.8 * all));
   EXPECT_GT(states[2]["accuracy [%]"].get<double>(), states[0]["accuracy [%]"].get<double>() - 6);
   EXPECT_LT(states[2]["not zero [%]"].get<double>(), 22);
+  const Outcome shown = shop_->ulp("inspect sparse.safetensors --json");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const json inspected = json::parse(shown.out);
+  EXPECT_FALSE(inspected["metadata"].contains("ulp.graph"));
+  EXPECT_GT(inspected["tensors"][0]["zeros [%]"].get<double>(), 10);
   // The other commands take the file.
   EXPECT_EQ(shop_->ulp("eval sparse.safetensors --data data").code, 0);
   EXPECT_EQ(shop_->ulp("quantize sparse.safetensors --data data --samples 64 --test 50 --out q.ulp").code, 0);
@@ -84,6 +89,33 @@ TEST_F(Prune, ChannelsAreCutAndTheRestRunsEverywhere) {
       "prune small.safetensors --data data --method channels --target parameters=0.5 --no-latency --out "
       "less.safetensors");
   EXPECT_EQ(more.code, 0) << more.err;
+}
+
+TEST_F(Prune, TrainingPrunesByARecipeAndIsResumed) {
+  write_file(*shop_ / "cubic.json", R"({"type": "ulp.prune.Recipe", "version": 1,
+    "amount": {"fraction": 0.75, "of": "all"},
+    "schedule": {"kind": "cubic", "begin": 2, "end": 14, "frequency": 3}})");
+  const std::string train =
+      "train --model lenet5 --data data --batch 16 --max-steps 20 --threads 1 --prune cubic.json ";
+  ASSERT_EQ(shop_->ulp(train + "--out whole.safetensors").code, 0);
+  const std::string parts = train + "--checkpoint c.ckpt --checkpoint-every 7 --out parts.safetensors";
+  const Outcome first = shop_->ulp(parts);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(read_file(*shop_ / "whole.safetensors"), read_file(*shop_ / "parts.safetensors"));
+  // The checkpoint of the end holds the masks, too.
+  std::filesystem::remove(*shop_ / "parts.safetensors");
+  ASSERT_EQ(shop_->ulp(parts + " --resume").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "whole.safetensors"), read_file(*shop_ / "parts.safetensors"));
+  const json shown = json::parse(shop_->ulp("inspect whole.safetensors --json").out);
+  double zeros = 0, all = 0;
+  for (const json& tensor : shown["tensors"]) {
+    if (tensor["name"].get<std::string>().find("weight") == std::string::npos) continue;
+    zeros += tensor["zeros [%]"].get<double>() * tensor["size [bytes]"].get<double>();
+    all += tensor["size [bytes]"].get<double>();
+  }
+  EXPECT_NEAR(zeros / all, 75, 0.1);
+  write_file(*shop_ / "cut.json", R"({"type": "ulp.prune.CutRecipe", "version": 1})");
+  expect_error(shop_->ulp("train --data data --prune cut.json"), 3, "one of channels");
 }
 
 TEST_F(Prune, ASweepNeedsNoFile) {

@@ -4,7 +4,9 @@
 
 #include "ulp/base/safetensors.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/models/registry.h"
+#include "ulp/prune/storage/compressed_file.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::app {
@@ -34,12 +36,36 @@ report::Table steps_table(const runtime::Plan& plan) {
   return table;
 }
 
-report::Table tensors_table(const SafetensorsFile& file) {
-  report::Table table{.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}};
-  for (const TensorEntry& tensor : file.tensors()) {
-    table.add_row(
-        {tensor.name, tensor.dtype, shape_text(tensor.shape), static_cast<double>(tensor.bytes.size())});
+/// The share of elements whose bits are all zero, in percent; nothing for none and for elements below a byte.
+report::Cell zeros_of(const TensorEntry& tensor) {
+  const size_t size = safetensors_element_size(tensor.dtype);
+  if (size == 0 || tensor.bytes.empty()) return {};
+  size_t zeros = 0;
+  for (size_t at = 0; at < tensor.bytes.size(); at += size) {
+    const auto element = tensor.bytes.subspan(at, size);
+    zeros += std::ranges::all_of(element, [](std::byte b) { return b == std::byte{0}; });
   }
+  return 100.0 * static_cast<double>(zeros * size) / static_cast<double>(tensor.bytes.size());
+}
+
+report::Table tensors_table(const SafetensorsFile& file) {
+  report::Table table{
+      .title = "Tensors",
+      .columns = {
+          {"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"zeros", "%", report::Better::none, 1}}};
+  for (const TensorEntry& tensor : file.tensors()) {
+    table.add_row({tensor.name, tensor.dtype, shape_text(tensor.shape),
+                   static_cast<double>(tensor.bytes.size()), zeros_of(tensor)});
+  }
+  return table;
+}
+
+/// Where the bytes of a compressed model are.
+report::Table accounting_table(const std::filesystem::path& path) {
+  const std::vector<std::vector<std::string>> rows = prune::load_compressed(path).accounting.rows();
+  report::Table table{.title = "Tensors", .columns = {}};
+  for (const std::string& title : rows.at(0)) table.columns.push_back({title});
+  for (size_t i = 1; i < rows.size(); ++i) table.add_row({rows[i].begin(), rows[i].end()});
   return table;
 }
 
@@ -55,6 +81,11 @@ FileContents read_contents(const std::filesystem::path& path) {
   if (contents.metadata.erase(kPlanKey) != 0) {
     contents.kind = "engine";
     contents.steps = steps_table(runtime::Plan::load(path));
+  }
+  if (contents.metadata.erase(io::kGraphKey) != 0) contents.kind = "captured model (--graph shows its graph)";
+  if (contents.metadata.contains("ulp.compressed")) {
+    contents.kind = "compressed model";
+    contents.tensors = accounting_table(path);
   }
   return contents;
 }

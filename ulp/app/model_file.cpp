@@ -224,6 +224,17 @@ std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<mod
   return capture(model, {torch::ones({2, spec.max_length}, torch::kLong)}, options);
 }
 
+Network captured(const Network& network, const ModelSpec& spec) {
+  auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
+  if (const auto image = std::dynamic_pointer_cast<models::ImageModel>(network.module)) {
+    graph = capture_model(*image, spec);
+  } else if (const auto text = std::dynamic_pointer_cast<models::TextModel>(network.module)) {
+    graph = capture_text_model(text, spec);
+  }
+  if (!graph) fail("app.captured", "expected a reference network or a graph, got another module");
+  return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+}
+
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {

@@ -92,6 +92,10 @@ ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const Mod
 /// `forward` takes tokens. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
 
+/// The same network as a captured graph, which passes can change. Throws ulp::Error where capture() does; a network that is one
+/// already is itself.
+ULP_API Network captured(const Network& network, const ModelSpec& spec);
+
 /// Captures a reference network for images of the spec's shape, in eval mode.
 ULP_API std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec);
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "ulp/app/plan_figures.h"
+#include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/lower/evaluate.h"
@@ -49,20 +50,6 @@ std::pair<int64_t, int64_t> count_elements(const graph::GraphModule& model) {
 int64_t measured(const prune::ModelSize& size, prune::Measure measure) {
   return measure == prune::Measure::macs ? size.macs : size.parameters;
 }
-
-/// Draws masks before the steps of a trainer.
-class PrunesWhileTraining final : public train::StepObserver {
- public:
-  PrunesWhileTraining(prune::Pruner& pruner, train::Trainer& trainer) : pruner_(pruner), trainer_(trainer) {}
-  void begin(int64_t step, double) override {
-    if (pruner_.step(step)) trainer_.hold_masks();
-  }
-  void gradients(const torch::nn::Module&, double) override { pruner_.after_backward(); }
-
- private:
-  prune::Pruner& pruner_;
-  train::Trainer& trainer_;
-};
 
 class Runner {
  public:
