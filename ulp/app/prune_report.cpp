@@ -41,7 +41,8 @@ Chart parameters_chart(const PruneOutcome& outcome) {
               .bands = {}};
   report::Series series{.name = "kept"};
   for (const PrunedParameter& one : outcome.parameters) {
-    series.labels.push_back(one.name);
+    series.labels.push_back(one.name.ends_with(".weight") ? one.name.substr(0, one.name.size() - 7)
+                                                          : one.name);
     series.y.push_back(100 * share(one.kept, one.elements));
   }
   chart.series.push_back(std::move(series));
