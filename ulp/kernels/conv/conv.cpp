@@ -199,9 +199,13 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   return out;
 }
 
-std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
+void check_layer(const ConvConfig& config, const ConvWeights& weights) {
   check_shape(config.shape);
   check_types(config, weights);
+}
+
+std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
+  check_layer(config, weights);
   return make_first(kConvs, isa, config, weights);
 }
 

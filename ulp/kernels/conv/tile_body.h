@@ -4,6 +4,7 @@
 
 #include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/conv/widen.h"
 #include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/isa/prefetch.h"
 
@@ -249,12 +250,10 @@ inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M]
   }
 }
 
+/// A tile begins with its bias.
 template <typename Dot, int M, int NB>
-void tile(const TileArgs& t) {
+inline __attribute__((always_inline)) void start_sums(typename Dot::Acc (&acc)[M][NB], const TileArgs& t) {
   using V = typename Dot::Vec;
-  constexpr int kGroups =
-      (M + 2) / 3;  // a base register for three pixels: base, base + step, base + 2 * step
-  typename Dot::Acc acc[M][NB];
 #pragma GCC unroll 4
   for (int n = 0; n < NB; ++n) {
     const typename Dot::Acc bias =
@@ -265,6 +264,47 @@ void tile(const TileArgs& t) {
   if constexpr (Dot::kInteger) {
     if (t.row_scale != nullptr) prefetch_dynamic<V>(t, M, NB);
   }
+}
+
+/// The sums of a tile -> the output.
+template <typename Dot, int M, int NB>
+inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[M][NB], const TileArgs& t) {
+  using V = typename Dot::Vec;
+  if constexpr (Dot::kInteger && V::kStoresBytes) {
+    const bool bytes = t.finish->output == DataType::u8 && t.channels >= NB * V::kLanes &&
+                       t.finish->curve == Activation::none;
+    if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
+    if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
+  }
+  alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) Dot::store(sums + (m * NB + n) * V::kLanes, acc[m][n]);
+  }
+  if constexpr (Dot::kInteger) {
+    if (t.row_scale != nullptr) {
+      finish_dynamic<Dot>(sums, M, NB, t);
+      const int64_t n = t.channels < NB * V::kLanes ? t.channels : NB * V::kLanes;
+      if (t.finish->curve != Activation::none) {
+        curve_rows(t.finish->curve, static_cast<float*>(t.y), t.y_step, M, n);
+      }
+      return;
+    }
+  }
+  if (t.finish->curve != Activation::none) {
+    return finish_curve<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  }
+  finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+}
+
+template <typename Dot, int M, int NB>
+void tile(const TileArgs& t) {
+  using V = typename Dot::Vec;
+  constexpr int kGroups =
+      (M + 2) / 3;  // a base register for three pixels: base, base + step, base + 2 * step
+  typename Dot::Acc acc[M][NB];
+  start_sums<Dot, M, NB>(acc, t);
   const int64_t step = t.a_step;
   const uint8_t* panels[NB];
 #pragma GCC unroll 4
@@ -301,32 +341,7 @@ void tile(const TileArgs& t) {
       advance(4);
     }
   }
-  if constexpr (Dot::kInteger && V::kStoresBytes) {
-    const bool bytes = t.finish->output == DataType::u8 && t.channels >= NB * V::kLanes &&
-                       t.finish->curve == Activation::none;
-    if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
-    if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
-  }
-  alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
-#pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < NB; ++n) Dot::store(sums + (m * NB + n) * V::kLanes, acc[m][n]);
-  }
-  if constexpr (Dot::kInteger) {
-    if (t.row_scale != nullptr) {
-      finish_dynamic<Dot>(sums, M, NB, t);
-      const int64_t n = t.channels < NB * V::kLanes ? t.channels : NB * V::kLanes;
-      if (t.finish->curve != Activation::none) {
-        curve_rows(t.finish->curve, static_cast<float*>(t.y), t.y_step, M, n);
-      }
-      return;
-    }
-  }
-  if (t.finish->curve != Activation::none) {
-    return finish_curve<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
-  }
-  finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
+  finish_sums<Dot, M, NB>(acc, t);
 }
 
 // clang-format off
@@ -406,17 +421,6 @@ void depthwise(const DepthwiseArgs& t) {
       }
     }
   }
-}
-
-void copy_bf16_to_f32(const void* x, void* y, int64_t n) {
-  const uint16_t* from = static_cast<const uint16_t*>(x);
-  float* to = static_cast<float*>(y);
-  for (int64_t i = 0; i < n; ++i) to[i] = bf16_to_float(from[i]);
-}
-void copy_u8_to_i16(const void* x, void* y, int64_t n) {
-  const uint8_t* from = static_cast<const uint8_t*>(x);
-  int16_t* to = static_cast<int16_t*>(y);
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
 }  // namespace

@@ -1,16 +1,7 @@
-// vpdpbusd: four products of unsigned by signed bytes a lane, summed in int32 without saturation.
-#include "ulp/kernels/isa/vec512.h"
-// after the vector type
-#include "ulp/kernels/conv/tile_body.h"
+// 8-bit tiles on vpdpbusd.
+#include "ulp/kernels/conv/dot_vnni.h"
 
 namespace ulp::kernels {
-namespace {
-
-struct DotU8 : IntSums<Vec512> {
-  static __m512i dot(__m512i acc, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(acc, a, b); }
-};
-
-}  // namespace
 
 const TileKernels kTilesU8Avx512Vnni = {
     "u8_avx512_vnni",
