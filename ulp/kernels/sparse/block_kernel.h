@@ -12,7 +12,7 @@
 namespace ulp::kernels {
 
 constexpr int kBlockOutputs = 16;
-constexpr int kMostBlockRows = 16;  ///< of a tile
+constexpr int kMostBlockRows = 16;  ///< of a tile; with more, an interleaved block's inputs are more than one line
 /// Up to so many rows are read where they lie; more come interleaved: [unit][row][4 bytes], so that a block's inputs are
 /// one line of the cache.
 constexpr int kRowsApart = 4;

@@ -13,8 +13,8 @@ namespace ulp::kernels {
 
 /// What there is to leave out of a layer's weights.
 struct ZeroCount {
-  int64_t weights = 1, nonzero = 1;
-  int64_t blocks = 1, kept = 1;  ///< blocks of the layer's element type, those at the edges among them
+  int64_t weights = 0, nonzero = 0;
+  int64_t blocks = 0, kept = 0;  ///< blocks of the layer's element type, those at the edges among them
 
   /// Share of what is kept, in [0, 1].
   double weight_density() const { return static_cast<double>(nonzero) / static_cast<double>(weights); }
