@@ -122,21 +122,24 @@ void measure(const Case& c, Make make, Isa isa) {
   std::fflush(stdout);
 }
 
+void measure_blocks(const char* what, DataType type, int64_t in, Isa isa) {
+  for (const int kept : {100, 75, 50, 20}) {
+    for (const int64_t rows : {1, 4, 16, 64, 256}) {
+      measure({what, type, in, 1024, rows, kept, true, 1}, ulp::kernels::make_block_linear, isa);
+    }
+  }
+}
+
 }  // namespace
 
-/// sparse_bench [instruction set]
+/// sparse_bench [instruction set [part]], parts being blocks, wide, floats, bits; all of them without one.
 int main(int argc, char** argv) {
   const Isa isa = ulp::kernels::choose_isa(argc > 1 ? argv[1] : nullptr);
-  for (const int kept : {100, 75, 50, 20}) {
-    for (const int64_t rows : {1, 4, 16, 64, 256}) {
-      measure({"s8 16x4", DataType::u8, 1024, 1024, rows, kept, true, 1}, ulp::kernels::make_block_linear, isa);
-    }
-  }
-  for (const int kept : {100, 75, 50, 20}) {
-    for (const int64_t rows : {1, 4, 16, 64, 256}) {
-      measure({"f32 16x1", DataType::f32, 1024, 1024, rows, kept, true, 1}, ulp::kernels::make_block_linear, isa);
-    }
-  }
+  const auto wanted = [&](const char* part) { return argc < 3 || std::strcmp(argv[2], part) == 0; };
+  if (wanted("blocks")) measure_blocks("s8 16x4", DataType::u8, 1024, isa);
+  if (wanted("wide")) measure_blocks("s8 16x4", DataType::u8, 4096, isa);
+  if (wanted("floats")) measure_blocks("f32 16x1", DataType::f32, 1024, isa);
+  if (!wanted("bits")) return 0;
   // In the second level of the cache, and out of it.
   for (const int copies : {1, 64}) {
     for (const int kept : {50, 30, 20, 10}) {

@@ -7,12 +7,14 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kAhead = 1024;  // bytes of values that are fetched in advance, into the first level
+// How far ahead memory is fetched: the time that a line takes from beyond the second level of the cache.
+constexpr int64_t kValuesAhead = 4096;
+constexpr int64_t kMasksAhead = 256;
 
 /// Several sums a row, so that a product need not wait for the one before it.
 template <int M>
 void bitmask_tile(const BitmaskTileArgs& t) {
-  constexpr int kSums = M == 1 ? 4 : M == 2 ? 2 : 1;
+  constexpr int kSums = M == 1 ? 4 : 2;
   __m512i acc[M][1];
   start_sums<DotU8, M, 1>(acc, t.out);
   __m512i sums[M][kSums];
@@ -29,7 +31,7 @@ void bitmask_tile(const BitmaskTileArgs& t) {
     __asm__("" : "+v"(packed));  // vpexpandb from memory is microcode
     const __m512i weights = _mm512_maskz_expand_epi8(mask, packed);
     values += __builtin_popcountll(mask);
-    __builtin_prefetch(values + kAhead, 0, 3);
+    __builtin_prefetch(values + kValuesAhead, 0, 3);
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m) {
       sums[m][s] = DotU8::dot(sums[m][s], Vec512::broadcast(t.a + m * t.a_step + quad * kMaskInputs), weights);
@@ -37,6 +39,7 @@ void bitmask_tile(const BitmaskTileArgs& t) {
   };
   int64_t quad = 0;
   for (; quad + kSums <= t.quads; quad += kSums) {
+    __builtin_prefetch(t.masks + quad + kMasksAhead, 0, 3);
 #pragma GCC unroll 4
     for (int s = 0; s < kSums; ++s) step(quad + s, s);
   }

@@ -21,6 +21,14 @@ struct TileRows {
   int64_t widest() const { return count(0); }
 };
 
+/// Rows of a tile: as many as the kernels take. Where half of them would stay in the first level of the cache, that pays
+/// once most blocks are there: each panel then reads most of the rows.
+int64_t tile_rows(int64_t most, int64_t row_bytes, double density) {
+  constexpr int64_t kNear = 36 << 10;
+  const bool half = most * row_bytes > kNear && most / 2 * row_bytes <= kNear && density > 0.35;
+  return half ? most / 2 : most;
+}
+
 class BlockLinear final : public Conv {
  public:
   BlockLinear(const ConvConfig& config, const ConvWeights& weights, const BlockKernels& kernels)
@@ -39,6 +47,7 @@ class BlockLinear final : public Conv {
                                              (row_bytes_ * kMostBlockRows)) *
                     kMostBlockRows),
         pack_(config, weights, kernels),
+        most_rows_(tile_rows(kernels.max_rows[0], row_bytes_, pack_.density())),
         near_panels_(std::max<int64_t>(
             4, second_level_cache() / 4 * pack_.panels() / (pack_.blocks() * pack_.block_bytes() + 1))),
         // The last panel needs the channels behind it to exist.
@@ -55,7 +64,7 @@ class BlockLinear final : public Conv {
     const double macs = static_cast<double>(rows) * static_cast<double>(pack_.blocks() * kBlockOutputs) *
                         static_cast<double>(kernels_.unit * kernels_.units);
     const bool weights_larger = pack_.blocks() * pack_.block_bytes() > rows * row_bytes_;
-    const WorkSplit work = split_work(1, rows, cache_rows_, kernels_.max_rows[0],
+    const WorkSplit work = split_work(1, rows, cache_rows_, most_rows_,
                                       ceil_div(pack_.panels(), 2), macs, weights_larger, parallel.workers());
     const Rows all{static_cast<const uint8_t*>(x),
                    residual_bytes_ == 0 ? nullptr : static_cast<const uint8_t*>(residual),
@@ -63,7 +72,7 @@ class BlockLinear final : public Conv {
     const int64_t bytes = worker_bytes(rows);
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       const WorkSplit::Task task = work.task(i);
-      const TileRows tiles(task.end - task.first, kernels_.max_rows[0]);
+      const TileRows tiles(task.end - task.first, most_rows_);
       const uint8_t* a = stage(all.x + task.first * in_ * input_bytes_, tiles,
                                static_cast<uint8_t*>(workspace) + worker * bytes);
       run_panels(a, tiles, task.first, panels_of_part(pack_.panels(), task.part, work.parts), all);
@@ -160,6 +169,7 @@ class BlockLinear final : public Conv {
   bool as_it_is_;  // a row lies in memory as the kernels read it
   int64_t cache_rows_;
   BlockPack pack_;
+  int64_t most_rows_;    // of a tile
   int64_t near_panels_;  // whose weights stay in the second level of the cache
   FinishData finish_;
 };

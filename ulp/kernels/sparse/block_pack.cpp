@@ -78,19 +78,19 @@ int64_t blocks_in_row(const ConvConfig& config, const BlockKernels& kernels) {
 
 BlockPack::BlockPack(const ConvConfig& config, const ConvWeights& weights, const BlockKernels& kernels)
     : panels_(ceil_div(config.shape.out_channels, kBlockOutputs)),
+      in_row_(blocks_in_row(config, kernels)),
       block_bytes_(int64_t{kernels.units} * kBlockOutputs * 4),
       begin_((panels_ + 1) * 8) {
-  const int64_t in_row = blocks_in_row(config, kernels);
   const bool floats = kernels.stage == DataType::f32;
   const DataType type = kernels.stage == DataType::u8 ? DataType::i8 : kernels.stage;
   const AlignedBuffer dense = pack_panels(config, weights, tap_layout(config.shape, kernels.unit),
-                                          kernels.unit, kBlockOutputs, type, in_row * kernels.units);
-  std::vector<uint8_t> kept(static_cast<size_t>(panels_ * in_row));
+                                          kernels.unit, kBlockOutputs, type, in_row_ * kernels.units);
+  std::vector<uint8_t> kept(static_cast<size_t>(panels_ * in_row_));
   int64_t* begin = begin_.as<int64_t>();
   for (int64_t p = 0; p < panels_; ++p) {
     begin[p + 1] = begin[p];
-    for (int64_t i = 0; i < in_row; ++i) {
-      const int64_t at = p * in_row + i;
+    for (int64_t i = 0; i < in_row_; ++i) {
+      const int64_t at = p * in_row_ + i;
       const bool keep = !is_zero(dense.data() + at * block_bytes_, block_bytes_, floats);
       kept[static_cast<size_t>(at)] = keep;
       begin[p + 1] += keep;
@@ -99,9 +99,9 @@ BlockPack::BlockPack(const ConvConfig& config, const ConvWeights& weights, const
   index_ = AlignedBuffer(blocks() * 2);
   values_ = AlignedBuffer(blocks() * block_bytes_);
   int64_t next = 0;
-  for (int64_t at = 0; at < panels_ * in_row; ++at) {
+  for (int64_t at = 0; at < panels_ * in_row_; ++at) {
     if (kept[static_cast<size_t>(at)] == 0) continue;
-    index_.as<uint16_t>()[next] = static_cast<uint16_t>(at % in_row);
+    index_.as<uint16_t>()[next] = static_cast<uint16_t>(at % in_row_);
     std::memcpy(values_.data() + next * block_bytes_, dense.data() + at * block_bytes_,
                 static_cast<size_t>(block_bytes_));
     ++next;

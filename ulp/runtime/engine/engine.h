@@ -12,6 +12,7 @@
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
 #include "ulp/runtime/engine/context.h"
+#include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime {
@@ -30,6 +31,8 @@ struct EngineOptions {
   /// The most bytes that intermediates and scratch of a run may take, in each context. 0: the memory of the
   /// machine.
   size_t max_arena_bytes = 0;
+  /// What to do with weights of zero.
+  SparseWeights sparse = SparseWeights::measure;
 };
 
 /// One loaded model: its constants, packed once, and a context of its own that run() uses. For several callers

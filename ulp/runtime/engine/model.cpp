@@ -47,12 +47,16 @@ int64_t largest_slice_of(const Program& program) {
   return items;
 }
 
+size_t constant_bytes_of(const Plan& plan) {
+  size_t bytes = 0;
+  for (const auto& [name, constant] : plan.constants) bytes += constant.bytes.size();
+  return bytes;
+}
+
 /// What a plan may take that is as large as it looks. Packing takes up to twice its constants.
 size_t default_budget(const Plan& plan) {
   constexpr size_t kSmall = size_t{256} << 20;
-  size_t bytes = 0;
-  for (const auto& [name, constant] : plan.constants) bytes += constant.bytes.size();
-  return 4 * bytes + kSmall;
+  return 4 * constant_bytes_of(plan) + kSmall;
 }
 
 }  // namespace
@@ -66,8 +70,9 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
                                                : physical_memory()),
       free_(plan->following.free),
       continued_(plan->continued),
-      preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan)) {
-  for (const auto& [name, constant] : plan->constants) constant_bytes_ += constant.bytes.size();
+      constant_bytes_(constant_bytes_of(*plan)),
+      preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
+                {options.sparse, !free_.empty(), constant_bytes_}) {
   if (free_.empty()) {
     made_.push_back({{}, std::make_shared<const SizedProgram>(plan, preparer_, 0)});
     expect_continued(*made_.front().program);

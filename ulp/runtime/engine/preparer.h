@@ -17,8 +17,8 @@ namespace ulp::runtime {
 class Preparer {
  public:
   /// `budget`: bytes that packed constants and tables may take together.
-  Preparer(kernels::Isa isa, size_t budget)
-      : isa_(isa), budget_(budget), left_(std::make_shared<std::atomic<size_t>>(budget)) {}
+  Preparer(kernels::Isa isa, size_t budget, const PackRules& rules = {})
+      : isa_(isa), budget_(budget), left_(std::make_shared<std::atomic<size_t>>(budget)), packs_(rules) {}
 
   /// The step's runner, shared with the living ones of steps of the same op, attributes, constants and tensors. Its bytes
   /// come back to the budget with its end, but for what stays in packs(). Throws ulp::Error naming the step that would

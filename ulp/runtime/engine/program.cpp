@@ -157,7 +157,8 @@ StepProfile Program::describe(size_t index) const {
           attributes_text(step.attributes),
           step.nothing_to_do ? "none" : step.runner->kernel(),
           type_and_shape(tensors_[static_cast<size_t>(step.output)]),
-          0};
+          0,
+          step.runner->note()};
 }
 
 }  // namespace ulp::runtime

@@ -7,6 +7,7 @@
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/runtime/ops/coded_linear.h"
 #include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/linear_forms.h"
 #include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/ops/packs.h"
 #include "ulp/runtime/plan/verify.h"
@@ -191,22 +192,23 @@ kernels::ConvConfig config_of(const StepView& view, Activation activation) {
 
 class ConvRunner final : public Runner {
  public:
-  ConvRunner(std::shared_ptr<const kernels::Conv> conv, int64_t rows, bool batched)
-      : conv_(std::move(conv)), rows_(rows), batched_(batched) {}
+  ConvRunner(std::shared_ptr<const LinearForm> form, int64_t rows, bool batched)
+      : form_(std::move(form)), rows_(rows), batched_(batched) {}
 
   size_t workspace_bytes(int64_t batch, int workers) const override {
-    return conv_->workspace_bytes(items(batch), workers);
+    return form_->layer->workspace_bytes(items(batch), workers);
   }
   void run(const RunArgs& args) const override {
-    conv_->run(items(args.batch), args.inputs[0], args.inputs.size() == 2 ? args.inputs[1] : nullptr,
-               args.output, args.workspace, args.parallel);
+    form_->layer->run(items(args.batch), args.inputs[0], args.inputs.size() == 2 ? args.inputs[1] : nullptr,
+                      args.output, args.workspace, args.parallel);
   }
-  std::string kernel() const override { return conv_->name(); }
+  std::string kernel() const override { return form_->layer->name(); }
+  std::string note() const override { return form_->note; }
 
  private:
   int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }
 
-  std::shared_ptr<const kernels::Conv> conv_;
+  std::shared_ptr<const LinearForm> form_;
   int64_t rows_;  ///< images or rows per batch item, or in all when the batch dimension is fixed
   bool batched_;
 };
@@ -230,11 +232,17 @@ std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig&
   }
   const bool batched = x.shape[0] == kBatch;
   const int64_t rows = batched ? per_item : x.shape[0] * per_item;
-  const auto make = [&] { return kernels::make_conv(config, weights, isa); };
+  const PackRules rules = view.packs() == nullptr ? PackRules{} : view.packs()->rules();
+  constexpr int64_t kUsualBatch = 16;
+  const ItemRange items{rules.sizes_vary ? 1 : rows, batched ? kUsualBatch * rows : rows};
+  const auto make = [&] {
+    return std::make_unique<const LinearForm>(make_linear_form(config, weights, isa, rules, items));
+  };
   // A convolution is packed for the size of its images, a linear layer for any number of rows.
-  std::shared_ptr<const kernels::Conv> conv =
-      view.step().op == Op::linear ? packed<kernels::Conv>(view, "linear", make) : make();
-  return std::make_unique<ConvRunner>(std::move(conv), rows, batched);
+  std::shared_ptr<const LinearForm> form = view.step().op == Op::linear
+                                               ? packed<LinearForm>(view, "linear", make)
+                                               : std::shared_ptr<const LinearForm>(make());
+  return std::make_unique<ConvRunner>(std::move(form), rows, batched);
 }
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {

@@ -45,6 +45,8 @@ class Runner {
   virtual void run(const RunArgs& args) const = 0;
   /// The kernel chosen, for profiles.
   virtual std::string kernel() const = 0;
+  /// Why it is this one, where that was a choice; for profiles.
+  virtual std::string note() const { return ""; }
 };
 
 /// What the output's memory may be.

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/step_view.h"
 
 namespace ulp::runtime {
@@ -17,9 +18,19 @@ namespace ulp::runtime {
 /// has sizes among its attributes is another one at each of them.
 std::string use_of(const StepView& view, bool sizes);
 
+/// What is the same for all steps of a plan.
+struct PackRules {
+  SparseWeights sparse = SparseWeights::never;
+  bool sizes_vary = false;    ///< the plan has free dimensions
+  size_t constant_bytes = 0;  ///< of the plan
+};
+
 /// By step, and by what is shared of it. Not for several threads at once.
 class Packs {
  public:
+  Packs() = default;
+  explicit Packs(const PackRules& rules) : rules_(rules) {}
+  const PackRules& rules() const { return rules_; }
   /// Steps that read this constant keep nothing here: it is another one at each size.
   void leave_out(const std::string& constant) { left_out_.insert(constant); }
   bool keeps(const StepView& view) const {
@@ -37,6 +48,7 @@ class Packs {
   }
 
  private:
+  PackRules rules_;
   std::set<std::string> left_out_;
   std::map<std::string, std::map<std::string, std::shared_ptr<const void>>> made_;
 };

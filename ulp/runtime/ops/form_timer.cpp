@@ -1,0 +1,87 @@
+#include "ulp/runtime/ops/form_timer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <memory>
+
+#include "ulp/base/parallel.h"
+#include "ulp/kernels/isa/cpu.h"
+
+namespace ulp::runtime {
+namespace {
+
+constexpr int kTurns = 5;
+
+/// Processor time, so that other programs on the machine count little.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// Memory on a cache line.
+class Lines {
+ public:
+  explicit Lines(size_t bytes) : lines_(bytes / sizeof(Line) + 1) {}
+  std::byte* data() { return lines_.front().bytes; }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_;
+};
+
+}  // namespace
+
+FormTimer::FormTimer(const kernels::ConvConfig& config, bool far) : integer_(config.input == DataType::u8) {
+  const kernels::ConvShape& s = config.shape;
+  const int64_t out = s.out_h() * s.out_w() * s.out_channels;
+  input_bytes_ = s.in_h * s.in_w * s.in_channels * element_bytes(config.input);
+  output_bytes_ = out * element_bytes(config.output);
+  residual_bytes_ = config.residual ? out * element_bytes(config.residual_type) : 0;
+  if (far) others_.resize(static_cast<size_t>(2 * kernels::second_level_cache()));
+}
+
+void FormTimer::drive_out() {
+  for (size_t i = 0; i < others_.size(); i += 64) {
+    // Written, so that no compiler leaves it out.
+    reinterpret_cast<volatile uint8_t*>(others_.data())[i] += 1;
+  }
+}
+
+std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> layers, int64_t items) {
+  const SerialParallel serial;
+  Lines x(static_cast<size_t>(items * input_bytes_)), y(static_cast<size_t>(items * output_bytes_)),
+      residual(static_cast<size_t>(items * residual_bytes_));
+  // Codes, or floats of 0x3c3c3c3c = 0.011: no kernel's time depends on the numbers, but for those next to zero.
+  std::memset(x.data(), integer_ ? 100 : 0x3c, static_cast<size_t>(items * input_bytes_));
+  size_t workspace_bytes = 0;
+  for (const kernels::Conv* layer : layers)
+    workspace_bytes = std::max(workspace_bytes, layer->workspace_bytes(items, 1));
+  Lines workspace(workspace_bytes);
+  const auto run = [&](const kernels::Conv& layer) {
+    layer.run(items, x.data(), residual_bytes_ == 0 ? nullptr : residual.data(), y.data(), workspace.data(),
+              serial);
+  };
+  std::vector<double> best(layers.size(), std::numeric_limits<double>::infinity());
+  for (const kernels::Conv* layer : layers) run(*layer);  // brings pages and tables
+  const double start = thread_seconds();
+  run(*layers[0]);
+  // Short runs are repeated, or the clock would count; what was driven out is near again after the first.
+  const double once = std::max(thread_seconds() - start, 1e-7);
+  const int repeats = others_.empty() ? static_cast<int>(std::clamp(1e-4 / once, 1.0, 100.0)) : 1;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      drive_out();
+      const double begin = thread_seconds();
+      for (int r = 0; r < repeats; ++r) run(*layers[i]);
+      best[i] = std::min(best[i], (thread_seconds() - begin) / repeats);
+    }
+  }
+  return best;
+}
+
+}  // namespace ulp::runtime

@@ -1,0 +1,30 @@
+// Times layers on synthetic rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ulp/kernels/conv/conv.h"
+
+namespace ulp::runtime {
+
+class FormTimer {
+ public:
+  /// For layers of one configuration. `far`: in the network their weights have left the second level of the cache when
+  /// their turn comes again, so they are driven out of it before each run.
+  FormTimer(const kernels::ConvConfig& config, bool far);
+
+  /// The best of several runs of each layer, one after the other in turns, on the calling thread: seconds of its processor
+  /// time.
+  std::vector<double> seconds(std::span<const kernels::Conv* const> layers, int64_t items);
+
+ private:
+  void drive_out();
+
+  int64_t input_bytes_, residual_bytes_, output_bytes_;  ///< of an item
+  bool integer_;
+  std::vector<std::byte> others_;  ///< as much as the second level of the cache holds, and more
+};
+
+}  // namespace ulp::runtime
