@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
@@ -38,9 +38,9 @@ struct Case {
   const char* what;
   DataType type;
   int64_t in, out, rows;
-  int kept;       ///< percent of blocks, or of weights
-  bool blocks;    ///< zeros come in blocks of 16 x 4 (8 bits) or 16 x 1
-  int copies;     ///< of the layer
+  int kept;     ///< percent of blocks, or of weights
+  bool blocks;  ///< zeros come in blocks of 16 x 4 (8 bits) or 16 x 1
+  int copies;   ///< of the layer
 };
 
 struct Job {
@@ -68,7 +68,8 @@ Job make_job(const Case& c, Make make, Isa isa) {
     job.floats.clear();
     for (int64_t o = 0; o < c.out; ++o) {
       for (int64_t i = 0; i < c.in; ++i) {
-        const bool keep = c.blocks ? kept[static_cast<size_t>(o / 16 * in_row + i / inputs)] != 0 : draw() < c.kept;
+        const bool keep =
+            c.blocks ? kept[static_cast<size_t>(o / 16 * in_row + i / inputs)] != 0 : draw() < c.kept;
         const int value = 1 + static_cast<int>(random() % 127);
         job.codes.push_back(static_cast<int8_t>(keep ? value : 0));
         job.floats.push_back(keep ? static_cast<float>(value) * 0.01F : 0.0F);
@@ -82,13 +83,15 @@ Job make_job(const Case& c, Make make, Isa isa) {
   job.x.resize(static_cast<size_t>(c.rows * c.in) * bytes);
   for (uint8_t& v : job.x) v = static_cast<uint8_t>(c.type == DataType::u8 ? random() % 256 : 0x3c);
   job.y.resize(static_cast<size_t>(c.rows * c.out) * bytes);
-  job.workspace.resize(std::max(job.dense[0]->workspace_bytes(c.rows, 1), job.sparse[0]->workspace_bytes(c.rows, 1)) +
-                       64);
+  job.workspace.resize(
+      std::max(job.dense[0]->workspace_bytes(c.rows, 1), job.sparse[0]->workspace_bytes(c.rows, 1)) + 64);
   return job;
 }
 
-double seconds_per_run(Job& job, const std::vector<std::unique_ptr<Conv>>& layers, int64_t rows, int repeats) {
-  auto* workspace = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(job.workspace.data()) + 63) / 64 * 64);
+double seconds_per_run(Job& job, const std::vector<std::unique_ptr<Conv>>& layers, int64_t rows,
+                       int repeats) {
+  auto* workspace =
+      reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(job.workspace.data()) + 63) / 64 * 64);
   const ulp::SerialParallel serial;
   const double start = thread_seconds();
   for (int i = 0; i < repeats; ++i) {
@@ -115,10 +118,11 @@ void measure(const Case& c, Make make, Isa isa) {
     sparse.push_back(seconds_per_run(job, job.sparse, c.rows, repeats));
     ratio.push_back(dense.back() / sparse.back());
   }
-  std::printf("%-14s %5lld x %-5lld %4lld rows %4d %% kept  dense %9.4f ms  sparse %9.4f ms  %5.2fx  (%s, %s)\n", c.what,
-              static_cast<long long>(c.in), static_cast<long long>(c.out), static_cast<long long>(c.rows), c.kept,
-              median(dense) * 1e3, median(sparse) * 1e3, median(ratio), job.dense[0]->name().c_str(),
-              job.sparse[0]->name().c_str());
+  std::printf(
+      "%-14s %5lld x %-5lld %4lld rows %4d %% kept  dense %9.4f ms  sparse %9.4f ms  %5.2fx  (%s, %s)\n",
+      c.what, static_cast<long long>(c.in), static_cast<long long>(c.out), static_cast<long long>(c.rows),
+      c.kept, median(dense) * 1e3, median(sparse) * 1e3, median(ratio), job.dense[0]->name().c_str(),
+      job.sparse[0]->name().c_str());
   std::fflush(stdout);
 }
 
@@ -144,7 +148,8 @@ int main(int argc, char** argv) {
   for (const int copies : {1, 64}) {
     for (const int kept : {50, 30, 20, 10}) {
       for (const int64_t rows : {1, 4}) {
-        measure({copies == 1 ? "s8 bits, near" : "s8 bits, far", DataType::u8, 1024, 1024, rows, kept, false, copies},
+        measure({copies == 1 ? "s8 bits, near" : "s8 bits, far", DataType::u8, 1024, 1024, rows, kept, false,
+                 copies},
                 ulp::kernels::make_bitmask_linear, isa);
       }
     }

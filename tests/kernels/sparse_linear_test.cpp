@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "helpers.h"
-#include "ulp/kernels/common/float_bits.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/common/float_bits.h"
 
 namespace ulp::kernels {
 namespace {
@@ -200,15 +200,18 @@ TEST_P(SparseLinear, BlocksOfFloatsGiveTheBitsOfTheDenseLayer) {
     for (const Ending& ending : endings) {
       expect_dense_bits(make_block_linear, layer, DataType::f32, ending, GetParam());
       const LayerData data(layer, DataType::bf16, ending.residual_type);
-      if (make_block_linear(config_of(layer, DataType::bf16, ending), data.weights(DataType::bf16), GetParam()))
+      if (make_block_linear(config_of(layer, DataType::bf16, ending), data.weights(DataType::bf16),
+                            GetParam()))
         expect_dense_bits(make_block_linear, layer, DataType::bf16, ending, GetParam());
     }
   }
 }
 
 TEST_P(SparseLinear, TasksOfManyRowsAndOfPartsOfTheOutputsJoinUp) {
-  expect_dense_bits(make_block_linear, {300, 4096, 32, Zeros::blocks, 80}, DataType::u8, kEndings[0], GetParam());
-  expect_dense_bits(make_block_linear, {3, 1024, 1000, Zeros::blocks, 80}, DataType::u8, kEndings[0], GetParam());
+  expect_dense_bits(make_block_linear, {300, 4096, 32, Zeros::blocks, 80}, DataType::u8, kEndings[0],
+                    GetParam());
+  expect_dense_bits(make_block_linear, {3, 1024, 1000, Zeros::blocks, 80}, DataType::u8, kEndings[0],
+                    GetParam());
   expect_dense_bits(make_bitmask_linear, {9, 1023, 1000, Zeros::single, 80}, DataType::u8, kEndings[0],
                     GetParam());
 }
@@ -223,7 +226,8 @@ TEST_P(SparseLinear, A1x1ConvolutionIsALayerOverItsPixels) {
     const auto dense = make_conv(config, data.weights(DataType::u8), GetParam());
     const auto sparse = make(config, data.weights(DataType::u8), GetParam());
     ASSERT_NE(sparse, nullptr);
-    EXPECT_EQ(run(*sparse, config, 3, data, SerialParallel()), run(*dense, config, 3, data, SerialParallel()));
+    EXPECT_EQ(run(*sparse, config, 3, data, SerialParallel()),
+              run(*dense, config, 3, data, SerialParallel()));
   }
 }
 
@@ -243,9 +247,9 @@ TEST_P(SparseLinear, WorkspaceGrowsWithRowsAndWorkers) {
 TEST(SparseLinearCount, FindsBlocksAndWeightsOfZero) {
   // 17 outputs of 6 inputs: two panels by two blocks of four inputs.
   std::vector<int8_t> codes(17 * 6, 0);
-  codes[0 * 6 + 0] = 3;   // block (0, 0)
+  codes[0 * 6 + 0] = 3;    // block (0, 0)
   codes[15 * 6 + 3] = -1;  // the same one
-  codes[16 * 6 + 5] = 7;  // block (1, 1)
+  codes[16 * 6 + 5] = 7;   // block (1, 1)
   const std::vector<float> scale(17, 0.1F);
   ConvConfig config;
   config.shape.in_channels = 6;

@@ -1,22 +1,35 @@
 // Engines with weights of zero: the same bits whatever the engine does with them.
+#include "ulp/runtime/ops/sparse_weights.h"
+
 #include <gtest/gtest.h>
 
-#include <set>
+#include <span>
 
 #include "support.h"
-#include "ulp/runtime/ops/sparse_weights.h"
 
 namespace ulp::runtime {
 namespace {
 
 using namespace ulp::runtime::testing;
 
+std::span<std::byte> writable(Plan& plan, const std::string& name) {
+  SharedBytes& bytes = plan.constants.at(name).bytes;
+  return {bytes.data(), bytes.size()};
+}
+
+/// One in five is not zero, anywhere.
+void scatter(std::span<std::byte> weights) {
+  Random random(3);
+  for (std::byte& weight : weights)
+    weight = static_cast<std::byte>(random.chance(20) ? random.integer(1, 3) : 0);
+}
+
 /// Sets whole blocks of 16 outputs to zero: of every ten units of `inputs` inputs the first `zeros`.
 template <typename T>
 void clear_blocks(Plan& plan, const std::string& name, int64_t inputs, int64_t zeros) {
-  Constant& weight = plan.constants.at(name);
-  const int64_t out = weight.shape[0], in = weight.shape[1];
-  T* values = reinterpret_cast<T*>(weight.bytes.data());
+  const std::vector<int64_t> shape = plan.constants.at(name).shape;
+  const int64_t out = shape[0], in = shape[1];
+  T* values = reinterpret_cast<T*>(writable(plan, name).data());
   for (int64_t o = 0; o < out; ++o) {
     for (int64_t i = 0; i < in; ++i) {
       if ((o / 16 + i / inputs) % 10 < zeros) values[o * in + i] = T{0};
@@ -29,11 +42,11 @@ struct SparseNet {
   std::vector<std::string> weights;
 };
 
-/// x -> 256 -> 96.
-SparseNet sparse_net(Numbers numbers, int64_t zeros, std::vector<int64_t> shape = {kBatch, 256}) {
+/// 320 -> 320 -> 96.
+SparseNet sparse_net(Numbers numbers, int64_t zeros, std::vector<int64_t> shape = {kBatch, 320}) {
   Builder b(numbers, 3);
   int32_t x = b.enter(b.input(shape), Layout::plain);
-  x = b.linear(x, 256, Activation::relu);
+  x = b.linear(x, 320, Activation::relu);
   x = b.linear(x, 96);
   b.output(b.leave(x));
   SparseNet net{b.plan, {}};
@@ -84,11 +97,13 @@ TEST(SparseWeights, EveryWayGivesTheSameBits) {
 
 TEST(SparseWeights, ProfilesSayWhichKernelAndWhy) {
   const SparseNet net = sparse_net(Numbers::u8, 8);
-  for (const StepProfile& step : linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::always})) {
+  for (const StepProfile& step :
+       linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::always})) {
     EXPECT_EQ(step.kernel, "linear_s8_16x4_portable");
     EXPECT_EQ(step.note, "16x4 blocks, 20 % kept");
   }
-  for (const StepProfile& step : linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::never})) {
+  for (const StepProfile& step :
+       linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::never})) {
     EXPECT_EQ(step.kernel, "conv_u8_portable");
     EXPECT_EQ(step.note, "");
   }
@@ -104,7 +119,7 @@ TEST(SparseWeights, NothingIsSaidOfWeightsWithoutZeros) {
   for (const Numbers numbers : {Numbers::u8, Numbers::f32}) {
     SparseNet net = sparse_net(numbers, 0);
     for (const std::string& name : net.weights) {
-      for (std::byte& byte : net.plan.constants.at(name).bytes) {
+      for (std::byte& byte : writable(net.plan, name)) {
         if (numbers == Numbers::u8 && byte == std::byte{0}) byte = std::byte{1};
       }
     }
@@ -118,15 +133,16 @@ TEST(SparseWeights, NothingIsSaidOfWeightsWithoutZeros) {
 TEST(SparseWeights, ScatteredZerosOf8BitsMakeABitmask) {
   SparseNet net = sparse_net(Numbers::u8, 0);
   for (const std::string& name : net.weights) {
-    Bytes& bytes = net.plan.constants.at(name).bytes;
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 5 == 0 ? 1 + i % 3 : 0);
+    const std::span<std::byte> bytes = writable(net.plan, name);
+    scatter(bytes);
   }
-  for (const StepProfile& step : linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::always})) {
+  for (const StepProfile& step :
+       linear_steps(net.plan, {.isa = "portable", .sparse = SparseWeights::always})) {
     EXPECT_EQ(step.kernel, "linear_s8_bitmask_portable");
     EXPECT_EQ(step.note, "bitmask, 20 % kept");
   }
-  Engine dense(net.plan, {.sparse = SparseWeights::never}), always(net.plan, {.sparse = SparseWeights::always}),
-      measured(net.plan);
+  Engine dense(net.plan, {.sparse = SparseWeights::never}),
+      always(net.plan, {.sparse = SparseWeights::always}), measured(net.plan);
   for (const int64_t batch : {1, 3, 4, 5, 9}) {
     const std::vector<Bytes> inputs = make_inputs(net.plan, batch, 7);
     const std::vector<Bytes> expected = run_engine(dense, batch, inputs);
@@ -135,15 +151,31 @@ TEST(SparseWeights, ScatteredZerosOf8BitsMakeABitmask) {
   }
 }
 
+TEST(SparseWeights, LayersBeyondTheCacheAreMeasuredThere) {
+  Builder b(Numbers::u8, 9);
+  b.output(b.leave(b.linear(b.enter(b.input({kBatch, 1700}), Layout::plain), 1700)));
+  const std::string name = b.plan.steps[1].constants.at("weight");
+  const std::span<std::byte> weight = writable(b.plan, name);
+  scatter(weight);
+  Engine dense(b.plan, {.threads = 1, .sparse = SparseWeights::never}), measured(b.plan, {.threads = 1});
+  for (const int64_t batch : {1, 4, 7}) {
+    const std::vector<Bytes> inputs = make_inputs(b.plan, batch, 7);
+    EXPECT_EQ(run_engine(measured, batch, inputs), run_engine(dense, batch, inputs));
+  }
+  const std::string note = profile_of(measured, make_inputs(b.plan, 1, 1), 1)[1].note;
+  EXPECT_NE(note.find("bitmask, 20 % kept: "), std::string::npos) << note;
+  EXPECT_EQ(note.find("16 rows"), std::string::npos) << note;  // bitmasks are for four
+}
+
 TEST(SparseWeights, A1x1ConvolutionIsALinearLayer) {
   Builder b(Numbers::u8, 5);
   int32_t x = b.enter(b.input({kBatch, 64, 5, 5}));
   x = b.conv(x, 96, Window{});
   x = b.conv(x, 64, Window{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1});
   b.output(b.leave(x));
-  Constant& weight = b.plan.constants.at(b.plan.steps[1].constants.at("weight"));
-  for (size_t i = 0; i < weight.bytes.size(); ++i) {
-    if (i % 64 < 40) weight.bytes[i] = std::byte{0};
+  const std::span<std::byte> weight = writable(b.plan, b.plan.steps[1].constants.at("weight"));
+  for (size_t i = 0; i < weight.size(); ++i) {
+    if (i % 64 < 40) weight[i] = std::byte{0};
   }
   Engine dense(b.plan, {.sparse = SparseWeights::never}), always(b.plan, {.sparse = SparseWeights::always}),
       measured(b.plan);
@@ -156,11 +188,12 @@ TEST(SparseWeights, A1x1ConvolutionIsALinearLayer) {
   const std::vector<StepProfile> profile = profile_of(always, make_inputs(b.plan, 1, 1), 1);
   EXPECT_EQ(profile[1].kernel.find("linear_s8_16x4_"), 0U) << profile[1].kernel;
   EXPECT_EQ(profile[2].kernel.find("conv_u8_"), 0U) << profile[2].kernel;
-  EXPECT_NE(profile_of(measured, make_inputs(b.plan, 1, 1), 1)[1].note.find(" at 25 rows"), std::string::npos);
+  EXPECT_NE(profile_of(measured, make_inputs(b.plan, 1, 1), 1)[1].note.find(" at 25 rows"),
+            std::string::npos);
 }
 
 TEST(SparseWeights, RowsOfAFixedBatchAreMeasuredAlone) {
-  const SparseNet net = sparse_net(Numbers::u8, 8, {6, 256});
+  const SparseNet net = sparse_net(Numbers::u8, 8, {6, 320});
   Engine engine(net.plan);
   for (const StepProfile& step : profile_of(engine, make_inputs(net.plan, 1, 1), 1)) {
     if (step.op != "linear") continue;

@@ -61,8 +61,13 @@ report::Table profile_table(const std::string& name, const Runnable& model, int6
   const bool notes = std::ranges::any_of(steps, [](const auto& step) { return !step.note.empty(); });
   if (notes) table.columns.push_back({"note"});
   for (const auto& step : steps) {
-    std::vector<Cell> row = {step.step,         step.op,           step.attributes,           step.kernel,
-                             step.output_shape, step.seconds * 1e6, 100 * step.seconds / total};
+    std::vector<Cell> row = {step.step,
+                             step.op,
+                             step.attributes,
+                             step.kernel,
+                             step.output_shape,
+                             step.seconds * 1e6,
+                             100 * step.seconds / total};
     if (notes) row.push_back(step.note.empty() ? Cell() : Cell(step.note));
     table.add_row(std::move(row));
   }

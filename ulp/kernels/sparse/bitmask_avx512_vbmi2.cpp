@@ -34,7 +34,8 @@ void bitmask_tile(const BitmaskTileArgs& t) {
     __builtin_prefetch(values + kValuesAhead, 0, 3);
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m) {
-      sums[m][s] = DotU8::dot(sums[m][s], Vec512::broadcast(t.a + m * t.a_step + quad * kMaskInputs), weights);
+      sums[m][s] =
+          DotU8::dot(sums[m][s], Vec512::broadcast(t.a + m * t.a_step + quad * kMaskInputs), weights);
     }
   };
   int64_t quad = 0;

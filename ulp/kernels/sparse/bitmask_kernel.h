@@ -15,12 +15,12 @@ constexpr int kMaskInputs = 4;
 constexpr int kMostMaskRows = 4;
 
 struct BitmaskTileArgs {
-  TileArgs out;          ///< finish, channel, channels, y, residual and y_step
-  const uint8_t* a;      ///< rows of quads * 4 bytes
-  int64_t a_step;        ///< bytes from row to row
-  int64_t quads;         ///< groups of four inputs
+  TileArgs out;           ///< finish, channel, channels, y, residual and y_step
+  const uint8_t* a;       ///< rows of quads * 4 bytes
+  int64_t a_step;         ///< bytes from row to row
+  int64_t quads;          ///< groups of four inputs
   const uint64_t* masks;  ///< one for each of them: bit 4 o + i for output o and input i
-  const int8_t* values;  ///< in the order of the bits; 64 bytes behind the last one may be read
+  const int8_t* values;   ///< in the order of the bits; 64 bytes behind the last one may be read
 };
 
 using BitmaskTileFn = void (*)(const BitmaskTileArgs&);

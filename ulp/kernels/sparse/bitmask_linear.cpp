@@ -45,9 +45,7 @@ class BitmaskPack {
   int64_t quads() const { return quads_; }
   int64_t kept() const { return begin_.as<int64_t>()[panels_]; }
   const uint64_t* masks(int64_t panel) const { return masks_.as<uint64_t>() + panel * quads_; }
-  const int8_t* values(int64_t panel) const {
-    return values_.as<int8_t>() + begin_.as<int64_t>()[panel];
-  }
+  const int8_t* values(int64_t panel) const { return values_.as<int8_t>() + begin_.as<int64_t>()[panel]; }
 
  private:
   int64_t panels_, quads_;
@@ -87,9 +85,10 @@ class BitmaskLinear final : public Conv {
       const PanelRange range = panels_of_part(pack_.panels(), task.part, work.parts);
       for (int64_t panel = range.begin; panel < range.end; ++panel) {
         const int64_t at = task.first * out_ + panel * kMaskOutputs;
-        run_tile(a, count, panel,
-                 residual_bytes_ == 0 ? nullptr : static_cast<const uint8_t*>(residual) + at * residual_bytes_,
-                 static_cast<uint8_t*>(y) + at * output_bytes_);
+        run_tile(
+            a, count, panel,
+            residual_bytes_ == 0 ? nullptr : static_cast<const uint8_t*>(residual) + at * residual_bytes_,
+            static_cast<uint8_t*>(y) + at * output_bytes_);
       }
     });
   }
@@ -98,9 +97,7 @@ class BitmaskLinear final : public Conv {
 
  private:
   int64_t row_bytes() const { return pack_.quads() * kMaskInputs; }
-  int64_t worker_bytes() const {
-    return row_bytes() == in_ ? 0 : round_up(kMostMaskRows * row_bytes(), 64);
-  }
+  int64_t worker_bytes() const { return row_bytes() == in_ ? 0 : round_up(kMostMaskRows * row_bytes(), 64); }
 
   /// Rows of whole quads.
   const uint8_t* stage(const uint8_t* x, int64_t count, uint8_t* buffer) const {

@@ -8,7 +8,8 @@ namespace {
 void row(const BitmaskTileArgs& t, int64_t m) {
   const TileArgs& out = t.out;
   const Finish& f = *out.finish;
-  uint32_t sums[kMaskOutputs];  // wrap without undefined behaviour, and equal int32 where that does not overflow
+  uint32_t
+      sums[kMaskOutputs];  // wrap without undefined behaviour, and equal int32 where that does not overflow
   __builtin_memcpy(sums, static_cast<const uint8_t*>(f.bias) + out.channel * 4, sizeof(sums));
   const int8_t* value = t.values;
   for (int64_t quad = 0; quad < t.quads; ++quad) {
@@ -36,6 +37,7 @@ void rows(const BitmaskTileArgs& t) {
 
 }  // namespace
 
-const BitmaskKernels kBitmaskPortable = {"s8_bitmask_portable", {nullptr, rows<1>, rows<2>, rows<3>, rows<4>}};
+const BitmaskKernels kBitmaskPortable = {"s8_bitmask_portable",
+                                         {nullptr, rows<1>, rows<2>, rows<3>, rows<4>}};
 
 }  // namespace ulp::kernels

@@ -12,7 +12,8 @@
 namespace ulp::kernels {
 
 constexpr int kBlockOutputs = 16;
-constexpr int kMostBlockRows = 16;  ///< of a tile; with more, an interleaved block's inputs are more than one line
+constexpr int kMostBlockRows =
+    16;  ///< of a tile; with more, an interleaved block's inputs are more than one line
 /// Up to so many rows are read where they lie; more come interleaved: [unit][row][4 bytes], so that a block's inputs are
 /// one line of the cache.
 constexpr int kRowsApart = 4;
@@ -30,11 +31,11 @@ using BlockTileFn = void (*)(const BlockTileArgs&);
 
 struct BlockKernels {
   const char* name;
-  DataType input;   ///< of the layer
-  DataType stage;   ///< how rows must lie in memory: f32, u8 or i16
-  int unit, units;  ///< input elements in 4 bytes, and such units in a block
-  int max_rows[3];  ///< for 1, 2 and 4 panels; 0: no such kernel
-  BlockTileFn tile[3][kMostBlockRows + 1];                      ///< [log2 of the panels][rows]
+  DataType input;                           ///< of the layer
+  DataType stage;                           ///< how rows must lie in memory: f32, u8 or i16
+  int unit, units;                          ///< input elements in 4 bytes, and such units in a block
+  int max_rows[3];                          ///< for 1, 2 and 4 panels; 0: no such kernel
+  BlockTileFn tile[3][kMostBlockRows + 1];  ///< [log2 of the panels][rows]
   void (*copy)(const void* x, void* staged, int64_t elements);  ///< null: bytes as they are
   /// Rows of `units` units, `step` bytes apart -> [unit][row][4 bytes].
   void (*interleave)(const uint8_t* rows, int64_t step, int64_t count, int64_t units, uint8_t* to);

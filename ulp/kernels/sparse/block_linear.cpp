@@ -43,8 +43,8 @@ class BlockLinear final : public Conv {
         row_units_(blocks_in_row(config, kernels) * kernels.units),
         row_bytes_(row_units_ * 4),
         as_it_is_(kernels.copy == nullptr && in_ * input_bytes_ == row_bytes_),
-        cache_rows_(std::max<int64_t>(1, std::max(kStageBytes, second_level_cache() / 4) /
-                                             (row_bytes_ * kMostBlockRows)) *
+        cache_rows_(std::max<int64_t>(
+                        1, std::max(kStageBytes, second_level_cache() / 4) / (row_bytes_ * kMostBlockRows)) *
                     kMostBlockRows),
         pack_(config, weights, kernels),
         most_rows_(tile_rows(kernels.max_rows[0], row_bytes_, pack_.density())),
@@ -64,8 +64,8 @@ class BlockLinear final : public Conv {
     const double macs = static_cast<double>(rows) * static_cast<double>(pack_.blocks() * kBlockOutputs) *
                         static_cast<double>(kernels_.unit * kernels_.units);
     const bool weights_larger = pack_.blocks() * pack_.block_bytes() > rows * row_bytes_;
-    const WorkSplit work = split_work(1, rows, cache_rows_, most_rows_,
-                                      ceil_div(pack_.panels(), 2), macs, weights_larger, parallel.workers());
+    const WorkSplit work = split_work(1, rows, cache_rows_, most_rows_, ceil_div(pack_.panels(), 2), macs,
+                                      weights_larger, parallel.workers());
     const Rows all{static_cast<const uint8_t*>(x),
                    residual_bytes_ == 0 ? nullptr : static_cast<const uint8_t*>(residual),
                    static_cast<uint8_t*>(y)};
@@ -208,7 +208,8 @@ bool sums_pairs(Isa isa) {
 std::unique_ptr<Conv> make_block_linear(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
   check_layer(config, weights);
   const int64_t inputs = config.input == DataType::u8 ? 4 : 1;
-  if (!is_linear(config.shape) || ceil_div(config.shape.in_channels, inputs) > int64_t{1} << 16) return nullptr;
+  if (!is_linear(config.shape) || ceil_div(config.shape.in_channels, inputs) > int64_t{1} << 16)
+    return nullptr;
   if (config.input == DataType::bf16 && sums_pairs(isa)) return nullptr;
   return make_first(kBlocks, isa, config, weights);
 }

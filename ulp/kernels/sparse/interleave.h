@@ -51,7 +51,8 @@ void interleave_rows(const uint8_t* rows, int64_t step, int64_t count, int64_t u
     __m512i r[16];
 #pragma GCC unroll 16
     for (int m = 0; m < 16; ++m) {
-      r[m] = m < count ? _mm512_maskz_loadu_epi32(loaded, rows + m * step + unit * 4) : _mm512_setzero_si512();
+      r[m] =
+          m < count ? _mm512_maskz_loadu_epi32(loaded, rows + m * step + unit * 4) : _mm512_setzero_si512();
     }
     transpose16(r);
     uint8_t* at = to + unit * count * 4;

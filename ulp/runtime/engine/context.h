@@ -35,7 +35,8 @@ struct StepProfile {
   std::string attributes;  ///< as attributes_text() gives them
   std::string kernel, output_shape;
   double seconds = 0;
-  std::string note{};  ///< why the kernel is this one, where that was a choice: "left dense: 1.08x slower at 4 rows"
+  std::string
+      note{};  ///< why the kernel is this one, where that was a choice: "left dense: 1.08x slower at 4 rows"
 };
 
 /// Runs an engine with memory of its own. Make one for each thread that calls: they share the engine's packed

@@ -46,10 +46,8 @@ FormTimer::FormTimer(const kernels::ConvConfig& config, bool far) : integer_(con
 }
 
 void FormTimer::drive_out() {
-  for (size_t i = 0; i < others_.size(); i += 64) {
-    // Written, so that no compiler leaves it out.
-    reinterpret_cast<volatile uint8_t*>(others_.data())[i] += 1;
-  }
+  volatile std::byte* bytes = others_.data();  // or the compiler leaves these stores out
+  for (size_t i = 0; i < others_.size(); i += 64) bytes[i] = std::byte{1};
 }
 
 std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> layers, int64_t items) {

@@ -20,11 +20,12 @@ constexpr double kMostWeights = 0.6;
 constexpr int64_t kFewWeights = 4096;  // a layer this small takes less time than its call
 constexpr int64_t kBitmaskRows = 4;    // with more each weight is unpacked again
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max() / 2;
-constexpr double kMargin = 1.03;       // by which a sparse form must be the faster one: a timing may be off by as much
+constexpr double kMargin =
+    1.03;  // by which a sparse form must be the faster one: a timing may be off by as much
 
 struct Form {
   std::unique_ptr<const Conv> layer;
-  std::string what;  ///< "16x4 blocks, 20 % kept"
+  std::string what;                 ///< "16x4 blocks, 20 % kept"
   int64_t most_items = kAnyNumber;  ///< for which it is meant
 };
 
@@ -82,9 +83,9 @@ std::vector<Form> sparse_forms(const kernels::ConvConfig& config, const kernels:
   const kernels::ZeroCount zeros = kernels::count_zeros(config, weights);
   const bool integer = config.input == DataType::u8;
   if (always ? zeros.kept < zeros.blocks : zeros.block_density() <= kMostBlocks) {
-    forms.push_back({kernels::make_block_linear(config, weights, isa),
-                     std::string(integer ? "16x4" : "16x1") + " blocks, " + percent(zeros.block_density()) +
-                         " kept"});
+    forms.push_back(
+        {kernels::make_block_linear(config, weights, isa),
+         std::string(integer ? "16x4" : "16x1") + " blocks, " + percent(zeros.block_density()) + " kept"});
   }
   if (integer && zeros.weight_density() <= kMostWeights && (!always || forms.empty())) {
     forms.push_back({kernels::make_bitmask_linear(config, weights, isa),
@@ -142,7 +143,8 @@ std::string note_of(const std::vector<Finding>& findings, const std::vector<Form
     if (&form != last) note += form.what + ": ";
     last = &form;
     const int64_t rows = found.items * rows_per_item;
-    const std::string ratio = found.faster >= 1 ? factor(found.faster) + " faster" : factor(1 / found.faster) + " slower";
+    const std::string ratio =
+        found.faster >= 1 ? factor(found.faster) + " faster" : factor(1 / found.faster) + " slower";
     const std::string at = " at " + std::to_string(rows) + (rows == 1 ? " row" : " rows");
     note += found.taken() ? ratio + at : "left dense" + at + " (" + ratio + ")";
   }

@@ -22,9 +22,9 @@ enum class SparseWeights : uint8_t {
 namespace ulp {
 template <>
 struct Words<runtime::SparseWeights> {
-  static constexpr auto list = std::to_array<Word<runtime::SparseWeights>>(
-      {{runtime::SparseWeights::measure, "measure"},
-       {runtime::SparseWeights::never, "never"},
-       {runtime::SparseWeights::always, "always"}});
+  static constexpr auto list =
+      std::to_array<Word<runtime::SparseWeights>>({{runtime::SparseWeights::measure, "measure"},
+                                                   {runtime::SparseWeights::never, "never"},
+                                                   {runtime::SparseWeights::always, "always"}});
 };
 }  // namespace ulp
