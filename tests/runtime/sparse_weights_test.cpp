@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 
 #include "support.h"
+#include "ulp/base/error.h"
 
 namespace ulp::runtime {
 namespace {
@@ -54,6 +59,7 @@ SparseNet sparse_net(Numbers numbers, int64_t zeros, std::vector<int64_t> shape 
     if (step.op != Op::linear) continue;
     const std::string name = step.constants.at("weight");
     net.weights.push_back(name);
+    if (numbers == Numbers::u8) std::ranges::replace(writable(net.plan, name), std::byte{0}, std::byte{1});
     if (numbers == Numbers::u8) clear_blocks<int8_t>(net.plan, name, 4, zeros);
     if (numbers == Numbers::f32) clear_blocks<float>(net.plan, name, 1, zeros);
     if (numbers == Numbers::bf16) clear_blocks<uint16_t>(net.plan, name, 1, zeros);
@@ -117,13 +123,7 @@ TEST(SparseWeights, ProfilesSayWhichKernelAndWhy) {
 
 TEST(SparseWeights, NothingIsSaidOfWeightsWithoutZeros) {
   for (const Numbers numbers : {Numbers::u8, Numbers::f32}) {
-    SparseNet net = sparse_net(numbers, 0);
-    for (const std::string& name : net.weights) {
-      for (std::byte& byte : writable(net.plan, name)) {
-        if (numbers == Numbers::u8 && byte == std::byte{0}) byte = std::byte{1};
-      }
-    }
-    for (const StepProfile& step : linear_steps(net.plan, {})) {
+    for (const StepProfile& step : linear_steps(sparse_net(numbers, 0).plan, {})) {
       EXPECT_EQ(step.note, "");
       EXPECT_EQ(step.kernel.find("conv_"), 0U) << step.kernel;
     }
@@ -165,6 +165,67 @@ TEST(SparseWeights, LayersBeyondTheCacheAreMeasuredThere) {
   const std::string note = profile_of(measured, make_inputs(b.plan, 1, 1), 1)[1].note;
   EXPECT_NE(note.find("bitmask, 20 % kept: "), std::string::npos) << note;
   EXPECT_EQ(note.find("16 rows"), std::string::npos) << note;  // bitmasks are for four
+}
+
+TEST(SparseWeights, ASavedTableDecides) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "measured.json";
+  const SparseNet net = sparse_net(Numbers::u8, 3);
+  const EngineOptions options{.isa = "portable", .sparse_table = path};
+  const std::vector<StepProfile> measured = linear_steps(net.plan, options);
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  nlohmann::json json = nlohmann::json::parse(text.str());
+  ASSERT_EQ(json["layers"].size(), 2U) << text.str();
+  // Another load finds the same; one with other numbers in the table does as they say.
+  for (size_t i = 0; i < measured.size(); ++i)
+    EXPECT_EQ(linear_steps(net.plan, options)[i].note, measured[i].note);
+  for (const double faster : {2.5, 0.5}) {
+    for (auto& [layer, findings] : json["layers"].items()) {
+      for (auto& found : findings) found["faster"] = faster;
+    }
+    std::ofstream(path) << json;
+    for (const StepProfile& step : linear_steps(net.plan, options)) {
+      EXPECT_EQ(step.kernel, faster > 1 ? "linear_s8_16x4_portable" : "conv_u8_portable");
+      EXPECT_EQ(
+          step.note,
+          faster > 1
+              ? "16x4 blocks, 70 % kept: 2.50x faster at 1 row; 2.50x faster at 4 rows; 2.50x faster at 16 "
+                "rows"
+              : "16x4 blocks, 70 % kept: left dense at 1 row (2.00x slower); left dense at 4 rows (2.00x "
+                "slower); left dense at 16 rows (2.00x slower)");
+    }
+  }
+  // Few rows one way, many the other one.
+  for (auto& [layer, findings] : json["layers"].items()) findings[0]["faster"] = 3.0;
+  std::ofstream(path) << json;
+  for (const StepProfile& step : linear_steps(net.plan, options))
+    EXPECT_EQ(step.kernel, "linear_s8_16x4_portable / conv_u8_portable");
+  Engine both(net.plan, options), dense(net.plan, {.sparse = SparseWeights::never});
+  for (const int64_t batch : {1, 2, 40}) {
+    const std::vector<Bytes> inputs = make_inputs(net.plan, batch, 3);
+    EXPECT_EQ(run_engine(both, batch, inputs), run_engine(dense, batch, inputs));
+  }
+}
+
+TEST(SparseWeights, ATableThatIsNoneIsRefusedByName) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "measured.json";
+  const SparseNet net = sparse_net(Numbers::u8, 8);
+  for (const char* text :
+       {"", "[]", "{", R"({"type":"ulp sparse table","version":2,"layers":{}})",
+        R"({"type":"ulp sparse table","version":1,"layers":{"a":[{"items":0,"kernel":"","faster":1}]}})",
+        R"({"type":"ulp sparse table","version":1,"layers":{"a":[{"items":1}]}})",
+        R"({"type":"ulp sparse table","version":1,"layers":{"a":[{"items":"x","kernel":1,"faster":1}]}})"}) {
+    std::ofstream(path) << text;
+    try {
+      Engine engine(net.plan, {.sparse_table = path});
+      ADD_FAILURE() << "took " << text;
+    } catch (const Error& found) {
+      EXPECT_NE(std::string(found.what()).find(path.string()), std::string::npos) << found.what();
+    }
+  }
+  EXPECT_THROW(Engine(net.plan, {.sparse_table = folder.path() / "no" / "folder.json"}), Error);
 }
 
 TEST(SparseWeights, A1x1ConvolutionIsALinearLayer) {

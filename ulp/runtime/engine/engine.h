@@ -33,6 +33,10 @@ struct EngineOptions {
   size_t max_arena_bytes = 0;
   /// What to do with weights of zero.
   SparseWeights sparse = SparseWeights::measure;
+  /// A file of what SparseWeights::measure has found on this machine: layers that it knows are not measured again, which
+  /// makes loading quicker and every load alike; others are measured and added. It is made where there is none. Empty: no
+  /// file.
+  std::filesystem::path sparse_table{};
 };
 
 /// One loaded model: its constants, packed once, and a context of its own that run() uses. For several callers

@@ -71,10 +71,12 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
       free_(plan->following.free),
       continued_(plan->continued),
       constant_bytes_(constant_bytes_of(*plan)),
+      measured_(std::make_shared<SparseTable>(options.sparse_table)),
       preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
-                {options.sparse, !free_.empty(), constant_bytes_}) {
+                {options.sparse, !free_.empty(), constant_bytes_, measured_}) {
   if (free_.empty()) {
     made_.push_back({{}, std::make_shared<const SizedProgram>(plan, preparer_, 0)});
+    measured_->save();
     expect_continued(*made_.front().program);
     return;
   }
@@ -87,6 +89,7 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
   if (along != free_.end()) longest_ = along->max;
   for (const FreeDimension& dimension : free_) largest.push_back(dimension.max);
   made_.push_back({largest, make(largest)});
+  measured_->save();
   expect_continued(*made_.front().program);
 }
 
@@ -161,6 +164,7 @@ std::shared_ptr<const SizedProgram> Model::at(const std::vector<int64_t>& sizes)
     preparer_.forget_ended();
   }
   made_.push_front({sizes, make(sizes)});
+  measured_->save();
   return made_.front().program;
 }
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <sstream>
 #include <vector>
 
 #include "ulp/kernels/isa/cpu.h"
 #include "ulp/kernels/sparse/sparse_linear.h"
+#include "ulp/runtime/ops/attributes.h"
 #include "ulp/runtime/ops/form_timer.h"
+#include "ulp/runtime/ops/sparse_table.h"
 
 namespace ulp::runtime {
 namespace {
@@ -24,7 +27,7 @@ constexpr double kMargin =
     1.03;  // by which a sparse form must be the faster one: a timing may be off by as much
 
 struct Form {
-  std::unique_ptr<const Conv> layer;
+  std::shared_ptr<const Conv> layer;
   std::string what;                 ///< "16x4 blocks, 20 % kept"
   int64_t most_items = kAnyNumber;  ///< for which it is meant
 };
@@ -105,92 +108,125 @@ std::vector<int64_t> measured_items(const ItemRange& items, int64_t rows_per_ite
   return counts;
 }
 
-/// What was found at one number of items.
-struct Finding {
-  int64_t items = 1;
-  size_t best = 0;    ///< of the sparse forms
-  double faster = 0;  ///< dense time by its time
-  bool taken() const { return faster >= kMargin; }
-};
+bool is_taken(const SparseFinding& found) {
+  return found.faster >= kMargin;
+}
 
-Finding find_best(FormTimer& timer, const Conv& dense, const std::vector<Form>& forms, int64_t items) {
+SparseFinding find_best(FormTimer& timer, const Conv& dense, const std::vector<Form>& forms, int64_t items) {
   std::vector<const Conv*> layers = {&dense};
-  std::vector<size_t> which;
-  for (size_t f = 0; f < forms.size(); ++f) {
-    if (items > forms[f].most_items) continue;
-    layers.push_back(forms[f].layer.get());
-    which.push_back(f);
+  for (const Form& form : forms) {
+    if (items <= form.most_items) layers.push_back(form.layer.get());
   }
-  Finding found{.items = items};
-  if (which.empty()) return found;
+  SparseFinding found{.items = items};
+  if (layers.size() == 1) return found;
   const std::vector<double> seconds = timer.seconds(layers, items);
-  for (size_t i = 0; i < which.size(); ++i) {
-    const double faster = seconds[0] / seconds[i + 1];
-    if (faster > found.faster) found.best = which[i], found.faster = faster;
+  for (size_t i = 1; i < layers.size(); ++i) {
+    const double faster = seconds[0] / seconds[i];
+    if (faster > found.faster) found.kernel = layers[i]->name(), found.faster = faster;
   }
   return found;
 }
 
+/// Null where there is none of that name.
+const Form* form_of(const SparseFinding& found, const std::vector<Form>& forms) {
+  const auto form =
+      std::ranges::find_if(forms, [&](const Form& f) { return f.layer->name() == found.kernel; });
+  return form == forms.end() ? nullptr : &*form;
+}
+
+/// All that the time of a layer's forms depends on, and where it is measured.
+std::string key_of(const kernels::ConvConfig& config, const Conv& dense, const std::vector<Form>& forms,
+                   const std::vector<int64_t>& items, bool far) {
+  const kernels::ConvShape& s = config.shape;
+  std::ostringstream key;
+  key << dense.name() << ' ' << s.in_channels << " -> " << s.out_channels << ' ' << to_string(config.output);
+  if (s.in_h * s.in_w > 1) key << ", " << s.in_h * s.in_w << " pixels";
+  if (config.residual) key << ", residual " << to_string(config.residual_type);
+  key << ", activation " << word_of(config.activation);
+  for (const Form& form : forms) key << "; " << form.layer->name() << ' ' << form.what;
+  key << "; items";
+  for (const int64_t count : items) key << ' ' << count;
+  if (far) key << "; out of the cache";
+  return std::move(key).str();
+}
+
+/// As the table has it, or measured and put there.
+std::vector<SparseFinding> look_up(SparseTable& table, const kernels::ConvConfig& config, const Conv& dense,
+                                   const std::vector<Form>& forms, const std::vector<int64_t>& items,
+                                   bool far) {
+  const std::string key = key_of(config, dense, forms, items, far);
+  const auto fits = [&](const std::vector<SparseFinding>& findings) {
+    return std::ranges::equal(findings, items, {}, &SparseFinding::items) &&
+           std::ranges::all_of(findings, [&](const SparseFinding& found) {
+             const Form* form = form_of(found, forms);
+             return form == nullptr ? found.kernel.empty() && !is_taken(found)
+                                    : found.items <= form->most_items;
+           });
+  };
+  if (const auto* known = table.find(key); known != nullptr && fits(*known)) return *known;
+  FormTimer timer(config, far);
+  std::vector<SparseFinding> findings;
+  for (const int64_t count : items) findings.push_back(find_best(timer, dense, forms, count));
+  table.put(key, findings);
+  return findings;
+}
+
 /// "16x4 blocks, 75 % kept: left dense at 4 rows (1.08x slower); 1.13x faster at 64 rows"
-std::string note_of(const std::vector<Finding>& findings, const std::vector<Form>& forms,
+std::string note_of(const std::vector<SparseFinding>& findings, const std::vector<Form>& forms,
                     int64_t rows_per_item) {
   std::string note;
   const Form* last = nullptr;
-  for (const Finding& found : findings) {
-    if (found.faster == 0) continue;  // no form takes so many rows
-    const Form& form = forms[found.best];
+  for (const SparseFinding& found : findings) {
+    const Form* form = form_of(found, forms);
+    if (form == nullptr) continue;  // none is meant for so many rows
     if (!note.empty()) note += "; ";
-    if (&form != last) note += form.what + ": ";
-    last = &form;
+    if (form != last) note += form->what + ": ";
+    last = form;
     const int64_t rows = found.items * rows_per_item;
     const std::string ratio =
         found.faster >= 1 ? factor(found.faster) + " faster" : factor(1 / found.faster) + " slower";
     const std::string at = " at " + std::to_string(rows) + (rows == 1 ? " row" : " rows");
-    note += found.taken() ? ratio + at : "left dense" + at + " (" + ratio + ")";
+    note += is_taken(found) ? ratio + at : "left dense" + at + " (" + ratio + ")";
   }
   return note;
 }
 
 /// One layer, or several by their numbers of items.
-std::unique_ptr<const Conv> join(std::unique_ptr<const Conv> dense, std::vector<Form> forms,
-                                 const std::vector<Finding>& findings) {
-  const std::shared_ptr<const Conv> kept_dense = std::move(dense);
-  std::vector<std::shared_ptr<const Conv>> kept;
-  for (Form& form : forms) kept.push_back(std::move(form.layer));
+std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const std::vector<Form>& forms,
+                                 const std::vector<SparseFinding>& findings) {
   std::vector<FormsByItems::Part> parts;
   int64_t most = 0;  // items that the last part takes
-  for (const Finding& found : findings) {
-    const std::shared_ptr<const Conv>& layer = found.taken() ? kept[found.best] : kept_dense;
+  for (const SparseFinding& found : findings) {
+    const Form* form = is_taken(found) ? form_of(found, forms) : nullptr;
+    const std::shared_ptr<const Conv>& layer = form == nullptr ? dense : form->layer;
     if (parts.empty() || parts.back().layer != layer) {
       // The numbers are a factor of four apart: half way between two of them.
       parts.push_back({parts.empty() ? 0 : std::min(found.items / 2, most + 1), layer});
     }
-    most = found.taken() ? forms[found.best].most_items : kAnyNumber;
+    most = form == nullptr ? kAnyNumber : form->most_items;
   }
-  return std::make_unique<FormsByItems>(std::move(parts));
+  if (parts.size() == 1) return parts[0].layer;
+  return std::make_shared<const FormsByItems>(std::move(parts));
 }
 
 }  // namespace
 
 LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
                             kernels::Isa isa, const PackRules& rules, const ItemRange& items) {
-  std::unique_ptr<const Conv> dense = kernels::make_conv(config, weights, isa);
-  if (rules.sparse == SparseWeights::never) return {std::move(dense), ""};
+  const std::shared_ptr<const Conv> dense = kernels::make_conv(config, weights, isa);
+  if (rules.sparse == SparseWeights::never) return {dense, ""};
   const bool always = rules.sparse == SparseWeights::always;
-  std::vector<Form> forms = sparse_forms(config, weights, isa, always);
-  if (forms.empty()) return {std::move(dense), ""};
-  if (always) return {std::move(forms[0].layer), forms[0].what};
+  const std::vector<Form> forms = sparse_forms(config, weights, isa, always);
+  if (forms.empty()) return {dense, ""};
+  if (always) return {forms[0].layer, forms[0].what};
 
   const int64_t rows_per_item = config.shape.in_h * config.shape.in_w;
   const bool far = rules.constant_bytes > static_cast<size_t>(kernels::second_level_cache());
-  FormTimer timer(config, far);
-  std::vector<Finding> findings;
-  for (const int64_t count : measured_items(items, rows_per_item)) {
-    findings.push_back(find_best(timer, *dense, forms, count));
-  }
+  const std::vector<SparseFinding> findings =
+      look_up(*rules.measured, config, *dense, forms, measured_items(items, rows_per_item), far);
   std::string note = note_of(findings, forms, rows_per_item);
-  if (std::ranges::none_of(findings, &Finding::taken)) return {std::move(dense), std::move(note)};
-  return {join(std::move(dense), std::move(forms), findings), std::move(note)};
+  if (std::ranges::none_of(findings, is_taken)) return {dense, std::move(note)};
+  return {join(dense, forms, findings), std::move(note)};
 }
 
 }  // namespace ulp::runtime

@@ -16,7 +16,7 @@ struct ItemRange {
 
 /// A layer ready to run, and what there is to say about its zeros ("" where it has none worth a word).
 struct LinearForm {
-  std::unique_ptr<const kernels::Conv> layer;
+  std::shared_ptr<const kernels::Conv> layer;
   std::string note;
 };
 

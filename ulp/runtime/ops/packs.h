@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ulp/runtime/ops/sparse_table.h"
 #include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/step_view.h"
 
@@ -23,6 +24,7 @@ struct PackRules {
   SparseWeights sparse = SparseWeights::never;
   bool sizes_vary = false;    ///< the plan has free dimensions
   size_t constant_bytes = 0;  ///< of the plan
+  std::shared_ptr<SparseTable> measured = std::make_shared<SparseTable>();
 };
 
 /// By step, and by what is shared of it. Not for several threads at once.

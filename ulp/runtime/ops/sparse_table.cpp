@@ -1,0 +1,86 @@
+#include "ulp/runtime/ops/sparse_table.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "ulp/base/atomic_file.h"
+#include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
+
+namespace ulp::runtime {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kWhere = "runtime.SparseTable";
+constexpr const char* kType = "ulp sparse table";
+constexpr int kVersion = 1;
+constexpr uintmax_t kLargestFile = uintmax_t{16} << 20;
+
+std::vector<SparseFinding> findings_from(const Json& json) {
+  std::vector<SparseFinding> findings;
+  for (const Json& entry : json) {
+    SparseFinding found{entry.at("items").get<int64_t>(), entry.at("kernel").get<std::string>(),
+                        entry.at("faster").get<double>()};
+    if (found.items < 1 || !std::isfinite(found.faster) || found.faster < 0)
+      throw std::out_of_range("a number");
+    findings.push_back(std::move(found));
+  }
+  return findings;
+}
+
+}  // namespace
+
+SparseTable::SparseTable(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code none;
+  if (path_.empty() || !std::filesystem::exists(path_, none)) return;
+  const auto size = std::filesystem::file_size(path_, none);
+  std::ifstream file(path_, std::ios::binary);
+  if (none || !file || size > kLargestFile) {
+    fail(kWhere, "expected a file of at most ", kLargestFile, " bytes that can be read, got ",
+         path_.string());
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    const Json json = parse_json(std::move(text).str());
+    if (json.at("type") != kType || json.at("version") != kVersion) {
+      fail(kWhere, "expected '", kType, "' of version ", kVersion, " in ", path_.string());
+    }
+    for (const auto& [layer, entries] : json.at("layers").items()) layers_[layer] = findings_from(entries);
+  } catch (const Json::exception& found) {
+    fail(kWhere, "expected what an engine has saved in ", path_.string(), ": ", found.what());
+  } catch (const std::out_of_range&) {
+    fail(kWhere, "expected items of at least 1 and finite ratios in ", path_.string());
+  }
+}
+
+const std::vector<SparseFinding>* SparseTable::find(const std::string& layer) const {
+  const auto known = layers_.find(layer);
+  return known == layers_.end() ? nullptr : &known->second;
+}
+
+void SparseTable::put(const std::string& layer, std::vector<SparseFinding> findings) {
+  layers_[layer] = std::move(findings);
+  changed_ = true;
+}
+
+void SparseTable::save() {
+  if (path_.empty() || !changed_) return;
+  Json layers = Json::object();
+  for (const auto& [layer, findings] : layers_) {
+    Json& entries = layers[layer] = Json::array();
+    for (const SparseFinding& found : findings) {
+      entries.push_back({{"items", found.items}, {"kernel", found.kernel}, {"faster", found.faster}});
+    }
+  }
+  AtomicFile file(path_);
+  file.write(Json{{"type", kType}, {"version", kVersion}, {"layers", std::move(layers)}}.dump(1) + "\n");
+  file.commit();
+  changed_ = false;
+}
+
+}  // namespace ulp::runtime
