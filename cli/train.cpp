@@ -20,6 +20,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/models/text_registry.h"
+#include "ulp/prune/masks/masks.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
