@@ -7,6 +7,7 @@
 #include "ulp/base/error.h"
 #include "ulp/prune/structured/removed.h"
 #include "ulp/prune/structured/select.h"
+#include "ulp/prune/structured/size_counter.h"
 
 namespace ulp::prune {
 
@@ -96,40 +97,30 @@ Sizes plain_sizes(const Value* value, const Sizes& item) {
   return result;
 }
 
-/// Sizes under removals; everything that is asked more than once is kept.
-class SizeCounter {
- public:
-  SizeCounter(const graph::Graph& graph, const Groups& groups)
-      : graph_(graph), groups_(groups), tracker_(graph, groups.options), item_(item_sizes(graph)) {}
-
-  ModelSize operator()(const Removals& removals) const {
-    const Survivors left = survivors(tracker_, groups_, removals);
-    const SizesOf sizes = [&](const Value* value) {
-      Sizes result = plain_sizes(value, item_);
-      const Layout& layout = tracker_.layout(value);
-      for (size_t d = 0; d < layout.dims.size(); ++d) {
-        const int64_t all = static_cast<int64_t>(layout.dims[d].size()), kept = left.count(layout.dims[d]);
-        if (kept != all) result[d] = result[d] / all * kept;
-      }
-      return result;
-    };
-    return count(graph_, sizes, [&](const std::string& name) {
-      const auto layout = tracker_.attributes().find(name);
-      if (layout == tracker_.attributes().end()) return graph_.find_attribute(name)->tensor.numel();
-      int64_t elements = 1;
-      for (const Axis& axis : layout->second.dims) elements *= left.count(axis);
-      return elements;
-    });
-  }
-
- private:
-  const graph::Graph& graph_;
-  const Groups& groups_;
-  Tracker tracker_;
-  Sizes item_;
-};
-
 }  // namespace
+
+SizeCounter::SizeCounter(const graph::Graph& graph, const Groups& groups)
+    : graph_(graph), groups_(groups), tracker_(graph, groups.options), item_(item_sizes(graph)) {}
+
+ModelSize SizeCounter::operator()(const Removals& removals) const {
+  const Survivors left = survivors(tracker_, groups_, removals);
+  const SizesOf sizes = [&](const Value* value) {
+    Sizes result = plain_sizes(value, item_);
+    const Layout& layout = tracker_.layout(value);
+    for (size_t d = 0; d < layout.dims.size(); ++d) {
+      const int64_t all = static_cast<int64_t>(layout.dims[d].size()), kept = left.count(layout.dims[d]);
+      if (kept != all) result[d] = result[d] / all * kept;
+    }
+    return result;
+  };
+  return count(graph_, sizes, [&](const std::string& name) {
+    const auto layout = tracker_.attributes().find(name);
+    if (layout == tracker_.attributes().end()) return graph_.find_attribute(name)->tensor.numel();
+    int64_t elements = 1;
+    for (const Axis& axis : layout->second.dims) elements *= left.count(axis);
+    return elements;
+  });
+}
 
 ModelSize size_of(const graph::Graph& graph) {
   const Sizes item = item_sizes(graph);

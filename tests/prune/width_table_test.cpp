@@ -1,0 +1,1 @@
+// width_table

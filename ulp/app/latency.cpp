@@ -1,0 +1,81 @@
+#include "ulp/app/latency.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/types.h>
+
+#include <string>
+#include <vector>
+
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/measure/measure.h"
+#include "ulp/runtime/engine/engine.h"
+
+namespace ulp::app {
+
+namespace {
+
+/// An engine with something to run on.
+class Runner {
+ public:
+  Runner(const graph::GraphModule& module, const LatencyOptions& options)
+      : engine_(plan_of(module), {.threads = options.threads}) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const at::Tensor state = generator.get_state();  // random inputs leave no trace in what is trained next
+    for (const runtime::TensorInfo& info : engine_.inputs()) {
+      tensors_.push_back(random_input(info, options.batch));
+      inputs_.push_back(tensors_.back().const_data_ptr());
+    }
+    generator.set_state(state);
+    for (const runtime::TensorInfo& info : engine_.outputs()) {
+      tensors_.push_back(
+          torch::empty({static_cast<int64_t>(runtime::byte_count(info, options.batch))}, torch::kByte));
+      outputs_.push_back(tensors_.back().mutable_data_ptr());
+    }
+  }
+
+  measure::Candidate candidate(const std::string& name) {
+    return {name, [this](int64_t batch) { engine_.run(batch, inputs_, outputs_); }};
+  }
+
+ private:
+  static runtime::Plan plan_of(const graph::GraphModule& module) {
+    graph::GraphModule copy(module.graph().clone());
+    copy.eval();
+    return lower(copy);
+  }
+
+  runtime::Engine engine_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
+};
+
+}  // namespace
+
+struct LatencyMeter::State {
+  LatencyOptions options;
+  Runner reference;
+  double first = 0;  // seconds of the reference in the first measurement
+};
+
+LatencyMeter::LatencyMeter(const graph::GraphModule& reference, const LatencyOptions& options)
+    : state_(new State{options, Runner(reference, options)}) {}
+LatencyMeter::~LatencyMeter() = default;
+LatencyMeter::LatencyMeter(LatencyMeter&&) noexcept = default;
+LatencyMeter& LatencyMeter::operator=(LatencyMeter&&) noexcept = default;
+
+double LatencyMeter::operator()(const graph::GraphModule& module) {
+  const LatencyOptions& options = state_->options;
+  Runner runner(module, options);
+  const std::vector<measure::Timing> times =
+      measure::time_in_turns({state_->reference.candidate("reference"), runner.candidate("network")},
+                             options.batch,
+                             {.rounds = options.rounds,
+                              .round_seconds = options.round_seconds,
+                              .progress = options.progress});
+  if (state_->first == 0) state_->first = times[0].median;
+  return times[1].median * state_->first / times[0].median;
+}
+
+}  // namespace ulp::app
