@@ -19,9 +19,10 @@ constexpr int64_t kLeastOrders = 3;  // before intervals end a group
 
 /// Student's t, two-sided 95 %, of so many degrees of freedom; beyond the table its next smaller entry, which is wider.
 double student_t(int64_t freedom) {
-  static constexpr std::array<double, 30> kTable = {
-      12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-      2.120,  2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+  static constexpr std::array<double, 30> kTable = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                                                    2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+                                                    2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
+                                                    2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
   if (freedom < 1) return std::numeric_limits<double>::infinity();
   if (freedom <= 30) return kTable[static_cast<size_t>(freedom) - 1];
   return freedom < 60 ? 2.042 : freedom < 120 ? 2.000 : 1.980;
@@ -55,7 +56,8 @@ class Tally {
     std::vector<double> result;
     const auto n = static_cast<double>(count_);
     for (const double squares : squares_)
-      result.push_back(count_ > 1 ? std::sqrt(squares / (n - 1) / n) : std::numeric_limits<double>::infinity());
+      result.push_back(count_ > 1 ? std::sqrt(squares / (n - 1) / n)
+                                  : std::numeric_limits<double>::infinity());
     return result;
   }
   int64_t count() const { return count_; }
@@ -172,8 +174,7 @@ class Sampler {
 }  // namespace
 
 void ShapleyOptions::validate() const {
-  if (permutations < 1)
-    fail("prune.shapley", "expected permutations of at least 1, got ", permutations);
+  if (permutations < 1) fail("prune.shapley", "expected permutations of at least 1, got ", permutations);
   if (!(interval >= 0)) fail("prune.shapley", "expected an interval of at least 0, got ", interval);
 }
 
@@ -200,6 +201,7 @@ ShapleyValues shapley_values(const graph::GraphModule& module, const Groups& gro
     result.standard_errors.push_back(orders.exact() ? std::vector<double>(tally.means().size())
                                                     : tally.standard_errors());
     result.permutations.push_back(tally.count());
+    result.nodes.push_back(suffix.nodes());
   }
   result.passes = sampler.passes();
   return result;

@@ -26,10 +26,12 @@ struct ULP_API ShapleyOptions {
 
 /// Shapley values with their uncertainty.
 struct ULP_API ShapleyValues {
-  Importance values;           ///< mean growth of the loss; below 0 for units without which it is smaller
-  Importance standard_errors;  ///< of each mean: s / sqrt(orders); infinite after one order, 0 where the value is exact
+  Importance values;  ///< mean growth of the loss; below 0 for units without which it is smaller
+  Importance
+      standard_errors;  ///< of each mean: s / sqrt(orders); infinite after one order, 0 where the value is exact
   std::vector<int64_t> permutations;  ///< orders of each group
-  int64_t passes = 0;                 ///< runs of the parts behind the groups, each on one batch
+  std::vector<int64_t> nodes;         ///< that a pass of each group runs: calls and modules behind it
+  int64_t passes = 0;                 ///< runs of these parts, each on one batch
 
   /// Half of the 95 % interval of a value: the standard error times Student's t of permutations - 1 degrees of freedom.
   double half_width(size_t group, size_t unit) const;

@@ -25,7 +25,7 @@ namespace {
 /// Ops whose result in one channel follows from the argument in this channel alone.
 bool within_channels(const Node& node) {
   static constexpr std::array kOps = {
-      "aten::batch_norm", "aten::relu",       "aten::relu6",      "aten::hardtanh",  "aten::clamp",
+      "aten::batch_norm", "aten::relu",       "aten::relu6",      "aten::hardtanh",   "aten::clamp",
       "aten::gelu",       "aten::silu",       "aten::hardswish",  "aten::leaky_relu", "aten::tanh",
       "aten::elu",        "aten::max_pool1d", "aten::max_pool2d", "aten::avg_pool2d"};
   return std::ranges::any_of(kOps, [&](const char* op) { return node.op() == op; });
@@ -100,8 +100,7 @@ class Suffix::Parts {
     for (const Value* value : node.reads()) {
       if (second_.contains(value->producer)) return false;
       const bool row = value->producer->kind() == Node::Kind::attribute;
-      if (row && members_.contains(value->producer->target()) &&
-          members_.at(value->producer->target()))
+      if (row && members_.contains(value->producer->target()) && members_.at(value->producer->target()))
         return false;  // a column
       if (made_.contains(value) && !within_channels(node)) return false;
     }
@@ -174,8 +173,7 @@ Suffix::Suffix(const Graph& graph, const Tracker& tracker, const Group& group) {
   value_places_ = parts.places(group.units);
 
   const std::shared_ptr<Graph> first = graph.clone(), second = graph.clone();
-  const std::map<std::string, Value*> in_first = values_by_name(*first),
-                                      in_second = values_by_name(*second);
+  const std::map<std::string, Value*> in_first = values_by_name(*first), in_second = values_by_name(*second);
   std::vector<Argument> results;
   for (const Value* value : parts.boundary()) {
     results.emplace_back(in_first.at(value->name));
@@ -197,8 +195,8 @@ void Suffix::take_parameters(Graph& second, const Group& group) {
     const Attribute* attribute = second.find_attribute(member.tensor);
     if (!attribute || member.role == Role::constant || member.tensor.ends_with("running_var")) continue;
     const at::Tensor tensor = attribute->tensor;
-    const auto own = std::ranges::find_if(
-        parameters_, [&](const at::Tensor& one) { return one.is_same(tensor); });
+    const auto own =
+        std::ranges::find_if(parameters_, [&](const at::Tensor& one) { return one.is_same(tensor); });
     size_t at = static_cast<size_t>(own - parameters_.begin());
     if (own == parameters_.end()) {
       const auto [found, fresh] = taken.emplace(tensor.unsafeGetTensorImpl(), parameters_.size());
