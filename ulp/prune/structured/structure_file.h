@@ -1,0 +1,37 @@
+// What was cut of a network as JSON, so that the same cut can be made of the same model again.
+#pragma once
+
+#include <string>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/prune/structured/cut.h"
+
+namespace ulp::prune {
+
+/// {"type": "ulp.prune.Kept", "version": 1, "tensors": {"conv1.weight": {"sizes": [8, 3, 3, 3], "kept": {"0": [0, 2, 5]}}, ...}}:
+/// every tensor of the network before the cut, with the dimensions of which something went. `graph` is the network before the
+/// cut. Throws ulp::Error for a `kept` that is not of this graph.
+ULP_API std::string kept_to_json(const Kept& kept, const graph::Graph& graph);
+/// Throws FileError for other text, a newer version, and indices that are not rising or outside their dimension; and for a structure of
+/// another model, naming the tensor that one has and the other has not, or has in other sizes.
+ULP_API Kept kept_from_json(const std::string& text, const graph::Graph& graph);
+
+/// {"type": "ulp.prune.Removals", "version": 1, "groups": [{"name": "conv1", "units": 8, "removed": [1, 3]}, ...]}. Throws ulp::Error
+/// for removals that the groups do not have.
+ULP_API std::string removals_to_json(const Removals& removals, const Groups& groups);
+/// Throws FileError for other text, a newer version and units that there are not, and for groups of another model, naming the group.
+ULP_API Removals removals_from_json(const std::string& text, const Groups& groups);
+
+/// The units that are gone in what was kept. Throws ulp::Error, naming the tensor, where only a part of a unit is.
+ULP_API Removals removals_of(const Groups& groups, const Kept& kept);
+
+/// Cuts to what was kept of the same model before. Throws ulp::Error as removals_of() and cut() do, and, naming the tensor, for
+/// a `kept` that no cut of this model leaves.
+ULP_API CutResult cut_to(const graph::GraphModule& module, const Kept& kept);
+
+/// What two cuts in a row keep of the first network. Throws ulp::Error, naming the tensor, where `second` is not of what `first`
+/// left.
+ULP_API Kept compose(const Kept& first, const Kept& second);
+
+}  // namespace ulp::prune
