@@ -1,4 +1,6 @@
 // Cutting to a latency, with clocks that are functions of the network.
+#include "ulp/prune/structured/latency_target.h"
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -8,7 +10,6 @@
 #include "error_of.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"
-#include "ulp/prune/structured/latency_target.h"
 
 namespace ulp::test {
 namespace {
@@ -82,7 +83,8 @@ TEST(LatencyTarget, TheMeasurementsSayWhatWasExpected) {
   EXPECT_EQ(found.measurements.at(1).amount, 1);
   // Of one measurement alone: in proportion.
   const auto whole = found.measurements.front(), smallest = found.measurements.at(1);
-  EXPECT_NEAR(*smallest.predicted, whole.measured * double(smallest.size.macs) / double(whole.size.macs), 1e-9);
+  EXPECT_NEAR(*smallest.predicted, whole.measured * double(smallest.size.macs) / double(whole.size.macs),
+              1e-9);
   // No cut that was slower than wanted is smaller than the chosen one.
   for (const auto& one : found.measurements) {
     if (one.measured > 0.5 * found.whole) {
@@ -94,10 +96,11 @@ TEST(LatencyTarget, TheMeasurementsSayWhatWasExpected) {
 
 TEST(LatencyTarget, ASmallestNetworkThatIsSlowHidesNoFastOne) {
   Timed timed;
-  const double smallest = macs(*prune::cut(*timed.module, timed.groups,
-                                           prune::select_units(timed.groups, timed.scores,
-                                                               {.amount = 1, .scope = prune::UnitScope::global}))
-                                    .module);
+  const double smallest =
+      macs(*prune::cut(*timed.module, timed.groups,
+                       prune::select_units(timed.groups, timed.scores,
+                                           {.amount = 1, .scope = prune::UnitScope::global}))
+                .module);
   const auto found = timed.select({.share = 0.6}, [&](const graph::GraphModule& module) {
     return macs(module) == smallest ? 1.0 : linear_clock(module);
   });

@@ -68,12 +68,9 @@ LatencyMeter& LatencyMeter::operator=(LatencyMeter&&) noexcept = default;
 double LatencyMeter::operator()(const graph::GraphModule& module) {
   const LatencyOptions& options = state_->options;
   Runner runner(module, options);
-  const std::vector<measure::Timing> times =
-      measure::time_in_turns({state_->reference.candidate("reference"), runner.candidate("network")},
-                             options.batch,
-                             {.rounds = options.rounds,
-                              .round_seconds = options.round_seconds,
-                              .progress = options.progress});
+  const std::vector<measure::Timing> times = measure::time_in_turns(
+      {state_->reference.candidate("reference"), runner.candidate("network")}, options.batch,
+      {.rounds = options.rounds, .round_seconds = options.round_seconds, .progress = options.progress});
   if (state_->first == 0) state_->first = times[0].median;
   return times[1].median * state_->first / times[0].median;
 }

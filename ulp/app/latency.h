@@ -16,7 +16,8 @@ struct LatencyOptions {
   int threads = 0;              ///< of the engines; 0: one per core the process may use
   int rounds = 5;               ///< in turn with the reference
   double round_seconds = 0.05;  ///< of each engine in a round
-  std::function<void(int64_t done, int64_t total)> progress = {};  ///< rounds of one measurement; may be empty
+  std::function<void(int64_t done, int64_t total)> progress =
+      {};  ///< rounds of one measurement; may be empty
 };
 
 /// Lowers networks and times their engines in fp32, each in turn with the reference's: a machine that gets slower between

@@ -47,6 +47,8 @@ void CutRecipe::visit_fields(FieldVisitor& visit) {
          .below_max = true},
         cap);
   visit({.name = "round_to", .help = "Widths are multiples of it", .min = 1, .max = 1024}, round_to);
+  visit({.name = "measured_widths", .help = "Widths are rounded to those that cost no more on this machine"},
+        measured_widths);
   visit({.name = "measure", .help = "What is to become smaller", .flag = ""}, measure);
   visit({.name = "share", .help = "What is left of it", .min = 0, .max = 1, .above_min = true, .flag = ""},
         share);
@@ -75,17 +77,32 @@ CutRecipe CutRecipe::from_json(const std::string& text) {
   return recipe;
 }
 
-NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share) {
+NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share,
+                     const NarrowInputs& inputs) {
   recipe.validate();
+  if (recipe.measured_widths && !inputs.widths)
+    fail("prune.narrow", "expected a table of widths for measured_widths, got none");
   NarrowerModel result;
   result.groups = groups(module.graph(), {.inexact = recipe.inexact});
-  Importance scores =
-      importance(module, result.groups,
-                 {.criterion = recipe.criterion, .normalization = recipe.normalization, .seed = recipe.seed});
+  Importance scores = importance(module, result.groups,
+                                 {.criterion = recipe.criterion,
+                                  .normalization = recipe.normalization,
+                                  .seed = recipe.seed,
+                                  .squared_gradients = inputs.squared_gradients});
   keep_skipped(recipe.skip, result.groups, scores);
-  const UnitSelection options{.scope = recipe.scope, .cap = recipe.cap, .round_to = recipe.round_to};
-  const Removals removals = select_target(module.graph(), result.groups, scores, options,
-                                          {.measure = recipe.measure, .share = share});
+  UnitSelection options{.scope = recipe.scope, .cap = recipe.cap, .round_to = recipe.round_to};
+  if (recipe.measured_widths) options.widen = MeasuredWidths(module.graph(), result.groups, *inputs.widths);
+  Removals removals;
+  if (recipe.measure == Measure::latency) {
+    result.latency = select_latency(module, result.groups, scores, options, {.share = share}, inputs.seconds);
+    removals = result.latency->removals;
+    options.amount = result.latency->chosen.amount;
+  } else {
+    options.amount = amount_for_target(module.graph(), result.groups, scores, options,
+                                       {.measure = recipe.measure, .share = share});
+    removals = select_units(result.groups, scores, options);
+  }
+  result.rounded = rounding_cost(module.graph(), result.groups, scores, options);
   CutResult made = cut(module, result.groups, removals);
   result.module = std::move(made.module);
   result.kept = std::move(made.kept);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/latency_target.h"
 #include "ulp/prune/structured/select.h"
+#include "ulp/prune/structured/width_table.h"
 
 namespace ulp::prune {
 
@@ -21,8 +24,9 @@ struct ULP_API CutRecipe {
   Criterion criterion = Criterion::group;
   Normalization normalization = Normalization::mean;
   UnitScope scope = UnitScope::global;
-  double cap = 0.9;      ///< global: the largest share of a group that goes
-  int64_t round_to = 1;  ///< widths are multiples of it
+  double cap = 0.9;              ///< global: the largest share of a group that goes
+  int64_t round_to = 1;          ///< widths are multiples of it
+  bool measured_widths = false;  ///< widths are rounded to those that cost no more (NarrowInputs::widths)
   Measure measure = Measure::macs;
   double share = 0.5;  ///< what is left of the measure
   int64_t steps =
@@ -45,16 +49,26 @@ struct ULP_API CutRecipe {
   bool operator==(const CutRecipe&) const = default;
 };
 
+/// What a recipe needs beside the weights.
+struct NarrowInputs {
+  const SquaredGradients* squared_gradients = nullptr;  ///< Criterion::hessian
+  const WidthTable* widths = nullptr;                   ///< CutRecipe::measured_widths
+  MeasureSeconds seconds = {};                          ///< Measure::latency
+};
+
 /// A network cut by a recipe.
 struct NarrowerModel {
   std::shared_ptr<graph::GraphModule> module;
   Kept kept;
-  Groups groups;  ///< of the network before
+  Groups groups;      ///< of the network before
+  ModelSize rounded;  ///< what rounding of widths kept more, of the network after
+  std::optional<LatencySelection> latency = std::nullopt;  ///< Measure::latency: what was measured
 };
 
 /// Cuts to `share` of the module's own measure, with the recipe's criterion; the module stays as it is. Criterion::taylor wants
-/// gradients. Throws ulp::Error as groups(), importance(), select_target() and cut() do, and for a pattern of `skip` that
-/// matches no layer.
-ULP_API NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share);
+/// gradients. Throws ulp::Error as groups(), importance(), select_target(), select_latency() and cut() do, for an input that is
+/// needed and not there, and for a pattern of `skip` that matches no layer.
+ULP_API NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share,
+                             const NarrowInputs& inputs = {});
 
 }  // namespace ulp::prune

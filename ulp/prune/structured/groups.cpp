@@ -1,5 +1,7 @@
 #include "ulp/prune/structured/groups.h"
 
+#include <ATen/core/function_schema.h>
+
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -90,6 +92,49 @@ void add_layers(Group& group) {
   }
 }
 
+/// "aten::conv2d weight 0 row" of each op that reads an attribute with this name, by the attribute.
+using Readers = std::map<std::string, std::vector<std::pair<size_t, std::string>>>;
+
+bool holds(const graph::Argument& arg, const graph::Value* value) {
+  return (arg.is_value() && arg.value == value) ||
+         std::ranges::any_of(arg.items, [&](const graph::Argument& item) { return holds(item, value); });
+}
+
+/// Who reads each attribute: place in the graph, op and argument.
+Readers readers_of(const graph::Graph& graph) {
+  Readers found;
+  size_t place = 0;
+  for (const auto& node : graph.nodes()) {
+    ++place;
+    if (node->kind() != graph::Node::Kind::call || node->train_only) continue;
+    std::set<const graph::Value*> seen;
+    for (const graph::Value* value : node->reads()) {
+      if (value->producer->kind() != graph::Node::Kind::attribute || !seen.insert(value).second) continue;
+      for (size_t i = 0; i < node->args.size(); ++i) {
+        if (holds(node->args[i], value))
+          found[value->producer->target()].emplace_back(
+              place, std::string(node->op()) + " " + node->schema().arguments()[i].name());
+      }
+    }
+  }
+  return found;
+}
+
+std::string pattern_of(const Group& group, const Readers& readers) {
+  std::vector<std::pair<size_t, std::string>> lines;
+  for (const Member& member : group.members) {
+    const auto found = readers.find(member.tensor);
+    if (found == readers.end()) continue;
+    for (const auto& [place, reader] : found->second)
+      lines.emplace_back(place, reader + " " + std::to_string(member.dim) + " " +
+                                    std::string(to_string(member.role)) + "\n");
+  }
+  std::ranges::sort(lines);
+  std::string pattern;
+  for (const auto& [place, line] : lines) pattern += line;
+  return pattern;
+}
+
 /// The axis of a weight that makes channels and of which every position stays; null for none. A weight that no layer reads
 /// itself (it is quantized first, say) has it where all its axes stay.
 const Axis* fixed_rows(const Tracker& tracker, const Layout& weight) {
@@ -166,6 +211,8 @@ Groups groups(const graph::Graph& graph, const GroupOptions& options) {
     ++group.units;
     group_of[unit.root] = at->second;
   }
+  const Readers readers = readers_of(graph);
+  for (Group& group : result.groups) group.pattern = pattern_of(group, readers);
   for (const auto& [position, sentence] : tracker.axes().notes()) {
     const auto at = group_of.find(tracker.axes().find(position));
     if (at == group_of.end()) continue;

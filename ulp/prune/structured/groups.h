@@ -41,6 +41,8 @@ struct ULP_API Group {
   std::vector<std::string> producers, consumers;
   /// Where removing units does not equal zeroing them, one sentence each; only with GroupOptions::inexact.
   std::vector<std::string> notes;
+  /// The ops that read the members and how, in the graph's order: groups with the same pattern are isomorphic.
+  std::string pattern = {};
 
   /// The first producer, or the first consumer where there is none: for messages.
   std::string name() const;

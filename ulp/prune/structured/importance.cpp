@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/structured/member_weights.h"
 #include "ulp/prune/structured/normalize.h"
 
 namespace ulp::prune {
@@ -19,10 +20,7 @@ namespace {
 using Scores = std::vector<double>;
 
 const Attribute& attribute_of(const graph::GraphModule& module, const Member& member) {
-  const Attribute* found = module.graph().find_attribute(member.tensor);
-  if (!found || member.dim >= found->tensor.dim())
-    fail("prune.importance", "expected a tensor '", member.tensor, "' of the groups in the graph, got none");
-  return *found;
+  return attribute_of(module.graph(), member, "prune.importance");
 }
 
 /// Units x elements: what each unit has of a tensor.
@@ -43,17 +41,6 @@ Scores sums(const at::Tensor& units_by_elements) {
 
 void add(Scores& to, const Scores& what) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
-}
-
-/// Weights whose rows make the unit: matrices and kernels, not biases.
-bool is_filter(const Attribute& attribute, const Member& member) {
-  return attribute.kind == Attribute::Kind::parameter && member.role == Role::row &&
-         attribute.tensor.dim() > 1;
-}
-
-bool is_weight(const Attribute& attribute, const Member& member) {
-  return attribute.kind == Attribute::Kind::parameter && member.role != Role::shift &&
-         (member.role != Role::row || attribute.tensor.dim() > 1);
 }
 
 Scores filter_norms(const graph::GraphModule& module, const Group& group, bool squared) {
@@ -104,6 +91,23 @@ Scores taylor(const graph::GraphModule& module, const Group& group) {
       fail("prune.importance", "expected a gradient of '", member.tensor,
            "' for taylor, got none; run backward first");
     add(result, sums((slices(attribute.tensor, member) * slices(attribute.tensor.grad(), member)).abs()));
+  }
+  return result;
+}
+
+Scores hessian(const graph::GraphModule& module, const Group& group, const SquaredGradients* squares) {
+  if (!squares)
+    fail("prune.importance",
+         "expected squared gradients for hessian, got none; make them with squared_gradients()");
+  Scores result(static_cast<size_t>(group.units));
+  for (const Member& member : group.members) {
+    const Attribute& attribute = attribute_of(module, member);
+    if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.requires_grad()) continue;
+    const auto found = squares->find(member.tensor);
+    if (found == squares->end() || found->second.sizes() != attribute.tensor.sizes())
+      fail("prune.importance", "expected squared gradients of '", member.tensor,
+           "' of its sizes for hessian, got ", found == squares->end() ? "none" : "others");
+    add(result, sums(slices(attribute.tensor, member).square() * slices(found->second, member)));
   }
   return result;
 }
@@ -161,6 +165,9 @@ Importance importance(const graph::GraphModule& module, const Groups& groups,
         break;
       case Criterion::taylor:
         scores = taylor(module, group);
+        break;
+      case Criterion::hessian:
+        scores = hessian(module, group, options.squared_gradients);
         break;
       case Criterion::fpgm:
         scores = distances(module, group);

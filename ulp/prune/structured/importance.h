@@ -8,6 +8,7 @@
 #include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/groups.h"
+#include "ulp/prune/structured/squared_gradients.h"
 
 namespace ulp::prune {
 
@@ -18,6 +19,7 @@ enum class Criterion : uint8_t {
   group,  ///< mean over the members of sum w^2, over all (Fang et al. 2023, "DepGraph")
   scale,  ///< mean |gamma| of the norms (Liu et al. 2017, "Network Slimming"); infinite in groups without one
   taylor,  ///< sum |w g| over all, with the gradients that are there (Molchanov et al. 2019)
+  hessian,  ///< sum w^2 E[g^2] over all: the diagonal of the Hessian by squared gradients (squared_gradients.h)
   fpgm,  ///< sum over the units v of |rows(u) - rows(v)|_2: those next to the geometric median are lowest (He et al. 2019)
   lamp,  ///< n(u) / sum of n(v) over the v with n(v) >= n(u), where n is `group` (Lee et al. 2021)
   random  ///< uniform in [0, 1)
@@ -34,14 +36,16 @@ enum class Normalization : uint8_t {
 struct ImportanceOptions {
   Criterion criterion = Criterion::group;
   Normalization normalization = Normalization::mean;
-  uint64_t seed = 0;  ///< of Criterion::random
+  uint64_t seed = 0;                                    ///< of Criterion::random
+  const SquaredGradients* squared_gradients = nullptr;  ///< of Criterion::hessian, of this module
 };
 
 /// Of each group, of each unit: the higher, the more it matters.
 using Importance = std::vector<std::vector<double>>;
 
 /// Scores every unit. `groups` are those of the module's graph. Throws ulp::Error for a
-/// tensor that the graph has not, and for Criterion::taylor where a parameter that needs one has no gradient.
+/// tensor that the graph has not, and for Criterion::taylor where a parameter that needs one has no gradient, and for
+/// Criterion::hessian one without squared gradients.
 ULP_API Importance importance(const graph::GraphModule& module, const Groups& groups,
                               const ImportanceOptions& options = {});
 
@@ -50,12 +54,13 @@ ULP_API Importance importance(const graph::GraphModule& module, const Groups& gr
 template <>
 struct ulp::Words<ulp::prune::Criterion> {
   using enum ulp::prune::Criterion;
-  static constexpr std::array<Word<ulp::prune::Criterion>, 8> list{
+  static constexpr std::array<Word<ulp::prune::Criterion>, 9> list{
       {{l1, "l1", "sum of |w| over the filters"},
        {l2, "l2", "norm of the filters"},
        {group, "group", "norm over all that is cut together"},
        {scale, "scale", "|gamma| of norms"},
        {taylor, "taylor", "|w g|"},
+       {hessian, "hessian", "w^2 E[g^2]"},
        {fpgm, "fpgm", "distance from the others"},
        {lamp, "lamp", "share of the larger ones"},
        {random, "random"}}};

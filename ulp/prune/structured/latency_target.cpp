@@ -50,9 +50,7 @@ class Search {
     size_t index = 0;  // of the measurement
   };
 
-  int64_t left() const {
-    return target_.measurements - static_cast<int64_t>(made_.measurements.size());
-  }
+  int64_t left() const { return target_.measurements - static_cast<int64_t>(made_.measurements.size()); }
 
   Removals removals_at(double amount) const {
     UnitSelection chosen = options_;
@@ -141,8 +139,8 @@ class Search {
     const LatencyMeasurement& closest =
         *std::ranges::min_element(made_.measurements, {}, &LatencyMeasurement::measured);
     fail("prune.select_latency", "expected a latency of at most ", target_.share, " of the network's, got ",
-         closest.measured / made_.whole, " at the closest, with ", closest.size.parameters, " parameters and ",
-         closest.size.macs, " multiplications left");
+         closest.measured / made_.whole, " at the closest, with ", closest.size.parameters,
+         " parameters and ", closest.size.macs, " multiplications left");
   }
 
   const graph::GraphModule& module_;
@@ -162,8 +160,7 @@ class Search {
 
 void LatencyTarget::validate() const {
   if (!(share > 0 && share <= 1)) fail("prune.select_latency", "expected a share in (0, 1], got ", share);
-  if (measurements < 3)
-    fail("prune.select_latency", "expected at least 3 measurements, got ", measurements);
+  if (measurements < 3) fail("prune.select_latency", "expected at least 3 measurements, got ", measurements);
   if (!(tolerance >= 0 && tolerance < 1))
     fail("prune.select_latency", "expected a tolerance in [0, 1), got ", tolerance);
 }

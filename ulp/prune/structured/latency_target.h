@@ -37,8 +37,8 @@ struct LatencyMeasurement {
 /// What to remove, and what was measured on the way to it.
 struct LatencySelection {
   Removals removals;
-  double whole = 0;           ///< seconds of the network as it is
-  LatencyMeasurement chosen;  ///< of the removals
+  double whole = 0;                              ///< seconds of the network as it is
+  LatencyMeasurement chosen;                     ///< of the removals
   std::vector<LatencyMeasurement> measurements;  ///< all, in order
 };
 

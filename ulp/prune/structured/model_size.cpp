@@ -133,8 +133,21 @@ ModelSize size_after(const graph::Graph& graph, const Groups& groups, const Remo
   return SizeCounter(graph, groups)(removals);
 }
 
-Removals select_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
-                       const UnitSelection& options, const Target& target) {
+ModelSize rounding_cost(const graph::Graph& graph, const Groups& groups, const Importance& importance,
+                        const UnitSelection& options) {
+  const SizeCounter counter(graph, groups);
+  UnitSelection plain = options;
+  plain.round_to = 1;
+  plain.widen = {};
+  const ModelSize with = counter(select_units(groups, importance, options)),
+                  without = counter(select_units(groups, importance, plain));
+  return {.parameters = with.parameters - without.parameters, .macs = with.macs - without.macs};
+}
+
+double amount_for_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
+                         const UnitSelection& options, const Target& target) {
+  if (target.measure == Measure::latency)
+    fail("prune.select_target", "expected macs or parameters, got latency, which select_latency() measures");
   if (!(target.share > 0 && target.share <= 1))
     fail("prune.select_target", "expected a share in (0, 1], got ", target.share);
   const SizeCounter counter(graph, groups);
@@ -142,25 +155,29 @@ Removals select_target(const graph::Graph& graph, const Groups& groups, const Im
     return static_cast<double>(target.measure == Measure::macs ? size.macs : size.parameters);
   };
   const double whole = measured(size_of(graph));
-  Removals best;
   const auto share_at = [&](double amount) {
     UnitSelection chosen = options;
     chosen.amount = amount;
-    best = select_units(groups, importance, chosen);
-    return measured(counter(best)) / whole;
+    return measured(counter(select_units(groups, importance, chosen))) / whole;
   };
   const double smallest = share_at(1);
   if (smallest > target.share)
     fail("prune.select_target", "expected ", word_of(target.measure), " of at most ", target.share,
          " of the network's, got ", smallest, " at the closest");
   double low = 0, high = 1;
-  if (share_at(0) <= target.share) return best;
+  if (share_at(0) <= target.share) return 0;
   for (int i = 0; i < 20; ++i) {
     const double middle = (low + high) / 2;
     (share_at(middle) <= target.share ? high : low) = middle;
   }
-  share_at(high);
-  return best;
+  return high;
+}
+
+Removals select_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
+                       const UnitSelection& options, const Target& target) {
+  UnitSelection chosen = options;
+  chosen.amount = amount_for_target(graph, groups, importance, options, target);
+  return select_units(groups, importance, chosen);
 }
 
 }  // namespace ulp::prune

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/structured/unit_width.h"
 
 namespace ulp::prune {
 
@@ -21,30 +24,47 @@ int64_t rounded(double count) {
   return static_cast<int64_t>(std::nearbyint(count));
 }
 
-/// Channels of a unit in the narrowest place that it is cut.
-int64_t width_of(const Group& group) {
-  int64_t width = 0;
-  for (const Member& member : group.members) {
-    const auto count = static_cast<int64_t>(member.indices.at(0).size());
-    width = width == 0 ? count : std::min(width, count);
-  }
-  return std::max<int64_t>(width, 1);
-}
-
 /// How many units may go at most if `removed` should: what is left is a multiple of round_to channels.
 int64_t suited(const Group& group, int64_t removed, int64_t round_to) {
-  const int64_t width = width_of(group);
+  const int64_t width = unit_width(group);
   for (int64_t kept = group.units - removed; kept < group.units; ++kept) {
     if (kept * width % round_to == 0) return group.units - kept;
   }
   return 0;
 }
 
+/// suited(), then what options.widen says.
+int64_t suited(const Groups& groups, size_t g, int64_t removed, const UnitSelection& options) {
+  const Group& group = groups.groups[g];
+  removed = suited(group, removed, options.round_to);
+  if (!options.widen) return removed;
+  const int64_t kept = group.units - removed, wider = options.widen(g, kept);
+  if (wider < kept || wider > group.units)
+    fail("prune.select", "expected widen to keep from ", kept, " to ", group.units, " units of '",
+         group.name(), "', got ", wider);
+  return group.units - wider;
+}
+
+/// Numbers of the groups whose units are compared with each other.
+std::vector<std::vector<size_t>> compared(const Groups& groups, UnitScope scope) {
+  std::vector<std::vector<size_t>> found;
+  std::map<std::string, size_t> index;
+  for (size_t g = 0; g < groups.groups.size(); ++g) {
+    const std::string key = scope == UnitScope::local        ? std::to_string(g)
+                            : scope == UnitScope::isomorphic ? groups.groups[g].pattern
+                                                             : "";
+    const auto [at, fresh] = index.emplace(key, found.size());
+    if (fresh) found.emplace_back();
+    found[at->second].push_back(g);
+  }
+  return found;
+}
+
 /// The finite ones, least important first.
-std::vector<Candidate> candidates_of(const Groups& groups, const Importance& importance, size_t first,
-                                     size_t last) {
+std::vector<Candidate> candidates_of(const Groups& groups, const Importance& importance,
+                                     const std::vector<size_t>& among) {
   std::vector<Candidate> found;
-  for (size_t g = first; g < last; ++g) {
+  for (const size_t g : among) {
     for (int64_t unit = 0; unit < groups.groups[g].units; ++unit) {
       const double score = importance[g][static_cast<size_t>(unit)];
       if (std::isfinite(score)) found.push_back({score, g, unit});
@@ -93,26 +113,20 @@ Removals select_units(const Groups& groups, const Importance& importance, const 
       --count;
     }
   };
-  if (options.scope == UnitScope::global) {
+  const double cap = options.scope == UnitScope::local ? 1 : options.cap;
+  for (const std::vector<size_t>& among : compared(groups, options.scope)) {
     int64_t total = 0;
-    for (const Group& group : groups.groups) total += group.units;
-    take(candidates_of(groups, importance, 0, groups.groups.size()),
-         rounded(options.amount * static_cast<double>(total)), [&](size_t g) {
+    for (const size_t g : among) total += groups.groups[g].units;
+    take(candidates_of(groups, importance, among), rounded(options.amount * static_cast<double>(total)),
+         [&](size_t g) {
            const int64_t units = groups.groups[g].units;
            return std::min(units - 1,
-                           static_cast<int64_t>(std::floor(options.cap * static_cast<double>(units) + 1e-9)));
+                           static_cast<int64_t>(std::floor(cap * static_cast<double>(units) + 1e-9)));
          });
-  } else {
-    for (size_t g = 0; g < groups.groups.size(); ++g) {
-      const int64_t units = groups.groups[g].units;
-      take(candidates_of(groups, importance, g, g + 1), rounded(options.amount * static_cast<double>(units)),
-           [&](size_t) { return units - 1; });
-    }
   }
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     std::vector<int64_t>& units = result.units[g];  // the least important first: the last ones come back
-    units.resize(
-        static_cast<size_t>(suited(groups.groups[g], static_cast<int64_t>(units.size()), options.round_to)));
+    units.resize(static_cast<size_t>(suited(groups, g, static_cast<int64_t>(units.size()), options)));
     std::ranges::sort(units);
   }
   return result;
