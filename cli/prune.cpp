@@ -93,6 +93,7 @@ app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRec
   request.sweep = flags.sweep;
   request.latency = !flags.no_latency;
   request.threads = flags.threads;
+  request.width_table = flags.width_table;
   request.unit = job.data.unit;
   request.train_batches = [&](const train::StreamOptions& options) {
     return job.data.stream(io::Split::train, options);
@@ -132,7 +133,8 @@ void show(const PruneFlags& flags, const app::PruneRun& run) {
     nlohmann::json json{{"method", outcome.method},
                         {"states", to_json(app::states_table(outcome))},
                         {"parameters", to_json(app::parameters_table(outcome))},
-                        {"not_pruned", outcome.reasons}};
+                        {"not_pruned", outcome.reasons},
+                        {"notes", outcome.notes}};
     if (!outcome.sweep.empty()) json["sweep"] = to_json(app::sweep_table(outcome));
     if (!flags.out.empty()) json["file"] = flags.out;
     return print_json(json);
@@ -140,6 +142,7 @@ void show(const PruneFlags& flags, const app::PruneRun& run) {
   print_table(app::states_table(outcome));
   if (!outcome.sweep.empty()) print_table(app::sweep_table(outcome));
   if (flags.verbose) print_table(app::parameters_table(outcome));
+  for (const std::string& line : outcome.notes) std::cout << line << '\n';
   for (const std::string& line : outcome.reasons) {
     if (flags.verbose) std::cerr << "note: " << printable(line) << '\n';
   }

@@ -47,19 +47,21 @@ void apply_target(const std::string& target, app::PruneRecipe& recipe) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool number = error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1;
-  const bool known = what == "macs" || what == "parameters" || what == "sparsity";
+  const bool known = what == "macs" || what == "parameters" || what == "latency" || what == "sparsity";
   if (!number || !known) {
-    throw CLI::ValidationError(
-        "--target",
-        "expected macs=SHARE, parameters=SHARE or sparsity=SHARE with a share in (0, 1], got " + target);
+    throw CLI::ValidationError("--target",
+                               "expected macs=SHARE, parameters=SHARE, latency=SHARE or sparsity=SHARE with "
+                               "a share in (0, 1], got " +
+                                   target);
   }
   if (recipe.cuts() == (what == "sparsity")) {
     throw CLI::ValidationError(
-        "--target", recipe.cuts() ? "expected macs or parameters with --method channels, got " + target
-                                  : "expected sparsity with --method weights, got " + target);
+        "--target", recipe.cuts()
+                        ? "expected macs, parameters or latency with --method channels, got " + target
+                        : "expected sparsity with --method weights, got " + target);
   }
   if (auto* cut = std::get_if<prune::CutRecipe>(&recipe.recipe)) {
-    cut->measure = what == "macs" ? prune::Measure::macs : prune::Measure::parameters;
+    cut->measure = *from_word<prune::Measure>(what);
     cut->share = value;
   } else {
     std::get<prune::Recipe>(recipe.recipe).amount = prune::Amount::share(value, prune::AmountOf::all);
@@ -89,8 +91,10 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kMethods), std::end(kMethods))))
       ->default_str("the recipe's, else weights");
   command.add_option("--target", flags.target,
-                     "sparsity=0.9 (weights): the share that is pruned; macs=0.5 or parameters=0.5 "
-                     "(channels): the share that is left");
+                     "sparsity=0.9 (weights): the share that is pruned; macs=0.5, parameters=0.5 or "
+                     "latency=0.5 (channels): the share that is left");
+  command.add_option("--width-table", flags.width_table,
+                     "File of --measured-widths: read, or measured and written where there is none");
   command.add_option("--recipe", flags.recipe, "A file of the method's recipe as JSON");
   add_any_data_option(command, flags.data);
   command.add_option("--samples", flags.samples, "Training samples that scores are computed with")

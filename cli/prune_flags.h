@@ -14,7 +14,7 @@
 namespace ulp::cli {
 
 struct PruneFlags : CommonFlags {
-  std::string model, out, recipe, report, save_recipe, target;
+  std::string model, out, recipe, report, save_recipe, target, width_table;
   std::string method;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 512, test = 10000;

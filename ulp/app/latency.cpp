@@ -3,12 +3,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/measure/measure.h"
+#include "ulp/report/machine.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::app {
@@ -73,6 +75,17 @@ double LatencyMeter::operator()(const graph::GraphModule& module) {
       {.rounds = options.rounds, .round_seconds = options.round_seconds, .progress = options.progress});
   if (state_->first == 0) state_->first = times[0].median;
   return times[1].median * state_->first / times[0].median;
+}
+
+prune::WidthTable measure_width_table(const prune::WidthMeasurement& what, const LatencyOptions& options) {
+  std::string machine;
+  for (const report::Fact& fact : report::machine_facts()) machine += fact.name + ": " + fact.value + "; ";
+  std::optional<LatencyMeter> meter;  // the first network is the reference of all
+  const auto seconds = [&](const graph::GraphModule& module) {
+    if (!meter) meter.emplace(module, options);
+    return (*meter)(module);
+  };
+  return prune::measure_widths(seconds, what, machine);
 }
 
 }  // namespace ulp::app

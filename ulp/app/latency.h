@@ -7,6 +7,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/prune/structured/width_table.h"
 
 namespace ulp::app {
 
@@ -38,5 +39,10 @@ class ULP_API LatencyMeter {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// prune::measure_widths() with engines on this machine. Throws Interrupted on Ctrl-C.
+ULP_API prune::WidthTable measure_width_table(const prune::WidthMeasurement& what = {},
+                                              const LatencyOptions& options = {.rounds = 3,
+                                                                               .round_seconds = 0.02});
 
 }  // namespace ulp::app

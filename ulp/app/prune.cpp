@@ -4,8 +4,10 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
+#include "ulp/app/narrow_source.h"
 #include "ulp/app/plan_figures.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
@@ -47,9 +49,6 @@ std::pair<int64_t, int64_t> count_elements(const graph::GraphModule& model) {
   return {all, nonzero};
 }
 
-int64_t measured(const prune::ModelSize& size, prune::Measure measure) {
-  return measure == prune::Measure::macs ? size.macs : size.parameters;
-}
 
 class Runner {
  public:
@@ -64,7 +63,6 @@ class Runner {
       fail("app.run_prune", "expected data to train on, got none");
     dense_ = copy_of(*request_.captured);
     dense_->eval();
-    dense_size_ = prune::size_of(dense_->graph());
     check();
     add_state("dense", *dense_);
     for (const double kept : request_.sweep) add_point(kept);
@@ -89,8 +87,14 @@ class Runner {
       return;
     }
     prune::CutRecipe recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
-    if (recipe.criterion == prune::Criterion::taylor)
-      recipe.criterion = prune::Criterion::l2;  // without gradients
+    using prune::Criterion;
+    if (recipe.criterion == Criterion::taylor || recipe.criterion == Criterion::hessian)
+      recipe.criterion = Criterion::l2;  // without gradients
+    recipe.measured_widths = false;
+    if (recipe.measure == prune::Measure::latency) {  // whose target needs a clock
+      recipe.measure = prune::Measure::macs;
+      recipe.share = 1;
+    }
     prune::narrow(*dense_, recipe, recipe.share);
   }
 
@@ -127,16 +131,18 @@ class Runner {
     return inputs;
   }
 
-  /// Gradients of the mean loss over the batches.
-  void accumulate_gradients(graph::GraphModule& module) const {
-    const std::vector<train::TaskBatch> batches = score_batches();
-    module.zero_grad();
-    const PollsInterrupts polls;
-    for (const train::TaskBatch& batch : batches) {
-      check_interrupted();
-      (train::cross_entropy(module.forward(batch.inputs), batch) / static_cast<double>(batches.size()))
-          .backward();
+  /// Of a recipe of channels.
+  NarrowSource& source() {
+    if (!source_) {
+      source_.emplace(std::get<prune::CutRecipe>(request_.recipe.recipe),
+                      NarrowSource::Setup{.dense = dense_.get(),
+                                          .width_table = request_.width_table,
+                                          .threads = request_.threads,
+                                          .batches = [this] { return score_batches(); },
+                                          .progress = request_.progress});
+      whole_ = source_->measure(*dense_);
     }
+    return *source_;
   }
 
   // Pruning.
@@ -162,12 +168,12 @@ class Runner {
 
   void cut() {
     const auto& recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
-    const auto whole = static_cast<double>(measured(dense_size_, recipe.measure));
+    NarrowSource& source = this->source();
     for (int64_t step = 1; step <= recipe.steps && !run_.outcome.interrupted; ++step) {
-      const auto now = static_cast<double>(measured(prune::size_of(current_->graph()), recipe.measure));
-      const double share = std::min(1.0, whole * recipe.share_after(step) / now);
-      if (recipe.criterion == prune::Criterion::taylor) accumulate_gradients(*current_);
-      prune::NarrowerModel narrower = prune::narrow(*current_, recipe, share);
+      const double now = step == 1 ? whole_ : source.measure(*current_);
+      prune::NarrowerModel narrower =
+          source.narrow(*current_, std::min(1.0, whole_ * recipe.share_after(step) / now));
+      std::ranges::move(source.notes(narrower), std::back_inserter(run_.outcome.notes));
       current_ = std::move(narrower.module);
       current_->zero_grad();
       if (step == 1) add_obstacles(narrower.groups);
@@ -233,11 +239,10 @@ class Runner {
     SweepPoint point{.asked = kept};
     std::shared_ptr<graph::GraphModule> pruned;
     if (request_.recipe.cuts()) {
-      const auto& recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
-      if (recipe.criterion == prune::Criterion::taylor) accumulate_gradients(*trial);
-      pruned = prune::narrow(*trial, recipe, kept).module;
-      point.kept = static_cast<double>(measured(prune::size_of(pruned->graph()), recipe.measure)) /
-                   static_cast<double>(measured(dense_size_, recipe.measure));
+      const prune::NarrowerModel narrower = source().narrow(*trial, kept);
+      pruned = narrower.module;
+      point.kept =
+          (narrower.latency ? narrower.latency->chosen.measured : source().measure(*pruned)) / whole_;
     } else {
       prune::Recipe recipe = std::get<prune::Recipe>(request_.recipe.recipe);
       recipe.amount = prune::Amount::share(1 - kept, prune::AmountOf::all);
@@ -293,7 +298,8 @@ class Runner {
   const PruneRequest& request_;
   PruneRun run_;
   std::shared_ptr<graph::GraphModule> dense_, current_;
-  prune::ModelSize dense_size_;
+  std::optional<NarrowSource> source_;
+  double whole_ = 0;                  ///< what the recipe measures, of the dense network
   std::vector<runtime::Plan> plans_;  ///< of the states
 };
 

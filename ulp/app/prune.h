@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,7 +52,9 @@ struct PruneRequest {
   int64_t samples = 512;           ///< that scores are computed with
   std::vector<double> sweep = {};  ///< what is kept, of each a point without training
   bool latency = true;             ///< measure the engines
-  int threads = 0;                 ///< of the engines
+  /// Of a recipe with measured_widths: a prune::WidthTable to read, or to measure and write where there is none; empty: measured.
+  std::filesystem::path width_table = {};
+  int threads = 0;  ///< of the engines
   std::function<void(const Stage& stage)> progress = {};
 };
 

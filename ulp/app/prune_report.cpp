@@ -160,6 +160,7 @@ report::Report prune_report(const PruneOutcome& outcome) {
     for (const std::string& line : outcome.reasons) table.add_row({line});
     report.tables.push_back(std::move(table));
   }
+  report.notes = outcome.notes;
   if (outcome.interrupted)
     report.notes.emplace_back("Training was interrupted; the figures are of what was there.");
   report.settings = outcome.settings;

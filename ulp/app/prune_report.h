@@ -43,8 +43,9 @@ struct PruneOutcome {
   std::vector<PrunedState> states;  ///< the dense network first
   std::vector<PrunedParameter> parameters;
   std::vector<SweepPoint> sweep;
-  std::vector<std::string> reasons;  ///< what was not pruned, and why
-  bool interrupted = false;          ///< training was
+  std::vector<std::string> reasons;     ///< what was not pruned, and why
+  std::vector<std::string> notes = {};  ///< what cuts cost that no table says
+  bool interrupted = false;             ///< training was
   std::vector<report::Fact> settings;
 };
 
