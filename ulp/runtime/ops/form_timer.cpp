@@ -12,7 +12,8 @@
 namespace ulp::runtime {
 namespace {
 
-constexpr int kTurns = 5;
+constexpr int kTurns = 5, kTurnsOfLong = 3;
+constexpr double kLong = 0.005;  // seconds
 
 /// Processor time, so that other programs on the machine count little.
 double thread_seconds() {
@@ -71,7 +72,8 @@ std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> lay
   // Short runs are repeated, or the clock would count; what was driven out is near again after the first.
   const double once = std::max(thread_seconds() - start, 1e-7);
   const int repeats = others_.empty() ? static_cast<int>(std::clamp(1e-4 / once, 1.0, 100.0)) : 1;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  const int turns = once > kLong ? kTurnsOfLong : kTurns;
+  for (int turn = 0; turn < turns; ++turn) {
     for (size_t i = 0; i < layers.size(); ++i) {
       drive_out();
       const double begin = thread_seconds();

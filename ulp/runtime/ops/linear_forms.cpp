@@ -99,10 +99,12 @@ std::vector<Form> sparse_forms(const kernels::ConvConfig& config, const kernels:
   return forms;
 }
 
-/// The numbers of items to measure at: few, since the ratio of the forms changes slowly.
-std::vector<int64_t> measured_items(const ItemRange& items, int64_t rows_per_item) {
-  constexpr int64_t kMostRows = 256;  // beyond that more rows are more of the same
-  const int64_t most = std::max<int64_t>(1, kMostRows / rows_per_item);
+/// The numbers of items to measure at: few, since the ratio of the forms changes slowly, and none that takes long.
+std::vector<int64_t> measured_items(const ItemRange& items, const kernels::ConvShape& s) {
+  constexpr int64_t kMostRows = 256, kFewRows = 16;  // beyond the first number more rows are more of the same
+  constexpr int64_t kMostProducts = int64_t{1} << 31;
+  const int64_t rows = std::clamp(kMostProducts / (s.in_channels * s.out_channels), kFewRows, kMostRows);
+  const int64_t most = std::max<int64_t>(1, rows / (s.in_h * s.in_w));
   std::vector<int64_t> counts = {std::min(items.low, most)};
   while (counts.back() * 4 <= std::min(items.high, most)) counts.push_back(counts.back() * 4);
   return counts;
@@ -223,7 +225,7 @@ LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::Co
   const int64_t rows_per_item = config.shape.in_h * config.shape.in_w;
   const bool far = rules.constant_bytes > static_cast<size_t>(kernels::second_level_cache());
   const std::vector<SparseFinding> findings =
-      look_up(*rules.measured, config, *dense, forms, measured_items(items, rows_per_item), far);
+      look_up(*rules.measured, config, *dense, forms, measured_items(items, config.shape), far);
   std::string note = note_of(findings, forms, rows_per_item);
   if (std::ranges::none_of(findings, is_taken)) return {dense, std::move(note)};
   return {join(dense, forms, findings), std::move(note)};
