@@ -49,7 +49,6 @@ std::pair<int64_t, int64_t> count_elements(const graph::GraphModule& model) {
   return {all, nonzero};
 }
 
-
 class Runner {
  public:
   explicit Runner(const PruneRequest& request) : request_(request) {
