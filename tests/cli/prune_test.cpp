@@ -142,7 +142,7 @@ TEST_F(Prune, BadInputIsOneLine) {
   expect_error(prune(""), 2, "--out");
   expect_error(prune("--out x.safetensors --target macs=0.5"), 2, "expected sparsity with --method weights");
   expect_error(prune("--out x.safetensors --method channels --target sparsity=0.5"), 2,
-               "expected macs or parameters");
+               "expected macs, parameters or latency");
   expect_error(prune("--out x.safetensors --target sparsity=2"), 2, "share in (0, 1]");
   expect_error(prune("--out x.safetensors --method channels --score taylor"), 2, "is for --method weights");
   expect_error(prune("--out x.safetensors --skip nothing"), 1, "which matches none");
