@@ -48,11 +48,15 @@ TEST(WidthTable, SecondsAreThoseOfTheNextMeasuredWidth) {
 TEST(WidthTable, MeasuresEachKindAtEachWidth) {
   std::vector<std::string> seen;
   int64_t last = 0;
-  const prune::WidthMeasurement what{
-      .widths = {2, 6}, .outer = 5, .image = 4, .rows = 3, .progress = [&](int64_t done, int64_t total) {
-        EXPECT_EQ(total, 8);
-        last = done;
-      }};
+  const prune::WidthMeasurement what{.widths = {2, 6},
+                                     .outer = 5,
+                                     .image = 4,
+                                     .rows = 3,
+                                     .repeats = 1,
+                                     .progress = [&](int64_t done, int64_t total) {
+                                       EXPECT_EQ(total, 8);
+                                       last = done;
+                                     }};
   const WidthTable table = prune::measure_widths(
       [&](const graph::GraphModule& module) {
         std::string sizes;
@@ -78,6 +82,18 @@ TEST(WidthTable, MeasuresEachKindAtEachWidth) {
   EXPECT_ERROR(prune::measure_widths({}, what), "expected a function that measures, got none");
   EXPECT_ERROR(prune::measure_widths([](const auto&) { return 1.0; }, {.widths = {4, 2}}),
                "expected rising widths, got others");
+}
+
+TEST(WidthTable, ADisturbanceSpoilsNoWidth) {
+  int calls = 0;
+  const auto clock = [&](const graph::GraphModule& module) {
+    const double honest = double(module.graph().find_attribute("linear0.weight")->tensor.size(0));
+    return ++calls % 5 == 0 ? 100 * honest : honest;
+  };
+  const WidthTable table =
+      prune::measure_widths(clock, {.kernels = {WidthKernel::linear}, .widths = {3, 4, 6}, .repeats = 3});
+  EXPECT_EQ(calls, 9);
+  EXPECT_EQ(table.curves.at(0).points, (std::vector<prune::WidthPoint>{{3, 3}, {4, 4}, {6, 6}}));
 }
 
 TEST(WidthTable, IsAFile) {

@@ -62,7 +62,7 @@ void NarrowSource::find_widths() {
   }
   prune::WidthMeasurement what;
   what.progress = [&](int64_t done, int64_t total) { show({"measure widths", "width", done, total}); };
-  widths_ = measure_width_table(what, {.threads = setup_.threads, .rounds = 3, .round_seconds = 0.02});
+  widths_ = measure_width_table(what, {.threads = setup_.threads, .rounds = 1, .round_seconds = 0.02});
   if (named) widths_->save(setup_.width_table);
 }
 

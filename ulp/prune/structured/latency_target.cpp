@@ -37,7 +37,8 @@ class Search {
     low_ = whole;
     if (whole.seconds <= wanted_) return finish(whole);  // a share of 1
     if (!find_fast()) fail_with_closest();
-    for (int64_t turn = 0; left() > 0 && high_.seconds < (1 - target_.tolerance) * wanted_; ++turn) {
+    for (int64_t turn = 0; left() > 0 && high_.seconds < (1 - target_.tolerance) * wanted_ && apart();
+         ++turn) {
       if (!narrow_bracket(turn % 2 == 1)) break;
     }
     return finish(high_);
@@ -108,6 +109,13 @@ class Search {
       (extent(counter_(removals_at(middle))) > goal ? low : high) = middle;
     }
     return high;
+  }
+
+  /// The ends differ by more than the tolerance in what they compute.
+  bool apart() const {
+    const double near = extent(made_.measurements[high_.index].size),
+                 far = extent(made_.measurements[low_.index].size);
+    return std::abs(far - near) > target_.tolerance * near;
   }
 
   /// False where nothing is between the ends.

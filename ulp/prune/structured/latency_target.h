@@ -19,7 +19,9 @@ using MeasureSeconds = std::function<double(const graph::GraphModule& module)>;
 struct ULP_API LatencyTarget {
   double share = 0.5;         ///< of the network's own seconds, in (0, 1]
   int64_t measurements = 12;  ///< at most; the network's own is the first of them; at least 3
-  double tolerance = 0.02;    ///< in [0, 1): done at seconds in [(1 - tolerance) * share, share] of its own
+  /// In [0, 1): done at seconds in [(1 - tolerance) * share, share] of its own, and where the slow and the fast cut next to each
+  /// other compute so little more and less.
+  double tolerance = 0.02;
   /// Throws ulp::Error naming the field.
   void validate() const;
 };

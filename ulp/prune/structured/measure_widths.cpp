@@ -78,6 +78,7 @@ void WidthMeasurement::validate() const {
   at_least("outer", outer);
   at_least("image", image);
   at_least("rows", rows);
+  at_least("repeats", repeats);
   if (widths.size() < 2) fail("prune.measure_widths", "expected at least two widths, got ", widths.size());
   at_least("widths", widths.front());
   if (std::ranges::adjacent_find(widths, std::greater_equal<>()) != widths.end())
@@ -88,14 +89,24 @@ WidthTable measure_widths(const MeasureSeconds& seconds, const WidthMeasurement&
                           const std::string& machine) {
   what.validate();
   if (!seconds) fail("prune.measure_widths", "expected a function that measures, got none");
-  WidthTable table{.machine = machine, .curves = {}};
-  const auto total = static_cast<int64_t>(what.kernels.size() * what.widths.size());
+  const size_t kinds = what.kernels.size(), widths = what.widths.size();
+  const auto total = static_cast<int64_t>(kinds * widths) * what.repeats;
+  std::vector<std::vector<double>> times(kinds * widths);
   int64_t done = 0;
-  for (const WidthKernel kernel : what.kernels) {
-    WidthCurve& curve = table.curves.emplace_back(WidthCurve{.kernel = kernel, .points = {}});
-    for (const int64_t width : what.widths) {
-      curve.points.push_back({width, seconds(*network(kernel, width, what))});
+  for (int64_t turn = 0; turn < what.repeats; ++turn) {
+    for (size_t i = 0; i < times.size(); ++i) {
+      times[i].push_back(seconds(*network(what.kernels[i / widths], what.widths[i % widths], what)));
       if (what.progress) what.progress(++done, total);
+    }
+  }
+  WidthTable table{.machine = machine, .curves = {}};
+  for (size_t k = 0; k < kinds; ++k) {
+    WidthCurve& curve = table.curves.emplace_back(WidthCurve{.kernel = what.kernels[k], .points = {}});
+    for (size_t w = 0; w < widths; ++w) {
+      std::vector<double>& found = times[k * widths + w];
+      const auto middle = found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2);
+      std::ranges::nth_element(found, middle);
+      curve.points.push_back({what.widths[w], *middle});
     }
   }
   table.validate();

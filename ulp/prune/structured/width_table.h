@@ -75,7 +75,8 @@ struct ULP_API WidthMeasurement {
   int64_t outer = 64;                              ///< channels before and behind
   int64_t image = 14;                              ///< height and width of images
   int64_t rows = 16;                               ///< that a linear layer takes for each item
-  std::function<void(int64_t done, int64_t total)> progress = {};  ///< after each width; may be empty
+  int64_t repeats = 5;  ///< of all widths in turn; their median counts, so that a disturbance spoils no width
+  std::function<void(int64_t done, int64_t total)> progress = {};  ///< after each measurement; may be empty
 
   /// 1 to 4, multiples of 4 to 64, of 8 to 128, of 16 to 256.
   static std::vector<int64_t> default_widths();
