@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/isa/dispatch.h"
@@ -72,6 +74,32 @@ TEST(Isa, AdmitsWhatItIncludesAndTheMachineRuns) {
     EXPECT_EQ(admits(isa, Isa::amx), isa == Isa::amx) << to_string(isa);
     EXPECT_EQ(admits(isa, Isa::amx_emulated), isa == Isa::amx_emulated) << to_string(isa);
   }
+}
+
+TEST(Isa, AdmitsNothingThatTheMachineLacks) {
+  using ulp::kernels::admits;
+  constexpr Isa all[] = {Isa::portable,    Isa::avx2, Isa::avx512,
+                         Isa::avx512_vnni, Isa::amx,  Isa::amx_emulated};
+  const auto isas = ulp::kernels::available_isas();
+  for (Isa needed : all) {
+    const bool runs = std::find(isas.begin(), isas.end(), needed) != isas.end();
+    EXPECT_EQ(admits(needed, needed), runs) << to_string(needed);
+    for (Isa isa : all)
+      EXPECT_TRUE(runs || !admits(isa, needed)) << to_string(isa) << " " << to_string(needed);
+  }
+}
+
+TEST(Isa, TheProcessorHasTheNameThatTheSystemSays) {
+  const std::string name = ulp::kernels::processor_name();
+  EXPECT_TRUE(name.ends_with(")")) << name;
+  for (const char c : name) EXPECT_TRUE(c >= ' ' && c <= '~') << name;
+  std::ifstream file("/proc/cpuinfo");
+  std::string said;
+  for (std::string line; said.empty() && std::getline(file, line);) {
+    if (line.starts_with("model name")) said = line.substr(line.find(": ") + 2);
+  }
+  if (said.empty() || said == "unknown") GTEST_SKIP() << "the system does not say it";
+  EXPECT_TRUE(name.starts_with(said + " (")) << name << " and " << said;
 }
 
 TEST(Dispatch, TakesTheFirstThatIsAdmittedAndMakesSomething) {

@@ -244,6 +244,24 @@ TEST_P(SparseLinear, WorkspaceGrowsWithRowsAndWorkers) {
   }
 }
 
+TEST(SparseLinearIsa, LayersForWhatTheMachineLacksRunOnWhatItHas) {
+  const Layer layer{5, 68, 40};
+  for (const Isa isa :
+       {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::amx, Isa::amx_emulated, Isa::portable}) {
+    for (const DataType type : {DataType::u8, DataType::f32}) {
+      const Ending ending{type, Activation::none, false, type};
+      const LayerData data(layer, type, type);
+      const ConvConfig config = config_of(layer, type, ending);
+      expect_dense_bits(make_block_linear, layer, type, ending, isa);
+      if (type != DataType::u8) continue;  // the order of sums is up to the instruction set
+      const auto plain = make_conv(config, data.weights(type), Isa::portable);
+      const auto dense = make_conv(config, data.weights(type), isa);
+      EXPECT_EQ(run(*dense, config, layer.rows, data, SerialParallel()),
+                run(*plain, config, layer.rows, data, SerialParallel()));
+    }
+  }
+}
+
 TEST(SparseLinearCount, FindsBlocksAndWeightsOfZero) {
   // 17 outputs of 6 inputs: two panels by two blocks of four inputs.
   std::vector<int8_t> codes(17 * 6, 0);

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 
 #include "support.h"
 #include "ulp/base/error.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::runtime {
 namespace {
@@ -82,6 +84,52 @@ std::vector<StepProfile> linear_steps(const Plan& plan, const EngineOptions& opt
   std::vector<StepProfile> steps = profile_of(engine, make_inputs(plan, 2, 1), 2);
   std::erase_if(steps, [](const StepProfile& step) { return step.op != "linear"; });
   return steps;
+}
+
+/// 64 -> 64 by a 1x1 convolution; the first half of all outputs is zero.
+Plan sparse_1x1(Numbers numbers, int64_t height, int64_t width, int64_t channels = 64) {
+  Builder b(numbers, 3);
+  b.output(b.leave(b.conv(b.enter(b.input({kBatch, channels, height, width})), channels, Window{})));
+  const std::span<std::byte> weight = writable(b.plan, b.plan.steps[1].constants.at("weight"));
+  std::fill_n(weight.begin(), weight.size() / 2, std::byte{0});
+  return b.plan;
+}
+
+/// The same over images of any width up to this one.
+Plan sparse_1x1_of_any_width(int64_t most) {
+  Plan plan = sparse_1x1(Numbers::f32, 1, most);
+  plan.following.free = {{"width", 1, most}};
+  for (size_t i = 0; i < plan.tensors.size(); ++i)
+    plan.following.numbers.push_back({"/tensors/" + std::to_string(i) + "/shape/3", {{{1, 1, {1}}}}});
+  return plan;
+}
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return nlohmann::json::parse(text.str());
+}
+
+/// What was measured of a plan's only layer with zeros, by the table: images, and the pixels of each.
+struct Measured {
+  std::vector<int64_t> items;
+  int64_t pixels = 1;
+};
+Measured measured_of(const Plan& plan, size_t max_arena_bytes) {
+  const TemporaryFolder folder;
+  Engine(plan, {.threads = 1,
+                .isa = "portable",  // scratch differs between instruction sets
+                .max_arena_bytes = max_arena_bytes,
+                .sparse_table = folder / "table"});
+  Measured out;
+  if (!std::filesystem::exists(folder / "table")) return out;
+  const nlohmann::json json = read_json(folder / "table");
+  for (const auto& [layer, findings] : json["layers"].items()) {
+    const size_t end = layer.find(" pixels");
+    if (end != std::string::npos) out.pixels = std::stoll(layer.substr(layer.rfind(' ', end - 1)));
+    for (const auto& found : findings) out.items.push_back(found["items"]);
+  }
+  return out;
 }
 
 TEST(SparseWeights, EveryWayGivesTheSameBits) {
@@ -173,10 +221,8 @@ TEST(SparseWeights, ASavedTableDecides) {
   const SparseNet net = sparse_net(Numbers::u8, 3);
   const EngineOptions options{.isa = "portable", .sparse_table = path};
   const std::vector<StepProfile> measured = linear_steps(net.plan, options);
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  nlohmann::json json = nlohmann::json::parse(text.str());
-  ASSERT_EQ(json["layers"].size(), 2U) << text.str();
+  nlohmann::json json = read_json(path);
+  ASSERT_EQ(json["layers"].size(), 2U) << json;
   // Another load finds the same; one with other numbers in the table does as they say.
   for (size_t i = 0; i < measured.size(); ++i)
     EXPECT_EQ(linear_steps(net.plan, options)[i].note, measured[i].note);
@@ -225,7 +271,162 @@ TEST(SparseWeights, ATableThatIsNoneIsRefusedByName) {
       EXPECT_NE(std::string(found.what()).find(path.string()), std::string::npos) << found.what();
     }
   }
+  for (const char* finding :
+       {R"({"items":1,"kernel":"x","faster":0})", R"({"items":1,"kernel":"x","faster":-1})",
+        R"({"items":1,"kernel":"x","faster":1000.5})", R"({"items":1,"kernel":"x","faster":1e300})",
+        R"({"items":1,"kernel":"x","faster":1e999})", R"({"items":1,"kernel":"","faster":1})"}) {
+    std::ofstream(path) << R"({"type":"ulp sparse table","version":1,"layers":{"a":[)" << finding << "]}}";
+    EXPECT_THROW(Engine(net.plan, {.sparse_table = path}), Error) << finding;
+  }
+  EXPECT_THROW(Engine(net.plan, {.sparse_table = folder.path()}), Error);
   EXPECT_THROW(Engine(net.plan, {.sparse_table = folder.path() / "no" / "folder.json"}), Error);
+  EXPECT_THROW(Engine(net.plan,
+                      {.sparse = SparseWeights::never, .sparse_table = folder.path() / "no" / "folder.json"}),
+               Error);
+}
+
+TEST(SparseWeights, ATableThatCannotBeWrittenIsDoneWithout) {
+  const TemporaryFolder folder;
+  constexpr size_t kTooLong = 300;  // for the name of a file
+  const SparseNet net = sparse_net(Numbers::u8, 8);
+  const std::vector<StepProfile> steps =
+      linear_steps(net.plan, {.sparse_table = folder / std::string(kTooLong, 'a')});
+  ASSERT_EQ(steps.size(), 2U);
+  for (const StepProfile& step : steps)
+    EXPECT_NE(step.note.find("16x4 blocks, 20 % kept: "), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(SparseWeights, ATableThatNoLongerCanBeWrittenStopsNoNewSizes) {
+  const TemporaryFolder folder;
+  const std::filesystem::path inner = folder / "inner";
+  std::filesystem::create_directory(inner);
+  const Plan plan = sparse_1x1_of_any_width(40);
+  Engine engine(plan, {.threads = 1, .sparse_table = inner / "table"}),
+      dense(plan, {.sparse = SparseWeights::never});
+  EXPECT_EQ(read_json(inner / "table")["layers"].size(), 1U);
+  engine.set_sizes({{"width", 10}});
+  EXPECT_EQ(read_json(inner / "table")["layers"].size(), 2U);
+  std::filesystem::remove_all(inner);
+  for (const int64_t width : {20, 10, 30}) {
+    EXPECT_NO_THROW(engine.set_sizes({{"width", width}})) << width;
+    dense.set_sizes({{"width", width}});
+    Plan fixed = sparse_1x1(Numbers::f32, 1, width);
+    const std::vector<Bytes> inputs = make_inputs(fixed, 2, 3);
+    EXPECT_EQ(run_engine(engine, 2, inputs), run_engine(dense, 2, inputs)) << width;
+  }
+  EXPECT_FALSE(std::filesystem::exists(inner));
+}
+
+TEST(SparseWeights, ATableThatWouldBeTooLargeToReadIsLeftAsItIs) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "table";
+  constexpr size_t kNearlyTooLarge = (size_t{8} << 20) - 200;
+  std::ofstream(path) << R"({"type":"ulp sparse table","version":1,"layers":{")"
+                      << std::string(kNearlyTooLarge, 'a') << R"(":[]}})";
+  const uintmax_t bytes = std::filesystem::file_size(path);
+  const SparseNet net = sparse_net(Numbers::u8, 8);
+  for (int load = 0; load < 2; ++load) {
+    EXPECT_NO_THROW(Engine(net.plan, {.threads = 1, .sparse_table = path}));
+    EXPECT_EQ(std::filesystem::file_size(path), bytes);
+  }
+}
+
+TEST(SparseWeights, ATableOfAnotherMachineIsMeasuredAnew) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "table";
+  const SparseNet net = sparse_net(Numbers::u8, 3);
+  const EngineOptions options{.isa = "portable", .sparse_table = path};
+  linear_steps(net.plan, options);
+  const nlohmann::json own = read_json(path);
+  const std::string name = kernels::processor_name();
+  const auto renamed = [&](const std::string& layer) { return "Another" + layer.substr(name.size()); };
+  const auto with_half_a_cache = [](std::string layer) {
+    const size_t end = layer.find(" KiB"), begin = layer.rfind(' ', end - 1) + 1;
+    return layer.replace(begin, end - begin, std::to_string(std::stoll(layer.substr(begin)) / 2));
+  };
+  for (const std::function<std::string(std::string)>& change :
+       {std::function<std::string(std::string)>(renamed),
+        std::function<std::string(std::string)>(with_half_a_cache)}) {
+    nlohmann::json other = own;
+    other["layers"].clear();
+    for (const auto& [layer, findings] : own["layers"].items()) {
+      ASSERT_TRUE(layer.starts_with(name)) << layer;
+      nlohmann::json& copied = other["layers"][change(layer)] = findings;
+      for (auto& found : copied) found["faster"] = 777;
+    }
+    std::ofstream(path) << other;
+    for (const StepProfile& step : linear_steps(net.plan, options))
+      EXPECT_EQ(step.note.find("777"), std::string::npos) << step.note;
+    EXPECT_EQ(read_json(path)["layers"].size(), 2 * own["layers"].size());  // that machine's are kept
+  }
+}
+
+TEST(SparseWeights, LargeImagesAreMeasuredOnFewPixels) {
+  for (const Numbers numbers : {Numbers::u8, Numbers::f32}) {
+    const Plan plan = sparse_1x1(numbers, 40, 40);
+    Engine dense(plan, {.sparse = SparseWeights::never}), measured(plan);
+    const std::vector<Bytes> inputs = make_inputs(plan, 2, 7);
+    EXPECT_EQ(run_engine(measured, 2, inputs), run_engine(dense, 2, inputs));
+    const std::string note = profile_of(measured, inputs, 2)[1].note;
+    EXPECT_TRUE(note.ends_with(" at 256 rows") || note.find(" at 256 rows (") != std::string::npos) << note;
+  }
+  // A size that would take 2 GB is measured as all others are.
+  const Measured large = measured_of(sparse_1x1(Numbers::f32, 2048, 2048), size_t{64} << 20);
+  EXPECT_EQ(large.items, std::vector<int64_t>{1});
+  EXPECT_EQ(large.pixels, 256);
+  // Small ones are measured as they are, and several at once.
+  const Measured small = measured_of(sparse_1x1(Numbers::f32, 5, 5), 0);
+  EXPECT_EQ(small.items, (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(small.pixels, 25);
+}
+
+TEST(SparseWeights, MeasuringTakesNoMoreThanARunMay) {
+  constexpr int64_t kRowBytes = 2 * 64 * 4, kWeightBytes = 64 * 64 * 4;
+  const Plan images = sparse_1x1(Numbers::f32, 40, 40);
+  int64_t before = 256;
+  for (const int64_t limit : {400 << 10, 150 << 10, 80 << 10}) {
+    const Measured found = measured_of(images, static_cast<size_t>(limit));
+    ASSERT_EQ(found.items, std::vector<int64_t>{1}) << limit;
+    EXPECT_LE(found.pixels * kRowBytes + 2 * kWeightBytes, limit);
+    EXPECT_LE(found.pixels, before);
+    before = found.pixels;
+  }
+  EXPECT_LT(before, 256);
+  EXPECT_TRUE(measured_of(images, 40 << 10).items.empty());
+
+  // Rows of a linear layer: 320 codes there, and 320 or 96 back.
+  const SparseNet net = sparse_net(Numbers::u8, 8);
+  EXPECT_EQ(measured_of(net.plan, 0).items, (std::vector<int64_t>{1, 4, 16, 1, 4, 16}));
+  const Measured few = measured_of(net.plan, 12 << 10);
+  EXPECT_FALSE(few.items.empty());
+  for (const int64_t rows : few.items) EXPECT_LE(rows * 320, 12 << 10);
+  EXPECT_LT(few.items.size(), 6U);
+}
+
+TEST(SparseWeights, ALayerThatIsTooLargeToMeasureStaysDenseAndSaysSo) {
+  // An image takes 1.2 MB, twice the weights 2 MB.
+  const Plan plan = sparse_1x1(Numbers::f32, 17, 17, 512);
+  Engine engine(plan, {.threads = 1, .max_arena_bytes = size_t{2} << 20});
+  const StepProfile step = profile_of(engine, make_inputs(plan, 1, 1), 1)[1];
+  EXPECT_EQ(step.note, "16x1 blocks, 50 % kept; left dense: too large to measure");
+  EXPECT_EQ(step.kernel.find("conv_"), 0U) << step.kernel;
+}
+
+TEST(SparseWeights, RowsOfTooManyBlocksMakeABitmask) {
+  Builder b(Numbers::u8, 5);
+  constexpr int64_t kInputs = 4 * 65536 + 4;  // one block more than a row of blocks may have
+  b.output(b.leave(b.linear(b.enter(b.input({kBatch, kInputs}), Layout::plain), 16)));
+  const std::string name = b.plan.steps[1].constants.at("weight");
+  scatter(writable(b.plan, name));
+  clear_blocks<int8_t>(b.plan, name, 4, 5);
+  Engine dense(b.plan, {.threads = 1, .isa = "portable", .sparse = SparseWeights::never}),
+      always(b.plan, {.threads = 1, .isa = "portable", .sparse = SparseWeights::always});
+  const std::vector<Bytes> inputs = make_inputs(b.plan, 2, 7);
+  EXPECT_EQ(run_engine(always, 2, inputs), run_engine(dense, 2, inputs));
+  const StepProfile step = profile_of(always, inputs, 2)[1];
+  EXPECT_EQ(step.kernel, "linear_s8_bitmask_portable");
+  EXPECT_EQ(step.note, "bitmask, 10 % kept");
 }
 
 TEST(SparseWeights, A1x1ConvolutionIsALinearLayer) {

@@ -1,7 +1,11 @@
 #include "ulp/kernels/isa/isa.h"
 
+#include <cpuid.h>
+
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/isa/cpu.h"
@@ -41,15 +45,15 @@ bool can_run(Isa isa) {
   return row.needs == nullptr || cpu_features().*row.needs;
 }
 
-/// A bit for each one that `isa` admits. What it includes runs wherever it does itself, except below the
-/// emulation.
+/// A bit for each one that `isa` admits.
 uint32_t admitted_by(Isa isa) {
-  uint32_t admitted = 1U << static_cast<unsigned>(isa);
-  while (row_of(isa).includes != isa) {
-    isa = row_of(isa).includes;
+  uint32_t admitted = 0;
+  while (true) {
     if (can_run(isa)) admitted |= 1U << static_cast<unsigned>(isa);
+    const Isa next = row_of(isa).includes;
+    if (next == isa) return admitted;
+    isa = next;
   }
-  return admitted;
 }
 
 std::array<uint32_t, kIsas> all_admitted() {
@@ -112,6 +116,26 @@ Isa choose_isa(const char* forced) {
 Isa selected_isa() {
   static const Isa isa = choose_isa(std::getenv("ULP_ISA"));
   return isa;
+}
+
+std::string processor_name() {
+  constexpr uint32_t kFirstLeaf = 0x80000002, kLeaves = 3;
+  std::string name;
+  uint32_t words[4] = {};
+  for (uint32_t leaf = 0; leaf < kLeaves; ++leaf) {
+    if (!__get_cpuid(kFirstLeaf + leaf, &words[0], &words[1], &words[2], &words[3])) break;
+    char text[sizeof(words)];
+    std::memcpy(text, words, sizeof(words));
+    for (const char c : text) {
+      if (c >= ' ' && c <= '~') name += c;
+    }
+  }
+  name.erase(0, name.find_first_not_of(' '));
+  name.erase(name.find_last_not_of(' ') + 1);
+  char version[16] = "";
+  if (__get_cpuid(1, &words[0], &words[1], &words[2], &words[3]))
+    std::snprintf(version, sizeof(version), " (%x)", words[0]);
+  return name + version;
 }
 
 }  // namespace ulp::kernels

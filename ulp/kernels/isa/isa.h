@@ -1,4 +1,4 @@
-// Which instruction set the kernels use: detected once, forced by ULP_ISA for tests.
+// Which instruction set the kernels use: detected once, forced by ULP_ISA for tests; and the name of the processor.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace ulp::kernels {
 enum class Isa : uint8_t { portable, avx2, avx512, avx512_vnni, amx, amx_emulated };
 
 /// Whether kernels compiled for `needed` may serve where `isa` was chosen: when `isa` is or includes it
-/// (avx512 includes avx2 and portable) and this machine runs it.
+/// (avx512 includes avx2 and portable) and this machine runs `needed`. A layer made for an `isa` that the machine lacks
+/// takes the best of what it includes instead.
 ULP_API bool admits(Isa isa, Isa needed);
 
 /// "portable", "avx2", ...
@@ -30,5 +31,9 @@ ULP_API std::vector<Isa> available_isas();
 ULP_API Isa choose_isa(const char* forced);
 /// ULP_ISA if set (an error if this machine cannot run it), else best_isa(). Read once per process.
 ULP_API Isa selected_isa();
+
+/// What the processor calls itself, and its family, model and stepping as CPUID has them:
+/// "Intel(R) Xeon(R) Gold 6430 (806f8)". Printable ASCII. The first part is empty on one without a name.
+ULP_API std::string processor_name();
 
 }  // namespace ulp::kernels

@@ -13,7 +13,8 @@ namespace ulp::runtime {
 namespace {
 
 constexpr int kTurns = 5, kTurnsOfLong = 3;
-constexpr double kLong = 0.005;  // seconds
+constexpr double kLong = 0.005;     // seconds
+constexpr double kShortest = 1e-9;  // seconds
 
 /// Processor time, so that other programs on the machine count little.
 double thread_seconds() {
@@ -25,25 +26,45 @@ double thread_seconds() {
 /// Memory on a cache line.
 class Lines {
  public:
-  explicit Lines(size_t bytes) : lines_(bytes / sizeof(Line) + 1) {}
+  explicit Lines(size_t bytes) : lines_(count_of(bytes)) {}
+  /// What a Lines of so many bytes takes.
+  static size_t taken(size_t bytes) { return count_of(bytes) * sizeof(Line); }
   std::byte* data() { return lines_.front().bytes; }
 
  private:
   struct alignas(64) Line {
     std::byte bytes[64];
   };
+  static size_t count_of(size_t bytes) { return bytes / sizeof(Line) + 1; }
   std::vector<Line> lines_;
 };
 
+size_t largest_workspace(std::span<const kernels::Conv* const> layers, int64_t items) {
+  size_t most = 0;
+  for (const kernels::Conv* layer : layers) most = std::max(most, layer->workspace_bytes(items, 1));
+  return most;
+}
+
 }  // namespace
 
-FormTimer::FormTimer(const kernels::ConvConfig& config, bool far) : integer_(config.input == DataType::u8) {
+FormTimer::FormTimer(const kernels::ConvConfig& config, bool far)
+    : integer_(config.input == DataType::u8), far_(far) {
   const kernels::ConvShape& s = config.shape;
   const int64_t out = s.out_h() * s.out_w() * s.out_channels;
   input_bytes_ = s.in_h * s.in_w * s.in_channels * element_bytes(config.input);
   output_bytes_ = out * element_bytes(config.output);
   residual_bytes_ = config.residual ? out * element_bytes(config.residual_type) : 0;
-  if (far) others_.resize(static_cast<size_t>(2 * kernels::second_level_cache()));
+}
+
+size_t FormTimer::far_bytes() const {
+  return far_ ? static_cast<size_t>(2 * kernels::second_level_cache()) : 0;
+}
+
+size_t FormTimer::bytes(std::span<const kernels::Conv* const> layers, int64_t items) const {
+  size_t sum = far_bytes() + Lines::taken(largest_workspace(layers, items));
+  for (const int64_t each : {input_bytes_, output_bytes_, residual_bytes_})
+    sum += Lines::taken(static_cast<size_t>(items * each));
+  return sum;
 }
 
 void FormTimer::drive_out() {
@@ -53,14 +74,12 @@ void FormTimer::drive_out() {
 
 std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> layers, int64_t items) {
   const SerialParallel serial;
+  others_.resize(far_bytes());
   Lines x(static_cast<size_t>(items * input_bytes_)), y(static_cast<size_t>(items * output_bytes_)),
       residual(static_cast<size_t>(items * residual_bytes_));
   // Codes, or floats of 0x3c3c3c3c = 0.011: no kernel's time depends on the numbers, but for those next to zero.
   std::memset(x.data(), integer_ ? 100 : 0x3c, static_cast<size_t>(items * input_bytes_));
-  size_t workspace_bytes = 0;
-  for (const kernels::Conv* layer : layers)
-    workspace_bytes = std::max(workspace_bytes, layer->workspace_bytes(items, 1));
-  Lines workspace(workspace_bytes);
+  Lines workspace(largest_workspace(layers, items));
   const auto run = [&](const kernels::Conv& layer) {
     layer.run(items, x.data(), residual_bytes_ == 0 ? nullptr : residual.data(), y.data(), workspace.data(),
               serial);
@@ -81,6 +100,7 @@ std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> lay
       best[i] = std::min(best[i], (thread_seconds() - begin) / repeats);
     }
   }
+  for (double& seconds : best) seconds = std::max(seconds, kShortest);
   return best;
 }
 

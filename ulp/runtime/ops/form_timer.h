@@ -1,6 +1,7 @@
 // Times layers on synthetic rows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,15 +16,19 @@ class FormTimer {
   /// their turn comes again, so they are driven out of it before each run.
   FormTimer(const kernels::ConvConfig& config, bool far);
 
+  /// What seconds() takes of memory.
+  size_t bytes(std::span<const kernels::Conv* const> layers, int64_t items) const;
+
   /// The best of several runs of each layer, one after the other in turns, on the calling thread: seconds of its processor
-  /// time.
+  /// time, above 0.
   std::vector<double> seconds(std::span<const kernels::Conv* const> layers, int64_t items);
 
  private:
   void drive_out();
+  size_t far_bytes() const;
 
   int64_t input_bytes_, residual_bytes_, output_bytes_;  ///< of an item
-  bool integer_;
+  bool integer_, far_;
   std::vector<std::byte> others_;  ///< as much as the second level of the cache holds, and more
 };
 

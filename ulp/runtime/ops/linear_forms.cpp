@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <new>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "ulp/kernels/isa/cpu.h"
+#include "ulp/kernels/isa/isa.h"
 #include "ulp/kernels/sparse/sparse_linear.h"
 #include "ulp/runtime/ops/attributes.h"
 #include "ulp/runtime/ops/form_timer.h"
@@ -22,14 +25,32 @@ constexpr double kMostBlocks = 0.9;
 constexpr double kMostWeights = 0.6;
 constexpr int64_t kFewWeights = 4096;  // a layer this small takes less time than its call
 constexpr int64_t kBitmaskRows = 4;    // with more each weight is unpacked again
+// Rows at which a layer is measured: beyond the first number more of them are more of the same, and fewer than the second
+// say nothing of a layer that has many.
+constexpr int64_t kMostRows = 256, kFewRows = 16;
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max() / 2;
 constexpr double kMargin =
     1.03;  // by which a sparse form must be the faster one: a timing may be off by as much
 
+using MakeForm = std::unique_ptr<Conv> (*)(const kernels::ConvConfig&, const kernels::ConvWeights&,
+                                           kernels::Isa);
+
 struct Form {
   std::shared_ptr<const Conv> layer;
-  std::string what;                 ///< "16x4 blocks, 20 % kept"
-  int64_t most_items = kAnyNumber;  ///< for which it is meant
+  std::string what;    ///< "16x4 blocks, 20 % kept"
+  int64_t most_items;  ///< for which it is meant
+  MakeForm make;       ///< what made it
+};
+
+/// A layer in all its forms, and what they are made from.
+struct Forms {
+  const kernels::ConvConfig& config;
+  const kernels::ConvWeights& weights;
+  kernels::Isa isa;
+  std::shared_ptr<const Conv> dense;
+  std::vector<Form> sparse{};
+
+  int64_t pixels() const { return config.shape.in_h * config.shape.in_w; }
 };
 
 /// Several forms of one layer, by the number of items.
@@ -78,53 +99,117 @@ std::string factor(double x) {
 }
 
 /// What there is beside the dense form. `always`: whatever can be left out.
-std::vector<Form> sparse_forms(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
-                               kernels::Isa isa, bool always) {
-  std::vector<Form> forms;
+void add_sparse(Forms& forms, bool always) {
+  const kernels::ConvConfig& config = forms.config;
   const kernels::ConvShape& s = config.shape;
-  if (!kernels::is_linear(s) || (!always && s.in_channels * s.out_channels < kFewWeights)) return forms;
-  const kernels::ZeroCount zeros = kernels::count_zeros(config, weights);
+  if (!kernels::is_linear(s) || (!always && s.in_channels * s.out_channels < kFewWeights)) return;
+  const kernels::ZeroCount zeros = kernels::count_zeros(config, forms.weights);
   const bool integer = config.input == DataType::u8;
+  const auto add = [&](MakeForm make, const std::string& what, int64_t most_items) {
+    std::shared_ptr<const Conv> layer = make(config, forms.weights, forms.isa);
+    if (layer != nullptr) forms.sparse.push_back({std::move(layer), what, most_items, make});
+  };
   if (always ? zeros.kept < zeros.blocks : zeros.block_density() <= kMostBlocks) {
-    forms.push_back(
-        {kernels::make_block_linear(config, weights, isa),
-         std::string(integer ? "16x4" : "16x1") + " blocks, " + percent(zeros.block_density()) + " kept"});
+    const std::string blocks = integer ? "16x4" : "16x1";
+    add(kernels::make_block_linear, blocks + " blocks, " + percent(zeros.block_density()) + " kept",
+        kAnyNumber);
   }
-  if (integer && zeros.weight_density() <= kMostWeights && (!always || forms.empty())) {
-    forms.push_back({kernels::make_bitmask_linear(config, weights, isa),
-                     "bitmask, " + percent(zeros.weight_density()) + " kept",
-                     always ? kAnyNumber : kBitmaskRows / (s.in_h * s.in_w)});
+  if (integer && zeros.weight_density() <= kMostWeights && (!always || forms.sparse.empty())) {
+    add(kernels::make_bitmask_linear, "bitmask, " + percent(zeros.weight_density()) + " kept",
+        always ? kAnyNumber : kBitmaskRows / forms.pixels());
   }
-  std::erase_if(forms, [](const Form& form) { return form.layer == nullptr; });
-  return forms;
 }
 
-/// The numbers of items to measure at: few, since the ratio of the forms changes slowly, and none that takes long.
-std::vector<int64_t> measured_items(const ItemRange& items, const kernels::ConvShape& s) {
-  constexpr int64_t kMostRows = 256, kFewRows = 16;  // beyond the first number more rows are more of the same
-  constexpr int64_t kMostProducts = int64_t{1} << 31;
-  const int64_t rows = std::clamp(kMostProducts / (s.in_channels * s.out_channels), kFewRows, kMostRows);
-  const int64_t most = std::max<int64_t>(1, rows / (s.in_h * s.in_w));
+/// What is run to measure a layer: the layer itself, or one with its weights on an image of fewer pixels.
+struct Trial {
+  kernels::ConvConfig config;
+  std::vector<std::shared_ptr<const Conv>> layers;  ///< the dense one, and the sparse ones in their order
+  std::vector<int64_t> items;                       ///< to measure at
+
+  std::vector<const Conv*> pointers() const {
+    std::vector<const Conv*> out;
+    for (const auto& layer : layers) out.push_back(layer.get());
+    return out;
+  }
+};
+
+/// The layer itself.
+Trial whole_trial(const Forms& forms) {
+  Trial trial{forms.config, {forms.dense}, {}};
+  for (const Form& form : forms.sparse) trial.layers.push_back(form.layer);
+  return trial;
+}
+
+/// The layer on an image of so many pixels. Without layers where it would run other kernels.
+Trial narrow_trial(const Forms& forms, int64_t pixels) {
+  Trial trial{forms.config, {}, {}};
+  trial.config.shape.in_h = 1;
+  trial.config.shape.in_w = pixels;
+  trial.layers.push_back(kernels::make_conv(trial.config, forms.weights, forms.isa));
+  for (const Form& form : forms.sparse)
+    trial.layers.push_back(form.make(trial.config, forms.weights, forms.isa));
+  const Trial whole = whole_trial(forms);
+  const bool alike = std::ranges::equal(
+      trial.layers, whole.layers, [](const auto& a, const auto& b) { return a && a->name() == b->name(); });
+  if (!alike) trial.layers.clear();
+  return trial;
+}
+
+/// The numbers of items to measure at, up to `most`: few, since the ratio of the forms changes slowly.
+std::vector<int64_t> measured_items(const ItemRange& items, int64_t most) {
   std::vector<int64_t> counts = {std::min(items.low, most)};
   while (counts.back() * 4 <= std::min(items.high, most)) counts.push_back(counts.back() * 4);
   return counts;
+}
+
+/// Of the dense form, with the channels that fill its last panels; sparse ones take less.
+size_t most_packed_bytes(const kernels::ConvConfig& config) {
+  constexpr int64_t kPanel = 64;
+  const kernels::ConvShape& s = config.shape;
+  const int64_t in = (s.in_channels + kPanel - 1) / kPanel, out = (s.out_channels + kPanel - 1) / kPanel;
+  return static_cast<size_t>(in * out * kPanel * kPanel * element_bytes(config.input));
+}
+
+/// Of as many rows as take neither long nor more than `most_bytes`. Without items where there is none.
+Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, bool far) {
+  constexpr int64_t kMostProducts = int64_t{1} << 31;
+  const kernels::ConvShape& s = forms.config.shape;
+  const int64_t weights = s.in_channels * s.out_channels, pixels = forms.pixels();
+  const size_t packed_bytes = most_packed_bytes(forms.config) * (forms.sparse.size() + 1);
+  const int64_t least = std::min(kFewRows, items.low * pixels);
+  for (int64_t rows = std::clamp(kMostProducts / weights, kFewRows, kMostRows); rows >= least; rows /= 4) {
+    const bool whole = pixels <= rows;
+    const size_t copied = whole ? 0 : packed_bytes;
+    if (copied > most_bytes) continue;
+    Trial trial = whole ? whole_trial(forms) : narrow_trial(forms, rows);
+    if (trial.layers.empty()) continue;
+    trial.items = whole ? measured_items(items, rows / pixels) : std::vector<int64_t>{1};
+    const FormTimer timer(trial.config, far);
+    std::erase_if(trial.items,
+                  [&](int64_t count) { return copied + timer.bytes(trial.pointers(), count) > most_bytes; });
+    if (!trial.items.empty()) return trial;
+  }
+  return {forms.config, {}, {}};
 }
 
 bool is_taken(const SparseFinding& found) {
   return found.faster >= kMargin;
 }
 
-SparseFinding find_best(FormTimer& timer, const Conv& dense, const std::vector<Form>& forms, int64_t items) {
-  std::vector<const Conv*> layers = {&dense};
-  for (const Form& form : forms) {
-    if (items <= form.most_items) layers.push_back(form.layer.get());
+SparseFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
+  std::vector<const Conv*> layers = {trial.layers[0].get()};
+  std::vector<std::string> names = {""};
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (items > forms[i].most_items) continue;
+    layers.push_back(trial.layers[i + 1].get());
+    names.push_back(forms[i].layer->name());
   }
   SparseFinding found{.items = items};
   if (layers.size() == 1) return found;
   const std::vector<double> seconds = timer.seconds(layers, items);
   for (size_t i = 1; i < layers.size(); ++i) {
-    const double faster = seconds[0] / seconds[i];
-    if (faster > found.faster) found.kernel = layers[i]->name(), found.faster = faster;
+    const double faster = std::clamp(seconds[0] / seconds[i], 1 / kLargestRatio, kLargestRatio);
+    if (faster > found.faster) found.kernel = names[i], found.faster = faster;
   }
   return found;
 }
@@ -136,39 +221,44 @@ const Form* form_of(const SparseFinding& found, const std::vector<Form>& forms) 
   return form == forms.end() ? nullptr : &*form;
 }
 
+/// A table may come from another machine.
+const std::string& machine() {
+  static const std::string text = kernels::processor_name() + ", second level cache of " +
+                                  std::to_string(kernels::second_level_cache() >> 10) + " KiB";
+  return text;
+}
+
 /// All that the time of a layer's forms depends on, and where it is measured.
-std::string key_of(const kernels::ConvConfig& config, const Conv& dense, const std::vector<Form>& forms,
-                   const std::vector<int64_t>& items, bool far) {
+std::string key_of(const Trial& trial, const Forms& forms, bool far) {
+  const kernels::ConvConfig& config = trial.config;
   const kernels::ConvShape& s = config.shape;
   std::ostringstream key;
-  key << dense.name() << ' ' << s.in_channels << " -> " << s.out_channels << ' ' << to_string(config.output);
+  key << machine() << ": " << forms.dense->name() << ' ' << s.in_channels << " -> " << s.out_channels << ' '
+      << to_string(config.output);
   if (s.in_h * s.in_w > 1) key << ", " << s.in_h * s.in_w << " pixels";
   if (config.residual) key << ", residual " << to_string(config.residual_type);
   key << ", activation " << word_of(config.activation);
-  for (const Form& form : forms) key << "; " << form.layer->name() << ' ' << form.what;
+  for (const Form& form : forms.sparse) key << "; " << form.layer->name() << ' ' << form.what;
   key << "; items";
-  for (const int64_t count : items) key << ' ' << count;
+  for (const int64_t count : trial.items) key << ' ' << count;
   if (far) key << "; out of the cache";
   return std::move(key).str();
 }
 
 /// As the table has it, or measured and put there.
-std::vector<SparseFinding> look_up(SparseTable& table, const kernels::ConvConfig& config, const Conv& dense,
-                                   const std::vector<Form>& forms, const std::vector<int64_t>& items,
-                                   bool far) {
-  const std::string key = key_of(config, dense, forms, items, far);
+std::vector<SparseFinding> look_up(SparseTable& table, const Trial& trial, const Forms& forms, bool far) {
+  const std::string key = key_of(trial, forms, far);
   const auto fits = [&](const std::vector<SparseFinding>& findings) {
-    return std::ranges::equal(findings, items, {}, &SparseFinding::items) &&
+    return std::ranges::equal(findings, trial.items, {}, &SparseFinding::items) &&
            std::ranges::all_of(findings, [&](const SparseFinding& found) {
-             const Form* form = form_of(found, forms);
-             return form == nullptr ? found.kernel.empty() && !is_taken(found)
-                                    : found.items <= form->most_items;
+             const Form* form = form_of(found, forms.sparse);
+             return form == nullptr ? found.kernel.empty() : found.items <= form->most_items;
            });
   };
   if (const auto* known = table.find(key); known != nullptr && fits(*known)) return *known;
-  FormTimer timer(config, far);
+  FormTimer timer(trial.config, far);
   std::vector<SparseFinding> findings;
-  for (const int64_t count : items) findings.push_back(find_best(timer, dense, forms, count));
+  for (const int64_t count : trial.items) findings.push_back(find_best(timer, trial, forms.sparse, count));
   table.put(key, findings);
   return findings;
 }
@@ -211,24 +301,35 @@ std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const
   return std::make_shared<const FormsByItems>(std::move(parts));
 }
 
+/// The fastest form, or the dense one where there is no memory to find out.
+LinearForm measured_form(SparseTable& table, const Forms& forms, const ItemRange& items,
+                         size_t constant_bytes) {
+  const bool far = constant_bytes > static_cast<size_t>(kernels::second_level_cache());
+  try {
+    const Trial trial = make_trial(forms, items, table.most_bytes(), far);
+    if (!trial.items.empty()) {
+      const std::vector<SparseFinding> findings = look_up(table, trial, forms, far);
+      const int64_t rows_per_item = trial.config.shape.in_h * trial.config.shape.in_w;
+      return {join(forms.dense, forms.sparse, findings), note_of(findings, forms.sparse, rows_per_item)};
+    }
+  } catch (const std::bad_alloc&) {
+    // The layer is packed already; only measuring it takes more.
+  }
+  return {forms.dense, forms.sparse[0].what + "; left dense: too large to measure"};
+}
+
 }  // namespace
 
 LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
                             kernels::Isa isa, const PackRules& rules, const ItemRange& items) {
-  const std::shared_ptr<const Conv> dense = kernels::make_conv(config, weights, isa);
-  if (rules.sparse == SparseWeights::never) return {dense, ""};
+  Forms forms{config, weights, isa, kernels::make_conv(config, weights, isa)};
+  if (rules.sparse == SparseWeights::never) return {forms.dense, ""};
   const bool always = rules.sparse == SparseWeights::always;
-  const std::vector<Form> forms = sparse_forms(config, weights, isa, always);
-  if (forms.empty()) return {dense, ""};
-  if (always) return {forms[0].layer, forms[0].what};
-
-  const int64_t rows_per_item = config.shape.in_h * config.shape.in_w;
-  const bool far = rules.constant_bytes > static_cast<size_t>(kernels::second_level_cache());
-  const std::vector<SparseFinding> findings =
-      look_up(*rules.measured, config, *dense, forms, measured_items(items, config.shape), far);
-  std::string note = note_of(findings, forms, rows_per_item);
-  if (std::ranges::none_of(findings, is_taken)) return {dense, std::move(note)};
-  return {join(dense, forms, findings), std::move(note)};
+  add_sparse(forms, always);
+  if (!always) std::erase_if(forms.sparse, [&](const Form& form) { return form.most_items < items.low; });
+  if (forms.sparse.empty()) return {forms.dense, ""};
+  if (always) return {forms.sparse[0].layer, forms.sparse[0].what};
+  return measured_form(*rules.measured, forms, items, rules.constant_bytes);
 }
 
 }  // namespace ulp::runtime

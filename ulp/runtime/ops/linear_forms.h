@@ -22,7 +22,8 @@ struct LinearForm {
 
 /// make_conv(), and what `rules` say of its zeros. With SparseWeights::measure all forms that could pay are run on synthetic
 /// rows, in the numbers that lie in `items`, on the calling thread; a layer that is best in different forms for few and for
-/// many rows keeps both.
+/// many rows keeps both. Rows are as many as take neither long nor more memory than rules.measured->most_bytes(): a layer
+/// of more pixels is measured on a smaller image, and one that cannot be stays dense and says so.
 LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
                             kernels::Isa isa, const PackRules& rules, const ItemRange& items);
 

@@ -1,6 +1,7 @@
 #include "ulp/runtime/ops/sparse_table.h"
 
-#include <cmath>
+#include <algorithm>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,15 +19,19 @@ using Json = nlohmann::json;
 constexpr const char* kWhere = "runtime.SparseTable";
 constexpr const char* kType = "ulp sparse table";
 constexpr int kVersion = 1;
-constexpr uintmax_t kLargestFile = uintmax_t{16} << 20;
+constexpr uintmax_t kLargestFile = uintmax_t{8} << 20;  // saved ones hold fewer values than kMaxJsonValues
+
+bool is_sound(const SparseFinding& found) {
+  if (found.items < 1) return false;
+  return found.kernel.empty() ? found.faster == 0 : found.faster > 0 && found.faster <= kLargestRatio;
+}
 
 std::vector<SparseFinding> findings_from(const Json& json) {
   std::vector<SparseFinding> findings;
   for (const Json& entry : json) {
     SparseFinding found{entry.at("items").get<int64_t>(), entry.at("kernel").get<std::string>(),
                         entry.at("faster").get<double>()};
-    if (found.items < 1 || !std::isfinite(found.faster) || found.faster < 0)
-      throw std::out_of_range("a number");
+    if (!is_sound(found)) throw std::out_of_range("a number");
     findings.push_back(std::move(found));
   }
   return findings;
@@ -34,9 +39,13 @@ std::vector<SparseFinding> findings_from(const Json& json) {
 
 }  // namespace
 
-SparseTable::SparseTable(std::filesystem::path path) : path_(std::move(path)) {
+SparseTable::SparseTable(std::filesystem::path path, size_t most_bytes)
+    : path_(std::move(path)), most_bytes_(std::min(most_bytes, kMostMeasuringBytes)) {
+  if (path_.empty()) return;
   std::error_code none;
-  if (path_.empty() || !std::filesystem::exists(path_, none)) return;
+  if (path_.has_parent_path() && !std::filesystem::is_directory(path_.parent_path(), none))
+    fail(kWhere, "expected a file in a folder that exists, got ", path_.string());
+  if (!std::filesystem::exists(path_, none)) return;
   const auto size = std::filesystem::file_size(path_, none);
   std::ifstream file(path_, std::ios::binary);
   if (none || !file || size > kLargestFile) {
@@ -54,7 +63,8 @@ SparseTable::SparseTable(std::filesystem::path path) : path_(std::move(path)) {
   } catch (const Json::exception& found) {
     fail(kWhere, "expected what an engine has saved in ", path_.string(), ": ", found.what());
   } catch (const std::out_of_range&) {
-    fail(kWhere, "expected items of at least 1 and finite ratios in ", path_.string());
+    fail(kWhere, "expected items of at least 1, and of each kernel a ratio above 0 and up to ", kLargestRatio,
+         ", in ", path_.string());
   }
 }
 
@@ -68,8 +78,17 @@ void SparseTable::put(const std::string& layer, std::vector<SparseFinding> findi
   changed_ = true;
 }
 
-void SparseTable::save() {
+void SparseTable::save() noexcept {
   if (path_.empty() || !changed_) return;
+  changed_ = false;  // one attempt for what came
+  try {
+    write();
+  } catch (const std::exception&) {
+    // A folder that is read-only, a full disk: the next engine measures again.
+  }
+}
+
+void SparseTable::write() const {
   Json layers = Json::object();
   for (const auto& [layer, findings] : layers_) {
     Json& entries = layers[layer] = Json::array();
@@ -77,10 +96,12 @@ void SparseTable::save() {
       entries.push_back({{"items", found.items}, {"kernel", found.kernel}, {"faster", found.faster}});
     }
   }
+  const std::string text =
+      Json{{"type", kType}, {"version", kVersion}, {"layers", std::move(layers)}}.dump(1) + "\n";
+  if (text.size() > kLargestFile) return;  // it could not be read again
   AtomicFile file(path_);
-  file.write(Json{{"type", kType}, {"version", kVersion}, {"layers", std::move(layers)}}.dump(1) + "\n");
+  file.write(text);
   file.commit();
-  changed_ = false;
 }
 
 }  // namespace ulp::runtime

@@ -1,6 +1,8 @@
 // What was measured of layers with zeros: one entry for all layers that are alike, kept in a file where a caller names one.
+// The file is a cache: what it lacks is measured, and a file that cannot be written is done without.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -9,28 +11,41 @@
 
 namespace ulp::runtime {
 
+/// A form that is faster by more than this, or slower, was not measured.
+inline constexpr double kLargestRatio = 1000;
+/// What measuring a layer may take at most, in bytes.
+inline constexpr size_t kMostMeasuringBytes = size_t{64} << 20;
+
 /// The best sparse form of a layer at one number of items.
 struct SparseFinding {
   int64_t items = 1;
   std::string kernel{};  ///< of the form; empty where none is meant for so many items
-  double faster = 0;     ///< the dense form's time by its time
+  double faster = 0;  ///< the dense form's time by its time, up to kLargestRatio; 0 where there is no kernel
 };
 
 /// Not for several threads at once.
 class SparseTable {
  public:
   SparseTable() = default;
-  /// Reads the file where there is one. Throws ulp::Error naming it where it holds something else.
-  explicit SparseTable(std::filesystem::path path);
+  /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take, where that is
+  /// less than kMostMeasuringBytes. Throws ulp::Error naming the file where it holds something else or its folder is not
+  /// there.
+  explicit SparseTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
+
+  /// What measuring a layer may take.
+  size_t most_bytes() const { return most_bytes_; }
 
   /// Null for a layer that was not measured.
   const std::vector<SparseFinding>* find(const std::string& layer) const;
   void put(const std::string& layer, std::vector<SparseFinding> findings);
-  /// Writes the file, if there is one and something came since. Throws ulp::Error where that fails.
-  void save();
+  /// Writes the file, if there is one and something came since. Where that fails all goes on without it.
+  void save() noexcept;
 
  private:
+  void write() const;
+
   std::filesystem::path path_;
+  size_t most_bytes_ = kMostMeasuringBytes;
   std::map<std::string, std::vector<SparseFinding>> layers_;
   bool changed_ = false;
 };
