@@ -9,6 +9,8 @@
 #include <iostream>
 
 #include "checkpoint_net.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 
@@ -73,6 +75,23 @@ void write_compressed(const fs::path& folder) {
   }
 }
 
+/// Sizes that follow a free dimension, both modes, and tensors that share memory or have strides of their own.
+void write_graphs(const fs::path& folder) {
+  fs::create_directories(folder);
+  torch::manual_seed(4);
+  ulp::fuzz::CheckpointNet net("SGD");
+  net.model->register_buffer("turned", torch::randn({2, 3}).t());
+  net.model->register_parameter("tied", net.model->weight);
+  const auto forward = [&](const std::vector<at::Tensor>& inputs) -> c10::IValue {
+    const at::Tensor flat = inputs[0].reshape({-1, 3});
+    const at::Tensor y = torch::dropout(net.model(flat), 0.5, net.model->is_training());
+    return (y + flat.matmul(net.model->named_buffers()["turned"])).view({inputs[0].size(0), -1});
+  };
+  const auto model =
+      ulp::graph::capture(*net.model, forward, {torch::randn({2, 4, 3})}, {.free = {{0, 1, "time"}}});
+  ulp::io::save_graph(folder / "linear", *model);
+}
+
 void write_idx(const fs::path& folder) {
   const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
   write(folder / "images", images);
@@ -101,6 +120,7 @@ int main(int argc, char** argv) {
   write_recipes(folder / "recipe");
   write_checkpoints(folder / "checkpoint");
   write_compressed(folder / "compressed");
+  write_graphs(folder / "graph");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");

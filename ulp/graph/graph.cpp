@@ -147,6 +147,11 @@ Node* Graph::output_node() const {
 }
 
 std::string Graph::unique_name(const std::string& wish) const {
+  const auto has_it = [&](const auto& node) {
+    return node->name_ == wish ||
+           std::ranges::any_of(node->outputs_, [&](const auto& output) { return output->name == wish; });
+  };
+  if (std::ranges::none_of(nodes_, has_it)) return wish;  // without a table of all names
   std::unordered_set<std::string_view> taken;
   for (const auto& node : nodes_) {
     taken.insert(node->name_);

@@ -15,12 +15,13 @@ namespace ulp::io {
 inline constexpr const char* kGraphKey = "ulp.graph";
 
 /// Writes atomically. Throws ulp::Error for a graph with modules in it (one in calibration or quantized training: convert
-/// first), and where save_tensors() does. `metadata` must not have kGraphKey.
+/// first), for one that load_graph() would refuse, and where save_tensors() does. `metadata` must not have kGraphKey.
 ULP_API void save_graph(const std::filesystem::path& path, const graph::GraphModule& model,
                         const Metadata& metadata = {});
 
-/// Reads it back, in eval mode: the same nodes, names, tensors, memory formats and gradients wanted. Throws FileError for a
-/// file that is missing, damaged or hostile, or holds no graph. Operators are those of aten and ulp alone.
+/// Reads it back, in eval mode: the same nodes, names, tensors, dense strides and gradients wanted. Throws FileError for a
+/// file that is missing, damaged or hostile, or holds no graph. Operators are those of ulp, and those of aten that check
+/// what they are given.
 ULP_API std::shared_ptr<graph::GraphModule> load_graph(const std::filesystem::path& path);
 
 }  // namespace ulp::io

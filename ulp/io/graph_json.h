@@ -13,7 +13,8 @@ namespace ulp::io {
 nlohmann::json graph_to_json(const graph::Graph& graph);
 
 /// The graph of such a JSON with these tensors, verified. Throws ulp::Error or nlohmann::json::exception for a JSON that is
-/// none, for operators other than aten's and ulp's or with other arguments than theirs, and for tensors that are missing.
+/// none, for operators that a file may not call or with other arguments than theirs, and for tensors that are missing.
+/// The tensors stay as they are.
 std::shared_ptr<graph::Graph> graph_from_json(const nlohmann::json& json,
                                               const std::map<std::string, at::Tensor>& tensors);
 

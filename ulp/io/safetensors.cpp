@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <unordered_map>
 
 #include "ulp/base/error.h"
@@ -19,9 +18,6 @@ namespace ulp::io {
 namespace {
 
 constexpr const char* kAliases = "ulp.aliases";
-
-/// What makes two tensors the same one: memory, dtype, shape and strides.
-using Identity = std::tuple<const void*, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
 
 void add_aliases(TensorFile& file, const std::filesystem::path& path) {
   const auto stored = file.metadata.find(kAliases);
@@ -82,11 +78,12 @@ const at::Tensor* TensorFile::find(const std::string& name) const {
 
 void save_tensors(const std::filesystem::path& path, const NamedTensors& tensors, const Metadata& metadata) {
   constexpr const char* kWhere = "io.save_tensors";
-  std::map<Identity, std::string> stored;
+  std::map<libtorch::TensorIdentity, std::string> stored;
   std::map<std::string, std::string> aliases;
   std::vector<at::Tensor> keep;  // what the entries' spans point into
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : tensors) {
+    libtorch::check_name(kWhere, name);
     if (!tensor.defined()) fail(kWhere, "expected a tensor for '", name, "', got none");
     const char* word = libtorch::safetensors_word(tensor.scalar_type());
     if (word == nullptr)
@@ -94,9 +91,7 @@ void save_tensors(const std::filesystem::path& path, const NamedTensors& tensors
     if (tensor.layout() != at::kStrided || tensor.is_meta())
       fail(kWhere, "expected a dense tensor for '", name, "'");
     if (tensor.numel() > 0) {
-      const Identity identity{tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
-                              tensor.strides().vec()};
-      const auto [first, is_new] = stored.emplace(identity, name);
+      const auto [first, is_new] = stored.emplace(libtorch::identity_of(tensor), name);
       if (!is_new) {
         if (!aliases.emplace(name, first->second).second) fail(kWhere, "duplicate name '", name, "'");
         continue;

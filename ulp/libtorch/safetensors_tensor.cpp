@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
 
@@ -39,6 +40,22 @@ constexpr Word kWords[] = {{"BOOL", at::kBool},
 const char* safetensors_word(at::ScalarType type) {
   const auto* found = std::ranges::find(kWords, type, &Word::type);
   return found == std::end(kWords) ? nullptr : found->word;
+}
+
+TensorIdentity identity_of(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
+          tensor.strides().vec(),  tensor.is_conj(),     tensor.is_neg()};
+}
+
+void check_name(const char* where, const std::string& name) {
+  const auto shown = [&](nlohmann::json::error_handler_t handler) {
+    return nlohmann::json(name).dump(-1, ' ', false, handler);
+  };
+  try {
+    shown(nlohmann::json::error_handler_t::strict);
+  } catch (const nlohmann::json::exception&) {
+    fail(where, "expected names in UTF-8, got ", shown(nlohmann::json::error_handler_t::replace));
+  }
 }
 
 at::Tensor to_tensor(const char* where, const TensorEntry& entry, const std::filesystem::path& path) {

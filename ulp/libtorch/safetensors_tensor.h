@@ -4,6 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/base/safetensors.h"
@@ -12,6 +15,16 @@ namespace ulp::libtorch {
 
 /// The format's word for an element type; null where it has none.
 ULP_API const char* safetensors_word(at::ScalarType type);
+
+/// What makes two tensors the same one: memory, dtype, shape, strides, and whether they are read conjugated
+/// and negated.
+using TensorIdentity =
+    std::tuple<const void*, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>, bool, bool>;
+/// Of a dense tensor with elements.
+ULP_API TensorIdentity identity_of(const at::Tensor& tensor);
+
+/// Throws ulp::Error `[where] ...` with the name unless it is UTF-8.
+ULP_API void check_name(const char* where, const std::string& name);
 
 /// A tensor with memory of its own. Throws FileError `[where] 'name' in 'path' ...` for a dtype that LibTorch
 /// lacks, more than 64 dimensions, and booleans other than 0 and 1.
