@@ -9,7 +9,10 @@
 #include "error_of.h"
 #include "storage_tensors.h"
 #include "temporary_folder.h"
+#include "ulp/app/inspect.h"
 #include "ulp/base/safetensors.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/prune/storage/compressed_file.h"
 
 namespace ulp::prune {
@@ -57,6 +60,7 @@ TEST(StorageFile, AModelComesBackBitForBit) {
   EXPECT_EQ(file.metadata, (std::map<std::string, std::string>{{"note", "kept"}}));
   EXPECT_EQ(file.find("head.weight")->const_data_ptr(), file.find("embedding.weight")->const_data_ptr());
   EXPECT_EQ(file.accounting, saved);
+  EXPECT_EQ(load_accounting(path), saved);
 }
 
 TEST(StorageFile, TheAccountIsTheSizeOfTheFile) {
@@ -100,6 +104,31 @@ TEST(StorageFile, AModuleIsSavedByTheNamesOfItsState) {
     EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
   for (const auto& item : model->named_buffers())
     EXPECT_TRUE(same_bits(item.value(), *file.find(item.key())));
+}
+
+// Views that read the same memory otherwise are tensors of their own; a second name of such a view is none.
+TEST(StorageFile, ConjugateAndNegativeViewsComeBackBitForBit) {
+  const test::TemporaryFolder folder;
+  const at::Tensor w = test::sparse_normal({6, 5}, 1, 3);
+  const at::Tensor c = torch::complex(w, test::sparse_normal({6, 5}, 1, 4)), conjugate = c.conj();
+  const NamedTensors views = {{"c", c},
+                              {"conjugate", conjugate},
+                              {"again", c.conj()},
+                              {"imaginary", torch::imag(c)},
+                              {"negative imaginary", torch::imag(conjugate)},
+                              {"w", w},
+                              {"negative", at::_neg_view(w)}};
+  ASSERT_TRUE(conjugate.is_conj() && torch::imag(conjugate).is_neg() && at::_neg_view(w).is_neg());
+  save_compressed(folder / "compressed", views);
+  io::save_tensors(folder / "plain", views);
+  const NamedTensors compressed = load_compressed(folder / "compressed").tensors;
+  const NamedTensors plain = io::load_tensors(folder / "plain").tensors;
+  for (const NamedTensors& read : {compressed, plain}) {
+    const std::map<std::string, at::Tensor> by_name(read.begin(), read.end());
+    for (const auto& [name, view] : views)
+      EXPECT_TRUE(same_bits(view.resolve_conj().resolve_neg(), by_name.at(name))) << name;
+    EXPECT_EQ(by_name.at("again").const_data_ptr(), by_name.at("conjugate").const_data_ptr());
+  }
 }
 
 // LeNet-300-100 as Han et al. keep it: 8, 9 and 26 % of the weights, 6 bits each; 1066 KB. Positions are
@@ -196,7 +225,64 @@ TEST(StorageFile, TensorsThatTakeMoreThanTheLimitAreRefused) {
   save_compressed(path, NamedTensors{{"a", torch::zeros({1000})}, {"b", torch::zeros({1000})}});
   EXPECT_LT(std::filesystem::file_size(path), 600U);
   EXPECT_EQ(load_compressed(path, 8000).tensors.size(), 2U);
-  EXPECT_ERROR(load_compressed(path, 7999), "'b': expected a tensor of at most 3999 bytes, got 4000");
+  EXPECT_ERROR(load_compressed(path, 7999),
+               "expected tensors of at most 7999 bytes together (most_bytes), got 8000");
+}
+
+/// Files of zeros, each of a shape of twos, whose shapes are changed to ones of 127s: as small as before.
+void write_claims(const std::filesystem::path& path, at::ScalarType type, int64_t dimensions,
+                  size_t tensors) {
+  NamedTensors zeros;
+  const std::vector<int64_t> shape(static_cast<size_t>(dimensions), 2);
+  for (size_t i = 0; i < tensors; ++i) zeros.emplace_back(std::to_string(i), torch::zeros(shape, type));
+  save_compressed(path, zeros, {.positions = Positions::gaps});
+  test::Container container(content_of(path));
+  const size_t size = container.data.size() / tensors;
+  constexpr size_t kSizes = 2;  // where they begin
+  for (size_t i = 0; i < tensors; ++i)
+    std::fill_n(container.data.begin() + static_cast<ptrdiff_t>(i * size + kSizes), dimensions, '\x7f');
+  write_content(path, container.join());
+  // The error says which checksum would be right.
+  const std::string said = test::error_of([&] { load_compressed(path); });
+  const std::string sum = said.substr(said.rfind(' ') + 1);
+  container.header["__metadata__"]["ulp.compressed"] = R"({"version": 1, "crc32": )" + sum + "}";
+  write_content(path, container.join());
+}
+
+TEST(StorageFile, TheAccountingIsReadWhateverTheTensorsTake) {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "claims";
+  constexpr int64_t kElements = int64_t{127} * 127 * 127 * 127;
+  write_claims(path, at::kShort, 4, 1);
+  ASSERT_LT(std::filesystem::file_size(path), 400U);
+  EXPECT_ERROR(load_compressed(path), "got " + std::to_string(2 * kElements));
+  const Accounting accounting = load_accounting(path);
+  EXPECT_EQ(accounting.dense_bytes(), 2 * kElements);
+  EXPECT_EQ(accounting.tensors.at(0).stored, 0);
+  EXPECT_EQ(accounting.file_bytes(), static_cast<int64_t>(std::filesystem::file_size(path)));
+  const app::FileContents contents = app::read_contents(path);
+  EXPECT_EQ(contents.kind, "compressed model");
+  EXPECT_EQ(contents.tensors.rows.size(), 3U);  // the tensor, the container, the sum
+  write_claims(path, at::kByte, 9, 1);
+  EXPECT_GT(load_accounting(path).dense_bytes(), int64_t{1} << 62);
+  write_claims(path, at::kByte, 9, 2);
+  EXPECT_ERROR(load_accounting(path), "the sizes of its tensors together overflow");
+  EXPECT_ERROR(load_compressed(path), "the sizes of its tensors together overflow");
+}
+
+TEST(StorageFile, AnAccountingIsOfAWholeFile) {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "small";
+  save_compressed(path, small_state());
+  const std::string whole = content_of(path);
+  for (size_t size = 0; size < whole.size(); size += 3) {
+    write_content(path, whole.substr(0, size));
+    EXPECT_THROW(load_accounting(path), FileError) << size;
+  }
+  std::string changed = whole;
+  changed.back() ^= 1;
+  write_content(path, changed);
+  EXPECT_ERROR(load_accounting(path), "[prune.load_accounting] '" + path.string() + "': the file is damaged");
 }
 
 TEST(StorageFile, WhatCannotBeSavedIsRefusedAndWritesNothing) {
@@ -210,9 +296,37 @@ TEST(StorageFile, WhatCannotBeSavedIsRefusedAndWritesNothing) {
   EXPECT_ERROR(save_compressed(path, NamedTensors{}, {}, {{"ulp.compressed", ""}}),
                "expected metadata without the key");
   EXPECT_ERROR(save_compressed(path, NamedTensors{}, {.gap_bits = 1}), "expected gap_bits in [2, 8], got 1");
+  const at::Tensor one = torch::ones({10});
+  EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", one}, {"b\xff", one}}),
+               "expected names in UTF-8, got \"b\xef\xbf\xbd\"");
+  EXPECT_ERROR(save_compressed(path, NamedTensors{{"b\xff", one}, {"a", one}}), "expected names in UTF-8");
+  EXPECT_ERROR(save_compressed(path, NamedTensors{{"a", one}}, {}, {{"k", "\xff"}}), "in UTF-8");
   EXPECT_FALSE(std::filesystem::exists(path));
   save_compressed(path, NamedTensors{});
   EXPECT_TRUE(load_compressed(path).tensors.empty());
+}
+
+TEST(StorageFile, PlainFilesRefuseNamesThatAreNotUtf8) {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "none";
+  const at::Tensor one = torch::ones({10});
+  EXPECT_ERROR(io::save_tensors(path, {{"a", one}, {"b\xff", one}}),
+               "[io.save_tensors] expected names in UTF-8, got \"b\xef\xbf\xbd\"");
+  const auto scaled = [&](const std::string& weight, const std::string& node) {
+    auto graph = std::make_shared<graph::Graph>();
+    graph->set_attribute(weight, {graph::Attribute::Kind::parameter, one});
+    graph::Value* x = graph->add_input("x");
+    graph->set_output(
+        graph->call("aten::mul.Tensor", {x, graph->attribute(weight)}, nullptr, node)->output());
+    return graph::GraphModule(graph);
+  };
+  EXPECT_ERROR(io::save_graph(path, scaled("b\xff", "scaled")),
+               "[io.save_graph] expected names in UTF-8, got \"b\xef\xbf\xbd\"");
+  EXPECT_ERROR(io::save_graph(path, scaled("b", "scaled\xff")),
+               "[io.save_graph] expected a graph whose names");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  io::save_graph(path, scaled("b", "scaled"));
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 }  // namespace

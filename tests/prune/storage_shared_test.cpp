@@ -10,6 +10,9 @@
 #include "storage_tensors.h"
 #include "temporary_folder.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/io/graph_file.h"
+#include "ulp/prune/masks/masks.h"
+#include "ulp/prune/pruner.h"
 #include "ulp/prune/storage/deep_compression.h"
 #include "ulp/prune/storage/sharing/share_module.h"
 #include "ulp/prune/storage/sharing/shared_weights.h"
@@ -208,6 +211,64 @@ TEST(ShareModule, AWeightOfTwoLayersIsSharedOnce) {
   EXPECT_TRUE(same_bits(baked->forward(x), shared->forward(x)));
 }
 
+/// An embedding whose weight is the last layer's, too: one tensor, two names.
+struct TwoNamesImpl : torch::nn::Module {
+  TwoNamesImpl() : a(register_module("a", torch::nn::Embedding(9, 8))) {
+    const at::NoGradGuard no_grad;
+    a->weight.copy_(test::sparse_normal({9, 8}, 0.7, 11));
+    z = register_parameter("z", a->weight);
+  }
+  at::Tensor forward(const at::Tensor& tokens) { return torch::linear(torch::relu(a(tokens)), z); }
+  torch::nn::Embedding a;
+  at::Tensor z;
+};
+TORCH_MODULE(TwoNames);
+
+at::Tensor tokens_of(int64_t count) {
+  return torch::arange(count) % 9;
+}
+
+TEST(ShareModule, ATiedWeightStaysOneTensorUnderAllItsNames) {
+  const test::TemporaryFolder folder;
+  TwoNames model;
+  const auto captured = capture(model, tokens_of(3));
+  graph::PassReport report;
+  const auto shared = share_weights(captured, {.kmeans = {.bits = 2}, .layers = {}}, &report);
+  EXPECT_EQ(report.changes, std::vector<std::string>{"z shares 4 values, also as a.weight"});
+  EXPECT_TRUE(report.near_misses.empty());
+  const auto state = shared->named_parameters();
+  EXPECT_EQ(state.size(), 2U);
+  EXPECT_TRUE(state["z.codebook"].is_same(state["a.weight.codebook"]));
+  EXPECT_TRUE(shared->named_buffers()["z.mask"].is_same(shared->named_buffers()["a.weight.mask"]));
+  {
+    const at::NoGradGuard no_grad;
+    state["a.weight.codebook"].mul_(1.5);
+  }
+  const at::Tensor result = shared->forward(tokens_of(9));
+  EXPECT_FALSE(same_bits(result, captured->forward(tokens_of(9))));
+  io::save_graph(folder / "shared", *shared);
+  for (const auto& from : {shared, io::load_graph(folder / "shared")}) {
+    const auto baked = bake_shared(from);
+    const auto plain = baked->named_parameters();
+    ASSERT_EQ(plain.size(), 2U);
+    EXPECT_TRUE(plain["z"].is_same(plain["a.weight"]));
+    EXPECT_TRUE(plain["z"].requires_grad());
+    EXPECT_TRUE(baked->named_buffers().is_empty());
+    EXPECT_TRUE(same_bits(baked->forward(tokens_of(9)), result));
+  }
+}
+
+TEST(ShareModule, RulesAreForAnyNameOfATiedWeight) {
+  TwoNames model;
+  const auto captured = capture(model, tokens_of(3));
+  for (const char* name : {"z", "a", "a.weight"}) {
+    const auto shared = share_weights(captured, {.kmeans = {.bits = 6}, .layers = {{name, 1}}});
+    EXPECT_EQ(shared->named_parameters()["z.codebook"].numel(), 2) << name;
+    EXPECT_ERROR(share_weights(captured, {.kmeans = {}, .layers = {{name, 0}}}),
+                 "at least one parameter to share");
+  }
+}
+
 TEST(ShareModule, WhatCannotBeSharedIsRefused) {
   TwoLayers model;
   const auto captured = capture(model, inputs_of(3));
@@ -258,6 +319,70 @@ TEST(DeepCompression, RulesNameAmountsAndBits) {
   EXPECT_EQ(recipe.share_options().bits_of("fc1.weight", 2), 6);
   EXPECT_EQ(recipe.share_options().bits_of("fc1.bias", 1), 0);
   EXPECT_ERROR(DeepCompression::lenet_300_100({"fc1"}), "expected the paths of 3 layers, got 1");
+}
+
+TEST(DeepCompression, TheRecipeOfItsMasksPrunesEachLayerByItself) {
+  DeepCompression recipe;
+  recipe.amount = 0.5;
+  recipe.layers = {{"second", 0.8, std::nullopt}, {"first", std::nullopt, 4}};
+  recipe.mask_recipe().validate();
+  TwoLayers model;
+  const auto captured = capture(model, inputs_of(3));
+  for (int i = 0; i < 2; ++i) {  // amounts are of all: the second time prunes no more
+    const PruneReport report = prune(*captured, recipe.mask_recipe());
+    ASSERT_EQ(report.layers.size(), 2U);
+    EXPECT_EQ(report.layers[0].kept, 120);
+    EXPECT_EQ(report.layers[1].kept, 20);
+  }
+  for (const PrunedLayer& layer : prune(*captured, recipe.mask_recipe()).layers) {
+    const double left = 1 - recipe.amount_of(layer.parameter, 2);
+    EXPECT_EQ(layer.kept, std::llround(left * static_cast<double>(layer.elements))) << layer.parameter;
+  }
+  recipe.layers.push_back({"second.bias", 0.5, std::nullopt});
+  EXPECT_ERROR(prune(*captured, recipe.mask_recipe()), "'second.bias', which matches none");
+}
+
+TEST(DeepCompression, MasksAreMultipliedInFirst) {
+  const test::TemporaryFolder folder;
+  TwoLayers model;
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.normal_();
+  }
+  DeepCompression recipe;
+  recipe.sharing.bits = 3;
+  const auto masked = capture(model, inputs_of(3));
+  prune(*masked, recipe.mask_recipe());
+  const at::Tensor before = masked->forward(inputs_of(9));
+  const CompressedModel made = deep_compress(masked, recipe, folder / "masked");
+  EXPECT_EQ(made.accounting, deep_compress(bake(*masked), recipe, folder / "baked").accounting);
+  for (const TensorAccount& tensor : made.accounting.tensors) {
+    if (tensor.shape.size() < 2) continue;
+    EXPECT_EQ(tensor.stored, tensor.elements / 10) << tensor.name;
+  }
+  const CompressedFile file = load_compressed(folder / "masked");
+  for (const ParameterMask& mask : masks(masked->graph())) {
+    const at::Tensor keep = find_mask(masked->graph(), mask.parameter);
+    EXPECT_TRUE(torch::equal(file.find(mask.parameter)->ne(0), keep)) << mask.parameter;
+  }
+  EXPECT_EQ(file.tensors.size(), 3U);  // no bits of masks
+  EXPECT_TRUE(same_bits(masked->forward(inputs_of(9)), before));
+}
+
+TEST(DeepCompression, ATiedWeightIsReadBackCompressed) {
+  const test::TemporaryFolder folder;
+  TwoNames model, fresh;
+  DeepCompression recipe;
+  recipe.sharing.bits = 2;
+  const CompressedModel made = deep_compress(capture(model, tokens_of(3)), recipe, folder / "tied");
+  ASSERT_EQ(made.accounting.tensors.size(), 1U);
+  EXPECT_EQ(made.accounting.dense_bytes(), 9 * 8 * 4);
+  EXPECT_EQ(made.accounting.file_bytes(), static_cast<int64_t>(std::filesystem::file_size(folder / "tied")));
+  const CompressedFile file = load_compressed(folder / "tied");
+  EXPECT_EQ(file.accounting, made.accounting);
+  io::assign_state(*fresh, file.tensors, true, "tied");
+  EXPECT_EQ(std::get<0>(at::_unique(fresh->a->weight)).numel(), 4 + 1);
+  EXPECT_TRUE(same_bits(fresh->forward(tokens_of(9)), made.module->forward(tokens_of(9))));
 }
 
 TEST(DeepCompression, AFileHoldsTheFineTunedModelBitForBit) {

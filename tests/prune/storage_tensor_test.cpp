@@ -23,6 +23,7 @@ TensorAccount round_trip(const at::Tensor& tensor, const CodeOptions& options = 
   const DecodedTensor decoded = decode_tensor(coded.bytes, kRoom);
   EXPECT_TRUE(same_bits(tensor, decoded.tensor)) << coded.account.positions << ", " << coded.account.values;
   EXPECT_EQ(coded.account, decoded.account);
+  EXPECT_EQ(read_account(coded.bytes), coded.account);
   EXPECT_EQ(coded.account.bytes.total(), static_cast<int64_t>(coded.bytes.size()));
   return coded.account;
 }
@@ -41,6 +42,14 @@ TEST(StorageTensor, EveryFormOfPositionsComesBack) {
           EXPECT_EQ(account.positions, "gaps of " + std::to_string(bits) + " bits");
         }
       }
+    }
+  }
+}
+
+TEST(StorageTensor, SmallPrunedTensorsComeBack) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{12, 10}, {15}, {5, 3, 8}}) {
+    for (const double density : {1.0, 0.9, 0.8, 0.5}) {
+      for (uint64_t seed = 1; seed <= 50; ++seed) round_trip(test::sparse_normal(shape, density, seed) * 0.1);
     }
   }
 }
@@ -190,11 +199,15 @@ std::vector<Bytes> specimens() {
 
 TEST(StorageTensor, EveryTruncationIsRefused) {
   for (const Bytes& bytes : specimens()) {
-    for (size_t size = 0; size < bytes.size(); ++size)
-      EXPECT_THROW(decode_tensor(std::span(bytes).first(size), kRoom), FileError) << size;
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      const auto part = std::span(bytes).first(size);
+      EXPECT_THROW(decode_tensor(part, kRoom), FileError) << size;
+      EXPECT_THROW(read_account(part), FileError) << size;
+    }
     Bytes longer = bytes;
     longer.push_back(std::byte{0});
     EXPECT_THROW(decode_tensor(longer, kRoom), FileError);
+    EXPECT_ERROR(read_account(longer), "1 bytes are left at the end");
   }
 }
 
@@ -211,6 +224,7 @@ TEST(StorageTensor, ChangedBytesAreRefusedOrAnotherTensor) {
           const DecodedTensor decoded = decode_tensor(changed, kLittle);
           EXPECT_LE(decoded.tensor.nbytes(), kLittle);
           EXPECT_EQ(decoded.account.bytes.total(), static_cast<int64_t>(bytes.size()));
+          EXPECT_EQ(read_account(changed), decoded.account);
           ++read;
         } catch (const FileError&) {
           ++refused;
@@ -269,6 +283,7 @@ TEST(StorageTensor, FewBytesForManyZerosNeedRoom) {
   EXPECT_NO_THROW(decode_tensor(coded.bytes, 4000000));
   EXPECT_ERROR(decode_tensor(coded.bytes, 3999999),
                "expected a tensor of at most 3999999 bytes, got 4000000");
+  EXPECT_EQ(read_account(coded.bytes).dense_bytes, 4000000);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ report::Table tensors_table(const SafetensorsFile& file) {
 
 /// Where the bytes of a compressed model are.
 report::Table accounting_table(const std::filesystem::path& path) {
-  const std::vector<std::vector<std::string>> rows = prune::load_compressed(path).accounting.rows();
+  const std::vector<std::vector<std::string>> rows = prune::load_accounting(path).rows();
   report::Table table{.title = "Tensors", .columns = {}};
   for (const std::string& title : rows.at(0)) table.columns.push_back({title});
   for (size_t i = 1; i < rows.size(); ++i) table.add_row({rows[i].begin(), rows[i].end()});

@@ -34,5 +34,7 @@ void describe(TensorAccount& account, const Forms& forms, size_t entries);
 
 /// decode_tensor() that throws CodesProblem.
 DecodedTensor decode_codes(std::span<const std::byte> bytes, uint64_t most_bytes);
+/// read_account() that throws CodesProblem.
+TensorAccount account_codes(std::span<const std::byte> bytes);
 
 }  // namespace ulp::prune

@@ -41,9 +41,10 @@ struct ULP_API CompressedFile {
   const at::Tensor* find(const std::string& name) const;
 };
 
-/// Writes atomically, each tensor in its smallest form. A tensor under several names (same memory, shape and
-/// strides) is stored once. Throws Error for what encode_tensor() refuses, duplicate names, and the metadata
-/// key "ulp.compressed". The accounting's sum is the size of the file.
+/// Writes atomically, each tensor in its smallest form. A tensor under several names (same memory, shape,
+/// strides, conjugate and negative bits) is stored once. Throws Error for what encode_tensor() refuses, names
+/// that are duplicate or not UTF-8, and the metadata key "ulp.compressed". The accounting's sum is the size of
+/// the file; where its dense_bytes() exceed most_loaded_bytes(), load_compressed() must be told to take them.
 ULP_API Accounting save_compressed(const std::filesystem::path& path, const NamedTensors& tensors,
                                    const CodeOptions& options = {},
                                    const std::map<std::string, std::string>& metadata = {});
@@ -61,5 +62,9 @@ constexpr uint64_t most_loaded_bytes(uint64_t file_bytes) {
 /// Reads a whole file. Throws FileError for a file that is damaged, truncated, hostile, of another kind or of
 /// a newer version, and for one whose tensors take more than `most_bytes` together (0: most_loaded_bytes()).
 ULP_API CompressedFile load_compressed(const std::filesystem::path& path, uint64_t most_bytes = 0);
+
+/// The accounting alone, in little memory whatever the tensors take. Throws FileError as load_compressed()
+/// does, but for a limit and for what is wrong inside of a tensor's codes.
+ULP_API Accounting load_accounting(const std::filesystem::path& path);
 
 }  // namespace ulp::prune

@@ -125,48 +125,95 @@ at::Tensor scatter(const Header& header, const std::vector<uint8_t>& mask, const
   return tensor;
 }
 
+void skip_values(ByteReader& reader, const Header& header, size_t entries) {
+  if (header.forms.codebook) return skip_stream(reader, header.stored, code_bits(entries));
+  for (size_t plane = 0; plane < stored_size(header); ++plane) skip_stream(reader, header.stored, 8);
+}
+
+/// The bytes that were taken since the last call, or the start.
+class Meter {
+ public:
+  explicit Meter(const ByteReader& reader) : reader_(reader) {}
+  int64_t operator()() {
+    return static_cast<int64_t>(reader_.taken() - std::exchange(before_, reader_.taken()));
+  }
+
+ private:
+  const ByteReader& reader_;
+  size_t before_ = 0;
+};
+
+void check_end(const ByteReader& reader) {
+  if (reader.left() != 0) throw CodesProblem{std::to_string(reader.left()) + " bytes are left at the end"};
+}
+
+TensorAccount account_of(const Header& header, size_t entries, const TensorBytes& parts) {
+  TensorAccount account{.name = {},
+                        .dtype = libtorch::safetensors_word(header.type),
+                        .shape = header.shape,
+                        .elements = static_cast<int64_t>(header.elements),
+                        .stored = static_cast<int64_t>(header.stored),
+                        .dense_bytes = static_cast<int64_t>(header.elements * header.size),
+                        .positions = {},
+                        .values = {},
+                        .bytes = parts};
+  describe(account, header.forms, entries);
+  return account;
+}
+
+/// Rethrows what is wrong with the bytes as the error of a file.
+template <typename Action>
+auto as_file_error(const char* where, const Action& action) {
+  try {
+    return action();
+  } catch (const CodesProblem& problem) {
+    fail_file(where, problem.text);
+  }
+}
+
 }  // namespace
 
 DecodedTensor decode_codes(std::span<const std::byte> bytes, uint64_t most_bytes) {
   ByteReader reader(bytes);
+  Meter taken(reader);
   const Header header = take_header(reader, most_bytes);
-  TensorBytes parts{.header = static_cast<int64_t>(reader.taken())};
-  size_t before = reader.taken();
-  const auto since = [&] {
-    return static_cast<int64_t>(reader.taken() - std::exchange(before, reader.taken()));
-  };
+  const Grid grid = grid_of(header.shape, header.elements);
+  TensorBytes parts{.header = taken()};
   std::vector<uint64_t> codebook;
   if (header.forms.codebook) codebook = take_codebook(reader, header);
-  parts.codebook = since();
-  const std::vector<uint8_t> mask =
-      take_positions(reader, header.stored, header.forms.positions, grid_of(header.shape, header.elements));
-  parts.positions = since();
+  parts.codebook = taken();
+  const std::vector<uint8_t> mask = take_positions(reader, header.stored, header.forms.positions, grid);
+  parts.positions = taken();
   const Bytes values = take_values(reader, header, codebook);
-  parts.values = since();
-  if (reader.left() != 0) throw CodesProblem{std::to_string(reader.left()) + " bytes are left at the end"};
+  parts.values = taken();
+  check_end(reader);
   const auto above_one = [](std::byte value) { return value > std::byte{1}; };
   if (header.type == at::kBool && std::ranges::any_of(values, above_one))
     throw CodesProblem{"it is boolean but holds other values than 0 and 1"};
-  DecodedTensor decoded{scatter(header, mask, values),
-                        {.name = {},
-                         .dtype = libtorch::safetensors_word(header.type),
-                         .shape = header.shape,
-                         .elements = static_cast<int64_t>(header.elements),
-                         .stored = static_cast<int64_t>(header.stored),
-                         .dense_bytes = static_cast<int64_t>(header.elements * header.size),
-                         .positions = {},
-                         .values = {},
-                         .bytes = parts}};
-  describe(decoded.account, header.forms, codebook.size());
-  return decoded;
+  return {scatter(header, mask, values), account_of(header, codebook.size(), parts)};
+}
+
+TensorAccount account_codes(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Meter taken(reader);
+  const Header header = take_header(reader, std::numeric_limits<int64_t>::max());
+  TensorBytes parts{.header = taken()};
+  const size_t entries = header.forms.codebook ? take_codebook(reader, header).size() : 0;
+  parts.codebook = taken();
+  skip_positions(reader, header.stored, header.forms.positions, grid_of(header.shape, header.elements));
+  parts.positions = taken();
+  skip_values(reader, header, entries);
+  parts.values = taken();
+  check_end(reader);
+  return account_of(header, entries, parts);
 }
 
 DecodedTensor decode_tensor(std::span<const std::byte> bytes, uint64_t most_bytes) {
-  try {
-    return decode_codes(bytes, most_bytes);
-  } catch (const CodesProblem& problem) {
-    fail_file("prune.decode_tensor", problem.text);
-  }
+  return as_file_error("prune.decode_tensor", [&] { return decode_codes(bytes, most_bytes); });
+}
+
+TensorAccount read_account(std::span<const std::byte> bytes) {
+  return as_file_error("prune.read_account", [&] { return account_codes(bytes); });
 }
 
 }  // namespace ulp::prune

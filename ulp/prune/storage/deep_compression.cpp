@@ -31,6 +31,14 @@ double DeepCompression::amount_of(const std::string& parameter, int64_t dimensio
   return found;
 }
 
+Recipe DeepCompression::mask_recipe() const {
+  Recipe recipe{.scope = Scope::layer, .amount = Amount::share(amount, AmountOf::all)};
+  for (const LayerCompression& rule : layers) {
+    if (rule.amount) recipe.overrides.push_back({rule.layer, Amount::share(*rule.amount, AmountOf::all)});
+  }
+  return recipe;
+}
+
 ShareOptions DeepCompression::share_options() const {
   ShareOptions options{.kmeans = sharing, .layers = {}};
   for (const LayerCompression& rule : layers) {

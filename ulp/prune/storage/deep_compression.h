@@ -1,8 +1,8 @@
-// The recipe of Deep Compression (Han, Mao and Dally 2016): prune, share weights, code; and its second half
-// as one call.
+// The recipe of Deep Compression (Han, Mao and Dally 2016): prune, share weights, code. Training lies between
+// the steps, so they are two calls:
 //
-//   masks by recipe.amount_of(name), fine-tuning     (this room's masks)
-//   deep_compress(pruned, recipe, "net.safetensors", [&](graph::GraphModule& shared) { ... train it ... });
+//   prune(*model, recipe.mask_recipe());  // masks by magnitude; train the model on with them
+//   deep_compress(model, recipe, "net.safetensors", [&](graph::GraphModule& shared) { ... train it ... });
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
+#include "ulp/prune/prune_recipe.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/prune/storage/sharing/share_module.h"
 
@@ -45,6 +46,9 @@ struct ULP_API DeepCompression {
   /// The share of a parameter that is pruned; biases and norms (fewer than two dimensions) stay whole unless
   /// a rule has their whole name.
   double amount_of(const std::string& parameter, int64_t dimensions) const;
+  /// For prune(): the smallest weights of each layer by itself, fractions of all of them. prune() takes
+  /// parameters of two dimensions or more alone, and throws for a rule that names another one.
+  Recipe mask_recipe() const;
   /// For share_weights().
   ShareOptions share_options() const;
   /// For save_compressed().
@@ -68,9 +72,10 @@ struct CompressedModel {
   graph::PassReport report;                    ///< what was shared
 };
 
-/// Shares the weights of a pruned model (pruned weights are 0), lets the caller train the shared values, and
-/// writes the file. The captured model stays as it is. Throws ulp::Error as share_weights() and
-/// save_compressed() do.
+/// Everything but the pruning and its training: multiplies masks in, shares the weights that are not 0, lets
+/// the caller train the shared values, makes plain weights of them and writes the file. It prunes nothing by
+/// itself: `pruned` is a model with masks (prune()) or with zeros, and stays as it is. Throws ulp::Error as
+/// share_weights() and save_compressed() do.
 ULP_API CompressedModel deep_compress(const std::shared_ptr<graph::GraphModule>& pruned,
                                       const DeepCompression& recipe, const std::filesystem::path& path,
                                       const std::function<void(graph::GraphModule&)>& fine_tune = nullptr);

@@ -12,6 +12,7 @@ namespace ulp::prune {
 
 inline constexpr const char* kStampKey = "ulp.compressed";
 inline constexpr int kFileVersion = 1;
+inline constexpr const char* kCodedType = "U8";  ///< the dtype of entries that are coded tensors
 
 struct FileStamp {
   std::map<std::string, std::string> aliases;  ///< name -> the name of the same tensor

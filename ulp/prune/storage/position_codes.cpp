@@ -41,12 +41,17 @@ void put_gaps(Bytes& out, std::span<const int64_t> positions, int width, Entropy
   put_stream(out, codes, width, coder);
 }
 
-std::vector<uint8_t> take_gaps(ByteReader& reader, int width, uint64_t elements) {
+uint64_t take_gap_count(ByteReader& reader, uint64_t elements) {
   const uint64_t count = reader.integer();
   if (count > elements) {
     throw CodesProblem{"expected at most " + std::to_string(elements) + " gaps, got " +
                        std::to_string(count)};
   }
+  return count;
+}
+
+std::vector<uint8_t> take_gaps(ByteReader& reader, int width, uint64_t elements) {
+  const uint64_t count = take_gap_count(reader, elements);
   const std::vector<uint8_t> codes = take_stream(reader, count, width);
   const uint8_t filler = static_cast<uint8_t>((1 << width) - 1);
   std::vector<uint8_t> mask(elements, 0);
@@ -114,6 +119,11 @@ std::vector<uint8_t> take_csr(ByteReader& reader, uint64_t stored, const Grid& g
   return mask;
 }
 
+void check_csr(const PositionForm& form, const Grid& grid, uint64_t stored) {
+  if (!can_hold(form, grid, stored))
+    throw CodesProblem{"rows of more than 65536 elements have no columns of 16 bits"};
+}
+
 }  // namespace
 
 bool can_hold(const PositionForm& form, const Grid& grid, uint64_t stored) {
@@ -135,8 +145,7 @@ std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const P
   if (form.kind == Positions::bitmask) mask = take_bitmask(reader, grid.elements());
   if (form.kind == Positions::gaps) mask = take_gaps(reader, form.gap_bits, grid.elements());
   if (form.kind == Positions::csr) {
-    if (!can_hold(form, grid, stored))
-      throw CodesProblem{"rows of more than 65536 elements have no columns of 16 bits"};
+    check_csr(form, grid, stored);
     mask = take_csr(reader, stored, grid);
   }
   const auto found = static_cast<uint64_t>(std::ranges::count(mask, uint8_t{1}));
@@ -144,6 +153,16 @@ std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const P
     throw CodesProblem{"expected " + std::to_string(stored) + " positions, got " + std::to_string(found)};
   }
   return mask;
+}
+
+void skip_positions(ByteReader& reader, uint64_t stored, const PositionForm& form, const Grid& grid) {
+  if (form.kind == Positions::bitmask) skip_stream(reader, (grid.elements() + 7) / 8, 8);
+  if (form.kind == Positions::gaps)
+    skip_stream(reader, take_gap_count(reader, grid.elements()), form.gap_bits);
+  if (form.kind != Positions::csr) return;
+  check_csr(form, grid, stored);
+  for (int i = 0; i < kEndBytes; ++i) skip_stream(reader, grid.rows, 8);
+  for (int i = 0; i < kColumnBytes; ++i) skip_stream(reader, stored, 8);
 }
 
 }  // namespace ulp::prune

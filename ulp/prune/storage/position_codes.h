@@ -38,4 +38,7 @@ ULP_API void put_positions(Bytes& out, std::span<const int64_t> positions, const
 ULP_API std::vector<uint8_t> take_positions(ByteReader& reader, uint64_t stored, const PositionForm& form,
                                             const Grid& grid);
 
+/// Passes over them without decoding.
+void skip_positions(ByteReader& reader, uint64_t stored, const PositionForm& form, const Grid& grid);
+
 }  // namespace ulp::prune

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
@@ -14,10 +13,6 @@ namespace ulp::prune {
 namespace {
 
 constexpr const char* kWhere = "prune.save_compressed";
-constexpr const char* kCodedType = "U8";
-
-/// What makes two tensors the same one: memory, dtype, shape and strides.
-using Identity = std::tuple<const void*, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
 
 /// A tensor as it is written.
 struct Entry {
@@ -59,17 +54,16 @@ Accounting save_compressed(const std::filesystem::path& path, const NamedTensors
   options.validate();
   if (metadata.contains(kStampKey))
     fail(kWhere, "expected metadata without the key '", kStampKey, "', got it");
-  std::map<Identity, std::string> first_names;
+  std::map<libtorch::TensorIdentity, std::string> first_names;
   std::set<std::string> names;
   FileStamp stamp;
   std::vector<Entry> entries;
   for (const auto& [name, tensor] : tensors) {
+    libtorch::check_name(kWhere, name);
     if (!names.insert(name).second) fail(kWhere, "duplicate name '", name, "'");
     if (!tensor.defined()) fail(kWhere, "expected a tensor for '", name, "', got none");
     if (tensor.layout() == at::kStrided && !tensor.is_meta() && tensor.numel() > 0) {
-      const auto [first, is_new] = first_names.emplace(Identity{tensor.const_data_ptr(), tensor.scalar_type(),
-                                                                tensor.sizes().vec(), tensor.strides().vec()},
-                                                       name);
+      const auto [first, is_new] = first_names.emplace(libtorch::identity_of(tensor), name);
       if (!is_new) {
         stamp.aliases.emplace(name, first->second);
         continue;

@@ -40,20 +40,20 @@ Bytef* zlib_bytes(const void* bytes) {
   return static_cast<Bytef*>(const_cast<void*>(bytes));
 }
 
-/// The symbols deflated; empty where they are none or too many for zlib.
-Bytes deflated(std::span<const uint8_t> symbols) {
-  if (symbols.empty() || symbols.size() > kMostForZlib) return {};
+/// The symbols deflated to fewer than `room` bytes; empty where they take more, are none or too many for zlib.
+/// zlib ends a stream only where a byte of room is left, and its own bound of the room is too small for some.
+Bytes deflated(std::span<const uint8_t> symbols, size_t room) {
+  if (symbols.empty() || symbols.size() > kMostForZlib || room == 0) return {};
   z_stream zlib{};
   if (deflateInit2(&zlib, kLevel, Z_DEFLATED, kRawDeflate, kMemoryLevel, Z_DEFAULT_STRATEGY) != Z_OK)
     fail("prune.put_stream", "zlib could not start: out of memory?");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&zlib, deflateEnd);
-  Bytes out(deflateBound(&zlib, static_cast<uLong>(symbols.size())));
+  Bytes out(room);
   zlib.next_in = zlib_bytes(symbols.data());
   zlib.avail_in = static_cast<uInt>(symbols.size());
   zlib.next_out = zlib_bytes(out.data());
   zlib.avail_out = static_cast<uInt>(out.size());
-  if (deflate(&zlib, Z_FINISH) != Z_STREAM_END)
-    fail("prune.put_stream", "zlib could not deflate ", symbols.size(), " bytes");
+  if (deflate(&zlib, Z_FINISH) != Z_STREAM_END) return {};
   out.resize(zlib.total_out);
   return out;
 }
@@ -79,6 +79,19 @@ std::vector<uint8_t> inflated(std::span<const std::byte> bytes, uint64_t count) 
   return symbols;
 }
 
+/// A stream as it lies in a file.
+struct Coded {
+  Form form;
+  std::span<const std::byte> bytes;
+};
+
+Coded take_coded(ByteReader& reader, uint64_t count, int width) {
+  const uint8_t form = reader.byte();
+  if (form > kDeflate) throw CodesProblem{"expected codes of form 0, 1 or 2, got " + std::to_string(form)};
+  return {static_cast<Form>(form),
+          reader.take(form == kPacked ? packed_bytes(count, width) : reader.integer())};
+}
+
 }  // namespace
 
 void put_stream(Bytes& out, std::span<const uint8_t> symbols, int width, EntropyCoder coder) {
@@ -94,22 +107,25 @@ void put_stream(Bytes& out, std::span<const uint8_t> symbols, int width, Entropy
     best = std::move(whole);
   };
   if (coder != EntropyCoder::none) consider(kHuffman, huffman_encode(symbols));
-  if (coder == EntropyCoder::smallest) consider(kDeflate, deflated(symbols));
+  if (coder == EntropyCoder::smallest) consider(kDeflate, deflated(symbols, best.size()));
   put_byte(out, form);
   put_bytes(out, best);
 }
 
 std::vector<uint8_t> take_stream(ByteReader& reader, uint64_t count, int width) {
-  const uint8_t form = reader.byte();
-  if (form == kPacked) return unpack(reader.take(packed_bytes(count, width)), count, width);
-  if (form == kHuffman) return huffman_decode(reader.take(reader.integer()), count, width);
-  if (form != kDeflate) throw CodesProblem{"expected codes of form 0, 1 or 2, got " + std::to_string(form)};
-  std::vector<uint8_t> symbols = inflated(reader.take(reader.integer()), count);
+  const Coded coded = take_coded(reader, count, width);
+  if (coded.form == kPacked) return unpack(coded.bytes, count, width);
+  if (coded.form == kHuffman) return huffman_decode(coded.bytes, count, width);
+  std::vector<uint8_t> symbols = inflated(coded.bytes, count);
   const auto too_large = [&](uint8_t symbol) { return symbol >> width != 0; };
   if (std::ranges::any_of(symbols, too_large)) {
     throw CodesProblem{"a code has more than " + std::to_string(width) + " bits"};
   }
   return symbols;
+}
+
+void skip_stream(ByteReader& reader, uint64_t count, int width) {
+  take_coded(reader, count, width);
 }
 
 }  // namespace ulp::prune

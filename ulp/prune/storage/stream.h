@@ -22,4 +22,7 @@ ULP_API void put_stream(Bytes& out, std::span<const uint8_t> symbols, int width,
 /// memory for the symbols, and no more than some 100 KB beside.
 ULP_API std::vector<uint8_t> take_stream(ByteReader& reader, uint64_t count, int width);
 
+/// Passes over them without decoding.
+void skip_stream(ByteReader& reader, uint64_t count, int width);
+
 }  // namespace ulp::prune

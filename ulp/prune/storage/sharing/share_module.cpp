@@ -3,8 +3,10 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/masks/masks.h"
 #include "ulp/prune/storage/sharing/shared_weights.h"
 #include "ulp/quant/recipe.h"
 
@@ -39,12 +41,43 @@ Node* first_call(const Graph& graph) {
   return found == graph.nodes().end() ? nullptr : found->get();
 }
 
-Value* store(const char* where, Graph& graph, const std::string& name, Attribute::Kind kind,
-             const at::Tensor& tensor) {
+void store(const char* where, Graph& graph, const std::string& name, Attribute::Kind kind,
+           const at::Tensor& tensor) {
   if (graph.find_attribute(name) != nullptr)
     fail(where, "expected no tensor of the name '", name, "', got one");
   graph.set_attribute(name, {kind, tensor});
-  return graph.attribute(name);
+}
+
+/// All names of a tensor, this one first.
+std::vector<std::string> names_of(const Graph& graph, const std::string& name) {
+  const at::Tensor& tensor = graph.find_attribute(name)->tensor;
+  std::vector<std::string> names = {name};
+  for (const auto& [other, attribute] : graph.attributes()) {
+    if (other != name && attribute.tensor.is_same(tensor)) names.push_back(other);
+  }
+  return names;
+}
+
+/// What gives a tensor under one of its names.
+std::vector<Value*> values_of(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<Value*> values;
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::attribute && std::ranges::find(names, node->target()) != names.end())
+      values.push_back(node->output());
+  }
+  return values;
+}
+
+/// The bits of a parameter of these names: the last rule for any of them wins.
+int64_t bits_for(const ShareOptions& options, const std::vector<std::string>& names, int64_t dimensions) {
+  int64_t bits = dimensions >= 2 ? options.kmeans.bits : 0;
+  for (const LayerBits& rule : options.layers) {
+    const auto is_meant = [&](const std::string& name) {
+      return dimensions >= 2 ? quant::matches_module(rule.layer, name) : rule.layer == name;
+    };
+    if (std::ranges::any_of(names, is_meant)) bits = rule.bits;
+  }
+  return bits;
 }
 
 SharedWeights clustered(const std::string& name, const at::Tensor& weight, const KMeansOptions& options) {
@@ -55,31 +88,68 @@ SharedWeights clustered(const std::string& name, const at::Tensor& weight, const
   }
 }
 
-/// Codes in the place of the parameter.
-void replace(Graph& graph, const std::string& name, const KMeansOptions& options) {
-  const at::Tensor weight = graph.find_attribute(name)->tensor;
-  SharedWeights shared = clustered(name, weight, options);
+/// Codes in the place of the parameter of these names; each keeps its own, which are one tensor again.
+void replace(Graph& graph, const std::vector<std::string>& names, const KMeansOptions& options) {
+  const std::string& first = names.front();
+  const at::Tensor weight = graph.find_attribute(first)->tensor;
+  SharedWeights shared = clustered(first, weight, options);
   shared.codebook.set_requires_grad(weight.requires_grad());
-  Value* plain = graph.attribute(name);
+  for (const std::string& name : names) {
+    const Attribute::Kind kind = graph.find_attribute(name)->kind;
+    const Attribute::Kind beside = kind == Attribute::Kind::parameter ? Attribute::Kind::buffer : kind;
+    store(kWhere, graph, name + kCodebook, kind, shared.codebook);
+    store(kWhere, graph, name + kCodes, beside, shared.codes);
+    if (shared.mask.defined()) store(kWhere, graph, name + kMask, beside, shared.mask);
+  }
   graph::Argument mask = c10::IValue();
-  Value* codebook = store(kWhere, graph, name + kCodebook, Attribute::Kind::parameter, shared.codebook);
-  Value* codes = store(kWhere, graph, name + kCodes, Attribute::Kind::buffer, shared.codes);
-  if (shared.mask.defined()) mask = store(kWhere, graph, name + kMask, Attribute::Kind::buffer, shared.mask);
-  Node* node = graph.call(kOp, {codebook, codes, mask}, first_call(graph));
-  node->output()->meta = plain->meta;
-  graph.replace_uses(plain, node->output());
-  graph.erase_attribute(name);
+  if (shared.mask.defined()) mask = graph.attribute(first + kMask);
+  Node* node = graph.call(kOp, {graph.attribute(first + kCodebook), graph.attribute(first + kCodes), mask},
+                          first_call(graph));
+  const std::vector<Value*> plain = values_of(graph, names);
+  node->output()->meta = plain.front()->meta;
+  for (Value* value : plain) graph.replace_uses(value, node->output());
+  for (const std::string& name : names) graph.erase_attribute(name);
 }
 
 /// Why a parameter stays; empty: it is shared in so many bits.
-std::string refusal(const Graph& graph, const std::string& name, const Attribute& attribute, int64_t bits) {
-  if (bits == 0)
-    return attribute.tensor.dim() < 2 ? "it has fewer than two dimensions" : "left as it is by name";
-  if (!attribute.tensor.is_floating_point()) return "it is not floating point";
-  const auto reads = [&](const auto& node) {
-    return node->kind() == Node::Kind::attribute && node->target() == name;
+std::string refusal(const Graph& graph, const std::vector<std::string>& names, int64_t bits) {
+  const at::Tensor& tensor = graph.find_attribute(names.front())->tensor;
+  if (bits == 0) return tensor.dim() < 2 ? "it has fewer than two dimensions" : "left as it is by name";
+  if (!tensor.is_floating_point()) return "it is not floating point";
+  return values_of(graph, names).empty() ? "nothing reads it" : "";
+}
+
+/// ", also as b, c" for the names but the first.
+std::string other_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 1; i < names.size(); ++i) text += (i == 1 ? ", also as " : ", ") + names[i];
+  return text;
+}
+
+/// The plain weight in the place of what computes it, under all the names that its parts have.
+void bake_node(const char* where, Graph& graph, Node* node) {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::vector<std::string>> names;
+  for (const Value* value : node->reads()) {
+    tensors.push_back(graph.attribute_tensor(value));
+    if (!tensors.back().defined())
+      fail(where, "expected '", node->name(), "' to read stored tensors, got computed ones");
+    names.push_back(names_of(graph, value->producer->target()));
+  }
+  at::Tensor weight =
+      share_weights(tensors[0], tensors[1], tensors.size() > 2 ? std::optional(tensors[2]) : std::nullopt);
+  weight.set_requires_grad(tensors[0].requires_grad());
+  const auto plain_name = [](std::string name) {
+    if (name.ends_with(kCodebook)) name.resize(name.size() - kCodebook.size());
+    return name;
   };
-  return std::ranges::none_of(graph.nodes(), reads) ? "nothing reads it" : "";
+  for (const std::string& name : names[0])
+    store(where, graph, plain_name(name), graph.find_attribute(name)->kind, weight);
+  graph.replace_uses(node->output(), graph.attribute(plain_name(names[0].front())));
+  graph.erase(node);
+  for (const std::vector<std::string>& part : names) {
+    for (const std::string& name : part) graph.erase_attribute(name);
+  }
 }
 
 std::shared_ptr<graph::GraphModule> module_of(const std::shared_ptr<Graph>& graph,
@@ -106,37 +176,35 @@ void ShareOptions::validate() const {
 }
 
 int64_t ShareOptions::bits_of(const std::string& parameter, int64_t dimensions) const {
-  int64_t bits = dimensions >= 2 ? kmeans.bits : 0;
-  for (const LayerBits& rule : layers) {
-    const bool meant =
-        dimensions >= 2 ? quant::matches_module(rule.layer, parameter) : rule.layer == parameter;
-    if (meant) bits = rule.bits;
-  }
-  return bits;
+  return bits_for(*this, {parameter}, dimensions);
 }
 
 std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                   const ShareOptions& options, graph::PassReport* report) {
   if (!captured) fail(kWhere, "expected a captured model, got null");
   options.validate();
-  const std::shared_ptr<Graph> graph = captured->graph().clone();
+  const std::shared_ptr<Graph> graph = bake(*captured)->graph().clone();
   check_patterns(*graph, options.layers);
   graph::PassReport result;
   result.pass = "share_weights";
   const auto attributes = graph->attributes();  // a copy: sharing adds some
+  std::set<const void*> seen;
   for (const auto& [name, attribute] : attributes) {
-    if (attribute.kind != Attribute::Kind::parameter) continue;
+    const at::Tensor& tensor = attribute.tensor;
+    if (attribute.kind != Attribute::Kind::parameter || !seen.insert(tensor.unsafeGetTensorImpl()).second)
+      continue;
+    const std::vector<std::string> names = names_of(*graph, name);
     KMeansOptions kmeans = options.kmeans;
-    kmeans.bits = options.bits_of(name, attribute.tensor.dim());
-    const std::string why = refusal(*graph, name, attribute, kmeans.bits);
+    kmeans.bits = bits_for(options, names, tensor.dim());
+    const std::string why = refusal(*graph, names, kmeans.bits);
     if (!why.empty()) {
       result.near_misses.push_back(name + " not shared: " + why);
       continue;
     }
-    replace(*graph, name, kmeans);
+    replace(*graph, names, kmeans);
     result.changes.push_back(name + " shares " +
                              std::to_string(graph->find_attribute(name + kCodebook)->tensor.numel()) +
-                             " values");
+                             " values" + other_names(names));
   }
   if (result.changes.empty()) fail(kWhere, "expected at least one parameter to share, got none");
   if (report != nullptr) *report = std::move(result);
@@ -152,24 +220,7 @@ std::shared_ptr<graph::GraphModule> bake_shared(const std::shared_ptr<graph::Gra
     if (node->is(kOp)) nodes.push_back(node.get());
   }
   const at::NoGradGuard no_grad;
-  for (Node* node : nodes) {
-    std::vector<at::Tensor> tensors;
-    std::vector<std::string> names;
-    for (const Value* value : node->reads()) {
-      tensors.push_back(graph->attribute_tensor(value));
-      if (!tensors.back().defined())
-        fail(kBake, "expected '", node->name(), "' to read stored tensors, got computed ones");
-      names.push_back(value->producer->target());
-    }
-    at::Tensor weight =
-        share_weights(tensors[0], tensors[1], tensors.size() > 2 ? std::optional(tensors[2]) : std::nullopt);
-    weight.set_requires_grad(tensors[0].requires_grad());
-    std::string name = names[0];
-    if (name.ends_with(kCodebook)) name.resize(name.size() - kCodebook.size());
-    graph->replace_uses(node->output(), store(kBake, *graph, name, Attribute::Kind::parameter, weight));
-    graph->erase(node);
-    for (const std::string& part : names) graph->erase_attribute(part);
-  }
+  for (Node* node : nodes) bake_node(kBake, *graph, node);
   return module_of(graph, *shared);
 }
 

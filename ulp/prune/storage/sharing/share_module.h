@@ -36,16 +36,18 @@ struct ULP_API ShareOptions {
 
 /// A copy of a captured model in which `ulp::share_weights` computes each chosen weight "fc.weight" from the
 /// parameter "fc.weight.codebook" and the buffers "fc.weight.codes" and, where it has zeros,
-/// "fc.weight.mask": training it trains the shared values. The other tensors are shared with the captured
-/// model, which stays as it is. Throws ulp::Error for null, bad options, a pattern that matches no parameter,
-/// weights that are not finite, and where nothing is left to share. `report` receives what was shared, and
-/// what not and why.
+/// "fc.weight.mask": training it trains the shared values. A tied weight is shared once, by the last rule for
+/// any of its names, and each name has codebook, codes and mask, tied as it was. Masks of pruning (masks.h)
+/// are multiplied in first. The other tensors are shared with the captured model, which stays as it is.
+/// Throws ulp::Error for null, bad options, a pattern that matches no parameter, weights that are not finite,
+/// and where nothing is left to share. `report` receives what was shared, and what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                           const ShareOptions& options = {},
                                                           graph::PassReport* report = nullptr);
 
-/// A copy with plain parameters under their first names in the place of shared ones, at the end of the list
-/// of parameters; a model without any is copied. Throws ulp::Error for null and where a name is taken.
+/// A copy with plain parameters under the names they had in the place of shared ones, at the end of the list
+/// of parameters, tied ones tied; a model without any is copied. Throws ulp::Error for null and where a name
+/// is taken.
 ULP_API std::shared_ptr<graph::GraphModule> bake_shared(const std::shared_ptr<graph::GraphModule>& shared);
 
 }  // namespace ulp::prune
