@@ -3,244 +3,227 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
+#include <set>
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/prune/structured/lost_channels.h"
 #include "ulp/prune/structured/removed.h"
-#include "ulp/prune/structured/rules/rules.h"
 
 namespace ulp::prune {
 
 using graph::Argument;
 using graph::Graph;
 using graph::Node;
-using graph::Value;
 
 namespace {
 
-bool in_table(std::span<const Rule> table, const Node& node) {
-  return std::ranges::any_of(table, [&](const Rule& rule) { return rule.op == node.op(); });
+bool takes_constants(const Node& node) {
+  return is_conv(node) || node.is("aten::linear") || node.is("aten::addmm");
 }
 
-bool is_conv(const Node& node) {
-  return node.is("aten::conv1d") || node.is("aten::conv2d") || node.is("aten::conv3d");
+bool is_padded(const Node& conv) {
+  const Argument& padding = conv.arg("padding");
+  if (padding.literal.isString()) return padding.literal.toStringRef() != "valid";
+  const auto list = graph::integers(padding);
+  return !list || std::ranges::any_of(*list, [](int64_t i) { return i != 0; });
 }
 
-bool all_are(const Argument& arg, int64_t wanted) {
-  const auto list = graph::integers(arg);
-  return list && std::ranges::all_of(*list, [&](int64_t i) { return i == wanted; });
+const void* memory_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
 }
 
-/// Follows the numbers that removed channels hold: one for each position of a value's channels, in double.
-class Constants {
+/// A call of a layer that has a bias or can have one, and what its bias must get.
+struct Reading {
+  Node* node = nullptr;
+  std::string line = {};  ///< "conv2: 3 channels"; empty where nothing is lost
+  /// By output, 0 for those that are removed; a single 0 where nothing is lost. Undefined where there is a problem.
+  at::Tensor more = {};
+  std::string problem = {};
+  /// The memory of the bias, the value that a computed one is, or the value of the weight where there is none.
+  const void* owner = nullptr;
+
+  const char* bias_name() const { return node->is("aten::addmm") ? "self" : "bias"; }
+  const Argument& bias() const { return node->arg(bias_name()); }
+  bool adds() const { return !more.defined() || more.count_nonzero().item<int64_t>() > 0; }
+};
+
+class Folder {
  public:
-  Constants(graph::GraphModule& module, const Groups& groups, const Removals& removals)
+  Folder(graph::GraphModule& module, const Groups& groups, const Removals& removals)
       : module_(module),
-        tracker_(module.graph(), groups.options),
-        left_(survivors(tracker_, groups, removals)) {}
+        graph_(module.graph()),
+        tracker_(graph_, groups.options),
+        left_(survivors(tracker_, groups, removals)),
+        removed_(graph_, tracker_, left_) {}
 
   FoldReport run() {
-    std::vector<Node*> nodes;
-    for (const auto& node : module_.graph().nodes()) nodes.push_back(node.get());
-    for (Node* node : nodes) {
-      if (node->kind() == Node::Kind::call && !node->train_only) visit(*node);
+    for (const auto& node : graph_.nodes()) {
+      if (node->kind() == Node::Kind::call && !node->train_only && !node->outputs().empty()) read(*node);
+    }
+    decide();
+    for (const Reading& reading : readings_) {
+      if (reading.line.empty()) continue;
+      if (reading.problem.empty()) {
+        report_.folded.push_back(reading.line);
+      } else {
+        report_.not_folded.push_back(reading.line + ": " + reading.problem);
+      }
     }
     module_.recompile();
     return std::move(report_);
   }
 
  private:
-  /// The dimension of a value that loses positions; nothing where none does, or more than one.
-  std::optional<size_t> cut_dim(const Value* value) const {
-    std::optional<size_t> found;
-    const Layout& layout = tracker_.layout(value);
-    for (size_t d = 0; d < layout.dims.size(); ++d) {
-      if (left_.whole(layout.dims[d])) continue;
-      if (found) return std::nullopt;
-      found = d;
+  void read(Node& node) {
+    const std::vector<LostChannels> lost = lost_channels(node, removed_);
+    Reading reading{.node = &node};
+    if (!lost.empty())
+      reading.line = graph::label(node) + ": " + std::to_string(lost[0].indices.size()) + " channels";
+    if (takes_constants(node)) {
+      reading.owner = owner_of(reading);
+      if (!lost.empty()) reading.problem = problem_of(reading, lost[0]);
+      if (lost.empty()) reading.more = torch::zeros({1}, torch::kDouble);
+      if (!lost.empty() && reading.problem.empty()) reading.more = sums_of(node, lost[0]);
+    } else if (!lost.empty()) {
+      reading.problem = std::string(node.op()) + " takes no constants";
+    }
+    readings_.push_back(std::move(reading));
+  }
+
+  size_t output_dim(const Node& node) const { return is_conv(node) ? 1 : removed_.rank(node.output()) - 1; }
+  int64_t outputs(const Node& node) const {
+    return static_cast<int64_t>(removed_.axis(node.output(), output_dim(node)).size());
+  }
+
+  /// Why the constants are not known or have no place; empty where they are and have.
+  std::string problem_of(const Reading& reading, const LostChannels& lost) const {
+    const Node& node = *reading.node;
+    if (!removed_.along(lost.value, lost.dim).defined()) return "what they hold is not one number each";
+    if (is_conv(node) && is_padded(node)) return "its zero padding knows no constant";
+    if (!weight_of(node).defined()) return "its weight is computed";
+    if (reading.bias().is_none()) return "";
+    const at::Tensor bias =
+        reading.bias().is_value() ? graph_.attribute_tensor(reading.bias().value) : at::Tensor();
+    if (!bias.defined()) return "its bias is computed";
+    const bool fits = bias.numel() == outputs(node) && bias.size(-1) == outputs(node);
+    return fits ? "" : "its bias is not one number for each output";
+  }
+
+  /// What the lost channels add to each output that stays.
+  at::Tensor sums_of(const Node& node, const LostChannels& lost) const {
+    const at::Tensor weight = weight_of(node), numbers = removed_.along(lost.value, lost.dim);
+    const int64_t each = weight.size(1), groups = numbers.numel() / each, rows = outputs(node) / groups;
+    at::Tensor sums =
+        (weight.reshape({groups, rows, each}) * numbers.view({groups, 1, each})).sum(2).flatten();
+    const Axis& axis = removed_.axis(node.output(), output_dim(node));
+    for (size_t i = 0; i < axis.size(); ++i) {
+      if (!removed_.keeps(axis[i])) sums[static_cast<int64_t>(i)] = 0.0;
+    }
+    return sums;
+  }
+
+  /// Outputs x inputs of a group, summed over the places of a kernel; undefined where it is not stored.
+  at::Tensor weight_of(const Node& node) const {
+    const Argument& arg = node.arg(node.is("aten::addmm") ? "mat2" : "weight");
+    if (!arg.is_value()) return {};
+    const auto stored = [&](const Argument& of) {
+      const at::Tensor tensor = of.is_value() ? graph_.attribute_tensor(of.value) : at::Tensor();
+      return tensor.defined() ? tensor.detach().to(torch::kCPU, torch::kDouble) : tensor;
+    };
+    if (node.is("aten::addmm")) {
+      if (graph::number(node.arg("beta")) != 1.0 || graph::number(node.arg("alpha")) != 1.0) return {};
+      const Node* turned = graph::producer(arg, "aten::t");
+      const at::Tensor weight = stored(turned ? turned->args[0] : arg);
+      return turned || !weight.defined() ? weight : weight.t();
+    }
+    const at::Tensor weight = stored(arg);
+    return weight.defined() && weight.dim() > 2 ? weight.flatten(2).sum(2) : weight;
+  }
+
+  /// Calls that read one bias, or one weight without a bias, get it together or not at all.
+  void decide() {
+    std::set<const void*> seen{nullptr};
+    for (const Reading& reading : readings_) {
+      if (!seen.insert(reading.owner).second) continue;
+      std::vector<Reading*> calls;
+      for (Reading& other : readings_) {
+        if (other.owner == reading.owner) calls.push_back(&other);
+      }
+      if (std::ranges::none_of(calls, [](const Reading* call) { return call->adds(); })) continue;
+      const bool equal = std::ranges::all_of(calls, [&](const Reading* call) {
+        return call->more.defined() && call->more.sizes() == reading.more.sizes() &&
+               torch::allclose(call->more, reading.more, 1e-12, 1e-12);
+      });
+      const bool elsewhere = reads_of_bias(reading) > calls.size();
+      if (equal && !elsewhere) {
+        add_bias(calls);
+        continue;
+      }
+      for (Reading* call : calls) {
+        if (!call->problem.empty()) continue;
+        call->problem = elsewhere ? "its bias is read elsewhere, too"
+                                  : "its bias is for calls that read other constants, too";
+      }
+    }
+  }
+
+  const void* owner_of(const Reading& reading) const {
+    if (!reading.bias().is_value()) return reading.node->arg("weight").value;
+    const at::Tensor stored = graph_.attribute_tensor(reading.bias().value);
+    return stored.defined() ? memory_of(stored) : static_cast<const void*>(reading.bias().value);
+  }
+  /// How often any call reads the memory of the bias.
+  size_t reads_of_bias(const Reading& reading) const {
+    size_t found = 0;
+    for (const auto& node : graph_.nodes()) {
+      for (const graph::Value* value : node->reads()) {
+        const at::Tensor stored = graph_.attribute_tensor(value);
+        found += stored.defined() && memory_of(stored) == reading.owner;
+      }
     }
     return found;
   }
-  const Axis& axis_of(const Value* value) const { return tracker_.layout(value).dims[*cut_dim(value)]; }
-  std::vector<int64_t> removed_of(const Axis& axis) const {
-    std::vector<int64_t> removed;
-    for (size_t i = 0; i < axis.size(); ++i) {
-      if (!left_.keeps(axis[i])) removed.push_back(static_cast<int64_t>(i));
-    }
-    return removed;
-  }
-  const at::Tensor* known(const Argument& arg) const {
-    const auto found = arg.is_value() ? numbers_.find(arg.value) : numbers_.end();
-    return found == numbers_.end() ? nullptr : &found->second;
-  }
 
-  void visit(Node& node) {
-    if (node.outputs().empty()) return;
-    read(node);
-    if (!cut_dim(node.output())) return;
-    const at::Tensor made = numbers(node);
-    if (made.defined()) numbers_[node.output()] = made;
-  }
-
-  at::Tensor zeros(const Value* value) const {
-    return torch::zeros({static_cast<int64_t>(axis_of(value).size())}, torch::kDouble);
-  }
-
-  /// The numbers of the node's channels, or nothing where they are not the same everywhere.
-  at::Tensor numbers(const Node& node) {
-    const Value* out = node.output();
-    if (is_conv(node) || node.is("aten::linear") || node.is("aten::addmm") ||
-        node.op().starts_with("aten::conv_transpose"))
-      return zeros(out);
-    if (node.is("aten::batch_norm")) return batch_norm(node);
-    if (node.is("aten::cat") || (node.is("aten::add") && node.args.at(1).is_value())) return joined(node);
-    const at::Tensor* x = node.args.empty() ? nullptr : known(node.args[0]);
-    if (!x) return {};
-    if (in_table(elementwise_rules(), node) && node.reads().size() == 1) return elementwise(node, *x);
-    if (is_pooling(node) || node.is("aten::mean")) return same_axis(node) ? *x : at::Tensor();
-    if (node.is("aten::flatten") || node.is("aten::view") || node.is("aten::reshape"))
-      return repeated(node, *x);
-    return {};
-  }
-
-  bool is_pooling(const Node& node) const {
-    if (node.op().starts_with("aten::adaptive_") || node.op().starts_with("aten::max_pool")) return true;
-    return node.op().starts_with("aten::avg_pool") && all_are(node.arg("padding"), 0);
-  }
-  bool same_axis(const Node& node) const {
-    return axis_of(node.output()) == tracker_.layout(node.args[0].value).dims[*cut_dim(node.args[0].value)];
-  }
-
-  at::Tensor batch_norm(const Node& node) const {
-    const at::Tensor* x = known(node.args[0]);
-    at::Tensor mean = stored(node.arg("running_mean")), var = stored(node.arg("running_var"));
-    if (!x || !mean.defined() || !var.defined()) return {};
-    const at::Tensor gamma = stored(node.arg("weight")), beta = stored(node.arg("bias"));
-    at::Tensor y = (*x - mean) / (var + node.arg("eps").literal.toDouble()).sqrt();
-    if (gamma.defined()) y = y * gamma;
-    return beta.defined() ? y + beta : y;
-  }
-  at::Tensor stored(const Argument& arg) const {
-    if (!arg.is_value()) return {};
-    const at::Tensor tensor = module_.graph().attribute_tensor(arg.value);
-    return tensor.defined() ? tensor.detach().to(torch::kDouble) : tensor;
-  }
-
-  /// Sums of channels of one axis, and joins along it.
-  at::Tensor joined(const Node& node) const {
-    const bool cat = node.is("aten::cat");
-    std::vector<at::Tensor> parts;
-    for (const Argument& arg : cat ? node.args[0].items : std::vector<Argument>{node.args[0], node.args[1]}) {
-      if (!arg.is_value()) return {};
-      const at::Tensor* part = known(arg);
-      const Layout& layout = tracker_.layout(arg.value);
-      const size_t dim = *cut_dim(node.output());
-      const bool whole = cat && dim < layout.dims.size() && left_.whole(layout.dims[dim]);
-      if (!part && !whole) return {};
-      parts.push_back(part ? *part
-                           : torch::zeros({static_cast<int64_t>(layout.dims[dim].size())}, torch::kDouble));
-    }
-    if (cat) {
-      const at::Tensor result = torch::cat(parts);
-      return result.numel() == zeros(node.output()).numel() ? result : at::Tensor();
-    }
-    if (graph::number(node.arg("alpha")) != 1.0 || parts[0].sizes() != parts[1].sizes()) return {};
-    return parts[0] + parts[1];
-  }
-
-  /// The op itself, on the numbers.
-  at::Tensor elementwise(const Node& node, const at::Tensor& x) const {
-    const auto graph = std::make_shared<Graph>();
-    std::vector<Argument> args = node.args;
-    args[0] = graph->add_input("x", -1);
-    graph->set_output(graph->call(node.target(), std::move(args))->output());
-    graph::GraphModule alone(graph);
-    alone.eval();
-    const at::Tensor result = alone.forward(x);
-    return result.sizes() == x.sizes() ? result.to(torch::kDouble) : at::Tensor();
-  }
-
-  /// Every channel has so many places after each other.
-  at::Tensor repeated(const Node& node, const at::Tensor& x) const {
-    const Axis& from = tracker_.layout(node.args[0].value).dims[*cut_dim(node.args[0].value)];
-    const Axis& to = axis_of(node.output());
-    if (to.size() % from.size() != 0) return {};
-    const size_t each = to.size() / from.size();
-    for (size_t i = 0; i < to.size(); ++i) {
-      if (!left_.keeps(to[i]) && tracker_.axes().find(to[i]) != tracker_.axes().find(from[i / each]))
-        return {};
-    }
-    return x.repeat_interleave(static_cast<int64_t>(each));
-  }
-
-  /// A layer that sums over channels of which some are removed.
-  void read(Node& node) {
-    const bool conv = is_conv(node), addmm = node.is("aten::addmm");
-    const bool layer = conv || addmm || node.is("aten::linear") || node.is("aten::matmul") ||
-                       node.op().starts_with("aten::conv_transpose");
-    if (!layer) return;
-    const Argument& x = node.arg(addmm ? "mat1" : node.is("aten::matmul") ? "self" : "input");
-    const std::optional<size_t> dim = cut_dim(x.value);
-    if (!dim || *dim != (conv ? 1 : tracker_.layout(x.value).dims.size() - 1)) return;
-    const std::vector<int64_t> removed = removed_of(axis_of(x.value));
-    const std::string line = graph::label(node) + ": " + std::to_string(removed.size()) + " channels";
-    const auto leave = [&](const char* why) { report_.not_folded.push_back(line + ": " + why); };
-    const at::Tensor* constants = known(x);
-    if (!constants) return leave("what they hold is not one number each");
-    const at::Tensor index = torch::tensor(removed, torch::kLong),
-                     numbers = constants->index_select(0, index);
-    if (numbers.count_nonzero().item<int64_t>() == 0) return;
-    if (conv && graph::integer(node.arg("groups")) != 1) return;  // depthwise: the channels go with it
-    if (conv && !all_are(node.arg("padding"), 0)) return leave("its zero padding knows no constant");
-    at::Tensor weight = weight_of(node, conv, addmm);
-    if (!weight.defined()) return leave("its weight is computed");
-    if (weight.dim() > 2) weight = weight.flatten(2).sum(2);
-    const at::Tensor more = torch::mv(weight.index_select(1, index), numbers);
-    // A layer that is called twice has one bias: it serves both where both read the same numbers.
-    const auto [at, fresh] = added_.emplace(node.arg(conv || !addmm ? "weight" : "self").value, more);
-    if (!fresh && !torch::allclose(at->second, more)) return leave("it is called with other channels, too");
-    if (fresh) add_bias(node, addmm ? "self" : "bias", more, weight.size(0));
-    if (!fresh && !addmm && !node.arg("bias").is_value())
-      node.arg("bias") = Argument(made_.at(node.arg("weight").value));
-    report_.folded.push_back(line);
-  }
-
-  /// Outputs x inputs; undefined where it is not stored.
-  at::Tensor weight_of(const Node& node, bool conv, bool addmm) const {
-    if (conv || node.is("aten::linear")) return stored(node.arg("weight"));
-    if (!addmm || !node.arg("mat2").is_value()) return {};
-    const Node& transposed = *node.arg("mat2").value->producer;
-    if (!transposed.is("aten::t")) return {};
-    const bool plain = graph::number(node.arg("beta")) == 1.0 && graph::number(node.arg("alpha")) == 1.0;
-    return plain ? stored(transposed.args[0]) : at::Tensor();
-  }
-
-  void add_bias(Node& node, const char* name, const at::Tensor& what, int64_t outputs) {
-    Graph& graph = module_.graph();
-    const at::Tensor bias =
-        node.arg(name).is_value() ? graph.attribute_tensor(node.arg(name).value) : at::Tensor();
-    if (bias.defined()) {
-      bias.detach().add_(what.to(bias.scalar_type()).view_as(bias));
+  void add_bias(const std::vector<Reading*>& calls) {
+    const Reading& first = *calls[0];
+    if (first.bias().is_value()) {
+      const at::Tensor bias = graph_.attribute_tensor(first.bias().value).detach();
+      bias.add_(first.more.to(bias.options()).view_as(bias));
       return;
     }
-    const graph::Attribute& weight = *graph.find_attribute(node.arg("weight").value->producer->target());
-    const std::string& owner = node.arg("weight").value->producer->target();
-    const std::string made = owner.substr(0, owner.rfind('.') + 1) + "bias";
-    const bool trained = weight.tensor.requires_grad();
-    graph.set_attribute(
-        made, {weight.kind, what.to(weight.tensor.options()).view({outputs}).set_requires_grad(trained)});
-    node.arg(name) = Argument(graph.attribute(made));
-    made_[node.arg("weight").value] = node.arg(name).value;
+    const std::string& owner = first.node->arg("weight").value->producer->target();
+    const graph::Attribute& weight = *graph_.find_attribute(owner);
+    const at::Tensor made = first.more.to(weight.tensor.options());
+    const std::string name = free_name(owner);
+    graph_.set_attribute(name, {weight.kind, made.set_requires_grad(weight.tensor.requires_grad())});
+    for (const Reading* call : calls) call->node->arg("bias") = Argument(graph_.attribute(name));
+  }
+
+  /// "conv.bias" for "conv.weight", "conv.w1_bias" for "conv.w1".
+  std::string free_name(const std::string& weight) const {
+    const size_t dot = weight.rfind('.') + 1;  // 0 where there is none
+    const std::string last = weight.substr(dot);
+    const std::string wish = weight.substr(0, dot) + (last == "weight" ? "bias" : last + "_bias");
+    const auto taken = [&](const std::string& name) {
+      const auto is_below = [&](const std::string& other) {
+        return other == name || other.starts_with(name + ".");
+      };
+      return std::ranges::any_of(graph_.attributes(),
+                                 [&](const auto& item) { return is_below(item.first); }) ||
+             std::ranges::any_of(graph_.modules(), [&](const auto& item) { return is_below(item.first); });
+    };
+    std::string name = wish;
+    for (int i = 2; taken(name); ++i) name = wish + "_" + std::to_string(i);
+    return name;
   }
 
   graph::GraphModule& module_;
+  Graph& graph_;
   Tracker tracker_;
   Survivors left_;
-  std::map<const Value*, at::Tensor> numbers_;
-  std::map<const Value*, at::Tensor> added_;  ///< by the weight, or the bias of addmm: what its bias got
-  std::map<const Value*, Value*> made_;       ///< by the weight: the bias that it did not have
+  RemovedNumbers removed_;
+  std::vector<Reading> readings_;  ///< in the order of the graph
   FoldReport report_;
 };
 
@@ -248,7 +231,7 @@ class Constants {
 
 FoldReport fold_constants(graph::GraphModule& module, const Groups& groups, const Removals& removals) {
   const torch::NoGradGuard no_grad;
-  return Constants(module, groups, removals).run();
+  return Folder(module, groups, removals).run();
 }
 
 }  // namespace ulp::prune

@@ -10,7 +10,7 @@
 
 namespace ulp::prune {
 
-/// What fold_constants() did, a sentence for each layer that reads removed channels.
+/// What fold_constants() did, a sentence for each call that sums over removed channels which are not zero.
 struct FoldReport {
   std::vector<std::string> folded;      ///< "conv2: 3 channels"
   std::vector<std::string> not_folded;  ///< "conv2: 3 channels: its zero padding knows no constant"
@@ -19,9 +19,11 @@ struct FoldReport {
 /// A channel whose filter is zero is not zero behind a batch norm: relu(beta - gamma mean / sqrt(var + eps)) flows on, the same number
 /// everywhere. cut() drops it. This adds it to the biases of the layers that read it, in place and before cut(), so that in eval
 /// mode the cut network computes what the network does with the units' rows zeroed and their norms as they are. Layers get a bias
-/// ("conv2.bias") where they have none. Exact for linear layers and for convolutions without zero padding, through batch norm,
-/// elementwise ops of one tensor, sums of two such channels, joins, pooling without padding, means over places and flattening; everything
-/// else is named in the report and loses the constant. Throws ulp::Error as cut() does.
+/// where they have none ("conv2.bias"; "w1_bias" for a weight "w1"). Exact for linear layers, addmm and convolutions, of groups, too,
+/// without zero padding; through batch norm, elementwise ops, parts, joins, permutations, pooling without padding, means over
+/// places and flattening. Calls that share a bias, or a weight without one, get their constants only where all of them read the
+/// same ones and nothing else reads the bias. Every other call that sums over removed channels or measures them, and that is not
+/// known to read zeros, is named in the report and loses the constant. Throws ulp::Error as cut() does.
 ULP_API FoldReport fold_constants(graph::GraphModule& module, const Groups& groups, const Removals& removals);
 
 }  // namespace ulp::prune
