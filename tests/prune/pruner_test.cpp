@@ -38,7 +38,8 @@ TEST(PruneSchedule, RoundsAndOneShot) {
   EXPECT_EQ(due_steps(rounds, 100), (std::vector<int64_t>{5, 15, 25}));
   EXPECT_EQ(rounds.last(), 25);
   EXPECT_EQ(due_steps({.begin = 7}, 100), (std::vector<int64_t>{7}));
-  EXPECT_SAYS(error_of([] { Schedule{.frequency = 0}.validate({}); }), "frequency >= 1, got 0");
+  EXPECT_SAYS(error_of([] { Schedule{.frequency = 0}.validate({}); }),
+              "frequency in [1, 1000000000000], got 0");
   EXPECT_SAYS(error_of([] { Schedule{.kind = ScheduleKind::cubic, .end = 100}.validate({}); }),
               "fraction of all");
   EXPECT_SAYS(error_of([] {
@@ -54,7 +55,7 @@ TEST(PruneRecipe, JsonComesBackAndBadOnesAreErrors) {
                 .scope = Scope::layer,
                 .amount = Amount::share(0.8, AmountOf::all),
                 .floor = 0.05,
-                .overrides = {{"head", Amount::units(7)}},
+                .overrides = {{"head", Amount::share(0.5, AmountOf::all)}},
                 .parameters = {"*.weight"},
                 .skip = {"stem"},
                 .schedule = {.kind = ScheduleKind::cubic, .begin = 1, .end = 21, .frequency = 5},
@@ -72,6 +73,63 @@ TEST(PruneRecipe, JsonComesBackAndBadOnesAreErrors) {
   EXPECT_SAYS(error(R"("score": "sparsegpt")"), "fraction of all");
   EXPECT_SAYS(error_of([] { Recipe::from_json(R"({"type": "ulp.prune.Recipe", "version": 2})"); }),
               "version 1");
+}
+
+TEST(PruneRecipe, WhatCannotBeIsFoundBeforeAnythingRuns) {
+  const auto error = [](const Recipe& recipe) { return error_of([&] { recipe.validate(); }); };
+  const Amount half = Amount::share(0.5, AmountOf::all);
+  const Schedule cubic{.kind = ScheduleKind::cubic, .begin = 2, .end = 12, .frequency = 2};
+  EXPECT_SAYS(error({.score = Score::movement, .amount = half}), "begins after step 0");
+  EXPECT_SAYS(error({.score = Score::movement, .schedule = {.begin = 5}}), "fractions of all for movement");
+  EXPECT_SAYS(error({.score = Score::movement,
+                     .amount = half,
+                     .overrides = {{"a", Amount::units(3)}},
+                     .schedule = {.begin = 5}}),
+              "fractions of all for movement");
+  EXPECT_SAYS(error({.score = Score::soft_movement,
+                     .pattern = Pattern::of(PatternKind::rows),
+                     .schedule = {.begin = 5}}),
+              "for soft_movement");
+  EXPECT_SAYS(error({.amount = half, .overrides = {{"a", Amount::share(0.5)}}, .schedule = cubic}),
+              "fraction of all for cubic");
+  EXPECT_SAYS(error({.pattern = Pattern::n_of_m(2, 4), .overrides = {{"a", half}}}), "no overrides for n_m");
+  EXPECT_SAYS(error({.pattern = Pattern::blocks(2, 2), .scope = Scope::row}), "for the scope row");
+  EXPECT_SAYS(error({.amount = Amount::share(0.9, AmountOf::all), .floor = 0.5}), "a floor of at most");
+  Schedule high = cubic;
+  high.initial = 0.9;
+  EXPECT_SAYS(error({.amount = half, .schedule = high}), "initial of at most the amount, 0.5");
+  const auto module = two_layers();
+  EXPECT_SAYS(error_of([&] { Pruner(module, {.overrides = {{"fc9", half}}}); }), "which matches none");
+  EXPECT_SAYS(error_of([&] { Pruner(module, {.pattern = Pattern::n_of_m(2, 8)}); }), "'fc1.weight'");
+  EXPECT_TRUE(masks(module->graph()).empty());
+  EXPECT_SAYS(error_of([&] { Pruner(module, {.amount = Amount::units(3)}).set_schedule({}); }), "a count");
+}
+
+/// One weight under two names.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    weight = register_parameter("first", torch::randn({6, 6}));
+    inner = register_module("inner", std::make_shared<torch::nn::Module>());
+    inner->register_parameter("second", weight);
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::linear(torch::linear(x, weight), weight); }
+  at::Tensor weight;
+  std::shared_ptr<torch::nn::Module> inner;
+};
+TORCH_MODULE(Tied);
+
+TEST(PruneRecipe, PatternsAreForAnyNameOfATiedWeight) {
+  torch::manual_seed(1);
+  Tied model;
+  const auto module = capture(model, {torch::randn({2, 6})});
+  for (const char* pattern : {"first", "inner", "*.second"})
+    EXPECT_EQ(Recipe{.parameters = {pattern}}.parameters_in(module->graph()).size(), 1) << pattern;
+  const at::Tensor keep = torch::ones({6, 6}, torch::kBool);
+  ASSERT_NE(module->graph().find_attribute("inner.second"), nullptr);
+  EXPECT_SAYS(error_of([&] {
+                set_masks(*module, {{"first", keep}, {"inner.second", keep}});
+              }),
+              "one mask for each");
 }
 
 TEST(PruneRecipe, NamesAreOfWeightsThatTheModelHas) {
@@ -144,6 +202,68 @@ TEST(Prune, SynFlowsRoundsKeepEveryLayerAliveWhereOneRoundDoesNot) {
   const PruneReport one = prune(*module, recipe, {.inputs = {{torch::randn({1, 30})}}});
   EXPECT_EQ(one.kept(), many.kept());
   EXPECT_EQ(std::min({one.layers[0].kept, one.layers[1].kept, one.layers[2].kept}), 0);
+}
+
+TEST(Prune, SeveralRoundsReachTheCountsOfOne) {
+  const Amount amounts[] = {Amount::share(0.1, AmountOf::all), Amount::share(0.3, AmountOf::all),
+                            Amount::share(0.5), Amount::units(3)};
+  for (const Scope scope : {Scope::layer, Scope::global, Scope::row}) {
+    for (const PatternKind kind : {PatternKind::free, PatternKind::blocks}) {
+      if (scope == Scope::row && kind == PatternKind::blocks) continue;
+      for (const Amount& amount : amounts) {
+        Recipe recipe{.pattern = Pattern::of(kind), .scope = scope, .amount = amount};
+        recipe.pattern.block_rows = recipe.pattern.block_columns = 5;
+        const auto one = two_layers(), several = two_layers();
+        const PruneReport expected = prune(*one, recipe);
+        recipe.rounds = 4;
+        const PruneReport report = prune(*several, recipe);
+        for (size_t i = 0; i < 2; ++i) {
+          EXPECT_EQ(report.layers[i].kept, expected.layers[i].kept)
+              << word_of(scope) << ' ' << word_of(kind) << ' ' << amount.fraction << ' '
+              << amount.count.value_or(-1);
+        }
+      }
+    }
+  }
+}
+
+TEST(Prune, RowsAreOutputsAlsoWhereTheWeightHasItsInputsFirst) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(
+      torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(4, 8, 3).bias(false)));
+  const auto module = capture(model, {torch::randn({1, 4, 5, 5})});
+  Recipe recipe{.pattern = Pattern::of(PatternKind::rows), .amount = Amount::units(3)};
+  prune(*module, recipe);
+  const at::Tensor y = module->forward(torch::randn({1, 4, 5, 5}));
+  EXPECT_EQ(y.flatten(2).abs().sum({0, 2}).eq(0).sum().item<int64_t>(), 3);
+  EXPECT_EQ(find_mask(module->graph(), "0.weight").sizes(), (at::IntArrayRef{4, 8, 3, 3}));
+  remove_masks(*module);
+  recipe.pattern = Pattern::n_of_m(2, 4);
+  prune(*module, recipe);
+  EXPECT_TRUE(find_mask(module->graph(), "0.weight").to(torch::kLong).sum(0).eq(2).all().item<bool>());
+}
+
+TEST(Prune, ScoresLeaveTheStatisticsOfBatchNormsAsTheyWere) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(6, 5), torch::nn::BatchNorm1d(5), torch::nn::Linear(5, 2));
+  const auto module = capture(model, {torch::randn({4, 6})});
+  module->train();
+  const at::Tensor mean = module->named_buffers()["1.running_mean"].clone(), x = torch::randn({8, 6});
+  const ScoreInputs inputs{.loss = [x](GraphModule& of, int64_t) { return of.forward(x).pow(2).mean(); }};
+  prune(*module, {.score = Score::taylor}, inputs);
+  EXPECT_TRUE(module->named_buffers()["1.running_mean"].equal(mean));
+}
+
+TEST(Prune, ZerosBecomeMasks) {
+  const auto module = two_layers();
+  prune(*module, {.amount = Amount::share(0.7, AmountOf::all)});
+  const auto baked = bake(*module);
+  EXPECT_EQ(mask_zeros(*baked).kept(), 102);
+  for (const char* name : {"fc1.weight", "fc2.weight"})
+    EXPECT_TRUE(find_mask(baked->graph(), name).equal(find_mask(module->graph(), name)));
+  const auto dense = two_layers();
+  EXPECT_EQ(mask_zeros(*dense).kept(), 340);
+  EXPECT_TRUE(masks(dense->graph()).empty());
 }
 
 TEST(Prune, ErrorsLeaveTheModuleAsItWas) {
@@ -220,6 +340,38 @@ TEST(PrunerTest, MovementPrunesByWhatTrainingDoesAndWeightsMayComeBack) {
   EXPECT_EQ(pruner.report().kept(), 255);
   const at::Tensor keep = find_mask(module->graph(), "fc1.weight");
   EXPECT_GE(scores.masked_select(keep).min().item<float>(), scores.masked_select(~keep).max().item<float>());
+}
+
+TEST(PrunerTest, MovementIsThatOfTheLossWhateverItIsScaledBy) {
+  const auto run = [](double scale) {
+    const auto module = two_layers();
+    Pruner pruner(
+        module,
+        {.score = Score::movement, .amount = Amount::share(0.5, AmountOf::all), .schedule = {.begin = 3}});
+    const at::Tensor x = torch::ones({4, 12});
+    (module->forward(x).pow(2).sum() * scale).backward();
+    pruner.after_backward(scale);
+    at::Tensor broken = module->parameters()[0].mutable_grad();
+    broken.fill_(INFINITY);
+    pruner.after_backward(scale);  // a step that is skipped
+    return pruner.movement()->scores()[0].clone();
+  };
+  EXPECT_GT(run(1).abs().max().item<float>(), 0);
+  EXPECT_TRUE(run(1).equal(run(1024)));
+}
+
+TEST(PrunerTest, ACubicScheduleRunsOverridesToo) {
+  const auto module = two_layers();
+  Pruner pruner(module, {.amount = Amount::share(0.9, AmountOf::all),
+                         .overrides = {{"fc2", Amount::share(0.4, AmountOf::all)}},
+                         .schedule = {.kind = ScheduleKind::cubic, .begin = 0, .end = 10, .frequency = 5}});
+  EXPECT_TRUE(pruner.step(0));
+  EXPECT_EQ(pruner.report().layers[1].kept, 100);
+  EXPECT_TRUE(pruner.step(5));
+  EXPECT_EQ(pruner.report().layers[1].kept, 65);  // 1 - 0.4 (1 - 1 / 8)
+  EXPECT_TRUE(pruner.step(10));
+  EXPECT_EQ(pruner.report().layers[1].kept, 60);
+  EXPECT_EQ(pruner.report().layers[0].kept, 24);
 }
 
 TEST(PrunerTest, SoftMovementKeepsWhatIsAboveItsThreshold) {

@@ -22,7 +22,7 @@ struct InputOrder {
 /// long as one gains (Pool and Yu 2021, "Channel permutations for N:M sparsity", without its escapes from
 /// local optima). scores: [outputs, inputs, kernel...], not negative. At most `sweeps` times over all pairs.
 /// Deterministic, one thread; a sweep costs outputs * kernel * inputs^2 / 2 group scores. Whoever makes the
-/// inputs must make them in this order, and the layer's columns must be moved along; nothing here does that.
+/// inputs must make them in this order, and the layer's columns must be moved along: reorder_for_n_m() does that.
 /// Throws ulp::Error for inputs that are no multiple of m, n that is not in [1, m), m above 16, and scores
 /// that are negative or no numbers.
 ULP_API InputOrder n_m_input_order(const at::Tensor& scores, int64_t n, int64_t m, int64_t sweeps = 10);

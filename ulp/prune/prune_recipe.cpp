@@ -36,15 +36,23 @@ std::vector<std::string> prunable(const graph::Graph& graph) {
   return names;
 }
 
-bool any_matches(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::ranges::any_of(patterns, [&](const std::string& p) { return quant::matches_module(p, name); });
+/// Whether the pattern is for the parameter, by one of its names.
+bool matches(const graph::Graph& graph, const std::string& pattern, const std::string& parameter) {
+  const at::Tensor& tensor = graph.find_attribute(parameter)->tensor;
+  return std::ranges::any_of(graph.attributes(), [&](const auto& one) {
+    return one.second.tensor.is_same(tensor) && quant::matches_module(pattern, one.first);
+  });
 }
 
-void expect_matches(const char* field, const std::vector<std::string>& patterns,
+bool any_matches(const graph::Graph& graph, const std::vector<std::string>& patterns,
+                 const std::string& name) {
+  return std::ranges::any_of(patterns, [&](const std::string& p) { return matches(graph, p, name); });
+}
+
+void expect_matches(const char* field, const graph::Graph& graph, const std::vector<std::string>& patterns,
                     const std::vector<std::string>& names) {
   for (const std::string& pattern : patterns) {
-    const auto matches = [&](const std::string& name) { return quant::matches_module(pattern, name); };
-    if (std::ranges::none_of(names, matches))
+    if (std::ranges::none_of(names, [&](const std::string& name) { return matches(graph, pattern, name); }))
       fail(kWhere, "expected ", field, " to name weights of the model, got '", pattern,
            "', which matches none");
   }
@@ -59,18 +67,25 @@ int64_t Recipe::used_rounds() const {
 
 std::vector<std::string> Recipe::parameters_in(const graph::Graph& graph) const {
   std::vector<std::string> names = prunable(graph);
-  expect_matches("parameters", parameters, names);
-  expect_matches("skip", skip, names);
+  expect_matches("parameters", graph, parameters, names);
+  expect_matches("skip", graph, skip, names);
   std::erase_if(names, [&](const std::string& name) {
-    return (!parameters.empty() && !any_matches(parameters, name)) || any_matches(skip, name);
+    return (!parameters.empty() && !any_matches(graph, parameters, name)) || any_matches(graph, skip, name);
   });
   if (names.empty())
     fail(kWhere, "expected a model with weights that the recipe prunes, got none of two dimensions or more");
   return names;
 }
 
-Selection Recipe::selection(const Amount& how_much) const {
-  return {.pattern = pattern, .scope = scope, .amount = how_much, .floor = floor, .overrides = overrides};
+Selection Recipe::selection() const {
+  return {.pattern = pattern, .scope = scope, .amount = amount, .floor = floor, .overrides = overrides};
+}
+
+Selection Recipe::selection_at(int64_t step) const {
+  Selection result = selection();
+  result.amount = schedule.amount_at(step, amount);
+  for (NamedAmount& one : result.overrides) one.amount = schedule.amount_at(step, one.amount);
+  return result;
 }
 
 void Recipe::visit_fields(FieldVisitor& visit) {
@@ -103,6 +118,7 @@ void Recipe::validate() const {
   check_limits(kWhere, *this);
   pattern.validate();
   schedule.validate(amount);
+  for (const NamedAmount& one : overrides) schedule.validate(one.amount);
   const auto conflict = [](const auto&... parts) { fail(kWhere, parts...); };
   if (score == Score::sparsegpt) {
     if (pattern.kind != PatternKind::free && pattern.kind != PatternKind::n_m)
@@ -112,12 +128,32 @@ void Recipe::validate() const {
   }
   if (source_of(score) == ScoreSource::training && used_rounds() != 1)
     conflict("expected one round for ", word_of(score), ", got ", used_rounds());
-  if (score == Score::soft_movement && !overrides.empty())
-    conflict("expected no overrides for soft_movement, whose threshold is its amount");
+  const bool begins_dense =
+      score == Score::movement && schedule.kind == ScheduleKind::cubic && schedule.initial == 0;
+  if (source_of(score) == ScoreSource::training && schedule.begin == 0 && !begins_dense) {
+    conflict("expected a schedule that begins after step 0 for ", word_of(score),
+             ", which has no scores before the first step");
+  }
+  if (score == Score::soft_movement &&
+      (!overrides.empty() || pattern.kind != PatternKind::free || floor != 0))
+    conflict("expected no overrides, patterns and floors for soft_movement, whose threshold is its amount");
+  const auto of_all = [](const Amount& one) { return !one.count && one.of == AmountOf::all; };
+  if (score == Score::movement && pattern.kind != PatternKind::n_m &&
+      !(of_all(amount) && std::ranges::all_of(overrides, of_all, &NamedAmount::amount)))
+    conflict("expected amounts that are fractions of all for movement, whose weights may come back");
+  if (source_of(score) == ScoreSource::training && pattern.reorder)
+    conflict("expected no reorder for ", word_of(score), ", whose scores come too late");
   if (used_rounds() > 1 && pattern.kind == PatternKind::n_m)
     conflict("expected one round for n_m, got ", used_rounds());
   if (used_rounds() > 1 && !overrides.empty())
     conflict("expected no overrides with several rounds, got ", overrides.size());
+  if (pattern.kind == PatternKind::n_m && !overrides.empty())
+    conflict(
+        "expected no overrides for n_m, which keeps n of m everywhere; skip names layers that stay dense");
+  if (scope == Scope::row && pattern.kind != PatternKind::free && pattern.kind != PatternKind::n_m)
+    conflict("expected the pattern free for the scope row, got ", word_of(pattern.kind));
+  if (scope == Scope::global && of_all(amount) && amount.fraction > 1 - floor)
+    conflict("expected a floor of at most ", 1 - amount.fraction, ", which the amount leaves, got ", floor);
   if (schedule.kind == ScheduleKind::cubic && pattern.kind == PatternKind::n_m)
     conflict("expected another schedule than cubic for n_m");
 }

@@ -25,7 +25,7 @@ struct ULP_API Recipe {
   Amount amount = {};                       ///< of each layer, of all together, or of each row
   double floor = 0;                         ///< global: at least this share of each layer is kept
   std::vector<NamedAmount> overrides = {};  ///< parameters that are pruned by themselves
-  /// Parameters that may be pruned, of these names or in modules of these paths ('*' is any run of
+  /// Parameters that may be pruned, by any of their names or the paths of their modules ('*' is any run of
   /// characters); of those that match, the ones with two dimensions or more that nodes read. Empty: all such.
   std::vector<std::string> parameters = {};
   std::vector<std::string> skip = {};  ///< of those, the ones that stay dense
@@ -43,8 +43,10 @@ struct ULP_API Recipe {
   /// The parameters of the graph that the recipe prunes, in its order. Throws ulp::Error for a pattern that
   /// matches none, and where nothing is left.
   std::vector<std::string> parameters_in(const graph::Graph& graph) const;
-  /// How they are chosen where this much is pruned; overrides come along.
-  Selection selection(const Amount& how_much) const;
+  /// How they are chosen at once, whatever the schedule says.
+  Selection selection() const;
+  /// How they are chosen at a step that is due by the schedule, overrides included.
+  Selection selection_at(int64_t step) const;
 
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.

@@ -5,6 +5,12 @@
 
 namespace ulp::prune {
 
+namespace {
+
+constexpr double kMostSteps = 1e12;  // rounds of them fit into a number of steps
+
+}  // namespace
+
 bool Schedule::due(int64_t step) const {
   switch (kind) {
     case ScheduleKind::one_shot:
@@ -38,10 +44,10 @@ int64_t Schedule::last() const {
 
 void Schedule::visit_fields(FieldVisitor& visit) {
   visit({.name = "kind", .help = "How the amount is reached while training", .flag = "schedule"}, kind);
-  visit({"begin", "The first step at which weights are pruned", 0}, begin);
-  visit({"end", "cubic: the last one", 0}, end);
-  visit({"frequency", "Steps between two masks", 1}, frequency);
-  visit({"rounds", "iterative: how often", 1}, rounds);
+  visit({"begin", "The first step at which weights are pruned", 0, kMostSteps}, begin);
+  visit({"end", "cubic: the last one", 0, kMostSteps}, end);
+  visit({"frequency", "Steps between two masks", 1, kMostSteps}, frequency);
+  visit({"rounds", "iterative: how often", 1, 1e6}, rounds);
   visit({"initial", "cubic: share that is pruned at the first step", 0, 1}, initial);
 }
 
@@ -55,6 +61,8 @@ void Schedule::validate(const Amount& amount) const {
   if (amount.count || amount.of != AmountOf::all)
     fail(kWhere, "expected an amount that is a fraction of all for cubic, got ",
          amount.count ? "a count" : "one of what remains");
+  if (initial > amount.fraction)
+    fail(kWhere, "expected initial of at most the amount, ", amount.fraction, ", for cubic, got ", initial);
   if ((end - begin) % frequency != 0)
     fail(kWhere, "expected end - begin in a multiple of frequency, so that the amount is reached, got ",
          end - begin, " and ", frequency);

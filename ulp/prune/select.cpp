@@ -50,19 +50,31 @@ void prune(std::vector<Units>& layers, const std::vector<Candidate>& chosen) {
   for (const Candidate& one : chosen) layers[one.layer].alive[static_cast<size_t>(one.unit)] = 0;
 }
 
-void prune_layer(std::vector<Units>& layers, size_t layer, const Amount& amount) {
+/// How many of `remaining` units to prune now, where `count` of the `before` that there were shall be in the end.
+int64_t part_of_way(int64_t count, int64_t before, int64_t remaining, double way) {
+  if (way < 1) {
+    const auto all = static_cast<double>(before), last = static_cast<double>(before - count);
+    const double left = last > 0 ? all * std::pow(last / all, way) : all * (1 - way);
+    count = before - static_cast<int64_t>(std::llround(left));
+  }
+  return std::max<int64_t>(0, count - (before - remaining));
+}
+
+void prune_layer(std::vector<Units>& layers, size_t layer, const Amount& amount, double way) {
   const Units& units = layers[layer];
   std::vector<Candidate> chosen = candidates_of(units, layer);
-  keep_lowest(chosen, amount.to_prune("'" + units.name + "'", units.total(), units.remaining));
+  const int64_t count = amount.to_prune("'" + units.name + "'", units.total(), units.before);
+  keep_lowest(chosen, part_of_way(count, units.before, units.remaining, way));
   prune(layers, chosen);
 }
 
 void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which, const Selection& how) {
-  int64_t total = 0, remaining = 0;
+  int64_t total = 0, before = 0, remaining = 0;
   std::vector<Candidate> chosen;
   for (const size_t layer : which) {
     const Units& units = layers[layer];
     total += units.total();
+    before += units.before;
     remaining += units.remaining;
     std::vector<Candidate> own = candidates_of(units, layer);
     // What may go of a layer goes with its lowest scores first: the rest is never chosen.
@@ -71,7 +83,8 @@ void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which
     keep_lowest(own, units.remaining - least);
     chosen.insert(chosen.end(), own.begin(), own.end());
   }
-  const int64_t count = how.amount.to_prune("all layers", total, remaining);
+  const int64_t count =
+      part_of_way(how.amount.to_prune("all layers", total, before), before, remaining, how.way);
   if (count > static_cast<int64_t>(chosen.size())) {
     fail(kWhere, "expected at most ", chosen.size(), " units to prune, which leave ", how.floor,
          " of each layer, got ", count);
@@ -81,22 +94,26 @@ void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which
 }
 
 /// Wanda's rule: the count of a row is truncated.
-int64_t to_prune_of_row(const Amount& amount, const std::string& name, int64_t total, int64_t remaining) {
-  if (amount.count) return amount.to_prune("a row of '" + name + "'", total, remaining);
-  amount.to_prune("'" + name + "'", total, remaining);  // throws where the fraction is none
+int64_t to_prune_of_row(const Amount& amount, const std::string& name, int64_t total, int64_t before) {
+  if (amount.count) return amount.to_prune("a row of '" + name + "'", total, before);
+  amount.to_prune("'" + name + "'", total, before);  // throws where the fraction is none
   const bool of_all = amount.of == AmountOf::all;
-  const auto target = static_cast<int64_t>(amount.fraction * static_cast<double>(of_all ? total : remaining));
-  return std::max<int64_t>(0, target - (of_all ? total - remaining : 0));
+  const auto target = static_cast<int64_t>(amount.fraction * static_cast<double>(of_all ? total : before));
+  return std::max<int64_t>(0, target - (of_all ? total - before : 0));
 }
 
-void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Amount& amount) {
+void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Amount& amount, double way) {
   const int64_t columns = rows == 0 ? 0 : layers[layer].total() / rows;
   std::vector<std::vector<Candidate>> by_row(static_cast<size_t>(rows));
   for (const Candidate& one : candidates_of(layers[layer], layer))
     by_row[static_cast<size_t>(one.unit / columns)].push_back(one);
-  for (auto& row : by_row) {
-    keep_lowest(row, to_prune_of_row(amount, layers[layer].name, columns, static_cast<int64_t>(row.size())));
-    prune(layers, row);
+  std::vector<int64_t> before(static_cast<size_t>(rows));
+  for (size_t u = 0; u < layers[layer].alive_before.size(); ++u)
+    before[u / static_cast<size_t>(columns)] += layers[layer].alive_before[u];
+  for (size_t r = 0; r < by_row.size(); ++r) {
+    const int64_t count = to_prune_of_row(amount, layers[layer].name, columns, before[r]);
+    keep_lowest(by_row[r], part_of_way(count, before[r], static_cast<int64_t>(by_row[r].size()), way));
+    prune(layers, by_row[r]);
   }
 }
 
@@ -134,6 +151,8 @@ void check(const std::vector<LayerScores>& layers, const Selection& selection) {
   selection.pattern.validate();
   if (!(selection.floor >= 0 && selection.floor <= 1))
     fail(kWhere, "expected a floor in [0, 1], got ", selection.floor);
+  if (!(selection.way > 0 && selection.way <= 1))
+    fail(kWhere, "expected a way in (0, 1], got ", selection.way);
   if (selection.scope == Scope::row && selection.pattern.kind != PatternKind::free &&
       selection.pattern.kind != PatternKind::n_m)
     fail(kWhere, "expected the pattern free for the scope row, got ", word_of(selection.pattern.kind));
@@ -152,6 +171,9 @@ void Pattern::visit_fields(FieldVisitor& visit) {
   visit({.name = "kind", .help = "What is pruned together", .flag = "pattern"}, kind);
   visit({"n", "n_m: how many of m are kept", 1}, n);
   visit({"m", "n_m: neighbours along the inputs", 2}, m);
+  visit(
+      {"reorder", "n_m: put channels in an order in which less is lost, with all that makes and reads them"},
+      reorder);
   visit({"block_rows", "blocks: outputs", 1}, block_rows);
   visit({"block_columns", "blocks: inputs", 1}, block_columns);
   visit({"unit_score", "How the scores of a block, row or column make one"}, unit_score);
@@ -160,6 +182,8 @@ void Pattern::visit_fields(FieldVisitor& visit) {
 void Pattern::validate() const {
   check_limits("prune.Pattern", *this);
   if (kind == PatternKind::n_m && n >= m) fail("prune.Pattern", "expected n < m, got ", n, ':', m);
+  if (reorder && kind != PatternKind::n_m)
+    fail("prune.Pattern", "expected the pattern n_m with reorder, got ", word_of(kind));
 }
 
 void NamedAmount::visit_fields(FieldVisitor& visit) {
@@ -179,9 +203,9 @@ std::vector<at::Tensor> select(const std::vector<LayerScores>& layers, const Sel
     const Amount* own = override_of(selection, layers[i].name);
     const Amount& amount = own != nullptr ? *own : selection.amount;
     if (selection.scope == Scope::row) {
-      prune_rows(units, i, WeightShape::of(layers[i].scores.sizes()).rows, amount);
+      prune_rows(units, i, WeightShape::of(layers[i].scores.sizes()).rows, amount, selection.way);
     } else if (own != nullptr || selection.scope == Scope::layer) {
-      prune_layer(units, i, amount);
+      prune_layer(units, i, amount, selection.way);
     } else {
       together.push_back(i);
     }

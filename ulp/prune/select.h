@@ -23,13 +23,14 @@ enum class PatternKind : uint8_t {
   columns,  ///< whole columns, at all kernel positions
 };
 
-/// How the scores of a unit's elements make its own. Elements that are pruned already count as 0.
+/// How the scores of a unit's elements make its own. Elements that are pruned already count as 0; of max they do not count.
 enum class UnitScore : uint8_t { mean, sum, l2, max };
 
 /// The shape of what is pruned.
 struct ULP_API Pattern {
   PatternKind kind = PatternKind::free;
   int64_t n = 2, m = 4;                        ///< of n_m
+  bool reorder = false;                        ///< of n_m: reorder_for_n_m() comes first
   int64_t block_rows = 16, block_columns = 4;  ///< of blocks
   UnitScore unit_score = UnitScore::mean;      ///< of blocks, rows and columns
 
@@ -67,13 +68,17 @@ struct ULP_API Selection {
   Amount amount = {};  ///< of each layer, of all together, or of each row; n_m has its own
   double floor = 0;    ///< global: at least this share of each layer's units is kept, in [0, 1]
   std::vector<NamedAmount> overrides = {};  ///< the last one that matches a layer wins
+  /// How far to go from LayerScores::before to the amounts, in (0, 1]: at each step of the way what is kept falls by the same factor;
+  /// 1 is exact.
+  double way = 1;
 };
 
 /// The scores of one parameter.
 struct LayerScores {
   std::string name;
-  at::Tensor scores;  ///< any floating-point type; the lowest are pruned first
-  at::Tensor keep;    ///< bool, the mask that it has now; undefined: none
+  at::Tensor scores;       ///< any floating-point type; the lowest are pruned first
+  at::Tensor keep;         ///< bool, the mask that it has now; undefined: none
+  at::Tensor before = {};  ///< bool, the mask that amounts count from; undefined: keep
 };
 
 /// The masks of the layers, bool and of their shapes, after the units with the lowest scores are pruned

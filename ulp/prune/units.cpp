@@ -57,21 +57,40 @@ int64_t unit_count(const WeightShape& shape, const Pattern& pattern) {
   }
 }
 
-/// The scores as doubles, and which elements are kept.
+/// A mask of the layer; undefined where there is none.
+at::Tensor checked_mask(const LayerScores& layer, const at::Tensor& mask) {
+  if (!mask.defined()) return {};
+  if (mask.scalar_type() != at::kBool || mask.sizes() != layer.scores.sizes()) {
+    fail(kWhere, "expected a mask of bools of sizes ", layer.scores.sizes(), " for '", layer.name, "', got ",
+         mask.dtype(), ' ', mask.sizes());
+  }
+  return mask.to(at::kCPU).contiguous();
+}
+
+/// The scores as doubles, and which elements are and were kept.
 struct Elements {
-  at::Tensor scores, keep;
+  at::Tensor scores, keep, before;
 };
 Elements checked(const LayerScores& layer) {
   if (!layer.scores.defined() || !layer.scores.is_floating_point())
     fail(kWhere, "expected scores of floating-point numbers for '", layer.name, "'");
-  Elements elements{layer.scores.detach().to(at::kCPU, at::kDouble).contiguous(), {}};
-  if (!layer.keep.defined()) return elements;
-  if (layer.keep.scalar_type() != at::kBool || layer.keep.sizes() != layer.scores.sizes()) {
-    fail(kWhere, "expected a mask of bools of sizes ", layer.scores.sizes(), " for '", layer.name, "', got ",
-         layer.keep.dtype(), ' ', layer.keep.sizes());
+  return {layer.scores.detach().to(at::kCPU, at::kDouble).contiguous(), checked_mask(layer, layer.keep),
+          checked_mask(layer, layer.before)};
+}
+
+/// Which units have an element that was kept.
+void count_before(const at::Tensor& before, Units& units) {
+  if (!before.defined()) {
+    units.alive_before = units.alive;
+    units.before = units.remaining;
+    return;
   }
-  elements.keep = layer.keep.to(at::kCPU).contiguous();
-  return elements;
+  const bool* kept = before.const_data_ptr<bool>();
+  units.alive_before.resize(units.alive.size());
+  for (size_t i = 0; i < units.of_element.size(); ++i) {
+    if (kept[i]) units.alive_before[static_cast<size_t>(units.of_element[i])] = 1;
+  }
+  for (const char alive : units.alive_before) units.before += alive;
 }
 
 double combined(UnitScore how, double score, double next) {
@@ -127,6 +146,7 @@ Units units_of(const LayerScores& layer, const Pattern& pattern) {
       fail(kWhere, "expected scores whose sums are numbers, got NaN for unit ", u, " of '", layer.name, "'");
     units.remaining += units.alive[u];
   }
+  count_before(elements.before, units);
   return units;
 }
 

@@ -18,10 +18,12 @@ struct WeightShape {
 /// The units of one layer.
 struct Units {
   std::string name;
-  std::vector<int64_t> of_element;  ///< the unit of each element in row-major order
-  std::vector<double> score;        ///< of each unit
-  std::vector<char> alive;          ///< of each unit: one of its elements is kept
-  int64_t remaining = 0;            ///< units that are alive
+  std::vector<int64_t> of_element;      ///< the unit of each element in row-major order
+  std::vector<double> score;            ///< of each unit
+  std::vector<char> alive;              ///< of each unit: one of its elements is kept
+  int64_t remaining = 0;                ///< units that are alive
+  std::vector<char> alive_before = {};  ///< by LayerScores::before
+  int64_t before = 0;                   ///< units that were alive then
 
   int64_t total() const { return static_cast<int64_t>(score.size()); }
 };

@@ -1,8 +1,10 @@
 #include "ulp/prune/masks/masks.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/passes/fold_masks.h"
@@ -135,11 +137,26 @@ void set_mask(GraphModule& module, const std::string& parameter, const at::Tenso
 }
 
 void set_masks(GraphModule& module, const NewMasks& masks, bool dense_gradient) {
-  for (const auto& [name, keep] : masks) check(module.graph(), name, keep);
+  std::set<const void*> seen;
+  for (const auto& [name, keep] : masks) {
+    check(module.graph(), name, keep);
+    if (!seen.insert(module.graph().find_attribute(name)->tensor.unsafeGetTensorImpl()).second)
+      fail("prune.set_masks", "expected one mask for each parameter, got a second one for '", name, "'");
+  }
   std::vector<at::Tensor> bits;
   for (const auto& [name, keep] : masks) bits.push_back(pack_mask(keep));
   for (size_t i = 0; i < masks.size(); ++i) attach(module.graph(), masks[i].first, bits[i], dense_gradient);
   module.recompile();
+}
+
+void add_masks(GraphModule& module, const std::vector<std::string>& parameters, bool dense_gradient) {
+  NewMasks made;
+  for (const std::string& name : parameters) {
+    at::Tensor keep = find_mask(module.graph(), name);
+    if (!keep.defined()) keep = at::ones(module.graph().find_attribute(name)->tensor.sizes(), at::kBool);
+    made.emplace_back(name, keep);
+  }
+  set_masks(module, made, dense_gradient);
 }
 
 std::vector<ParameterMask> masks(const Graph& graph) {

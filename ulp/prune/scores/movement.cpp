@@ -1,5 +1,7 @@
 #include "ulp/prune/scores/movement.h"
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/prune/masks/apply_mask.h"
 #include "ulp/prune/masks/masks.h"
@@ -24,7 +26,7 @@ MovementScores::MovementScores(std::shared_ptr<graph::GraphModule> module,
     scores_.push_back(at::zeros(each.sizes(), at::kFloat));
 }
 
-void MovementScores::update() {
+void MovementScores::update(double scale) {
   const at::NoGradGuard no_grad;
   const Scores parameters = parameters_of(*module_, names_);
   double elements = 0;
@@ -40,9 +42,11 @@ void MovementScores::update() {
         fail(kWhere, "expected a mask with dense_gradient for '", mask.parameter, "', got one without");
     }
   }
-  for (size_t i = 0; i < names_.size(); ++i) {
+  const bool finite = std::ranges::all_of(
+      parameters, [](const at::Tensor& each) { return each.grad().isfinite().all().item<bool>(); });
+  for (size_t i = 0; finite && i < names_.size(); ++i) {
     const at::Tensor weight = parameters[i].detach().to(at::kFloat);
-    at::Tensor change = parameters[i].grad().to(at::kFloat) * weight;
+    at::Tensor change = parameters[i].grad().to(at::kFloat).div(scale) * weight;
     if (options_.soft && options_.penalty != 0) {
       const at::Tensor likely = at::sigmoid(scores_[i]);
       change.add_(likely * (1 - likely), options_.penalty / elements);

@@ -30,9 +30,10 @@ class ULP_API MovementScores {
   /// Throws ulp::Error for options out of their range and for names that are no parameters.
   MovementScores(std::shared_ptr<graph::GraphModule> module, std::vector<std::string> parameters,
                  const MovementOptions& options = {});
-  /// One step, as above. Throws ulp::Error for a parameter without a gradient, and for a mask that hides the
-  /// gradients of what it prunes.
-  void update();
+  /// One step, as above, with gradients of the loss times `scale`. Where one of them is not finite, no score changes: the
+  /// step is one that loss scaling skips. Throws ulp::Error for a parameter without a gradient, and for a mask that hides
+  /// the gradients of what it prunes.
+  void update(double scale = 1);
   /// S, in the order of the parameters.
   const std::vector<at::Tensor>& scores() const { return scores_; }
   /// sigmoid(S) > threshold.

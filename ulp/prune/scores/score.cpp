@@ -3,6 +3,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/rand.h>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "ulp/base/error.h"
 #include "ulp/prune/scores/score_parts.h"
 
@@ -27,6 +31,26 @@ void check_inputs(Score score, const ScoreInputs& inputs) {
   if (source == ScoreSource::inputs && inputs.inputs.empty())
     fail(kWhere, "expected ScoreInputs::inputs for ", word_of(score), ", got none");
 }
+
+/// Puts the module's buffers back: batch norms in train mode move theirs.
+class KeepsBuffers {
+ public:
+  explicit KeepsBuffers(const graph::GraphModule& module) {
+    for (const auto& [name, attribute] : module.graph().attributes()) {
+      if (attribute.kind == graph::Attribute::Kind::buffer)
+        kept_.emplace_back(attribute.tensor, attribute.tensor.detach().clone());
+    }
+  }
+  ~KeepsBuffers() {
+    const at::NoGradGuard no_grad;
+    for (auto& [buffer, before] : kept_) buffer.copy_(before);
+  }
+  KeepsBuffers(const KeepsBuffers&) = delete;
+  KeepsBuffers& operator=(const KeepsBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;
+};
 
 }  // namespace
 
@@ -67,6 +91,8 @@ Scores compute_scores(Score score, graph::GraphModule& module, const Names& para
   const Scores weights = parameters_of(module, parameters);
   check_inputs(score, inputs);
   if (parameters.empty()) return {};
+  std::optional<KeepsBuffers> keeps;
+  if (source_of(score) != ScoreSource::weights && module.is_training()) keeps.emplace(module);
   switch (score) {
     case Score::magnitude: {
       Scores made;

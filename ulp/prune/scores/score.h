@@ -52,8 +52,8 @@ struct ScoreInputs {
 };
 
 /// The scores of these parameters of the module, in the given order and of their shapes; float or double.
-/// Masks that the module has are in effect. Weights, gradients (.grad), mode and masks of the module are as
-/// before. Gradients of grasp are differentiated a second time by autograd, exactly. Throws ulp::Error for a
+/// Masks that the module has are in effect. Weights, gradients (.grad), buffers, mode and masks of the module are
+/// as before. Gradients of grasp are differentiated a second time by autograd, exactly. Throws ulp::Error for a
 /// name that is no parameter, inputs that the score needs and that are not there, a parameter that the loss
 /// does not depend on, a layer that wanda does not know (it takes linear layers and convolutions without
 /// groups), and for sparsegpt and movement, which are made elsewhere.

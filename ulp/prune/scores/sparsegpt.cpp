@@ -124,14 +124,24 @@ class Layer {
 struct Before {
   std::string name;
   at::Tensor weight, keep;
+  bool dense_gradient = false;
 };
+
+Before state_of(const graph::GraphModule& module, const std::string& name) {
+  Before before{name, module.named_parameters()[name].clone(), find_mask(module.graph(), name)};
+  for (const ParameterMask& mask : masks(module.graph())) {
+    if (mask.dense.is_same(module.graph().find_attribute(name)->tensor))
+      before.dense_gradient = mask.dense_gradient;
+  }
+  return before;
+}
 
 void restore(graph::GraphModule& module, const std::vector<Before>& before) {
   for (const Before& each : before) {
     at::Tensor weight = module.named_parameters()[each.name];
     weight.copy_(each.weight);
     if (each.keep.defined()) {
-      set_mask(module, each.name, each.keep);
+      set_mask(module, each.name, each.keep, each.dense_gradient);
     } else if (find_mask(module.graph(), each.name).defined()) {
       remove_mask(module, each.name);
     }
@@ -151,6 +161,8 @@ SparseGptResult sparsegpt(const at::Tensor& weight, const at::Tensor& products,
     fail(kWhere, "expected products of sizes [", columns, ", ", columns, "], got ",
          products.defined() ? products.sizes() : at::IntArrayRef());
   }
+  if (!weight.isfinite().all().item<bool>())
+    fail(kWhere, "expected a weight of finite numbers, got one that is not");
   if (keep.defined() && (keep.scalar_type() != at::kBool || keep.sizes() != weight.sizes()))
     fail(kWhere, "expected a mask of bools of sizes ", weight.sizes(), ", got ", keep.dtype(), ' ',
          keep.sizes());
@@ -172,11 +184,11 @@ void prune_sparsegpt(graph::GraphModule& module, const std::vector<std::string>&
   for (const std::string& name : parameters) {
     try {
       at::Tensor weight = module.named_parameters()[name];
-      before.push_back({name, weight.clone(), find_mask(module.graph(), name)});
+      before.push_back(state_of(module, name));
       const InputSums sums = layer_inputs(module, {name}, inputs, /*products=*/true)[0];
       const SparseGptResult result = sparsegpt(weight, sums.products, options, before.back().keep);
       weight.copy_(result.weight);
-      set_mask(module, name, result.keep);
+      set_mask(module, name, result.keep, before.back().dense_gradient);
     } catch (const std::exception& error) {
       restore(module, before);
       fail(kWhere, "'", name, "': ", error.what());

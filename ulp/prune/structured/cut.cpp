@@ -45,14 +45,19 @@ std::vector<std::vector<int64_t>> all_of(const at::Tensor& tensor) {
 }
 
 void cut_attributes(Graph& graph, const Tracker& tracker, const Survivors& left, Kept& kept) {
-  std::map<const void*, at::Tensor> made;  // a tensor that several names have stays one
+  std::map<const void*, at::Tensor> made;    // a tensor that several names have stays one
+  std::map<const void*, at::Tensor> memory;  // and so does memory that several tensors have
   for (const auto& [name, attribute] : std::vector(graph.attributes())) {
     const auto layout = tracker.attributes().find(name);
     kept[name] =
         layout == tracker.attributes().end() ? all_of(attribute.tensor) : kept_of(layout->second, left);
     at::Tensor& tensor = made[attribute.tensor.unsafeGetTensorImpl()];
     if (!tensor.defined()) {
-      tensor = cut_tensor(attribute.tensor, kept[name]);
+      const void* data = attribute.tensor.numel() > 0 ? attribute.tensor.const_data_ptr() : nullptr;
+      at::Tensor& first = memory[data];
+      const bool shared = data != nullptr && first.defined();
+      tensor = shared ? first.detach() : cut_tensor(attribute.tensor, kept[name]);
+      if (!shared) first = tensor;
       tensor.set_requires_grad(attribute.tensor.requires_grad());
       if (attribute.tensor.is_leaf() && attribute.tensor.grad().defined())
         tensor.mutable_grad() = cut_tensor(attribute.tensor.grad(), kept[name]);

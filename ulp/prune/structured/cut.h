@@ -49,8 +49,8 @@ ULP_API void zero_units(graph::GraphModule& module, const Groups& groups, const 
 ULP_API Removals removals_of(const Groups& groups, const std::string& tensor, int64_t dim,
                              const std::vector<int64_t>& indices);
 
-/// Puts the cut module's parameters in the place of the old ones in all groups of the optimizer, and cuts momentum, moments
-/// and master weights along, so that the next step is that of the zeroed network. Known: ulp::amp::FusedOptimizer and
+/// Puts the cut module's parameters in the place of the old ones in all groups of the optimizer, and cuts momentum, moments,
+/// master weights and masks along, so that the next step is that of the zeroed network. Known: ulp::amp::FusedOptimizer and
 /// LibTorch's SGD, Adam, AdamW, RMSprop and Adagrad; throws ulp::Error for state of another kind, for a parameter of the optimizer that is not
 /// one of the old module, and where a tensor of the state has not its parameter's sizes; nothing is changed then.
 ULP_API void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept,

@@ -10,6 +10,7 @@
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/base/error.h"
+#include "ulp/prune/masks/bit_mask.h"
 #include "ulp/prune/structured/cut.h"
 
 namespace ulp::prune {
@@ -56,12 +57,25 @@ at::Tensor cut_state(const at::Tensor& state, const at::Tensor& old_parameter,
   return torch::empty_strided(new_parameter.sizes(), new_parameter.strides(), state.options()).copy_(part);
 }
 
-/// A parameter that takes another one's place, and its state if it has one.
+/// A parameter that takes another one's place, and its state and mask if it has them.
 struct Replacement {
-  void* old_key;
-  at::Tensor parameter;
+  at::Tensor old_parameter, parameter;
   std::unique_ptr<State> state;
+  at::Tensor mask_bits = {};
 };
+
+/// The mask of a fused optimizer, cut along; undefined where there is none.
+at::Tensor cut_mask(const torch::optim::Optimizer& optimizer, const at::Tensor& old_parameter,
+                    const at::Tensor& new_parameter, const std::vector<std::vector<int64_t>>& kept,
+                    const std::string& name) {
+  const auto* fused = dynamic_cast<const amp::FusedOptimizer*>(&optimizer);
+  const amp::FusedMask* mask = fused ? fused->mask_of(old_parameter) : nullptr;
+  if (!mask) return {};
+  // Its bits are in the order of the parameter's memory.
+  const at::Tensor keep =
+      unpack_mask(mask->bits, {old_parameter.numel()}).as_strided(mask->sizes, mask->strides);
+  return pack_mask(cut_state(keep, old_parameter, new_parameter, kept, name).contiguous());
+}
 
 }  // namespace
 
@@ -84,7 +98,8 @@ void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept, const g
       const auto indices = kept.find(name->second);
       if (!made || indices == kept.end())
         fail("prune.cut_optimizer", "expected '", name->second, "' in the cut module, got none");
-      Replacement& replacement = replacements.emplace_back(Replacement{key, made->tensor, nullptr});
+      Replacement& replacement = replacements.emplace_back(Replacement{parameter, made->tensor, nullptr});
+      replacement.mask_bits = cut_mask(optimizer, parameter, made->tensor, indices->second, name->second);
       const auto state = optimizer.state().find(key);
       if (state == optimizer.state().end()) continue;
       replacement.state = state->second->clone();
@@ -94,14 +109,17 @@ void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept, const g
       }
     }
   }
+  auto* fused = dynamic_cast<amp::FusedOptimizer*>(&optimizer);
   for (size_t g = 0; g < groups.size(); ++g) {
     std::vector<at::Tensor>& params = optimizer.param_groups()[g].params();
     for (size_t i = 0; i < groups[g].size(); ++i) {
       Replacement& replacement = groups[g][i];
+      if (replacement.mask_bits.defined()) fused->clear_mask(replacement.old_parameter);
       params[i] = replacement.parameter;
-      optimizer.state().erase(replacement.old_key);
+      optimizer.state().erase(replacement.old_parameter.unsafeGetTensorImpl());
       if (replacement.state)
         optimizer.state()[replacement.parameter.unsafeGetTensorImpl()] = std::move(replacement.state);
+      if (replacement.mask_bits.defined()) fused->set_mask(replacement.parameter, replacement.mask_bits);
     }
   }
 }

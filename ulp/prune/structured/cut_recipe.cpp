@@ -1,9 +1,11 @@
 #include "ulp/prune/structured/cut_recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/structured/unit_width.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/recipe/recipe_file.h"
 
@@ -13,8 +15,21 @@ namespace {
 
 constexpr int kVersion = 1;
 
-/// Groups with a producer that a pattern names keep all their units.
-void keep_skipped(const std::vector<std::string>& skip, const Groups& groups, Importance& importance) {
+/// Groups that the criterion says nothing of.
+std::vector<Obstacle> without_importance(const Groups& groups, const Importance& importance,
+                                         Criterion criterion) {
+  std::vector<Obstacle> found;
+  for (size_t g = 0; g < groups.groups.size(); ++g) {
+    if (std::ranges::none_of(importance[g], [](double unit) { return std::isfinite(unit); }))
+      found.push_back({groups.groups[g].name(),
+                       std::string("the criterion ") + word_of(criterion) + " says nothing of it"});
+  }
+  return found;
+}
+
+/// Groups with a producer that a pattern names keep all their units; they are added to `whole`.
+void keep_skipped(const std::vector<std::string>& skip, const Groups& groups, Importance& importance,
+                  std::vector<Obstacle>& whole) {
   for (const std::string& pattern : skip) {
     bool found = false;
     for (size_t g = 0; g < groups.groups.size(); ++g) {
@@ -22,6 +37,7 @@ void keep_skipped(const std::vector<std::string>& skip, const Groups& groups, Im
         if (!quant::matches_module(pattern, producer)) continue;
         found = true;
         for (double& unit : importance[g]) unit = std::numeric_limits<double>::infinity();
+        whole.push_back({producer, "it is in skip"});
       }
     }
     for (const Obstacle& obstacle : groups.obstacles) found |= quant::matches_module(pattern, obstacle.layer);
@@ -38,6 +54,9 @@ double CutRecipe::share_after(int64_t step) const {
 
 void CutRecipe::visit_fields(FieldVisitor& visit) {
   visit({.name = "criterion", .help = "What makes a channel, head or neuron worth keeping"}, criterion);
+  visit(
+      {.name = "permutations", .help = "shapley: orders in which units are taken away", .min = 1, .max = 1e6},
+      permutations);
   visit({.name = "normalization", .help = "What the scores of a group are divided by"}, normalization);
   visit({.name = "scope", .help = "What units are compared with", .flag = "unit-scope"}, scope);
   visit({.name = "cap",
@@ -57,6 +76,13 @@ void CutRecipe::visit_fields(FieldVisitor& visit) {
          .min = 1,
          .max = 1000},
         steps);
+  visit({.name = "regularizer",
+         .help = "What draws the weights of unimportant units to zero before the first cut"},
+        regularizer);
+  visit(
+      {.name = "lambda", .help = "Strength of the regularizer; 0: none. The authors: 1e-5 to 5e-4", .min = 0},
+      lambda);
+  visit({.name = "growth", .help = "growing: what lambda grows by at each update", .min = 0}, growth);
   visit({.name = "inexact", .help = "Cut through layer norms, too, whose results change"}, inexact);
   visit({.name = "seed", .help = "Seed of random", .flag = "prune-seed"}, seed);
   visit({.name = "skip", .help = "Layers that stay as wide as they are ('*' is any run of characters)"},
@@ -77,6 +103,12 @@ CutRecipe CutRecipe::from_json(const std::string& text) {
   return recipe;
 }
 
+std::map<std::string, int64_t> widths_of(const Groups& groups) {
+  std::map<std::string, int64_t> widths;
+  for (const Group& group : groups.groups) widths[group.name()] = group.units * unit_width(group);
+  return widths;
+}
+
 NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, double share,
                      const NarrowInputs& inputs) {
   recipe.validate();
@@ -84,14 +116,21 @@ NarrowerModel narrow(const graph::GraphModule& module, const CutRecipe& recipe, 
     fail("prune.narrow", "expected a table of widths for measured_widths, got none");
   NarrowerModel result;
   result.groups = groups(module.graph(), {.inexact = recipe.inexact});
-  Importance scores = importance(module, result.groups,
-                                 {.criterion = recipe.criterion,
-                                  .normalization = recipe.normalization,
-                                  .seed = recipe.seed,
-                                  .squared_gradients = inputs.squared_gradients});
-  keep_skipped(recipe.skip, result.groups, scores);
+  Importance scores = inputs.importance ? inputs.importance(module, result.groups)
+                                        : importance(module, result.groups,
+                                                     {.criterion = recipe.criterion,
+                                                      .normalization = recipe.normalization,
+                                                      .seed = recipe.seed,
+                                                      .squared_gradients = inputs.squared_gradients});
+  result.whole = without_importance(result.groups, scores, recipe.criterion);
+  keep_skipped(recipe.skip, result.groups, scores, result.whole);
   UnitSelection options{.scope = recipe.scope, .cap = recipe.cap, .round_to = recipe.round_to};
   if (recipe.measured_widths) options.widen = MeasuredWidths(module.graph(), result.groups, *inputs.widths);
+  for (const Group& group : result.groups.groups) {
+    const auto full = inputs.full_widths.find(group.name());
+    const int64_t now = group.units * unit_width(group);
+    options.full_widths.push_back(full == inputs.full_widths.end() ? now : std::max(now, full->second));
+  }
   Removals removals;
   if (recipe.measure == Measure::latency) {
     result.latency = select_latency(module, result.groups, scores, options, {.share = share}, inputs.seconds);

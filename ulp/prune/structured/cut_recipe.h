@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/importance.h"
 #include "ulp/prune/structured/latency_target.h"
+#include "ulp/prune/structured/regularize.h"
 #include "ulp/prune/structured/select.h"
 #include "ulp/prune/structured/width_table.h"
 
@@ -22,7 +25,8 @@ struct ULP_API CutRecipe {
   static constexpr const char* kType = "ulp.prune.CutRecipe";
 
   Criterion criterion = Criterion::group;
-  Normalization normalization = Normalization::mean;
+  int64_t permutations = 5;                           ///< of Criterion::shapley
+  Normalization normalization = Normalization::mean;  ///< of all but shapley, whose values are comparable
   UnitScope scope = UnitScope::global;
   double cap = 0.9;              ///< global: the largest share of a group that goes
   int64_t round_to = 1;          ///< widths are multiples of it
@@ -31,6 +35,10 @@ struct ULP_API CutRecipe {
   double share = 0.5;  ///< what is left of the measure
   int64_t steps =
       1;  ///< in which the share is reached: the same factor each time, importance anew, training in between
+  /// Before the first cut the network is trained with this penalty on its units (RegularizeOptions); lambda 0: it is not.
+  Penalty regularizer = Penalty::dependency;
+  double lambda = 0;
+  double growth = 1e-5;  ///< of Penalty::growing
   bool inexact = false;  ///< through layer norm and its like, too (GroupOptions)
   uint64_t seed = 0;     ///< of random
   /// Modules whose rows stay ('*' is any run of characters).
@@ -54,16 +62,25 @@ struct NarrowInputs {
   const SquaredGradients* squared_gradients = nullptr;  ///< Criterion::hessian
   const WidthTable* widths = nullptr;                   ///< CutRecipe::measured_widths
   MeasureSeconds seconds = {};                          ///< Measure::latency
+  /// Channels of groups, by their names, of the network before earlier cuts: what the cap is taken of.
+  std::map<std::string, int64_t> full_widths = {};
+  /// Criterion::apoz, activation, rank and shapley: how the units are scored.
+  std::function<Importance(const graph::GraphModule& module, const Groups& groups)> importance = {};
 };
 
 /// A network cut by a recipe.
 struct NarrowerModel {
   std::shared_ptr<graph::GraphModule> module;
   Kept kept;
-  Groups groups;      ///< of the network before
+  Groups groups;  ///< of the network before
+  std::vector<Obstacle> whole =
+      {};  ///< groups of which nothing may go: named in skip, or the criterion says nothing of them
   ModelSize rounded;  ///< what rounding of widths kept more, of the network after
   std::optional<LatencySelection> latency = std::nullopt;  ///< Measure::latency: what was measured
 };
+
+/// NarrowInputs::full_widths of a network before its first cut.
+ULP_API std::map<std::string, int64_t> widths_of(const Groups& groups);
 
 /// Cuts to `share` of the module's own measure, with the recipe's criterion; the module stays as it is. Criterion::taylor wants
 /// gradients. Throws ulp::Error as groups(), importance(), select_target(), select_latency() and cut() do, for an input that is

@@ -145,6 +145,20 @@ Scores draw(const Group& group, std::mt19937_64& random) {
 
 }  // namespace
 
+bool needs_data(Criterion criterion) {
+  switch (criterion) {
+    case Criterion::taylor:
+    case Criterion::hessian:
+    case Criterion::apoz:
+    case Criterion::activation:
+    case Criterion::rank:
+    case Criterion::shapley:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Importance importance(const graph::GraphModule& module, const Groups& groups,
                       const ImportanceOptions& options) {
   const torch::NoGradGuard no_grad;
@@ -178,6 +192,12 @@ Importance importance(const graph::GraphModule& module, const Groups& groups,
       case Criterion::random:
         scores = draw(group, random);
         break;
+      case Criterion::apoz:
+      case Criterion::activation:
+      case Criterion::rank:
+      case Criterion::shapley:
+        fail("prune.importance", "expected a criterion of weights or gradients, got ",
+             word_of(options.criterion), "; activation_importance() and shapley_values() score by data");
     }
     normalize(scores, options.normalization);
     result.push_back(std::move(scores));

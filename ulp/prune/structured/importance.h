@@ -22,8 +22,14 @@ enum class Criterion : uint8_t {
   hessian,  ///< sum w^2 E[g^2] over all: the diagonal of the Hessian by squared gradients (squared_gradients.h)
   fpgm,  ///< sum over the units v of |rows(u) - rows(v)|_2: those next to the geometric median are lowest (He et al. 2019)
   lamp,  ///< n(u) / sum of n(v) over the v with n(v) >= n(u), where n is `group` (Lee et al. 2021)
-  random  ///< uniform in [0, 1)
+  random,      ///< uniform in [0, 1)
+  apoz,        ///< by ActivationScore::apoz
+  activation,  ///< by ActivationScore::mean
+  rank,        ///< by ActivationScore::rank
+  shapley      ///< by ShapleyValues::values
 };
+/// Whether the criterion needs gradients, activations or losses.
+ULP_API bool needs_data(Criterion criterion);
 
 /// What the scores of a group are divided by, so that groups can be compared.
 enum class Normalization : uint8_t {
@@ -44,7 +50,7 @@ struct ImportanceOptions {
 using Importance = std::vector<std::vector<double>>;
 
 /// Scores every unit. `groups` are those of the module's graph. Throws ulp::Error for a
-/// tensor that the graph has not, and for Criterion::taylor where a parameter that needs one has no gradient, and for
+/// tensor that the graph has not, for criteria of activations and losses (activation_importance.h, shapley.h), for Criterion::taylor where a parameter that needs one has no gradient, and for
 /// Criterion::hessian one without squared gradients.
 ULP_API Importance importance(const graph::GraphModule& module, const Groups& groups,
                               const ImportanceOptions& options = {});
@@ -54,7 +60,7 @@ ULP_API Importance importance(const graph::GraphModule& module, const Groups& gr
 template <>
 struct ulp::Words<ulp::prune::Criterion> {
   using enum ulp::prune::Criterion;
-  static constexpr std::array<Word<ulp::prune::Criterion>, 9> list{
+  static constexpr std::array<Word<ulp::prune::Criterion>, 13> list{
       {{l1, "l1", "sum of |w| over the filters"},
        {l2, "l2", "norm of the filters"},
        {group, "group", "norm over all that is cut together"},
@@ -63,7 +69,11 @@ struct ulp::Words<ulp::prune::Criterion> {
        {hessian, "hessian", "w^2 E[g^2]"},
        {fpgm, "fpgm", "distance from the others"},
        {lamp, "lamp", "share of the larger ones"},
-       {random, "random"}}};
+       {random, "random"},
+       {apoz, "apoz", "share of activations that are not zero"},
+       {activation, "activation", "mean |activation|"},
+       {rank, "rank", "rank of the maps (HRank)"},
+       {shapley, "shapley", "what the loss grows by without it"}}};
 };
 
 template <>

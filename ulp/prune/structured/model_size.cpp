@@ -79,9 +79,10 @@ ModelSize count(const graph::Graph& graph, const SizesOf& sizes,
   ModelSize result;
   std::set<const void*> seen;
   for (const auto& [name, attribute] : graph.attributes()) {
-    if (attribute.kind == graph::Attribute::Kind::parameter &&
-        seen.insert(attribute.tensor.unsafeGetTensorImpl()).second)
-      result.parameters += elements(name);
+    if (!seen.insert(attribute.tensor.unsafeGetTensorImpl()).second) continue;
+    const int64_t left = elements(name);
+    if (attribute.kind == graph::Attribute::Kind::parameter) result.parameters += left;
+    result.bytes += left * static_cast<int64_t>(attribute.tensor.element_size());
   }
   for (const auto& node : graph.nodes()) {
     if (node->kind() == Node::Kind::call && !node->train_only) result.macs += macs_of(*node, sizes);
@@ -141,24 +142,34 @@ ModelSize rounding_cost(const graph::Graph& graph, const Groups& groups, const I
   plain.widen = {};
   const ModelSize with = counter(select_units(groups, importance, options)),
                   without = counter(select_units(groups, importance, plain));
-  return {.parameters = with.parameters - without.parameters, .macs = with.macs - without.macs};
+  return {.parameters = with.parameters - without.parameters,
+          .macs = with.macs - without.macs,
+          .bytes = with.bytes - without.bytes};
+}
+
+double measured(const ModelSize& size, Measure measure) {
+  if (measure == Measure::latency)
+    fail("prune.measured", "expected macs, parameters or bytes, got latency, which needs a clock");
+  return static_cast<double>(measure == Measure::macs    ? size.macs
+                             : measure == Measure::bytes ? size.bytes
+                                                         : size.parameters);
 }
 
 double amount_for_target(const graph::Graph& graph, const Groups& groups, const Importance& importance,
                          const UnitSelection& options, const Target& target) {
   if (target.measure == Measure::latency)
-    fail("prune.select_target", "expected macs or parameters, got latency, which select_latency() measures");
+    fail("prune.select_target",
+         "expected macs, parameters or bytes, got latency, which select_latency() measures");
   if (!(target.share > 0 && target.share <= 1))
     fail("prune.select_target", "expected a share in (0, 1], got ", target.share);
   const SizeCounter counter(graph, groups);
-  const auto measured = [&](const ModelSize& size) {
-    return static_cast<double>(target.measure == Measure::macs ? size.macs : size.parameters);
-  };
-  const double whole = measured(size_of(graph));
+  const double whole = measured(size_of(graph), target.measure);
+  if (whole == 0)
+    fail("prune.select_target", "expected a network with ", word_of(target.measure), ", got one without");
   const auto share_at = [&](double amount) {
     UnitSelection chosen = options;
     chosen.amount = amount;
-    return measured(counter(select_units(groups, importance, chosen))) / whole;
+    return measured(counter(select_units(groups, importance, chosen)), target.measure) / whole;
   };
   const double smallest = share_at(1);
   if (smallest > target.share)

@@ -79,6 +79,9 @@ void check(const Groups& groups, const Importance& importance, const UnitSelecti
   if (importance.size() != groups.groups.size())
     fail("prune.select", "expected the importance of ", groups.groups.size(), " groups, got ",
          importance.size());
+  if (!options.full_widths.empty() && options.full_widths.size() != groups.groups.size())
+    fail("prune.select", "expected full_widths of ", groups.groups.size(), " groups, got ",
+         options.full_widths.size());
   for (size_t g = 0; g < importance.size(); ++g) {
     if (static_cast<int64_t>(importance[g].size()) != groups.groups[g].units)
       fail("prune.select", "expected the importance of ", groups.groups[g].units, " units of '",
@@ -105,7 +108,15 @@ Removals select_units(const Groups& groups, const Importance& importance, const 
   check(groups, importance, options);
   Removals result;
   result.units.resize(groups.groups.size());
-  const auto take = [&](const std::vector<Candidate>& candidates, int64_t count, const auto& most) {
+  const auto most = [&](size_t g) {
+    const int64_t units = groups.groups[g].units;
+    if (options.scope == UnitScope::local) return units - 1;
+    const int64_t width = unit_width(groups.groups[g]), now = units * width,
+                  full = options.full_widths.empty() ? now : options.full_widths[g];
+    const auto allowed = static_cast<int64_t>(std::floor(options.cap * static_cast<double>(full) + 1e-9));
+    return std::clamp<int64_t>((allowed - (full - now)) / width, 0, units - 1);
+  };
+  const auto take = [&](const std::vector<Candidate>& candidates, int64_t count) {
     for (const Candidate& candidate : candidates) {
       std::vector<int64_t>& units = result.units[candidate.group];
       if (count == 0 || static_cast<int64_t>(units.size()) >= most(candidate.group)) continue;
@@ -113,16 +124,10 @@ Removals select_units(const Groups& groups, const Importance& importance, const 
       --count;
     }
   };
-  const double cap = options.scope == UnitScope::local ? 1 : options.cap;
   for (const std::vector<size_t>& among : compared(groups, options.scope)) {
     int64_t total = 0;
     for (const size_t g : among) total += groups.groups[g].units;
-    take(candidates_of(groups, importance, among), rounded(options.amount * static_cast<double>(total)),
-         [&](size_t g) {
-           const int64_t units = groups.groups[g].units;
-           return std::min(units - 1,
-                           static_cast<int64_t>(std::floor(cap * static_cast<double>(units) + 1e-9)));
-         });
+    take(candidates_of(groups, importance, among), rounded(options.amount * static_cast<double>(total)));
   }
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     std::vector<int64_t>& units = result.units[g];  // the least important first: the last ones come back

@@ -25,6 +25,8 @@ struct ULP_API UnitSelection {
       0.5;  ///< share of the units that goes, in [0, 1]: round(amount * units), half to even, of each group, of all, or of each pattern
   UnitScope scope = UnitScope::local;
   double cap = 1;  ///< global and isomorphic: the largest share of a group that goes, in [0, 1]
+  /// Channels of each group before earlier cuts, which the cap is taken of; empty: those that it has now.
+  std::vector<int64_t> full_widths = {};
   int64_t round_to =
       1;  ///< widths are multiples of it: more is kept, up to all. A head's width is all its channels
   /// Where given: how many units of a group stay where `kept` would by round_to; more, up to all (MeasuredWidths).
@@ -43,6 +45,7 @@ ULP_API Removals select_units(const Groups& groups, const Importance& importance
 struct ModelSize {
   int64_t parameters = 0;  ///< elements of parameters, shared ones once
   int64_t macs = 0;        ///< multiplications of layers and matrix products for one item of the batch
+  int64_t bytes = 0;       ///< of parameters, buffers and constants in their own types, shared ones once
 };
 
 /// The size of a graph; free dimensions at their largest. MACs are those of convolutions, linear layers, matrix products,
@@ -60,8 +63,12 @@ ULP_API ModelSize rounding_cost(const graph::Graph& graph, const Groups& groups,
 enum class Measure : uint8_t {
   parameters,
   macs,
+  bytes,
   latency  ///< of an engine: only select_latency() knows it
 };
+
+/// The size in this measure, which is not latency.
+ULP_API double measured(const ModelSize& size, Measure measure);
 
 /// A size to reach.
 struct Target {
@@ -92,6 +99,9 @@ struct ulp::Words<ulp::prune::UnitScope> {
 template <>
 struct ulp::Words<ulp::prune::Measure> {
   using enum ulp::prune::Measure;
-  static constexpr std::array<Word<ulp::prune::Measure>, 3> list{
-      {{parameters, "parameters"}, {macs, "macs"}, {latency, "latency", "measured on this machine"}}};
+  static constexpr std::array<Word<ulp::prune::Measure>, 4> list{
+      {{parameters, "parameters"},
+       {macs, "macs"},
+       {bytes, "bytes"},
+       {latency, "latency", "measured on this machine"}}};
 };

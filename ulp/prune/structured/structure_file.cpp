@@ -1,7 +1,9 @@
 #include "ulp/prune/structured/structure_file.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
@@ -14,16 +16,22 @@ using nlohmann::json;
 namespace {
 
 constexpr int kVersion = 1;
-constexpr const char *kKeptType = "ulp.prune.Kept", *kRemovalsType = "ulp.prune.Removals";
+constexpr const char *kStructureType = "ulp.prune.Structure", *kRemovalsType = "ulp.prune.Removals";
+/// What a file may keep in all its cuts: a dimension that stays takes a few bytes of text, whatever its size.
+constexpr int64_t kMaxIndices = int64_t{1} << 24;
+constexpr const char *kWriter = "prune.structure_to_json", *kReader = "prune.structure_from_json";
 using Indices = std::vector<int64_t>;
+/// Of each tensor of a network.
+using Sizes = std::map<std::string, Indices>;
 
 std::string text_of(const Indices& numbers) {
   return json(numbers).dump();
 }
 
-/// The object of a file of this type.
-json read_object(const std::string& text, const char* type, const char* field, const char* where) {
-  const json read = parse_json_or_discarded(text);
+/// The object of a file of this type, which has these fields.
+json read_object(const std::string& text, const char* type, const std::vector<std::string>& fields,
+                 const char* where) {
+  json read = parse_json_or_discarded(text);
   if (read.is_discarded() || !read.is_object())
     fail_file(where, "expected an object in JSON, got other text");
   const auto found = read.find("type"), version = read.find("version");
@@ -36,11 +44,13 @@ json read_object(const std::string& text, const char* type, const char* field, c
     fail_file(where, "expected version ", kVersion, " at most, got ", version->get<int64_t>(),
               ": the file is from a newer ulp");
   for (const auto& [name, value] : read.items()) {
-    if (name != "type" && name != "version" && name != field)
-      fail_file(where, "expected no other fields than type, version and ", field, ", got '", name, "'");
+    if (name != "type" && name != "version" && std::ranges::find(fields, name) == fields.end())
+      fail_file(where, "expected no fields that ", type, " has not, got '", name, "'");
   }
-  if (!read.contains(field)) fail_file(where, "expected the field ", field, ", got none");
-  return read[field];
+  for (const std::string& field : fields) {
+    if (!read.contains(field)) fail_file(where, "expected the field ", field, ", got none");
+  }
+  return read;
 }
 
 /// Whole numbers from 0.
@@ -54,80 +64,150 @@ Indices read_numbers(const json& list, const std::string& what, const char* wher
   return list.get<Indices>();
 }
 
-void check_rising(const Indices& indices, int64_t size, const std::string& what, const char* where) {
-  const bool rising = std::ranges::adjacent_find(indices, std::greater_equal<>()) == indices.end();
-  if (indices.empty() || !rising || indices.back() >= size)
-    fail_file(where, "expected rising indices below ", size, " as ", what, ", got ",
-              text_of(indices).substr(0, 60));
+bool rising_below(const Indices& indices, int64_t size) {
+  return !indices.empty() && indices.front() >= 0 && indices.back() < size &&
+         std::ranges::adjacent_find(indices, std::greater_equal<>()) == indices.end();
 }
 
 Indices all_below(int64_t size) {
   Indices all(static_cast<size_t>(size));
-  for (int64_t i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
+  std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-/// What was kept of the dimensions of one tensor.
-std::vector<Indices> read_tensor(const json& entry, const std::string& name, const at::Tensor& tensor) {
-  const char* where = "prune.kept_from_json";
-  const std::string quoted = "'" + name + "'";
-  if (!entry.is_object() || !entry.contains("sizes") || entry.size() != (entry.contains("kept") ? 2u : 1u))
-    fail_file(where, "expected sizes and kept of ", quoted, ", got something else");
-  const Indices sizes = read_numbers(entry["sizes"], "the sizes of " + quoted, where);
-  if (sizes != tensor.sizes().vec())
-    fail_file(where, "expected the structure of this model, got one with ", quoted, " of sizes ",
-              text_of(sizes), ", which are ", text_of(tensor.sizes().vec()), " here");
-  std::vector<Indices> kept;
-  for (const int64_t size : sizes) kept.push_back(all_below(size));
-  if (!entry.contains("kept")) return kept;
-  if (!entry["kept"].is_object()) fail_file(where, "expected an object as kept of ", quoted);
-  for (const auto& [dim, indices] : entry["kept"].items()) {
-    const std::string what = "dimension " + dim + " of " + quoted;
-    const auto found = std::ranges::find_if(
-        kept, [&](const Indices& one) { return std::to_string(&one - kept.data()) == dim; });
-    if (found == kept.end()) fail_file(where, "expected dimensions of ", quoted, ", got '", dim, "'");
-    *found = read_numbers(indices, what, where);
-    check_rising(*found, sizes[static_cast<size_t>(found - kept.begin())], what, where);
-  }
-  return kept;
+Sizes sizes_of(const graph::Graph& graph) {
+  Sizes sizes;
+  for (const auto& [name, attribute] : graph.attributes()) sizes[name] = attribute.tensor.sizes().vec();
+  return sizes;
 }
+
+/// Of what a cut leaves.
+Sizes sizes_of(const Kept& kept) {
+  Sizes sizes;
+  for (const auto& [name, dims] : kept) {
+    Indices& left = sizes[name];
+    for (const Indices& dim : dims) left.push_back(static_cast<int64_t>(dim.size()));
+  }
+  return sizes;
+}
+
+json write_tensor(const std::string& name, const std::vector<Indices>& dims, const Indices& sizes) {
+  json entry = {{"sizes", sizes}};
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] == all_below(sizes[d])) continue;
+    if (!rising_below(dims[d], sizes[d]))
+      fail(kWriter, "expected rising indices below ", sizes[d], " of dimension ", d, " of '", name, "', got ",
+           text_of(dims[d]).substr(0, 60));
+    entry["kept"][std::to_string(d)] = dims[d];
+  }
+  return entry;
+}
+
+json write_cut(const Kept& kept, const Sizes& before, size_t number) {
+  json cut = json::object();
+  for (const auto& [name, dims] : kept) {
+    const auto sizes = before.find(name);
+    if (sizes == before.end() || sizes->second.size() != dims.size())
+      fail(kWriter, "expected the structure of this graph, got '", name, "' in cut ", number,
+           ", which it has not");
+    cut[name] = write_tensor(name, dims, sizes->second);
+  }
+  for (const auto& [name, sizes] : before) {
+    if (!kept.contains(name))
+      fail(kWriter, "expected the structure of this graph, got cut ", number, " without '", name, "'");
+  }
+  return cut;
+}
+
+/// Reads the cuts of a file one after the other.
+class CutReader {
+ public:
+  explicit CutReader(Sizes sizes) : sizes_(std::move(sizes)) {}
+
+  Kept read(const json& cut) {
+    ++number_;
+    if (!cut.is_object()) fail_file(kReader, "expected an object as cut ", number_, ", got something else");
+    Kept kept;
+    for (const auto& [name, entry] : cut.items()) {
+      const auto sizes = sizes_.find(name);
+      if (sizes == sizes_.end())
+        fail_file(kReader, "expected the structure of this model, got one with '", name, "' in cut ", number_,
+                  ", which it has not");
+      kept[name] = read_tensor(entry, name, sizes->second);
+    }
+    for (const auto& [name, sizes] : sizes_) {
+      if (!kept.contains(name))
+        fail_file(kReader, "expected the structure of this model, got one without '", name, "' in cut ",
+                  number_);
+    }
+    sizes_ = sizes_of(kept);
+    return kept;
+  }
+
+ private:
+  /// What was kept of the dimensions of one tensor.
+  std::vector<Indices> read_tensor(const json& entry, const std::string& name, const Indices& wanted) {
+    const std::string quoted = "'" + name + "'";
+    if (!entry.is_object() || !entry.contains("sizes") || entry.size() != (entry.contains("kept") ? 2u : 1u))
+      fail_file(kReader, "expected sizes and kept of ", quoted, ", got something else");
+    const Indices sizes = read_numbers(entry["sizes"], "the sizes of " + quoted, kReader);
+    if (sizes != wanted)
+      fail_file(kReader, "expected the structure of this model, got one with ", quoted, " of sizes ",
+                text_of(sizes).substr(0, 60), " in cut ", number_, ", which are ", text_of(wanted), " there");
+    std::vector<Indices> kept;
+    for (const int64_t size : sizes) {
+      indices_ += size;
+      if (indices_ > kMaxIndices)
+        fail_file(kReader, "expected ", kMaxIndices, " indices in all cuts at most, got more by ", quoted,
+                  " in cut ", number_);
+      kept.push_back(all_below(size));
+    }
+    if (entry.contains("kept")) read_kept(entry["kept"], quoted, kept);
+    return kept;
+  }
+
+  void read_kept(const json& dims, const std::string& quoted, std::vector<Indices>& kept) const {
+    if (!dims.is_object()) fail_file(kReader, "expected an object as kept of ", quoted);
+    for (const auto& [dim, indices] : dims.items()) {
+      const auto found = std::ranges::find_if(
+          kept, [&](const Indices& one) { return std::to_string(&one - kept.data()) == dim; });
+      if (found == kept.end()) fail_file(kReader, "expected dimensions of ", quoted, ", got '", dim, "'");
+      const std::string what = "dimension " + dim + " of " + quoted;
+      const auto size = static_cast<int64_t>(found->size());
+      *found = read_numbers(indices, what, kReader);
+      if (!rising_below(*found, size))
+        fail_file(kReader, "expected rising indices below ", size, " as ", what, ", got ",
+                  text_of(*found).substr(0, 60));
+    }
+  }
+
+  Sizes sizes_;  // of the network before the next cut
+  size_t number_ = 0;
+  int64_t indices_ = 0;
+};
 
 }  // namespace
 
-std::string kept_to_json(const Kept& kept, const graph::Graph& graph) {
-  json tensors = json::object();
-  for (const auto& [name, dims] : kept) {
-    const graph::Attribute* attribute = graph.find_attribute(name);
-    if (!attribute || attribute->tensor.dim() != static_cast<int64_t>(dims.size()))
-      fail("prune.kept_to_json", "expected what was kept of this graph, got '", name, "', which it has not");
-    json& entry = tensors[name] = {{"sizes", attribute->tensor.sizes().vec()}};
-    for (size_t d = 0; d < dims.size(); ++d) {
-      const int64_t size = attribute->tensor.size(static_cast<int64_t>(d));
-      if (!dims[d].empty() && dims[d].back() >= size)
-        fail("prune.kept_to_json", "expected what was kept of this graph, got index ", dims[d].back(),
-             " of dimension ", d, " of '", name, "', which has ", size);
-      if (static_cast<int64_t>(dims[d].size()) != size) entry["kept"][std::to_string(d)] = dims[d];
-    }
+std::string structure_to_json(const Structure& structure, const graph::Graph& graph) {
+  Sizes sizes = sizes_of(graph);
+  json cuts = json::array();
+  for (const Kept& kept : structure.cuts) {
+    cuts.push_back(write_cut(kept, sizes, cuts.size() + 1));
+    sizes = sizes_of(kept);
   }
-  return json{{"type", kKeptType}, {"version", kVersion}, {"tensors", tensors}}.dump();
+  return json{{"type", kStructureType}, {"version", kVersion}, {"inexact", structure.inexact}, {"cuts", cuts}}
+      .dump();
 }
 
-Kept kept_from_json(const std::string& text, const graph::Graph& graph) {
-  const char* where = "prune.kept_from_json";
-  const json tensors = read_object(text, kKeptType, "tensors", where);
-  if (!tensors.is_object()) fail_file(where, "expected an object as tensors, got something else");
-  Kept kept;
-  for (const auto& [name, entry] : tensors.items()) {
-    const graph::Attribute* attribute = graph.find_attribute(name);
-    if (!attribute)
-      fail_file(where, "expected the structure of this model, got one with '", name, "', which it has not");
-    kept[name] = read_tensor(entry, name, attribute->tensor);
-  }
-  for (const auto& [name, attribute] : graph.attributes()) {
-    if (!kept.contains(name))
-      fail_file(where, "expected the structure of this model, got one without '", name, "'");
-  }
-  return kept;
+Structure structure_from_json(const std::string& text, const graph::Graph& graph) {
+  const json read = read_object(text, kStructureType, {"inexact", "cuts"}, kReader);
+  if (!read["inexact"].is_boolean())
+    fail_file(kReader, "expected true or false as inexact, got something else");
+  if (!read["cuts"].is_array()) fail_file(kReader, "expected a list as cuts, got something else");
+  Structure structure{.inexact = read["inexact"].get<bool>()};
+  CutReader reader(sizes_of(graph));
+  for (const json& cut : read["cuts"]) structure.cuts.push_back(reader.read(cut));
+  return structure;
 }
 
 std::string removals_to_json(const Removals& removals, const Groups& groups) {
@@ -143,7 +223,7 @@ std::string removals_to_json(const Removals& removals, const Groups& groups) {
 
 Removals removals_from_json(const std::string& text, const Groups& groups) {
   const char* where = "prune.removals_from_json";
-  const json list = read_object(text, kRemovalsType, "groups", where);
+  const json list = read_object(text, kRemovalsType, {"groups"}, where)["groups"];
   if (!list.is_array()) fail_file(where, "expected a list as groups, got something else");
   Removals removals;
   for (const json& entry : list) {
@@ -170,71 +250,6 @@ Removals removals_from_json(const std::string& text, const Groups& groups) {
     fail_file(where, "in the file: ", error.what());
   }
   return removals;
-}
-
-Removals removals_of(const Groups& groups, const Kept& kept) {
-  const char* where = "prune.removals_of";
-  Removals result;
-  const auto keeps = [&](const Member& member, int64_t index) {
-    const auto found = kept.find(member.tensor);
-    if (found == kept.end() || member.dim >= static_cast<int64_t>(found->second.size()))
-      fail(where, "expected what was kept of '", member.tensor, "', got nothing of it");
-    return std::ranges::binary_search(found->second[static_cast<size_t>(member.dim)], index);
-  };
-  for (const Group& group : groups.groups) {
-    std::vector<int64_t>& units = result.units.emplace_back();
-    for (int64_t u = 0; u < group.units; ++u) {
-      const Member& first = group.members.at(0);
-      const bool stays = keeps(first, first.indices[static_cast<size_t>(u)].at(0));
-      if (!stays) units.push_back(u);
-      for (const Member& member : group.members) {
-        for (const int64_t index : member.indices[static_cast<size_t>(u)]) {
-          if (keeps(member, index) != stays)
-            fail(where, "expected whole units to go, got a part of unit ", u, " of '", group.name(),
-                 "': index ", index, " of dimension ", member.dim, " of '", member.tensor, "' ",
-                 stays ? "went" : "stayed");
-        }
-      }
-    }
-  }
-  return result;
-}
-
-CutResult cut_to(const graph::GraphModule& module, const Kept& kept) {
-  // Groups through layer norms contain those that stop at them.
-  const Groups found = groups(module.graph(), {.inexact = true});
-  CutResult result = cut(module, found, removals_of(found, kept));
-  for (const auto& [name, dims] : result.kept) {
-    const auto wanted = kept.find(name);
-    if (wanted == kept.end() || wanted->second != dims)
-      fail("prune.cut_to", "expected what was kept of '", name,
-           "' to be what a cut leaves, got something else");
-  }
-  return result;
-}
-
-Kept compose(const Kept& first, const Kept& second) {
-  Kept result;
-  for (const auto& [name, dims] : first) {
-    const auto next = second.find(name);
-    if (next == second.end() || next->second.size() != dims.size())
-      fail("prune.compose", "expected what was kept of '", name, "' by both cuts, got it by one");
-    std::vector<Indices>& made = result[name];
-    for (size_t d = 0; d < dims.size(); ++d) {
-      Indices& indices = made.emplace_back();
-      for (const int64_t index : next->second[d]) {
-        if (index < 0 || index >= static_cast<int64_t>(dims[d].size()))
-          fail("prune.compose", "expected indices below ", dims[d].size(), " of dimension ", d, " of '", name,
-               "', got ", index);
-        indices.push_back(dims[d][static_cast<size_t>(index)]);
-      }
-    }
-  }
-  for (const auto& [name, dims] : second) {
-    if (!first.contains(name))
-      fail("prune.compose", "expected what was kept of '", name, "' by both cuts, got it by one");
-  }
-  return result;
 }
 
 }  // namespace ulp::prune

@@ -85,9 +85,14 @@ void Tracker::visit_attribute(const Node& node) {
   const void* memory = tensor.numel() > 0 && tensor.has_storage() ? tensor.data_ptr() : nullptr;
   const auto shared = first_name_.find(memory);
   Layout layout;
-  if (memory && shared != first_name_.end() &&
-      graph_.find_attribute(shared->second)->tensor.sizes() == tensor.sizes()) {
+  const at::Tensor* first =
+      memory && shared != first_name_.end() ? &graph_.find_attribute(shared->second)->tensor : nullptr;
+  if (first && first->sizes() == tensor.sizes() && first->strides() == tensor.strides()) {
     layout = attributes_.at(shared->second);
+  } else if (first) {
+    const std::string why = "'" + node.target() + "' and '" + shared->second + "' share memory in two shapes";
+    for (const Axis& axis : attributes_.at(shared->second).dims) axes_.fix(axis, why);
+    for (const int64_t size : tensor.sizes()) layout.add(axes_.make_fixed(size, why), true);
   } else {
     for (const int64_t size : tensor.sizes())
       layout.add(size == 1 ? axes_.make_fixed(1, "it is a single one") : axes_.make(size), true);

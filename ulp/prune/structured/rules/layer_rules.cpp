@@ -49,9 +49,10 @@ void convolve(Visit& visit, bool transposed) {
     result.dims[1] = weight.dims[out];
   } else {
     grouped_channels(visit, x.dims[1], result.dims[1], weight, groups, transposed);
+    if (!x.zero[1] && !weight.zero[in]) visit.inexact(x.dims[1], "it sums over them");
   }
   keep_space(visit, result, 2);
-  result.zero[1] = true;
+  result.zero[1] = weight.zero[out] && (!visit.has("bias") || visit.in("bias").zero.at(0));
   if (visit.has("bias")) visit.unite(result.dims[1], visit.in("bias").dims.at(0));
   visit.out(std::move(result));
 }
