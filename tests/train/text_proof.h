@@ -91,8 +91,9 @@ inline io::TextDataset labelled_sentences(int64_t count, int64_t length, uint64_
   return data;
 }
 
-/// Adam on random batches of 32.
-inline void train_text(models::TextModel& model, const io::TextDataset& data, int64_t steps, double rate) {
+/// Adam on random batches of 32. `Model`: a module that makes logits of tokens.
+template <typename Model>
+void train_text(Model& model, const io::TextDataset& data, int64_t steps, double rate) {
   model.train();
   torch::optim::Adam optimizer(model.parameters(), torch::optim::AdamOptions(rate));
   for (int64_t step = 0; step < steps; ++step) {

@@ -155,6 +155,84 @@ TEST(Tickets, WhatWasEndedGoesOnWithTheSameBytes) {
   }
 }
 
+/// With batch norm, whose statistics scoring must not move, and dropout, which draws random numbers.
+TicketTask make_noisy_task() {
+  TicketTask task = make_task();
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(2, 20), torch::nn::BatchNorm1d(20), torch::nn::ReLU(),
+                            torch::nn::Dropout(0.2), torch::nn::Linear(20, 4));
+  task.model = capture(net, {torch::randn({3, 2})});
+  task.inputs.loss = [](graph::GraphModule& model, int64_t) {
+    const int64_t samples[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const TaskBatch batch = gather_points(samples);
+    return cross_entropy(model.forward(batch.inputs), batch);
+  };
+  task.reinitialize = [](graph::GraphModule& model) {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : model.parameters()) parameter.uniform_(-0.5, 0.5);
+  };
+  return task;
+}
+
+TEST(Tickets, NoiseAndStatisticsGoOnWithTheSameBytes) {
+  for (const Rewind rewind :
+       {Rewind::weights, Rewind::learning_rate, Rewind::fine_tune, Rewind::reinitialize}) {
+    SCOPED_TRACE(word_of(rewind));
+    const test::TemporaryFolder whole, parts;
+    TicketOptions wanted = options(rewind);
+    wanted.rounds = 2;
+    wanted.recipe.score = prune::Score::taylor;
+    const auto expected = find_tickets(make_noisy_task(), wanted, whole.path());
+    for (const auto& [round, step] : std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {2, 9}}) {
+      torch::manual_seed(77);  // whatever happened in the process before
+      EXPECT_THROW(find_tickets(make_noisy_task(), wanted, parts.path(),
+                                [&, r = round, s = step](int64_t at, const StepInfo& info, int64_t) {
+                                  if (at == r && info.step == s) throw Stop();
+                                }),
+                   Stop);
+    }
+    torch::manual_seed(78);
+    EXPECT_EQ(find_tickets(make_noisy_task(), wanted, parts.path()), expected);
+    for (int64_t round = 0; round <= 2; ++round) {
+      const std::string name = "round_" + std::to_string(round) + ".safetensors";
+      EXPECT_EQ(bytes_of(whole.path() / name), bytes_of(parts.path() / name)) << name;
+    }
+  }
+}
+
+TEST(Tickets, WhatCannotBeIsFoundBeforeTheFirstRound) {
+  const test::TemporaryFolder folder;
+  const auto error = [&](const TicketOptions& wanted) {
+    return ulp::test::error_of([&] { find_tickets(make_task(), wanted, folder.path()); });
+  };
+  TicketOptions wanted = options(Rewind::weights);
+  wanted.step = 1000;
+  EXPECT_SAYS(error(wanted), "a step of at most 24 to rewind to, got 1000");
+  wanted = options(Rewind::learning_rate);
+  wanted.recipe.score = prune::Score::taylor;
+  EXPECT_SAYS(error(wanted), "ScoreInputs::loss");
+  wanted = options(Rewind::learning_rate);
+  wanted.recipe.amount.of = prune::AmountOf::all;
+  EXPECT_SAYS(error(wanted), "what remains for several rounds");
+  wanted = options(Rewind::learning_rate);
+  wanted.recipe.skip = {"nothing"};
+  EXPECT_SAYS(error(wanted), "which matches none");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Tickets, ABadScoreInAFileIsAnError) {
+  const test::TemporaryFolder folder;
+  TicketOptions wanted = options(Rewind::learning_rate);
+  wanted.rounds = 0;
+  find_tickets(make_task(), wanted, folder.path());
+  const std::filesystem::path file = folder.path() / "round_0.safetensors";
+  io::TensorFile stored = io::load_tensors(file);
+  stored.metadata["ulp.score"] = "9e999x";
+  io::save_tensors(file, stored.tensors, stored.metadata);
+  EXPECT_SAYS(ulp::test::error_of([&] { find_tickets(make_task(), wanted, folder.path()); }),
+              "expected a score");
+}
+
 TEST(Tickets, RoundsOfAnotherRunAreRefused) {
   const test::TemporaryFolder folder;
   TicketOptions wanted = options(Rewind::learning_rate);
@@ -172,7 +250,11 @@ TEST(Tickets, NoBarrierWhereOrderDoesNotMatter) {
   const test::TemporaryFolder folder;
   TicketOptions wanted = options(Rewind::weights);
   wanted.step = 24;  // the end: both runs are one network
-  EXPECT_EQ(linear_barrier(make_task(), wanted, folder.path()), 0);
+  const TicketTask task = make_task();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : task.model->parameters()) before.push_back(parameter.detach().clone());
+  EXPECT_EQ(linear_barrier(task, wanted, folder.path()), 0);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(task.model->parameters()[i].equal(before[i]));
   wanted.step = 0;
   const double barrier = linear_barrier(make_task(), wanted, folder.path(), 4);
   EXPECT_GE(barrier, 0);

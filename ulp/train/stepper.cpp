@@ -4,6 +4,9 @@
 #include <torch/optim.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
@@ -54,25 +57,31 @@ struct TorchOptimizer {
   }
 };
 
-/// The masks of a pruned graph.
-std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) {
-  const auto* graph = dynamic_cast<const graph::GraphModule*>(&model);
-  return graph == nullptr ? std::vector<prune::ParameterMask>{} : prune::masks(graph->graph());
+/// The parameters, tied ones once.
+std::vector<at::Tensor> parameters_of(const torch::nn::Module& model) {
+  std::vector<at::Tensor> found;
+  for (const at::Tensor& one : model.parameters()) {
+    if (std::ranges::none_of(found, [&](const at::Tensor& other) { return other.is_same(one); }))
+      found.push_back(one);
+  }
+  return found;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options) {
+std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options,
+                                                 bool masks) {
   const auto masters = options.master_weights();
   const amp::UpdateRule rule = update_rule(options);
-  if (!masters && !options.clip && masks_of(model).empty())
-    return std::visit(TorchOptimizer{model.parameters()}, rule);
+  if (!masters && !options.clip && !masks) return std::visit(TorchOptimizer{parameters_of(model)}, rule);
   return std::make_unique<amp::FusedOptimizer>(
-      model.parameters(), rule, masters.value_or(amp::MasterWeights::fp32), options.seed, options.moments);
+      parameters_of(model), rule, masters.value_or(amp::MasterWeights::fp32), options.seed, options.moments);
 }
 
 }  // namespace
 
-Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps)
-    : optimizer_(make_optimizer(model, options)),
+Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
+                 std::vector<prune::ParameterMask> masks)
+    : masks_(std::move(masks)),
+      optimizer_(make_optimizer(model, options, !masks_of(model).empty())),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
@@ -83,6 +92,13 @@ Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t 
 }
 
 Stepper::~Stepper() = default;
+
+std::vector<prune::ParameterMask> Stepper::masks_of(const torch::nn::Module& model) const {
+  std::vector<prune::ParameterMask> masks = masks_;
+  if (const auto* graph = dynamic_cast<const graph::GraphModule*>(&model))
+    std::ranges::copy(prune::masks(graph->graph()), std::back_inserter(masks));
+  return masks;
+}
 
 void Stepper::hold_masks(const torch::nn::Module& model) {
   const std::vector<prune::ParameterMask> masks = masks_of(model);

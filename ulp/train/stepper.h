@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/amp/optimizer/schedule.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/prune/masks/masks.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::train {
@@ -25,10 +27,12 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps);
+  /// `masks` are those of Task::masks.
+  Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
+          std::vector<prune::ParameterMask> masks);
   ~Stepper();
 
-  /// Keeps what the masks of a pruned graph prune where it is, from now on.
+  /// Keeps what the masks prune where it is, from now on.
   void hold_masks(const torch::nn::Module& model);
 
   double scale() const { return scaler_.get_scale(); }
@@ -45,6 +49,9 @@ class Stepper {
   void restore(const io::CheckpointParts& parts, const std::filesystem::path& path);
 
  private:
+  std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;
+
+  std::vector<prune::ParameterMask> masks_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
   amp::GradScaler scaler_;

@@ -15,6 +15,7 @@
 #include "ulp/base/export.h"
 #include "ulp/io/dataset.h"
 #include "ulp/models/image_model.h"
+#include "ulp/prune/masks/masks.h"
 
 namespace ulp::train {
 
@@ -76,6 +77,9 @@ struct Task {
   std::unique_ptr<BatchStream> batches;
   /// Scalar loss of the output of forward; runs outside of autocast.
   std::function<at::Tensor(const at::Tensor& output, const TaskBatch& batch)> loss = cross_entropy;
+  /// Masks of another graph, of parameters that the model has under the same names, as of one that is quantized (prune::masks): held
+  /// beside those that the model has itself.
+  std::vector<prune::ParameterMask> masks = {};
   std::string description =
       {};  ///< model and data; a checkpoint continues a run of the same description only
 };

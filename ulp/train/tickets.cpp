@@ -4,8 +4,12 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <fstream>
+#include <sstream>
 
+#include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/base/interrupt.h"
@@ -38,18 +42,6 @@ io::NamedTensors state_of(const graph::GraphModule& model) {
   return state;
 }
 
-/// Masks of ones, so that all rounds have the same buffers.
-void add_masks(graph::GraphModule& model, const prune::Recipe& recipe) {
-  prune::NewMasks masks;
-  for (const std::string& name : recipe.parameters_in(model.graph())) {
-    at::Tensor keep = prune::find_mask(model.graph(), name);
-    masks.emplace_back(
-        name, keep.defined() ? keep
-                             : torch::ones(model.graph().find_attribute(name)->tensor.sizes(), torch::kBool));
-  }
-  prune::set_masks(model, masks);
-}
-
 prune::NewMasks masks_of(const graph::GraphModule& model) {
   prune::NewMasks held;
   for (const prune::ParameterMask& mask : prune::masks(model.graph()))
@@ -57,20 +49,28 @@ prune::NewMasks masks_of(const graph::GraphModule& model) {
   return held;
 }
 
-double share_kept(const graph::GraphModule& model) {
+double share_kept(const graph::GraphModule& model, const std::vector<std::string>& names) {
   int64_t kept = 0, elements = 0;
   for (const prune::ParameterMask& mask : prune::masks(model.graph())) {
+    if (std::ranges::find(names, mask.parameter) == names.end()) continue;
     kept += mask.kept;
     elements += mask.elements;
   }
   return elements == 0 ? 1 : static_cast<double>(kept) / static_cast<double>(elements);
 }
 
+/// A number with all its digits.
+std::string exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
 /// Everything that a continued run must share.
 std::string describe(const TicketTask& task, const TicketOptions& options) {
   std::string text = task.description + "; " + options.recipe.to_json() + options.training.to_json() +
                      word_of(options.rewind) + ' ' + std::to_string(options.step);
-  if (options.rewind == Rewind::fine_tune) text += ' ' + std::to_string(options.fine_tune_rate);
+  if (options.rewind == Rewind::fine_tune) text += ' ' + exact(options.fine_tune_rate);
   return text;
 }
 
@@ -93,12 +93,24 @@ double evaluate(const TicketTask& task) {
 class Rounds {
  public:
   Rounds(const TicketTask& task, const TicketOptions& options, const fs::path& folder)
-      : task_(task), options_(options), folder_(folder), run_(describe(task, options)) {
+      : task_(task),
+        options_(options),
+        folder_(folder),
+        run_(describe(task, options)),
+        names_(options.recipe.parameters_in(task.model->graph())) {
     fs::create_directories(folder);
+    const fs::path description = folder / "run.txt";
+    if (fs::exists(description)) {
+      expect_this(read(description));
+      return;
+    }
+    AtomicFile file(description);
+    file.write(run_);
+    file.commit();
   }
 
   std::vector<TicketRound> run(const OnTicketStep& on_step) {
-    add_masks(*task_.model, options_.recipe);
+    prune::add_masks(*task_.model, names_);
     std::vector<TicketRound> rounds;
     for (int64_t round = 0; round <= options_.rounds; ++round)
       rounds.push_back(fs::exists(file(round)) ? load(round) : train(round, on_step));
@@ -110,13 +122,29 @@ class Rounds {
   fs::path running(int64_t round) const { return folder_ / ("round_" + std::to_string(round) + ".running"); }
   fs::path start() const { return folder_ / ("step_" + std::to_string(options_.step) + ".checkpoint"); }
 
+  static std::string read(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+  void expect_this(const std::string& run) const {
+    if (run != run_)
+      fail(kWhere, "expected rounds of this run in '", folder_.string(), "', got those of another one");
+  }
+
   TicketRound load(int64_t round) {
     const io::TensorFile stored = io::load_tensors(file(round));
     const auto of = stored.metadata.find(kRunKey), score = stored.metadata.find(kScoreKey);
-    if (of == stored.metadata.end() || score == stored.metadata.end() || of->second != run_)
-      fail(kWhere, "expected rounds of this run in '", folder_.string(), "', got those of another one");
+    expect_this(of == stored.metadata.end() ? "" : of->second);
+    const std::string text = score == stored.metadata.end() ? "" : score->second;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+      fail_file(kWhere, "expected a score in '", file(round).string(), "', got '", text, "'");
     io::assign_state(*task_.model, stored.tensors, /*strict=*/true, file(round).string());
-    return {round, share_kept(*task_.model), std::stod(score->second)};
+    task_.model->eval();
+    return {round, share_kept(*task_.model, names_), value};
   }
 
   TrainOptions training(int64_t round) const {
@@ -130,9 +158,11 @@ class Rounds {
   }
 
   TicketRound train(int64_t round, const OnTicketStep& on_step) {
+    task_.model->eval();  // as load() leaves it in a run that goes on
     if (round > 0) prune::prune(*task_.model, options_.recipe, task_.inputs);
     const prune::NewMasks masks = masks_of(*task_.model);
     const bool continued = fs::exists(running(round));
+    if (!continued) torch::manual_seed(options_.training.seed + static_cast<uint64_t>(round));
     if (round > 0 && options_.rewind == Rewind::reinitialize && !continued) task_.reinitialize(*task_.model);
     Trainer trainer = make_trainer(task_, training(round), options_.training.seed);
     if (continued) {
@@ -149,10 +179,9 @@ class Rounds {
       if (marks && trainer.next_step() == options_.step) trainer.save(start());
       if (on_step) on_step(round, info, trainer.total_steps());
     });
-    const TicketRound result{round, share_kept(*task_.model), evaluate(task_)};
-    char score[40];
-    std::snprintf(score, sizeof score, "%.17g", result.score);
-    io::save_tensors(file(round), io::named_state(*task_.model), {{kRunKey, run_}, {kScoreKey, score}});
+    const TicketRound result{round, share_kept(*task_.model, names_), evaluate(task_)};
+    io::save_tensors(file(round), io::named_state(*task_.model),
+                     {{kRunKey, run_}, {kScoreKey, exact(result.score)}});
     fs::remove(running(round));
     return result;
   }
@@ -161,6 +190,7 @@ class Rounds {
   const TicketOptions& options_;
   const fs::path& folder_;
   std::string run_;
+  std::vector<std::string> names_;  // of the weights that are pruned
 };
 
 /// Batches of another order, from as far on as the stream whose state is restored.
@@ -184,6 +214,27 @@ class OtherOrder final : public BatchStream {
   int64_t skipped_;
 };
 
+/// Puts weights, masks and mode of a model back.
+class KeepsState {
+ public:
+  explicit KeepsState(graph::GraphModule& model)
+      : model_(model), state_(state_of(model)), training_(model.is_training()) {}
+  ~KeepsState() {
+    try {
+      io::assign_state(model_, state_, /*strict=*/true, "the model before");
+    } catch (const std::exception&) {  // of the same model
+    }
+    model_.train(training_);
+  }
+  KeepsState(const KeepsState&) = delete;
+  KeepsState& operator=(const KeepsState&) = delete;
+
+ private:
+  graph::GraphModule& model_;
+  io::NamedTensors state_;
+  bool training_;
+};
+
 /// (1 - share) one + share other, for the numbers that are floating point.
 io::NamedTensors between(const io::NamedTensors& one, const io::NamedTensors& other, double share) {
   io::NamedTensors mixed;
@@ -201,6 +252,12 @@ void TicketOptions::validate() const {
   training.validate();
   if (rounds < 0) fail(kWhere, "expected rounds >= 0, got ", rounds);
   if (step < 0) fail(kWhere, "expected a step >= 0 to rewind to, got ", step);
+  if (prune::source_of(recipe.score) == prune::ScoreSource::training)
+    fail(kWhere, "expected scores of a model as it is, got ", word_of(recipe.score));
+  if (rounds > 1 && recipe.amount.of == prune::AmountOf::all &&
+      recipe.pattern.kind != prune::PatternKind::n_m)
+    fail(kWhere,
+         "expected an amount of what remains for several rounds, got one of all, which one round reaches");
   if (!(fine_tune_rate > 0)) fail(kWhere, "expected a fine_tune_rate > 0, got ", fine_tune_rate);
 }
 
@@ -208,6 +265,10 @@ std::vector<TicketRound> find_tickets(const TicketTask& task, const TicketOption
                                       const fs::path& folder, const OnTicketStep& on_step) {
   options.validate();
   check(task, options);
+  prune::check(*task.model, options.recipe, task.inputs);
+  const int64_t steps = make_trainer(task, options.training, options.training.seed).total_steps();
+  if (options.rewind == Rewind::weights && options.step > steps)
+    fail(kWhere, "expected a step of at most ", steps, " to rewind to, got ", options.step);
   return Rounds(task, options, folder).run(on_step);
 }
 
@@ -217,6 +278,7 @@ double linear_barrier(const TicketTask& task, const TicketOptions& options, cons
   check(task, options);
   if (points < 1) fail("train.linear_barrier", "expected points >= 1, got ", points);
   fs::create_directories(folder);
+  const KeepsState keeps(*task.model);
   const fs::path start = folder / "barrier.checkpoint";
   const PollsInterrupts polls;
   {

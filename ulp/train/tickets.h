@@ -73,10 +73,11 @@ ULP_API std::vector<TicketRound> find_tickets(const TicketTask& task, const Tick
                                               const std::filesystem::path& folder,
                                               const OnTicketStep& on_step = {});
 
-/// Whether step `options.step` is late enough: trains the unpruned model twice from there, with data in two orders, and compares
+/// Whether step `options.step` is late enough: trains the model as it is twice from there, with data in two orders, and compares
 /// the networks on the straight line between the two results. Returns (score(0) + score(1)) / 2 - min over the line of the score:
 /// about 0 where the rest of training is stable to the noise of the data's order, so that weights may be rewound to the
-/// step (Frankle et al. 2020, section 3). `points` between the ends, >= 1. Uses the folder for what both share.
+/// step (Frankle et al. 2020, section 3). `points` between the ends, >= 1. Uses the folder for what both share. The model is left as it
+/// was.
 ULP_API double linear_barrier(const TicketTask& task, const TicketOptions& options,
                               const std::filesystem::path& folder, int64_t points = 9);
 

@@ -79,7 +79,7 @@ struct Trainer::State {
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
-        stepper(in_precision(*task.model, precision), options, total_steps) {}
+        stepper(in_precision(*task.model, precision), options, total_steps, task.masks) {}
 
   TaskBatch next_batch() {
     std::optional<TaskBatch> batch = task.batches->next();
