@@ -1,41 +1,38 @@
 // ulp prune: a trained model and data -> a model with fewer weights or channels, and what that cost and saved.
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "cli/prune_flags.h"
+#include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
-#include "ulp/base/atomic_file.h"
-#include "ulp/base/error.h"
-#include "ulp/base/fields_json.h"
 #include "ulp/base/interrupt.h"
 
 namespace ulp::cli {
 
 namespace {
 
+/// --method, else what --structure is for, else the first.
+std::string method_of(const PruneFlags& flags) {
+  if (!flags.method.empty()) return flags.method;
+  return kMethods[flags.structure.empty() ? 0 : 1];
+}
+
 /// --recipe, else the method's own; flags over both.
 app::PruneRecipe make_recipe(const PruneFlags& flags) {
-  app::PruneRecipe recipe = flags.recipe.empty()
-                                ? recipe_of(flags.method.empty() ? kMethods[0] : flags.method)
-                                : read_prune_recipe(flags.recipe);
+  app::PruneRecipe recipe =
+      flags.recipe.empty() ? recipe_of(method_of(flags)) : read_recipe<app::PruneRecipe>(flags.recipe);
   const std::string method = recipe.cuts() ? kMethods[1] : kMethods[0];
   if (!flags.method.empty() && flags.method != method)
     throw CLI::ValidationError("--recipe", "is for --method " + method + ", got --method " + flags.method);
-  const nlohmann::json given = flags.fields.given(method);
-  if (!given.empty()) {
-    nlohmann::json fields = fields_to_json(recipe);
-    fields.merge_patch(given);
-    try {
-      fields_from_json(fields, recipe);
-    } catch (const FieldProblem& problem) {
-      throw CLI::ValidationError(problem.text);
-    }
+  put_over(flags.fields.given(method), recipe);
+  for (const auto& [flag, file] :
+       {std::pair("--structure", flags.structure), {"--save-structure", flags.save_structure}}) {
+    if (!file.empty() && !recipe.cuts())
+      throw CLI::ValidationError(flag, "is for --method channels, got --method weights");
   }
   apply_target(flags.target, recipe);
   as_usage([&] { recipe.validate(); });
@@ -58,30 +55,6 @@ Job open(const PruneFlags& flags) {
   return {model.spec, model.graph, std::move(data)};
 }
 
-/// At most so many samples of a stream.
-class FirstSamples final : public train::BatchStream {
- public:
-  FirstSamples(std::unique_ptr<train::BatchStream> stream, int64_t most)
-      : stream_(std::move(stream)), most_(most) {}
-  std::optional<train::TaskBatch> next() override {
-    if (seen_ >= most_) return std::nullopt;
-    std::optional<train::TaskBatch> batch = stream_->next();
-    if (!batch) return batch;
-    const int64_t count = std::min(batch->inputs.size(0), most_ - seen_);
-    seen_ += count;
-    return train::TaskBatch{batch->inputs.narrow(0, 0, count), batch->targets.narrow(0, 0, count)};
-  }
-  int64_t samples() const override { return std::min(stream_->samples(), most_); }
-  int64_t batches() const override { return stream_->batches(); }
-  int64_t epoch() const override { return stream_->epoch(); }
-  std::string state() const override { return stream_->state(); }
-  void restore(const std::string& state) override { stream_->restore(state); }
-
- private:
-  std::unique_ptr<train::BatchStream> stream_;
-  int64_t most_, seen_ = 0;
-};
-
 app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe) {
   StageBars bars;
   app::PruneRequest request;
@@ -91,19 +64,20 @@ app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRec
   request.finetune = flags.finetune;
   request.samples = flags.samples;
   request.sweep = flags.sweep;
+  request.sweep_only = !flags.sweep.empty() && flags.out.empty() && flags.target.empty() &&
+                       flags.recipe.empty() && flags.save_structure.empty() && !flags.finetune;
   request.latency = !flags.no_latency;
   request.threads = flags.threads;
   request.width_table = flags.width_table;
+  if (!flags.structure.empty()) request.structure = read_text(flags.structure);
   request.unit = job.data.unit;
   request.train_batches = [&](const train::StreamOptions& options) {
     return job.data.stream(io::Split::train, options);
   };
   if (flags.test > 0) {
-    const bool image = job.spec.kind == app::NetworkKind::image;
-    request.test_batches = [&, image]() -> std::unique_ptr<train::BatchStream> {
-      auto all = job.data.stream(io::Split::test, {.batch = image ? 250 : 64});
-      if (!image) return all;
-      return std::make_unique<FirstSamples>(std::move(all), flags.test);
+    request.test_batches = [&] {
+      const int64_t batch = job.spec.kind == app::NetworkKind::image ? 250 : 64;
+      return app::first_samples(job.data.stream(io::Split::test, {.batch = batch}), flags.test);
     };
   }
   request.progress = [&](const app::Stage& stage) { bars.show(stage); };
@@ -113,11 +87,8 @@ app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRec
 void write_files(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe,
                  app::PruneRun& run) {
   if (!flags.out.empty()) app::save_model_file(flags.out, *run.model, job.spec);
-  if (!flags.save_recipe.empty()) {
-    AtomicFile file(flags.save_recipe);
-    file.write(recipe.to_json());
-    file.commit();
-  }
+  write_text(flags.save_recipe, recipe.to_json());
+  write_text(flags.save_structure, run.structure);
   if (flags.report.empty() || run.outcome.interrupted) return;
   const nlohmann::json fields = nlohmann::json::parse(recipe.to_json());
   for (const auto& [name, value] : fields.items())

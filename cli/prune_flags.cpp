@@ -1,10 +1,6 @@
 #include "cli/prune_flags.h"
 
 #include <charconv>
-#include <fstream>
-#include <sstream>
-
-#include "ulp/base/error.h"
 
 namespace ulp::cli {
 
@@ -22,18 +18,6 @@ void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
 
 }  // namespace
 
-app::PruneRecipe read_prune_recipe(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_file("cli.prune", "could not read the recipe '", path, "'");
-  std::ostringstream text;
-  text << in.rdbuf();
-  try {
-    return app::PruneRecipe::from_json(text.str());
-  } catch (const Error& error) {
-    fail_file("cli.prune", "in the recipe '", path, "': ", error.what());
-  }
-}
-
 app::PruneRecipe recipe_of(const std::string& method) {
   if (method == kMethods[1]) return {.recipe = prune::CutRecipe{}};
   return {.recipe = prune::Recipe{}};
@@ -47,17 +31,18 @@ void apply_target(const std::string& target, app::PruneRecipe& recipe) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool number = error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1;
-  const bool known = what == "macs" || what == "parameters" || what == "latency" || what == "sparsity";
+  const bool known = what == "sparsity" || from_word<prune::Measure>(what);
   if (!number || !known) {
-    throw CLI::ValidationError("--target",
-                               "expected macs=SHARE, parameters=SHARE, latency=SHARE or sparsity=SHARE with "
-                               "a share in (0, 1], got " +
-                                   target);
+    throw CLI::ValidationError(
+        "--target",
+        "expected macs=SHARE, parameters=SHARE, bytes=SHARE, latency=SHARE or sparsity=SHARE with "
+        "a share in (0, 1], got " +
+            target);
   }
   if (recipe.cuts() == (what == "sparsity")) {
     throw CLI::ValidationError(
         "--target", recipe.cuts()
-                        ? "expected macs, parameters or latency with --method channels, got " + target
+                        ? "expected macs, parameters, bytes or latency with --method channels, got " + target
                         : "expected sparsity with --method weights, got " + target);
   }
   if (auto* cut = std::get_if<prune::CutRecipe>(&recipe.recipe)) {
@@ -74,7 +59,10 @@ void PruneFlags::check() const {
   for (const double kept : sweep) {
     if (!(kept > 0 && kept <= 1)) throw CLI::ValidationError("--sweep", "expected shares in (0, 1]");
   }
-  for (const std::string& file : {out, save_recipe}) {
+  if (!structure.empty() && (!target.empty() || !sweep.empty()))
+    throw CLI::ValidationError("--structure",
+                               "says what is left: expected no --target and no --sweep with it");
+  for (const std::string& file : {out, save_recipe, save_structure}) {
     if (!file.empty()) check_writable(file);
   }
   if (!report.empty()) make_folder(report);
@@ -90,19 +78,21 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
                   "neurons are cut out")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kMethods), std::end(kMethods))))
       ->default_str("the recipe's, else weights");
-  command.add_option("--target", flags.target,
-                     "sparsity=0.9 (weights): the share that is pruned; macs=0.5, parameters=0.5 or "
-                     "latency=0.5 (channels): the share that is left");
+  command.add_option(
+      "--target", flags.target,
+      "sparsity=0.9 (weights): the share that is pruned; macs=0.5, parameters=0.5, bytes=0.5 or "
+      "latency=0.5 (channels): the share that is left");
   command.add_option("--width-table", flags.width_table,
                      "File of --measured-widths: read, or measured and written where there is none");
+  command.add_option("--structure", flags.structure,
+                     "File of --save-structure of the same network: cut the same channels again");
+  command.add_option("--save-structure", flags.save_structure, "Write which channels were kept as JSON");
   command.add_option("--recipe", flags.recipe, "A file of the method's recipe as JSON");
   add_any_data_option(command, flags.data);
   command.add_option("--samples", flags.samples, "Training samples that scores are computed with")
       ->check(positive())
       ->capture_default_str();
-  command
-      .add_option("--test", flags.test,
-                  "Test images to compare accuracies on (0: none; of a text all is taken)")
+  command.add_option("--test", flags.test, "Test samples to compare accuracies on (0: none)")
       ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--finetune", flags.finetune, "Train on, by the fields of training below");

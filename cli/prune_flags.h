@@ -15,6 +15,7 @@ namespace ulp::cli {
 
 struct PruneFlags : CommonFlags {
   std::string model, out, recipe, report, save_recipe, target, width_table;
+  std::string structure, save_structure;
   std::string method;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 512, test = 10000;
@@ -31,8 +32,6 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags);
 
 /// The names of --method.
 inline constexpr const char* kMethods[] = {"weights", "channels"};
-/// The recipe of a file. Throws FileError for one that is missing or no recipe.
-app::PruneRecipe read_prune_recipe(const std::string& path);
 /// The default recipe of a method.
 app::PruneRecipe recipe_of(const std::string& method);
 

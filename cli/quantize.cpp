@@ -1,21 +1,19 @@
 // ulp quantize: a trained model and data -> an int8 engine file, and what that cost.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "cli/quantize_flags.h"
+#include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/quantize_run.h"
-#include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
-#include "ulp/base/fields_json.h"
+#include "ulp/prune/pruner.h"
 
 namespace ulp::cli {
 
@@ -27,21 +25,11 @@ struct Plan {
   app::ModeRecipe recipe;
 };
 
-app::ModeRecipe read_recipe(const std::string& recipe) {
+app::ModeRecipe recipe_of(const std::string& recipe) {
   const std::vector<std::string> profiles = quant::recipe_profiles();
   if (std::find(profiles.begin(), profiles.end(), recipe) != profiles.end())
     return {.recipe = quant::Recipe::profile(recipe)};
-  std::ifstream in(recipe, std::ios::binary);
-  if (!in) fail_file("cli.quantize", "could not read the recipe '", recipe, "'");
-  std::ostringstream text;
-  text << in.rdbuf();
-  try {
-    app::ModeRecipe read = app::ModeRecipe::from_json(text.str());
-    read.validate();
-    return read;
-  } catch (const Error& error) {
-    fail_file("cli.quantize", "in the recipe '", recipe, "': ", error.what());
-  }
+  return read_recipe<app::ModeRecipe>(recipe);
 }
 
 /// Runs a check of the recipe; its errors name the recipe that --recipe gave.
@@ -55,29 +43,16 @@ auto in_recipe(const std::string& recipe, Check&& check) {
   }
 }
 
-/// Puts the fields that flags gave over those of the recipe.
-void apply_flags(const nlohmann::json& given, app::ModeRecipe& recipe) {
-  if (given.empty()) return;
-  nlohmann::json fields = fields_to_json(recipe);
-  fields.merge_patch(given);
-  try {
-    fields_from_json(fields, recipe);
-  } catch (const FieldProblem& problem) {
-    throw CLI::ValidationError(problem.text);
-  }
-}
-
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
 Plan make_plan(const QuantizeFlags& flags) {
   std::optional<app::ModeRecipe> recipe;
-  if (!flags.recipe.empty()) recipe = read_recipe(flags.recipe);
+  if (!flags.recipe.empty()) recipe = recipe_of(flags.recipe);
   const app::QuantizeMode& mode = !flags.mode.empty() ? app::find_quantize_mode(flags.mode)
                                   : recipe            ? app::mode_of(recipe->recipe)
                                                       : app::quantize_modes().front();
   const auto own = [&] { return recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe(); };
   Plan plan{mode, in_recipe(flags.recipe, own)};
-  const nlohmann::json given = flags.fields.given(mode.name);
-  apply_flags(given, plan.recipe);
+  put_over(flags.fields.given(mode.name), plan.recipe);
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
 }
@@ -135,11 +110,7 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
 
 void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   if (run.plan) run.plan->save(flags.out);
-  if (!flags.save_recipe.empty()) {
-    AtomicFile file(flags.save_recipe);
-    file.write(run.recipe.to_json());
-    file.commit();
-  }
+  write_text(flags.save_recipe, run.recipe.to_json());
   if (flags.report.empty()) return;
   run.outcome.settings = settings(flags, run);
   const report::Report report = app::quantize_report(run.outcome);
@@ -180,6 +151,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const auto stored = app::read_model_spec(flags.model);
   if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, plan);
   const app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
+  if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   std::optional<io::ImageDataset> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
     data = app::load_images(flags.data, io::Split::train, model.spec);

@@ -59,6 +59,10 @@ void QuantizeFlags::check(const app::QuantizeMode& chosen) const {
     throw CLI::ValidationError(
         std::string("--sensitivity and --keep-worst are for modes with data, got --mode ") + chosen.name);
   }
+  if (!chosen.trains && keep_zeros) {
+    throw CLI::ValidationError(std::string("--keep-zeros is for modes that train, got --mode ") +
+                               chosen.name);
+  }
   if (!chosen.trains && checkpointing.given()) {
     throw CLI::ValidationError(std::string("--checkpoint is for modes that train, got --mode ") +
                                chosen.name);
@@ -89,6 +93,8 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
       ->check(not_negative())
       ->capture_default_str();
+  command.add_flag("--keep-zeros", flags.keep_zeros,
+                   "qat: weights that are zero stay zero, as `ulp prune` left them");
   flags.checkpointing.add_to(command);
   command.add_option("--save-recipe", flags.save_recipe, "Write the recipe that was used as JSON");
   command.add_option("--report", flags.report, "Folder for report.json and report.html");

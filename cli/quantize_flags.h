@@ -19,7 +19,7 @@ struct QuantizeFlags : CommonFlags {
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
-  bool sensitivity = false, compare = false, verbose = false;
+  bool sensitivity = false, compare = false, keep_zeros = false, verbose = false;
   CheckpointFlags checkpointing;
   RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;

@@ -12,10 +12,11 @@
 #include <optional>
 
 #include "cli/model_flags.h"
-#include "cli/prune_flags.h"
+#include "cli/recipe_file.h"
 #include "cli/train_flags.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
+#include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -200,11 +201,17 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
   }
 }
 
+/// The network as a graph with masks of its zeros.
+void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
+  network = app::captured(network, spec);
+  prune::mask_zeros(static_cast<graph::GraphModule&>(*network.module));
+}
+
 /// What --prune asks for; the network becomes a graph with masks then.
 std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::ModelSpec& spec,
                                          app::Network& network) {
   if (flags.prune.empty()) return std::nullopt;
-  const app::PruneRecipe read = read_prune_recipe(flags.prune);
+  const app::PruneRecipe read = read_recipe<app::PruneRecipe>(flags.prune);
   const auto* recipe = std::get_if<prune::Recipe>(&read.recipe);
   if (recipe == nullptr) {
     fail_file("cli.train", "expected a recipe of single weights for --prune, got '", flags.prune,
@@ -237,6 +244,7 @@ void run(TrainFlags flags) {
   if (!stored) spec.name = choose_model(flags, data);
   torch::manual_seed(flags.options.seed);
   app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
+  if (flags.keep_zeros) keep_zeros(network, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
   train::Trainer trainer(
       {.model = network.module,
@@ -244,7 +252,7 @@ void run(TrainFlags flags) {
        .batches = data.stream(
            io::Split::train,
            train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
-       .description = spec.to_json()},
+       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
       flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
@@ -252,7 +260,8 @@ void run(TrainFlags flags) {
   const train::Accuracy accuracy = test(network, data);
   if (!flags.out.empty()) {
     const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
-    app::save_model_file(flags.out, pruner ? *prune::bake(*graph) : *network.module, spec);
+    app::save_model_file(flags.out, pruner || flags.keep_zeros ? *prune::bake(*graph) : *network.module,
+                         spec);
   }
   show(flags, spec, data.unit, trainer, outcome, accuracy);
 }

@@ -45,6 +45,8 @@ void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option(
       "--prune", flags.prune,
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
+  command.add_flag("--keep-zeros", flags.keep_zeros,
+                   "Weights of --init that are zero stay zero, as `ulp prune` left them");
   flags.checkpointing.add_to(command);
 }
 
@@ -59,6 +61,8 @@ void TrainFlags::check() const {
     options.validate();
     if (watch) watching.validate();
   });
+  if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
+  if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);

@@ -16,6 +16,7 @@ struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
   std::string init, out, report, prune;
+  bool keep_zeros = false;
   CheckpointFlags checkpointing;
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw

@@ -22,11 +22,7 @@ class Prune : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     shop_ = new Workshop;
-    shop_->make_data("data");
-    ASSERT_EQ(
-        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
-            .code,
-        0);
+    shop_->train_lenet5();
   }
   static void TearDownTestSuite() { delete shop_; }
   static Outcome prune(const std::string& args) {
@@ -138,11 +134,105 @@ TEST_F(Prune, AReportAndARecipeSayWhatWasDone) {
   EXPECT_EQ(read_file(*shop_ / "a.safetensors"), read_file(*shop_ / "b.safetensors"));
 }
 
+TEST_F(Prune, AStructureIsCutAgain) {
+  ASSERT_EQ(
+      prune("--method channels --target bytes=0.5 --steps 2 --save-structure s.json --out a.safetensors")
+          .code,
+      0);
+  const json structure = json::parse(read_file(*shop_ / "s.json"));
+  EXPECT_EQ(structure["type"], "ulp.prune.Structure");
+  ASSERT_EQ(prune("--structure s.json --out b.safetensors").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "a.safetensors"), read_file(*shop_ / "b.safetensors"));
+  ASSERT_EQ(shop_->ulp("train --model mlp --data data --max-steps 2 --batch 16 --out mlp.safetensors").code,
+            0);
+  expect_error(shop_->ulp("prune mlp.safetensors --data data --structure s.json --out x.safetensors"), 3,
+               "conv1");
+  expect_error(prune("--structure s.json --target macs=0.5 --out x.safetensors"), 2, "no --target");
+  expect_error(prune("--structure s.json --method weights --out x.safetensors"), 2,
+               "is for --method channels");
+  expect_error(prune("--structure none.json --out x.safetensors"), 3, "none.json");
+}
+
+TEST_F(Prune, UnitsAreScoredByWhatTheyDoOnData) {
+  for (const char* criterion : {"taylor", "apoz", "activation", "shapley --permutations 1"}) {
+    const json states =
+        result_of(std::string("--method channels --target macs=0.7 --out c.safetensors --criterion ") +
+                  criterion)["states"];
+    EXPECT_LE(states[1]["MACs [M]"].get<double>(), 0.7001 * states[0]["MACs [M]"].get<double>());
+  }
+}
+
+TEST_F(Prune, APenaltyMakesUnitsSmallBeforeTheyAreCut) {
+  const json states = result_of(
+      "--method channels --target macs=0.5 --regularizer group_lasso --lambda 0.01 --finetune "
+      "--max-steps 8 "
+      "--batch 16 --out p.safetensors")["states"];
+  ASSERT_EQ(states.size(), 4U);
+  EXPECT_EQ(states[1]["model"], "penalized");
+  expect_error(prune("--method channels --lambda 0.01 --out x.safetensors"), 1, "expected training");
+}
+
+TEST_F(Prune, NOfMIsDrawnInABetterOrderOfTheChannels) {
+  const json result = result_of("--pattern n_m --parameters fc2,fc3 --reorder --out n.safetensors");
+  EXPECT_NE(result["notes"].dump().find("reordered"), std::string::npos) << result["notes"];
+  expect_error(prune("--reorder --out x.safetensors"), 2, "n_m with reorder");
+}
+
+/// Elements of the file's weights that are zero, by its own table.
+double zeros_of(const Workshop& shop, const std::string& file) {
+  double zeros = 0;
+  const json shown = json::parse(shop.ulp("inspect " + file + " --json").out);
+  for (const json& tensor : shown["tensors"])
+    zeros += tensor["zeros [%]"].get<double>() * tensor["size [bytes]"].get<double>() / 400;
+  return zeros;
+}
+
+TEST_F(Prune, ZerosStayInTrainingAndInQuantizationAwareTraining) {
+  ASSERT_EQ(prune("--target sparsity=0.8 --out zeros.safetensors").code, 0);
+  const double zeros = zeros_of(*shop_, "zeros.safetensors");
+  const std::string train = "train --init zeros.safetensors --data data --max-steps 4 --batch 16 ";
+  ASSERT_EQ(shop_->ulp(train + "--keep-zeros --out kept.safetensors").code, 0);
+  EXPECT_NEAR(zeros_of(*shop_, "kept.safetensors"), zeros, 1);
+  ASSERT_EQ(shop_->ulp(train + "--out lost.safetensors").code, 0);
+  EXPECT_LT(zeros_of(*shop_, "lost.safetensors"), zeros / 10);
+  const std::string qat =
+      "quantize zeros.safetensors --data data --mode qat --max-steps 4 --batch 16 --test 50 --keep-zeros "
+      "--out ";
+  const Outcome quantized = shop_->ulp(qat + "q.ulp --compare");
+  ASSERT_EQ(quantized.code, 0) << quantized.err;
+  expect_error(shop_->ulp("quantize zeros.safetensors --data data --mode static --keep-zeros --out x.ulp"), 2,
+               "that train");
+  expect_error(shop_->ulp("train --data data --keep-zeros"), 2, "--init");
+}
+
+TEST_F(Prune, APointOfASweepThatCannotBeReachedIsANote) {
+  const json result = result_of("--method channels --sweep 0.6,0.000001");
+  EXPECT_EQ(result["sweep"].size(), 1U);
+  EXPECT_EQ(result["states"].size(), 1U);
+  EXPECT_NE(result["notes"].dump().find("closest"), std::string::npos) << result["notes"];
+}
+
+TEST_F(Prune, FewSamplesAreEnough) {
+  for (const char* criterion : {"taylor", "hessian"}) {
+    const Outcome outcome =
+        shop_->ulp(std::string("prune m.safetensors --data data --samples 3 --threads 1 --no-latency "
+                               "--method channels --out few.safetensors --criterion ") +
+                   criterion);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+}
+
+TEST_F(Prune, TestSamplesAreAsManyAsAsked) {
+  const json few = result_of("--test 10 --out f.safetensors")["states"];
+  const double right = few[0]["accuracy [%]"].get<double>() / 10;
+  EXPECT_EQ(right, std::nearbyint(right));
+}
+
 TEST_F(Prune, BadInputIsOneLine) {
   expect_error(prune(""), 2, "--out");
   expect_error(prune("--out x.safetensors --target macs=0.5"), 2, "expected sparsity with --method weights");
   expect_error(prune("--out x.safetensors --method channels --target sparsity=0.5"), 2,
-               "expected macs, parameters or latency");
+               "expected macs, parameters, bytes or latency");
   expect_error(prune("--out x.safetensors --target sparsity=2"), 2, "share in (0, 1]");
   expect_error(prune("--out x.safetensors --method channels --score taylor"), 2, "is for --method weights");
   expect_error(prune("--out x.safetensors --skip nothing"), 1, "which matches none");

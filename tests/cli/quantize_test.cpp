@@ -28,11 +28,7 @@ class Quantize : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     shop_ = new Workshop;
-    shop_->make_data("data");
-    ASSERT_EQ(
-        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
-            .code,
-        0);
+    shop_->train_lenet5();
   }
   static void TearDownTestSuite() { delete shop_; }
   static Outcome quantize(const std::string& args) {

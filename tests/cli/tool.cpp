@@ -85,6 +85,13 @@ void Workshop::make_data(const std::string& name, int train_images, int test_ima
   write_split(folder_ / name, "t10k", test_images, 2);
 }
 
+void Workshop::train_lenet5() const {
+  make_data("data");
+  const Outcome outcome =
+      ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+}
+
 void expect_error(const Outcome& outcome, int code, const std::string& says) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.out, "");

@@ -31,6 +31,8 @@ class Workshop {
 
   /// Writes the four IDX files of a small data set whose classes can be told apart.
   void make_data(const std::string& name, int train_images = 256, int test_images = 64) const;
+  /// Makes the data set "data" and m.safetensors, a LeNet-5 that knows it.
+  void train_lenet5() const;
 
  private:
   TemporaryFolder folder_;

@@ -21,11 +21,7 @@ class Tool : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     shop_ = new Workshop;
-    shop_->make_data("data");
-    ASSERT_EQ(
-        shop_->ulp("train --model lenet5 --data data --epochs 6 --batch 16 --lr 0.05 --out m.safetensors")
-            .code,
-        0);
+    shop_->train_lenet5();
     ASSERT_EQ(shop_->ulp("lower m.safetensors --out m.ulp").code, 0);
     ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 64 --out q.ulp").code, 0);
   }

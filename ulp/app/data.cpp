@@ -93,6 +93,30 @@ TaskData load_folder(const std::string& name, const ModelSpec* model) {
   return image_data(std::move(train), read_images(name, io::Split::test), model, name);
 }
 
+/// At most so many samples of a stream.
+class FirstSamples final : public train::BatchStream {
+ public:
+  FirstSamples(std::unique_ptr<train::BatchStream> stream, int64_t most)
+      : stream_(std::move(stream)), most_(most) {}
+  std::optional<train::TaskBatch> next() override {
+    if (seen_ >= most_) return std::nullopt;
+    std::optional<train::TaskBatch> batch = stream_->next();
+    if (!batch) return batch;
+    const int64_t count = std::min(batch->inputs.size(0), most_ - seen_);
+    seen_ += count;
+    return train::TaskBatch{batch->inputs.narrow(0, 0, count), batch->targets.narrow(0, 0, count)};
+  }
+  int64_t samples() const override { return std::min(stream_->samples(), most_); }
+  int64_t batches() const override { return stream_->batches(); }
+  int64_t epoch() const override { return stream_->epoch(); }
+  std::string state() const override { return stream_->state(); }
+  void restore(const std::string& state) override { stream_->restore(state); }
+
+ private:
+  std::unique_ptr<train::BatchStream> stream_;
+  int64_t most_, seen_ = 0;
+};
+
 /// Throws unless the network can take the data.
 void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name) {
   const bool image = model.kind == NetworkKind::image;
@@ -181,6 +205,11 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
   }
   if (model != nullptr) expect_fit(data.spec, *model, name);
   return data;
+}
+
+std::unique_ptr<train::BatchStream> first_samples(std::unique_ptr<train::BatchStream> stream, int64_t most) {
+  if (most < 1) fail("app.first_samples", "expected samples >= 1, got ", most);
+  return std::make_unique<FirstSamples>(std::move(stream), most);
 }
 
 at::Tensor first_images(const io::ImageDataset& data, int64_t count) {

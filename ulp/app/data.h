@@ -46,6 +46,10 @@ ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelS
 /// images or classes do not fit the model.
 ULP_API io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec);
 
+/// An epoch that ends after at most so many samples, >= 1.
+ULP_API std::unique_ptr<train::BatchStream> first_samples(std::unique_ptr<train::BatchStream> stream,
+                                                          int64_t most);
+
 /// The first `count` images, normalised, float (count, C, H, W), dense in that order.
 ULP_API at::Tensor first_images(const io::ImageDataset& data, int64_t count);
 

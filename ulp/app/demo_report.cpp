@@ -1,10 +1,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 
 #include "ulp/app/demo_parts.h"
+#include "ulp/app/report_parts.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::app {
@@ -18,12 +18,6 @@ using report::ChartKind;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kMillisecond = 1e-3;
-
-std::string number(const char* format, double value) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 template <typename T>
 Cell cell(const std::optional<T>& value, double unit = 1.0) {

@@ -9,7 +9,6 @@
 
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/measure/measure.h"
 #include "ulp/report/machine.h"
 #include "ulp/runtime/engine/engine.h"
 
@@ -20,8 +19,8 @@ namespace {
 /// An engine with something to run on.
 class Runner {
  public:
-  Runner(const graph::GraphModule& module, const LatencyOptions& options)
-      : engine_(plan_of(module), {.threads = options.threads}) {
+  Runner(const runtime::Plan& plan, const LatencyOptions& options)
+      : engine_(plan, {.threads = options.threads}) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const at::Tensor state = generator.get_state();  // random inputs leave no trace in what is trained next
     for (const runtime::TensorInfo& info : engine_.inputs()) {
@@ -41,19 +40,34 @@ class Runner {
   }
 
  private:
-  static runtime::Plan plan_of(const graph::GraphModule& module) {
-    graph::GraphModule copy(module.graph().clone());
-    copy.eval();
-    return lower(copy);
-  }
-
   runtime::Engine engine_;
   std::vector<at::Tensor> tensors_;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
 };
 
+runtime::Plan plan_of(const graph::GraphModule& module) {
+  graph::GraphModule copy(module.graph().clone());
+  copy.eval();
+  return lower(copy);
+}
+
+measure::MeasureOptions measuring(const LatencyOptions& options) {
+  return {.rounds = options.rounds, .round_seconds = options.round_seconds, .progress = options.progress};
+}
+
 }  // namespace
+
+std::vector<measure::Timing> time_engines(const std::vector<const runtime::Plan*>& plans,
+                                          const LatencyOptions& options) {
+  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<measure::Candidate> candidates;
+  for (const runtime::Plan* plan : plans) {
+    runners.push_back(std::make_unique<Runner>(*plan, options));
+    candidates.push_back(runners.back()->candidate(std::to_string(candidates.size())));
+  }
+  return measure::time_in_turns(candidates, options.batch, measuring(options));
+}
 
 struct LatencyMeter::State {
   LatencyOptions options;
@@ -62,17 +76,17 @@ struct LatencyMeter::State {
 };
 
 LatencyMeter::LatencyMeter(const graph::GraphModule& reference, const LatencyOptions& options)
-    : state_(new State{options, Runner(reference, options)}) {}
+    : state_(new State{options, Runner(plan_of(reference), options)}) {}
 LatencyMeter::~LatencyMeter() = default;
 LatencyMeter::LatencyMeter(LatencyMeter&&) noexcept = default;
 LatencyMeter& LatencyMeter::operator=(LatencyMeter&&) noexcept = default;
 
 double LatencyMeter::operator()(const graph::GraphModule& module) {
   const LatencyOptions& options = state_->options;
-  Runner runner(module, options);
-  const std::vector<measure::Timing> times = measure::time_in_turns(
-      {state_->reference.candidate("reference"), runner.candidate("network")}, options.batch,
-      {.rounds = options.rounds, .round_seconds = options.round_seconds, .progress = options.progress});
+  Runner runner(plan_of(module), options);
+  const std::vector<measure::Timing> times =
+      measure::time_in_turns({state_->reference.candidate("reference"), runner.candidate("network")},
+                             options.batch, measuring(options));
   if (state_->first == 0) state_->first = times[0].median;
   return times[1].median * state_->first / times[0].median;
 }

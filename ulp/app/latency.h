@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/measure/measure.h"
 #include "ulp/prune/structured/width_table.h"
+#include "ulp/runtime/plan/plan.h"
 
 namespace ulp::app {
 
@@ -20,6 +23,11 @@ struct LatencyOptions {
   std::function<void(int64_t done, int64_t total)> progress =
       {};  ///< rounds of one measurement; may be empty
 };
+
+/// Times engines of these plans in turn, on the same kind of random inputs; the result is in their order. Throws Interrupted on
+/// Ctrl-C.
+ULP_API std::vector<measure::Timing> time_engines(const std::vector<const runtime::Plan*>& plans,
+                                                  const LatencyOptions& options = {});
 
 /// Lowers networks and times their engines in fp32, each in turn with the reference's: a machine that gets slower between
 /// two measurements makes no network slower than another. Inputs are random; free dimensions are at their largest.

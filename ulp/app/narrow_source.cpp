@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "ulp/base/interrupt.h"
+#include "ulp/prune/structured/activation_importance.h"
+#include "ulp/prune/structured/shapley.h"
 
 namespace ulp::app {
 
@@ -53,6 +55,27 @@ void NarrowSource::compute_gradients(graph::GraphModule& module) {
                                       });
 }
 
+prune::Importance NarrowSource::score(const graph::GraphModule& module, const prune::Groups& groups) {
+  using prune::ActivationScore, prune::Criterion;
+  const std::vector<train::TaskBatch> batches = setup_.batches();
+  std::vector<std::vector<at::Tensor>> inputs;
+  for (const train::TaskBatch& batch : batches) inputs.push_back({batch.inputs});
+  const PollsInterrupts polls;
+  if (recipe_.criterion == Criterion::shapley) {
+    const auto loss = [&](const std::vector<at::Tensor>& results, int64_t i) {
+      check_interrupted();
+      return train::cross_entropy(results.at(0), batches[static_cast<size_t>(i)]).item<double>();
+    };
+    return prune::shapley_values(module, groups, inputs, loss,
+                                 {.permutations = recipe_.permutations, .seed = recipe_.seed})
+        .values;
+  }
+  const ActivationScore what = recipe_.criterion == Criterion::apoz         ? ActivationScore::apoz
+                               : recipe_.criterion == Criterion::activation ? ActivationScore::mean
+                                                                            : ActivationScore::rank;
+  return prune::activation_importance(module, groups, what, inputs, recipe_.normalization);
+}
+
 void NarrowSource::find_widths() {
   if (!recipe_.measured_widths || widths_) return;
   const bool named = !setup_.width_table.empty();
@@ -76,17 +99,23 @@ double NarrowSource::seconds(const graph::GraphModule& module) {
 
 double NarrowSource::measure(const graph::GraphModule& module) {
   if (recipe_.measure == prune::Measure::latency) return seconds(module);
-  const prune::ModelSize size = prune::size_of(module.graph());
-  return static_cast<double>(recipe_.measure == prune::Measure::macs ? size.macs : size.parameters);
+  return prune::measured(prune::size_of(module.graph()), recipe_.measure);
 }
 
 prune::NarrowerModel NarrowSource::narrow(graph::GraphModule& module, double share) {
   compute_gradients(module);
   find_widths();
-  return prune::narrow(module, recipe_, share,
-                       {.squared_gradients = &squares_,
-                        .widths = widths_ ? &*widths_ : nullptr,
-                        .seconds = [this](const graph::GraphModule& cut) { return seconds(cut); }});
+  if (full_widths_.empty())
+    full_widths_ = prune::widths_of(prune::groups(setup_.dense->graph(), {.inexact = recipe_.inexact}));
+  prune::NarrowInputs inputs{.squared_gradients = &squares_,
+                             .widths = widths_ ? &*widths_ : nullptr,
+                             .seconds = [this](const graph::GraphModule& cut) { return seconds(cut); },
+                             .full_widths = full_widths_};
+  const bool by_gradients =
+      recipe_.criterion == prune::Criterion::taylor || recipe_.criterion == prune::Criterion::hessian;
+  if (prune::needs_data(recipe_.criterion) && !by_gradients)
+    inputs.importance = [this](const auto& of, const auto& groups) { return score(of, groups); };
+  return prune::narrow(module, recipe_, share, inputs);
 }
 
 std::vector<std::string> NarrowSource::notes(const prune::NarrowerModel& model) const {

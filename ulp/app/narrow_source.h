@@ -1,9 +1,10 @@
-// What a recipe of channels needs beside the weights: gradients, a table of widths, a clock.
+// What a recipe of channels needs beside the weights: gradients, activations, a table of widths, a clock.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ class NarrowSource {
     const graph::GraphModule* dense = nullptr;  ///< the network before all cuts
     std::filesystem::path width_table = {};     ///< read, or measured and written; empty: measured
     int threads = 0;                            ///< of engines
-    std::function<std::vector<train::TaskBatch>()> batches;  ///< that gradients are computed with
+    std::function<std::vector<train::TaskBatch>()> batches;  ///< that units are scored with
     std::function<void(const Stage& stage)> progress;        ///< may be empty
   };
   NarrowSource(const prune::CutRecipe& recipe, Setup setup);
@@ -37,6 +38,7 @@ class NarrowSource {
 
  private:
   void compute_gradients(graph::GraphModule& module);
+  prune::Importance score(const graph::GraphModule& module, const prune::Groups& groups);
   void find_widths();
   double seconds(const graph::GraphModule& module);
   void show(const Stage& stage) const;
@@ -46,6 +48,7 @@ class NarrowSource {
   prune::SquaredGradients squares_;
   std::optional<prune::WidthTable> widths_;
   std::optional<LatencyMeter> meter_;
+  std::map<std::string, int64_t> full_widths_;
   int64_t measurements_ = 0;
 };
 

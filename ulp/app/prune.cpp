@@ -1,21 +1,19 @@
 #include "ulp/app/prune.h"
 
-#include <torch/types.h>
-#include <torch/utils.h>
-
 #include <algorithm>
 #include <iterator>
-#include <unordered_map>
 
+#include "ulp/app/module_copy.h"
 #include "ulp/app/narrow_source.h"
-#include "ulp/app/plan_figures.h"
+#include "ulp/app/prune_figures.h"
 #include "ulp/app/prunes_while_training.h"
+#include "ulp/app/report_parts.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
-#include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/prune/pruner.h"
+#include "ulp/prune/structured/structure_file.h"
 
 namespace ulp::app {
 
@@ -23,54 +21,33 @@ namespace {
 
 constexpr int64_t kScoreBatch = 64;
 
-/// A copy with tensors of its own.
-std::shared_ptr<graph::GraphModule> copy_of(const graph::GraphModule& model) {
-  const at::NoGradGuard no_grad;
-  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
-  std::unordered_map<const void*, at::Tensor> made;  // tied parameters stay tied
-  for (const auto& [name, attribute] : model.graph().attributes()) {
-    at::Tensor& tensor = made[attribute.tensor.unsafeGetTensorImpl()];
-    if (!tensor.defined())
-      tensor = attribute.tensor.detach().clone().set_requires_grad(attribute.tensor.requires_grad());
-    copy->set_attribute(name, {attribute.kind, tensor});
-  }
-  auto module = std::make_shared<graph::GraphModule>(copy);
-  module->train(model.is_training());
-  return module;
-}
-
-/// Elements of the parameters, shared ones once.
-std::pair<int64_t, int64_t> count_elements(const graph::GraphModule& model) {
-  int64_t all = 0, nonzero = 0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    all += parameter.numel();
-    nonzero += parameter.count_nonzero().item<int64_t>();
-  }
-  return {all, nonzero};
-}
-
 class Runner {
  public:
-  explicit Runner(const PruneRequest& request) : request_(request) {
+  explicit Runner(const PruneRequest& request) : request_(request), figures_(request, run_.outcome) {
     run_.outcome.model = request.model;
     run_.outcome.method = request.recipe.cuts() ? "channels" : "weights";
   }
 
   PruneRun run() {
-    request_.recipe.validate();
-    if (request_.finetune && !request_.train_batches)
-      fail("app.run_prune", "expected data to train on, got none");
+    check_request();
     dense_ = copy_of(*request_.captured);
     dense_->eval();
-    check();
-    add_state("dense", *dense_);
+    if (!request_.sweep_only) check_network();
+    figures_.add_state("dense", *dense_);
     for (const double kept : request_.sweep) add_point(kept);
+    if (request_.sweep_only) return std::move(run_);
     current_ = copy_of(*dense_);
-    request_.recipe.cuts() ? cut() : mask();
-    run_.model = current_;
-    if (run_.outcome.interrupted) return std::move(run_);
-    list_parameters();
-    if (request_.latency) measure_latency();
+    try {
+      request_.recipe.cuts() ? cut() : mask();
+      figures_.add_parameters(dense_->graph(), current_->graph());
+      if (request_.latency) figures_.measure_latency();
+    } catch (const Interrupted&) {
+      if (!polls_) throw;
+      run_.outcome.interrupted = true;  // what there is is kept
+    }
+    run_.model = prune::bake(*current_);
+    run_.model->eval();
+    if (request_.recipe.cuts()) run_.structure = prune::structure_to_json(structure_, dense_->graph());
     return std::move(run_);
   }
 
@@ -79,16 +56,36 @@ class Runner {
     if (request_.progress) request_.progress(stage);
   }
 
-  /// Finds what is wrong with the recipe before anything is measured.
-  void check() const {
+  /// Finds what is wrong with what was asked for.
+  void check_request() const {
+    constexpr const char* kWhere = "app.run_prune";
+    request_.recipe.validate();
+    if (request_.finetune && !request_.train_batches) fail(kWhere, "expected data to train on, got none");
+    if (!request_.structure.empty() && !request_.recipe.cuts())
+      fail(kWhere, "expected a recipe of channels with a structure, got one of weights");
+    if (request_.finetune) return;
+    const auto* masks = std::get_if<prune::Recipe>(&request_.recipe.recipe);
+    if (masks != nullptr && masks->schedule.last() > 0) {
+      fail(kWhere, "expected training for a recipe whose schedule goes on to step ", masks->schedule.last(),
+           ", got none");
+    }
+    const auto* cuts = std::get_if<prune::CutRecipe>(&request_.recipe.recipe);
+    if (cuts != nullptr && cuts->lambda > 0)
+      fail(kWhere, "expected training for a recipe with a regularizer, got none");
+  }
+
+  /// Finds what is wrong with the recipe for this network before anything is measured.
+  void check_network() const {
+    if (!request_.structure.empty()) {
+      prune::structure_from_json(request_.structure, dense_->graph());
+      return;
+    }
     if (const auto* recipe = std::get_if<prune::Recipe>(&request_.recipe.recipe)) {
       recipe->parameters_in(dense_->graph());
       return;
     }
     prune::CutRecipe recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
-    using prune::Criterion;
-    if (recipe.criterion == Criterion::taylor || recipe.criterion == Criterion::hessian)
-      recipe.criterion = Criterion::l2;  // without gradients
+    if (prune::needs_data(recipe.criterion)) recipe.criterion = prune::Criterion::l2;
     recipe.measured_widths = false;
     if (recipe.measure == prune::Measure::latency) {  // whose target needs a clock
       recipe.measure = prune::Measure::macs;
@@ -99,20 +96,21 @@ class Runner {
 
   // Data.
 
-  std::unique_ptr<train::BatchStream> stream(int64_t batch) const {
-    if (!request_.train_batches) fail("app.run_prune", "expected data to compute the scores with, got none");
-    return request_.train_batches({.batch = batch, .shuffle = true, .drop_last = true, .seed = 0});
-  }
-
   /// The batches that scores are computed with.
   std::vector<train::TaskBatch> score_batches() const {
+    constexpr const char* kWhere = "app.run_prune";
+    if (!request_.train_batches) fail(kWhere, "expected data to compute the scores with, got none");
+    const auto source = request_.train_batches(
+        {.batch = std::min(kScoreBatch, request_.samples), .shuffle = true, .drop_last = false, .seed = 0});
     std::vector<train::TaskBatch> batches;
-    const auto source = stream(std::min(kScoreBatch, request_.samples));
-    for (int64_t seen = 0; seen < request_.samples; seen += kScoreBatch) {
-      std::optional<train::TaskBatch> batch = source->next();
+    for (int64_t left = request_.samples; left > 0;) {
+      const std::optional<train::TaskBatch> batch = source->next();
       if (!batch) break;
-      batches.push_back(*std::move(batch));
+      const int64_t count = std::min(left, batch->inputs.size(0));
+      batches.push_back({batch->inputs.narrow(0, 0, count), batch->targets.narrow(0, 0, count)});
+      left -= count;
     }
+    if (batches.empty()) fail(kWhere, "expected samples to compute the scores with, got none");
     return batches;
   }
 
@@ -148,43 +146,84 @@ class Runner {
 
   void mask() {
     const auto& recipe = std::get<prune::Recipe>(request_.recipe.recipe);
+    const prune::ScoreInputs inputs = score_inputs(recipe);
     if (!request_.finetune) {
-      prune::prune(*current_, recipe, score_inputs(recipe));
+      add_orders(prune::prune(*current_, recipe, inputs));
+      keep();
       current_ = prune::bake(*current_);
-      add_state("pruned", *current_);
+      figures_.add_state("pruned", *current_);
       return;
     }
-    prune::Pruner pruner(current_, recipe, score_inputs(recipe));
     if (recipe.schedule.last() == 0) {  // what it is before training
       const auto trial = copy_of(*dense_);
-      prune::prune(*trial, recipe, score_inputs(recipe));
-      add_state("pruned", *prune::bake(*trial));
+      prune::prune(*trial, recipe, inputs);
+      figures_.add_state("pruned", *prune::bake(*trial));
     }
-    train(&pruner);
+    prune::Pruner pruner(current_, recipe, inputs);
+    add_orders(pruner.report());
+    try {
+      train([&](train::Trainer& trainer) { return std::make_unique<PrunesWhileTraining>(pruner, trainer); });
+    } catch (const Interrupted&) {
+      if (pruner.report().sparsity() > 0) keep();
+      throw;
+    }
+    keep();
     current_ = prune::bake(*current_);
-    if (!run_.outcome.interrupted) add_state("trained on", *current_);
+    figures_.add_state("trained on", *current_);
   }
 
   void cut() {
     const auto& recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
+    if (!request_.structure.empty()) {
+      structure_ = prune::structure_from_json(request_.structure, dense_->graph());
+      return use(prune::cut_to(*dense_, structure_).module, "");
+    }
+    structure_.inexact = recipe.inexact;
     NarrowSource& source = this->source();
-    for (int64_t step = 1; step <= recipe.steps && !run_.outcome.interrupted; ++step) {
+    if (recipe.lambda > 0) penalize(recipe);
+    for (int64_t step = 1; step <= recipe.steps; ++step) {
       const double now = step == 1 ? whole_ : source.measure(*current_);
       prune::NarrowerModel narrower =
           source.narrow(*current_, std::min(1.0, whole_ * recipe.share_after(step) / now));
       std::ranges::move(source.notes(narrower), std::back_inserter(run_.outcome.notes));
-      current_ = std::move(narrower.module);
-      current_->zero_grad();
-      if (step == 1) add_obstacles(narrower.groups);
-      const std::string suffix = recipe.steps == 1 ? "" : " " + std::to_string(step);
-      if (step == recipe.steps || request_.finetune) add_state("pruned" + suffix, *current_);
-      if (!request_.finetune) continue;
-      train(nullptr);
-      if (!run_.outcome.interrupted) add_state("trained on" + suffix, *current_);
+      structure_.cuts.push_back(std::move(narrower.kept));
+      if (step == 1) add_obstacles(narrower);
+      use(narrower.module, recipe.steps == 1 ? "" : " " + std::to_string(step),
+          /*show_pruned=*/step == recipe.steps || request_.finetune);
     }
   }
 
-  void train(prune::Pruner* pruner) {
+  /// From here on Ctrl-C ends the run with what there is.
+  void keep() {
+    if (!polls_) polls_.emplace();
+  }
+
+  /// Goes on with a network that was cut: trains it where training was asked for.
+  void use(const std::shared_ptr<graph::GraphModule>& cut, const std::string& suffix,
+           bool show_pruned = true) {
+    current_ = cut;
+    current_->zero_grad();
+    keep();
+    if (show_pruned) figures_.add_state("pruned" + suffix, *current_);
+    if (!request_.finetune) return;
+    train();
+    figures_.add_state("trained on" + suffix, *current_);
+  }
+
+  /// Trains so that unimportant units become small.
+  void penalize(const prune::CutRecipe& recipe) {
+    const prune::RegularizeOptions options{
+        .penalty = recipe.regularizer, .lambda = recipe.lambda, .growth = recipe.growth};
+    train([&](train::Trainer& trainer) {
+      return std::make_unique<PenalizesWhileTraining>(
+          current_, prune::groups(current_->graph(), {.inexact = recipe.inexact}), options, trainer);
+    });
+    current_->zero_grad();
+    figures_.add_state("penalized", *current_);
+  }
+
+  /// `observe` makes what else happens in each step. Ctrl-C leaves the network as it is then.
+  void train(const std::function<std::unique_ptr<train::StepObserver>(train::Trainer&)>& observe = {}) {
     const train::TrainOptions& options = request_.recipe.training.options;
     train::Trainer trainer(
         {.model = current_,
@@ -192,48 +231,44 @@ class Runner {
          .batches = request_.train_batches(
              train::StreamOptions::training(options.batch, options.seed, options.augment))},
         options);
-    std::optional<PrunesWhileTraining> prunes;
-    if (pruner != nullptr) trainer.observe(&prunes.emplace(*pruner, trainer));
-    try {
-      train::run_to_end(trainer, {}, [&](const train::StepInfo& info) {
-        show({"training on", "step", info.step + 1, trainer.total_steps()});
-      });
-    } catch (const Interrupted&) {
-      run_.outcome.interrupted = true;
-    }
+    const auto observer = observe ? observe(trainer) : nullptr;
+    trainer.observe(observer.get());
+    train::run_to_end(trainer, {}, [&](const train::StepInfo& info) {
+      show({"training on", "step", info.step + 1, trainer.total_steps()});
+    });
     current_->eval();
   }
 
-  void add_obstacles(const prune::Groups& groups) {
-    for (const prune::Obstacle& obstacle : groups.obstacles)
-      run_.outcome.reasons.push_back("not pruned: " + obstacle.layer + ": " + obstacle.reason);
-    for (const prune::Group& group : groups.groups) {
+  void add_orders(const prune::PruneReport& report) {
+    for (const prune::ReorderedGroup& group : report.reordered) {
+      run_.outcome.notes.push_back(group.name + ": reordered, " +
+                                   number("%.1f %% of the scores are kept", 100 * group.kept) +
+                                   number(" instead of %.1f %%", 100 * group.kept_before));
+    }
+  }
+
+  void add_obstacles(const prune::NarrowerModel& narrower) {
+    for (const auto* obstacles : {&narrower.groups.obstacles, &narrower.whole}) {
+      for (const prune::Obstacle& obstacle : *obstacles)
+        run_.outcome.reasons.push_back("not pruned: " + obstacle.layer + ": " + obstacle.reason);
+    }
+    for (const prune::Group& group : narrower.groups.groups) {
       for (const std::string& note : group.notes) run_.outcome.reasons.push_back(group.name() + ": " + note);
     }
   }
 
-  // Figures.
-
-  std::optional<train::Accuracy> accuracy(const std::string& title, const runtime::Plan& plan) const {
-    if (!request_.test_batches) return std::nullopt;
-    const std::unique_ptr<train::BatchStream> batches = request_.test_batches();
-    return accuracy_of(plan, *batches, request_.threads, [&](int64_t done) {
-      show({title, request_.unit, done, batches->samples()});
-    });
-  }
-
-  void add_state(const std::string& name, const graph::GraphModule& model) {
-    const auto [all, nonzero] = count_elements(model);
-    plans_.push_back(lower(*copy_of(model)));
-    run_.outcome.states.push_back({.name = name,
-                                   .accuracy = accuracy("evaluate " + name, plans_.back()),
-                                   .parameters = all,
-                                   .nonzero = nonzero,
-                                   .macs = prune::size_of(model.graph()).macs,
-                                   .bytes = weight_bytes(plans_.back())});
-  }
-
+  /// A point of the sweep; one that cannot be reached is a note.
   void add_point(double kept) {
+    try {
+      run_.outcome.sweep.push_back(point(kept));
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      run_.outcome.notes.push_back("sweep" + number(" %g: ", kept) + error.what());
+    }
+  }
+
+  SweepPoint point(double kept) {
     const std::shared_ptr<graph::GraphModule> trial = copy_of(*dense_);
     SweepPoint point{.asked = kept};
     std::shared_ptr<graph::GraphModule> pruned;
@@ -250,56 +285,18 @@ class Runner {
       point.kept = 1 - prune::prune(*trial, recipe, score_inputs(recipe)).sparsity();
       pruned = prune::bake(*trial);
     }
-    point.accuracy = accuracy("sweep", lower(*pruned));
-    run_.outcome.sweep.push_back(point);
-  }
-
-  void list_parameters() {
-    const graph::Graph& before = dense_->graph();
-    for (const auto& [name, attribute] : before.attributes()) {
-      if (attribute.kind != graph::Attribute::Kind::parameter || attribute.tensor.dim() < 2) continue;
-      const graph::Attribute* now = current_->graph().find_attribute(name);
-      if (now == nullptr) continue;
-      run_.outcome.parameters.push_back(
-          {name, now->tensor.count_nonzero().item<int64_t>(), attribute.tensor.numel()});
-    }
-  }
-
-  /// The first state and the last, in turn.
-  void measure_latency() {
-    std::vector<PrunedState>& states = run_.outcome.states;
-    const auto last = states.size() - 1;
-    runtime::Engine dense(plans_.front(), {.threads = request_.threads}),
-        pruned(plans_.back(), {.threads = request_.threads});
-    const measure::MeasureOptions options{
-        .rounds = 7, .round_seconds = 0.1, .progress = [&](int64_t done, int64_t total) {
-          show({"measure latency", "round", done, total});
-        }};
-    for (const int64_t batch : {1, 16}) {
-      torch::manual_seed(0);
-      const at::Tensor input = random_input(dense.inputs().front(), batch);
-      const auto candidate = [&](const char* name, runtime::Engine& engine) {
-        const at::Tensor output = torch::empty(
-            {static_cast<int64_t>(runtime::byte_count(engine.outputs().front(), batch))}, torch::kByte);
-        return measure::Candidate{name, [&engine, input, output](int64_t items) {
-                                    const void* in = input.const_data_ptr();
-                                    void* out = output.mutable_data_ptr();
-                                    engine.run(items, {&in, 1}, {&out, 1});
-                                  }};
-      };
-      const std::vector<measure::Timing> times =
-          measure::time_in_turns({candidate("dense", dense), candidate("pruned", pruned)}, batch, options);
-      (batch == 1 ? states[0].one : states[0].sixteen) = times[0];
-      (batch == 1 ? states[last].one : states[last].sixteen) = times[1];
-    }
+    point.accuracy = figures_.accuracy("sweep", lower(*pruned));
+    return point;
   }
 
   const PruneRequest& request_;
   PruneRun run_;
+  PruneFigures figures_;
   std::shared_ptr<graph::GraphModule> dense_, current_;
   std::optional<NarrowSource> source_;
-  double whole_ = 0;                  ///< what the recipe measures, of the dense network
-  std::vector<runtime::Plan> plans_;  ///< of the states
+  double whole_ = 0;  // what the recipe measures, of the dense network
+  prune::Structure structure_;
+  std::optional<PollsInterrupts> polls_;  // there where current_ has lost something
 };
 
 }  // namespace

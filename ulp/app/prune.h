@@ -51,9 +51,12 @@ struct PruneRequest {
   const char* unit = "image";      ///< what a sample is
   int64_t samples = 512;           ///< that scores are computed with
   std::vector<double> sweep = {};  ///< what is kept, of each a point without training
+  bool sweep_only = false;         ///< and nothing more: no network comes out
   bool latency = true;             ///< measure the engines
   /// Of a recipe with measured_widths: a prune::WidthTable to read, or to measure and write where there is none; empty: measured.
   std::filesystem::path width_table = {};
+  /// What an earlier cut of this network kept (prune::structure_to_json): cut to that, whatever the recipe's measure and share say.
+  std::string structure = {};
   int threads = 0;  ///< of the engines
   std::function<void(const Stage& stage)> progress = {};
 };
@@ -62,10 +65,11 @@ struct PruneRequest {
 struct PruneRun {
   PruneOutcome outcome;
   std::shared_ptr<graph::GraphModule> model;
+  std::string structure = {};  ///< of channels: what was kept of the network (prune::structure_to_json)
 };
 
-/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned; while it trains on,
-/// Ctrl-C ends the training, and the run ends with what is there (outcome.interrupted).
+/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned; after that Ctrl-C
+/// ends the run with the network as it is then (outcome.interrupted).
 ULP_API PruneRun run_prune(const PruneRequest& request);
 
 }  // namespace ulp::app

@@ -1,6 +1,6 @@
 #include "ulp/app/prune_report.h"
 
-#include <cstdio>
+#include "ulp/app/report_parts.h"
 
 namespace ulp::app {
 
@@ -11,12 +11,6 @@ using report::Cell;
 using report::Chart;
 using report::ChartKind;
 using report::Table;
-
-std::string number(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 double share(int64_t part, int64_t whole) {
   return whole == 0 ? 1 : static_cast<double>(part) / static_cast<double>(whole);
@@ -156,9 +150,7 @@ report::Report prune_report(const PruneOutcome& outcome) {
     report.charts.push_back(parameters_chart(outcome));
   }
   if (!outcome.reasons.empty()) {
-    Table table{.title = "Not pruned", .caption = "Each with the reason.", .columns = {{"what"}}, .rows = {}};
-    for (const std::string& line : outcome.reasons) table.add_row({line});
-    report.tables.push_back(std::move(table));
+    report.tables.push_back(lines_table("Not pruned", "Each with the reason.", outcome.reasons));
   }
   report.notes = outcome.notes;
   if (outcome.interrupted)

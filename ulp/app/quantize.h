@@ -39,7 +39,8 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
                                 const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
                                 const train::OnSamples& on_images = {});
 
-/// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained. Throws
+/// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained; what its masks prune stays
+/// pruned. Throws
 /// ulp::Error for a loss that is not finite and Interrupted on Ctrl-C. A run that saves itself continues with the same
 /// bits, whatever ended it; one of another recipe, other options or other data is refused. Observers whose state grows
 /// with the data (percentile, entropy, mean squared error) cannot be resumed: FileError says what does not fit.

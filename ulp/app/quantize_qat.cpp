@@ -9,13 +9,14 @@ namespace ulp::app {
 namespace {
 
 void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                  const train::TrainOptions& options, const OnStep& on_step,
-                  const train::Checkpointing& saving) {
+                  const train::TrainOptions& options, std::vector<prune::ParameterMask> masks,
+                  const OnStep& on_step, const train::Checkpointing& saving) {
   train::Task task{
       .model = module.shared_from_this(),
       .forward = [&module](const train::TaskBatch& batch) { return module.forward(batch.inputs); },
       .batches = train::image_stream(
           data, train::StreamOptions::training(options.batch, options.seed, options.augment)),
+      .masks = std::move(masks),
       .description = recipe.to_json()};
   train::Trainer trainer(std::move(task), options);
   const quant::QatSchedule schedule = recipe.schedule(trainer.total_steps());
@@ -37,7 +38,7 @@ QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
   training.validate();
   QuantizedModel result;
   const quant::Train steps = [&](quant::QatModule& module) {
-    run_training(module, recipe, data, training.options, on_step, saving);
+    run_training(module, recipe, data, training.options, prune::masks(captured->graph()), on_step, saving);
   };
   result.graph = quant::quantize(captured, recipe, steps, &result.report);
   return result;

@@ -1,7 +1,8 @@
 #include "ulp/app/quantize_report.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "ulp/app/report_parts.h"
 
 namespace ulp::app {
 
@@ -23,18 +24,6 @@ Cell percent(const std::optional<train::Accuracy>& accuracy) {
 /// An exact value has no noise; its cell stays empty.
 Cell decibels(double sqnr_db) {
   return std::isfinite(sqnr_db) ? Cell(sqnr_db) : Cell();
-}
-
-std::string number(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-Table lines_table(const char* title, const char* caption, const std::vector<std::string>& lines) {
-  Table table{.title = title, .caption = caption, .columns = {{"what"}}, .rows = {}};
-  for (const std::string& line : lines) table.add_row({line});
-  return table;
 }
 
 Chart comparison_chart(const std::vector<quant::ValueComparison>& comparison) {

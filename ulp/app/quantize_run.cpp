@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "ulp/app/data.h"
+#include "ulp/app/module_copy.h"
 #include "ulp/app/plan_figures.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/lower.h"
@@ -20,15 +21,6 @@ constexpr int64_t kTestBatch = 250;
 
 io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
   return io::slice(data, 0, std::min(count, data.size()));
-}
-
-/// A copy whose weights no training changes.
-std::shared_ptr<graph::GraphModule> frozen_copy(const graph::GraphModule& model) {
-  const at::NoGradGuard no_grad;
-  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
-  for (const auto& [name, attribute] : model.graph().attributes())
-    copy->set_attribute(name, {attribute.kind, attribute.tensor.detach().clone()});
-  return std::make_shared<graph::GraphModule>(copy);
 }
 
 class Runner {
@@ -91,7 +83,7 @@ class Runner {
     QuantizeOutcome& outcome = run_.outcome;
     const QuantizeMode& mode = *request_.mode;
     const runtime::Plan float_plan = lower(*request_.captured);  // before training changes the weights
-    const auto reference = request_.compare ? frozen_copy(*request_.captured) : nullptr;
+    const auto reference = request_.compare ? copy_of(*request_.captured) : nullptr;
     const QuantizedModel quantized =
         mode.run({.captured = request_.captured,
                   .recipe = run_.recipe,

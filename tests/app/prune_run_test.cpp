@@ -1,0 +1,111 @@
+// A whole run of pruning: what comes out, and what Ctrl-C leaves.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "ulp/app/prune.h"
+#include "ulp/base/interrupt.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/models/image_model.h"
+#include "ulp/models/registry.h"
+
+namespace ulp::app {
+namespace {
+
+/// Two batches of noise in two classes.
+class Noise final : public train::BatchStream {
+ public:
+  std::optional<train::TaskBatch> next() override {
+    if (done_++ == 2) return std::nullopt;
+    return train::TaskBatch{torch::randn({4, 3, 32, 32}), torch::tensor({0, 1, 1, 0})};
+  }
+  int64_t samples() const override { return 8; }
+  int64_t batches() const override { return 2; }
+  int64_t epoch() const override { return 0; }
+  std::string state() const override { return ""; }
+  void restore(const std::string&) override {}
+
+ private:
+  int done_ = 0;
+};
+
+TEST(RunPrune, CutsByTheHessianInMeasuredWidths) {
+  torch::manual_seed(1);
+  const auto folder = std::filesystem::temp_directory_path() / ("ulp_run_prune_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  prune::WidthTable table;
+  for (const auto kernel : {prune::WidthKernel::convolution, prune::WidthKernel::linear}) {
+    prune::WidthCurve& curve = table.curves.emplace_back(prune::WidthCurve{.kernel = kernel, .points = {}});
+    for (int64_t width = 4; width <= 128; width += 4) curve.points.push_back({width, double(width)});
+  }
+  table.save(folder / "widths.json");
+  prune::CutRecipe recipe{.criterion = prune::Criterion::hessian,
+                          .scope = prune::UnitScope::isomorphic,
+                          .measured_widths = true,
+                          .share = 0.6};
+  PruneRequest request{.model = "lenet5",
+                       .captured = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})}),
+                       .recipe = {recipe},
+                       .train_batches = [](const train::StreamOptions&) { return std::make_unique<Noise>(); },
+                       .samples = 8,
+                       .latency = false,
+                       .width_table = folder / "widths.json",
+                       .threads = 1};
+  const PruneRun run = run_prune(request);
+  ASSERT_EQ(run.outcome.states.size(), 2u);
+  EXPECT_LT(run.outcome.states[1].macs, run.outcome.states[0].macs);
+  ASSERT_FALSE(run.outcome.notes.empty());
+  EXPECT_NE(run.outcome.notes[0].find("rounding widths kept"), std::string::npos) << run.outcome.notes[0];
+  for (const char* layer : {"conv1.weight", "conv2.weight", "fc1.weight"})
+    EXPECT_EQ(run.model->graph().find_attribute(layer)->tensor.size(0) % 4, 0) << layer;
+  std::filesystem::remove_all(folder);
+}
+
+/// Half of the channels of LeNet-5 go, and it is trained on for two steps; stops where a stage of this title begins.
+PruneRun stopped_at(const std::string& title, AnyPruneRecipe recipe) {
+  torch::manual_seed(1);
+  PruneRequest request{.model = "lenet5",
+                       .captured = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})}),
+                       .recipe = {std::move(recipe)},
+                       .finetune = true,
+                       .train_batches = [](const train::StreamOptions&) { return std::make_unique<Noise>(); },
+                       .test_batches = [] { return std::make_unique<Noise>(); },
+                       .samples = 8,
+                       .latency = true,
+                       .threads = 1};
+  request.recipe.training.options.batch = 4;
+  request.progress = [&](const Stage& stage) {
+    if (stage.title == title) throw Interrupted();
+  };
+  return run_prune(request);
+}
+
+TEST(RunPrune, CtrlCKeepsWhatThereIs) {
+  const prune::CutRecipe cut{.share = 0.5};
+  const prune::Recipe masks{.amount = prune::Amount::share(0.5, prune::AmountOf::all)};
+  for (const char* title : {"evaluate pruned", "training on", "evaluate trained on", "measure latency"}) {
+    SCOPED_TRACE(title);
+    const PruneRun run = stopped_at(title, cut);
+    EXPECT_TRUE(run.outcome.interrupted);
+    ASSERT_NE(run.model, nullptr);
+    EXPECT_LT(run.model->named_parameters()["conv2.weight"].size(0), 16);
+    EXPECT_NE(run.structure.find("conv2.weight"), std::string::npos);
+  }
+  for (const char* title : {"training on", "evaluate trained on", "measure latency"}) {
+    SCOPED_TRACE(title);
+    const PruneRun run = stopped_at(title, masks);
+    EXPECT_TRUE(run.outcome.interrupted);
+    ASSERT_NE(run.model, nullptr);
+    EXPECT_GT(run.model->named_parameters()["fc1.weight"].eq(0).sum().item<int64_t>(), 1000);
+  }
+  // Before anything is pruned there is nothing to keep.
+  EXPECT_THROW(stopped_at("evaluate dense", cut), Interrupted);
+  prune::CutRecipe penalized = cut;
+  penalized.lambda = 0.01;
+  EXPECT_THROW(stopped_at("training on", penalized), Interrupted);
+}
+
+}  // namespace
+}  // namespace ulp::app

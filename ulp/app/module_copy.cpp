@@ -1,0 +1,25 @@
+#include "ulp/app/module_copy.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <unordered_map>
+
+namespace ulp::app {
+
+std::shared_ptr<graph::GraphModule> copy_of(const graph::GraphModule& model) {
+  const at::NoGradGuard no_grad;
+  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
+  std::unordered_map<const void*, at::Tensor> made;  // by tensor
+  for (const auto& [name, attribute] : model.graph().attributes()) {
+    at::Tensor& tensor = made[attribute.tensor.unsafeGetTensorImpl()];
+    if (!tensor.defined())
+      tensor = attribute.tensor.detach().clone().set_requires_grad(attribute.tensor.requires_grad());
+    copy->set_attribute(name, {attribute.kind, tensor});
+  }
+  auto module = std::make_shared<graph::GraphModule>(copy);
+  module->train(model.is_training());
+  return module;
+}
+
+}  // namespace ulp::app
