@@ -74,9 +74,12 @@ void check_left(const Node& node, const Axis& axis, const Survivors& left) {
 }  // namespace
 
 CutResult cut(const graph::GraphModule& module, const Groups& groups, const Removals& removals) {
+  const Tracker tracker(module.graph(), groups.options);
+  return rebuilt(module, tracker, survivors(tracker, groups, removals));
+}
+
+CutResult rebuilt(const graph::GraphModule& module, const Tracker& tracker, const Survivors& left) {
   const Graph& old = module.graph();
-  const Tracker tracker(old, groups.options);
-  const Survivors left = survivors(tracker, groups, removals);
   const std::shared_ptr<Graph> graph = old.clone();
   CutResult result;
   std::vector<Node*> nodes;

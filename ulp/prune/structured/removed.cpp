@@ -25,12 +25,12 @@ void check_removals(const Groups& groups, const Removals& removals) {
   }
 }
 
-Survivors survivors(const Tracker& tracker, const Groups& groups, const Removals& removals) {
-  check_removals(groups, removals);
+Survivors with_copies(const Tracker& tracker, const Groups& groups,
+                      const std::vector<std::vector<int64_t>>& units, int copies_of_each) {
   const Axes& axes = tracker.axes();
-  std::vector<char> removed(axes.size());
+  std::vector<uint8_t> copies(axes.size(), 1);
   for (size_t g = 0; g < groups.groups.size(); ++g) {
-    for (const int64_t unit : removals.units[g]) {
+    for (const int64_t unit : units[g]) {
       for (const Member& member : groups.groups[g].members) {
         const auto layout = tracker.attributes().find(member.tensor);
         if (layout == tracker.attributes().end() || member.dim >= layout->second.rank())
@@ -40,12 +40,17 @@ Survivors survivors(const Tracker& tracker, const Groups& groups, const Removals
           if (index >= static_cast<int64_t>(axis.size()) || axes.fixed(axis[index]))
             fail("prune.cut", "expected the groups of this graph, got index ", index, " of '", member.tensor,
                  "', which cannot be cut");
-          removed[axes.find(axis[index])] = true;
+          copies[axes.find(axis[index])] = static_cast<uint8_t>(copies_of_each);
         }
       }
     }
   }
-  return Survivors(axes, std::move(removed));
+  return Survivors(axes, std::move(copies));
+}
+
+Survivors survivors(const Tracker& tracker, const Groups& groups, const Removals& removals) {
+  check_removals(groups, removals);
+  return with_copies(tracker, groups, removals.units, 0);
 }
 
 }  // namespace ulp::prune

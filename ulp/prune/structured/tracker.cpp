@@ -59,8 +59,12 @@ SizeExpr with_count(const SizeExpr& size, int64_t count) {
 
 std::vector<int64_t> Survivors::indices(const Axis& axis) const {
   std::vector<int64_t> found;
-  for (size_t i = 0; i < axis.size(); ++i) {
-    if (keeps(axis[i])) found.push_back(static_cast<int64_t>(i));
+  for (size_t begin = 0, end = 0; begin < axis.size(); begin = end) {
+    const auto unit = axes_->find(axis[begin]);
+    for (end = begin + 1; end < axis.size() && axes_->find(axis[end]) == unit;) ++end;
+    for (int copy = 0; copy < copies_[unit]; ++copy) {
+      for (size_t i = begin; i < end; ++i) found.push_back(static_cast<int64_t>(i));
+    }
   }
   return found;
 }

@@ -39,18 +39,20 @@ Extent extent_of(const graph::SizeExpr& size);
 /// The expression with another count. The expression is not opaque.
 graph::SizeExpr with_count(const graph::SizeExpr& size, int64_t count);
 
-/// What is left of each axis after a cut.
+/// What is left of each axis after a cut, or there after units were copied.
 class Survivors {
  public:
-  Survivors(const Axes& axes, std::vector<char> removed) : axes_(&axes), removed_(std::move(removed)) {}
-  bool keeps(Position position) const { return !removed_[axes_->find(position)]; }
+  /// `copies`: how many of each class of positions there are; 0 for those that are removed.
+  Survivors(const Axes& axes, std::vector<uint8_t> copies) : axes_(&axes), copies_(std::move(copies)) {}
+  bool keeps(Position position) const { return copies_[axes_->find(position)] != 0; }
   int64_t count(const Axis& axis) const { return static_cast<int64_t>(indices(axis).size()); }
+  /// Where each position comes from. Neighbours of one class are copied together.
   std::vector<int64_t> indices(const Axis& axis) const;
   bool whole(const Axis& axis) const { return count(axis) == static_cast<int64_t>(axis.size()); }
 
  private:
   const Axes* axes_;
-  std::vector<char> removed_;  ///< by class
+  std::vector<uint8_t> copies_;  ///< by class
 };
 
 /// Brings the literals of a node of the cut graph in line with what is left.
