@@ -12,10 +12,12 @@ set(ulp_isa_avx512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-unini
 set(ulp_isa_avx512_vnni ${ulp_isa_avx512} -mavx512vnni)
 set(ulp_isa_avx512_bf16 ${ulp_isa_avx512} -mavx512bf16)
 set(ulp_isa_avx512_vbmi2 ${ulp_isa_avx512_vnni} -mavx512vbmi2 -mpopcnt)
+set(ulp_isa_avx512_vpopcntdq ${ulp_isa_avx512} -mavx512vpopcntdq)
 set(ulp_isa_amx ${ulp_isa_avx512})
 set(ulp_isa_amx_emulated ${ulp_isa_avx512})
 set(ulp_isa_portable)
-set(ULP_ISA_SUFFIXES portable avx2 avx512 avx512_vnni avx512_bf16 avx512_vbmi2 amx amx_emulated)
+set(ULP_ISA_SUFFIXES portable avx2 avx512 avx512_vnni avx512_bf16 avx512_vbmi2 avx512_vpopcntdq amx
+                       amx_emulated)
 
 function(ulp_isa_files)
   foreach(isa ${ULP_ISA_SUFFIXES})

@@ -55,6 +55,7 @@ void write_engines(const fs::path& folder) {
   small_network(Numbers::bf16).save(folder / "images_bf16");
   small_network(Numbers::u8).save(folder / "images_u8");
   small_text_network().save(folder / "text");
+  small_binary_network().save(folder / "signs");
   small_views().save(folder / "views");
   small_codes().save(folder / "codes");
   small_sequences().save(folder / "sequences");

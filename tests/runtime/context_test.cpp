@@ -21,6 +21,7 @@ std::vector<Plan> networks() {
   for (const Numbers numbers : {Numbers::f32, Numbers::bf16, Numbers::u8})
     plans.push_back(small_network(numbers));
   plans.push_back(small_text_network());
+  plans.push_back(small_binary_network());
   return plans;
 }
 

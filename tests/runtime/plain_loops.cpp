@@ -494,6 +494,12 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
     case Op::lstm:
     case Op::gru:
       return recurrent(plan, step, x, y, batch);
+    case Op::binarize:
+      return binarize(plan, step, x[0], y, batch);
+    case Op::binary_conv:
+      return binary_conv(plan, step, x, y, batch);
+    case Op::binary_linear:
+      return binary_linear(plan, step, x, y, batch);
   }
 }
 

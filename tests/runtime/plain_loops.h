@@ -86,6 +86,13 @@ void sort(const Step& step, const View& x, const View& y, int64_t batch);
 void resize(const Step& step, const View& x, const View& y, int64_t batch);
 void grid_sample(const Step& step, const View& x, const View& grid, const View& y, int64_t batch);
 
+/// The steps over signs, for run_step.
+void binarize(const Plan& plan, const Step& step, const View& x, const View& y, int64_t batch);
+void binary_conv(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y,
+                 int64_t batch);
+void binary_linear(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y,
+                   int64_t batch);
+
 /// pointwise, for run_step.
 void pointwise(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t batch);
 

@@ -194,7 +194,8 @@ TEST_F(PlanFile, SurvivesEveryFieldSetToSomethingElse) {
                                   Json::array(),
                                   Json::object(),
                                   Json::array({0, 0})};
-  for (const std::string& text : {saved(small_network(Numbers::u8)), saved(small_text_network())}) {
+  for (const std::string& text :
+       {saved(small_network(Numbers::u8)), saved(small_text_network()), saved(small_binary_network())}) {
     const Container file(text);
     const Json plan = file.plan();
     const Json fields = plan.flatten();

@@ -169,6 +169,89 @@ int32_t Builder::text(Step step, const std::vector<std::pair<const char*, std::v
   return append(std::move(step), DataType::f32, layout);
 }
 
+int32_t Builder::signs(Step step, const std::vector<const char*>& constants, int64_t outputs, bool map) {
+  const TensorInfo x = info(step.inputs[0]);
+  const std::string name = std::string(to_string(step.op)) + std::to_string(plan.steps.size()) + ".";
+  const auto add = [&](const char* role, const Constant& constant) {
+    step.constants[role] = name + role;
+    plan.constants[name + role] = constant;
+  };
+  const auto bytes = [&](std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<uint8_t> values(static_cast<size_t>(count));
+    for (uint8_t& value : values) value = static_cast<uint8_t>(random_.integer(0, 255));
+    return constant_of(DataType::u8, std::move(shape), values);
+  };
+  const bool packs = step.op == Op::binarize;
+  std::vector<int64_t> places;  // of the scale
+  if (step.op == Op::binary_conv) {
+    const Window& w = step.get<BinaryConvAttributes>().window;
+    add("weight", bytes({outputs, w.kernel_h, w.kernel_w, x.shape[1]}));
+    places = {(x.shape[2] + 2 * w.pad_h - w.dilation_h * (w.kernel_h - 1) - 1) / w.stride_h + 1,
+              (x.shape[3] + 2 * w.pad_w - w.dilation_w * (w.kernel_w - 1) - 1) / w.stride_w + 1};
+  } else if (!packs) {
+    add("weight", bytes({outputs, x.shape.back()}));
+  } else {
+    outputs = x.layout == Layout::nhwc ? x.shape[1] : x.shape.back();
+  }
+  for (const std::string role : constants) {
+    std::vector<int64_t> shape = {outputs};
+    if (role == "scale" && map) shape.insert(shape.end(), places.begin(), places.end());
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> floats(static_cast<size_t>(count));
+    std::vector<int32_t> ints(floats.size());
+    for (size_t i = 0; i < floats.size(); ++i) {
+      ints[i] = static_cast<int32_t>(random_.integer(-9, 9));
+      floats[i] = 0.125F * static_cast<float>(ints[i]);
+    }
+    if (role == "flip") {
+      add("flip", bytes({(outputs + 7) / 8}));
+    } else if (role == "threshold" && !packs) {
+      add("threshold", constant_of(DataType::i32, shape, ints));
+    } else {
+      add(role.c_str(), constant_of(DataType::f32, shape, floats));
+    }
+  }
+  const bool gives_bits = packs || step.constants.contains("threshold");
+  const int32_t y = append(std::move(step), gives_bits ? DataType::u8 : DataType::f32, x.layout);
+  plan.tensors[static_cast<size_t>(y)].scale = 1;
+  plan.tensors[static_cast<size_t>(y)].zero_point = 0;
+  return y;
+}
+
+Plan small_binary_network() {
+  Builder b(Numbers::f32);
+  using enum kernels::BinaryPadding;
+  const Window same{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}, point{};
+  const int32_t x = b.enter(b.input({kBatch, 12, 8, 8}), Layout::nhwc);
+  const int32_t first = b.signs({.op = Op::binarize, .inputs = {x}}, {"threshold", "flip"});
+  const int32_t wide = b.signs({.op = Op::binary_conv,
+                                .inputs = {first, x},
+                                .attributes = BinaryConvAttributes{same, 12, zero, Activation::relu6}},
+                               {"scale", "bias"}, 12);
+  const int32_t second = b.signs({.op = Op::binarize, .inputs = {wide}}, {"threshold"});
+  const int32_t inner =
+      b.signs({.op = Op::binary_conv, .inputs = {second}, .attributes = BinaryConvAttributes{same, 12, one}},
+              {"threshold", "flip"}, 21);
+  const int32_t last =
+      b.signs({.op = Op::binary_conv, .inputs = {inner}, .attributes = BinaryConvAttributes{point, 21, one}},
+              {"scale"}, 6, true);
+  const int32_t rows = b.leave(b.op(Op::flatten, {last}));
+  const int32_t third = b.signs({.op = Op::binarize, .inputs = {rows}}, {});
+  const int32_t hidden =
+      b.signs({.op = Op::binary_linear, .inputs = {third}, .attributes = BinaryLinearAttributes{6 * 64}},
+              {"threshold"}, 35);
+  b.output(b.signs({.op = Op::binary_linear,
+                    .inputs = {hidden},
+                    .attributes = BinaryLinearAttributes{35, Activation::relu}},
+                   {"scale", "bias"}, 10));
+  b.output(hidden);
+  b.plan.metadata["model"] = "small binary network";
+  return b.plan;
+}
+
 int32_t Builder::recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse, bool per_tensor) {
   return recurrent({.op = op, .inputs = {x}, .attributes = RecurrentAttributes{per_tensor, reverse}}, hidden,
                    int8);

@@ -81,6 +81,9 @@ class Builder {
                Layout layout = Layout::plain);
   /// A step without constants whose result, in plain order, has this type.
   int32_t typed(Step step, DataType type) { return append(std::move(step), type, Layout::plain); }
+  /// A step over signs with random constants of its own: those named, and a weight of `outputs` but for binarize. With a
+  /// threshold, or from binarize, the result is bits. `map`: a scale for each output element.
+  int32_t signs(Step step, const std::vector<const char*>& constants, int64_t outputs = 0, bool map = false);
   /// lstm or gru over [N, steps, features].
   int32_t recurrent(Op op, int32_t x, int64_t hidden, bool int8, bool reverse = false,
                     bool per_tensor = false);
@@ -106,6 +109,9 @@ Plan small_network(Numbers numbers);
 
 /// A classifier of texts of 6 ids below 11: every op on tokens once.
 Plan small_text_network();
+
+/// Signs of 12 channels through convolutions of both paddings and both kinds of results, and a linear layer.
+Plan small_binary_network();
 
 /// Inputs for a plan: whole numbers in [-4, 4], ids in [0, 4], as raw bytes.
 std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed);

@@ -105,6 +105,10 @@ TEST(NoAllocationOnText, RunAllocatesNothingAfterTheLargestBatch) {
   expect_no_allocation(small_text_network());
 }
 
+TEST(NoAllocationOnSigns, RunAllocatesNothingAfterTheLargestBatch) {
+  expect_no_allocation(small_binary_network());
+}
+
 TEST(NoAllocationOfContexts, AContextTakesItsArenaAndLittleElse) {
   Builder b(Numbers::f32);
   b.output(b.linear(b.linear(b.input({kBatch, 512}), 512), 512));

@@ -32,38 +32,6 @@ void check_product(const char* what, std::initializer_list<int64_t> factors) {
   }
 }
 
-void check_shape(const ConvShape& s) {
-  const struct {
-    const char* what;
-    int64_t value, low;
-  } ranges[] = {{"in_h", s.in_h, 1},
-                {"in_w", s.in_w, 1},
-                {"in_channels", s.in_channels, 1},
-                {"out_channels", s.out_channels, 1},
-                {"kernel_h", s.kernel_h, 1},
-                {"kernel_w", s.kernel_w, 1},
-                {"stride_h", s.stride_h, 1},
-                {"stride_w", s.stride_w, 1},
-                {"pad_h", s.pad_h, 0},
-                {"pad_w", s.pad_w, 0},
-                {"dilation_h", s.dilation_h, 1},
-                {"dilation_w", s.dilation_w, 1},
-                {"groups", s.groups, 1}};
-  for (const auto& [what, value, low] : ranges) check_range(what, value, low);
-  if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
-    fail(kWhere, "expected groups to divide the channels, got ", s.in_channels, " -> ", s.out_channels,
-         " in ", s.groups, " groups");
-  }
-  const int64_t span_h = s.dilation_h * (s.kernel_h - 1) + 1, span_w = s.dilation_w * (s.kernel_w - 1) + 1;
-  if (span_h > s.in_h + 2 * s.pad_h || span_w > s.in_w + 2 * s.pad_w) {
-    fail(kWhere, "expected the kernel to fit into the padded image, got a kernel of ", span_h, "x", span_w,
-         " over an image of ", s.in_h + 2 * s.pad_h, "x", s.in_w + 2 * s.pad_w);
-  }
-  check_product("weights", {s.kernel_h, s.kernel_w, s.in_channels / s.groups, s.out_channels});
-  check_product("padded input elements", {s.in_h + 2 * s.pad_h, s.in_w + 2 * s.pad_w, s.in_channels});
-  check_product("output elements", {s.out_h(), s.out_w(), s.out_channels});
-}
-
 void check_affine(const char* what, const Affine& q) {
   if (!std::isfinite(q.scale) || q.scale <= 0)
     fail(kWhere, "expected a positive ", what, " scale, got ", q.scale);
@@ -160,6 +128,38 @@ constexpr Variant<MakeConv> kConvs[] = {
 // clang-format on
 
 }  // namespace
+
+void check_shape(const ConvShape& s) {
+  const struct {
+    const char* what;
+    int64_t value, low;
+  } ranges[] = {{"in_h", s.in_h, 1},
+                {"in_w", s.in_w, 1},
+                {"in_channels", s.in_channels, 1},
+                {"out_channels", s.out_channels, 1},
+                {"kernel_h", s.kernel_h, 1},
+                {"kernel_w", s.kernel_w, 1},
+                {"stride_h", s.stride_h, 1},
+                {"stride_w", s.stride_w, 1},
+                {"pad_h", s.pad_h, 0},
+                {"pad_w", s.pad_w, 0},
+                {"dilation_h", s.dilation_h, 1},
+                {"dilation_w", s.dilation_w, 1},
+                {"groups", s.groups, 1}};
+  for (const auto& [what, value, low] : ranges) check_range(what, value, low);
+  if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
+    fail(kWhere, "expected groups to divide the channels, got ", s.in_channels, " -> ", s.out_channels,
+         " in ", s.groups, " groups");
+  }
+  const int64_t span_h = s.dilation_h * (s.kernel_h - 1) + 1, span_w = s.dilation_w * (s.kernel_w - 1) + 1;
+  if (span_h > s.in_h + 2 * s.pad_h || span_w > s.in_w + 2 * s.pad_w) {
+    fail(kWhere, "expected the kernel to fit into the padded image, got a kernel of ", span_h, "x", span_w,
+         " over an image of ", s.in_h + 2 * s.pad_h, "x", s.in_w + 2 * s.pad_w);
+  }
+  check_product("weights", {s.kernel_h, s.kernel_w, s.in_channels / s.groups, s.out_channels});
+  check_product("padded input elements", {s.in_h + 2 * s.pad_h, s.in_w + 2 * s.pad_w, s.in_channels});
+  check_product("output elements", {s.out_h(), s.out_w(), s.out_channels});
+}
 
 FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int64_t channels,
                        bool fold_zero_point) {

@@ -14,6 +14,9 @@ inline uint16_t bf16_weight(const ConvWeights& weights, int64_t i) {
   return weights.bf16 != nullptr ? weights.bf16[i] : float_to_bf16(weights.f32[i]);
 }
 
+/// Throws ulp::Error for a shape that make_conv() refuses.
+void check_shape(const ConvShape& shape);
+
 /// Throws ulp::Error where make_conv() does, before anything is packed.
 void check_layer(const ConvConfig& config, const ConvWeights& weights);
 

@@ -48,6 +48,7 @@ CpuFeatures detect() {
   found.avx512 = found.avx2 && (state & 0xe6) == 0xe6 && avx512_bits;
   found.avx512_vnni = found.avx512 && bit(leaf7_c, 11);
   found.avx512_vbmi2 = found.avx512_vnni && bit(leaf7_c, 6);
+  found.avx512_vpopcntdq = found.avx512 && bit(leaf7_c, 14);
   found.avx512_bf16 = found.avx512 && bit(leaf71_a, 5);
   const bool amx_bits = bit(leaf7_d, 22) && bit(leaf7_d, 24) && bit(leaf7_d, 25);
   found.amx = found.avx512_vnni && amx_bits && (state & 0x60000) == 0x60000 && request_amx_permission();

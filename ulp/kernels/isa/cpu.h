@@ -7,13 +7,14 @@ namespace ulp::kernels {
 
 /// Each flag means "usable": the instructions exist and the kernel saves the registers they need.
 struct CpuFeatures {
-  bool avx2 = false;          ///< AVX2 and FMA
-  bool avx512 = false;        ///< F, BW, DQ, VL
-  bool avx512_vnni = false;   ///< vpdpbusd on 512-bit registers
-  bool avx512_bf16 = false;   ///< vdpbf16ps
-  bool avx512_vbmi2 = false;  ///< vpexpandb, and what avx512_vnni says
-  bool amx = false;           ///< tiles, int8 and bf16 products, and the permission to use them
-  bool intel = false;         ///< vdpbf16ps runs at half the rate of FMA there
+  bool avx2 = false;              ///< AVX2 and FMA
+  bool avx512 = false;            ///< F, BW, DQ, VL
+  bool avx512_vnni = false;       ///< vpdpbusd on 512-bit registers
+  bool avx512_bf16 = false;       ///< vdpbf16ps
+  bool avx512_vbmi2 = false;      ///< vpexpandb, and what avx512_vnni says
+  bool avx512_vpopcntdq = false;  ///< vpopcntq, and what avx512 says
+  bool amx = false;               ///< tiles, int8 and bf16 products, and the permission to use them
+  bool intel = false;             ///< vdpbf16ps runs at half the rate of FMA there
 };
 
 /// Detected on first use; asks the operating system for the AMX registers then.

@@ -6,29 +6,11 @@
 
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/runtime/ops/coded_linear.h"
+#include "ulp/runtime/ops/conv_runner.h"
 #include "ulp/runtime/ops/kernel_args.h"
-#include "ulp/runtime/ops/linear_forms.h"
-#include "ulp/runtime/ops/op.h"
-#include "ulp/runtime/ops/packs.h"
-#include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
 namespace {
-
-template <typename T>
-const T* constant_data(const StepView& view, const char* role) {
-  const Constant* constant = view.constant(role);
-  return constant == nullptr ? nullptr : reinterpret_cast<const T*>(constant->bytes.data());
-}
-
-/// Extent of the output along one axis; fails unless the window fits the padded input.
-int64_t conv_extent(const StepView& view, int64_t in, int64_t kernel, int64_t stride, int64_t pad,
-                    int64_t dilation) {
-  const int64_t reach = dilation * (kernel - 1) + 1;
-  const int64_t padded = in + 2 * pad;
-  if (reach > padded) view.fail("expected a window that fits the padded input ", padded, ", got ", reach);
-  return (padded - reach) / stride + 1;
-}
 
 ConstantFacts::Channels look_through(const StepView& view, int64_t channels, int64_t per_channel) {
   const int8_t* weight = constant_data<int8_t>(view, "weight");
@@ -145,13 +127,7 @@ std::vector<int64_t> infer_conv(const StepView& view) {
               " groups");
   }
   check_weights(view, {channels, x.shape[1] / groups, w.kernel_h, w.kernel_w});
-  const int64_t padded[] = {x.shape[1], rows_of(x) + 2 * w.pad_h, columns_of(x) + 2 * w.pad_w};
-  if (checked_elements(padded) < 0) view.fail("the padded input is too large");
-  std::vector<int64_t> shape =
-      resized(x.shape, conv_extent(view, rows_of(x), w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
-              conv_extent(view, columns_of(x), w.kernel_w, w.stride_w, w.pad_w, w.dilation_w));
-  shape[1] = channels;
-  return shape;
+  return convolved(view, w, channels);
 }
 
 std::vector<int64_t> infer_linear(const StepView& view) {
@@ -190,29 +166,6 @@ kernels::ConvConfig config_of(const StepView& view, Activation activation) {
   return config;
 }
 
-class ConvRunner final : public Runner {
- public:
-  ConvRunner(std::shared_ptr<const LinearForm> form, int64_t rows, bool batched)
-      : form_(std::move(form)), rows_(rows), batched_(batched) {}
-
-  size_t workspace_bytes(int64_t batch, int workers) const override {
-    return form_->layer->workspace_bytes(items(batch), workers);
-  }
-  void run(const RunArgs& args) const override {
-    form_->layer->run(items(args.batch), args.inputs[0], args.inputs.size() == 2 ? args.inputs[1] : nullptr,
-                      args.output, args.workspace, args.parallel);
-  }
-  std::string kernel() const override { return form_->layer->name(); }
-  std::string note() const override { return form_->note; }
-
- private:
-  int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }
-
-  std::shared_ptr<const LinearForm> form_;
-  int64_t rows_;  ///< images or rows per batch item, or in all when the batch dimension is fixed
-  bool batched_;
-};
-
 /// `per_item`: images or rows in an item of the batch.
 std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig& config, int64_t per_item,
                                 kernels::Isa isa) {
@@ -230,19 +183,16 @@ std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig&
     }
     weights.bias = constant_data<float>(view, "bias");
   }
-  const bool batched = x.shape[0] == kBatch;
-  const int64_t rows = batched ? per_item : x.shape[0] * per_item;
-  const PackRules rules = view.packs() == nullptr ? PackRules{} : view.packs()->rules();
-  constexpr int64_t kUsualBatch = 16;
-  const ItemRange items{rules.sizes_vary ? 1 : rows, batched ? kUsualBatch * rows : rows};
+  const PackRules rules = rules_of(view);
   const auto make = [&] {
-    return std::make_unique<const LinearForm>(make_linear_form(config, weights, isa, rules, items));
+    return std::make_unique<const LinearForm>(
+        make_linear_form(config, weights, isa, rules, usual_items(view, per_item)));
   };
   // A convolution is packed for the size of its images, a linear layer for any number of rows.
   std::shared_ptr<const LinearForm> form = view.step().op == Op::linear
                                                ? packed<LinearForm>(view, "linear", make)
                                                : std::shared_ptr<const LinearForm>(make());
-  return std::make_unique<ConvRunner>(std::move(form), rows, batched);
+  return std::make_unique<ConvRunner>(std::move(form), x, per_item);
 }
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {

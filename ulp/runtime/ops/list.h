@@ -12,6 +12,7 @@
 #include "ulp/base/export.h"
 #include "ulp/runtime/ops/attention_op.h"
 #include "ulp/runtime/ops/attributes.h"
+#include "ulp/runtime/ops/binary_conv_op.h"
 #include "ulp/runtime/ops/channel_shuffle_op.h"
 #include "ulp/runtime/ops/concat_op.h"
 #include "ulp/runtime/ops/constant_op.h"
@@ -86,6 +87,10 @@
 //   scatter          x, ids[, source]: x with `value` or the source's elements where the ids say along `dim`, or with
 //                    their sum, product or extreme
 //   sort             x in order along `dim`, the first `kept` of it, or where those stood in x (i64)
+//   binarize         x -> the signs of its channels as bits; constants: [threshold], [flip]
+//   binary_conv      x[, residual]: a convolution of numbers that are +1 or -1; constants: weight, and scale, [bias] for
+//                    results in f32, or threshold, [flip] for bits
+//   binary_linear    the same over rows
 //
 // Types: conv and linear take x f32 with an f32 weight, output f32 or bf16; x bf16 with a bf16 weight (bias f32), output
 // bf16 or f32; x u8 with an i8 weight, `weight_scale` f32[O] and bias i32[O] of scale x.scale * weight_scale[c], output
@@ -110,7 +115,13 @@
 // gates (i, f, g, o; r, z, n), h and c [N, hidden] before the first step, zero where they are not given; i8 weights are
 // multiplied as in dynamic_linear. token_mean: x [N, steps, features], ids [N, steps] -> [N, features], zeros where every
 // id is `token`. pointwise: inputs of f32, bf16, u8, i32 or i64 in any layout and f32 constants, whose shapes
-// broadcast; computed in f32; output f32, bf16 or u8.
+// broadcast; computed in f32; output f32, bf16 or u8. Bits are u8 of scale 1 and zero point 0, ceil(C / 8) bytes for C
+// channels: bit c % 8 of byte c / 8 is 1 for -1, those behind the last channel are 0. binarize takes f32 images or
+// volumes, or rows of the last dimension of what is plain; threshold f32 [C] without NaN, flip u8 [ceil(C / 8)]
+// (kernels/binary/pack_signs.h). binary_conv takes bits of images or volumes that hold `channels` channels, weight u8 [O,
+// kernel_h, kernel_w, ceil(C / 8)]; scale f32 [O] or [O, out_h, out_w] and bias f32 [O] give f32, with a residual f32 like
+// it; threshold i32 [O] and flip u8 [ceil(O / 8)] give bits (kernels/binary/binary_conv.h). binary_linear takes plain bits,
+// weight u8 [O, ceil(C / 8)] and scale f32 [O]. Unused bits of weights and flips count for nothing.
 #define ULP_OPS(X)                           \
   X(conv, ConvAttributes)                    \
   X(linear, ActivationAttributes)            \
@@ -152,7 +163,10 @@
   X(matmul, MatmulAttributes)                \
   X(gather, GatherAttributes)                \
   X(scatter, ScatterAttributes)              \
-  X(sort, SortAttributes)
+  X(sort, SortAttributes)                    \
+  X(binarize, NoAttributes)                  \
+  X(binary_conv, BinaryConvAttributes)       \
+  X(binary_linear, BinaryLinearAttributes)
 
 namespace ulp::runtime {
 

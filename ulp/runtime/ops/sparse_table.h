@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/export.h"
+
 namespace ulp::runtime {
 
 /// A form that is faster by more than this, or slower, was not measured.
@@ -30,7 +32,7 @@ class SparseTable {
   /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take, where that is
   /// less than kMostMeasuringBytes. Throws ulp::Error naming the file where it holds something else or its folder is not
   /// there.
-  explicit SparseTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
+  ULP_API explicit SparseTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
 
   /// What measuring a layer may take.
   size_t most_bytes() const { return most_bytes_; }

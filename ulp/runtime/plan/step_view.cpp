@@ -65,6 +65,15 @@ void StepView::expect_scales(const char* role, std::span<const int64_t> shape) c
   if (facts_ != nullptr) facts_->positive_scales.insert(key);
 }
 
+void StepView::expect_no_nan(const char* role) const {
+  const std::string key = step_.constants.at(role) + '\n' + shape_text(constant(role)->shape);
+  if (facts_ != nullptr && facts_->without_nan.contains(key)) return;
+  const std::vector<float> numbers = floats_of(*constant(role));
+  const auto nan = std::ranges::find_if(numbers, [](float v) { return std::isnan(v); });
+  if (nan != numbers.end()) fail("expected no NaN in '", role, "', got one at ", nan - numbers.begin());
+  if (facts_ != nullptr) facts_->without_nan.insert(key);
+}
+
 void StepView::expect_same_numbers(const TensorInfo& input) const {
   const TensorInfo& out = output();
   expect_type("an output", out.type, input.type);
