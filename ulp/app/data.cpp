@@ -104,7 +104,10 @@ class FirstSamples final : public train::BatchStream {
     if (!batch) return batch;
     const int64_t count = std::min(batch->inputs.size(0), most_ - seen_);
     seen_ += count;
-    return train::TaskBatch{batch->inputs.narrow(0, 0, count), batch->targets.narrow(0, 0, count)};
+    for (at::Tensor* part : {&batch->inputs, &batch->targets, &batch->samples}) {
+      if (part->defined()) *part = part->narrow(0, 0, count);
+    }
+    return batch;
   }
   int64_t samples() const override { return std::min(stream_->samples(), most_); }
   int64_t batches() const override { return stream_->batches(); }

@@ -6,9 +6,9 @@
 #include <iterator>
 
 #include "ulp/app/data.h"
-#include "ulp/app/module_copy.h"
 #include "ulp/app/plan_figures.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/module_copy.h"
 #include "ulp/lower/lower.h"
 
 namespace ulp::app {
@@ -83,7 +83,7 @@ class Runner {
     QuantizeOutcome& outcome = run_.outcome;
     const QuantizeMode& mode = *request_.mode;
     const runtime::Plan float_plan = lower(*request_.captured);  // before training changes the weights
-    const auto reference = request_.compare ? copy_of(*request_.captured) : nullptr;
+    const auto reference = request_.compare ? graph::copy_of(*request_.captured) : nullptr;
     const QuantizedModel quantized =
         mode.run({.captured = request_.captured,
                   .recipe = run_.recipe,

@@ -49,15 +49,17 @@ std::optional<Batch> BatchLoader::next() {
   const auto shape = dataset_.images.sizes();
   const auto format = options_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   Batch batch{torch::empty({count, shape[1], shape[2], shape[3]}, at::TensorOptions().memory_format(format)),
-              torch::empty({count}, at::kLong)};
+              torch::empty({count}, at::kLong), torch::empty({count}, at::kLong)};
   auto* images = batch.images.mutable_data_ptr<float>();
   auto* labels = batch.labels.mutable_data_ptr<int64_t>();
+  auto* numbers = batch.samples.mutable_data_ptr<int64_t>();
   const auto* all_labels = dataset_.labels.const_data_ptr<int64_t>();
   const int64_t image_size = shape[1] * shape[2] * shape[3];
   for (int64_t i = 0; i < count; ++i) {
     const int64_t sample = samples[static_cast<size_t>(i)];
     load_sample(sample, images + i * image_size);
     labels[i] = all_labels[sample];
+    numbers[i] = sample;
   }
   return batch;
 }

@@ -27,8 +27,9 @@ struct BatchLoaderOptions {
 
 /// One batch of images.
 struct Batch {
-  at::Tensor images;  ///< float (N, C, H, W): (pixel / 255 - mean) / std
-  at::Tensor labels;  ///< int64 (N)
+  at::Tensor images;   ///< float (N, C, H, W): (pixel / 255 - mean) / std
+  at::Tensor labels;   ///< int64 (N)
+  at::Tensor samples;  ///< their numbers in the data set, int64 (N)
 };
 
 /// Walks through a data set epoch by epoch. Order and augmentation are functions of (seed, epoch, sample)

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::prune {
 namespace {
@@ -159,12 +159,12 @@ void Recipe::validate() const {
 }
 
 std::string Recipe::to_json() const {
-  return quant::write_recipe(*this, kVersion);
+  return write_recipe(*this, kVersion);
 }
 
 Recipe Recipe::from_json(const std::string& text) {
   Recipe recipe;
-  quant::read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kVersion);
   return recipe;
 }
 

@@ -1,8 +1,8 @@
 #include "ulp/prune/storage/deep_compression.h"
 
 #include "ulp/base/error.h"
+#include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::prune {
 namespace {
@@ -92,12 +92,12 @@ void DeepCompression::validate() const {
 }
 
 std::string DeepCompression::to_json() const {
-  return quant::write_recipe(*this, kVersion);
+  return write_recipe(*this, kVersion);
 }
 
 DeepCompression DeepCompression::from_json(const std::string& text) {
   DeepCompression recipe;
-  quant::read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kVersion);
   return recipe;
 }
 

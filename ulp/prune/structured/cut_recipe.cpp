@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/base/recipe_file.h"
 #include "ulp/prune/structured/unit_width.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::prune {
 
@@ -94,12 +94,12 @@ void CutRecipe::validate() const {
 }
 
 std::string CutRecipe::to_json() const {
-  return quant::write_recipe(*this, kVersion);
+  return write_recipe(*this, kVersion);
 }
 
 CutRecipe CutRecipe::from_json(const std::string& text) {
   CutRecipe recipe;
-  quant::read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kVersion);
   return recipe;
 }
 

@@ -8,7 +8,7 @@
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
-#include "ulp/quant/recipe/recipe_file.h"
+#include "ulp/base/recipe_file.h"
 
 namespace ulp::prune {
 
@@ -66,12 +66,12 @@ void WidthTable::validate() const {
 }
 
 std::string WidthTable::to_json() const {
-  return quant::write_recipe(*this, kVersion);
+  return write_recipe(*this, kVersion);
 }
 
 WidthTable WidthTable::from_json(const std::string& text) {
   WidthTable table;
-  quant::read_recipe(text, table, kVersion);
+  read_recipe(text, table, kVersion);
   return table;
 }
 

@@ -1,6 +1,6 @@
 // The fields of a recipe, and their JSON.
+#include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::quant {
 

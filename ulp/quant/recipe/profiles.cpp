@@ -56,6 +56,13 @@ Recipe Recipe::weight_only() {
   return recipe;
 }
 
+Recipe Recipe::binary() {
+  Recipe recipe = x86_int8();
+  recipe.backend = Backend::binary;
+  recipe.ops.clear();
+  return recipe;
+}
+
 const char* to_string(Backend backend) {
   return word_of(backend);
 }
@@ -67,7 +74,7 @@ std::vector<std::string> recipe_profiles() {
 }
 
 Recipe Recipe::profile(const std::string& name) {
-  for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq(), weight_only()}) {
+  for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq(), weight_only(), binary()}) {
     if (name == to_string(recipe.backend)) return recipe;
   }
   fail("quant.Recipe", "expected ", one_of(words_of<Backend>()), ", got '", name, "'");

@@ -6,11 +6,11 @@
 #include <array>
 
 #include "ulp/base/error.h"
+#include "ulp/base/recipe_file.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 #include "ulp/quant/static/placement.h"
 #include "ulp/quant/weights/layer_rewrite.h"
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/recipe/recipe_file.h"
 #include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/layer_rewrite.h"
 

@@ -3,11 +3,12 @@
 
 #include <memory>
 
+#include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
 
-namespace ulp::app {
+namespace ulp::graph {
 
 /// Nothing that happens to the one is seen in the other. Parameters that are tied stay tied; the mode is the model's.
-std::shared_ptr<graph::GraphModule> copy_of(const graph::GraphModule& model);
+ULP_API std::shared_ptr<GraphModule> copy_of(const GraphModule& model);
 
-}  // namespace ulp::app
+}  // namespace ulp::graph

@@ -1,15 +1,15 @@
-#include "ulp/app/module_copy.h"
+#include "ulp/graph/module_copy.h"
 
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <unordered_map>
 
-namespace ulp::app {
+namespace ulp::graph {
 
-std::shared_ptr<graph::GraphModule> copy_of(const graph::GraphModule& model) {
+std::shared_ptr<GraphModule> copy_of(const GraphModule& model) {
   const at::NoGradGuard no_grad;
-  const std::shared_ptr<graph::Graph> copy = model.graph().clone();
+  const std::shared_ptr<Graph> copy = model.graph().clone();
   std::unordered_map<const void*, at::Tensor> made;  // by tensor
   for (const auto& [name, attribute] : model.graph().attributes()) {
     at::Tensor& tensor = made[attribute.tensor.unsafeGetTensorImpl()];
@@ -17,9 +17,9 @@ std::shared_ptr<graph::GraphModule> copy_of(const graph::GraphModule& model) {
       tensor = attribute.tensor.detach().clone().set_requires_grad(attribute.tensor.requires_grad());
     copy->set_attribute(name, {attribute.kind, tensor});
   }
-  auto module = std::make_shared<graph::GraphModule>(copy);
+  auto module = std::make_shared<GraphModule>(copy);
   module->train(model.is_training());
   return module;
 }
 
-}  // namespace ulp::app
+}  // namespace ulp::graph

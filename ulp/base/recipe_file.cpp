@@ -1,4 +1,4 @@
-#include "ulp/quant/recipe/recipe_file.h"
+#include "ulp/base/recipe_file.h"
 
 #include <string_view>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "ulp/base/fields_json.h"
 #include "ulp/base/parse_json.h"
 
-namespace ulp::quant {
+namespace ulp {
 
 using nlohmann::json;
 
@@ -38,4 +38,4 @@ void parse_recipe(const std::string& text, const char* type, int newest,
   }
 }
 
-}  // namespace ulp::quant
+}  // namespace ulp

@@ -1,20 +1,21 @@
-// Recipes as JSON files: {"type", "version", fields}. Internal.
+// Recipes as JSON files: {"type", "version", fields}.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "ulp/base/export.h"
 #include "ulp/base/fields.h"
 
-namespace ulp::quant {
+namespace ulp {
 
 /// The text of a recipe file of this type and version.
-std::string recipe_text(const char* type, int version, FunctionRef<void(FieldVisitor&)> fields);
+ULP_API std::string recipe_text(const char* type, int version, FunctionRef<void(FieldVisitor&)> fields);
 /// Reads the fields that a file has; the others keep their values, and names in `also` are passed over.
 /// Throws FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer
 /// version.
-void parse_recipe(const std::string& text, const char* type, int newest,
-                  FunctionRef<void(FieldVisitor&)> fields, std::span<const char* const> also = {});
+ULP_API void parse_recipe(const std::string& text, const char* type, int newest,
+                          FunctionRef<void(FieldVisitor&)> fields, std::span<const char* const> also = {});
 
 template <typename AnyKind>
 std::string write_recipe(const AnyKind& recipe, int version) {
@@ -31,4 +32,4 @@ void read_recipe(const std::string& text, AnyKind& recipe, int newest,
   recipe.validate();
 }
 
-}  // namespace ulp::quant
+}  // namespace ulp
