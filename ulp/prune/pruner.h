@@ -75,6 +75,7 @@ class ULP_API Pruner {
   /// step on, or nothing where masks stay. Not for n_m, soft_movement, counts and overrides.
   void set_schedule(std::function<std::optional<double>(int64_t step)> share);
 
+  const graph::GraphModule& module() const { return *module_; }
   const Recipe& recipe() const { return recipe_; }
   const std::vector<std::string>& parameters() const { return parameters_; }
   /// The scores of movement; null for other scores.

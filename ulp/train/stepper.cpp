@@ -95,8 +95,14 @@ Stepper::~Stepper() = default;
 
 std::vector<prune::ParameterMask> Stepper::masks_of(const torch::nn::Module& model) const {
   std::vector<prune::ParameterMask> masks = masks_;
-  if (const auto* graph = dynamic_cast<const graph::GraphModule*>(&model))
-    std::ranges::copy(prune::masks(graph->graph()), std::back_inserter(masks));
+  for (const auto& module : model.named_modules("", /*include_self=*/true)) {
+    const auto* graph = dynamic_cast<const graph::GraphModule*>(module.value().get());
+    if (graph == nullptr) continue;
+    for (prune::ParameterMask& mask : prune::masks(graph->graph())) {
+      if (!module.key().empty()) mask.parameter = module.key() + '.' + mask.parameter;
+      masks.push_back(std::move(mask));
+    }
+  }
   return masks;
 }
 

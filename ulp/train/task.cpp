@@ -21,7 +21,7 @@ class ImageStream final : public BatchStream {
   std::optional<TaskBatch> next() override {
     std::optional<io::Batch> batch = loader_.next();
     if (!batch) return std::nullopt;
-    return TaskBatch{std::move(batch->images), std::move(batch->labels)};
+    return TaskBatch{std::move(batch->images), std::move(batch->labels), std::move(batch->samples)};
   }
   int64_t samples() const override { return loader_.dataset().size(); }
   int64_t batches() const override { return loader_.batches(); }
@@ -47,7 +47,9 @@ class SampleStream final : public BatchStream {
   std::optional<TaskBatch> next() override {
     const std::span<const int64_t> samples = order_.next();
     if (samples.empty()) return std::nullopt;
-    return gather_(samples);
+    TaskBatch batch = gather_(samples);
+    batch.samples = at::tensor(at::ArrayRef<int64_t>(samples.data(), samples.size()), at::kLong);
+    return batch;
   }
   int64_t samples() const override { return samples_; }
   int64_t batches() const override { return order_.batches(); }

@@ -21,8 +21,9 @@ namespace ulp::train {
 
 /// One batch of any task.
 struct TaskBatch {
-  at::Tensor inputs;   ///< float (N, C, H, W), or tokens int64 (N, T)
-  at::Tensor targets;  ///< int64: classes (N), or the token that follows each (N, T)
+  at::Tensor inputs;        ///< float (N, C, H, W), or tokens int64 (N, T)
+  at::Tensor targets;       ///< int64: classes (N), or the token that follows each (N, T)
+  at::Tensor samples = {};  ///< their numbers in the data set, int64 (N); undefined where nobody numbers them
 };
 
 /// Batches of one split of a data set. What comes is a function of seed and epoch alone, so that a restored

@@ -159,6 +159,14 @@ void add_masks(GraphModule& module, const std::vector<std::string>& parameters, 
   set_masks(module, made, dense_gradient);
 }
 
+void share_masks(GraphModule& to, const GraphModule& from) {
+  const std::vector<ParameterMask> given = masks(from.graph());
+  for (const ParameterMask& mask : given)
+    check(to.graph(), mask.parameter, unpack_mask(mask.bits, mask.dense.sizes()));
+  for (const ParameterMask& mask : given) attach(to.graph(), mask.parameter, mask.bits, mask.dense_gradient);
+  to.recompile();
+}
+
 std::vector<ParameterMask> masks(const Graph& graph) {
   std::vector<ParameterMask> found;
   for (const auto& [name, attribute] : graph.attributes()) {

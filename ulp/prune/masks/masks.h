@@ -47,6 +47,10 @@ ULP_API void set_masks(graph::GraphModule& module, const NewMasks& masks, bool d
 ULP_API void add_masks(graph::GraphModule& module, const std::vector<std::string>& parameters,
                        bool dense_gradient = false);
 
+/// Gives `to` the masks of `from`, and shares their bits: for a graph that is another form of the same one, with its parameters
+/// under the same names (a clone with further results). Throws ulp::Error as set_mask() does.
+ULP_API void share_masks(graph::GraphModule& to, const graph::GraphModule& from);
+
 /// Every mask of the graph in the order of its parameters. Throws ulp::Error for a damaged one.
 ULP_API std::vector<ParameterMask> masks(const graph::Graph& graph);
 

@@ -1,0 +1,137 @@
+#include "ulp/distill/attention_place.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ulp/base/error.h"
+
+namespace ulp::distill {
+
+namespace {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+constexpr const char* kWhere = "distill.find_place";
+
+/// The scores of a fused attention: queries keys^T times its scale, its mask of numbers added, masked ones at -inf where
+/// the mask is of truth values.
+Value* add_scores(Graph& graph, Node* attention) {
+  Value* queries = attention->arg("query").value;
+  const auto call = [&](const char* target, std::vector<Argument> args) {
+    Node* node = graph.call(target, std::move(args), attention, attention->name() + "_scores");
+    node->scope = attention->scope;
+    return node->output();
+  };
+  Value* keys = call("aten::transpose.int",
+                     {attention->arg("key").value, Argument(int64_t{-2}), Argument(int64_t{-1})});
+  Value* scores = call("aten::matmul", {queries, keys});
+  const Argument& given = attention->arg("scale");
+  double scale = 0;
+  if (!given.is_none()) {
+    scale = given.literal.toDouble();
+  } else {
+    if (!queries->meta || queries->meta->sizes.empty() || !queries->meta->sizes.back().constant())
+      fail(kWhere, "expected an attention of known depth, got '", attention->name(), "'");
+    scale = 1 / std::sqrt(static_cast<double>(queries->meta->sizes.back().at(int64_t{1})));
+  }
+  scores = call("aten::mul.Scalar", {scores, Argument(scale)});
+  const Argument& mask = attention->arg("attn_mask");
+  if (mask.is_none()) return scores;
+  if (mask.value->meta && mask.value->meta->dtype == at::kBool) {
+    Value* hidden = call("aten::logical_not", {mask.value});
+    return call("aten::masked_fill.Scalar",
+                {scores, hidden, Argument(-std::numeric_limits<double>::infinity())});
+  }
+  return call("aten::add.Tensor", {scores, mask.value});
+}
+
+bool is_one_of(const Node& node, std::initializer_list<const char*> ops) {
+  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
+}
+
+bool is_product(const Node& node) {
+  return is_one_of(node, {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"});
+}
+
+/// The product that scores come from, through what scales and masks them.
+Node* product_behind(Value* scores) {
+  Node* node = scores->producer;
+  while (is_one_of(*node, {"aten::div", "aten::div_", "aten::mul", "aten::mul_", "aten::add", "aten::add_",
+                           "aten::masked_fill", "aten::masked_fill_", "aten::view", "aten::to"})) {
+    node = node->args.at(0).value->producer;
+  }
+  return is_product(*node) ? node : nullptr;
+}
+
+/// The product that reads the softmax, through dropout.
+Node* product_before(const Graph& graph, Value* weights) {
+  for (;;) {
+    const std::vector<Node*> users = graph.users(weights);
+    Node* next = nullptr;
+    for (Node* user : users) {
+      if (is_product(*user)) return user;
+      if (is_one_of(*user, {"aten::dropout", "aten::dropout_", "aten::to", "aten::view"})) next = user;
+    }
+    if (next == nullptr) return nullptr;
+    weights = next->output();
+  }
+}
+
+/// The keys as (N, heads, T, depth): what is transposed for the product.
+Value* transposed(Graph& graph, Value* keys, Node* product) {
+  Node* producer = keys->producer;
+  if (producer->is("aten::transpose")) return producer->args[0].value;
+  Node* node =
+      graph.call("aten::transpose.int", {keys, Argument(int64_t{-2}), Argument(int64_t{-1})}, product);
+  node->scope = product->scope;
+  return node->output();
+}
+
+Value* of_written_out(Graph& graph, Node* softmax, AttentionRole role, const std::string& place) {
+  Value* scores = softmax->args.at(0).value;
+  if (role == AttentionRole::scores) return scores;
+  if (role == AttentionRole::values) {
+    Node* product = product_before(graph, softmax->output());
+    if (product != nullptr && !product->is("aten::einsum")) return product->args.at(1).value;
+  } else {
+    Node* product = product_behind(scores);
+    if (product != nullptr && is_one_of(*product, {"aten::matmul", "aten::bmm"})) {
+      if (role == AttentionRole::queries) return product->args.at(0).value;
+      return transposed(graph, product->args.at(1).value, product);
+    }
+  }
+  fail(kWhere, "expected an attention whose ", word_of(role), " can be told, got '", place,
+       "'; name the value itself");
+}
+
+}  // namespace
+
+Value* find_attention(Graph& graph, const std::vector<Node*>& calls, AttentionRole role,
+                      const std::string& place) {
+  std::vector<Node*> fused, softmaxes;
+  for (Node* call : calls) {
+    if (call->is("aten::scaled_dot_product_attention")) fused.push_back(call);
+    if (is_one_of(*call, {"aten::softmax", "aten::_softmax"})) softmaxes.push_back(call);
+  }
+  if (fused.size() + softmaxes.size() != 1) {
+    fail(kWhere, "expected one attention in '", place, "', got ", fused.size() + softmaxes.size());
+  }
+  if (fused.empty()) return of_written_out(graph, softmaxes[0], role, place);
+  switch (role) {
+    case AttentionRole::queries:
+      return fused[0]->arg("query").value;
+    case AttentionRole::keys:
+      return fused[0]->arg("key").value;
+    case AttentionRole::values:
+      return fused[0]->arg("value").value;
+    case AttentionRole::scores:
+      break;
+  }
+  return add_scores(graph, fused[0]);
+}
+
+}  // namespace ulp::distill
