@@ -59,6 +59,7 @@ void add_bench(CLI::App& app);
 void add_bench_amp(CLI::App& bench);  ///< a subcommand of bench
 void add_demo(CLI::App& app);
 void add_devices(CLI::App& app);
+void add_distill(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);

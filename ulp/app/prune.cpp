@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <iterator>
 
-#include "ulp/app/module_copy.h"
 #include "ulp/app/narrow_source.h"
 #include "ulp/app/prune_figures.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/app/report_parts.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/graph/module_copy.h"
 #include "ulp/lower/lower.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/prune/pruner.h"
 #include "ulp/prune/structured/structure_file.h"
+#include "ulp/train/learning.h"
 
 namespace ulp::app {
 
@@ -30,13 +31,13 @@ class Runner {
 
   PruneRun run() {
     check_request();
-    dense_ = copy_of(*request_.captured);
+    dense_ = graph::copy_of(*request_.captured);
     dense_->eval();
     if (!request_.sweep_only) check_network();
     figures_.add_state("dense", *dense_);
     for (const double kept : request_.sweep) add_point(kept);
     if (request_.sweep_only) return std::move(run_);
-    current_ = copy_of(*dense_);
+    current_ = graph::copy_of(*dense_);
     try {
       request_.recipe.cuts() ? cut() : mask();
       figures_.add_parameters(dense_->graph(), current_->graph());
@@ -155,14 +156,16 @@ class Runner {
       return;
     }
     if (recipe.schedule.last() == 0) {  // what it is before training
-      const auto trial = copy_of(*dense_);
+      const auto trial = graph::copy_of(*dense_);
       prune::prune(*trial, recipe, inputs);
       figures_.add_state("pruned", *prune::bake(*trial));
     }
     prune::Pruner pruner(current_, recipe, inputs);
     add_orders(pruner.report());
     try {
-      train([&](train::Trainer& trainer) { return std::make_unique<PrunesWhileTraining>(pruner, trainer); });
+      train([&](train::Trainer& trainer, graph::GraphModule* form) {
+        return std::make_unique<PrunesWhileTraining>(pruner, trainer, form);
+      });
     } catch (const Interrupted&) {
       if (pruner.report().sparsity() > 0) keep();
       throw;
@@ -214,7 +217,7 @@ class Runner {
   void penalize(const prune::CutRecipe& recipe) {
     const prune::RegularizeOptions options{
         .penalty = recipe.regularizer, .lambda = recipe.lambda, .growth = recipe.growth};
-    train([&](train::Trainer& trainer) {
+    train([&](train::Trainer& trainer, graph::GraphModule*) {
       return std::make_unique<PenalizesWhileTraining>(
           current_, prune::groups(current_->graph(), {.inexact = recipe.inexact}), options, trainer);
     });
@@ -222,16 +225,26 @@ class Runner {
     figures_.add_state("penalized", *current_);
   }
 
-  /// `observe` makes what else happens in each step. Ctrl-C leaves the network as it is then.
-  void train(const std::function<std::unique_ptr<train::StepObserver>(train::Trainer&)>& observe = {}) {
-    const train::TrainOptions& options = request_.recipe.training.options;
-    train::Trainer trainer(
-        {.model = current_,
-         .forward = [this](const train::TaskBatch& batch) { return current_->forward(batch.inputs); },
-         .batches = request_.train_batches(
-             train::StreamOptions::training(options.batch, options.seed, options.augment))},
-        options);
-    const auto observer = observe ? observe(trainer) : nullptr;
+  /// Makes what else happens in each step; `form`: the network as the trainer holds it, where that is another form of it.
+  using Observe =
+      std::function<std::unique_ptr<train::StepObserver>(train::Trainer& trainer, graph::GraphModule* form)>;
+
+  /// Ctrl-C leaves the network as it is then.
+  void train(const Observe& observe = {}) {
+    const FineTuning& training = request_.recipe.training;
+    const train::TrainOptions& options = training.options;
+    auto batches =
+        request_.train_batches(train::StreamOptions::training(options.batch, options.seed, options.augment));
+    const auto learner = taught_by(*dense_, current_, training, *batches);
+    train::Task task = learner ? train::learning_task(learner, std::move(batches))
+                               : train::Task{.model = current_,
+                                             .forward =
+                                                 [this](const train::TaskBatch& batch) {
+                                                   return current_->forward(batch.inputs);
+                                                 },
+                                             .batches = std::move(batches)};
+    train::Trainer trainer(std::move(task), options);
+    const auto observer = observe ? observe(trainer, learner ? &learner->tapped() : nullptr) : nullptr;
     trainer.observe(observer.get());
     train::run_to_end(trainer, {}, [&](const train::StepInfo& info) {
       show({"training on", "step", info.step + 1, trainer.total_steps()});
@@ -269,7 +282,7 @@ class Runner {
   }
 
   SweepPoint point(double kept) {
-    const std::shared_ptr<graph::GraphModule> trial = copy_of(*dense_);
+    const std::shared_ptr<graph::GraphModule> trial = graph::copy_of(*dense_);
     SweepPoint point{.asked = kept};
     std::shared_ptr<graph::GraphModule> pruned;
     if (request_.recipe.cuts()) {

@@ -33,7 +33,7 @@ void PruneRecipe::validate() const {
 }
 
 std::string PruneRecipe::to_json() const {
-  FineTuning used = training.as_used();
+  auto used = as_used(training);
   nlohmann::json json =
       nlohmann::json::parse(std::visit([](const auto& one) { return one.to_json(); }, recipe));
   json[kTrainingField.name] = fields_to_json(used);

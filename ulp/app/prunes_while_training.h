@@ -4,30 +4,35 @@
 #include <memory>
 
 #include "ulp/base/error.h"
+#include "ulp/prune/masks/masks.h"
 #include "ulp/prune/pruner.h"
 #include "ulp/prune/structured/regularize.h"
 #include "ulp/train/trainer.h"
 
 namespace ulp::app {
 
-/// Draws a pruner's masks before the steps of a trainer. The trainer's model is the pruner's.
+/// Draws a pruner's masks before the steps of a trainer. The trainer's model is the pruner's, or holds `form`, another form of it.
 class PrunesWhileTraining final : public train::StepObserver {
  public:
   /// Throws ulp::Error where the training ends before the schedule does: the amount would not be reached.
-  PrunesWhileTraining(prune::Pruner& pruner, train::Trainer& trainer) : pruner_(pruner), trainer_(trainer) {
+  PrunesWhileTraining(prune::Pruner& pruner, train::Trainer& trainer, graph::GraphModule* form = nullptr)
+      : pruner_(pruner), trainer_(trainer), form_(form) {
     const int64_t last = pruner.recipe().schedule.last();
     if (last >= trainer.total_steps())
       fail("app.PrunesWhileTraining", "expected a schedule within the ", trainer.total_steps(),
            " steps of training, got one that goes on to step ", last);
   }
   void begin(int64_t step, double) override {
-    if (pruner_.step(step)) trainer_.hold_masks();
+    if (!pruner_.step(step)) return;
+    if (form_ != nullptr) prune::share_masks(*form_, pruner_.module());
+    trainer_.hold_masks();
   }
   void gradients(const torch::nn::Module&, double scale) override { pruner_.after_backward(scale); }
 
  private:
   prune::Pruner& pruner_;
   train::Trainer& trainer_;
+  graph::GraphModule* form_;
 };
 
 /// Adds a penalty on channels, heads and neurons to the gradients of a trainer's model.

@@ -2,23 +2,38 @@
 
 #include "ulp/app/quantize.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/module_copy.h"
 #include "ulp/quant/quantize_model.h"
+#include "ulp/train/learning.h"
 
 namespace ulp::app {
 
 namespace {
 
-void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                  const train::TrainOptions& options, std::vector<prune::ParameterMask> masks,
-                  const OnStep& on_step, const train::Checkpointing& saving) {
-  train::Task task{
-      .model = module.shared_from_this(),
-      .forward = [&module](const train::TaskBatch& batch) { return module.forward(batch.inputs); },
-      .batches = train::image_stream(
-          data, train::StreamOptions::training(options.batch, options.seed, options.augment)),
-      .masks = std::move(masks),
-      .description = recipe.to_json()};
-  train::Trainer trainer(std::move(task), options);
+/// What the trainer works on: the model, or the model as a learner of what it was.
+train::Task make_task(const std::shared_ptr<quant::QatModule>& module, const graph::GraphModule& before,
+                      const FineTuning& training, const io::ImageDataset& data,
+                      std::vector<prune::ParameterMask> masks) {
+  const train::TrainOptions& options = training.options;
+  auto batches =
+      train::image_stream(data, train::StreamOptions::training(options.batch, options.seed, options.augment));
+  if (const auto learner = taught_by(before, module, training, *batches)) {
+    for (prune::ParameterMask& mask : masks) mask.parameter = "student." + mask.parameter;
+    train::Task task = train::learning_task(learner, std::move(batches));
+    task.masks = std::move(masks);
+    return task;
+  }
+  return {.model = module,
+          .forward = [module](const train::TaskBatch& batch) { return module->forward(batch.inputs); },
+          .batches = std::move(batches),
+          .masks = std::move(masks)};
+}
+
+void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, const FineTuning& training,
+                  train::Task task, const OnStep& on_step, const train::Checkpointing& saving) {
+  task.description = recipe.to_json();
+  for (const std::string& loss : training.loss) task.description += '\n' + loss;
+  train::Trainer trainer(std::move(task), training.options);
   const quant::QatSchedule schedule = recipe.schedule(trainer.total_steps());
   train::resume_from(trainer, saving);
   // A run that was resumed at its end has the switches of its last step.
@@ -37,8 +52,12 @@ QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
                             const train::Checkpointing& saving) {
   training.validate();
   QuantizedModel result;
+  // Training changes the parameters of what was captured.
+  const auto before = training.loss.empty() ? captured : graph::copy_of(*captured);
   const quant::Train steps = [&](quant::QatModule& module) {
-    run_training(module, recipe, data, training.options, prune::masks(captured->graph()), on_step, saving);
+    const auto shared = std::static_pointer_cast<quant::QatModule>(module.shared_from_this());
+    train::Task task = make_task(shared, *before, training, data, prune::masks(captured->graph()));
+    run_training(module, recipe, training, std::move(task), on_step, saving);
   };
   result.graph = quant::quantize(captured, recipe, steps, &result.report);
   return result;

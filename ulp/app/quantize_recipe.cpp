@@ -27,7 +27,7 @@ std::string ModeRecipe::to_json() const {
   const std::string text = quant::to_json(recipe);
   if (!trains(recipe)) return text;
   nlohmann::json json = nlohmann::json::parse(text);
-  json[kTrainingField.name] = fields_to_json(training.as_used());
+  json[kTrainingField.name] = fields_to_json(as_used(training));
   return json.dump(2);
 }
 

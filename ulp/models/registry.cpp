@@ -4,6 +4,8 @@
 #include <map>
 
 #include "ulp/base/error.h"
+#include "ulp/models/binary_lenet5.h"
+#include "ulp/models/binary_resnet.h"
 #include "ulp/models/googlenet.h"
 #include "ulp/models/inception_v3.h"
 #include "ulp/models/layers.h"
@@ -39,6 +41,26 @@ const std::map<std::string, Maker>& makers() {
        [](const ModelOptions& o) {
          return make_lenet5(
              {.in_channels = o.in_channels, .image_size = o.image_size, .num_classes = o.num_classes});
+       }},
+      {"binary_lenet5",
+       [](const ModelOptions& o) {
+         return make_binary_lenet5(
+             {.in_channels = o.in_channels, .image_size = o.image_size, .num_classes = o.num_classes});
+       }},
+      {"binary_resnet20",
+       [](const ModelOptions& o) {
+         return make_binary_resnet20({.in_channels = o.in_channels, .num_classes = o.num_classes});
+       }},
+      {"birealnet",
+       [](const ModelOptions& o) {
+         return make_birealnet(o.in_channels, o.num_classes, /*small_input=*/o.image_size < kSmallInput);
+       }},
+      {"resnet8",
+       [](const ModelOptions& o) {
+         return make_resnet20({.name = "resnet8",
+                               .in_channels = o.in_channels,
+                               .num_classes = o.num_classes,
+                               .blocks = {1, 1, 1}});
        }},
       {"resnet14",
        [](const ModelOptions& o) {
