@@ -39,6 +39,16 @@ void Builder::bind_view(const Value* value, StridedView view) {
   views_.insert_or_assign(resolve(value), std::move(view));
 }
 
+void Builder::bind_bits(const Value* signs, int32_t tensor) {
+  bits_[resolve(signs)] = tensor;
+}
+
+int32_t Builder::bits_of(const Node& reader, const Value* signs) const {
+  const auto found = bits_.find(resolve(signs));
+  if (found == bits_.end()) unsupported(reader, "expected signs of the same engine, got '", signs->name, "'");
+  return found->second;
+}
+
 bool Builder::is_view(const Value* value) const {
   return views_.contains(resolve(value));
 }

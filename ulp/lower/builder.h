@@ -48,6 +48,10 @@ class Builder {
   void bind_view(const graph::Value* value, StridedView view);
   /// True for a value that was bound so.
   bool is_view(const graph::Value* value) const;
+  /// The value is signs, which this tensor holds as bits: only steps of binary layers read it.
+  void bind_bits(const graph::Value* signs, int32_t tensor);
+  /// The tensor of such a value. Throws Unsupported for `reader` where there is none.
+  int32_t bits_of(const graph::Node& reader, const graph::Value* signs) const;
   /// A bound value as a view of a tensor. Throws Unsupported for `reader` as form_of does.
   StridedView view_of(const graph::Node& reader, const graph::Value* value) const;
   /// The view laid out in plain order. Throws Unsupported where the batch is not its dimension 0.
@@ -90,6 +94,7 @@ class Builder {
   /// Tensors that hold a value, the one it was produced in first.
   std::unordered_map<const graph::Value*, std::vector<int32_t>> tensors_;
   std::unordered_map<const graph::Value*, StridedView> views_;
+  std::unordered_map<const graph::Value*, int32_t> bits_;
   std::unordered_set<std::string> tensor_names_;
   std::unordered_map<const graph::Value*, bool> f32_values_;
 };

@@ -1,6 +1,7 @@
 // conv, linear and add: one step each with everything that is fused to it.
 #include <algorithm>
 
+#include "ulp/lower/binary_graph.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/pointwise.h"
 #include "ulp/lower/weights.h"
@@ -34,7 +35,7 @@ bool takes_f32(Builder& builder, const Node* user) {
   static constexpr const char* kOps[] = {"aten::log_softmax", "aten::_log_softmax", "aten::cumsum",
                                          "aten::lstm",        "aten::gru",          "ulp::lstm_dynamic",
                                          "ulp::gru_dynamic",  "ulp::linear_dynamic"};
-  return std::ranges::any_of(kOps, [&](const char* op) { return user->is(op); });
+  return makes_bits(*user) || std::ranges::any_of(kOps, [&](const char* op) { return user->is(op); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
+#include "ulp/lower/binary_graph.h"
 #include "ulp/lower/pointwise.h"
 
 namespace ulp::lowering {
@@ -17,7 +18,7 @@ bool is_linear(const Node& node) {
 }
 
 bool is_layer(const Node& node) {
-  return node.is("aten::conv2d") || node.is("aten::conv3d") || is_linear(node);
+  return node.is("aten::conv2d") || node.is("aten::conv3d") || is_linear(node) || is_binary_layer(node);
 }
 
 bool takes_quantize(const Node& node) {

@@ -15,6 +15,7 @@ using graph::Node;
 // The files that have a table, <name>_lowerings().
 #define ULP_LOWERINGS(X) \
   X(compute)             \
+  X(binary)              \
   X(simple)              \
   X(channel)             \
   X(image)               \

@@ -3,6 +3,7 @@
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/lower/batch_first.h"
 #include "ulp/lower/constants.h"
+#include "ulp/lower/fuse_binary.h"
 #include "ulp/lower/height_one.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/shapes.h"
@@ -65,6 +66,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
     reports.push_back(pass(graph));
   }
   complete_shapes(graph);
+  reports.push_back(fuse_binary(graph));
   quant::average_on_codes(graph);
   spell_out_images(graph);
   complete_shapes(graph);

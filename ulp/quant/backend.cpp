@@ -20,7 +20,7 @@ ScaleZero fixed_by_tflite(const std::string& op) {
 
 std::string activation_obstacle(Backend backend, const OpName& op, const TensorRecipe& recipe) {
   const Scheme& scheme = recipe.scheme;
-  if (backend == Backend::x86_int8) return "";
+  if (backend == Backend::x86_int8 || backend == Backend::binary) return "";
   if (backend == Backend::weight_only) return "weight_only leaves activations in float";
   if (scheme.bits != 8 || scheme.range != Range::full)
     return refusal(backend, "activations of 8 bits in their full range", scheme);
@@ -45,7 +45,7 @@ bool requantizes_averages(Backend backend) {
 
 std::string weight_obstacle(Backend backend, const TensorRecipe& recipe) {
   const Scheme& scheme = recipe.scheme;
-  if (backend == Backend::x86_int8) return "";
+  if (backend == Backend::x86_int8 || backend == Backend::binary) return "";
   if (scheme.bits != 8) return refusal(backend, "weights of 8 bits", scheme);
   const bool restricted = backend == Backend::arm_int8 || backend == Backend::tflite_int8;
   if (restricted && scheme.range != Range::restricted)

@@ -28,18 +28,18 @@ struct ULP_API TensorRecipe {
 };
 
 /// What is to run the integers, and so what may be asked of them; see backend.h.
-enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight_only };
+enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight_only, binary };
 
 }  // namespace ulp::quant
 
 template <>
 struct ulp::Words<ulp::quant::Backend> {
-  static constexpr std::array<Word<quant::Backend>, 5> list = {
-      {{quant::Backend::x86_int8, "x86_int8"},
-       {quant::Backend::arm_int8, "arm_int8"},
-       {quant::Backend::tflite_int8, "tflite_int8"},
-       {quant::Backend::onnx_qdq, "onnx_qdq"},
-       {quant::Backend::weight_only, "weight_only"}}};
+  static constexpr std::array<Word<quant::Backend>, 6> list = {{{quant::Backend::x86_int8, "x86_int8"},
+                                                                {quant::Backend::arm_int8, "arm_int8"},
+                                                                {quant::Backend::tflite_int8, "tflite_int8"},
+                                                                {quant::Backend::onnx_qdq, "onnx_qdq"},
+                                                                {quant::Backend::weight_only, "weight_only"},
+                                                                {quant::Backend::binary, "binary"}}};
 };
 
 namespace ulp::quant {
@@ -91,6 +91,10 @@ struct ULP_API Recipe {
   /// Weights of linear layers and embeddings alone, s4 symmetric in groups of 32; also u4 affine per group,
   /// or s8 symmetric restricted per channel 0. For quantize_weights(); prepare() refuses it.
   static Recipe weight_only();
+  /// Layers on signs, for prepare_qat(); QatOptions::binary says which layers and how. What is not binary stays in
+  /// float: `ops` is empty, and names those of the rest to be quantized as x86_int8() does. An override that gives a
+  /// layer's weight another form keeps it from becoming binary.
+  static Recipe binary();
   /// One of these by its backend's name. Throws ulp::Error that lists the known names.
   static Recipe profile(const std::string& name);
 
@@ -107,7 +111,7 @@ struct ULP_API Recipe {
   /// The same, or the op's value is to be skipped.
   bool skips(const OpName& name) const;
 
-  /// {"type": "ulp.quant.Recipe", "version": 3, ...}.
+  /// {"type": "ulp.quant.Recipe", "version": 4, ...}.
   std::string to_json() const;
   /// Reads this version and older ones; fields that are missing keep the values of x86_int8(). Throws
   /// FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer version.
@@ -125,7 +129,7 @@ ULP_API std::vector<std::string> recipe_profiles();
 ULP_API bool matches_module(const std::string& pattern, const std::string& module);
 
 /// 2: observers by percentile, entropy, mse and fixed bounds with their parameters; groups, tokens and
-/// blocks. 3: backends, overrides, skip_values.
-inline constexpr int kRecipeVersion = 3;
+/// blocks. 3: backends, overrides, skip_values. 4: the backend binary.
+inline constexpr int kRecipeVersion = 4;
 
 }  // namespace ulp::quant

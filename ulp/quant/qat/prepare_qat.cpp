@@ -7,6 +7,7 @@
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/quant/binary/insert_binary.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/qat/qat_parts.h"
 #include "ulp/quant/static/inference_form.h"
@@ -160,14 +161,23 @@ std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>
   const std::shared_ptr<Graph> source = captured->graph().clone();
   graph::fold_masks(
       *source);  // layers hold weights, and those of the masks are one set for training and inference
-  InferenceForm form = inference_form(*source, recipe, Purpose::training);
-  const std::shared_ptr<Graph> graph = source->clone();
-  graph::canonicalize(*graph);
   auto parts = std::make_unique<QatParts>();
   parts->recipe = recipe;
   parts->source = source;
+  graph::PassReport binary;
+  if (recipe.backend == Backend::binary) {
+    recipe.validate();
+    graph::canonicalize(*source);
+    binary = insert_binary(*source, recipe, options.binary, parts->state);
+  }
+  InferenceForm form = inference_form(*source, recipe, Purpose::training);
+  const std::shared_ptr<Graph> graph = source->clone();
+  graph::canonicalize(*graph);
   Builder(*graph, form, *parts, options).run();
   parts->report = std::move(form.placement.report);
+  parts->report.changes.insert(parts->report.changes.begin(), binary.changes.begin(), binary.changes.end());
+  parts->report.near_misses.insert(parts->report.near_misses.begin(), binary.near_misses.begin(),
+                                   binary.near_misses.end());
   auto module = std::make_shared<QatModule>(std::move(parts), graph);
   module->train();
   return module;

@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/binary/write_signs.h"
 #include "ulp/quant/qat/qat_parts.h"
 #include "ulp/quant/static/convert_graph.h"
 #include "ulp/quant/static/inference_form.h"
@@ -34,6 +35,12 @@ void QatModule::freeze_batch_norm(bool frozen) {
 bool QatModule::batch_norm_frozen() const {
   return parts_->state->batch_norm_frozen;
 }
+void QatModule::set_binary_weights(bool binary) {
+  parts_->state->binary_weights = binary;
+}
+bool QatModule::binary_weights() const {
+  return parts_->state->binary_weights;
+}
 const Recipe& QatModule::recipe() const {
   return parts_->recipe;
 }
@@ -49,14 +56,35 @@ void QatSchedule::apply(QatModule& module, int64_t now) const {
   module.set_fake_quant_enabled(now >= fake_quantize_from);
   module.set_observers_enabled(!reached(freeze_observers_at));
   module.freeze_batch_norm(reached(freeze_batch_norm_at));
+  module.set_binary_weights(now >= binary_weights_from);
 }
+
+namespace {
+
+/// A binary network without integers: as it trained, its batch norms by themselves, so that not a bit changes.
+std::shared_ptr<graph::GraphModule> convert_binary(const Graph& source) {
+  const std::shared_ptr<Graph> graph = source.clone();
+  graph::canonicalize(*graph);
+  graph::strip_training(*graph);
+  write_signs(*graph);
+  auto converted = std::make_shared<graph::GraphModule>(graph);
+  converted->eval();
+  return converted;
+}
+
+}  // namespace
 
 std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>& module,
                                                 graph::PassReport* report) {
   if (!module) fail("quant.convert_qat", "expected a model from prepare_qat, got null");
   const at::NoGradGuard no_grad;
   const QatParts& parts = *module->parts_;
+  const bool binary = parts.recipe.backend == Backend::binary;
   const InferenceForm form = inference_form(*parts.source, parts.recipe, Purpose::training);
+  if (binary && form.placement.chains.empty()) {
+    if (report) *report = parts.report;
+    return convert_binary(*parts.source);
+  }
   KnownQParams known;
   graph::PassReport result = parts.report;
   for (const auto& [value, quantizer] : parts.activations) {
@@ -79,6 +107,10 @@ std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>
     set("bias", layer.folded_bias());
   }
   auto converted = convert_graph(form.graph, parts.recipe, known, result);
+  if (binary) {
+    write_signs(converted->graph());
+    converted->recompile();
+  }
   if (report) *report = std::move(result);
   return converted;
 }

@@ -20,6 +20,7 @@
 #include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
+#include "ulp/quant/binary/binary_options.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {
@@ -81,6 +82,7 @@ struct ULP_API QatOptions {
   BatchNormFolding folding = BatchNormFolding::fast;
   LearnedParameters learned = LearnedParameters::none;
   LearnedGradients learned_gradients = LearnedGradients::forward;  ///< of what is learned
+  BinaryOptions binary = {};                                       ///< of recipes for Backend::binary
 
   void visit_fields(FieldVisitor& visit);
   bool operator==(const QatOptions&) const = default;
@@ -107,6 +109,9 @@ class ULP_API QatModule final : public graph::GraphModule {
   /// and beta still learn. train() does not undo it.
   void freeze_batch_norm(bool frozen = true);
   bool batch_norm_frozen() const;
+  /// Off: layers that become binary multiply the signs of their inputs with the weights as they are.
+  void set_binary_weights(bool binary);
+  bool binary_weights() const;
 
   const Recipe& recipe() const;
   /// What is quantized, and what not and why.
@@ -123,7 +128,8 @@ struct ULP_API QatSchedule {
   int64_t fake_quantize_from = 0;     ///< before that the model trains in float and is only observed
   int64_t freeze_observers_at = -1;   ///< -1: never
   int64_t freeze_batch_norm_at = -1;  ///< -1: never
-  /// Sets all three switches to what they are at `now`, so that a resumed run need not remember them. Throws
+  int64_t binary_weights_from = 0;    ///< before that only the activations of binary layers are signs
+  /// Sets all four switches to what they are at `now`, so that a resumed run need not remember them. Throws
   /// ulp::Error if observers would be frozen before they can be used.
   void apply(QatModule& module, int64_t now) const;
 };
@@ -152,12 +158,14 @@ struct ULP_API QatRecipe {
 
 /// A copy of the captured model that trains as the recipe will quantize it; parameters and buffers are shared
 /// with it. Activations are observed by moving averages with the recipe's averaging constant (or have its
-/// fixed bounds), weights by the recipe's observer at every step. Throws ulp::Error as prepare() does.
+/// fixed bounds), weights by the recipe's observer at every step. With Recipe::binary() layers become binary as
+/// options.binary says, and what the recipe's `ops` names of the rest is quantized as with the others; see
+/// binary_weights.h for what the training loop owes to the weights. Throws ulp::Error as prepare() does.
 ULP_API std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>& captured,
                                                const Recipe& recipe, const QatOptions& options = {});
 
 /// The trained model with explicit quantize and dequantize nodes, in the form of quantize.h, with the
-/// integers that the training saw. Throws ulp::Error naming the layer where there was no data, or NaN.
+/// integers that the training saw, and the signs of binary layers as ulp::binarize and ulp::unpack_signs. Throws ulp::Error naming the layer where there was no data, or NaN.
 /// `report` receives what was quantized, and what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>& module,
                                                         graph::PassReport* report = nullptr);

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulp/base/recipe_file.h"
 #include "ulp/quant/qat/qat.h"
-#include "ulp/quant/recipe/recipe_file.h"
 
 namespace ulp::quant {
 namespace {
 
-constexpr int kVersion = 1;
+/// 2: binary networks.
+constexpr int kVersion = 2;
 
 }  // namespace
 
@@ -15,6 +16,7 @@ void QatOptions::visit_fields(FieldVisitor& visit) {
   visit({"folding", "Batch norms while training: exact takes two passes, fast one"}, folding);
   visit({"learned", "What is learned besides the model"}, learned);
   visit({"learned_gradients", "Whose gradients learned scales and zero points have"}, learned_gradients);
+  visit({"binary", "Binary layers, where the backend is binary"}, binary);
 }
 
 void QatRecipe::visit_fields(FieldVisitor& visit) {
@@ -45,7 +47,8 @@ QatSchedule QatRecipe::schedule(int64_t total_steps) const {
   };
   return {.fake_quantize_from = step(fake_quantize_after),
           .freeze_observers_at = at(freeze_observers_after),
-          .freeze_batch_norm_at = at(freeze_batch_norm_after)};
+          .freeze_batch_norm_at = at(freeze_batch_norm_after),
+          .binary_weights_from = step(options.binary.weights_after)};
 }
 
 void QatRecipe::validate() const {

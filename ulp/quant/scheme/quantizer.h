@@ -16,6 +16,7 @@ struct QatState {
   bool observers_enabled = true;
   bool fake_quant_enabled = true;
   bool batch_norm_frozen = false;
+  bool binary_weights = true;
 };
 
 /// A scale (and zero point) that is trained: LSQ.

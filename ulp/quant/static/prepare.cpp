@@ -115,7 +115,7 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
   check_patterns(*graph, recipe);
   Placement placement = place(*graph, recipe);
   std::vector<std::string>& refused = placement.report.near_misses;
-  if (placement.chains.empty()) {
+  if (placement.chains.empty() && recipe.backend != Backend::binary) {
     fail("quant.prepare", "expected at least one op that the recipe quantizes, got none",
          refused.empty() ? "" : "; " + refused.front());
   }
@@ -130,6 +130,9 @@ PreparedModule::PreparedModule(std::shared_ptr<Graph> graph, Recipe recipe, grap
 std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule>& captured,
                                         const Recipe& recipe) {
   if (!captured) fail("quant.prepare", "expected a captured model, got null");
+  if (recipe.backend == Backend::binary)
+    fail("quant.prepare",
+         "expected a recipe whose ranges come from data; binary networks are trained: prepare_qat()");
   auto [graph, placement] = inference_form(captured->graph(), recipe, Purpose::conversion);
   for (Value* value : placement.observed) {
     insert_observer(*graph, value, recipe.activation_of(op_name(producer_of(*value, placement))),
