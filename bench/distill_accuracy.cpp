@@ -8,7 +8,7 @@
 //   distill_accuracy language layers=4 steps=400 seeds=3
 //
 // Other words: of images lr, batch, optimizer and augment; of `taught` labels (the share that is used), top (stored classes of
-// each sample; 0 asks the teacher each time) and with=LOSS (one more); of `binary` float_epochs and float_lr. Teachers are model
+// each sample; 0 asks the teacher each time) and with=LOSS (one more); of `binary` float_epochs, float_lr and alone=0. Teachers are model
 // files or engines.
 #include <torch/torch.h>
 
@@ -16,10 +16,10 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "bench/words.h"
 #include "tests/train/text_proof.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
@@ -35,37 +35,7 @@ namespace {
 
 using namespace ulp;
 using namespace ulp::test;
-
-/// Words as name=value.
-class Given {
- public:
-  Given(int argc, char** argv) {
-    for (int i = 2; i < argc; ++i) {
-      const std::string word = argv[i];
-      const size_t equals = word.find('=');
-      if (equals == std::string::npos) fail("distill_accuracy", "expected name=value, got ", word);
-      words_[word.substr(0, equals)] = word.substr(equals + 1);
-    }
-  }
-  std::string text(const std::string& name, const std::string& otherwise) {
-    const auto found = words_.extract(name);
-    return found.empty() ? otherwise : found.mapped();
-  }
-  double number(const std::string& name, double otherwise) {
-    const std::string word = text(name, "");
-    return word.empty() ? otherwise : std::stod(word);
-  }
-  int64_t integer(const std::string& name, int64_t otherwise) {
-    return static_cast<int64_t>(number(name, static_cast<double>(otherwise)));
-  }
-  void expect_all_used() const {
-    if (!words_.empty())
-      fail("distill_accuracy", "expected words that are known, got ", words_.begin()->first);
-  }
-
- private:
-  std::map<std::string, std::string> words_;
-};
+using bench::Given;
 
 /// A table whose last rows are means and standard deviations of the columns.
 class Table {
@@ -222,7 +192,8 @@ void run_binary(Given& words) {
   const std::string name = words.text("float", "lenet5");
   const int64_t epochs = words.integer("float_epochs", 5);
   const double rate = words.number("float_lr", 0.05);
-  Table table({"float", "binary, alone", "binary, taught", "lost, alone", "lost, taught"});
+  const bool alone = words.integer("alone", 1) != 0;
+  Table table({"float", "binary, alone", "binary, taught", "lost, taught"});
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Given again = words;
     app::DistillRequest request = request_for(again, data.spec, seed);
@@ -233,11 +204,12 @@ void run_binary(Given& words) {
     options.augment = request.recipe.training.options.augment;
     options.seed = static_cast<uint64_t>(seed);
     request.teachers = {trained(name, data, options)};
+    request.alone = alone;
     use_data(request, data);
     const app::DistillRun run = app::run_distill(request);
-    const double teacher = accuracy_in(run, "teacher"), alone = accuracy_in(run, "student alone"),
-                 taught = accuracy_in(run, "student taught");
-    table.row(std::to_string(seed), {teacher, alone, taught, teacher - alone, teacher - taught});
+    const double teacher = accuracy_in(run, "teacher"), taught = accuracy_in(run, "student taught");
+    table.row(std::to_string(seed),
+              {teacher, alone ? accuracy_in(run, "student alone") : 0, taught, teacher - taught});
   }
   table.summary();
 }
@@ -405,7 +377,7 @@ void run_language(Given& words) {
 int main(int argc, char** argv) {
   try {
     amp::prepare_training_memory();
-    Given words(argc, argv);
+    Given words("distill_accuracy", argc, argv);
     const std::string what = argc > 1 ? argv[1] : "";
     if (const int64_t threads = words.integer("threads", 0); threads > 0)
       at::set_num_threads(static_cast<int>(threads));

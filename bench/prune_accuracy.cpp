@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/words.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
@@ -32,40 +33,7 @@ namespace {
 
 using namespace ulp;
 namespace fs = std::filesystem;
-
-/// Words as name=value.
-class Given {
- public:
-  Given(int argc, char** argv) {
-    for (int i = 2; i < argc; ++i) {
-      const std::string word = argv[i];
-      const size_t equals = word.find('=');
-      if (equals == std::string::npos) fail("prune_accuracy", "expected name=value, got ", word);
-      words_[word.substr(0, equals)] = word.substr(equals + 1);
-    }
-  }
-  std::string text(const std::string& name, const std::string& otherwise) {
-    const auto found = words_.find(name);
-    used_[name] = true;
-    return found == words_.end() ? otherwise : found->second;
-  }
-  double number(const std::string& name, double otherwise) {
-    const std::string word = text(name, "");
-    return word.empty() ? otherwise : std::stod(word);
-  }
-  int64_t integer(const std::string& name, int64_t otherwise) {
-    return static_cast<int64_t>(number(name, static_cast<double>(otherwise)));
-  }
-  void expect_all_used() const {
-    for (const auto& [name, value] : words_) {
-      if (!used_.contains(name)) fail("prune_accuracy", "expected words that are known, got ", name);
-    }
-  }
-
- private:
-  std::map<std::string, std::string> words_;
-  std::map<std::string, bool> used_;
-};
+using bench::Given;
 
 template <typename E>
 E word_in(const std::string& word) {
@@ -262,7 +230,7 @@ void run_deep(Given& words) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   try {
-    Given words(argc, argv);
+    Given words("prune_accuracy", argc, argv);
     amp::prepare_training_memory();
     if (what == "rounds") return run_rounds(words), 0;
     if (what == "deep") return run_deep(words), 0;

@@ -53,9 +53,15 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
               return app::make_network(spec);
             }};
   }
+  if (!std::filesystem::exists(name)) {
+    std::string known;
+    for (const std::string& one :
+         spec.kind == app::NetworkKind::image ? models::model_names() : models::text_model_names())
+      known += one + ", ";
+    fail("cli.distill", "expected one of ", known, "or a file, got '", name, "'");
+  }
   const auto stored = app::read_model_spec(name);
-  if (!stored)
-    fail_file("cli.distill", "expected a reference network or a file of `ulp train`, got '", name, "'");
+  if (!stored) fail_file("cli.distill", "expected a file of `ulp train`, got '", name, "'");
   if (stored->num_classes != spec.num_classes || stored->kind != spec.kind)
     fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
               name, "' of ", stored->num_classes);
@@ -154,7 +160,7 @@ void write_files(const DistillFlags& flags, const Job& job, const app::DistillRe
   write_text(flags.save_recipe, recipe.to_json());
   if (flags.report.empty()) return;
   const nlohmann::json fields = nlohmann::json::parse(recipe.to_json());
-  for (const auto& [name, value] : fields.items())
+  for (const auto& [name, value] : fields.at(app::kTrainingField.name).items())
     run.outcome.settings.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
   const report::Report report = app::distill_report(run.outcome);
   report.write_json(std::filesystem::path(flags.report) / "report.json");

@@ -94,8 +94,14 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
   std::vector<report::Fact> facts = {{"mode", run.outcome.mode}, {"data", flags.data}};
   if (const quant::Recipe* tensors = quant::tensors_of(recipe.recipe)) {
     facts.push_back({"backend", to_string(tensors->backend)});
-    facts.push_back({"weights", tensors->weight.scheme.to_string()});
-    facts.push_back({"activations", tensors->activation.scheme.to_string()});
+    if (tensors->backend == quant::Backend::binary) {
+      const auto& qat = std::get<quant::QatRecipe>(recipe.recipe);
+      for (const auto& [name, value] : fields_to_json(qat.options.binary).items())
+        facts.push_back({name, value.dump()});
+    } else {
+      facts.push_back({"weights", tensors->weight.scheme.to_string()});
+      facts.push_back({"activations", tensors->activation.scheme.to_string()});
+    }
   } else {
     for (const auto& [name, value] : fields_to_json(recipe).items()) facts.push_back({name, value.dump()});
   }

@@ -33,7 +33,7 @@ void add_recipe_options(CLI::App& command, RecipeFlags& flags) {
   for (const app::QuantizeMode& mode : app::quantize_modes()) {
     app::ModeRecipe recipe = mode.default_recipe();
     flags.add(command, mode.name, std::string("Recipe of --mode ") + mode.name,
-              [&](FieldVisitor& visit) { recipe.visit_fields(visit); }, {"tensors", "training"});
+              [&](FieldVisitor& visit) { recipe.visit_fields(visit); }, {"binary", "tensors", "training"});
   }
 }
 

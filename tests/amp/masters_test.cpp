@@ -37,6 +37,30 @@ TEST(Masters, EveryCureWalksOn) {
               5 * std::sqrt(500.0 / 64) * 0x1p-9);
 }
 
+TEST(Masters, AClampReachesTheWeightBehindTheParameter) {
+  const at::Tensor values = torch::tensor({-3.0F, -1.0F, -0.5F, 0.25F, 0.99999F, 1.0F, 1.00001F, 2.5F});
+  for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const auto masters :
+         {MasterWeights::fp32, MasterWeights::split, MasterWeights::stochastic, MasterWeights::kahan}) {
+      auto weight = values.to(type).requires_grad_();
+      FusedOptimizer optimizer({weight}, SgdRule{.lr = 1}, masters);
+      weight.mutable_grad() = torch::full({8}, -1e-5, type);
+      optimizer.step();
+      const at::Tensor before = optimizer.master_weight(weight).clone();
+      ASSERT_GT(before.max().item<float>(), 1.0F);
+      optimizer.clamp(weight, -1, 1);
+      EXPECT_TRUE(optimizer.master_weight(weight).equal(before.clamp(-1, 1))) << type;
+      EXPECT_LE(weight.abs().max().item<float>(), 1.0F) << type;
+      weight.mutable_grad() = torch::zeros({8}, type);
+      optimizer.step();
+      EXPECT_LE(weight.abs().max().item<float>(), 1.0F) << type << ": the master came back";
+    }
+  }
+  auto weight = torch::ones({2}).requires_grad_();
+  FusedOptimizer optimizer({weight}, SgdRule{.lr = 1});
+  EXPECT_THROW(optimizer.clamp(torch::ones({2}), -1, 1), Error);
+}
+
 class SplitAgainstCopies : public ::testing::TestWithParam<UpdateRule> {};
 
 TEST_P(SplitAgainstCopies, BothHaveTheSameWeightsBitForBit) {

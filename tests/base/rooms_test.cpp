@@ -36,7 +36,8 @@ const std::map<std::string, Names>& allowed() {
       {"io", {"base", "libtorch", "amp", "graph"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
       {"models", {"base", "libtorch", "quant"}},
-      {"train", {"base", "runtime", "graph", "amp", "prune", "lower", "io", "distill", "models", "report"}},
+      {"train",
+       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models", "report"}},
       {"app",
        {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models",
         "measure", "report", "train"}}};

@@ -130,6 +130,28 @@ TEST_F(Quantize, ProfilesByName) {
   }
 }
 
+TEST_F(Quantize, BinaryNetworksTrainAndBecomeEngines) {
+  const Outcome outcome = quantize(
+      "--recipe binary --threads 1 --batch 16 --epochs 4 --optimizer adam --lr 0.002 --binary-scale output "
+      "--out b.ulp --save-recipe b.json --json -v");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["mode"], "qat");
+  EXPECT_GT(result["accuracy_percent"], 80.0);
+  EXPECT_LT(result["weight_bytes"], 0.1 * result["float_weight_bytes"].get<double>());
+  for (const char* line : {"conv2 made binary", "fc1 made binary", "fc2 made binary",
+                           "note: conv1 not made binary: it is the first layer"})
+    EXPECT_NE(outcome.err.find(line), std::string::npos) << line << '\n' << outcome.err;
+  EXPECT_EQ(json::parse(read_file(*shop_ / "b.json"))["binary"]["scale"], "output");
+  const Outcome tried = shop_->ulp("eval b.ulp --data data --json");
+  ASSERT_EQ(tried.code, 0) << tried.err;
+  EXPECT_EQ(json::parse(tried.out)["accuracy_percent"], result["accuracy_percent"]);
+  const Outcome steps = shop_->ulp("inspect b.ulp");
+  EXPECT_NE(steps.out.find("binary_linear"), std::string::npos) << steps.out;
+  expect_error(quantize("--recipe binary --mode static --out x.ulp"), 1, "binary networks are trained");
+  expect_error(quantize("--mode qat --binary-scale full --out x.ulp"), 2, "backend binary");
+}
+
 TEST_F(Quantize, TheTypeOfARecipeChoosesTheMode) {
   write_file(
       *shop_ / "dynamic.json",
@@ -137,7 +159,7 @@ TEST_F(Quantize, TheTypeOfARecipeChoosesTheMode) {
   write_file(
       *shop_ / "small.json",
       R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 1, "bits": 4, "group": 16, "affine": true})");
-  write_file(*shop_ / "qat.json", R"({"type": "ulp.quant.QatRecipe", "version": 1, "learned": "scale",
+  write_file(*shop_ / "qat.json", R"({"type": "ulp.quant.QatRecipe", "version": 2, "learned": "scale",
       "training": {"batch": 16, "max_steps": 4, "seed": 3}})");
   for (const auto& [file, mode] :
        {std::pair{"dynamic", "dynamic"}, std::pair{"small", "weight-only"}, std::pair{"qat", "qat"}}) {

@@ -1,10 +1,12 @@
 // Binary networks in the engine: which steps they become, and that signs are those of the graph.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 
 #include "support.h"
+#include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/fuse_binary.h"
 #include "ulp/lower/lower.h"
@@ -160,6 +162,88 @@ TEST(BinaryLowering, WhatIsNotBinaryStaysAFloatLayerAndIsNamed) {
   auto fc = ternary->add("fc", BinaryLinear(LinearOptions(12, 5), BinaryLayerOptions{.ternary = true}));
   ternary->body = [=](const at::Tensor& x) mutable { return fc(x); };
   expect(ternary, {12}, "fc runs as a float layer of signs: its weight is not of +1 and -1");
+  const at::Tensor kernel = torch::randn({6, 4, 3}), square = torch::randn({6, 4, 3, 3});
+  const auto of_body = [](const Body& body) {
+    auto net = std::make_shared<Net>();
+    net->body = body;
+    return net;
+  };
+  expect(of_body([=](const at::Tensor& x) {
+           return at::conv1d(quant::binarize(x), quant::binarize(kernel), {}, 1, 1);
+         }),
+         {4, 9}, "runs as a float layer of signs: it is a convolution of sequences");
+  expect(of_body([=](const at::Tensor& x) {
+           const at::Tensor padded = at::constant_pad_nd(quant::binarize(x), {1, 0, 1, 1}, 1);
+           return at::conv2d(padded, quant::binarize(square));
+         }),
+         {4, 6, 6}, "it is padded by something other than +1 on opposite sides alike");
+  expect(of_body([=](const at::Tensor& x) { return at::conv2d(x, quant::binarize(square)); }), {4, 6, 6},
+         "its input does not come from ulp::binarize");
+}
+
+TEST(BinaryLowering, DilationsAndRowsOfAnyRankRunOnBits) {
+  torch::manual_seed(11);
+  auto net = std::make_shared<Net>();
+  auto conv = net->add("conv", BinaryConv2d(Conv2dOptions(5, 7, 3).dilation(2).padding(2).stride(2)));
+  net->body = [=](const at::Tensor& x) mutable { return conv(x); };
+  expect_same(*captured(net, torch::randn({2, 5, 9, 8})), {5, 9, 8}, "convert binarize binary_conv convert");
+  auto rows = std::make_shared<Net>();
+  auto fc = rows->add("fc", BinaryLinear(LinearOptions(20, 6)));
+  rows->body = [=](const at::Tensor& x) mutable { return fc(x); };
+  expect_same(*captured(rows, torch::randn({2, 3, 20})), {3, 20}, "binarize binary_linear");
+}
+
+TEST(BinaryLowering, TheScaleOfActivationsStandsBehindTheLayer) {
+  torch::manual_seed(12);
+  auto net = std::make_shared<Net>();
+  auto conv = net->add(
+      "conv", BinaryConv2d(Conv2dOptions(5, 7, 3).padding(1), BinaryLayerOptions{.activation_scale = true}));
+  net->body = [=](const at::Tensor& x) mutable { return conv(x); };
+  const auto module = captured(net, torch::randn({2, 5, 6, 6}));
+  const torch::NoGradGuard no_grad;
+  const runtime::Plan plan = lower(*module);
+  EXPECT_NE(step_names(plan).find("binary_conv"), std::string::npos) << listing(plan);
+  each_run(plan, {5, 6, 6}, 1, [&](const at::Tensor& x, const at::Tensor& got) {
+    EXPECT_LE(relative_error(got, module->forward(x)), 16 * kF32);
+  });
+}
+
+TEST(BinaryLowering, LearnedShiftsAndCurvesBecomeThresholds) {
+  torch::manual_seed(14);
+  auto net = std::make_shared<Net>();
+  const auto layer = [&](const char* name, int64_t in, int64_t out) {
+    return net->add(name, BinaryConv2d(Conv2dOptions(in, out, 3).padding(1).bias(false), BinaryLayerOptions{},
+                                       std::vector<int64_t>{}, /*signs=*/true));
+  };
+  auto sign1 = net->add("sign1", quant::RSign(6)), sign2 = net->add("sign2", quant::RSign(8));
+  auto conv1 = layer("conv1", 6, 8), conv2 = layer("conv2", 8, 4);
+  auto bn = net->add("bn", torch::nn::BatchNorm2d(8));
+  auto curve = net->add("curve", quant::RPReLU(8));
+  wild_norms(*net);
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor shift : {sign1->shift, sign2->shift, curve->before, curve->after}) shift.normal_(0, 0.3);
+  }
+  net->body = [=](const at::Tensor& x) mutable { return conv2(sign2(curve(bn(conv1(sign1(x)))))); };
+  expect_same(*captured(net, torch::randn({2, 6, 7, 7})), {6, 7, 7},
+              "convert binarize binary_conv binary_conv convert");
+}
+
+TEST(BinaryGraph, OpsOfFilesCheckWhatTheyAreGiven) {
+  const at::Tensor x = torch::ones({1, 2, 3, 3}), weight = torch::ones({2, 2, 3, 3}), row = torch::ones({2});
+  const auto call = [](const char* op, std::vector<c10::IValue> args) {
+    const auto found = c10::Dispatcher::singleton().findSchemaOrThrow(op, "");
+    torch::jit::Stack stack = std::move(args);
+    found.callBoxed(stack);
+    return stack.at(0).toTensor();
+  };
+  const std::vector<int64_t> one = {1, 1}, none;
+  const at::Tensor flip = torch::zeros({2}, at::kBool);
+  EXPECT_EQ(call("ulp::threshold_signs", {x, row, flip, 1}).sum().item<float>(), 18);
+  EXPECT_THROW(call("ulp::threshold_signs", {x, row, flip, 4}), Error);
+  EXPECT_THROW(call("ulp::threshold_signs", {x, row, flip, -1}), Error);
+  EXPECT_THROW(call("ulp::binary_conv2d", {x, weight, row, c10::IValue(), one, none, one, true}), Error);
+  EXPECT_THROW(call("ulp::binary_linear_signs", {row, row, row, flip}), Error);
 }
 
 TEST(BinaryLowering, SignsThatOthersReadAreNumbersForThem) {
@@ -241,6 +325,27 @@ TEST(BinaryLowering, ConvertedTrainingRunsLikeItself) {
       << listing(plan);
   runtime::Engine engine(plan);
   EXPECT_LE(relative_error(run_engine(engine, x), converted->forward(x)), 1e-5);
+}
+
+TEST(BinaryLowering, IntegersAroundBinaryLayersAreThoseOfTheGraph) {
+  torch::manual_seed(13);
+  torch::nn::Sequential model(torch::nn::Conv2d(Conv2dOptions(3, 16, 3)), torch::nn::BatchNorm2d(16),
+                              torch::nn::ReLU(), torch::nn::Conv2d(Conv2dOptions(16, 16, 3).padding(1)),
+                              torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::Flatten(),
+                              torch::nn::Linear(16 * 36, 4));
+  const at::Tensor x = torch::randn({4, 3, 8, 8});
+  quant::Recipe recipe = quant::Recipe::binary();
+  recipe.ops = {"conv2d", "linear"};
+  const auto qat = quant::prepare_qat(capture(model, {x}), recipe);
+  for (int i = 0; i < 3; ++i) qat->forward(x);
+  qat->eval();
+  const torch::NoGradGuard no_grad;
+  const auto converted = quant::convert_qat(qat);
+  const runtime::Plan plan = lower(*converted);
+  EXPECT_NE(step_names(plan).find("binary_conv"), std::string::npos) << listing(plan);
+  runtime::Engine engine(plan);
+  // One code of the last layer's input may turn where the float ops between were fused.
+  EXPECT_LE(relative_error(run_engine(engine, x), converted->forward(x)), 0.02);
 }
 
 struct Bytes {

@@ -107,8 +107,8 @@ TEST(BinaryConv2d, RefusesWhatItCannotDo) {
             }).find("[h, w]"),
             std::string::npos);
   EXPECT_THROW(BinaryConv2d(Conv2dOptions(3, 4, 3).padding(torch::kSame)), Error);
-  EXPECT_THROW(BinaryConv2d(Conv2dOptions(3, 4, 3).dilation(2), BinaryLayerOptions{.activation_scale = true}),
-               Error);
+  for (const Conv2dOptions& window : {Conv2dOptions(3, 4, 3).dilation(2), Conv2dOptions(3, 4, 3).padding(2)})
+    EXPECT_THROW(BinaryConv2d(window, BinaryLayerOptions{.activation_scale = true}), Error);
 }
 
 TEST(BinaryLinear, IsAProductOfSignsOverTheLastDimension) {

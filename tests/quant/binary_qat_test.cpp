@@ -154,6 +154,38 @@ TEST(BinaryQat, SignsAreTakenInFrontOfAReluWhichHasNone) {
   EXPECT_EQ(calls_of(*converted, "aten::hardtanh") + calls_of(*converted, "aten::relu6"), 0);
 }
 
+TEST(BinaryQat, TheFloatStageIsTheModelAndHasItsGradients) {
+  torch::manual_seed(3);
+  torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3)), torch::nn::ReLU(),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 6, 3).padding(1)),
+                              torch::nn::Flatten(), torch::nn::Linear(6 * 14 * 14, 12),
+                              torch::nn::Linear(12, 2));
+  const at::Tensor x = data(1, 4);
+  const auto gradients = [&](torch::nn::Module& of, const at::Tensor& y) {
+    of.zero_grad();
+    y.square().sum().backward();
+    std::vector<at::Tensor> found;
+    for (const auto& parameter : model->parameters()) found.push_back(parameter.grad().clone());
+    return found;
+  };
+  const at::Tensor y = model->forward(x);
+  const std::vector<at::Tensor> expected = gradients(*model, y);
+  for (const BinaryLayerOptions& form :
+       {BinaryLayerOptions{}, BinaryLayerOptions{.scale = BinaryScale::none},
+        BinaryLayerOptions{.scale = BinaryScale::output}, BinaryLayerOptions{.activation_scale = true},
+        BinaryLayerOptions{.padding = BinaryPadding::zero}, BinaryLayerOptions{.ternary = true}}) {
+    const auto qat = prepare_qat(capture(model, {x}), Recipe::binary(), {.binary = {.layers = form}});
+    qat->set_fake_quant_enabled(false);
+    const at::Tensor z = qat->forward(x);
+    EXPECT_TRUE(at::allclose(z, y, 1e-4, 1e-4)) << word_of(form.scale);
+    const std::vector<at::Tensor> got = gradients(*qat, z);
+    // A learned scale is a factor by itself: the weight is normed, and has the gradient of a normed one.
+    if (is_learned(form.scale)) continue;
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-3, 1e-3)) << word_of(form.scale) << ' ' << i;
+  }
+}
+
 TEST(BinaryQat, ActivationsComeFirstThenWeights) {
   Net model = make_net();
   const auto qat = prepare_qat(capture(model, {data(1, 4)}), Recipe::binary());
@@ -176,18 +208,55 @@ TEST(BinaryQat, ActivationsComeFirstThenWeights) {
 }
 
 TEST(BinaryQat, TheRestMayHaveIntegers) {
-  Net model = make_net();
-  Recipe recipe = Recipe::binary();
-  recipe.ops = {"conv2d", "linear"};
-  const auto qat = prepare_qat(capture(model, {data(1, 4)}), recipe);
-  train_binary(*qat, 3);
-  qat->eval();
-  const at::NoGradGuard no_grad;
-  const at::Tensor x = data(3, 8);
+  for (const BinaryLayerOptions& form :
+       {BinaryLayerOptions{}, BinaryLayerOptions{.scale = BinaryScale::none},
+        BinaryLayerOptions{.activation_scale = true}, BinaryLayerOptions{.ternary = true}}) {
+    Net model = make_net();
+    Recipe recipe = Recipe::binary();
+    recipe.ops = {"conv2d", "linear"};
+    const auto qat = prepare_qat(capture(model, {data(1, 4)}), recipe, {.binary = {.layers = form}});
+    train_binary(*qat, 3);
+    qat->eval();
+    const at::NoGradGuard no_grad;
+    const at::Tensor x = data(3, 8);
+    const auto converted = convert_qat(qat);
+    EXPECT_EQ(calls_of(*converted, "ulp::binarize"), 4);
+    EXPECT_EQ(calls_of(*converted, "ulp::unpack_signs"), form.ternary ? 0 : 4);
+    EXPECT_GE(calls_of(*converted, "ulp::quantize"), 2);
+    EXPECT_TRUE(at::allclose(converted->forward(x), qat->forward(x), 1e-3, 1e-3)) << word_of(form.scale);
+  }
+}
+
+TEST(BinaryQat, LayersKeepTheirNames) {
+  const auto captured = captured_net();
+  std::vector<std::string> names;
+  for (const auto& node : captured->graph().nodes()) {
+    if (node->is("aten::conv2d") || node->is("aten::linear")) names.push_back(node->name());
+  }
+  const auto qat =
+      prepare_qat(captured, Recipe::binary(), {.binary = {.layers = {.activation_scale = true}}});
   const auto converted = convert_qat(qat);
-  EXPECT_EQ(calls_of(*converted, "ulp::unpack_signs"), 4);
-  EXPECT_GE(calls_of(*converted, "ulp::quantize"), 2);
-  EXPECT_TRUE(at::allclose(converted->forward(x), qat->forward(x), 1e-3, 1e-3));
+  for (const graph::GraphModule* module : {static_cast<graph::GraphModule*>(qat.get()), converted.get()}) {
+    int found = 0;
+    for (const auto& node : module->graph().nodes()) {
+      const bool last = node->is("aten::mul") || node->is("aten::conv2d") || node->is("aten::linear");
+      found += last && std::ranges::find(names, node->name()) != names.end();
+    }
+    EXPECT_EQ(found, static_cast<int>(names.size()));
+  }
+}
+
+TEST(BinaryQat, AnActivationScaleNeedsABoxFilter) {
+  torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(2)),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).dilation(2)),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3)),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3)));
+  const auto captured = capture(model, {data(1, 2)});
+  const auto qat =
+      prepare_qat(captured, Recipe::binary(), {.binary = {.layers = {.activation_scale = true}}});
+  EXPECT_EQ(latent_weights(*qat), std::vector<std::string>{"3.weight"});
+  EXPECT_EQ(latent_weights(*prepare_qat(captured, Recipe::binary())).size(), 3U);
 }
 
 TEST(BinaryQat, AnOverrideKeepsALayerFromBecomingBinary) {
@@ -214,6 +283,8 @@ TEST(BinaryQat, RecipesAreReadAndWritten) {
                            .shortcuts = true,
                            .weights_after = 0.25};
   EXPECT_EQ(QatRecipe::from_json(recipe.to_json()), recipe) << recipe.to_json();
+  recipe.tensors = Recipe::x86_int8();
+  EXPECT_NE(error_of([&] { recipe.validate(); }).find("backend binary"), std::string::npos);
   const QatRecipe old =
       QatRecipe::from_json(R"({"type": "ulp.quant.QatRecipe", "version": 1, "learned": "scale"})");
   EXPECT_EQ(old.options.binary, BinaryOptions{});

@@ -12,15 +12,6 @@ using report::Chart;
 using report::ChartKind;
 using report::Table;
 
-Cell milliseconds(const std::optional<measure::Timing>& timing) {
-  return timing ? Cell(1e3 * timing->median) : Cell();
-}
-
-void mark_busy(Table& table, const std::optional<measure::Timing>& timing, const char* column) {
-  if (timing && measure::is_disturbed(timing->others))
-    table.mark_last(column, measure::busy_mark(*timing->others));
-}
-
 Chart curve_chart(const LearningCurve& curve) {
   Chart chart{.kind = ChartKind::line,
               .title = "Loss of " + curve.name,

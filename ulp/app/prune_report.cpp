@@ -16,15 +16,6 @@ double share(int64_t part, int64_t whole) {
   return whole == 0 ? 1 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-Cell milliseconds(const std::optional<measure::Timing>& timing) {
-  return timing ? Cell(1e3 * timing->median) : Cell();
-}
-
-void mark_busy(Table& table, const std::optional<measure::Timing>& timing, const char* column) {
-  if (timing && measure::is_disturbed(timing->others))
-    table.mark_last(column, measure::busy_mark(*timing->others));
-}
-
 Chart parameters_chart(const PruneOutcome& outcome) {
   Chart chart{.kind = ChartKind::bars,
               .title = "What is left of each layer",

@@ -30,6 +30,13 @@ QuantizedModel run_qat(const QuantizeJob& job) {
       job.saving);
 }
 
+/// Signs change until the last step, and with them the statistics of batch norms.
+quant::AnyRecipe qat_recipe(const quant::Recipe& tensors) {
+  quant::QatRecipe recipe{.tensors = tensors};
+  if (tensors.backend == quant::Backend::binary) recipe.freeze_batch_norm_after = 1;
+  return recipe;
+}
+
 QuantizedModel run_without_data(const QuantizeJob& job) {
   QuantizedModel result;
   result.graph = quant::quantize(job.captured, job.recipe.recipe, {}, &result.report);
@@ -53,9 +60,7 @@ const std::array kModes = {
                  .verb = "training",
                  .unit = "step",
                  .default_recipe = [] { return ModeRecipe{quant::QatRecipe{}}; },
-                 .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe {
-                   return quant::QatRecipe{.tensors = tensors};
-                 },
+                 .from_tensors = qat_recipe,
                  .run = run_qat},
     QuantizeMode{.name = "dynamic",
                  .summary =
@@ -93,6 +98,7 @@ const QuantizeMode& mode_of(const quant::AnyRecipe& recipe) {
   if (tensors != nullptr && tensors->backend == quant::Backend::weight_only) {
     return find_quantize_mode("weight-only");
   }
+  if (tensors != nullptr && tensors->backend == quant::Backend::binary) return find_quantize_mode("qat");
   const auto same = [&](const QuantizeMode& mode) {
     return mode.default_recipe().recipe.index() == recipe.index();
   };

@@ -39,7 +39,7 @@ struct QuantizeMode {
 
 /// Every mode there is, the default one first.
 ULP_API std::span<const QuantizeMode> quantize_modes();
-/// The mode that a recipe is for; of tensors with the backend weight_only, weight-only.
+/// The mode that a recipe is for; of tensors with the backend weight_only, weight-only, and with binary, qat.
 ULP_API const QuantizeMode& mode_of(const quant::AnyRecipe& recipe);
 /// The recipe for this mode: itself, or what tensors mean to the mode. Throws ulp::Error for one of another
 /// mode, which it names.

@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kSensitivityImages = 256;
 constexpr int64_t kCompareImages = 32;
 constexpr int64_t kTestBatch = 250;
+/// The pass of lower() that says which layers run on bits, and which do not.
+constexpr const char* kBinaryPass = "fuse_binary";
 
 io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
   return io::slice(data, 0, std::min(count, data.size()));
@@ -101,6 +103,11 @@ class Runner {
     graph::PassReport lowered;
     run_.plan = lower(*quantized.graph, options, &lowered);
     std::ranges::copy(lowered.near_misses, std::back_inserter(outcome.reasons));
+    for (const graph::PassReport& part : lowered.parts) {
+      if (part.pass != kBinaryPass) continue;
+      std::ranges::copy(part.changes, std::back_inserter(outcome.quantized));
+      std::ranges::copy(part.near_misses, std::back_inserter(outcome.reasons));
+    }
     outcome.float_bytes = weight_bytes(float_plan);
     outcome.bytes = weight_bytes(*run_.plan);
     outcome.float_accuracy = accuracy_of("evaluate float", float_plan);

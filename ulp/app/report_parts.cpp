@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "ulp/measure/quietness.h"
+
 namespace ulp::app {
 
 std::string number(const char* format, double value) {
@@ -14,6 +16,15 @@ report::Table lines_table(const char* title, const char* caption, const std::vec
   report::Table table{.title = title, .caption = caption, .columns = {{"what"}}, .rows = {}};
   for (const std::string& line : lines) table.add_row({line});
   return table;
+}
+
+report::Cell milliseconds(const std::optional<measure::Timing>& timing) {
+  return timing ? report::Cell(1e3 * timing->median) : report::Cell();
+}
+
+void mark_busy(report::Table& table, const std::optional<measure::Timing>& timing, const char* column) {
+  if (timing && measure::is_disturbed(timing->others))
+    table.mark_last(column, measure::busy_mark(*timing->others));
 }
 
 }  // namespace ulp::app

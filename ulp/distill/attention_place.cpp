@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::distill {
 
@@ -17,9 +18,16 @@ using graph::Value;
 
 constexpr const char* kWhere = "distill.find_place";
 
-/// The scores of a fused attention: queries keys^T times its scale, its mask of numbers added, masked ones at -inf where
-/// the mask is of truth values.
+bool is_set(const Node& attention, const char* flag) {
+  const Argument& argument = attention.arg(flag);
+  return argument.literal.isBool() && argument.literal.toBool();
+}
+
+/// The scores of a fused attention: queries keys^T times its scale, its mask of numbers added, hidden ones at -inf where
+/// the mask is of truth values or causal.
 Value* add_scores(Graph& graph, Node* attention) {
+  if (is_set(*attention, "enable_gqa"))
+    fail(kWhere, "expected as many keys as queries, got groups of queries in '", attention->name(), "'");
   Value* queries = attention->arg("query").value;
   const auto call = [&](const char* target, std::vector<Argument> args) {
     Node* node = graph.call(target, std::move(args), attention, attention->name() + "_scores");
@@ -39,13 +47,18 @@ Value* add_scores(Graph& graph, Node* attention) {
     scale = 1 / std::sqrt(static_cast<double>(queries->meta->sizes.back().at(int64_t{1})));
   }
   scores = call("aten::mul.Scalar", {scores, Argument(scale)});
-  const Argument& mask = attention->arg("attn_mask");
-  if (mask.is_none()) return scores;
-  if (mask.value->meta && mask.value->meta->dtype == at::kBool) {
-    Value* hidden = call("aten::logical_not", {mask.value});
+  const auto hide = [&](Value* seen) {
+    Value* hidden = call("aten::logical_not", {seen});
     return call("aten::masked_fill.Scalar",
                 {scores, hidden, Argument(-std::numeric_limits<double>::infinity())});
+  };
+  if (is_set(*attention, "is_causal")) {
+    Value* all = call("aten::ones_like", {scores, c10::IValue(at::kBool)});
+    return hide(call("aten::tril", {all}));
   }
+  const Argument& mask = attention->arg("attn_mask");
+  if (mask.is_none()) return scores;
+  if (mask.value->meta && mask.value->meta->dtype == at::kBool) return hide(mask.value);
   return call("aten::add.Tensor", {scores, mask.value});
 }
 
@@ -81,10 +94,20 @@ Node* product_before(const Graph& graph, Value* weights) {
   }
 }
 
+/// The value of which this one is the transpose in the last two dimensions; null where it is none.
+Value* untransposed(const Value* value) {
+  const Node& node = *value->producer;
+  if (!node.is("aten::transpose")) return nullptr;
+  const int64_t rank = graph::rank(node.args[0]);
+  const auto a = graph::integer(node.args[1]), b = graph::integer(node.args[2]);
+  if (rank < 2 || !a || !b) return nullptr;
+  const int64_t first = (*a + rank) % rank, second = (*b + rank) % rank;
+  return first != second && std::min(first, second) == rank - 2 ? node.args[0].value : nullptr;
+}
+
 /// The keys as (N, heads, T, depth): what is transposed for the product.
 Value* transposed(Graph& graph, Value* keys, Node* product) {
-  Node* producer = keys->producer;
-  if (producer->is("aten::transpose")) return producer->args[0].value;
+  if (Value* before = untransposed(keys)) return before;
   Node* node =
       graph.call("aten::transpose.int", {keys, Argument(int64_t{-2}), Argument(int64_t{-1})}, product);
   node->scope = product->scope;

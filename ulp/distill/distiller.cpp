@@ -1,5 +1,6 @@
 #include "ulp/distill/distiller.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -56,6 +57,31 @@ struct Seen {
   at::Tensor output;
   std::vector<at::Tensor> student, teacher;
 };
+
+/// The values of a batch, of which the model keeps nothing: in eval mode, or where it cannot run so yet, as one whose ranges are
+/// still to be observed, in the mode it is in.
+TappedModel::Values seen_once(const TappedModel& model, const std::vector<at::Tensor>& inputs) {
+  graph::GraphModule& module = *model.module();
+  const bool training = module.is_training();
+  module.eval();
+  try {
+    const TappedModel::Values values = model.run(inputs);
+    module.train(training);
+    return values;
+  } catch (const Error&) {
+    module.train(training);
+    if (!training) throw;
+  }
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : module.buffers()) buffers.push_back(buffer.clone());
+  at::Generator random = at::detail::getDefaultCPUGenerator();
+  const at::Tensor state = random.get_state();
+  const TappedModel::Values values = model.run(inputs);
+  random.set_state(state);
+  const std::vector<at::Tensor> changed = module.buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) changed[i].set_data(buffers[i]);
+  return values;
+}
 
 }  // namespace
 
@@ -131,10 +157,7 @@ Distiller::Distiller(DistillerSetup setup) {
   s.batches_seen = register_buffer("batches", at::zeros({}, at::kLong));
 
   const at::NoGradGuard no_grad;
-  const bool training = s.student.module()->is_training();
-  s.student.module()->eval();
-  const TappedModel::Values values = s.student.run(s.setup.example.inputs);
-  s.student.module()->train(training);
+  const TappedModel::Values values = seen_once(s.student, s.setup.example.inputs);
   const Seen seen{values.output(), values.taps, detached(s.teach(s.setup.example))};
   if (s.setup.recipe.labels > 0) labelled_cross_entropy(seen.output, s.setup.example.targets);
   for (size_t i = 0; i < s.terms.size(); ++i) {
@@ -150,7 +173,9 @@ Distiller::Distiller(DistillerSetup setup) {
     const LossInput input = s.input_of(term, s.setup.example, seen);
     try {
       term.loss->prepare(input, s.setup.samples);
+      term.loss->eval();  // the example leaves memories as they are
       term.loss->forward(input);
+      term.loss->train();
     } catch (const Error& error) {
       fail(kWhere, term.term.loss, " at ", both_places(term.term), ": ", error.what());
     }

@@ -31,8 +31,8 @@ struct DistillerSetup {
       0;  ///< standard deviation of what is added to floating inputs of the student alone, while it trains
 };
 
-/// Computes the loss of a student. As a module it holds "student", "adapters" and "losses", and counts its batches, so that a
-/// checkpoint of it continues everything.
+/// Computes the loss of a student. As a module it holds "student", of term i "adapter_i_LOSS" and "loss_i_LOSS", and counts its
+/// batches, so that a checkpoint of it continues everything.
 class ULP_API Distiller final : public Learner {
  public:
   /// Runs student and teacher on the example. Throws ulp::Error for places that name nothing, values that no adapter joins,
@@ -51,7 +51,7 @@ class ULP_API Distiller final : public Learner {
   /// The student as it trains, with its taps (TappedModel::module()), which holds the same tensors. What changes the nodes of
   /// one graph while it trains must change the other, too: see prune::share_masks().
   graph::GraphModule& tapped();
-  /// Names of the parameters that are not the student's.
+  /// Names of the parameters that are not the student's: of adapters, and of losses that have some.
   std::vector<std::string> adapters() const;
 
  private:

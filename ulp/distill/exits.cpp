@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/distill/loss.h"
 #include "ulp/distill/losses/registry.h"
+#include "ulp/distill/ramp.h"
 
 namespace ulp::distill {
 
@@ -49,7 +50,7 @@ struct SelfLearner::State {
   State(const graph::GraphModule& model, ExitOptions given)
       : options(std::move(given)),
         network(model, places(options)),
-        divergence(make_loss("kd", {"T=" + std::to_string(options.temperature)})) {}
+        divergence(make_loss("kd", {"T=" + Ramp::constant(options.temperature).text()})) {}
 };
 
 SelfLearner::SelfLearner(std::shared_ptr<graph::GraphModule> network, ExitOptions options,

@@ -16,7 +16,7 @@ namespace ulp::distill {
 /// How the exits learn.
 struct ExitOptions {
   std::vector<std::string> places;  ///< where the exits are (place.h), shallow ones first
-  std::string features;             ///< the place that their features are to be like; empty: only logits
+  std::string features = {};        ///< the place that their features are to be like; empty: only logits
   double divergence =
       0.3;  ///< share of the divergence from the last layer's prediction; the labels have the rest
   double feature_weight = 0.03;  ///< of the mean squared difference of features

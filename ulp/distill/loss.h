@@ -16,10 +16,10 @@ namespace ulp::distill {
 struct LossInput {
   /// The values that it joins, as many as places() says; the teacher's are taken without gradient.
   std::vector<at::Tensor> student = {}, teacher = {};
-  at::Tensor targets = {};  ///< classes, int64 (N) or (N, T); undefined where the data have none
-  at::Tensor samples =
-      {};               ///< numbers of the samples, int64 (N), for losses with a memory; undefined otherwise
-  double progress = 0;  ///< epochs so far, with fractions: for schedules
+  /// Classes, int64 (N) or (N, T), kUnlabelled (learner.h) where nobody knows them; undefined where the data have none.
+  at::Tensor targets = {};
+  at::Tensor samples = {};  ///< their numbers, int64 (N), for losses with a memory; undefined otherwise
+  double progress = 0;      ///< epochs so far, with fractions: for schedules
 };
 
 /// A loss of distillation. Parameters and buffers of the module are its own: a checkpoint holds them.

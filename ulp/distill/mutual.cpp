@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/distill/loss.h"
 #include "ulp/distill/losses/registry.h"
+#include "ulp/distill/ramp.h"
 
 namespace ulp::distill {
 
@@ -29,8 +30,7 @@ MutualLearner::MutualLearner(std::vector<std::shared_ptr<graph::GraphModule>> pe
     if (std::ranges::count(peers_, peers_[i]) != 1) fail(kWhere, "expected different peers, got one twice");
     register_module("peer_" + std::to_string(i), peers_[i]);
   }
-  std::string temperature = "T=" + std::to_string(options.temperature);
-  divergence_ = make_loss("kd", {temperature});
+  divergence_ = make_loss("kd", {"T=" + Ramp::constant(options.temperature).text()});
 }
 
 at::Tensor MutualLearner::forward(const Batch& batch) {

@@ -1,10 +1,13 @@
 #include "ulp/distill/place.h"
 
+#include <ATen/core/function_schema.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/distill/attention_place.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::distill {
 
@@ -33,9 +36,28 @@ void collect(const Argument& argument, std::vector<Value*>& found) {
   for (const Argument& item : argument.items) collect(item, found);
 }
 
-Value* find_output(const Graph& graph, const std::string& part) {
+/// The tensors of a result, of one with a form for each mode those that both have: the value of the mode.
+std::vector<Value*> results_in_any_mode(Graph& graph, const Argument& result) {
   std::vector<Value*> results;
-  collect(graph.output_node()->args.at(0), results);
+  if (result.kind != Argument::Kind::by_mode) {
+    collect(result, results);
+    return results;
+  }
+  std::vector<Value*> train;
+  collect(result.items.at(0), results);
+  collect(result.items.at(1), train);
+  results.resize(std::min(results.size(), train.size()));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i] == train[i]) continue;
+    Node* node = graph.call("ulp::by_mode", {results[i], train[i], Argument::training_flag()});
+    node->output()->meta = results[i]->meta;
+    results[i] = node->output();
+  }
+  return results;
+}
+
+Value* find_output(Graph& graph, const std::string& part) {
+  const std::vector<Value*> results = results_in_any_mode(graph, graph.output_node()->args.at(0));
   size_t index = 0;
   if (!part.empty()) {
     const bool digits =
@@ -47,6 +69,14 @@ Value* find_output(const Graph& graph, const std::string& part) {
     fail(kWhere, "expected one of the ", results.size(), " tensors that the model returns, got number ",
          index);
   return results[index];
+}
+
+/// "a, b, c" and so on: the first of them, for messages.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 20;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMost ? text + ", ..." : text;
 }
 
 bool inside(const Node& node, const std::string& module) {
@@ -62,6 +92,98 @@ std::vector<Node*> calls_of(const Graph& graph, const std::string& module) {
   std::vector<Node*> calls;
   for (const auto& node : graph.nodes()) {
     if (computes(*node) && inside(*node, module)) calls.push_back(node.get());
+  }
+  return calls;
+}
+
+/// A call that reads parameters, whose scope is what the parameters say.
+bool owns_parameters(const Node& node) {
+  return std::ranges::any_of(node.reads(),
+                             [](const Value* value) { return graph::from_attributes(*value->producer); });
+}
+
+/// A call that gives what it reads in another form.
+bool is_view(const Node& node) {
+  if (node.kind() != Node::Kind::call) return false;
+  const auto& returns = node.schema().returns();
+  return returns.size() == 1 && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
+}
+
+/// The products and sums over positions that attentions are made of.
+bool mixes(const Node& node) {
+  constexpr const char* kOps[] = {"aten::matmul", "aten::bmm",     "aten::baddbmm",
+                                  "aten::einsum", "aten::softmax", "aten::scaled_dot_product_attention"};
+  return std::ranges::any_of(kOps, [&](const char* op) { return node.is(op); });
+}
+
+/// A call whose result has the sizes of what it reads first, such as an activation.
+bool keeps_sizes(const Node& node) {
+  const std::vector<Value*> reads = node.reads();
+  return !reads.empty() && node.outputs().size() == 1 && reads[0]->meta && node.output()->meta &&
+         reads[0]->meta->sizes == node.output()->meta->sizes;
+}
+
+/// Whether a parameter is read by several calls, as in a module that is called more than once.
+bool reads_a_parameter_twice(const Graph& graph, const std::vector<Node*>& calls) {
+  std::vector<const Value*> seen;
+  for (const Node* call : calls) {
+    for (const Value* value : call->reads()) {
+      if (value->producer->kind() != Node::Kind::attribute) continue;
+      const graph::Attribute* attribute = graph.find_attribute(value->producer->target());
+      if (attribute == nullptr || attribute->kind != graph::Attribute::Kind::parameter) continue;
+      if (std::ranges::find(seen, value) != seen.end()) return true;
+      seen.push_back(value);
+    }
+  }
+  return false;
+}
+
+/// The calls of a module without those that follow its last layer or attention and give the result another form, which are how
+/// others read it: a view, a pooling, a mean. Views that merge the heads of an attention are its own.
+std::vector<Node*> without_readers(const std::vector<Node*>& calls, const std::vector<Node*>& own) {
+  const auto last = std::find_if(own.rbegin(), own.rend(),
+                                 [](const Node* node) { return owns_parameters(*node) || mixes(*node); });
+  if (last == own.rend()) return calls;
+  std::vector<Node*> kept(calls.begin(), std::ranges::find(calls, *last) + 1);
+  for (auto call = last.base(); call != own.end(); ++call) {
+    if (!keeps_sizes(**call) && (!mixes(**last) || !is_view(**call))) break;
+    kept.push_back(*call);
+  }
+  return kept;
+}
+
+/// The calls of a module whose calls with parameters stand together: with all between its first and its last, which also
+/// read what was made outside (a mask), and without those that only read its result.
+std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& calls) {
+  const auto first = std::ranges::find_if(calls, [](const Node* node) { return owns_parameters(*node); });
+  if (first == calls.end() || reads_a_parameter_twice(graph, calls)) return calls;
+  const auto last =
+      std::find_if(calls.rbegin(), calls.rend(), [](const Node* node) { return owns_parameters(*node); });
+  std::vector<Node*> run(calls.begin(), first);
+  bool between = false;
+  for (const auto& node : graph.nodes()) {
+    between = between || node.get() == *first;
+    if (between && computes(*node)) {
+      const bool own = std::ranges::find(calls, node.get()) != calls.end();
+      if (!own && (node->kind() == Node::Kind::module || owns_parameters(*node))) return calls;
+      run.push_back(node.get());
+    }
+    if (node.get() == *last) break;
+  }
+  run.insert(run.end(), last.base(), calls.end());
+  return without_readers(run, calls);
+}
+
+/// The calls, and those without parameters that read them, which may stand outside of the module for what else they read.
+std::vector<Node*> with_readers(const Graph& graph, std::vector<Node*> calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    for (const auto& value : calls[i]->outputs()) {
+      for (Node* user : graph.users(value.get())) {
+        if (user->kind() == Node::Kind::call && !owns_parameters(*user) &&
+            std::ranges::find(calls, user) == calls.end())
+          calls.push_back(user);
+      }
+    }
   }
   return calls;
 }
@@ -109,26 +231,36 @@ Value* value_of(const Node& node, const std::string& name) {
   return node.output();
 }
 
-/// Module paths of the graph that are no deeper than those of one part, for messages.
-std::string known_modules(const Graph& graph) {
-  std::vector<std::string> names;
+/// Names near one that is not there, for messages: the modules of the innermost module around it that the graph has, or the
+/// calls of a graph without modules.
+std::string near_names(const Graph& graph, const std::string& name) {
+  std::string around = name;
+  do {
+    const size_t dot = around.rfind('.');
+    around = dot == std::string::npos ? "" : around.substr(0, dot);
+  } while (!around.empty() && calls_of(graph, around).empty());
+  std::vector<std::string> modules, calls;
+  const auto add = [](std::vector<std::string>& names, const std::string& one) {
+    if (std::ranges::find(names, one) == names.end()) names.push_back(one);
+  };
   for (const auto& node : graph.nodes()) {
-    if (!computes(*node) || node->scope.empty()) continue;
-    const std::string top = node->scope.substr(0, node->scope.find('.'));
-    if (std::ranges::find(names, top) == names.end()) names.push_back(top);
+    if (!computes(*node)) continue;
+    add(calls, node->name());
+    if (around.empty() ? node->scope.empty() : node->scope == around || !inside(*node, around)) continue;
+    add(modules, node->scope.substr(0, node->scope.find('.', around.empty() ? 0 : around.size() + 1)));
   }
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  if (modules.empty()) return "its calls are " + listed(calls);
+  return (around.empty() ? "its outermost modules are " : "the modules in '" + around + "' are ") +
+         listed(modules);
 }
 
 Value* sole_result(const Graph& graph, const std::vector<Node*>& calls, const std::string& name) {
-  const std::vector<Value*> results = results_of(graph, calls);
+  const std::vector<Value*> results = results_of(graph, as_one_run(graph, calls));
   if (results.size() == 1) return results[0];
-  std::string text;
-  for (const Value* value : results) text += (text.empty() ? "" : ", ") + value->name;
+  std::vector<std::string> names;
+  for (const Value* value : results) names.push_back(value->name);
   if (results.empty()) fail(kWhere, "expected a module whose result is read, got '", name, "'");
-  fail(kWhere, "expected a place with one value, got '", name, "', of which others read ", text,
+  fail(kWhere, "expected a place with one value, got '", name, "', of which others read ", listed(names),
        ": name one of them, or the input of the module that follows ('NAME:input')");
 }
 
@@ -144,8 +276,8 @@ Value* find_place(Graph& graph, const std::string& place) {
   const std::vector<Node*> calls = calls_of(graph, parts.name);
   Node* node = calls.empty() ? find_node(graph, parts.name) : nullptr;
   if (calls.empty() && node == nullptr) {
-    fail(kWhere, "expected a module, node or value of the model, got '", parts.name,
-         "'; its outermost modules are ", known_modules(graph));
+    fail(kWhere, "expected a module, node or value of the model, got '", parts.name, "'; ",
+         near_names(graph, parts.name));
   }
   const std::vector<Node*> own = node == nullptr ? calls : std::vector<Node*>{node};
   if (parts.part.empty())
@@ -159,7 +291,8 @@ Value* find_place(Graph& graph, const std::string& place) {
     constexpr auto kRoles = words_of<AttentionRole>();
     fail(kWhere, "expected 'input', ", one_of(kRoles), " behind ':', got '", parts.part, "'");
   }
-  return find_attention(graph, own, *role, parts.name);
+  return find_attention(graph, node == nullptr ? with_readers(graph, as_one_run(graph, own)) : own, *role,
+                        parts.name);
 }
 
 }  // namespace ulp::distill

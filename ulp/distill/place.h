@@ -9,9 +9,10 @@
 //   NAME:values
 //   NAME:scores         the scores before the softmax, scaled, the mask added; (N, heads, T, T)
 //
-// What a module gives is told from the graph: the value that its calls make and others read. A call without parameters
-// belongs to the module around what it reads, so that a sum behind the last layer of a module may belong to the module
-// around it; where several values of a module are read by others, the name alone is refused and they are listed.
+// What a module gives is told from the graph: the value that its calls make and others read, before it is pooled, averaged or
+// viewed in another form. A call without parameters belongs to the module around what it reads, or to one whose calls stand around
+// it, so that a sum behind the last layer of a module may belong to the module around it. Where several values of a module are read
+// by others, or it is called more than once, the name alone is refused and they are listed.
 #pragma once
 
 #include <string>

@@ -51,7 +51,8 @@ std::optional<Ramp> Ramp::from_text(const std::string& text) {
   Ramp ramp{*from, *to};
   if (colon == std::string_view::npos) return ramp;
   const std::string_view shares = all.substr(colon + 1);
-  const size_t dash = shares.find('-');
+  size_t dash = shares.find('-', 1);
+  if (dash != std::string_view::npos && shares[dash - 1] == 'e') dash = shares.find('-', dash + 1);  // 1e-04
   if (dash == std::string_view::npos) return std::nullopt;
   const auto begin = number_of(shares.substr(0, dash)), end = number_of(shares.substr(dash + 1));
   if (!begin || !end || *begin < 0 || *begin > *end || *end > 1) return std::nullopt;

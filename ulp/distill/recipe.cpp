@@ -38,22 +38,21 @@ void scale(Ramp& ramp, double factor) {
 }
 
 /// The part of a term's text that says how much: one piece of it, between commas.
-void read_part(const std::string& part, const std::string& text, Term::FromText& read) {
+void read_part(const std::string& part, const std::string& text, Term::FromText& read,
+               std::optional<Ramp>& weight) {
   const size_t equals = part.find('=');
   if (equals == std::string::npos) {
-    const Ramp weight = ramp_of(part, text);
-    const double share = read.labels ? 1 - *read.labels : 1;
-    read.term.weight = weight;
-    scale(read.term.weight, share);
+    if (weight) fail(kWhere, "expected one weight in '", text, "', got '", part, "', too");
+    weight = ramp_of(part, text);
     return;
   }
   const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
   if (key == "alpha" && read.term.loss != "dkd") {
+    if (read.labels) fail(kWhere, "expected one alpha in '", text, "', got '", value, "', too");
     const Ramp alpha = ramp_of(value, text);
     if (!alpha.is_constant() || alpha.from < 0 || alpha.from > 1)
       fail(kWhere, "expected alpha in [0, 1] in '", text, "', got '", value, "'");
     read.labels = alpha.from;
-    scale(read.term.weight, 1 - alpha.from);
   } else if (key == "T" && value.find('>') != std::string::npos) {
     read.term.temperature = ramp_of(value, text);
   } else {
@@ -77,9 +76,12 @@ Term::FromText Term::from_text(const std::string& text) {
   }
   const size_t colon = what.find(':');
   term.loss = what.substr(0, colon);
+  std::optional<Ramp> weight;
   if (colon != std::string::npos) {
-    for (const std::string& part : split(what.substr(colon + 1), ',')) read_part(part, text, read);
+    for (const std::string& part : split(what.substr(colon + 1), ',')) read_part(part, text, read, weight);
   }
+  if (weight) term.weight = *weight;
+  scale(term.weight, 1 - read.labels.value_or(0));
   make_loss(term);
   return read;
 }

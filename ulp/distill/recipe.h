@@ -18,12 +18,12 @@ class Loss;
 
 /// One loss between a place of the student and one of the teacher (place.h).
 struct ULP_API Term {
-  std::string loss = "kd";  ///< a name of losses/registry.h
-  std::string options;      ///< of the loss: "T=4", "beta=8,T=4"
-  Ramp weight = {};         ///< what the loss is multiplied by
+  std::string loss = "kd";   ///< a name of losses/registry.h
+  std::string options = {};  ///< of the loss: "T=4", "beta=8,T=4"
+  Ramp weight = {};          ///< what the loss is multiplied by
   /// Of a loss that has a temperature, which follows it along the run; nothing: it stays as the options have it.
   std::optional<Ramp> temperature = {};
-  std::string student, teacher;  ///< where; empty: the output
+  std::string student = {}, teacher = {};  ///< where; empty: the output
 
   void visit_fields(FieldVisitor& visit);
   bool operator==(const Term&) const = default;

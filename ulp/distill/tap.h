@@ -17,7 +17,7 @@ namespace ulp::distill {
 /// What becomes of the model's own result.
 enum class Keep {
   result,  ///< it is returned, too
-  taps     ///< only what the taps need is computed
+  taps     ///< only what the taps need is computed, in eval mode
 };
 
 /// A model that gives the values at places (place.h) beside its result. Tensors and submodules are those of the model, so that it

@@ -28,7 +28,7 @@ class ULP_API Teacher {
   virtual std::vector<at::Tensor> values(const TeacherBatch& batch) = 0;
   /// How many there are.
   virtual size_t count() const = 0;
-  /// For checkpoints and reports: "engine, 2 values".
+  /// For reports: "graph in bf16".
   virtual std::string description() const = 0;
 };
 

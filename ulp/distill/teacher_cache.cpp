@@ -30,7 +30,7 @@ struct TeacherCache::State {
 
   std::string identity() const {
     return options.of + "; " + std::to_string(teacher->count()) + " values of " +
-           std::to_string(options.samples) + " samples";
+           std::to_string(options.samples) + " samples" + (options.half ? " in fp16" : "");
   }
 
   void read() {
@@ -43,7 +43,8 @@ struct TeacherCache::State {
     const at::Tensor* found = file.find("known");
     bool right = found != nullptr && found->scalar_type() == at::kBool && found->dim() == 1 &&
                  found->size(0) == options.samples;
-    for (size_t i = 0; right && i < teacher->count(); ++i) {
+    const bool empty = right && !found->any().item<bool>();  // of a teacher that was not asked yet
+    for (size_t i = 0; right && !empty && i < teacher->count(); ++i) {
       const at::Tensor* value = file.find(value_name(i));
       right = value != nullptr && value->dim() > 0 && value->size(0) == options.samples;
       if (right) values.push_back(*value);
@@ -105,7 +106,7 @@ std::vector<at::Tensor> TeacherCache::values(const TeacherBatch& batch) {
   std::vector<at::Tensor> found;
   for (const at::Tensor& value : s.values) {
     at::Tensor rows = value.index_select(0, batch.samples);
-    found.push_back(rows.scalar_type() == at::kHalf ? rows.to(at::kFloat) : rows);
+    found.push_back(s.options.half && rows.scalar_type() == at::kHalf ? rows.to(at::kFloat) : rows);
   }
   return found;
 }

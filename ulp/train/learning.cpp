@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,7 +17,9 @@ class Relabelled final : public BatchStream {
  public:
   Relabelled(std::unique_ptr<BatchStream> batches, at::Tensor targets)
       : batches_(std::move(batches)), targets_(std::move(targets)) {
-    if (targets_.dim() != 1 || targets_.scalar_type() != at::kLong || targets_.size(0) != batches_->samples())
+    if (targets_.scalar_type() != at::kLong)
+      fail("train.relabelled", "expected int64 targets, got ", targets_.scalar_type());
+    if (targets_.dim() != 1 || targets_.size(0) != batches_->samples())
       fail("train.relabelled", "expected a target for each of the ", batches_->samples(), " samples, got ",
            targets_.sizes());
   }
@@ -124,7 +127,7 @@ at::Tensor labelled_share(int64_t samples, double share, uint64_t seed) {
   if (samples < 1 || !(share > 0) || share > 1)
     fail("train.labelled_share", "expected samples >= 1 and a share in (0, 1], got ", samples, " and ",
          share);
-  const auto count = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(samples) * share));
+  const auto count = std::max<int64_t>(1, std::llround(static_cast<double>(samples) * share));
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   const at::Tensor order = at::randperm(samples, generator, at::TensorOptions(at::kLong));
   return at::zeros({samples}, at::kBool).index_fill_(0, order.narrow(0, 0, count), 1);

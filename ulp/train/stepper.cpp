@@ -11,6 +11,7 @@
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
 #include "ulp/prune/masks/hold_masks.h"
+#include "ulp/quant/binary/binary_weights.h"
 
 namespace ulp::train {
 
@@ -32,48 +33,80 @@ amp::UpdateRule update_rule(const TrainOptions& options) {
       .lr = rate, .momentum = options.momentum, .weight_decay = decay, .nesterov = options.momentum > 0};
 }
 
+/// What an optimizer trains: weights whose signs alone count get no weight decay, which would only turn them more often.
+struct Trained {
+  std::vector<at::Tensor> parameters, latent;
+};
+
 /// LibTorch's optimizer of a rule.
 struct TorchOptimizer {
-  std::vector<at::Tensor> parameters;
+  Trained trained;
 
   std::unique_ptr<optim::Optimizer> operator()(const amp::SgdRule& rule) const {
-    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(rule.lr)
-                                                        .momentum(rule.momentum)
-                                                        .dampening(rule.dampening)
-                                                        .weight_decay(rule.weight_decay)
-                                                        .nesterov(rule.nesterov));
+    return make<optim::SGD>(optim::SGDOptions(rule.lr)
+                                .momentum(rule.momentum)
+                                .dampening(rule.dampening)
+                                .weight_decay(rule.weight_decay)
+                                .nesterov(rule.nesterov));
   }
   std::unique_ptr<optim::Optimizer> operator()(const amp::AdamRule& rule) const {
-    return std::make_unique<optim::Adam>(parameters, with_moments(optim::AdamOptions(rule.lr), rule));
+    return make<optim::Adam>(with_moments(optim::AdamOptions(rule.lr), rule));
   }
   std::unique_ptr<optim::Optimizer> operator()(const amp::AdamWRule& rule) const {
-    return std::make_unique<optim::AdamW>(parameters, with_moments(optim::AdamWOptions(rule.lr), rule));
+    return make<optim::AdamW>(with_moments(optim::AdamWOptions(rule.lr), rule));
   }
 
  private:
+  template <typename Kind, typename Options>
+  std::unique_ptr<optim::Optimizer> make(const Options& options) const {
+    auto optimizer = std::make_unique<Kind>(trained.parameters, options);
+    if (trained.latent.empty()) return optimizer;
+    auto own = std::make_unique<Options>(options);
+    own->weight_decay(0);
+    optimizer->add_param_group(optim::OptimizerParamGroup(trained.latent, std::move(own)));
+    return optimizer;
+  }
   template <typename Options, typename Rule>
   static Options with_moments(Options options, const Rule& rule) {
     return options.betas({rule.beta1, rule.beta2}).eps(rule.eps).weight_decay(rule.weight_decay);
   }
 };
 
-/// The parameters, tied ones once.
-std::vector<at::Tensor> parameters_of(const torch::nn::Module& model) {
+bool has(const std::vector<at::Tensor>& tensors, const at::Tensor& one) {
+  return std::ranges::any_of(tensors, [&](const at::Tensor& other) { return other.is_same(one); });
+}
+
+/// The parameters, tied ones once, but for the latent weights.
+std::vector<at::Tensor> parameters_of(const torch::nn::Module& model, const std::vector<at::Tensor>& latent) {
   std::vector<at::Tensor> found;
   for (const at::Tensor& one : model.parameters()) {
-    if (std::ranges::none_of(found, [&](const at::Tensor& other) { return other.is_same(one); }))
-      found.push_back(one);
+    if (!has(found, one) && !has(latent, one)) found.push_back(one);
   }
   return found;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const TrainOptions& options,
-                                                 bool masks) {
+/// Those whose signs the model computes with (quant::latent_weights), each once.
+std::vector<at::Tensor> latent_weights_of(const torch::nn::Module& model) {
+  std::vector<at::Tensor> found;
+  const auto named = model.named_parameters();
+  for (const std::string& name : quant::latent_weights(model)) {
+    const at::Tensor* one = named.find(name);
+    if (one != nullptr && !has(found, *one)) found.push_back(*one);
+  }
+  return found;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks) {
   const auto masters = options.master_weights();
   const amp::UpdateRule rule = update_rule(options);
-  if (!masters && !options.clip && !masks) return std::visit(TorchOptimizer{parameters_of(model)}, rule);
-  return std::make_unique<amp::FusedOptimizer>(
-      parameters_of(model), rule, masters.value_or(amp::MasterWeights::fp32), options.seed, options.moments);
+  if (!masters && !options.clip && !masks) return std::visit(TorchOptimizer{std::move(trained)}, rule);
+  std::vector<amp::FusedGroup> groups = {
+      {std::move(trained.parameters), rule, masters.value_or(amp::MasterWeights::fp32), options.moments}};
+  if (!trained.latent.empty()) {
+    groups.push_back({std::move(trained.latent), rule, groups[0].masters, groups[0].moments});
+    std::visit([](auto& own) { own.weight_decay = 0; }, groups[1].rule);
+  }
+  return std::make_unique<amp::FusedOptimizer>(groups, options.seed);
 }
 
 }  // namespace
@@ -81,7 +114,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(torch::nn::Module& model, const
 Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
                  std::vector<prune::ParameterMask> masks)
     : masks_(std::move(masks)),
-      optimizer_(make_optimizer(model, options, !masks_of(model).empty())),
+      latent_(latent_weights_of(model)),
+      optimizer_(make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty())),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
@@ -133,8 +167,21 @@ Update Stepper::step() {
     update.result = scaler_.step(*optimizer_);
   }
   if (scaler_.is_enabled()) scaler_.update();
+  clip_latent_weights();
   schedule_.advance(update.result);
   return update;
+}
+
+/// As quant::clip_latent_weights(), masters included.
+void Stepper::clip_latent_weights() {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& weight : latent_) {
+    if (fused_ != nullptr) {
+      fused_->clamp(weight, -1, 1);
+    } else {
+      weight.clamp_(-1, 1);
+    }
+  }
 }
 
 void Stepper::add_to(io::CheckpointParts& parts) {

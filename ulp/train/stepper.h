@@ -50,8 +50,10 @@ class Stepper {
 
  private:
   std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;
+  void clip_latent_weights();
 
   std::vector<prune::ParameterMask> masks_;
+  std::vector<at::Tensor> latent_;  ///< of binary layers: without weight decay, in [-1, 1] after each step
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
   amp::GradScaler scaler_;

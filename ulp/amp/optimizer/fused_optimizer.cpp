@@ -169,6 +169,24 @@ const FusedMask* FusedOptimizer::mask_of(const at::Tensor& parameter) const {
   return found == masks_.end() ? nullptr : &found->second;
 }
 
+void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high) {
+  expect_parameter("amp.FusedOptimizer.clamp", *this, parameter);
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = master_weight(parameter);
+  const at::Tensor outside = weight.lt(low).logical_or(weight.gt(high));
+  const at::Tensor inside = weight.clamp(low, high);
+  at::Tensor(parameter).copy_(at::where(outside, inside.to(parameter.scalar_type()), parameter));
+  const auto found = state().find(parameter.unsafeGetTensorImpl());
+  if (found == state().end()) return;
+  at::Tensor& master = static_cast<FusedParamState&>(*found->second).master;
+  if (!master.defined()) return;
+  if (master.scalar_type() == c10::kFloat) {
+    master.copy_(inside);
+  } else {
+    master.masked_fill_(outside, 0);  // what the parameter alone does not hold
+  }
+}
+
 void FusedOptimizer::reset_masters() {
   for (auto& entry : state()) static_cast<FusedParamState&>(*entry.second).master.reset();
 }

@@ -94,6 +94,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   at::Tensor master_weight(const at::Tensor& parameter) const;
   /// Forgets the masters: the next step starts from the parameters as they are then.
   void reset_masters();
+  /// Brings a parameter and the weight behind it into [low, high], bounds that the parameter's type can hold. Throws
+  /// Error for a tensor that is not a parameter of this optimizer.
+  void clamp(const at::Tensor& parameter, double low, double high);
 
   /// From the next step on, elements of the parameter whose bit is 0 stay as they are: parameter and master keep
   /// their bits, whatever gradient, decay and momentum are; their moments become zero now and stay so; their

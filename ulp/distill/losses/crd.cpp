@@ -9,6 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/distill/learner.h"
 #include "ulp/distill/losses/parts.h"
 
 namespace ulp::distill {
@@ -70,7 +71,9 @@ void Crd::learn_classes(const LossInput& input) {
   if (input.targets.scalar_type() != at::kLong || input.targets.sizes() != input.samples.sizes())
     fail(where(), "expected targets int64 ", input.samples.sizes(), ", got ", input.targets.scalar_type(),
          " ", input.targets.sizes());
-  if (is_training()) classes_.index_copy_(0, input.samples, input.targets);
+  if (!is_training()) return;
+  const at::Tensor old = classes_.index_select(0, input.samples);
+  classes_.index_copy_(0, input.samples, at::where(input.targets == kUnlabelled, old, input.targets));
 }
 
 /// Entries of the memories (N, 1 + m): the positive one and the negatives of each sample.

@@ -45,7 +45,7 @@ struct ULP_API CrdOptions {
 /// computed in training, the memories' entries of the batch move towards the new embeddings.
 ///
 /// Negatives are drawn with replacement, for each sample anew. Classes of samples are learned from the
-/// batches' targets in training; a sample not seen yet counts as of another class. Layers, memories and
+/// batches' targets in training; a sample not seen yet, or without a label, counts as of another class. Layers, memories and
 /// draws come from torch's global generator of the values' device. Parameters: student.weight,
 /// student.bias, teacher.weight, teacher.bias. Buffers: student_memory, teacher_memory (n, dim), classes
 /// (n), and z (2) of the student's and the teacher's embeddings, 0 before it is set.

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/distill/learner.h"
 #include "ulp/distill/losses/parts.h"
 
 namespace ulp::distill {
@@ -49,7 +50,7 @@ at::Tensor Dkd::targets_of(const LossInput& input) const {
     fail(where(), "expected targets int64 of the shape ", shape, ", got ", input.targets.scalar_type(), " ",
          input.targets.sizes());
   const at::Tensor targets = input.targets.to(logits.device()).flatten();
-  const auto [least, most] = at::aminmax(targets);
+  const auto [least, most] = at::aminmax(targets.masked_fill(targets == kUnlabelled, 0));
   if (least.item<int64_t>() < 0 || most.item<int64_t>() >= logits.size(-1))
     fail(where(), "expected targets in [0, ", logits.size(-1) - 1, "], got ", least.item<int64_t>(), " to ",
          most.item<int64_t>());
@@ -64,14 +65,15 @@ bool Dkd::set_temperature(double temperature) {
 at::Tensor Dkd::compute(const LossInput& input) {
   require_logits(input);
   if (input.student[0].size(-1) < 2) fail(where(), "expected logits of 2 classes or more, got 1");
-  const at::Tensor targets = targets_of(input);
+  const at::Tensor given = targets_of(input), labelled = given != kUnlabelled;
+  const at::Tensor targets = given.masked_fill(labelled.logical_not(), 0);
   const double t = options_.temperature;
   const Decoupled teacher = decouple(input.teacher[0], targets, t);
   const Decoupled student = decouple(input.student[0], targets, t);
   const at::Tensor rows = options_.alpha * kl_divergence(teacher.target, student.target) +
                           options_.beta * kl_divergence(teacher.others, student.others);
   const double growth = options_.warmup > 0 ? std::min(input.progress / options_.warmup, 1.0) : 1.0;
-  return rows.mean() * (growth * t * t);
+  return (rows * labelled).sum() / at::clamp_min(labelled.sum(), 1) * (growth * t * t);
 }
 
 }  // namespace ulp::distill

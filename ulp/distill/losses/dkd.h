@@ -20,7 +20,7 @@ struct ULP_API DkdOptions {
 };
 
 /// min(progress / warmup, 1) T^2 (alpha TCKD + beta NCKD) of logits (N, C) or (N, T, C) with targets (N) or
-/// (N, T), the mean over all rows. TCKD is KL(teacher || student) of the two probabilities target and not
+/// (N, T), the mean over the rows with a label. TCKD is KL(teacher || student) of the two probabilities target and not
 /// target; NCKD that of the other classes with the target left out. C is 2 or more. The authors' code
 /// leaves the target out by a logit lower by 1000, which 16 bits cannot hold next to large logits; here it
 /// is cut out.

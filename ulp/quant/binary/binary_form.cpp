@@ -59,14 +59,23 @@ class FormWriter {
     if (!options_.ternary) y = scaled(y);
     if (!layer_.arg("bias").is_none())
       y = call("aten::add.Tensor", {y, over_channels(layer_.arg("bias").value)});
-    y->meta = layer_.output()->meta;
-    graph_.replace_uses(layer_.output(), y);
-    graph_.erase(&layer_);
+    become(*y->producer);
   }
 
  private:
+  /// The layer's node, whose names recipes know, is the last op of its form.
+  void become(Node& last) {
+    const std::string target = last.target();
+    std::vector<Argument> args = last.args;
+    graph_.retarget(&layer_, target, std::move(args));
+    graph_.erase(&last);
+  }
+
   Value* call(const char* target, std::vector<Argument> args) {
-    Node* made = graph_.call(target, std::move(args), &layer_);
+    const std::string op = target;
+    const size_t begin = op.find("::") + 2;
+    const std::string name = layer_.name() + "_" + op.substr(begin, op.find('.') - begin);
+    Node* made = graph_.call(op, std::move(args), &layer_, name);
     made->scope = layer_.scope;
     made->output()->meta = layer_.output()->meta;
     return made->output();
@@ -132,12 +141,16 @@ class FormWriter {
     Value* mean = call("aten::mean.dim", {size, dims, c10::IValue(true)});
     mean->meta.reset();
     size->meta = x->meta;
-    if (linear_) return mean;
+    if (linear_) return switched(mean);
     const std::vector<int64_t> kernel(weight_.sizes().begin() + 2, weight_.sizes().end());
     Value* pooled = call(axes() == 1 ? "aten::avg_pool1d" : "aten::avg_pool2d",
                          {mean, ints(kernel), layer_.arg("stride"), layer_.arg("padding")});
     pooled->meta.reset();
-    return pooled;
+    return switched(pooled);
+  }
+
+  Value* switched(Value* scale) {
+    return module("scale_" + layer_.name(), std::make_shared<ActivationScale>(state_), scale);
   }
 
   Value* scaled(Value* y) {

@@ -17,12 +17,16 @@ at::Tensor ActivationSigns::forward(const at::Tensor& x) {
   return sides_.empty() ? y : at::constant_pad_nd(y, sides_, signs ? 1 : 0);
 }
 
+at::Tensor ActivationScale::forward(const at::Tensor& scale) {
+  return state_->fake_quant_enabled ? scale : at::ones_like(scale);
+}
+
 at::Tensor WeightSigns::forward(const at::Tensor& weight) {
   if (state_->fake_quant_enabled && state_->binary_weights) {
     return options_.ternary ? ternarize(weight) : binarize(weight);
   }
-  if (options_.ternary || options_.scale != BinaryScale::mean) return weight;
-  const at::Tensor mean = mean_scale(weight.detach(), weight.dim());
+  if (options_.ternary || options_.scale == BinaryScale::none) return weight;
+  const at::Tensor mean = mean_scale(weight, weight.dim());
   return weight / mean.clamp_min(std::numeric_limits<float>::min());
 }
 

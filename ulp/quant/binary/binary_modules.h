@@ -31,8 +31,19 @@ class ActivationSigns final : public libtorch::TensorModule {
   std::shared_ptr<const QatState> state_;
 };
 
+/// What multiplies the result of a layer and comes from its input; 1 while fake quantization is off.
+class ActivationScale final : public libtorch::TensorModule {
+ public:
+  explicit ActivationScale(std::shared_ptr<const QatState> state) : state_(std::move(state)) {}
+  at::Tensor forward(const at::Tensor& scale) override;
+
+ private:
+  std::shared_ptr<const QatState> state_;
+};
+
 /// The signs of a latent weight (or its three values). Before the stage of binary weights, and while fake quantization
-/// is off, the weight itself, divided by the scale that the layer multiplies by where that is the mean of |W|.
+/// is off, the weight itself; where the layer multiplies by a scale that is the mean of |W|, or starts there, divided by
+/// that mean, so that the layer gives what it gave as a float layer.
 class WeightSigns final : public libtorch::TensorModule {
  public:
   WeightSigns(const BinaryLayerOptions& options, std::shared_ptr<const QatState> state)

@@ -31,4 +31,12 @@ std::vector<NamedScale> start_scales(BinaryScale scale, const at::Tensor& weight
           {"scale_columns", at::ones({1, 1, w}, mean.options())}};
 }
 
+std::string box_obstacle(at::IntArrayRef kernel, at::IntArrayRef padding, at::IntArrayRef dilation) {
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    if (dilation[d] != 1) return "an activation_scale needs dilation 1";
+    if (2 * padding[d] > kernel[d]) return "an activation_scale needs a padding of at most half the kernel";
+  }
+  return "";
+}
+
 }  // namespace ulp::quant

@@ -22,4 +22,7 @@ std::vector<NamedScale> start_scales(BinaryScale scale, const at::Tensor& weight
 /// Of each output the mean of |W|, shaped [O, 1, ...] to multiply a result of so many dimensions, its batch not counted.
 at::Tensor mean_scale(const at::Tensor& weight, int64_t dims);
 
+/// Why no box filter (aten::avg_pool) goes over the image as this convolution does; empty where one does.
+std::string box_obstacle(at::IntArrayRef kernel, at::IntArrayRef padding, at::IntArrayRef dilation);
+
 }  // namespace ulp::quant

@@ -2,12 +2,11 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
-
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/binary/binary_form.h"
+#include "ulp/quant/binary/binary_scale.h"
 #include "ulp/quant/static/placement.h"
 
 namespace ulp::quant {
@@ -36,13 +35,10 @@ std::string obstacle(const Graph& graph, const Node& node, const Recipe& recipe,
   const std::string stands = layer_obstacle(graph, node);
   if (!stands.empty()) return stands;
   if (!options.shortcuts && is_pointwise_conv(graph, node)) return "its window is one pixel";
-  const bool linear = node.is("aten::linear");
-  if (options.layers.activation_scale && !linear) {
-    const std::vector<int64_t> dilation = graph::integers(node.arg("dilation")).value();
-    if (std::ranges::any_of(dilation, [](int64_t d) { return d != 1; }))
-      return "an activation_scale needs dilation 1";
-  }
-  return "";
+  if (!options.layers.activation_scale || node.is("aten::linear")) return "";
+  const at::Tensor weight = graph.attribute_tensor(node.arg("weight").value);
+  return box_obstacle(weight.sizes().slice(2), graph::integers(node.arg("padding")).value(),
+                      graph::integers(node.arg("dilation")).value());
 }
 
 /// The layers that something could make binary, in order of execution.

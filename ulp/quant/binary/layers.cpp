@@ -54,8 +54,10 @@ BinaryConv2dImpl::BinaryConv2dImpl(const torch::nn::Conv2dOptions& options, cons
   if (!std::holds_alternative<torch::enumtype::kZeros>(options.padding_mode())) {
     fail("quant.BinaryConv2d", "expected the padding of BinaryLayerOptions, got another padding_mode");
   }
-  if (binary.activation_scale && (options.dilation()->at(0) != 1 || options.dilation()->at(1) != 1)) {
-    fail("quant.BinaryConv2d", "expected dilation 1 for an activation_scale, got ", options.dilation());
+  if (binary.activation_scale) {
+    const std::string obstacle = box_obstacle(
+        options.kernel_size(), std::get<torch::ExpandingArray<2>>(options.padding()), options.dilation());
+    if (!obstacle.empty()) fail("quant.BinaryConv2d", "expected another window: ", obstacle);
   }
   std::vector<int64_t> sizes = {options.out_channels()};
   sizes.insert(sizes.end(), result.begin(), result.end());

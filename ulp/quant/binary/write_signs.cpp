@@ -57,6 +57,7 @@ class SignWriter {
     if (const auto* signs = module_of<ActivationSigns>(graph_, node)) {
       return replace(node, signs_of(node, *signs));
     }
+    if (module_of<ActivationScale>(graph_, node) != nullptr) return replace(node, node.args[0].value);
     if (takes_signs(graph_, node)) return replace(node, packed(node));
     if (module_of<WeightSigns>(graph_, node) != nullptr) {
       const std::string name = node.args[0].value->producer->target();

@@ -149,7 +149,7 @@ struct ULP_API QatRecipe {
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
-  /// {"type": "ulp.quant.QatRecipe", "version": 1, "tensors": {...}, ...}; reading is as Recipe::from_json().
+  /// {"type": "ulp.quant.QatRecipe", "version": 2, "tensors": {...}, ...}; reading is as Recipe::from_json().
   /// A "training" object is passed over: it is for those who train (ulp quantize).
   std::string to_json() const;
   static QatRecipe from_json(const std::string& text);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulp/base/error.h"
 #include "ulp/base/recipe_file.h"
 #include "ulp/quant/qat/qat.h"
 
@@ -53,6 +54,10 @@ QatSchedule QatRecipe::schedule(int64_t total_steps) const {
 
 void QatRecipe::validate() const {
   tensors.validate();
+  if (tensors.backend != Backend::binary && options.binary != BinaryOptions()) {
+    fail("quant.QatRecipe", "expected the backend binary for the fields of 'binary', got ",
+         to_string(tensors.backend));
+  }
   check_limits("quant.QatRecipe", *this);
 }
 
