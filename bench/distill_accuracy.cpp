@@ -7,7 +7,7 @@
 //   distill_accuracy bert layers=4 steps=400 seeds=3
 //   distill_accuracy language layers=4 steps=400 seeds=3
 //
-// Other words: of images lr, batch, optimizer and augment; of `taught` labels (the share that is used), top (stored classes of
+// Other words: of images images=N (the first N of them), lr, batch, optimizer and augment; of `taught` labels (the share that is used), top (stored classes of
 // each sample; 0 asks the teacher each time) and with=LOSS (one more); of `binary` float_epochs, float_lr and alone=0. Teachers are model
 // files or engines.
 #include <torch/torch.h>
@@ -103,11 +103,22 @@ app::DistillRequest request_for(Given& words, const app::ModelSpec& spec, int64_
   return request;
 }
 
-void use_data(app::DistillRequest& request, const app::TaskData& data) {
-  request.train_batches = [&data](const train::StreamOptions& options) {
-    return data.stream(io::Split::train, options);
-  };
-  request.test_batches = [&data] { return data.stream(io::Split::test, {.batch = 250}); };
+/// Fashion-MNIST, the first `images` of the training part, as a network of this kind takes it.
+struct Data {
+  Data(Given& words, const app::ModelSpec& spec)
+      : train(app::load_images("fashion-mnist", io::Split::train, spec)),
+        test(app::load_images("fashion-mnist", io::Split::test, spec)) {
+    train = io::slice(train, 0, std::min(words.integer("images", train.size()), train.size()));
+  }
+  std::unique_ptr<train::BatchStream> batches(const train::StreamOptions& options) const {
+    return train::image_stream(train, options);
+  }
+  io::ImageDataset train, test;
+};
+
+void use_data(app::DistillRequest& request, const Data& data) {
+  request.train_batches = [&data](const train::StreamOptions& options) { return data.batches(options); };
+  request.test_batches = [&data] { return train::image_stream(data.test, {.batch = 250}); };
 }
 
 double accuracy_in(const app::DistillRun& run, const std::string& name) {
@@ -119,7 +130,7 @@ double accuracy_in(const app::DistillRun& run, const std::string& name) {
 
 void run_taught(Given& words) {
   const app::Runnable teacher = app::load_runnable(words.text("teacher", "teacher.safetensors"));
-  const app::TaskData data = app::load_data("fashion-mnist", 0, &teacher.spec);
+  const Data data(words, teacher.spec);
   const int64_t seeds = words.integer("seeds", 3);
   Table table({"teacher", "alone", "taught", "gain"});
   for (int64_t seed = 1; seed <= seeds; ++seed) {
@@ -136,17 +147,17 @@ void run_taught(Given& words) {
 }
 
 void run_mutual(Given& words) {
-  const app::TaskData data = app::load_data("fashion-mnist", 0);
+  const Data data(words, {});
   const int64_t seeds = words.integer("seeds", 3);
   const std::string peer = words.text("peer", "lenet5");
   Table table({"first alone", "first of two", "second alone", "second of two"});
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Given again = words;
-    app::DistillRequest request = request_for(again, data.spec, seed);
+    app::DistillRequest request = request_for(again, {}, seed);
     again.expect_all_used();
     request.scheme = app::DistillScheme::mutual;
     request.top = 0;
-    app::ModelSpec spec = data.spec;
+    app::ModelSpec spec;
     spec.name = peer;
     const app::StudentSource other{peer, [spec, seed] {
                                      torch::manual_seed(seed + 1000);
@@ -165,16 +176,15 @@ void run_mutual(Given& words) {
 }
 
 /// A reference network, trained by labels.
-app::Runnable trained(const std::string& name, const app::TaskData& data, train::TrainOptions options) {
-  app::Runnable made{.kind = "LibTorch", .spec = data.spec, .forward = {}, .engine = {}, .graph = {}};
+app::Runnable trained(const std::string& name, const Data& data, const train::TrainOptions& options) {
+  app::Runnable made{.kind = "LibTorch", .spec = {}, .forward = {}, .engine = {}, .graph = {}};
   made.spec.name = name;
   torch::manual_seed(static_cast<int64_t>(options.seed));
   const app::Network network = app::captured(app::make_network(made.spec), made.spec);
   train::Trainer trainer(
       {.model = network.module,
        .forward = network.forward,
-       .batches = data.stream(io::Split::train,
-                              train::StreamOptions::training(options.batch, options.seed, options.augment))},
+       .batches = data.batches(train::StreamOptions::training(options.batch, options.seed, options.augment))},
       options);
   while (!trainer.done()) trainer.step();
   network.module->eval();
@@ -187,7 +197,7 @@ app::Runnable trained(const std::string& name, const app::TaskData& data, train:
 
 /// A float network, and one of signs by labels alone and with the float one as its teacher.
 void run_binary(Given& words) {
-  const app::TaskData data = app::load_data("fashion-mnist", 0);
+  const Data data(words, {});
   const int64_t seeds = words.integer("seeds", 3);
   const std::string name = words.text("float", "lenet5");
   const int64_t epochs = words.integer("float_epochs", 5);
@@ -196,7 +206,7 @@ void run_binary(Given& words) {
   Table table({"float", "binary, alone", "binary, taught", "lost, taught"});
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Given again = words;
-    app::DistillRequest request = request_for(again, data.spec, seed);
+    app::DistillRequest request = request_for(again, {}, seed);
     again.expect_all_used();
     train::TrainOptions options;
     options.epochs = epochs;
@@ -239,10 +249,11 @@ double share_right(const at::Tensor& logits, const at::Tensor& labels) {
 void run_withheld(Given& words) {
   const app::Runnable teacher = app::load_runnable(words.text("teacher", "teacher.safetensors"));
   const int64_t seeds = words.integer("seeds", 3), one = words.integer("class", 8);
-  const io::ImageDataset all = app::load_images("fashion-mnist", io::Split::train, teacher.spec),
-                         test = app::load_images("fashion-mnist", io::Split::test, teacher.spec);
+  const Data data(words, teacher.spec);
+  const io::ImageDataset &all = data.train, &test = data.test;
   const io::ImageDataset seen = of_class(io::slice(all, 0, all.size() - 5000), one, false),
-                         held = io::slice(all, all.size() - 5000, 5000), withheld = of_class(test, one, true);
+                         held = io::slice(all, all.size() - 5000, all.size()),
+                         withheld = of_class(test, one, true);
   Table table({"all test images", "of the class", "bias", "all, corrected", "of the class, corrected"});
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Given again = words;

@@ -92,18 +92,19 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
 std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   const app::ModeRecipe& recipe = run.recipe;
   std::vector<report::Fact> facts = {{"mode", run.outcome.mode}, {"data", flags.data}};
-  if (const quant::Recipe* tensors = quant::tensors_of(recipe.recipe)) {
+  const auto add_fields = [&](const nlohmann::json& fields) {
+    for (const auto& [name, value] : fields.items()) facts.push_back({name, value.dump()});
+  };
+  const quant::Recipe* tensors = quant::tensors_of(recipe.recipe);
+  if (tensors == nullptr) {
+    add_fields(fields_to_json(recipe));
+  } else if (tensors->backend == quant::Backend::binary) {
     facts.push_back({"backend", to_string(tensors->backend)});
-    if (tensors->backend == quant::Backend::binary) {
-      const auto& qat = std::get<quant::QatRecipe>(recipe.recipe);
-      for (const auto& [name, value] : fields_to_json(qat.options.binary).items())
-        facts.push_back({name, value.dump()});
-    } else {
-      facts.push_back({"weights", tensors->weight.scheme.to_string()});
-      facts.push_back({"activations", tensors->activation.scheme.to_string()});
-    }
+    add_fields(fields_to_json(std::get<quant::QatRecipe>(recipe.recipe).options.binary));
   } else {
-    for (const auto& [name, value] : fields_to_json(recipe).items()) facts.push_back({name, value.dump()});
+    facts.push_back({"backend", to_string(tensors->backend)});
+    facts.push_back({"weights", tensors->weight.scheme.to_string()});
+    facts.push_back({"activations", tensors->activation.scheme.to_string()});
   }
   if (std::holds_alternative<quant::QatRecipe>(recipe.recipe)) {
     facts.push_back({"epochs", std::to_string(recipe.training.options.epochs)});

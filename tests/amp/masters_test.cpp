@@ -42,7 +42,8 @@ TEST(Masters, AClampReachesTheWeightBehindTheParameter) {
   for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const auto masters :
          {MasterWeights::fp32, MasterWeights::split, MasterWeights::stochastic, MasterWeights::kahan}) {
-      auto weight = values.to(type).requires_grad_();
+      if (type == at::kHalf && masters != MasterWeights::fp32) continue;  // there is no other
+      auto weight = values.clone().to(type).requires_grad_();
       FusedOptimizer optimizer({weight}, SgdRule{.lr = 1}, masters);
       weight.mutable_grad() = torch::full({8}, -1e-5, type);
       optimizer.step();

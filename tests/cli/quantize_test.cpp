@@ -62,13 +62,14 @@ TEST_F(Quantize, DynamicNeedsNoTrainingData) {
   for (const char* file : {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     std::filesystem::copy(*shop_ / "data" / file, *shop_ / "tested" / file);
   }
-  const Outcome outcome =
-      shop_->ulp("quantize m.safetensors --mode dynamic --data tested --compare --out d.ulp --json");
+  const Outcome outcome = shop_->ulp(
+      "quantize m.safetensors --mode dynamic --data tested --compare --out d.ulp --json --report tested");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_NEAR(result["accuracy_percent"], result["float_accuracy_percent"], 3.2);
   EXPECT_LT(result["weight_bytes"], 0.4 * result["float_weight_bytes"].get<double>());
   EXPECT_GT(result["comparison"].back()["SQNR [dB]"], 25.0);
+  EXPECT_NE(read_file(*shop_ / "tested/report.html").find("per_tensor"), std::string::npos);
   expect_error(quantize("--mode dynamic --out x.ulp --keep-worst 1"), 2, "--mode dynamic");
   expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_values": ["conv2d"])")), 1,
                "skip_modules alone");
@@ -133,7 +134,7 @@ TEST_F(Quantize, ProfilesByName) {
 TEST_F(Quantize, BinaryNetworksTrainAndBecomeEngines) {
   const Outcome outcome = quantize(
       "--recipe binary --threads 1 --batch 16 --epochs 4 --optimizer adam --lr 0.002 --binary-scale output "
-      "--out b.ulp --save-recipe b.json --json -v");
+      "--out b.ulp --save-recipe b.json --report binary --json -v");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result["mode"], "qat");
@@ -143,6 +144,10 @@ TEST_F(Quantize, BinaryNetworksTrainAndBecomeEngines) {
                            "note: conv1 not made binary: it is the first layer"})
     EXPECT_NE(outcome.err.find(line), std::string::npos) << line << '\n' << outcome.err;
   EXPECT_EQ(json::parse(read_file(*shop_ / "b.json"))["binary"]["scale"], "output");
+  const std::string page = read_file(*shop_ / "binary/report.html");
+  EXPECT_NE(page.find("fc1 made binary"), std::string::npos);
+  EXPECT_NE(page.find("activation_scale"), std::string::npos) << "the settings name the recipe's fields";
+  EXPECT_EQ(outcome.err.find("(aten::abs) not quantized"), std::string::npos) << outcome.err;
   const Outcome tried = shop_->ulp("eval b.ulp --data data --json");
   ASSERT_EQ(tried.code, 0) << tried.err;
   EXPECT_EQ(json::parse(tried.out)["accuracy_percent"], result["accuracy_percent"]);

@@ -20,10 +20,13 @@ constexpr float kTiny = std::numeric_limits<float>::denorm_min();
 
 /// A scale and a batch norm with gammas of every kind: negative, zero, tiny, and means near the sums.
 struct WildNorm {
-  at::Tensor scale, gamma, beta, mean, var;
+  at::Tensor factor, gamma, beta, mean, var;  ///< the factor shaped to multiply values of `rank` dimensions
 
-  WildNorm(int64_t channels, double spread) {
-    scale = torch::rand({channels}) + 0.01;
+  WildNorm(int64_t channels, double spread, int64_t rank) {
+    const at::Tensor scale = torch::rand({channels}) + 0.01;
+    std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
+    shape[1] = -1;
+    factor = scale.view(shape);
     gamma = torch::randn({channels});
     beta = torch::randn({channels});
     mean = torch::randn({channels}) * spread * scale;
@@ -38,9 +41,7 @@ struct WildNorm {
     }
   }
   at::Tensor operator()(const at::Tensor& sums) const {
-    std::vector<int64_t> shape(static_cast<size_t>(sums.dim()), 1);
-    shape[1] = -1;
-    return at::batch_norm(sums * scale.view(shape), gamma, beta, mean, var, false, 0.1, 1e-5, false);
+    return at::batch_norm(sums * factor, gamma, beta, mean, var, false, 0.1, 1e-5, false);
   }
 };
 
@@ -75,10 +76,10 @@ void expect_all_sums(SignCase& made, const at::Tensor& example, int64_t most, bo
 TEST(SumThresholds, AreThoseOfTheGraphForEverySum) {
   for (const uint64_t seed : {1, 2, 3}) {
     for (const int64_t most : {9, 64, 288}) {
-      torch::manual_seed(seed);
-      const WildNorm norm(28, std::sqrt(static_cast<double>(most)));
       for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{2, 28, 5, 3}, {2, 28}}) {
+        torch::manual_seed(seed);
         const at::Tensor example = torch::zeros(sizes);
+        const WildNorm norm(28, std::sqrt(static_cast<double>(most)), example.dim());
         SignCase plain = chain_of([=](const at::Tensor& x) { return norm(x); }, example);
         expect_all_sums(plain, example, most, /*even=*/true);
         SignCase clamped =
@@ -91,7 +92,7 @@ TEST(SumThresholds, AreThoseOfTheGraphForEverySum) {
 
 TEST(SumThresholds, CoverAllKindsOfChannels) {
   torch::manual_seed(4);
-  const WildNorm norm(28, 8);
+  const WildNorm norm(28, 8, 4);
   const at::Tensor example = torch::zeros({1, 28, 2, 2});
   SignCase made = chain_of([=](const at::Tensor& x) { return norm(x); }, example);
   const SignThresholds found = sum_thresholds(made.module->graph(), made.chain, 64, true, made.why);
@@ -123,7 +124,7 @@ TEST(SumThresholds, ChainsAreOfChannels) {
 TEST(NumberThresholds, AreThoseOfTheGraphAroundEachThreshold) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
     torch::manual_seed(seed);
-    const WildNorm norm(28, 1);
+    const WildNorm norm(28, 1, 4);
     const at::Tensor example = torch::zeros({2, 28, 3, 3});
     const auto module =
         captured_body([=](const at::Tensor& x) { return quant::binarize(at::hardtanh(norm(x))); }, example);
@@ -160,8 +161,9 @@ TEST(NumberThresholds, OpsThatKeepNoOrderEndTheChain) {
   };
   EXPECT_EQ(length([](const at::Tensor& x) { return at::relu(x) - 1; }), 3U);
   EXPECT_EQ(length([](const at::Tensor& x) { return x.abs() - 1; }), 2U);
-  EXPECT_EQ(length([](const at::Tensor& x) { return at::prelu(x, torch::full({3}, 0.5F)); }), 2U);
-  EXPECT_EQ(length([](const at::Tensor& x) { return at::prelu(x, torch::full({3}, -0.5F)); }), 1U);
+  const at::Tensor slope = torch::full({3}, 0.5F), falling = torch::full({3}, -0.5F);
+  EXPECT_EQ(length([=](const at::Tensor& x) { return at::prelu(x, slope); }), 2U);
+  EXPECT_EQ(length([=](const at::Tensor& x) { return at::prelu(x, falling); }), 1U);
   EXPECT_EQ(length([](const at::Tensor& x) { return at::max_pool2d(x, 2) * 2; }), 2U);
 }
 

@@ -35,7 +35,7 @@ std::shared_ptr<graph::GraphModule> captured_net() {
 }
 
 void train_binary(QatModule& module, int steps) {
-  torch::optim::Adam optimizer(module.parameters(), torch::optim::AdamOptions(0.003));
+  torch::optim::Adam optimizer(module.parameters(), torch::optim::AdamOptions(0.01));
   module.train();
   for (int i = 0; i < steps; ++i) {
     optimizer.zero_grad();
@@ -120,7 +120,7 @@ TEST(BinaryQat, EveryFormTrainsAndConvertsBitForBit) {
     const std::string what = std::string(word_of(form.scale)) + (form.ternary ? " ternary" : "");
     const at::Tensor x = data(500, 64);
     const double before = binary_loss(*qat, x);
-    train_binary(*qat, 25);
+    train_binary(*qat, 8);
     EXPECT_LT(binary_loss(*qat, x), before) << what;
     qat->eval();
     const at::NoGradGuard no_grad;

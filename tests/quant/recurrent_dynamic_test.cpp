@@ -117,6 +117,7 @@ at::Tensor pytorch_lstm(const graph::Graph& graph, const at::Tensor& x, int64_t 
 }
 
 TEST(RecurrentDynamic, PerTensorGivesPyTorchsNumbers) {
+  if (pytorch_saturates()) GTEST_SKIP() << "PyTorch's own sums are wrong on this processor";
   torch::manual_seed(3);
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randn({5, 9, 14});

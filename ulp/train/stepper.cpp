@@ -61,9 +61,9 @@ struct TorchOptimizer {
   std::unique_ptr<optim::Optimizer> make(const Options& options) const {
     auto optimizer = std::make_unique<Kind>(trained.parameters, options);
     if (trained.latent.empty()) return optimizer;
-    auto own = std::make_unique<Options>(options);
-    own->weight_decay(0);
-    optimizer->add_param_group(optim::OptimizerParamGroup(trained.latent, std::move(own)));
+    optimizer->add_param_group(optim::OptimizerParamGroup(trained.latent));
+    // Not given with the group: a 0 there counts as left out, and the first group's decay is taken.
+    static_cast<Options&>(optimizer->param_groups().back().options()).weight_decay(0);
     return optimizer;
   }
   template <typename Options, typename Rule>

@@ -174,7 +174,10 @@ std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>
   const std::shared_ptr<Graph> graph = source->clone();
   graph::canonicalize(*graph);
   Builder(*graph, form, *parts, options).run();
-  parts->report = std::move(form.placement.report);
+  // Where a binary recipe names no ops, nothing else was to be quantized.
+  if (recipe.backend != Backend::binary || !recipe.ops.empty()) {
+    parts->report = std::move(form.placement.report);
+  }
   parts->report.changes.insert(parts->report.changes.begin(), binary.changes.begin(), binary.changes.end());
   parts->report.near_misses.insert(parts->report.near_misses.begin(), binary.near_misses.begin(),
                                    binary.near_misses.end());
