@@ -108,8 +108,8 @@ TEST(Joined, BatchesStandOneBehindTheOther) {
   EXPECT_EQ(stream->batches(), 2);
   std::vector<at::Tensor> unlabelled;
   for (int64_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(stream->epoch(), i / 2);
     const TaskBatch batch = next_of(*stream);
+    EXPECT_EQ(stream->epoch(), i / 2);
     ASSERT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{6, 2}));
     EXPECT_TRUE(batch.samples.slice(0, 0, 4).lt(8).all().item<bool>());
     EXPECT_TRUE(batch.targets.slice(0, 0, 4).equal(batch.samples.slice(0, 0, 4).remainder(3)));

@@ -64,6 +64,8 @@ class Runner {
     }
     if (!request_.teacher_cache.empty() && options().augment)
       fail(kWhere, "expected data without augmentation for a teacher that is asked once a sample");
+    if (request_.top > 0 && distill::teacher_places(request_.recipe.recipe) != std::vector<std::string>{""})
+      fail(kWhere, "expected one loss of the output with stored labels");
     if (offline) return;
     if (request_.labelled < 1 || request_.hard_labels || request_.top > 0 || request_.unlabelled_batches)
       fail(kWhere, "expected labels of all data without a teacher");
@@ -225,7 +227,20 @@ class Runner {
 
   // Schemes.
 
+  /// Finds what is wrong with the losses for these networks before anything is measured.
+  void try_losses(const StudentSource& source) const {
+    if (request_.top > 0) return;
+    const distill::Recipe& recipe = request_.recipe.recipe;
+    const auto stream = batches(true);
+    distill::DistillerSetup setup = train::learner_setup(*stream, options());
+    setup.student = start(source).graph;
+    setup.teacher = given_teacher(distill::teacher_places(recipe));
+    setup.recipe = recipe;
+    distill::Distiller(std::move(setup));
+  }
+
   void offline() {
+    try_losses(request_.assistants.empty() ? request_.student : request_.assistants.front());
     for (const Runnable& teacher : request_.teachers)
       figures_.add_teacher(request_.teachers.size() == 1 ? "teacher" : "teacher " + teacher.spec.name,
                            teacher);
@@ -259,8 +274,6 @@ class Runner {
     const bool needs_logits = request_.hard_labels.has_value() || request_.top > 0;
     const std::shared_ptr<distill::Teacher> logits = needs_logits ? made({""}) : nullptr;
     if (request_.top > 0) {
-      if (places != std::vector<std::string>{""})
-        fail(kWhere, "expected one loss of the output with stored labels");
       teacher = distill::stored_teacher(soft_labels(*logits));
     } else {
       teacher = made(places);

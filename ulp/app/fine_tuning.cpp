@@ -13,9 +13,9 @@ namespace ulp::app {
 namespace {
 
 /// The options that a recipe file may say; the others are of a run from nothing.
-constexpr std::array kOfRecipe = {"precision",     "optimizer", "epochs",       "batch",
-                                  "learning_rate", "momentum",  "weight_decay", "schedule",
-                                  "warmup",        "max_steps", "seed",         "augment"};
+constexpr std::array kOfRecipe = {"precision",     "optimizer", "epochs",       "batch",    "accumulate",
+                                  "learning_rate", "momentum",  "weight_decay", "schedule", "warmup",
+                                  "max_steps",     "seed",      "augment"};
 
 template <typename Training>
 void read(const std::string& recipe, Training& training) {

@@ -152,6 +152,16 @@ std::vector<Node*> without_readers(const std::vector<Node*>& calls, const std::v
   return kept;
 }
 
+/// With the views that merge the heads of an attention at the end, which stand outside of a module whose mask is a tensor of its own.
+std::vector<Node*> with_merged_heads(const Graph& graph, std::vector<Node*> calls) {
+  if (calls.empty() || !mixes(*calls.back())) return calls;
+  for (;;) {
+    const std::vector<Node*> users = graph.users(calls.back()->output());
+    if (users.size() != 1 || !is_view(*users[0])) return calls;
+    calls.push_back(users[0]);
+  }
+}
+
 /// The calls of a module whose calls with parameters stand together: with all between its first and its last, which also
 /// read what was made outside (a mask), and without those that only read its result.
 std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& calls) {
@@ -171,7 +181,7 @@ std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& call
     if (node.get() == *last) break;
   }
   run.insert(run.end(), last.base(), calls.end());
-  return without_readers(run, calls);
+  return with_merged_heads(graph, without_readers(run, calls));
 }
 
 /// The calls, and those without parameters that read them, which may stand outside of the module for what else they read.
