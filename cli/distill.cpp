@@ -9,6 +9,7 @@
 #include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/checksum.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/runnable.h"
@@ -65,6 +66,9 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
   if (stored->num_classes != spec.num_classes || stored->kind != spec.kind)
     fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
               name, "' of ", stored->num_classes);
+  if (stored->mean != spec.mean || stored->std != spec.std)
+    fail_file("cli.distill", "expected a network of the teacher's normalisation of the data, got '", name,
+              "' with another one");
   return {stored->name, [name, seed] {
             torch::manual_seed(seed);
             return app::load_network(name);
@@ -110,6 +114,9 @@ app::DistillRun distill(const DistillFlags& flags, Job& job, const app::DistillR
   request.teacher_weights = flags.teacher_weights;
   request.teacher_precision = as_usage([&] { return amp::PrecisionName(flags.teacher_precision); });
   request.teacher_cache = flags.cache;
+  for (const std::string& file : flags.teachers)
+    request.teacher_marks += std::to_string(app::checksum_of(file)) + " ";
+  request.teacher_marks += flags.data + " " + flags.unlabelled;
   request.student = source_of(flags.student, job.spec, seed);
   request.spec = job.spec;
   request.assistants = sources(flags.assistants);

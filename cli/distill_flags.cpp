@@ -98,6 +98,16 @@ void DistillFlags::check() const {
                                std::string(" is for networks without a teacher"));
   if (!offline && (!losses.empty() || !recipe.empty()))
     throw CLI::ValidationError("--loss and --recipe need a teacher");
+  const bool needs_teacher = init || !init_layers.empty() || generations > 1 || !assistants.empty() ||
+                             !cache.empty() || top > 0 || hard_labels > 0;
+  if (!offline && needs_teacher)
+    throw CLI::ValidationError(
+        "--init, --generations, --assistant, --teacher-cache, --top and --hard-labels need a teacher");
+  if (top > 0 && !cache.empty())
+    throw CLI::ValidationError("--top and --teacher-cache exclude each other: both ask the teacher once");
+  if (top > 0 && !unlabelled.empty()) throw CLI::ValidationError("--top and --unlabelled exclude each other");
+  if (hard_labels > 0 && labels == 1)
+    throw CLI::ValidationError("--hard-labels is for data whose labels are used in part: --labels below 1");
   if (!losses.empty() && !recipe.empty())
     throw CLI::ValidationError("--loss and --recipe exclude each other");
   if (!teacher_weights.empty() && teacher_weights.size() != teachers.size())

@@ -8,6 +8,7 @@ namespace {
 
 /// The flags of every method's recipe, from its own list of fields.
 void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
+  flags.keep_whole("loss");
   for (const char* method : kMethods) {
     app::PruneRecipe recipe = recipe_of(method);
     flags.add(command, method, std::string("Recipe of --method ") + method,

@@ -30,6 +30,7 @@ std::string recipe_help() {
 
 /// The flags of every mode's recipe, from its own list of fields.
 void add_recipe_options(CLI::App& command, RecipeFlags& flags) {
+  flags.keep_whole("loss");
   for (const app::QuantizeMode& mode : app::quantize_modes()) {
     app::ModeRecipe recipe = mode.default_recipe();
     flags.add(command, mode.name, std::string("Recipe of --mode ") + mode.name,

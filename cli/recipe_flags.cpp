@@ -26,7 +26,10 @@ class RecipeFlagAdder final : public FieldVisitor {
   void on(const FieldInfo& info, double& value) override { number(info, value); }
   void on(const FieldInfo& info, std::string& value) override { plain(info, value); }
   void on(const FieldInfo& info, std::vector<std::string>& value) override {
-    if (CLI::Option* option = plain(info, value)) option->delimiter(',')->allow_extra_args(false);
+    CLI::Option* option = plain(info, value);
+    if (option == nullptr) return;
+    option->allow_extra_args(false);
+    if (!flags_.whole_.contains(info.name)) option->delimiter(',');
   }
   void on_choice(const FieldInfo& info, ChoiceField& field) override {
     std::string word = field.words[field.index];

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,6 +25,9 @@ class RecipeFlags {
   void add(CLI::App& command, const std::string& list, const std::string& title,
            FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open = {});
 
+  /// Lists of this name hold texts with commas: each is given by a flag of its own. To be called before add().
+  void keep_whole(const std::string& field) { whole_.insert(field); }
+
   /// What was given for the fields of this list. Throws CLI::ValidationError for a flag of other lists alone.
   nlohmann::json given(const std::string& list) const;
 
@@ -38,6 +42,7 @@ class RecipeFlags {
   };
 
   const char* chooser_;
+  std::set<std::string> whole_;
   std::deque<Flag> flags_;  ///< CLI11 keeps addresses of the values
 };
 

@@ -157,6 +157,38 @@ TEST(Place, WhatIsNotThereIsRefusedWithNamesThatAre) {
   EXPECT_SAYS(error_at(*calls, "relu"), "its calls are tanh, exp");
 }
 
+/// relu(x + b(relu(a(x)))), as blocks of residual networks are written.
+struct ResidualBlockImpl : torch::nn::Module {
+  torch::nn::Conv2d a{nullptr}, b{nullptr};
+  ResidualBlockImpl() {
+    const auto same = torch::nn::Conv2dOptions(4, 4, 3).padding(1);
+    a = register_module("a", torch::nn::Conv2d(same));
+    b = register_module("b", torch::nn::Conv2d(same));
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::relu(x + b(torch::relu(a(x)))); }
+};
+TORCH_MODULE(ResidualBlock);
+
+TEST(Place, ResidualModulesGiveTheirSum) {
+  torch::manual_seed(4);
+  ResidualBlock one, two;
+  torch::nn::Sequential layer(one, two);
+  struct Net : torch::nn::Module {
+    torch::nn::Sequential layer;
+    torch::nn::Linear head{nullptr};
+    explicit Net(const torch::nn::Sequential& blocks)
+        : layer(register_module("layer", blocks)), head(register_module("head", torch::nn::Linear(4, 2))) {}
+    at::Tensor forward(const at::Tensor& x) { return head(layer->forward(x).mean({2, 3})); }
+  } net(layer);
+  const at::Tensor x = torch::randn({2, 4, 5, 5});
+  const Captured captured = capture(net, {x});
+  const at::Tensor first = one->forward(x);
+  EXPECT_TRUE(same(at_place(*captured, "layer.0", x), first));
+  EXPECT_TRUE(same(at_place(*captured, "layer.1", x), two->forward(first)));
+  EXPECT_TRUE(same(at_place(*captured, "layer", x), two->forward(first)));
+  EXPECT_TRUE(same(at_place(*captured, "layer.1.b", x), two->b(torch::relu(two->a(first)))));
+}
+
 class AttentionPlaces : public ::testing::TestWithParam<Attention> {};
 
 /// softmax(scores) values is what the attention gives, and scores are of queries and keys.

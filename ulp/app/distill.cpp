@@ -7,6 +7,7 @@
 
 #include "ulp/app/distill_figures.h"
 #include "ulp/base/error.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/distill/distiller.h"
 #include "ulp/distill/exits.h"
 #include "ulp/distill/layer_init.h"
@@ -62,6 +63,16 @@ class Runner {
         fail(kWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
              teacher.spec.num_classes);
     }
+    for (const Runnable& teacher : request_.teachers) {
+      if (teacher.spec.mean != request_.spec.mean || teacher.spec.std != request_.spec.std)
+        fail(kWhere, "expected teachers of one normalisation of the data, got '", teacher.spec.name,
+             "' with another one");
+    }
+    if (request_.top > 0 && request_.unlabelled_batches)
+      fail(kWhere,
+           "expected a teacher that is asked each time for data without labels, got one that is asked once");
+    if (request_.hard_labels && request_.labelled == 1)
+      fail(kWhere, "expected labels in part for the teacher's classes in their place, got all of them");
     if (!request_.teacher_cache.empty() && options().augment)
       fail(kWhere, "expected data without augmentation for a teacher that is asked once a sample");
     if (request_.top > 0 && distill::teacher_places(request_.recipe.recipe) != std::vector<std::string>{""})
@@ -185,21 +196,33 @@ class Runner {
     figures_.add(name, network, *started.graph, started.forward);
   }
 
-  void init_student(graph::GraphModule& student) {
-    if (!request_.init && request_.init_layers.empty()) return;
+  /// What init_from() did, if that was asked for.
+  std::optional<distill::InitReport> init_student(graph::GraphModule& student) const {
+    if (!request_.init && request_.init_layers.empty()) return std::nullopt;
     const Runnable& teacher = request_.teachers.front();
     if (teacher.graph == nullptr)
       fail(kWhere, "expected a teacher with tensors to start from, got an engine");
-    const distill::InitReport report = distill::init_from(student, *teacher.graph, request_.init_layers);
-    run_.outcome.notes.push_back(std::to_string(report.copied.size()) +
-                                 " tensors were taken from the teacher, " +
-                                 std::to_string(report.left.size()) + " were not");
+    return distill::init_from(student, *teacher.graph, request_.init_layers);
+  }
+
+  /// Reads the file where there is one.
+  std::shared_ptr<distill::TeacherCache> cached(std::shared_ptr<distill::Teacher> teacher,
+                                                int64_t samples) const {
+    std::string of = request_.teacher_marks;
+    for (const app::Runnable& one : request_.teachers) of += " " + one.spec.name;
+    for (const double weight : request_.teacher_weights) of += " " + std::to_string(weight);
+    of += " in " + request_.teacher_precision.name() + " at";
+    for (const std::string& place : distill::teacher_places(request_.recipe.recipe))
+      of += " " + (place.empty() ? "output" : place);
+    return std::make_shared<distill::TeacherCache>(
+        std::move(teacher),
+        distill::CacheOptions{.samples = samples, .path = request_.teacher_cache, .of = of});
   }
 
   /// Trains; `suffix` is of its checkpoint, `identity` of what else a resumed run must share.
   void train(train::Task task, const distill::Learner* learner, const std::string& name,
              const std::string& suffix, const std::string& identity) {
-    task.description = request_.spec.to_json() + name + identity;
+    task.description = request_.spec.to_json() + name + identity + learned_from();
     train::Trainer trainer(std::move(task), options());
     train::Checkpointing saving = request_.saving;
     if (!saving.path.empty()) saving.path += suffix;
@@ -210,6 +233,23 @@ class Runner {
       figures_.show({"train " + name, "step", info.step + 1, trainer.total_steps()});
     });
     run_.outcome.curves.push_back(curve.take());
+  }
+
+  /// What else decides how a student trains.
+  std::string learned_from() const {
+    std::string text = request_.teacher_marks;
+    const auto add = [&](const char* what, double value) {
+      text += std::string(", ") + what + ' ' + std::to_string(value);
+    };
+    add("labelled", request_.labelled);
+    add("hard labels", request_.hard_labels.value_or(-1));
+    add("top", static_cast<double>(request_.top));
+    add("noise", request_.input_noise);
+    add("peer weight", request_.peer_weight);
+    add("unlabelled", request_.unlabelled_batches ? 1 : 0);
+    for (const std::string& place : request_.exits) text += ", exit " + place;
+    return text + ", features " + request_.exit_features + (request_.init ? ", from the teacher" : "") +
+           request_.init_layers;
   }
 
   /// By labels alone.
@@ -229,12 +269,18 @@ class Runner {
 
   /// Finds what is wrong with the losses for these networks before anything is measured.
   void try_losses(const StudentSource& source) const {
-    if (request_.top > 0) return;
     const distill::Recipe& recipe = request_.recipe.recipe;
     const auto stream = batches(true);
     distill::DistillerSetup setup = train::learner_setup(*stream, options());
     setup.student = start(source).graph;
+    if (request_.assistants.empty() && request_.generations == 1) init_student(*setup.student);
     setup.teacher = given_teacher(distill::teacher_places(recipe));
+    if (!request_.teacher_cache.empty()) cached(setup.teacher, setup.samples);
+    for (const Runnable& teacher : request_.teachers) {
+      const int64_t classes = teacher.forward(setup.example.inputs.at(0)).size(-1);
+      if (classes != request_.spec.num_classes)
+        fail(kWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ", classes);
+    }
     setup.recipe = recipe;
     distill::Distiller(std::move(setup));
   }
@@ -263,7 +309,12 @@ class Runner {
                                             const std::shared_ptr<graph::GraphModule>& before,
                                             const std::string& name, const std::string& suffix) {
     const Started student = start(source);
-    if (suffix.empty()) init_student(*student.graph);
+    if (suffix.empty()) {
+      if (const auto report = init_student(*student.graph))
+        run_.outcome.notes.push_back(std::to_string(report->copied.size()) +
+                                     " tensors were taken from the teacher, " +
+                                     std::to_string(report->left.size()) + " were not");
+    }
     const distill::Recipe& recipe = request_.recipe.recipe;
     const std::vector<std::string> places = distill::teacher_places(recipe);
     const auto made = [&](const std::vector<std::string>& at) {
@@ -281,10 +332,7 @@ class Runner {
     std::shared_ptr<distill::TeacherCache> cache;
     auto stream = learning_batches(logits ? logits.get() : teacher.get());
     if (!request_.teacher_cache.empty() && !before) {
-      cache = std::make_shared<distill::TeacherCache>(
-          teacher, distill::CacheOptions{.samples = stream->samples(),
-                                         .path = request_.teacher_cache,
-                                         .of = run_.outcome.title + " at " + recipe.to_json()});
+      cache = cached(teacher, stream->samples());
       teacher = cache;
     }
     distill::DistillerSetup setup = train::learner_setup(*stream, options());
@@ -293,7 +341,12 @@ class Runner {
     setup.recipe = recipe;
     setup.input_noise = request_.input_noise;
     auto learner = std::make_shared<distill::Distiller>(std::move(setup));
-    train(train::learning_task(learner, std::move(stream)), learner.get(), name, suffix, recipe.to_json());
+    try {
+      train(train::learning_task(learner, std::move(stream)), learner.get(), name, suffix, recipe.to_json());
+    } catch (const Interrupted&) {
+      if (cache) cache->save();
+      throw;
+    }
     if (cache) cache->save();
     finish(student, name, source.name);
     run_.student = student.network;
@@ -319,11 +372,12 @@ class Runner {
   }
 
   void self() {
+    const distill::ExitOptions exits{.places = request_.exits, .features = request_.exit_features};
+    const distill::Batch example = train::learner_batch(train::example_batch(*batches(true)));
+    distill::SelfLearner(start(request_.student).graph, exits, example);  // throws before anything is trained
     if (request_.alone) train_alone(request_.student);
     const Started student = start(request_.student);
-    auto learner = std::make_shared<distill::SelfLearner>(
-        student.graph, distill::ExitOptions{.places = request_.exits, .features = request_.exit_features},
-        train::learner_batch(train::example_batch(*batches(true))));
+    auto learner = std::make_shared<distill::SelfLearner>(student.graph, exits, example);
     train(train::learning_task(learner, learning_batches(nullptr)), learner.get(), "student taught", "", "");
     finish(student, "student taught", request_.student.name);
     run_.student = student.network;

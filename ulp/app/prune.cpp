@@ -65,6 +65,8 @@ class Runner {
     if (!request_.structure.empty() && !request_.recipe.cuts())
       fail(kWhere, "expected a recipe of channels with a structure, got one of weights");
     if (request_.finetune) return;
+    if (!request_.recipe.training.loss.empty())
+      fail(kWhere, "expected training for a recipe with losses of distillation, got none");
     const auto* masks = std::get_if<prune::Recipe>(&request_.recipe.recipe);
     if (masks != nullptr && masks->schedule.last() > 0) {
       fail(kWhere, "expected training for a recipe whose schedule goes on to step ", masks->schedule.last(),

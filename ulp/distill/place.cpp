@@ -162,42 +162,6 @@ std::vector<Node*> with_merged_heads(const Graph& graph, std::vector<Node*> call
   }
 }
 
-/// The calls of a module whose calls with parameters stand together: with all between its first and its last, which also
-/// read what was made outside (a mask), and without those that only read its result.
-std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& calls) {
-  const auto first = std::ranges::find_if(calls, [](const Node* node) { return owns_parameters(*node); });
-  if (first == calls.end() || reads_a_parameter_twice(graph, calls)) return calls;
-  const auto last =
-      std::find_if(calls.rbegin(), calls.rend(), [](const Node* node) { return owns_parameters(*node); });
-  std::vector<Node*> run(calls.begin(), first);
-  bool between = false;
-  for (const auto& node : graph.nodes()) {
-    between = between || node.get() == *first;
-    if (between && computes(*node)) {
-      const bool own = std::ranges::find(calls, node.get()) != calls.end();
-      if (!own && (node->kind() == Node::Kind::module || owns_parameters(*node))) return calls;
-      run.push_back(node.get());
-    }
-    if (node.get() == *last) break;
-  }
-  run.insert(run.end(), last.base(), calls.end());
-  return with_merged_heads(graph, without_readers(run, calls));
-}
-
-/// The calls, and those without parameters that read them, which may stand outside of the module for what else they read.
-std::vector<Node*> with_readers(const Graph& graph, std::vector<Node*> calls) {
-  for (size_t i = 0; i < calls.size(); ++i) {
-    for (const auto& value : calls[i]->outputs()) {
-      for (Node* user : graph.users(value.get())) {
-        if (user->kind() == Node::Kind::call && !owns_parameters(*user) &&
-            std::ranges::find(calls, user) == calls.end())
-          calls.push_back(user);
-      }
-    }
-  }
-  return calls;
-}
-
 /// What the calls of a module make and others read, in order. What is made of attributes alone is none of it.
 std::vector<Value*> results_of(const Graph& graph, const std::vector<Node*>& calls) {
   std::vector<Value*> results;
@@ -222,6 +186,76 @@ Value* input_of(const std::vector<Node*>& calls) {
     }
   }
   return nullptr;
+}
+
+/// Whether a call computes with these calls' values, and with `input`, alone.
+bool reads_only(const Node& node, const std::vector<Node*>& calls, const Value* input) {
+  return std::ranges::all_of(node.reads(), [&](const Value* value) {
+    return value == input || std::ranges::find(calls, value->producer) != calls.end();
+  });
+}
+
+/// With the sum at the end of a residual module and the activation of it, which stand outside where the shortcut is the module's
+/// own input. A single layer has no such end.
+std::vector<Node*> with_residual_sum(const Graph& graph, std::vector<Node*> calls, const Value* input) {
+  if (std::ranges::count_if(calls, [](const Node* node) { return owns_parameters(*node); }) < 2) return calls;
+  const auto follower = [&](const Value* value, const auto& fits) -> Node* {
+    for (Node* user : graph.users(value)) {
+      const bool own = std::ranges::find(calls, user) != calls.end();
+      if (!own && user->kind() == Node::Kind::call && !owns_parameters(*user) && fits(*user)) return user;
+    }
+    return nullptr;
+  };
+  for (const Value* result : results_of(graph, calls)) {
+    Node* sum = follower(result, [&](const Node& user) {
+      return (user.is("aten::add") || user.is("aten::add_")) && user.reads().size() == 2 &&
+             reads_only(user, calls, input);
+    });
+    if (sum == nullptr) continue;
+    calls.push_back(sum);
+    Node* activation = follower(sum->output(), [&](const Node& user) {
+      return user.reads().size() == 1 && keeps_sizes(user) && !is_view(user);
+    });
+    if (activation != nullptr) calls.push_back(activation);
+    return calls;
+  }
+  return calls;
+}
+
+/// The calls of a module whose calls with parameters stand together: with all between its first and its last, which also
+/// read what was made outside (a mask), and without those that only read its result.
+std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& calls) {
+  const auto first = std::ranges::find_if(calls, [](const Node* node) { return owns_parameters(*node); });
+  if (first == calls.end() || reads_a_parameter_twice(graph, calls)) return calls;
+  const auto last =
+      std::find_if(calls.rbegin(), calls.rend(), [](const Node* node) { return owns_parameters(*node); });
+  std::vector<Node*> run(calls.begin(), first);
+  bool between = false;
+  for (const auto& node : graph.nodes()) {
+    between = between || node.get() == *first;
+    if (between && computes(*node)) {
+      const bool own = std::ranges::find(calls, node.get()) != calls.end();
+      if (!own && (node->kind() == Node::Kind::module || owns_parameters(*node))) return calls;
+      run.push_back(node.get());
+    }
+    if (node.get() == *last) break;
+  }
+  run.insert(run.end(), last.base(), calls.end());
+  return with_residual_sum(graph, with_merged_heads(graph, without_readers(run, calls)), input_of(run));
+}
+
+/// The calls, and those without parameters that read them, which may stand outside of the module for what else they read.
+std::vector<Node*> with_readers(const Graph& graph, std::vector<Node*> calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    for (const auto& value : calls[i]->outputs()) {
+      for (Node* user : graph.users(value.get())) {
+        if (user->kind() == Node::Kind::call && !owns_parameters(*user) &&
+            std::ranges::find(calls, user) == calls.end())
+          calls.push_back(user);
+      }
+    }
+  }
+  return calls;
 }
 
 Node* find_node(const Graph& graph, const std::string& name) {

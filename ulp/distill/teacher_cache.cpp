@@ -98,7 +98,10 @@ std::vector<at::Tensor> TeacherCache::values(const TeacherBatch& batch) {
   const std::lock_guard lock(s.mutex);
   s.check(batch.samples);
   const at::Tensor missing = at::nonzero(s.known.index_select(0, batch.samples).logical_not()).flatten();
-  if (missing.numel() > 0) {
+  if (missing.numel() == batch.samples.numel()) {
+    s.keep(batch.samples,
+           s.teacher->values(batch));  // as it is, so that its values are those without a cache
+  } else if (missing.numel() > 0) {
     TeacherBatch part{.inputs = {}, .samples = batch.samples.index_select(0, missing)};
     for (const at::Tensor& input : batch.inputs) part.inputs.push_back(input.index_select(0, missing));
     s.keep(part.samples, s.teacher->values(part));

@@ -76,6 +76,7 @@ std::string read_binary_layer(const Graph& graph, Node& node, BinaryLayer& layer
   if (layer.length() >= int64_t{1} << 24) return "its sums have 2^24 products and more";
   if (!node.arg("bias").is_none()) return "its bias is added before a scale";
   if (!node.output()->meta || node.output()->meta->dtype != at::kFloat) return "its result is not f32";
+  if (layer.is_linear() && graph::rank(node.args[0]) > 3) return "it reads rows in four dimensions or more";
   if (layer.is_linear()) return layer.pad == nullptr ? "" : "its input is padded";
   if (graph::integer(node.arg("groups")).value_or(0) != 1) return "it has groups";
   layer.stride = pair_of(node, "stride");

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "ulp/base/error.h"
@@ -45,7 +46,8 @@ class FormWriter {
         weight_(graph.attribute_tensor(layer.arg("weight").value)) {}
 
   void run() {
-    const Unclamped found = unclamped(layer_.args[0].value);
+    Value* clamped = layer_.args[0].value;
+    const Unclamped found = unclamped(clamped);
     Value* x = found.value;
     Value* signs = module(
         "signs_" + layer_.name(),
@@ -60,9 +62,19 @@ class FormWriter {
     if (!layer_.arg("bias").is_none())
       y = call("aten::add.Tensor", {y, over_channels(layer_.arg("bias").value)});
     become(*y->producer);
+    if (x != clamped) erase_unread(clamped->producer);
   }
 
  private:
+  /// A call that nobody reads, and those that it alone read: a dropout there would still draw numbers.
+  void erase_unread(Node* node) {
+    while (node->kind() == Node::Kind::call && graph_.users(node->output()).empty()) {
+      Node* before = node->args[0].value->producer;
+      graph_.erase(node);
+      node = before;
+    }
+  }
+
   /// The layer's node, whose names recipes know, is the last op of its form.
   void become(Node& last) {
     const std::string target = last.target();
@@ -105,6 +117,9 @@ class FormWriter {
     if (!passes_clamps(node)) return {x, std::nullopt};
     const Unclamped before = unclamped(node.args[0].value);
     if (!before.bounds) return {x, std::nullopt};
+    // Dropout multiplies: what it passes on may be beyond bounds other than 0 and infinity.
+    const bool relu = before.bounds->low == 0 && std::isinf(before.bounds->high);
+    if (node.is("aten::dropout") && !relu) return {x, std::nullopt};
     std::vector<Argument> args = node.args;
     args[0] = before.value;
     Value* made = call(node.target().c_str(), std::move(args));
@@ -157,7 +172,9 @@ class FormWriter {
     if (options_.scale == BinaryScale::none) return y;
     if (options_.scale == BinaryScale::mean) return call("aten::mul.Tensor", {y, mean_of_weight()});
     Value* scale = nullptr;
-    for (const auto& [name, tensor] : start_scales(options_.scale, weight_, result_sizes())) {
+    // Only images have pixels with factors of their own.
+    const BinaryScale kind = axes() == 2 ? options_.scale : BinaryScale::output;
+    for (const auto& [name, tensor] : start_scales(kind, weight_, result_sizes())) {
       Value* factor = parameter(name, tensor);
       scale = scale == nullptr ? factor : call("aten::mul.Tensor", {scale, factor});
       if (scale != factor) scale->meta.reset();
