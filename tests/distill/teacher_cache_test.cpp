@@ -127,6 +127,30 @@ TEST(TeacherCache, NumbersOfSamplesAreNeeded) {
   EXPECT_ERROR(TeacherCache(nullptr, {.samples = 1}), "expected a teacher, got null");
 }
 
+/// Layers round by the layout of what they read, which images of one channel have, too.
+TEST(TeacherCache, TheTeacherSeesTheLayoutOfTheBatch) {
+  class Layouts final : public Teacher {
+   public:
+    std::vector<at::Tensor> values(const TeacherBatch& batch) override {
+      strides.push_back(batch.inputs[0].strides().vec());
+      return {batch.inputs[0].sum({1, 2, 3})};
+    }
+    size_t count() const override { return 1; }
+    std::string description() const override { return "layouts"; }
+
+    std::vector<std::vector<int64_t>> strides;
+  };
+  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
+    const auto teacher = std::make_shared<Layouts>();
+    TeacherCache cache(teacher, {.samples = 8});
+    const at::Tensor images =
+        at::empty({4, 1, 3, 3}, at::TensorOptions(at::kFloat).memory_format(format)).fill_(1);
+    cache.values({{images}, at::arange(4)});
+    cache.values({{images}, at::arange(2, 6)});
+    EXPECT_EQ(teacher->strides, (std::vector<std::vector<int64_t>>(2, images.strides().vec())));
+  }
+}
+
 /// A real teacher: what was asked in one batch comes back in others.
 TEST(TeacherCache, KeepsAGraphsValues) {
   const auto teacher = graph_teacher(*conv_net(4, 1), {"", "layer1"});

@@ -103,7 +103,11 @@ std::vector<at::Tensor> TeacherCache::values(const TeacherBatch& batch) {
            s.teacher->values(batch));  // as it is, so that its values are those without a cache
   } else if (missing.numel() > 0) {
     TeacherBatch part{.inputs = {}, .samples = batch.samples.index_select(0, missing)};
-    for (const at::Tensor& input : batch.inputs) part.inputs.push_back(input.index_select(0, missing));
+    for (const at::Tensor& input : batch.inputs) {
+      const at::Tensor chosen = input.index_select(0, missing);
+      part.inputs.push_back(  // in the layout of the batch, by which layers round
+          at::empty(chosen.sizes(), input.options(), input.suggest_memory_format()).copy_(chosen));
+    }
     s.keep(part.samples, s.teacher->values(part));
   }
   std::vector<at::Tensor> found;
