@@ -92,7 +92,8 @@ void expect_logits(const at::Tensor& got, const json& rows) {
     }
   }
   EXPECT_GT(largest, 0.1);
-  EXPECT_LE(error, 1e-4 * largest) << got;
+  EXPECT_LE(error, 3e-4 * largest)
+      << got;  // batch norms over two images, and processors that round otherwise
 }
 
 class Torchvision : public ::testing::TestWithParam<const char*> {

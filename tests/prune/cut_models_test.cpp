@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "cut_networks.h"
+#include "image_networks.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"
 
@@ -38,7 +39,7 @@ TEST_P(CutImageModel, IsTheMaskedOne) {
                        exact);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CutImageModel, testing::ValuesIn(models::model_names()),
+INSTANTIATE_TEST_SUITE_P(All, CutImageModel, testing::ValuesIn(models_of_numbers()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cut_networks.h"
+#include "image_networks.h"
 #include "networks/networks.h"
 #include "random_channels.h"
 #include "support.h"
@@ -46,7 +47,7 @@ size_t expect_same_after_reordering(graph::GraphModule& module, const std::vecto
 }
 
 TEST(Reorder, ImageNetworksComputeTheSame) {
-  for (const std::string& name : models::model_names()) {
+  for (const std::string& name : models_of_numbers()) {
     SCOPED_TRACE(name);
     torch::manual_seed(1);
     const auto model = models::make_model(name, {.in_channels = 3, .num_classes = 5, .image_size = 32});
