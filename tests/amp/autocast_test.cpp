@@ -107,6 +107,29 @@ TEST(Autocast, AnExceptionLeavesNothingBehind) {
   EXPECT_EQ(State(), before);
 }
 
+// oneDNN has no LSTM below fp32 for processors without AVX-512, and LibTorch's own autocast throws there.
+TEST(Autocast, AnLstmTrainsOnEveryProcessor) {
+  torch::manual_seed(1);
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true));
+  const auto x = torch::randn({5, 2, 3});
+  const auto expected = std::get<0>(lstm->forward(x));
+  expected.sum().backward();
+  const auto gradient = lstm->named_parameters()["weight_ih_l0"].grad().clone();
+  for (auto dtype : {torch::kBFloat16, torch::kHalf}) {
+    lstm->zero_grad();
+    torch::Tensor y;
+    {
+      const Autocast guard(torch::kCPU, dtype);
+      y = std::get<0>(lstm->forward(x));
+      EXPECT_EQ(dtype_of_matmul(), dtype);  // all else is LibTorch's
+    }
+    y.sum().backward();
+    EXPECT_TRUE(torch::allclose(y.to(torch::kFloat), expected, 0.02, 0.02)) << dtype;
+    EXPECT_TRUE(torch::allclose(lstm->named_parameters()["weight_ih_l0"].grad(), gradient, 0.05, 0.05))
+        << dtype;
+  }
+}
+
 TEST(Autocast, RefusedArgumentsLeaveNothingBehind) {
   const State before;
   EXPECT_THROW(Autocast(torch::kCPU, torch::kFloat), ulp::Error);

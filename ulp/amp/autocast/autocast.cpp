@@ -1,6 +1,8 @@
 #include "ulp/amp/autocast/autocast.h"
 
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 
 #include "ulp/amp/autocast/policy_scope.h"
 #include "ulp/base/error.h"
@@ -21,10 +23,37 @@ c10::DeviceType checked(c10::DeviceType device, c10::ScalarType dtype) {
   return device;
 }
 
+/// Whether oneDNN computes an LSTM layer in `dtype` on this processor, found out by a tiny one.
+bool has_lstm(c10::ScalarType dtype) {
+  constexpr int64_t kLstm = 2;  // the mode's number in LibTorch
+  const at::DisableRecordFunctionGuard unseen;
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const auto zeros = [&](at::IntArrayRef sizes) { return at::zeros(sizes, dtype); };
+  try {
+    at::mkldnn_rnn_layer(zeros({1, 1, 2}), zeros({8, 2}), zeros({8, 2}), zeros({8}), zeros({8}),
+                         zeros({1, 1, 2}), zeros({1, 1, 2}), /*reverse=*/false, /*batch_sizes=*/{}, kLstm,
+                         /*hidden_size=*/2, /*num_layers=*/1, /*has_biases=*/true, /*bidirectional=*/false,
+                         /*batch_first=*/false, /*train=*/true);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// What LibTorch's lists get wrong on this processor, or null. They cast LSTM layers where oneDNN has none in
+/// that dtype (bf16 without AVX-512), which ends in an error: such layers run in fp32.
+const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
+  static const OpPolicy lstm_in_fp32 = OpPolicy().set("aten::mkldnn_rnn_layer", Cast::fp32);
+  static const bool bf16 = has_lstm(c10::kBFloat16), fp16 = has_lstm(c10::kHalf);
+  const bool fine = device != c10::kCPU || (dtype == c10::kBFloat16 ? bf16 : fp16);
+  return fine || c10::is_privateuse1_backend_registered() ? nullptr : &lstm_in_fp32;
+}
+
 }  // namespace
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
-    : Autocast(device, dtype, enabled, nullptr) {}
+    : Autocast(device, dtype, enabled, enabled ? exceptions(device, dtype) : nullptr) {}
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy& policy)
     : Autocast(device, dtype, false, &policy) {}

@@ -27,12 +27,14 @@ class PolicyScope;
 /// dtypes: bf16 and fp16; anything else is an error. Run backward() outside of the scope: it uses the
 /// precisions of the forward.
 ///
-/// Differs from LibTorch's autocast in one point: casts of weights are not cached. LibTorch's cache knows a
+/// Differs from LibTorch's autocast in this: casts of weights are not cached. LibTorch's cache knows a
 /// weight by its address alone, so a weight changed in place keeps its old values in the rest of the scope,
 /// one first used under no-grad loses its gradient (pytorch #112583; not seen in 2.13), one used in another
 /// dtype gets the first one's cast, and threads find, hold and drop each other's casts (#86136). A network
 /// that uses each weight once in a forward pass pays nothing for this; one that uses a weight n times in one
 /// scope casts it n times.
+/// And in one point more on processors without AVX-512: LSTM layers run in fp32, as oneDNN has none in bf16
+/// there and LibTorch's autocast ends in "could not create a primitive descriptor".
 class ULP_API Autocast {
  public:
   explicit Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);

@@ -69,7 +69,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
       return;
     }
-    const c10::impl::ExcludeDispatchKeyGuard no_policy(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     if (call.cast == Cast::refuse) {
       fail("amp.Autocast", "expected an op that is safe under autocast, got ", op.schema().name(),
            "; run it where autocast is off, or list it as fp32");
@@ -248,11 +248,13 @@ ActiveRule active_rule(std::string_view target, c10::DeviceType device) {
   const auto index = index_of(device);
   if (!index) return {};
   const Active& here = active[*index];
+  const bool libtorch = at::autocast::is_autocast_enabled(device);
   if (here.rules && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
     const auto slot = Ops::instance().find(target);
-    return {true, slot ? here.rule(*slot) : Cast::leave, here.dtype};
+    const Cast cast = slot ? here.rule(*slot) : Cast::leave;
+    if (cast != Cast::leave || !libtorch) return {true, cast, here.dtype};
   }
-  if (!at::autocast::is_autocast_enabled(device)) return {};
+  if (!libtorch) return {};
   const OpPolicy& lists = device == c10::kCPU ? OpPolicy::libtorch_cpu() : OpPolicy::cuda_like();
   return {true, lists.find(target), at::autocast::get_autocast_dtype(device)};
 }
