@@ -7,7 +7,7 @@
 //   distill_accuracy bert layers=4 steps=400 seeds=3
 //   distill_accuracy language layers=4 steps=400 seeds=3
 //
-// Other words: of images images=N (the first N of them), lr, batch, optimizer and augment; of `taught` labels (the share that is used), top (stored classes of
+// Other words: threads; of images images=N (the first N of them), lr, batch, decay, optimizer and augment; of `taught` labels (the share that is used), top (stored classes of
 // each sample; 0 asks the teacher each time) and with=LOSS (one more); of `binary` float_epochs, float_lr and alone=0. Teachers are model
 // files or engines.
 #include <torch/torch.h>
@@ -203,7 +203,9 @@ void run_binary(Given& words) {
   const int64_t epochs = words.integer("float_epochs", 5);
   const double rate = words.number("float_lr", 0.05);
   const bool alone = words.integer("alone", 1) != 0;
-  Table table({"float", "binary, alone", "binary, taught", "lost, taught"});
+  std::vector<std::string> columns = {"float", "binary, taught", "lost, taught"};
+  if (alone) columns.emplace_back("binary, alone");
+  Table table(columns);
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Given again = words;
     app::DistillRequest request = request_for(again, {}, seed);
@@ -218,8 +220,9 @@ void run_binary(Given& words) {
     use_data(request, data);
     const app::DistillRun run = app::run_distill(request);
     const double teacher = accuracy_in(run, "teacher"), taught = accuracy_in(run, "student taught");
-    table.row(std::to_string(seed),
-              {teacher, alone ? accuracy_in(run, "student alone") : 0, taught, teacher - taught});
+    std::vector<double> row = {teacher, taught, teacher - taught};
+    if (alone) row.push_back(accuracy_in(run, "student alone"));
+    table.row(std::to_string(seed), row);
   }
   table.summary();
 }

@@ -15,16 +15,12 @@ using nlohmann::json;
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
+using ulp::test::WithLeNet5;
 using ulp::test::Workshop;
 using ulp::test::write_file;
 
-class Distill : public ::testing::Test {
+class Distill : public WithLeNet5 {
  protected:
-  static void SetUpTestSuite() {
-    shop_ = new Workshop;
-    shop_->train_lenet5();
-  }
-  static void TearDownTestSuite() { delete shop_; }
   /// Few steps, without the student alone and latencies.
   static std::string quick(const std::string& args) {
     return "distill " + args +
@@ -42,12 +38,9 @@ class Distill : public ::testing::Test {
     return names;
   }
   static std::string bytes(const std::string& file) { return read_file(*shop_ / file); }
-  static Workshop* shop_;
 };
 
 using Names = std::vector<std::string>;
-
-Workshop* Distill::shop_ = nullptr;
 
 TEST_F(Distill, AStudentIsTaughtAndComparedWithItselfAlone) {
   const Outcome outcome = shop_->ulp(

@@ -15,16 +15,12 @@ using nlohmann::json;
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
+using ulp::test::WithLeNet5;
 using ulp::test::Workshop;
 using ulp::test::write_file;
 
-class Prune : public ::testing::Test {
+class Prune : public WithLeNet5 {
  protected:
-  static void SetUpTestSuite() {
-    shop_ = new Workshop;
-    shop_->train_lenet5();
-  }
-  static void TearDownTestSuite() { delete shop_; }
   static Outcome prune(const std::string& args) {
     return shop_->ulp("prune m.safetensors --data data --samples 64 --threads 1 --no-latency " + args);
   }
@@ -33,10 +29,7 @@ class Prune : public ::testing::Test {
     EXPECT_EQ(outcome.code, 0) << args << ": " << outcome.err;
     return outcome.code == 0 ? json::parse(outcome.out) : json::object();
   }
-  static Workshop* shop_;
 };
-
-Workshop* Prune::shop_ = nullptr;
 
 TEST_F(Prune, WeightsBecomeZerosAndStayAsManyAsAsked) {
   const json result =

@@ -14,6 +14,7 @@ using nlohmann::json;
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
+using ulp::test::WithLeNet5;
 using ulp::test::Workshop;
 using ulp::test::write_file;
 
@@ -24,13 +25,8 @@ void expect_late_error(const Outcome& outcome, int code, const std::string& says
   expect_error({.code = outcome.code, .out = outcome.out, .err = outcome.err.substr(line)}, code, says);
 }
 
-class Quantize : public ::testing::Test {
+class Quantize : public WithLeNet5 {
  protected:
-  static void SetUpTestSuite() {
-    shop_ = new Workshop;
-    shop_->train_lenet5();
-  }
-  static void TearDownTestSuite() { delete shop_; }
   static Outcome quantize(const std::string& args) {
     return shop_->ulp("quantize m.safetensors --data data --samples 64 " + args);
   }
@@ -40,10 +36,7 @@ class Quantize : public ::testing::Test {
     write_file(*shop_ / "recipe.json", text);
     return "--recipe recipe.json --out x.ulp";
   }
-  static Workshop* shop_;
 };
-
-Workshop* Quantize::shop_ = nullptr;
 
 TEST_F(Quantize, EveryModeWritesAnEngineAsGoodAsTheModel) {
   for (const char* mode : {"static", "qat --epochs 2 --batch 16 --threads 1"}) {

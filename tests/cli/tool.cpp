@@ -44,6 +44,8 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
 
 }  // namespace
 
+Workshop* WithLeNet5::shop_ = nullptr;
+
 std::string read_file(const fs::path& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();

@@ -1,10 +1,12 @@
 // Runs the tool as a user would and keeps what it printed.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temporary_folder.h"
@@ -36,6 +38,17 @@ class Workshop {
 
  private:
   TemporaryFolder folder_;
+};
+
+/// Tests that share a workshop with a trained LeNet-5 (m.safetensors) and its data; made once for a suite.
+class WithLeNet5 : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shop_ = new Workshop;
+    shop_->train_lenet5();
+  }
+  static void TearDownTestSuite() { delete std::exchange(shop_, nullptr); }
+  static Workshop* shop_;
 };
 
 /// An error is one line that starts with "ulp: ", nothing on stdout.

@@ -13,23 +13,18 @@ namespace {
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
-using ulp::test::Workshop;
+using ulp::test::WithLeNet5;
 using ulp::test::write_file;
 
 /// A trained model and its engines, made once.
-class Tool : public ::testing::Test {
+class Tool : public WithLeNet5 {
  protected:
   static void SetUpTestSuite() {
-    shop_ = new Workshop;
-    shop_->train_lenet5();
+    WithLeNet5::SetUpTestSuite();
     ASSERT_EQ(shop_->ulp("lower m.safetensors --out m.ulp").code, 0);
     ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 64 --out q.ulp").code, 0);
   }
-  static void TearDownTestSuite() { delete shop_; }
-  static Workshop* shop_;
 };
-
-Workshop* Tool::shop_ = nullptr;
 
 TEST_F(Tool, TrainedModelAndItsEnginesAgreeOnAccuracy) {
   std::vector<double> accuracy;

@@ -180,6 +180,63 @@ TEST(BinaryLowering, WhatIsNotBinaryStaysAFloatLayerAndIsNamed) {
          "its input does not come from ulp::binarize");
 }
 
+TEST(BinaryLowering, ABatchThatIsNotTheFirstDimensionIsMovedInFloatLayers) {
+  torch::manual_seed(17);
+  auto net = std::make_shared<Net>();
+  auto fc1 = net->add("fc1", BinaryLinear(LinearOptions(12, 16)));
+  auto fc2 = net->add("fc2", BinaryLinear(LinearOptions(16, 5)));
+  net->body = [=](const at::Tensor& x) mutable {
+    return fc2(fc1(x.transpose(0, 1)) - 0.25).transpose(0, 1).contiguous();
+  };
+  const auto module = captured(net, torch::randn({2, 3, 12}));
+  const runtime::Plan plan = lower(*module);
+  const torch::NoGradGuard no_grad;
+  each_run(plan, {3, 12}, 1, [&](const at::Tensor& x, const at::Tensor& got) {
+    EXPECT_LE(relative_error(got, module->forward(x)), 64 * kF32);
+  });
+}
+
+TEST(BinaryLowering, ABatchNormOfRowsNeedsNoLayerBeforeIt) {
+  torch::manual_seed(18);
+  auto net = std::make_shared<Net>();
+  auto fc1 = net->add("fc1", BinaryLinear(LinearOptions(12, 16), BinaryLayerOptions{.ternary = true}));
+  auto bn = net->add("bn", torch::nn::BatchNorm1d(16));
+  auto fc2 = net->add("fc2", torch::nn::Linear(16, 5));
+  randomize_batch_norms(*net);
+  net->body = [=](const at::Tensor& x) mutable { return fc2(bn(torch::relu(fc1(x)))); };
+  const auto module = captured(net, torch::randn({2, 12}));
+  const runtime::Plan plan = lower(*module);
+  const torch::NoGradGuard no_grad;
+  each_run(plan, {12}, 1, [&](const at::Tensor& x, const at::Tensor& got) {
+    EXPECT_LE(relative_error(got, module->forward(x)), 64 * kF32);
+  });
+}
+
+TEST(BinaryLowering, OpsOfBitsWithOtherNumbersAreRefused) {
+  const auto refused = [](const Body& body, const char* says) {
+    auto net = std::make_shared<Net>();
+    net->body = body;
+    const auto module = captured(net, torch::randn({2, 12}));
+    EXPECT_SAYS(ulp::test::error_of([&] { lower(*module); }), says);
+  };
+  const auto call = [](const char* op, std::vector<c10::IValue> args) {
+    torch::jit::Stack stack(args.begin(), args.end());
+    c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(stack);
+    return stack.at(0).toTensor();
+  };
+  const at::Tensor signs = quant::binarize(torch::randn({5, 12})), ones = torch::ones({5});
+  refused(
+      [=](const at::Tensor& x) {
+        return call("ulp::binary_linear", {quant::binarize(x), 0.5 * signs, ones, c10::IValue()});
+      },
+      "expected a weight of +1 and -1");
+  refused(
+      [=](const at::Tensor& x) {
+        return call("ulp::binary_linear_signs", {quant::binarize(x), signs, 0.5 * ones, ones.gt(2)});
+      },
+      "expected thresholds in Int");
+}
+
 TEST(BinaryLowering, DilationsAndRowsOfAnyRankRunOnBits) {
   torch::manual_seed(11);
   auto net = std::make_shared<Net>();
@@ -391,7 +448,8 @@ TEST_P(BinaryModels, RunInTheEngineInATwentyFifthOfTheBytes) {
   EXPECT_LE(relative_error(run_engine(engine, x), module->forward(x)), 0.02);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BinaryModels, ::testing::Values("binary_lenet5", "binary_resnet20"),
+INSTANTIATE_TEST_SUITE_P(All, BinaryModels,
+                         ::testing::Values("binary_lenet5", "binary_resnet20", "birealnet"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "support.h"
-#include "ulp/lower/channel_chain.h"
+#include "ulp/lower/sign_thresholds.h"
 #include "ulp/quant/operators/binary_ops.h"
 
 namespace ulp::test {

@@ -10,7 +10,10 @@
 namespace ulp::runtime {
 namespace {
 
-using kernels::Isa;
+/// One that this machine has.
+kernels::Isa some_isa() {
+  return kernels::available_isas().front();
+}
 
 struct Layer {
   kernels::BinaryConvConfig config;
@@ -34,12 +37,12 @@ struct Layer {
 TEST(BinaryForms, AreMeasuredOnRequestAlone) {
   const Layer layer(64);
   for (const bool to_bits : {false, true}) {
-    const LinearForm unasked = make_binary_form(layer.config, layer.weights(to_bits), Isa::avx2, {}, {1, 4});
+    const LinearForm unasked =
+        make_binary_form(layer.config, layer.weights(to_bits), some_isa(), {}, {1, 4}, false);
     EXPECT_EQ(unasked.note, "");
     EXPECT_TRUE(unasked.layer->name().starts_with("binary_conv_")) << unasked.layer->name();
-    PackRules rules;
-    rules.measure_binary = true;
-    const LinearForm asked = make_binary_form(layer.config, layer.weights(to_bits), Isa::avx2, rules, {1, 4});
+    const LinearForm asked =
+        make_binary_form(layer.config, layer.weights(to_bits), some_isa(), {}, {1, 4}, true);
     EXPECT_NE(asked.note.find(" ms by bits, "), std::string::npos) << asked.note;
     EXPECT_NE(asked.note.find(" ms by bytes at 4 items"), std::string::npos) << asked.note;
     const bool bytes = asked.note.starts_with("bytes: ");
@@ -51,20 +54,11 @@ TEST(BinaryForms, AreMeasuredOnRequestAlone) {
 TEST(BinaryForms, WhatThereIsNoMemoryForStaysBits) {
   const Layer layer(64);
   PackRules rules;
-  rules.measure_binary = true;
   rules.measured = std::make_shared<SparseTable>("", size_t{1000});
-  const LinearForm form = make_binary_form(layer.config, layer.weights(false), Isa::avx2, rules, {1, 4});
+  const LinearForm form =
+      make_binary_form(layer.config, layer.weights(false), some_isa(), rules, {1, 4}, true);
   EXPECT_EQ(form.note, "bits: too large to measure");
   EXPECT_TRUE(form.layer->name().starts_with("binary_conv_"));
-}
-
-TEST(BinaryForms, PortableMachinesTakeTheFasterOne) {
-  // Counting bits beats plain products by far, whatever the machine is busy with.
-  const Layer layer(256);
-  PackRules rules;
-  rules.measure_binary = true;
-  const LinearForm form = make_binary_form(layer.config, layer.weights(false), Isa::portable, rules, {1, 2});
-  EXPECT_EQ(form.layer->name(), "binary_conv_portable") << form.note;
 }
 
 }  // namespace

@@ -165,35 +165,8 @@ TEST(CodedWeights, BadOnesAreRefused) {
 
 TEST(CodedWeights, SurviveEveryOtherShapeOfTheirConstants) {
   Builder b = network();
-  Plan good = b.plan;
-  for (const size_t index : {0, 1}) encode(b, good, good.steps[index], {4, 12, true});
-  int refused = 0, accepted = 0;
-  for (const auto& [name, held] : good.constants) {
-    const auto count = static_cast<int64_t>(held.bytes.size()) / element_bytes(held.type);
-    for (int64_t first = 1; first <= count; ++first) {
-      if (count % first != 0) continue;
-      for (int64_t second = 1; second <= count / first; ++second) {
-        if (count / first % second != 0) continue;
-        for (const DataType type : {DataType::u8, DataType::i8, held.type}) {
-          if (element_bytes(type) != element_bytes(held.type)) continue;
-          Plan plan = good;
-          Constant& constant = plan.constants.at(name);
-          constant.type = type;
-          constant.shape = {first, second, count / first / second};
-          if (constant.shape[2] == 1) constant.shape.pop_back();
-          try {
-            Engine engine(plan, {.threads = 1, .isa = "portable"});
-            run_engine(engine, 2, make_inputs(plan, 2, 1));
-            ++accepted;
-          } catch (const Error&) {
-            ++refused;
-          }
-        }
-      }
-    }
-  }
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(accepted, 0);
+  for (const size_t index : {0, 1}) encode(b, b.plan, b.plan.steps[index], {4, 12, true});
+  expect_other_shapes_survived(b.plan);
 }
 
 }  // namespace

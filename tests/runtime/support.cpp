@@ -436,4 +436,38 @@ void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got
   }
 }
 
+void expect_other_shapes_survived(const Plan& good) {
+  int refused = 0, accepted = 0;
+  const auto attempt = [&](const std::string& name, DataType type, std::vector<int64_t> shape) {
+    Plan plan = good;
+    Constant& changed = plan.constants.at(name);
+    changed.type = type;
+    while (shape.size() > 1 && shape.back() == 1) shape.pop_back();
+    changed.shape = std::move(shape);
+    try {
+      Engine engine(plan, {.threads = 1});
+      run_engine(engine, 2, make_inputs(plan, 2, 1));
+      ++accepted;
+    } catch (const Error&) {
+      ++refused;
+    }
+  };
+  for (const auto& [name, held] : good.constants) {
+    const auto count = static_cast<int64_t>(held.bytes.size()) / element_bytes(held.type);
+    for (int64_t first = 1; first <= count; ++first) {
+      if (count % first != 0) continue;
+      for (int64_t second = 1; second <= count / first; ++second) {
+        if (count / first % second != 0) continue;
+        for (const DataType type :
+             {DataType::u8, DataType::i8, DataType::i32, DataType::f32, DataType::bf16}) {
+          if (element_bytes(type) == element_bytes(held.type))
+            attempt(name, type, {first, second, count / first / second});
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(accepted, 0);
+}
+
 }  // namespace ulp::runtime::testing

@@ -127,6 +127,10 @@ std::vector<Bytes> run_context(const Engine& engine, Context& context, int64_t b
 /// is not.
 void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got, int steps = 0);
 
+/// Gives each constant of a good plan every other shape of three dimensions, and type, of as many bytes. Each time an engine
+/// refuses the plan or runs it; both must happen.
+void expect_other_shapes_survived(const Plan& good);
+
 using ulp::test::TemporaryFolder;
 
 }  // namespace ulp::runtime::testing

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "ulp/graph/passes/pattern.h"
-#include "ulp/lower/match.h"
 
 namespace ulp::lowering {
 

@@ -14,8 +14,6 @@
 // `dim`.
 #pragma once
 
-#include <string_view>
-
 #include "ulp/graph/graph.h"
 
 namespace ulp::lowering {

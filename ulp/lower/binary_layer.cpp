@@ -42,6 +42,14 @@ std::vector<int64_t> padding_of(const Node& pad) {
                                                        : std::vector<int64_t>{};
 }
 
+/// Bits have the batch first. What has it elsewhere is moved later, as float layers.
+bool has_batch_first(const Value& value) {
+  if (!value.meta || value.meta->sizes.empty()) return false;
+  const auto& sizes = value.meta->sizes;
+  return sizes[0] == graph::SizeExpr{1, 1, 0} &&
+         std::all_of(sizes.begin() + 1, sizes.end(), [](const auto& size) { return size.constant(); });
+}
+
 std::vector<int64_t> pair_of(const Node& node, const char* name) {
   const Pair pair = pair_arg(node, name);
   return {pair.h, pair.w};
@@ -76,6 +84,8 @@ std::string read_binary_layer(const Graph& graph, Node& node, BinaryLayer& layer
   if (layer.length() >= int64_t{1} << 24) return "its sums have 2^24 products and more";
   if (!node.arg("bias").is_none()) return "its bias is added before a scale";
   if (!node.output()->meta || node.output()->meta->dtype != at::kFloat) return "its result is not f32";
+  if (!has_batch_first(*node.output()) || !has_batch_first(*layer.binarize->output()))
+    return "its batch is not dimension 0";
   if (layer.is_linear() && graph::rank(node.args[0]) > 3) return "it reads rows in four dimensions or more";
   if (layer.is_linear()) return layer.pad == nullptr ? "" : "its input is padded";
   if (graph::integer(node.arg("groups")).value_or(0) != 1) return "it has groups";

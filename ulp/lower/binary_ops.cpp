@@ -38,6 +38,9 @@ void emit_bits(Builder& builder, const Node& node, Step step) {
 
 /// Adds "threshold" of this type, and "flip" where a bit is set.
 void add_thresholds(Builder& builder, const Node& node, DataType type, Step& step) {
+  const at::ScalarType dtype = type == DataType::i32 ? at::kInt : at::kFloat;
+  if (attribute_arg(builder.graph(), node, "threshold").scalar_type() != dtype)
+    unsupported(node, "expected thresholds in ", dtype);
   add_float_constant(builder, node, "threshold", "threshold", step, type);
   const at::Tensor flip = attribute_arg(builder.graph(), node, "flip");
   if (!flip.any().item<bool>()) return;
@@ -65,6 +68,8 @@ Step layer_step(Builder& builder, const Node& node) {
   const bool conv = node.op().starts_with("ulp::binary_conv2d");
   Step step{.op = conv ? runtime::Op::binary_conv : runtime::Op::binary_linear, .name = layer_name(node)};
   const at::Tensor weight = attribute_arg(builder.graph(), node, "weight");
+  if (weight.dim() != (conv ? 4 : 2) || !weight.abs().eq(1).all().item<bool>())
+    unsupported(node, "expected a weight of +1 and -1");
   step.constants["weight"] = builder.constant(node.arg("weight").value->producer->target(),
                                               make_constant(quant::pack_signs(weight), DataType::u8));
   step.inputs = {builder.bits_of(node, value_arg(node, "signs"))};

@@ -7,7 +7,6 @@
 #include <array>
 #include <string_view>
 
-#include "ulp/graph/describe.h"
 #include "ulp/graph/extract.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pattern.h"
@@ -58,7 +57,10 @@ bool is_of_channels(const at::Tensor& tensor, size_t rank, int64_t dim, int64_t 
 /// Why the op is no part of a chain that comes from `x`; empty where it is.
 std::string obstacle(const Graph& graph, const Node& node, const Value* x, int64_t dim) {
   const size_t rank = rank_of(x);
-  if (rank == 0 || !x->meta->sizes[static_cast<size_t>(dim)].constant()) return "sizes are not known";
+  if (static_cast<int64_t>(rank) <= dim) return "sizes are not known";
+  for (size_t d = 1; d < rank; ++d) {
+    if (!x->meta->sizes[d].constant()) return "its batch is not dimension 0";
+  }
   const int64_t channels = x->meta->sizes[static_cast<size_t>(dim)].offset;
   if (node.is("ulp::binarize")) return "";
   if (node.is("aten::batch_norm")) {

@@ -9,10 +9,10 @@
 #include "ulp/lower/binary_affine.h"
 #include "ulp/lower/binary_graph.h"
 #include "ulp/lower/binary_layer.h"
-#include "ulp/lower/channel_chain.h"
 #include "ulp/lower/constants.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/shapes.h"
+#include "ulp/lower/sign_thresholds.h"
 #include "ulp/lower/writer.h"
 
 namespace ulp::lowering {

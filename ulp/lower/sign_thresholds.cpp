@@ -1,17 +1,21 @@
-// The thresholds of chains that end in a sign: whole sums are all tried, real numbers halved.
+#include "ulp/lower/sign_thresholds.h"
+
 #include <torch/types.h>
 
 #include <algorithm>
 #include <bit>
 #include <limits>
-
-#include "ulp/lower/channel_chain.h"
+#include <vector>
 
 namespace ulp::lowering {
 
 namespace {
 
 using graph::Graph;
+
+constexpr int64_t kNumbersAtOnce = int64_t{1} << 22;  // the chain's ops hold several copies of them
+
+// Whole sums are all tried, real numbers halved.
 
 /// What a column of signs, from the smallest number to the largest, needs.
 struct Column {
@@ -74,11 +78,14 @@ SignThresholds sum_thresholds(const Graph& graph, const ChannelChain& chain, int
   const int64_t channels = chain.start->meta->sizes[static_cast<size_t>(chain.dim)].offset;
   const int64_t step = even_steps ? 2 : 1;
   const at::Tensor sums = at::arange(-most, most + 1, step, at::kFloat);
-  const at::Tensor signs = signs_of(graph, chain, sums.unsqueeze(1).expand({-1, channels}).contiguous());
-  if (!signs.defined()) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& some : sums.split(std::max<int64_t>(1, kNumbersAtOnce / channels))) {
+    parts.push_back(signs_of(graph, chain, some.unsqueeze(1).expand({-1, channels}).contiguous()));
+    if (parts.back().defined()) continue;
     why = "its signs depend on the memory format";
     return {};
   }
+  const at::Tensor signs = at::cat(parts);
   SignThresholds found{at::empty({channels}, at::kInt), at::empty({channels}, at::kBool)};
   for (int64_t c = 0; c < channels; ++c) {
     const Column column = column_of(signs, c);

@@ -11,10 +11,8 @@ constexpr int64_t kFirst = 32, kSecond = 64, kHidden1 = 512, kHidden2 = 256;
 
 class BinaryLeNet5 final : public ImageModel {
  public:
-  explicit BinaryLeNet5(const BinaryLeNet5Options& options) : in_channels_(options.in_channels) {
-    const int64_t padding = options.image_size < 32 ? 2 : 0;
-    const int64_t first = (options.image_size + 2 * padding - 4) / 2;
-    const int64_t side = (first - 4) / 2;
+  explicit BinaryLeNet5(const LeNet5Options& options) : in_channels_(options.in_channels) {
+    const auto [padding, side] = lenet5_sizes(options.image_size);
     using torch::nn::BatchNorm1d, torch::nn::BatchNorm2d;
     conv1 = register_module(
         "conv1",
@@ -54,7 +52,7 @@ class BinaryLeNet5 final : public ImageModel {
 
 }  // namespace
 
-std::shared_ptr<ImageModel> make_binary_lenet5(const BinaryLeNet5Options& options) {
+std::shared_ptr<ImageModel> make_binary_lenet5(const LeNet5Options& options) {
   check_option("binary_lenet5", "in_channels", options.in_channels);
   check_option("binary_lenet5", "image_size", options.image_size, 12);
   check_option("binary_lenet5", "num_classes", options.num_classes);

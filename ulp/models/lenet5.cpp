@@ -9,9 +9,7 @@ namespace {
 class LeNet5 final : public ImageModel {
  public:
   explicit LeNet5(const LeNet5Options& options) : in_channels_(options.in_channels) {
-    const int64_t padding = options.image_size < 32 ? 2 : 0;
-    const int64_t first = (options.image_size + 2 * padding - 4) / 2;
-    const int64_t side = (first - 4) / 2;
+    const auto [padding, side] = lenet5_sizes(options.image_size);
     conv1 = register_module("conv1",
                             torch::nn::Conv2d(torch::nn::Conv2dOptions(in_channels_, 6, 5).padding(padding)));
     conv2 = register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(6, 16, 5)));

@@ -15,6 +15,16 @@ struct LeNet5Options {
   int64_t num_classes = 10;
 };
 
+/// What image_size makes of LeNet-5's two convolutions of 5x5 with a pooling by 2 behind each.
+struct LeNet5Sizes {
+  int64_t padding;  ///< of the first convolution
+  int64_t side;     ///< of the images behind the second pooling
+};
+constexpr LeNet5Sizes lenet5_sizes(int64_t image_size) {
+  const int64_t padding = image_size < 32 ? 2 : 0;
+  return {padding, ((image_size + 2 * padding - 4) / 2 - 4) / 2};
+}
+
 /// Layers conv1, conv2, fc1, fc2, fc3. Returns (N, num_classes).
 ULP_API std::shared_ptr<ImageModel> make_lenet5(const LeNet5Options& options = {});
 

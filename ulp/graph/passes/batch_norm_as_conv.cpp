@@ -10,7 +10,7 @@ namespace {
 std::string rewrite(Graph& graph, Node& norm) {
   const at::NoGradGuard no_grad;
   const int64_t dimensions = rank(norm.arg("input"));
-  if (dimensions < 3 || dimensions > 5) return "its input is not known to have 3 to 5 dimensions";
+  if (dimensions < 2 || dimensions > 5) return "its input is not known to have 2 to 5 dimensions";
   const Argument& training = norm.arg("training");
   if (training.kind == Argument::Kind::literal && training.literal.toBool())
     return "it normalizes by the batch's own statistics in eval mode too";
@@ -27,10 +27,18 @@ std::string rewrite(Graph& graph, Node& norm) {
 
   const std::string statistics = norm.arg("running_mean").value->producer->target();
   const std::string path = statistics.substr(0, statistics.rfind('.') + 1);
-  std::vector<int64_t> shape(static_cast<size_t>(dimensions), 1);
+  const bool rows = dimensions == 2;
+  std::vector<int64_t> shape(rows ? 1 : static_cast<size_t>(dimensions), 1);
   shape[0] = scale.numel();
   Value* weight = store_parameter(graph, path + "scale", scale.reshape(shape).to(mean.scalar_type()));
   Value* bias = store_parameter(graph, path + "shift", shift.to(mean.scalar_type()));
+  if (rows) {
+    Node* product = graph.call("aten::mul.Tensor", {norm.arg("input"), weight}, &norm);
+    product->scope = norm.scope;
+    product->output()->meta = norm.output()->meta;
+    graph.retarget(&norm, "aten::add.Tensor", {product->output(), bias});
+    return "";
+  }
   const auto axes = static_cast<size_t>(dimensions) - 2;
   const Argument ones = c10::IValue(std::vector<int64_t>(axes, 1));
   const Argument zeros = c10::IValue(std::vector<int64_t>(axes, 0));

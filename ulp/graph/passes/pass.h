@@ -32,7 +32,7 @@ ULP_API PassReport canonicalize(Graph& graph);
 ULP_API PassReport fold_batch_norm(Graph& graph);
 
 /// Makes batch norms that fold into no layer (fold_batch_norm comes first) depthwise convolutions of one tap,
-/// of 1, 2 or 3 dimensions as their input has: x * scale + shift, for inference.
+/// of 1, 2 or 3 dimensions as their input has, or of rows a product and a sum: x * scale + shift, for inference.
 ULP_API PassReport batch_norm_as_conv(Graph& graph);
 
 /// Makes transposed convolutions of 1, 2 and 3 dimensions ordinary ones, for inference: outputs a stride apart have the same taps,

@@ -12,8 +12,8 @@
 
 namespace ulp::kernels {
 
-/// Channels of a window, those that fill its last bytes among them: sums stay in int32.
-inline constexpr int64_t kMostBinaryWindow = int64_t{1} << 30;
+/// Channels of a window, those that fill its last bytes among them: twice their number stays in int32.
+inline constexpr int64_t kMostBinaryWindow = (int64_t{1} << 30) - 8;
 
 /// What lies around the image.
 enum class BinaryPadding : uint8_t {

@@ -37,9 +37,9 @@ struct BinaryTileArgs {
   int64_t a_step;       ///< bytes from pixel to pixel
   const int64_t* taps;  ///< byte offset of each tap; words have one
   int64_t tap_count, tap_bytes;
-  const uint8_t*
-      b;            ///< nibbles: [panel][byte][16 outputs][low, high] bytes; words: [panel][word][16 outputs]
-  int64_t b_panel;  ///< bytes of a panel
+  /// Nibbles: [panel][byte][16 outputs at a time][low 16 bytes, high 16 bytes]; words: [panel][word][16 outputs].
+  const uint8_t* b;
+  int64_t b_panel;         ///< bytes of a panel
   const BitCounts* table;  ///< for nibbles
   const BinaryFinish* finish;
   int64_t channel, channels;              ///< the tile's first one, and how many there are from it on

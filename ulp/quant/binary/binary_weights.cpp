@@ -11,7 +11,7 @@
 namespace ulp::quant {
 namespace {
 
-bool is_binary_layer(const torch::nn::Module& module) {
+bool has_latent_weight(const torch::nn::Module& module) {
   if (const auto* conv = dynamic_cast<const BinaryConv2dImpl*>(&module)) return !conv->binary().ternary;
   const auto* linear = dynamic_cast<const BinaryLinearImpl*>(&module);
   return linear != nullptr && !linear->binary().ternary;
@@ -23,10 +23,10 @@ std::vector<std::string> latent_weights(const torch::nn::Module& model) {
   if (const auto* captured = dynamic_cast<const graph::GraphModule*>(&model))
     return latent_attributes(captured->graph());
   std::vector<std::string> names;
-  if (is_binary_layer(model)) names.emplace_back("weight");
+  if (has_latent_weight(model)) names.emplace_back("weight");
   for (const auto& item : model.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
     const auto* captured = dynamic_cast<const graph::GraphModule*>(item.value().get());
-    if (is_binary_layer(*item.value())) names.push_back(item.key() + ".weight");
+    if (has_latent_weight(*item.value())) names.push_back(item.key() + ".weight");
     if (captured == nullptr) continue;
     for (const std::string& name : latent_attributes(captured->graph()))
       names.push_back(item.key() + "." + name);

@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/libtorch/conv_guard.h"
 #include "ulp/quant/binary/binary_scale.h"

@@ -1,7 +1,4 @@
 // Signs of floats as bits.
-#include <algorithm>
-#include <cmath>
-
 #include "ulp/runtime/ops/binary_bits.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"

@@ -138,8 +138,8 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
   const TensorInfo& x = view.input();
   const bool rows = view.step().op == Op::binary_linear;
   const int64_t per_item = rows ? item_elements(x) / x.shape.back() : slices_of(x);
-  PackRules rules = rules_of(view);
-  rules.measure_binary = rules.sparse == SparseWeights::measure && doubts_bits(isa);
+  const PackRules rules = rules_of(view);
+  const bool measure = rules.sparse == SparseWeights::measure && doubts_bits(isa);
   const auto make = [&] {
     const kernels::BinaryConvWeights weights{.bits = constant_data<uint8_t>(view, "weight"),
                                              .scale = constant_data<float>(view, "scale"),
@@ -147,7 +147,7 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
                                              .threshold = constant_data<int32_t>(view, "threshold"),
                                              .flip = constant_data<uint8_t>(view, "flip")};
     return std::make_unique<const LinearForm>(
-        make_binary_form(config_of(view), weights, isa, rules, usual_items(view, per_item)));
+        make_binary_form(config_of(view), weights, isa, rules, usual_items(view, per_item), measure));
   };
   // Rows are packed for any number of them.
   std::shared_ptr<const LinearForm> form =

@@ -52,9 +52,13 @@ bool doubts_bits(kernels::Isa isa) {
 
 LinearForm make_binary_form(const kernels::BinaryConvConfig& config,
                             const kernels::BinaryConvWeights& weights, kernels::Isa isa,
-                            const PackRules& rules, const ItemRange& items) {
+                            const PackRules& rules, const ItemRange& items, bool measure) {
   const std::shared_ptr<const Conv> bits = make_binary_conv(config, weights, isa);
-  if (!rules.measure_binary) return {bits, ""};
+  if (!measure) return {bits, ""};
+  const kernels::ConvShape& s = config.shape;
+  const int64_t unpacked = s.in_channels * s.kernel_h * s.kernel_w * s.out_channels;
+  if (2 * unpacked > static_cast<int64_t>(rules.measured->most_bytes()))  // and packed again
+    return {bits, "bits: too large to measure"};
   try {
     const std::shared_ptr<const Conv> bytes = make_binary_as_bytes(config, weights, isa);
     if (bytes == nullptr) return {bits, "bits: sums too large for bytes"};

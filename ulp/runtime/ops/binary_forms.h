@@ -6,12 +6,12 @@
 
 namespace ulp::runtime {
 
-/// make_binary_conv(), or make_binary_as_bytes() where rules.measure_binary is set and that is the faster one by more than a
+/// make_binary_conv(), or make_binary_as_bytes() where `measure` says so and that is the faster one by more than a
 /// timing may be off: both run on synthetic input, as many of `items` as take neither long nor more than
 /// rules.measured->most_bytes(), on the calling thread. The note has both times. The results are the same bits.
 ULP_API LinearForm make_binary_form(const kernels::BinaryConvConfig& config,
                                     const kernels::BinaryConvWeights& weights, kernels::Isa isa,
-                                    const PackRules& rules, const ItemRange& items);
+                                    const PackRules& rules, const ItemRange& items, bool measure);
 
 /// Whether a machine may multiply bytes faster than it counts bits: one with AMX.
 bool doubts_bits(kernels::Isa isa);

@@ -25,7 +25,6 @@ struct PackRules {
   bool sizes_vary = false;    ///< the plan has free dimensions
   size_t constant_bytes = 0;  ///< of the plan
   std::shared_ptr<SparseTable> measured = std::make_shared<SparseTable>();
-  bool measure_binary = false;  ///< binary layers are timed over bytes, too (binary_forms.h)
 };
 
 /// By step, and by what is shared of it. Not for several threads at once.
