@@ -17,6 +17,7 @@ void run_to_end(Trainer& trainer, const Checkpointing& saving,
     on_step(info);
     const bool stop = interrupted();
     if (!saving.path.empty() && (stop || trainer.done() || trainer.next_step() % every == 0)) {
+      if (saving.before) saving.before();
       trainer.save(saving.path);
     }
     if (stop) throw Interrupted();

@@ -11,6 +11,7 @@
 #include "ulp/amp/autocast/op_policy.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace ulp::amp {
 
@@ -80,21 +81,36 @@ Tensors of_batch_norms(const graph::Graph& graph) {
   return result;
 }
 
-Tensors of_batch_norms(const torch::nn::Module& module) {
-  if (const auto* captured = dynamic_cast<const graph::GraphModule*>(&module)) {
-    return of_batch_norms(captured->graph());
-  }
-  Tensors result;
-  const auto visit = [&](const torch::nn::Module& one) {
-    if (!one.as<torch::nn::BatchNorm1d>() && !one.as<torch::nn::BatchNorm2d>() &&
-        !one.as<torch::nn::BatchNorm3d>()) {
-      return;
-    }
-    for (const at::Tensor& tensor : one.parameters(/*recurse=*/false)) add(result, tensor);
-    for (const at::Tensor& tensor : one.buffers(/*recurse=*/false)) add(result, tensor);
-  };
+/// The module and all in it.
+template <typename Visit>
+void visit_all(const torch::nn::Module& module, const Visit& visit) {
   visit(module);
   for (const auto& child : module.modules(/*include_self=*/false)) visit(*child);
+}
+
+void add_all(Tensors& tensors, const torch::nn::Module& module, bool recurse) {
+  for (const at::Tensor& tensor : module.parameters(recurse)) add(tensors, tensor);
+  for (const at::Tensor& tensor : module.buffers(recurse)) add(tensors, tensor);
+}
+
+Tensors of_batch_norms(const torch::nn::Module& module) {
+  Tensors result;
+  visit_all(module, [&](const torch::nn::Module& one) {
+    if (const auto* captured = dynamic_cast<const graph::GraphModule*>(&one))
+      result.merge(of_batch_norms(captured->graph()));
+    else if (one.as<torch::nn::BatchNorm1d>() || one.as<torch::nn::BatchNorm2d>() ||
+             one.as<torch::nn::BatchNorm3d>())
+      add_all(result, one, /*recurse=*/false);
+  });
+  return result;
+}
+
+/// What no precision changes.
+Tensors of_float_modules(const torch::nn::Module& module) {
+  Tensors result;
+  visit_all(module, [&](const torch::nn::Module& one) {
+    if (dynamic_cast<const libtorch::KeepsFloat*>(&one) != nullptr) add_all(result, one, /*recurse=*/true);
+  });
   return result;
 }
 
@@ -153,7 +169,8 @@ void check_device(const Precision& precision, c10::DeviceType device) {
 
 void apply_precision(torch::nn::Module& module, const Precision& precision) {
   if (!precision.parameter_dtype) return;
-  const Tensors kept = precision.batch_norm_fp32 ? of_batch_norms(module) : Tensors{};
+  Tensors kept = of_float_modules(module);
+  if (precision.batch_norm_fp32) kept.merge(of_batch_norms(module));
   const at::NoGradGuard no_grad;
   const auto cast = [&](at::Tensor& tensor) {
     if (tensor.scalar_type() != c10::kFloat || kept.contains(tensor.unsafeGetTensorImpl())) return;
@@ -162,12 +179,14 @@ void apply_precision(torch::nn::Module& module, const Precision& precision) {
   };
   for (at::Tensor& tensor : module.parameters()) cast(tensor);
   for (at::Tensor& tensor : module.buffers()) cast(tensor);
-  if (auto* captured = dynamic_cast<graph::GraphModule*>(&module)) {
+  visit_all(module, [&](const torch::nn::Module& one) {
+    const auto* captured = dynamic_cast<const graph::GraphModule*>(&one);
+    if (captured == nullptr) return;
     for (const auto& [name, attribute] : captured->graph().attributes()) {
       at::Tensor tensor = attribute.tensor;
       if (attribute.kind == graph::Attribute::Kind::constant) cast(tensor);
     }
-  }
+  });
 }
 
 Autocast autocast_for(const Precision& precision, c10::DeviceType device) {

@@ -92,8 +92,8 @@ ULP_API void check_device(const Precision& precision, c10::DeviceType device);
 
 /// Casts parameters and floating buffers in place where the precision wants it; everything else is left
 /// alone, fp64 too. Parameters stay the same tensors, so an optimizer that holds them goes on holding them;
-/// their gradients are dropped. Works on a GraphModule, too: there a batch norm is what an aten::batch_norm
-/// node reads, otherwise torch::nn's BatchNorm modules. It casts down only: there is no way back to fp32.
+/// their gradients are dropped. A batch norm of a GraphModule is what an aten::batch_norm node reads, others are torch::nn's
+/// modules. What is a libtorch::KeepsFloat stays as it is. It casts down only: there is no way back to fp32.
 ULP_API void apply_precision(torch::nn::Module& module, const Precision& precision);
 
 /// A guard that computes in this precision for as long as it lives: autocast with its dtype and lists, or,
