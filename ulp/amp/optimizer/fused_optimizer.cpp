@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/amp/optimizer/fused_plan.h"
 #include "ulp/base/error.h"
 #include "ulp/libtorch/bit_mask.h"
@@ -70,6 +71,24 @@ double FusedOptions::get_lr() const {
 
 void FusedOptions::set_lr(double lr) {
   std::visit([lr](auto& chosen) { chosen.lr = lr; }, rule);
+}
+
+std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
+                                          const std::vector<at::Tensor>& parameters) {
+  std::vector<FusedGroup> result;
+  for (const FusedGroup& group : groups) {
+    FusedGroup narrow = group, wide = group;
+    wide.moments = MomentFormat::fp32;
+    narrow.params.clear();
+    wide.params.clear();
+    for (const at::Tensor& parameter : group.params) {
+      const auto is_it = [&](const at::Tensor& one) { return one.is_same(parameter); };
+      (std::ranges::any_of(parameters, is_it) ? wide : narrow).params.push_back(parameter);
+    }
+    if (!narrow.params.empty()) result.push_back(std::move(narrow));
+    if (!wide.params.empty()) result.push_back(std::move(wide));
+  }
+  return result;
 }
 
 FusedOptimizer::FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters,
@@ -152,9 +171,7 @@ void FusedOptimizer::set_mask(const at::Tensor& parameter, const at::Tensor& bit
   if (found != state().end()) {
     auto& its = static_cast<FusedParamState&>(*found->second);
     const at::Tensor held = libtorch::unpack_mask(bits, parameter.sizes()).logical_not();
-    for (at::Tensor* moment : {&its.momentum_buffer, &its.exp_avg, &its.exp_avg_sq}) {
-      if (moment->defined() && moment->sizes() == parameter.sizes()) moment->masked_fill_(held, 0);
-    }
+    clear_moments(its, parameter, held);
   }
   masks_[parameter.unsafeGetTensorImpl()] = std::move(mask);
 }
@@ -185,6 +202,22 @@ void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high)
   } else {
     master.masked_fill_(outside, 0);  // what the parameter alone does not hold
   }
+}
+
+int64_t FusedOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (const auto& entry : state()) {
+    auto its = static_cast<const FusedParamState&>(*entry.second);  // the tensors are shared
+    for_each_moment(its, [&](const MomentTensors& moment) {
+      add(moment.values);
+      add(moment.absmax);
+    });
+    add(its.master);
+  }
+  return bytes;
 }
 
 void FusedOptimizer::reset_masters() {

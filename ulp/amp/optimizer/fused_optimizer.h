@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -28,10 +29,14 @@ struct ULP_API FusedOptions : torch::optim::OptimizerCloneableOptions<FusedOptio
 };
 
 /// State of one parameter; tensors that its rule or kind of master does not need are undefined. All have the
-/// parameter's shape and memory layout.
+/// parameter's shape and memory layout, but for the codes of int4 and what blocks have in common.
 struct ULP_API FusedParamState : torch::optim::OptimizerCloneableParamState<FusedParamState> {
   int64_t step = 0;
-  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments
+  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments; int4: uint8 [ceil(n / 2)],
+                                                    ///< the even elements of memory in the lower bits
+  /// int8 and int4: the largest magnitude of each block of the parameter's memory, fp32 [blocks].
+  at::Tensor momentum_buffer_absmax, exp_avg_absmax, exp_avg_sq_absmax;
+  std::string memory_order;  ///< int8 and int4: which of the parameter's orders in memory the blocks follow
   at::Tensor master;  ///< fp32: the weight; split: int16, its low half; kahan: bf16, what rounding lost
 };
 
@@ -49,6 +54,12 @@ struct ULP_API FusedGroup {
   MasterWeights masters = MasterWeights::fp32;
   MomentFormat moments = MomentFormat::fp32;
 };
+
+/// The groups with these parameters in groups of their own whose moments are fp32, behind the one each was in: what
+/// embeddings want beside MomentFormat::int8, as their rare gradients leave blocks that one row rules. Groups that
+/// become empty are left out; parameters that are in no group do nothing.
+ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
+                                                  const std::vector<at::Tensor>& parameters);
 
 /// An optimizer whose update is one parallel loop over all parameters: gradient, weight, state and master are
 /// read once and written once. Used as any torch::optim::Optimizer (GradScaler::step, learning-rate
@@ -101,7 +112,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// From the next step on, elements of the parameter whose bit is 0 stay as they are: parameter and master keep
   /// their bits, whatever gradient, decay and momentum are; their moments become zero now and stay so; their
   /// gradients are in no norm and make no step skipped (GradScaler::unscale_(), which knows no masks, looks at
-  /// all). All others get the bits that they would get without a mask. `bits`: uint8 [ceil(n / 8)], element i of
+  /// all). All others get the bits that they would get without a mask; with moments in int8 and int4, blocks have
+  /// the largest magnitude of their trained elements, and the moments of squares in int4, which have no zero, the
+  /// least value. `bits`: uint8 [ceil(n / 8)], element i of
   /// the parameter in row-major order being bit i % 8 of byte i / 8. A mask is no state: io::save_checkpoint does
   /// not keep it and io::load_checkpoint leaves it where it is, so that a resumed run sets it again from wherever
   /// it is kept (prune::hold_masks() reads it from a graph). Throws Error for a tensor that is not a parameter of
@@ -111,6 +124,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   void clear_mask(const at::Tensor& parameter);
   /// The mask of a parameter; null where there is none.
   const FusedMask* mask_of(const at::Tensor& parameter) const;
+
+  /// Bytes of all moments and masters as they are now; none before the first step.
+  int64_t state_bytes() const;
 
   uint64_t seed() const { return seed_; }
   /// For loading a checkpoint.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ulp/amp/optimizer/large_pages.h"
+#include "ulp/amp/optimizer/moment_store.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/training/optimizer.h"
 #include "ulp/libtorch/data_types.h"
@@ -72,22 +73,35 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, siz
 }
 
 /// An error unless the next step can go on from the state: its types fit the options, its sizes the parameter.
-void check_state(const FusedParamState& state, const GradientEntry& of, const FusedOptions& options) {
-  const auto check = [&](const at::Tensor& buffer, std::optional<c10::ScalarType> type) {
-    if (!buffer.defined() || !type) return;
-    if (buffer.scalar_type() != *type) {
-      fail(kWhere, "expected state of type ", *type, " for these options, got ", buffer.dtype(), " for ",
-           parameter_name(of.group, of.index));
-    }
-    if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
-    fail(kWhere, "expected ", parameter_name(of.group, of.index), " as it was at its first step, of sizes ",
-         buffer.sizes(), " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ",
-         of.parameter.strides());
+void check_state(FusedParamState state, const GradientEntry& of, const FusedOptions& options) {
+  const std::string name = parameter_name(of.group, of.index);
+  const auto check_type = [&](const at::Tensor& buffer, c10::ScalarType type) {
+    if (buffer.scalar_type() == type) return;
+    fail(kWhere, "expected state of type ", type, " for these options, got ", buffer.dtype(), " for ", name);
   };
-  check(state.momentum_buffer, moment_type(options.moments));
-  check(state.exp_avg, moment_type(options.moments));
-  check(state.exp_avg_sq, moment_type(options.moments));
-  check(state.master, master_type(of.parameter.scalar_type(), options.masters));
+  const auto check_layout = [&](const at::Tensor& buffer) {
+    if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
+    fail(kWhere, "expected ", name, " as it was at its first step, of sizes ", buffer.sizes(),
+         " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
+  };
+  for_each_moment(state, [&](const MomentTensors& moment) {
+    if (!moment.values.defined()) return;
+    const int64_t n = of.parameter.numel();
+    const bool packed = moment_format(options.moments, n) == MomentFormat::int4;
+    if (!packed && moment.values.sizes() != of.parameter.sizes()) check_layout(moment.values);
+    check_type(moment.values, moment_type(options.moments, n));
+    if (!packed) check_layout(moment.values);
+    if (const std::string problem = moment_problem(moment, options.moments, of.parameter); !problem.empty())
+      fail(kWhere, problem, " for '", moment.name, "' of ", name);
+  });
+  if (!state.memory_order.empty() && state.memory_order != memory_order(of.parameter)) {
+    fail(kWhere, "expected ", name, " in the order of memory ", state.memory_order,
+         " of its first step, got ", memory_order(of.parameter));
+  }
+  const auto master = master_type(of.parameter.scalar_type(), options.masters);
+  if (!state.master.defined() || !master) return;
+  check_type(state.master, *master);
+  check_layout(state.master);
 }
 
 /// The master's memory; it is made from the parameter if it is not there yet.
@@ -107,19 +121,25 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
   return static_cast<FusedParamState&>(*state);
 }
 
-/// The buffer's memory; it is made if it is not there yet.
-void* buffer(at::Tensor& tensor, const at::Tensor& parameter, MomentFormat moments) {
-  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, moment_type(moments));
-  return tensor.data_ptr();
-}
-
 /// What prepare() needs of one parameter.
 struct Prepared {
   FusedParamState& state;
   const at::Tensor& parameter;
-  MomentFormat moments;
   int64_t count;  ///< of the step, from 1
 };
+
+/// Gives the kernel the moments of a state that `wanted` names; they are made where they are not there yet.
+void give_moments(const Prepared& of, std::initializer_list<const at::Tensor*> wanted,
+                  OptimizerTensor& tensor) {
+  for_each_moment(of.state, [&](const MomentTensors& moment) {
+    if (std::ranges::find(wanted, &moment.values) == wanted.end()) return;
+    if (!moment.values.defined()) make_moment(moment, tensor.moments, of.parameter);
+    float* absmax = moment.absmax.defined() ? moment.absmax.data_ptr<float>() : nullptr;
+    if (absmax != nullptr) of.state.memory_order = memory_order(of.parameter);
+    (moment.squares ? tensor.second : tensor.first) = moment.values.data_ptr();
+    (moment.squares ? tensor.second_absmax : tensor.first_absmax) = absmax;
+  });
+}
 
 /// The rule's numbers for the step, and the state it works on.
 void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
@@ -131,7 +151,7 @@ void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, Optimize
   step.one_minus_dampening = static_cast<float>(1 - rule.dampening);
   step.nesterov = rule.nesterov;
   step.first_step = !of.state.momentum_buffer.defined();
-  tensor.first = buffer(of.state.momentum_buffer, of.parameter, of.moments);
+  give_moments(of, {&of.state.momentum_buffer}, tensor);
 }
 
 template <typename Rule>
@@ -151,8 +171,7 @@ void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTe
     step.kind = UpdateKind::adamw;
     step.decay = static_cast<float>(1 - rule.lr * rule.weight_decay);
   }
-  tensor.first = buffer(of.state.exp_avg, of.parameter, of.moments);
-  tensor.second = buffer(of.state.exp_avg_sq, of.parameter, of.moments);
+  give_moments(of, {&of.state.exp_avg, &of.state.exp_avg_sq}, tensor);
 }
 
 /// The bits of the parameter's mask; an error where it was made for another shape or layout.
@@ -268,10 +287,9 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     tensor.store = store_of(entry.parameter, options.masters);
     tensor.parameter = entry.parameter.data_ptr();
     tensor.master = master_data(state.master, entry.parameter, options.masters);
-    tensor.moments =
-        options.moments == MomentFormat::fp32 ? kernels::MomentStore::f32 : kernels::MomentStore::bf16;
+    tensor.moments = moment_store(options.moments, tensor.size);
     tensor.stream_copies = parameters > kCachedParameters;
-    const Prepared of{state, entry.parameter, options.moments, count};
+    const Prepared of{state, entry.parameter, count};
     std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
     tensor.step = &steps[i];
     tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | entry.ordinal};

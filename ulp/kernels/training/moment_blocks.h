@@ -231,7 +231,10 @@ __attribute__((noinline)) void store_moments(const float* wide, int64_t n, uint8
 template <typename Codes>
 constexpr MomentBlocks kBlocksOf = {load_moments<Codes>, store_moments<Codes>};
 
-/// For MomentStore::int8 and int4, and for moments of both signs and those of squares.
+static_assert(SignedMap8::kZeroCode == zero_code(MomentStore::int8, MomentKind::mean));
+static_assert(SignedMap4::kZeroCode == zero_code(MomentStore::int4, MomentKind::mean));
+
+/// For MomentStore::int8 and int4, and for each MomentKind.
 constexpr MomentBlocks kMomentBlocks[2][2] = {
     {kBlocksOf<Codes8<SignedMap8, true>>, kBlocksOf<Codes8<UnsignedMap8, false>>},
     {kBlocksOf<SignedCodes4>, kBlocksOf<LinearCodes4>}};

@@ -49,9 +49,6 @@ ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, 
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
 
-/// Moments that are no squares, and those that are.
-enum class MomentKind : uint8_t { mean, square };
-
 /// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number of threads
 /// the same bits. Throws ulp::Error for another store.
 ULP_API void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax,

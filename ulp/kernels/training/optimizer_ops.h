@@ -52,6 +52,15 @@ constexpr int64_t moment_bytes(MomentStore store, int64_t elements) {
   return (elements + 1) / 2;
 }
 
+/// Moments that are no squares, and those that are.
+enum class MomentKind : uint8_t { mean, square };
+
+/// The code of int8 and int4 moments that are 0, and the least one where there is none (squares in int4).
+constexpr uint8_t zero_code(MomentStore store, MomentKind kind) {
+  if (kind == MomentKind::square) return 0;
+  return store == MomentStore::int8 ? 127 : 7;
+}
+
 /// The update of one element, g being the finished gradient and p the weight; a product that is added to is
 /// not rounded (fma).
 enum class UpdateKind : uint8_t {
