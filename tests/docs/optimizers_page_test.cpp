@@ -1,4 +1,4 @@
-// The samples of docs/optimizers.md: a step with bf16 parameters, moments of 8 bits.
+// The samples of docs/optimizers.md: a step with bf16 parameters, moments of 8 bits, state on the host.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -30,6 +30,15 @@ TEST(OptimizersPage, EmbeddingsKeepFp32Moments) {
   for (auto& parameter : model->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
   optimizer.step();
   EXPECT_EQ(optimizer.state_bytes(), 2 * (4 * 6400 + 4 * 64 + (4096 + 4 * 16)));
+}
+
+TEST(OptimizersPage, TheHostMakesTheStep) {
+  const auto model = std::make_shared<Embedded>();
+#include "optimizers/offload.inc"
+  const auto before = model->linear->weight.detach().clone();
+  model->linear->weight.mutable_grad() = torch::ones_like(before);
+  optimizer.step();
+  EXPECT_LT(model->linear->weight.max().item<float>(), before.max().item<float>());
 }
 
 }  // namespace

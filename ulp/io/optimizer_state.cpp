@@ -223,22 +223,22 @@ json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, N
   return groups;
 }
 
-/// A buffer as the file has it, on the parameter's device, and in its memory layout where it has its shape; undefined
+/// A buffer as the file has it, on the device, and in its memory layout where it has its shape; undefined
 /// when absent. Codes of four bits and what blocks have in common have a shape of their own, of one dimension.
 at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at::Tensor& parameter,
-                       const std::string& source) {
+                       at::Device device, const std::string& source) {
   const at::Tensor* stored = file.find(name);
   if (stored == nullptr) return {};
   torch::NoGradGuard no_grad;
   const bool blocks = name.ends_with("_absmax") || (stored->scalar_type() == at::kByte && stored->dim() == 1);
   if (blocks && stored->sizes() != parameter.sizes())
-    return stored->to(parameter.device(), /*non_blocking=*/false, /*copy=*/true);
+    return stored->to(device, /*non_blocking=*/false, /*copy=*/true);
   if (stored->sizes() != parameter.sizes()) {
     fail_file(kWhere, "expected shape ", parameter.sizes(), " for '", name, "' in '", source, "', got ",
               stored->sizes());
   }
-  at::Tensor buffer =
-      torch::empty_like(parameter, parameter.options().dtype(stored->scalar_type()).requires_grad(false));
+  at::Tensor buffer = torch::empty_like(
+      parameter, parameter.options().dtype(stored->scalar_type()).device(device).requires_grad(false));
   buffer.copy_(*stored);
   return buffer;
 }
@@ -263,6 +263,7 @@ template <typename Kind>
 typename Kind::State load_state(const json& stored, const at::Tensor& parameter, const TensorFile& file,
                                 const Place& place) {
   typename Kind::State state;
+  const at::Device device = Kind::kKind == std::string(Fused::kKind) ? at::kCPU : parameter.device();
   read_stored(stored, place.prefix, [&](auto&& field) {
     Kind::state(
         state,
@@ -274,7 +275,7 @@ typename Kind::State load_state(const json& stored, const at::Tensor& parameter,
           }
         },
         [&](const char* name, at::Tensor& value) {
-          value = load_buffer(file, place.prefix + name, parameter, place.source);
+          value = load_buffer(file, place.prefix + name, parameter, device, place.source);
         });
   });
   return state;
@@ -364,6 +365,7 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
     return [apply, fused, seed] {
       apply();
       fused->set_seed(seed);
+      fused->settle_state();
     };
   } catch (const json::exception& error) {
     fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());

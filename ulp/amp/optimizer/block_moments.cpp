@@ -6,7 +6,6 @@
 #include <numeric>
 #include <sstream>
 
-#include "ulp/amp/optimizer/large_pages.h"
 #include "ulp/amp/optimizer/moment_store.h"
 #include "ulp/libtorch/torch_parallel.h"
 
@@ -27,7 +26,8 @@ at::Tensor flat(const at::Tensor& dense) {
 }
 
 at::Tensor fp32_like(const at::Tensor& parameter) {
-  return at::empty_like(parameter, parameter.options().dtype(c10::kFloat).requires_grad(false));
+  return at::empty_like(parameter,
+                        parameter.options().dtype(c10::kFloat).device(c10::kCPU).requires_grad(false));
 }
 
 /// The store of codes that are there; their shapes differ.
@@ -65,23 +65,24 @@ int64_t moment_block_count(MomentStore store, int64_t elements) {
   return block == 0 ? 0 : (elements + block - 1) / block;
 }
 
-void make_moment(const MomentTensors& moment, MomentStore store, const at::Tensor& parameter) {
+void make_moment(const MomentTensors& moment, MomentStore store, const at::Tensor& parameter,
+                 const StateMemory& memory) {
   const int64_t n = parameter.numel();
-  const at::TensorOptions options = parameter.options().requires_grad(false);
   switch (store) {
     case MomentStore::f32:
+      moment.values = memory.zeros(parameter, c10::kFloat);
+      return;
     case MomentStore::bf16:
-      moment.values =
-          zeros_on_large_pages(parameter, store == MomentStore::f32 ? c10::kFloat : c10::kBFloat16);
+      moment.values = memory.zeros(parameter, c10::kBFloat16);
       return;
     case MomentStore::int8:
-      moment.values = zeros_on_large_pages(parameter, c10::kByte);
+      moment.values = memory.zeros(parameter, c10::kByte);
       break;
     case MomentStore::int4:
-      moment.values = at::zeros({kernels::moment_bytes(store, n)}, options.dtype(c10::kByte));
+      moment.values = memory.zeros(kernels::moment_bytes(store, n), c10::kByte);
       break;
   }
-  moment.absmax = at::zeros({moment_block_count(store, n)}, options.dtype(c10::kFloat));
+  moment.absmax = memory.zeros(moment_block_count(store, n), c10::kFloat);
 }
 
 std::string memory_order(const at::Tensor& parameter) {
@@ -144,7 +145,7 @@ void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentF
   for_each_moment(state, [&](const MomentTensors& moment) {
     if (!moment.values.defined()) return;
     const at::Tensor wide = fp32_like(parameter).copy_(moment.values);
-    make_moment(moment, store, parameter);
+    make_moment(moment, store, parameter, StateMemory());
     kernels::store_moments(store, kind_of(moment), wide.const_data_ptr<float>(), n,
                            moment.values.data_ptr<uint8_t>(), moment.absmax.data_ptr<float>(),
                            kernels::selected_isa(), libtorch::TorchParallel());
@@ -159,8 +160,10 @@ void clear_moments(FusedParamState& state, const at::Tensor& parameter, const at
       if (moment.values.sizes() == held.sizes()) moment.values.masked_fill_(held, 0);
       return;
     }
-    const at::Tensor flat_held = flat(
-        at::empty_like(parameter, parameter.options().dtype(c10::kBool).requires_grad(false)).copy_(held));
+    const at::Tensor flat_held =
+        flat(at::empty_like(parameter,
+                            parameter.options().dtype(c10::kBool).device(c10::kCPU).requires_grad(false))
+                 .copy_(held));
     const MomentStore store = store_of(moment.values, parameter);
     const uint8_t zero = kernels::zero_code(store, kind_of(moment));
     if (store == MomentStore::int8) {

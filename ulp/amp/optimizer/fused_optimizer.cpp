@@ -7,6 +7,8 @@
 
 #include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/amp/optimizer/fused_plan.h"
+#include "ulp/amp/optimizer/host_copies.h"
+#include "ulp/amp/optimizer/state_memory.h"
 #include "ulp/base/error.h"
 #include "ulp/libtorch/bit_mask.h"
 
@@ -17,16 +19,20 @@ namespace {
 constexpr const char* kWhere = "amp.FusedOptimizer";
 
 /// What all parameters of an optimizer must be.
-void check_groups(const std::vector<FusedGroup>& groups) {
+void check_groups(const std::vector<FusedGroup>& groups, bool to_host) {
   std::vector<ParameterMemory> extents;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t g = 0; g < groups.size(); ++g) {
     validate(groups[g].rule);
     for (size_t i = 0; i < groups[g].params.size(); ++i) {
       const at::Tensor& parameter = groups[g].params[i];
-      check_parameter(parameter, groups[g].masters, g, i);
+      check_parameter(parameter, groups[g].masters, to_host, g, i);
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second)
         fail(kWhere, "expected each parameter once, got ", parameter_name(g, i), " a second time");
+      if (!extents.empty() && extents.front().parameter.device() != parameter.device()) {
+        fail(kWhere, "expected parameters on one device, got ", parameter_name(g, i), " on ",
+             parameter.device(), " and others on ", extents.front().parameter.device());
+      }
       extents.push_back({parameter, g, i});
     }
   }
@@ -34,9 +40,11 @@ void check_groups(const std::vector<FusedGroup>& groups) {
   check_apart(std::move(extents));
 }
 
-std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups) {
+std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups,
+                                                       const OffloadOptions& offload) {
   if (groups.empty()) fail(kWhere, "expected at least one parameter group, got none");
-  check_groups(groups);
+  if (offload.bucket_bytes <= 0) fail(kWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
+  check_groups(groups, offload.to_host);
   std::vector<torch::optim::OptimizerParamGroup> result;
   for (const FusedGroup& group : groups) result.emplace_back(group.params);
   return result;
@@ -95,14 +103,31 @@ FusedOptimizer::FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, 
                                uint64_t seed, MomentFormat moments)
     : FusedOptimizer(one_group(std::move(params), rule, masters, moments), seed) {}
 
-FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed)
-    : Optimizer(checked(groups), std::make_unique<FusedOptions>()), seed_(seed) {
+FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed,
+                               const OffloadOptions& offload)
+    : Optimizer(checked(groups, offload), std::make_unique<FusedOptions>()),
+      seed_(seed),
+      host_copies_(offload.to_host ? std::make_unique<HostCopies>(offload.bucket_bytes) : nullptr),
+      state_memory_(std::make_unique<StateMemory>(offload.state_folder)) {
   // Set here, because add_param_group() keeps the options of LibTorch's own optimizers only.
   const auto options = [](const FusedGroup& group) {
     return std::make_unique<FusedOptions>(group.rule, group.masters, group.moments);
   };
   for (size_t g = 0; g < groups.size(); ++g) param_groups_[g].set_options(options(groups[g]));
   defaults_ = options(groups.front());
+}
+
+FusedOptimizer::~FusedOptimizer() = default;
+
+void FusedOptimizer::settle_state() {
+  for (auto& entry : state()) {
+    auto& its = static_cast<FusedParamState&>(*entry.second);
+    for_each_moment(its, [&](const MomentTensors& moment) {
+      state_memory_->move(moment.values);
+      state_memory_->move(moment.absmax);
+    });
+    state_memory_->move(its.master);
+  }
 }
 
 void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
@@ -114,7 +139,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
     all.push_back({own.params(), its.rule, its.masters, its.moments});
   }
   all.push_back({group.params(), options.rule, options.masters, options.moments});
-  check_groups(all);
+  check_groups(all, host_copies_ != nullptr);
   Optimizer::add_param_group(torch::optim::OptimizerParamGroup(group.params()));
   param_groups_.back().set_options(std::make_unique<FusedOptions>(options));
 }
@@ -144,7 +169,7 @@ at::Tensor FusedOptimizer::master_weight(const at::Tensor& parameter) const {
     for (const at::Tensor& own : group.params()) {
       if (!own.is_same(parameter)) continue;
       const auto found = state().find(own.unsafeGetTensorImpl());
-      const at::Tensor weight = own.detach();
+      const at::Tensor weight = own.detach().cpu();
       if (found == state().end()) return weight.to(c10::kFloat);
       const at::Tensor& master = static_cast<const FusedParamState&>(*found->second).master;
       if (!master.defined()) return weight.to(c10::kFloat);
@@ -192,7 +217,7 @@ void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high)
   const at::Tensor weight = master_weight(parameter);
   const at::Tensor outside = weight.lt(low).logical_or(weight.gt(high));
   const at::Tensor inside = weight.clamp(low, high);
-  at::Tensor(parameter).copy_(at::where(outside, inside.to(parameter.scalar_type()), parameter));
+  at::Tensor(parameter).copy_(at::where(outside, inside.to(parameter.scalar_type()), parameter.cpu()));
   const auto found = state().find(parameter.unsafeGetTensorImpl());
   if (found == state().end()) return;
   at::Tensor& master = static_cast<FusedParamState&>(*found->second).master;

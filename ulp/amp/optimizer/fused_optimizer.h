@@ -61,6 +61,21 @@ struct ULP_API FusedGroup {
 ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
                                                   const std::vector<at::Tensor>& parameters);
 
+/// Where a FusedOptimizer keeps what it has beside the parameters.
+struct OffloadOptions {
+  /// Parameters are on another device (a GPU; or the CPU, where that is as good as none). Masters, moments and copies of
+  /// parameters and gradients are on the host, which makes the update. Gradients arrive in buckets, through pinned
+  /// memory and beside the updates of those before; updated parameters go back in the same way.
+  bool to_host = false;
+  int64_t bucket_bytes = 32 << 20;  ///< > 0: of gradients
+  /// Not empty: masters and moments of 64 KiB and more lie in files of this folder, which are mapped into memory and
+  /// have no name. The kernel writes out what is not in use.
+  std::string state_folder = {};
+};
+
+class HostCopies;
+class StateMemory;
+
 /// An optimizer whose update is one parallel loop over all parameters: gradient, weight, state and master are
 /// read once and written once. Used as any torch::optim::Optimizer (GradScaler::step, learning-rate
 /// schedulers, io::save_checkpoint), or through fused_step(), which takes unscaling, the check for inf and
@@ -70,7 +85,7 @@ ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>&
 /// the same bits but for the square root of Adam, which is exact here. They do not depend on the instruction
 /// set or the number of threads.
 ///
-/// Parameters: fp32, bf16 or fp16 leaves on the CPU, dense in memory (any order of dimensions, channels_last
+/// Parameters: fp32, bf16 or fp16 leaves on the CPU, or with OffloadOptions::to_host all on one device, dense in memory (any order of dimensions, channels_last
 /// too), without memory in common; anything else is an error, and so are none at all. A parameter whose size
 /// or layout has changed since its first step (set_data()) is an error of the next one. Gradients: dense; a
 /// gradient laid out otherwise than its parameter is copied first; sparse gradients are an error. Parameters
@@ -84,7 +99,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// depends on it, on the number of the step and on the place in the optimizer's list of parameters only.
   FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters = MasterWeights::fp32,
                  uint64_t seed = 0, MomentFormat moments = MomentFormat::fp32);
-  explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0);
+  explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0,
+                          const OffloadOptions& offload = {});
+  ~FusedOptimizer() override;
 
   /// Adds a group whose options are FusedOptions, or those of the first group at its construction where it has
   /// none. Throws Error for other options and for parameters that the constructor refuses. (LibTorch's own
@@ -131,9 +148,18 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   uint64_t seed() const { return seed_; }
   /// For loading a checkpoint.
   void set_seed(uint64_t seed) { seed_ = seed; }
+  /// For loading a checkpoint: moves masters and moments to where OffloadOptions wants them.
+  void settle_state();
+
+  /// Copies on the host; null without OffloadOptions::to_host. Internal to the room.
+  HostCopies* host_copies() const { return host_copies_.get(); }
+  /// Where state is made. Internal to the room.
+  const StateMemory& state_memory() const { return *state_memory_; }
 
  private:
   uint64_t seed_;
+  std::unique_ptr<HostCopies> host_copies_;
+  std::unique_ptr<StateMemory> state_memory_;
   std::unordered_map<const c10::TensorImpl*, FusedMask> masks_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ulp/amp/optimizer/block_moments.h"
+#include "ulp/amp/optimizer/state_memory.h"
 #include "ulp/kernels/training/optimizer.h"
 
 namespace ulp::amp {
@@ -10,7 +11,8 @@ namespace ulp::amp {
 kernels::MomentStore moment_store(MomentFormat moments, int64_t elements);
 /// Blocks of so many elements; 0 where the store has none.
 int64_t moment_block_count(kernels::MomentStore store, int64_t elements);
-/// Makes the tensors of a moment, all zeros.
-void make_moment(const MomentTensors& moment, kernels::MomentStore store, const at::Tensor& parameter);
+/// Makes the tensors of a moment, all zeros, on the host.
+void make_moment(const MomentTensors& moment, kernels::MomentStore store, const at::Tensor& parameter,
+                 const StateMemory& memory);
 
 }  // namespace ulp::amp
