@@ -1,5 +1,5 @@
-// State on the host for parameters of a device, and in files. The CPU as the device makes real copies, too; where there
-// is CUDA, it takes part.
+// State on the host for parameters of a device, and in files. The CPU as the device makes real copies, too;
+// where there is CUDA, it takes part.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -42,8 +42,8 @@ void expect_type(const char* name, const at::Tensor& value, at::ScalarType type,
   if (value.defined()) expect_buffer(name, value, type, place);
 }
 
-/// The type that a moment of LibTorch's optimizers must have: its parameter's, or fp32 where the parameter became
-/// 16 bits later.
+/// The type that a moment of LibTorch's optimizers must have: its parameter's, or fp32 where the parameter
+/// became 16 bits later.
 at::ScalarType expected_type(const at::Tensor& moment, const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
@@ -224,7 +224,8 @@ json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, N
 }
 
 /// A buffer as the file has it, on the device, and in its memory layout where it has its shape; undefined
-/// when absent. Codes of four bits and what blocks have in common have a shape of their own, of one dimension.
+/// when absent. Codes of four bits and what blocks have in common have a shape of their own, of one
+/// dimension.
 at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at::Tensor& parameter,
                        at::Device device, const std::string& source) {
   const at::Tensor* stored = file.find(name);

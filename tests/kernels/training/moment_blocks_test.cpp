@@ -1,5 +1,5 @@
-// 8-bit and 4-bit moments: every code against the definition of its map, the nearest code by comparing all of them, and
-// updates against those of fp32 moments, on every instruction set.
+// 8-bit and 4-bit moments: every code against the definition of its map, the nearest code by comparing all of
+// them, and updates against those of fp32 moments, on every instruction set.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -247,7 +247,8 @@ std::vector<UpdateStep> rules_with_state() {
   return {momentum, first, adamw, adam};
 }
 
-/// Moments are read, updated in fp32 by the loops that optimizer_test.cpp tests, held ones cleared, and written.
+/// Moments are read, updated in fp32 by the loops that optimizer_test.cpp tests, held ones cleared, and
+/// written.
 TEST_P(MomentBlocks, UpdatesAreThoseOfFp32MomentsBetweenReadingAndWriting) {
   for (const MomentStore store : {MomentStore::int8, MomentStore::int4}) {
     for (const UpdateStep& step : rules_with_state()) {

@@ -1,4 +1,5 @@
-// Moments of 8 and 4 bits as tensors: codes, an absmax for every block, and the way to fp32 and back. Not installed.
+// Moments of 8 and 4 bits as tensors: codes, an absmax for every block, and the way to fp32 and back. Not
+// installed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +32,8 @@ void for_each_moment(FusedParamState& state, Visit&& visit) {
 /// channels_last. Blocks follow that order, so that they fit a parameter in the same one only.
 ULP_API std::string memory_order(const at::Tensor& parameter);
 
-/// What is wrong with a moment of a parameter: "expected ..., got ...", its name left out; empty where nothing is.
+/// What is wrong with a moment of a parameter: "expected ..., got ...", its name left out; empty where
+/// nothing is.
 ULP_API std::string moment_problem(const MomentTensors& moment, MomentFormat moments,
                                    const at::Tensor& parameter);
 
@@ -40,8 +42,8 @@ ULP_API void widen_moments(FusedParamState& state, const at::Tensor& parameter);
 /// And back: fp32 moments become what `moments` makes of a parameter of that size. bf16 ones stay.
 ULP_API void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentFormat moments);
 
-/// Sets the moments to zero where `held`, a bool tensor of the parameter's sizes, is true. Second moments in int4, which
-/// have no zero, get the least value.
+/// Sets the moments to zero where `held`, a bool tensor of the parameter's sizes, is true. Second moments in
+/// int4, which have no zero, get the least value.
 void clear_moments(FusedParamState& state, const at::Tensor& parameter, const at::Tensor& held);
 
 }  // namespace ulp::amp

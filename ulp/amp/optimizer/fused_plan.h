@@ -36,11 +36,13 @@ void check_apart(std::vector<ParameterMemory> parameters);
 /// An error if the group does not belong to a FusedOptimizer.
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 
-/// All gradients; an error for those that are sparse or not floating-point numbers on their parameter's device, and for
-/// parameters that no longer fit their state or share memory. Those that come from another device may be on their way.
+/// All gradients; an error for those that are sparse or not floating-point numbers on their parameter's
+/// device, and for parameters that no longer fit their state or share memory. Those that come from another
+/// device may be on their way.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
-/// The 2-norm of all gradients in double, when they have arrived; inf or NaN exactly when one of them is not finite.
+/// The 2-norm of all gradients in double, when they have arrived; inf or NaN exactly when one of them is not
+/// finite.
 double gradient_norm(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries);
 
 /// One step with gradient * inverse_scale * clip.

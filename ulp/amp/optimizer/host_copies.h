@@ -1,5 +1,5 @@
-// Copies on the host of parameters and gradients of another device, made and sent back beside the work; internal to the
-// room.
+// Copies on the host of parameters and gradients of another device, made and sent back beside the work;
+// internal to the room.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +11,10 @@
 
 namespace ulp::amp {
 
-/// One step: begin(), fetch() for each gradient, finish_fetching(); then, bucket by bucket, wait() and send_back(); end().
-/// With a device that has streams the copies run on one of their own, between pinned memory and the device: while the
-/// host updates a bucket, the next ones arrive and those before go back. On the CPU each copy is made where it is asked for.
+/// One step: begin(), fetch() for each gradient, finish_fetching(); then, bucket by bucket, wait() and
+/// send_back(); end(). With a device that has streams the copies run on one of their own, between pinned
+/// memory and the device: while the host updates a bucket, the next ones arrive and those before go back. On
+/// the CPU each copy is made where it is asked for.
 class HostCopies {
  public:
   /// Gradients of this many bytes together are waited for together.

@@ -10,8 +10,9 @@ namespace ulp::amp {
 /// Makes tensors on the host.
 class StateMemory {
  public:
-  /// An empty folder: in memory. Otherwise tensors of at least kLeastFile bytes lie in files of that folder, which have
-  /// no name and go when the last tensor goes, or the process: the kernel writes out what is not in use.
+  /// An empty folder: in memory. Otherwise tensors of at least kLeastFile bytes lie in files of that folder,
+  /// which have no name and go when the last tensor goes, or the process: the kernel writes out what is not
+  /// in use.
   explicit StateMemory(std::string folder = {}) : folder_(std::move(folder)) {}
 
   static constexpr int64_t kLeastFile = 1 << 16;

@@ -1,6 +1,6 @@
-// Blocks of 8-bit and 4-bit moments to fp32 numbers and back, on vectors of the compiler: no table has more than eight
-// entries, so that looking a value up is an instruction. For files that define ULP_VECTOR_BYTES; everything has internal
-// linkage.
+// Blocks of 8-bit and 4-bit moments to fp32 numbers and back, on vectors of the compiler: no table has more
+// than eight entries, so that looking a value up is an instruction. For files that define ULP_VECTOR_BYTES;
+// everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -105,8 +105,8 @@ void decode_decades(const uint8_t* codes, float absmax, int64_t n, float* wide) 
       });
 }
 
-/// codes[i] = that of the value nearest to wide[i] * inverse, whose magnitudes are at most 1 (and a rounding);
-/// kKeepSign: of the least one below 0 where that would be 0 and wide[i] is negative.
+/// codes[i] = that of the value nearest to wide[i] * inverse, whose magnitudes are at most 1 (and a
+/// rounding); kKeepSign: of the least one below 0 where that would be 0 and wide[i] is negative.
 template <typename Map, bool kKeepSign>
 void encode_decades(const float* wide, float inverse, int64_t n, uint8_t* codes) {
   const Map& map = MapTables<Map>::kMap;
@@ -145,8 +145,8 @@ void unpack_nibbles(const uint8_t* packed, int64_t n, uint8_t* codes) {
   if (n % 2 != 0) codes[n - 1] = packed[n / 2] & 15;
 }
 
-/// The largest magnitude; a NaN where one of the numbers is not finite; 0 where all are subnormal, whose inverse would
-/// not be finite.
+/// The largest magnitude; a NaN where one of the numbers is not finite; 0 where all are subnormal, whose
+/// inverse would not be finite.
 float largest_magnitude(const float* wide, int64_t n) {
   int32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -157,7 +157,8 @@ float largest_magnitude(const float* wide, int64_t n) {
   return largest < 0x00800000 ? 0.0F : bits_to_float(static_cast<uint32_t>(largest));
 }
 
-/// The ways of a block of moments: `decode` to numbers, `encode` those times the inverse of their absmax; kBits a code.
+/// The ways of a block of moments: `decode` to numbers, `encode` those times the inverse of their absmax;
+/// kBits a code.
 template <typename Map, bool kKeepSign>
 struct Codes8 {
   static constexpr int64_t kBlock = moment_block(MomentStore::int8), kBits = 8;

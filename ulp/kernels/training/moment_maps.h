@@ -1,11 +1,13 @@
-// The numbers behind the codes of 8-bit and 4-bit moments: "dynamic" maps, whose steps grow with the magnitude.
+// The numbers behind the codes of 8-bit and 4-bit moments: "dynamic" maps, whose steps grow with the
+// magnitude.
 //
-// A block of moments has its largest magnitude in fp32, absmax; an element is absmax times the map's value nearest to
-// its share of it. Between 10^-kDecades and 1, decade i (from 0) holds n_i values, the midpoints of n_i equal parts of
-// [0.1, 1] times 10^(i + 1 - kDecades); 0 and 1 are values, too. The signed map has n_i = 2^i on both sides (1 on the
-// positive one only), the unsigned map 2^(i+1). Codes number the values from the least on. Source: Dettmers et al. 2022,
-// "8-bit optimizers via block-wise quantization", in the form of bitsandbytes; with three decades, torchao's 4-bit map.
-// Plain data with internal linkage, see float_bits.h for why.
+// A block of moments has its largest magnitude in fp32, absmax; an element is absmax times the map's value
+// nearest to its share of it. Between 10^-kDecades and 1, decade i (from 0) holds n_i values, the midpoints
+// of n_i equal parts of [0.1, 1] times 10^(i + 1 - kDecades); 0 and 1 are values, too. The signed map has n_i
+// = 2^i on both sides (1 on the positive one only), the unsigned map 2^(i+1). Codes number the values from
+// the least on. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization", in the form of
+// bitsandbytes; with three decades, torchao's 4-bit map. Plain data with internal linkage, see float_bits.h
+// for why.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +15,9 @@
 namespace ulp::kernels {
 namespace {
 
-/// What both directions of a map need, as tables of eight, twice: a lookup that takes the lowest three or four bits of
-/// its index finds the same. `u` numbers magnitudes: those of decade i are [n_i, 2 n_i); kZero is that of 0, kOne of 1.
+/// What both directions of a map need, as tables of eight, twice: a lookup that takes the lowest three or
+/// four bits of its index finds the same. `u` numbers magnitudes: those of decade i are [n_i, 2 n_i); kZero
+/// is that of 0, kOne of 1.
 template <int kDecades, bool kSigned>
 struct DecadeMap {
   static constexpr bool kIsSigned = kSigned;
@@ -73,7 +76,8 @@ struct DecadeMap {
     one = between(kOne - 1);
   }
 
-  /// About the table's place of a magnitude, from the exponent of its bits: the place itself or the one below.
+  /// About the table's place of a magnitude, from the exponent of its bits: the place itself or the one
+  /// below.
   static constexpr int kEstimate = kDecades == 7 ? -515 : -582;
   static constexpr int place_from_exponent(int exponent) {
     const int estimate = (5 * exponent + kEstimate) >> 4;
@@ -108,8 +112,8 @@ struct MapTables {
   static_assert(kMap.estimates_hold());
 };
 
-/// The values (code + 1) / 16 of 4-bit second moments, without 0: a root in a denominator. Source: Li et al. 2023,
-/// "Memory efficient optimizers with 4-bit states", and torchao.
+/// The values (code + 1) / 16 of 4-bit second moments, without 0: a root in a denominator. Source: Li et al.
+/// 2023, "Memory efficient optimizers with 4-bit states", and torchao.
 constexpr float kLinearStep = 0.0625F;
 
 }  // namespace

@@ -34,8 +34,8 @@ struct OptimizerTensor {
   const UpdateStep* step = nullptr;
   formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
   /// A bit an element in the order of the arrays, element i being bit i % 8 of byte i / 8; null: all are
-  /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero (the
-  /// least value of a second moment in int4), and its gradient counts nowhere.
+  /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero
+  /// (the least value of a second moment in int4), and its gradient counts nowhere.
   const uint8_t* mask = nullptr;
 };
 
@@ -49,8 +49,8 @@ ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, 
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
 
-/// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number of threads
-/// the same bits. Throws ulp::Error for another store.
+/// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number
+/// of threads the same bits. Throws ulp::Error for another store.
 ULP_API void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax,
                           int64_t n, float* wide, Isa isa, const Parallel& parallel);
 /// And back: writes moment_bytes() codes, and an absmax a block. Squares are at least 0.

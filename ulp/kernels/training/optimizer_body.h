@@ -1,7 +1,7 @@
 // The optimizer loops, written so that the compiler vectorizes them. Included once by a file per instruction
 // set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
-// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP, and which gives the bytes of a vector; everything here
-// has internal linkage.
+// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP, and which gives the bytes of a vector;
+// everything here has internal linkage.
 #include <cstdint>
 
 #ifdef __SSE2__
@@ -312,7 +312,8 @@ inline void put_back(const uint8_t* __restrict mask, const Word* __restrict old,
 
 alignas(64) constexpr uint32_t kZeros[kBlock] = {};
 
-/// The bits of a block of parameters and masters before its update, for those that a mask holds where they are.
+/// The bits of a block of parameters and masters before its update, for those that a mask holds where they
+/// are.
 class HeldBlock {
  public:
   void save(const UpdateRun& run, int64_t begin, int64_t n) {
@@ -371,7 +372,8 @@ __attribute__((noinline)) void let_go(const HeldBlock& held, const UpdateRun& ru
   held.restore(run, first, second);
 }
 
-/// The elements [begin, begin + n) of a moment, kSecond or not, as fp32 numbers: where they are, or in `wide`.
+/// The elements [begin, begin + n) of a moment, kSecond or not, as fp32 numbers: where they are, or in
+/// `wide`.
 template <bool kSecond>
 float* load_moment(const UpdateRun& run, int64_t begin, int64_t n, float* wide) {
   void* const moment = kSecond ? run.second : run.first;

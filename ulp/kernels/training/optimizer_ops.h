@@ -112,8 +112,8 @@ struct UpdateRun {
   const uint8_t* mask;  ///< of this run's elements, as OptimizerTensor has it; then nothing is streamed
 };
 
-/// n moments of int8 or int4 to fp32 and back, from the begin of a block on. A block with a number that is not finite
-/// becomes NaN as a whole, one of subnormal numbers 0.
+/// n moments of int8 or int4 to fp32 and back, from the begin of a block on. A block with a number that is
+/// not finite becomes NaN as a whole, one of subnormal numbers 0.
 struct MomentBlocks {
   void (*load)(const uint8_t* codes, const float* absmax, int64_t n, float* wide);
   void (*store)(const float* wide, int64_t n, uint8_t* codes, float* absmax);
