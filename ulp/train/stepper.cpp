@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <sstream>
 
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
 #include "ulp/prune/masks/hold_masks.h"
 #include "ulp/quant/binary/binary_weights.h"
+#include "ulp/quant/recipe.h"
 
 namespace ulp::train {
 
@@ -96,17 +98,36 @@ std::vector<at::Tensor> latent_weights_of(const torch::nn::Module& model) {
   return found;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks) {
+/// The parameters that TrainOptions::fp32_moments names; an error for a pattern that names none.
+std::vector<at::Tensor> with_fp32_moments(const torch::nn::Module& model, const std::string& patterns) {
+  std::vector<at::Tensor> found;
+  std::istringstream text(patterns);
+  for (std::string pattern; std::getline(text, pattern, ',');) {
+    const size_t before = found.size();
+    for (const auto& parameter : model.named_parameters()) {
+      if (quant::matches_module(pattern, parameter.key())) found.push_back(parameter.value());
+    }
+    if (found.size() == before)
+      fail("train.Trainer", "expected names of parameters or paths of modules for fp32_moments, got '",
+           pattern, "', which is that of none");
+  }
+  return found;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks,
+                                                 const std::vector<at::Tensor>& fp32_moments) {
   const auto masters = options.master_weights();
   const amp::UpdateRule rule = update_rule(options);
-  if (!masters && !options.clip && !masks) return std::visit(TorchOptimizer{std::move(trained)}, rule);
+  const bool wide = options.moments == amp::MomentFormat::fp32;
+  if (!masters && !options.clip && !masks && wide)
+    return std::visit(TorchOptimizer{std::move(trained)}, rule);
   std::vector<amp::FusedGroup> groups = {
       {std::move(trained.parameters), rule, masters.value_or(amp::MasterWeights::fp32), options.moments}};
   if (!trained.latent.empty()) {
     groups.push_back({std::move(trained.latent), rule, groups[0].masters, groups[0].moments});
     std::visit([](auto& own) { own.weight_decay = 0; }, groups[1].rule);
   }
-  return std::make_unique<amp::FusedOptimizer>(groups, options.seed);
+  return std::make_unique<amp::FusedOptimizer>(amp::with_fp32_moments(groups, fp32_moments), options.seed);
 }
 
 }  // namespace
@@ -115,7 +136,8 @@ Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t 
                  std::vector<prune::ParameterMask> masks)
     : masks_(std::move(masks)),
       latent_(latent_weights_of(model)),
-      optimizer_(make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty())),
+      optimizer_(make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty(),
+                                with_fp32_moments(model, options.fp32_moments))),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),

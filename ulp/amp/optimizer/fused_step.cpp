@@ -30,7 +30,7 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
   if (!entries.empty()) {
     const bool unchecked = scaled ? !pending.nonfinite : options.check_finite;
     if (options.max_norm || unchecked) {
-      const double norm = gradient_norm(entries);
+      const double norm = gradient_norm(optimizer, entries);
       // Where unscale_() has multiplied by an infinite 1 / scale, its verdict is of the gradients before that.
       const bool judged_before = pending.underflow && pending.nonfinite;
       finite = finite && (judged_before || std::isfinite(norm));
