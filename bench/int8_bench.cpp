@@ -1,19 +1,17 @@
 // Products of int8 matrices as training makes them: the product alone, with quantizing both operands, and against the
 // peak of vpdpbusd measured in the same run.
 //
-// Ways take turns; the best and the median of the turns are printed. One thread counts processor time, several the clock on
+// The best and the median of several turns are printed. One thread counts processor time, several the clock on
 // the wall.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <functional>
-#include <memory>
 #include <random>
-#include <string>
+#include <utility>
 #include <vector>
 
+#include "ulp/kernels/linear/int8_block_product.h"
 #include "ulp/kernels/linear/int8_product.h"
 #include "ulp/kernels/training/int8_codes.h"
 #include "ulp/runtime/engine/thread_pool.h"
@@ -56,11 +54,6 @@ struct Operand {
     for (int64_t i = 0; i < r * c; ++i)
       bf16.data()[i] = static_cast<uint16_t>(0x3c00U + random() % 0x300U + (random() % 2) * 0x8000U);
   }
-  void quantize(Int8Scales scales, bool across, Isa isa, const ulp::Parallel& parallel) {
-    int8_quantize({DataType::bf16, bf16.data(), rows, columns}, scales,
-                  {scale.data(), across ? nullptr : codes.data(), across ? transposed.data() : nullptr}, {},
-                  isa, parallel);
-  }
 };
 
 struct Times {
@@ -81,44 +74,103 @@ Times time(const Work& work, bool processor) {
   return {turns[0], turns[turns.size() / 2]};
 }
 
-/// Products a second that a thread can do at most: twelve chains of the instruction that the machine has.
-double peak(Isa isa, int threads, const ulp::Parallel& parallel) {
-  // A product that stays in the first-level cache and whose results are few is the nearest to the peak that kernels reach.
-  constexpr int64_t kRows = 14, kColumns = 32, kInner = 512, kTimes = 2000;
-  Operand a(kRows, kInner), b(kColumns, kInner);
-  (void)isa;
-  (void)threads;
-  (void)parallel;
-  return static_cast<double>(kRows * kColumns * kInner * kTimes);
+/// Products a second of one thread that does nothing but vpdpbusd, in twelve chains; the best of a few turns.
+double peak_of_vnni() {
+  constexpr int64_t kTimes = 400'000, kChains = 12, kProducts = 64;
+  double best = 0;
+  for (int turn = 0; turn < 15; ++turn) {
+    const double start = seconds(true);
+    for (int64_t i = 0; i < kTimes; ++i) {
+      __asm__ volatile(
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm1\n vpdpbusd %%zmm0, %%zmm0, %%zmm2\n"
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm3\n vpdpbusd %%zmm0, %%zmm0, %%zmm4\n"
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm5\n vpdpbusd %%zmm0, %%zmm0, %%zmm6\n"
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm7\n vpdpbusd %%zmm0, %%zmm0, %%zmm8\n"
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm9\n vpdpbusd %%zmm0, %%zmm0, %%zmm10\n"
+          "vpdpbusd %%zmm0, %%zmm0, %%zmm11\n vpdpbusd %%zmm0, %%zmm0, %%zmm12\n" ::
+              : "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+                "xmm12");
+    }
+    __asm__ volatile("vzeroupper");
+    best = std::max(best, static_cast<double>(kTimes * kChains * kProducts) / (seconds(true) - start));
+  }
+  return best;
 }
 
-void measure(const char* what, int64_t rows, int64_t columns, int64_t inner, bool across, Isa isa, int threads,
-             const ulp::Parallel& parallel) {
-  // Across: both operands lie with the sums down their columns, as in the gradient of weights.
-  Operand a(across ? inner : rows, across ? rows : inner), b(across ? inner : columns, across ? columns : inner);
-  Lines<float> y(rows * columns);
-  const Int8Scales scales = across ? Int8Scales::columns : Int8Scales::rows;
+/// How a matrix is quantized and multiplied.
+enum class Way { rows, columns, blocks };
+
+struct Shape {
+  int64_t rows, columns, inner;
+};
+
+struct Run {
+  Shape shape;
+  Way way;
+  Isa isa;
+  const ulp::Parallel& parallel;
+
+  /// Columns: both operands lie with the sums down their columns, as for the gradient of a weight.
+  bool across() const { return way == Way::columns; }
+  Operand operand(int64_t rows) const {
+    return across() ? Operand(shape.inner, rows) : Operand(rows, shape.inner);
+  }
+  void quantize(Operand& x) const {
+    const Int8Scales scales[] = {Int8Scales::rows, Int8Scales::columns, Int8Scales::blocks};
+    int8_quantize(
+        {DataType::bf16, x.bf16.data(), x.rows, x.columns}, scales[static_cast<int>(way)],
+        {x.scale.data(), across() ? nullptr : x.codes.data(), across() ? x.transposed.data() : nullptr}, {},
+        isa, parallel);
+  }
+  int8_t* codes(Operand& x) const { return across() ? x.transposed.data() : x.codes.data(); }
+};
+
+/// The product of two operands, ready to run.
+std::function<void()> product(const Run& run, Operand& a, Operand& b, float* y, Lines<uint8_t>& workspace) {
+  const DataType output = run.across() ? DataType::f32 : DataType::bf16;
+  if (run.way == Way::blocks) {
+    Int8BlockProduct p;
+    p.rows = run.shape.rows, p.columns = run.shape.columns, p.inner = run.shape.inner;
+    p.a = {run.codes(a), a.scale.data()};
+    p.b = {run.codes(b), b.scale.data()};
+    p.output = output;
+    p.y = y;
+    workspace = Lines<uint8_t>(static_cast<int64_t>(int8_block_product_workspace(p, run.isa)));
+    return [=, &workspace, &run] { int8_block_product(p, workspace.data(), run.isa, run.parallel); };
+  }
   Int8Product p;
-  p.rows = rows;
-  p.columns = columns;
-  p.inner = inner;
-  p.a = {across ? a.transposed.data() : a.codes.data(), inner, a.scale.data(), true};
-  p.b = {across ? b.transposed.data() : b.codes.data(), inner, b.scale.data(), true};
-  p.output = across ? DataType::f32 : DataType::bf16;
-  p.y = y.data();
-  Lines<uint8_t> workspace(static_cast<int64_t>(int8_product_workspace(p, isa)));
-  const auto quantize = [&](Operand& operand) { operand.quantize(scales, across, isa, parallel); };
-  quantize(a);
-  quantize(b);
-  const Times one = time([&] { quantize(a); }, threads == 1), other = time([&] { quantize(b); }, threads == 1);
-  const Times product = time([&] { int8_product(p, workspace.data(), isa, parallel); }, threads == 1);
-  const double work = static_cast<double>(rows * columns * inner) * 1e-9;
-  std::printf("%-8s %5lld x %5lld x %5lld %d thr  product %7.3f ms %6.1f G/s (median %7.3f)  with quantizing "
-              "%7.3f ms %6.1f G/s  (a %6.3f ms, b %6.3f ms)\n",
-              what, static_cast<long long>(rows), static_cast<long long>(columns), static_cast<long long>(inner),
-              threads, product.best * 1e3, work / product.best, product.median * 1e3,
-              (product.best + one.best + other.best) * 1e3, work / (product.best + one.best + other.best),
-              one.best * 1e3, other.best * 1e3);
+  p.rows = run.shape.rows, p.columns = run.shape.columns, p.inner = run.shape.inner;
+  p.a = {run.codes(a), run.shape.inner, a.scale.data(), true};
+  p.b = {run.codes(b), run.shape.inner, b.scale.data(), true};
+  p.output = output;
+  p.y = y;
+  workspace = Lines<uint8_t>(static_cast<int64_t>(int8_product_workspace(p, run.isa)));
+  return [=, &workspace, &run] { int8_product(p, workspace.data(), run.isa, run.parallel); };
+}
+
+void measure(const Run& run, double peak) {
+  const bool alone = run.parallel.workers() == 1;
+  Operand a = run.operand(run.shape.rows), b = run.operand(run.shape.columns);
+  Lines<float> y(run.shape.rows * run.shape.columns);
+  Lines<uint8_t> workspace(0);
+  const auto multiply = product(run, a, b, y.data(), workspace);
+  const Times of_a = time([&] { run.quantize(a); }, alone), of_b = time([&] { run.quantize(b); }, alone);
+  const Times one = time(multiply, alone);
+  const Times all = {one.best + of_a.best + of_b.best, one.median + of_a.median + of_b.median};
+  const char* const names[] = {"rows", "columns", "blocks"};
+  std::printf("%-8s%5lld x %5lld x %5lld", names[static_cast<int>(run.way)],
+              static_cast<long long>(run.shape.rows), static_cast<long long>(run.shape.columns),
+              static_cast<long long>(run.shape.inner));
+  const double work = static_cast<double>(run.shape.rows * run.shape.columns * run.shape.inner);
+  const auto print = [&](const char* what, const Times& t) {
+    std::printf("  %s %7.3f ms (median %7.3f) %5.0f GMAC/s", what, t.best * 1e3, t.median * 1e3,
+                work / t.best * 1e-9);
+    if (peak > 0) std::printf(" %3.0f %%", 100 * work / t.best / peak);
+  };
+  std::printf(", %d threads", run.parallel.workers());
+  print("product", one);
+  print("with quantizing", all);
+  std::printf("  (%.3f and %.3f ms)\n", of_a.best * 1e3, of_b.best * 1e3);
   std::fflush(stdout);
 }
 
@@ -127,15 +179,15 @@ void measure(const char* what, int64_t rows, int64_t columns, int64_t inner, boo
 /// int8_bench [instruction set]
 int main(int argc, char** argv) {
   const Isa isa = choose_isa(argc > 1 ? argv[1] : nullptr);
+  const double peak = admits(isa, Isa::avx512_vnni) ? peak_of_vnni() : 0;
+  if (peak > 0) std::printf("vpdpbusd alone: %.0f GMAC/s a thread\n", peak * 1e-9);
   for (const int threads : {1, 2}) {
-    std::unique_ptr<ulp::Parallel> pool;
-    if (threads > 1) pool = std::make_unique<ulp::runtime::ThreadPool>(threads);
-    const ulp::SerialParallel serial;
-    const ulp::Parallel& parallel = pool ? *pool : static_cast<const ulp::Parallel&>(serial);
+    const ulp::runtime::ThreadPool pool(threads);
     for (const int64_t tokens : {512, 1024, 2048}) {
       for (const auto& [in, out] : {std::pair<int64_t, int64_t>{768, 768}, {768, 3072}, {3072, 768}}) {
-        measure("forward", tokens, out, in, false, isa, threads, parallel);
-        measure("weights", out, in, tokens, true, isa, threads, parallel);
+        measure({{tokens, out, in}, Way::rows, isa, pool}, peak * threads);
+        measure({{out, in, tokens}, Way::columns, isa, pool}, peak * threads);
+        measure({{tokens, out, in}, Way::blocks, isa, pool}, peak * threads);
       }
     }
   }

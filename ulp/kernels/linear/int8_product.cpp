@@ -1,19 +1,16 @@
 #include "ulp/kernels/linear/int8_product.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/kernels/common/split.h"
 #include "ulp/kernels/conv/tile_panels.h"
 #include "ulp/kernels/isa/cpu.h"
 #include "ulp/kernels/isa/dispatch.h"
+#include "ulp/kernels/linear/int8_pack.h"
 
 namespace ulp::kernels {
 namespace {
-
-constexpr int64_t kLine = 64;
 
 /// The sums and what follows, one number at a time.
 void plain_product(const Int8Product& p, const Parallel& parallel) {
@@ -37,22 +34,20 @@ void plain_product(const Int8Product& p, const Parallel& parallel) {
   });
 }
 
-/// Where the parts of the workspace begin. Codes of `a` become bytes without sign (plus 128) where the kernels read bytes,
-/// and 16-bit numbers elsewhere; those of `b` become panels.
+/// Where the parts of the workspace begin.
 struct Layout {
   int64_t units, row_bytes, panels, panel_bytes;
   int64_t a, b, row_scale, row_zero, scale, sums, bias, zeros, end;
 
   Layout(const Int8Product& p, const TileKernels& kernels)
       : units(ceil_div(p.inner, kernels.unit)),
-        // An odd number of lines: rows at a distance of a power of two would fight for the same places of the cache.
-        row_bytes((ceil_div(units * 4, kLine) | 1) * kLine),
+        row_bytes(staged_row_bytes(units)),
         panels(ceil_div(p.columns, kernels.lanes)),
         panel_bytes(units * kernels.lanes * 4) {
     int64_t at = 0;
     const auto take = [&](int64_t bytes) {
       const int64_t begin = at;
-      at += round_up(bytes, kLine);
+      at += round_up(bytes, kCacheLine);
       return begin;
     };
     const int64_t padded = panels * kernels.lanes * 4;
@@ -87,38 +82,21 @@ class TiledProduct {
   bool bytes() const { return kernels_.unit == 4; }
 
   void stage(const Parallel& parallel) const {
-    const int64_t per_task = std::max<int64_t>(1, kWorthAThread * 4 / layout_.row_bytes);
-    parallel.run(ceil_div(p_.rows, per_task), [&](int64_t task, int) {
-      const int64_t end = std::min(p_.rows, (task + 1) * per_task);
-      for (int64_t r = task * per_task; r < end; ++r) {
-        const int8_t* from = p_.a.codes + r * p_.a.step;
-        uint8_t* to = memory_ + layout_.a + r * layout_.row_bytes;
-        bytes() ? bytes_of_row(from, to) : words_of_row(from, reinterpret_cast<int16_t*>(to));
-        at<float>(layout_.row_scale)[r] = p_.a.scale[p_.a.scale_by_row ? r : 0];
-        at<int32_t>(layout_.row_zero)[r] = bytes() ? 128 : 0;
-      }
-    });
-  }
-  // What lies behind the last code meets zeros of `b`.
-  void bytes_of_row(const int8_t* __restrict from, uint8_t* __restrict to) const {
-    for (int64_t k = 0; k < p_.inner; ++k) to[k] = static_cast<uint8_t>(from[k]) ^ 0x80U;
-    std::memset(to + p_.inner, 0, static_cast<size_t>(layout_.units * 4 - p_.inner));
-  }
-  void words_of_row(const int8_t* __restrict from, int16_t* __restrict to) const {
-    for (int64_t k = 0; k < p_.inner; ++k) to[k] = from[k];
-    if (p_.inner % 2 != 0) to[p_.inner] = 0;
+    stage_codes({p_.a.codes, p_.a.step, p_.rows, p_.inner, kernels_.unit}, layout_.units, memory_ + layout_.a,
+                parallel);
+    for (int64_t r = 0; r < p_.rows; ++r) {
+      at<float>(layout_.row_scale)[r] = p_.a.scale[p_.a.scale_by_row ? r : 0];
+      at<int32_t>(layout_.row_zero)[r] = bytes() ? 128 : 0;
+    }
   }
 
   void pack(const Parallel& parallel) const {
+    const CodeRows codes{p_.b.codes, p_.b.step, p_.columns, p_.inner, kernels_.unit};
     parallel.run(layout_.panels, [&](int64_t panel, int) {
-      uint8_t* to = memory_ + layout_.b + panel * layout_.panel_bytes;
-      const int64_t first = panel * kernels_.lanes;
-      const int64_t count = std::min<int64_t>(kernels_.lanes, p_.columns - first);
-      if (count < kernels_.lanes) std::memset(to, 0, static_cast<size_t>(layout_.panel_bytes));
-      bytes() ? pack_units<int8_t>(first, count, to) : pack_units<int16_t>(first, count, to);
-      for (int64_t lane = 0; lane < kernels_.lanes; ++lane) {
-        const int64_t c = first + lane;
-        const bool there = lane < count;
+      pack_codes(codes, panel, kernels_.lanes, layout_.units,
+                 memory_ + layout_.b + panel * layout_.panel_bytes);
+      for (int64_t c = panel * kernels_.lanes; c < (panel + 1) * kernels_.lanes; ++c) {
+        const bool there = c < p_.columns;
         at<float>(layout_.scale)[c] = there ? p_.b.scale[p_.b.scale_by_row ? c : 0] : 0.0F;
         at<float>(layout_.bias)[c] = there && p_.bias != nullptr ? p_.bias[c] : 0.0F;
         at<int32_t>(layout_.sums)[c] = there && bytes() ? sum_of(c) : 0;
@@ -131,29 +109,6 @@ class TiledProduct {
     int32_t sum = 0;
     for (int64_t k = 0; k < p_.inner; ++k) sum += codes[k];
     return sum;
-  }
-  /// A few units of all lanes at a time: what is written stays in the first-level cache until its lines are whole.
-  template <typename Code>
-  void pack_units(int64_t first, int64_t count, uint8_t* to) const {
-    constexpr int64_t kUnit = 4 / sizeof(Code), kBlock = 64;
-    const int64_t lane_step = kernels_.lanes * 4, whole = p_.inner / kUnit;
-    for (int64_t begin = 0; begin < layout_.units; begin += kBlock) {
-      const int64_t end = std::min(whole, begin + kBlock);
-      for (int64_t lane = 0; lane < count; ++lane) {
-        const int8_t* from = p_.b.codes + (first + lane) * p_.b.step;
-        uint8_t* out = to + lane * 4;
-        for (int64_t u = begin; u < end; ++u) {
-          Code unit[kUnit];
-          for (int64_t i = 0; i < kUnit; ++i) unit[i] = from[u * kUnit + i];
-          std::memcpy(out + u * lane_step, unit, 4);
-        }
-        if (end == whole && whole < layout_.units) {
-          Code unit[kUnit] = {};
-          for (int64_t k = whole * kUnit; k < p_.inner; ++k) unit[k % kUnit] = from[k];
-          std::memcpy(out + whole * lane_step, unit, 4);
-        }
-      }
-    }
   }
 
   void multiply(const Parallel& parallel) const {

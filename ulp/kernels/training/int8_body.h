@@ -47,19 +47,14 @@ void largest_each(const void* x, int64_t n, uint32_t* __restrict largest) {
 
 constexpr float kMagic = 12582912.0F;  // see round_even in float_bits.h
 
-/// In units of the scale, inside the range of the codes; a NaN becomes its lower end.
-inline float limited(float v) {
-  v = v > -127.0F ? v : -127.0F;
-  return v < 127.0F ? v : 127.0F;
-}
-
 template <typename T, bool kEach>
 void nearest(const void* x, int64_t n, const float* __restrict inverse, int8_t* __restrict codes) {
   const auto* __restrict from = static_cast<const typename T::Word*>(x);
   const float one = inverse[0];
   for (int64_t i = 0; i < n; ++i) {
-    const float v = limited(bits_to_float(T::bits(from[i])) * (kEach ? inverse[i] : one));
-    // The sum with `magic` has the rounded number in its lowest bits.
+    // Three roundings, of the scale, its inverse and this, leave no |v| above 127.1. The sum has the rounded number in its
+    // lowest bits.
+    const float v = bits_to_float(T::bits(from[i])) * (kEach ? inverse[i] : one);
     codes[i] = static_cast<int8_t>(float_to_bits(v + kMagic));
   }
 }
@@ -70,7 +65,9 @@ void stochastic(const void* x, int64_t n, const float* __restrict inverse, const
   const auto* __restrict from = static_cast<const typename T::Word*>(x);
   const float one = inverse[0];
   for (int64_t i = 0; i < n; ++i) {
-    const float v = limited(bits_to_float(T::bits(from[i])) * (kEach ? inverse[i] : one));
+    float v = bits_to_float(T::bits(from[i])) * (kEach ? inverse[i] : one);
+    v = v > -127.0F ? v : -127.0F;  // or what is a hair beyond could be rounded away from 0
+    v = v < 127.0F ? v : 127.0F;
     const float rounded = (v + kMagic) - kMagic;
     const float below = rounded > v ? rounded - 1.0F : rounded;
     const float chance = static_cast<float>(static_cast<int32_t>(random[i] >> 8)) * 0x1p-24F;

@@ -31,6 +31,11 @@ float scale_of(uint32_t largest) {
   return most == 0 ? 1.0F : std::max(most / 127.0F, 0x1p-126F);
 }
 
+/// 0 for a scale that is NaN: its codes mean nothing, but are the same everywhere.
+float inverse_of(float scale) {
+  return scale == scale ? 1.0F / scale : 0.0F;
+}
+
 /// A part of the matrix: rows [row, row + rows), columns likewise.
 struct Part {
   int64_t row, rows, column, columns;
@@ -86,7 +91,7 @@ class Quantizer {
     alignas(64) float inverse[kTile];
     for (int64_t c = 0; c < columns; ++c) {
       target_.scale[column + c] = scale_of(most[c]);
-      inverse[c] = 1.0F / target_.scale[column + c];
+      inverse[c] = inverse_of(target_.scale[column + c]);
     }
     for (int64_t row = 0; row < m_.rows; row += kTile)
       tile({row, std::min(kTile, m_.rows - row), column, columns}, inverse);
@@ -98,12 +103,15 @@ class Quantizer {
         target_.scale[r] = scale_of(ops_.largest[bf16_](at(r, 0), m_.columns));
     }
     alignas(64) float inverse[kTile];
-    if (scales_ == Int8Scales::tensor) std::fill_n(inverse, kTile, 1.0F / target_.scale[0]);
+    if (scales_ == Int8Scales::tensor) std::fill_n(inverse, kTile, inverse_of(target_.scale[0]));
     if (scales_ == Int8Scales::rows) {
-      for (int64_t r = 0; r < rows; ++r) inverse[r] = 1.0F / target_.scale[row + r];
+      for (int64_t r = 0; r < rows; ++r) inverse[r] = inverse_of(target_.scale[row + r]);
     }
-    for (int64_t column = 0; column < m_.columns; column += kTile) {
-      const Part part{row, rows, column, std::min(kTile, m_.columns - column)};
+    // Whole rows where nothing asks for tiles.
+    const bool whole = target_.transposed == nullptr && !key_ && scales_ != Int8Scales::blocks;
+    const int64_t width = whole ? m_.columns : kTile;
+    for (int64_t column = 0; column < m_.columns; column += width) {
+      const Part part{row, rows, column, std::min(width, m_.columns - column)};
       if (scales_ == Int8Scales::blocks) {
         blocks(part);
       } else {
@@ -124,13 +132,13 @@ class Quantizer {
           most = std::max(most, ops_.largest[bf16_](at(r, part.column + c), columns));
         float& scale = target_.scale[row / kInt8Block * block_columns_ + (part.column + c) / kInt8Block];
         scale = scale_of(most);
-        std::fill_n(inverse + c, columns, 1.0F / scale);
+        std::fill_n(inverse + c, columns, inverse_of(scale));
       }
       tile({row, rows, part.column, part.columns}, inverse);
     }
   }
 
-  /// Codes of up to 64 x 64 elements; inverses of its rows, or of its columns.
+  /// Codes of up to 64 x 64 elements, or of whole rows; inverses of its rows, or of its columns.
   void tile(const Part& part, const float* inverse) const {
     const bool each = scales_ == Int8Scales::columns || scales_ == Int8Scales::blocks;
     alignas(64) int8_t buffer[kTile * kTile];

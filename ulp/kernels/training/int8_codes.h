@@ -2,10 +2,10 @@
 // as they lie and transposed.
 //
 //   scale = max(|x|) / 127 over those that share it, at least 2^-126; 1 where all are 0; NaN where one is not finite
-//   code  = clamp(round(x * (1 / scale)), -127, 127)
+//   code  = round(x * (1 / scale)), from -127 to 127
 //
 // in fp32, one rounding an operation: every instruction set and any number of workers gives the same bits. Codes of
-// a scale that is NaN are -127.
+// a scale that is NaN mean nothing.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ struct Int8Ops {
   uint32_t (*largest[2])(const void* x, int64_t n);
   /// largest[i] = max(largest[i], bits of |x[i]|).
   void (*largest_each[2])(const void* x, int64_t n, uint32_t* largest);
-  /// codes[i] = clamp(round(x[i] * inverse[0 or i]), -127, 127), half to even; [type][one inverse, one each].
+  /// codes[i] = round(x[i] * inverse[0 or i]), half to even; [type][one inverse, one each]. No product is above 127.5.
   void (*nearest[2][2])(const void* x, int64_t n, const float* inverse, int8_t* codes);
   /// The same, rounded up where the upper 24 bits of random[i], as a fraction, are below that of the number.
   void (*stochastic[2][2])(const void* x, int64_t n, const float* inverse, const uint32_t* random,
