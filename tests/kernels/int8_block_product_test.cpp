@@ -58,7 +58,8 @@ std::vector<uint32_t> block_formula(const BlockCase& c, const BlockData& d) {
   return y;
 }
 
-std::vector<uint32_t> block_result(const BlockCase& c, const BlockData& d, Isa isa, const Parallel& parallel) {
+std::vector<uint32_t> block_result(const BlockCase& c, const BlockData& d, Isa isa,
+                                   const Parallel& parallel) {
   Int8BlockProduct p;
   p.rows = c.rows, p.columns = c.columns, p.inner = c.inner;
   p.a = {d.a.data(), d.scale_a.data()};
@@ -78,10 +79,10 @@ std::vector<uint32_t> block_result(const BlockCase& c, const BlockData& d, Isa i
   return y;
 }
 
-constexpr BlockCase kBlockCases[] = {
-    {1, 1, 1, true, DataType::f32},      {32, 32, 32, false, DataType::f32}, {7, 40, 33, true, DataType::bf16},
-    {70, 9, 130, false, DataType::bf16}, {100, 96, 67, true, DataType::f32}, {61, 65, 256, false, DataType::f32},
-    {5, 9, 0, true, DataType::f32}};
+constexpr BlockCase kBlockCases[] = {{1, 1, 1, true, DataType::f32},     {32, 32, 32, false, DataType::f32},
+                                     {7, 40, 33, true, DataType::bf16},  {70, 9, 130, false, DataType::bf16},
+                                     {100, 96, 67, true, DataType::f32}, {61, 65, 256, false, DataType::f32},
+                                     {5, 9, 0, true, DataType::f32}};
 
 TEST(Int8BlockProduct, EveryInstructionSetAndSplitGivesTheFormulasBits) {
   for (const BlockCase& c : kBlockCases) {

@@ -45,8 +45,8 @@ std::vector<uint32_t> by_the_formula(const ProductCase& c, const ProductData& d)
         sum += int64_t{d.a[static_cast<size_t>(r * d.step_a + k)]} *
                int64_t{d.b[static_cast<size_t>(o * d.step_b + k)]};
       }
-      const float factor =
-          d.scale_a[static_cast<size_t>(c.by_row_a ? r : 0)] * d.scale_b[static_cast<size_t>(c.by_row_b ? o : 0)];
+      const float factor = d.scale_a[static_cast<size_t>(c.by_row_a ? r : 0)] *
+                           d.scale_b[static_cast<size_t>(c.by_row_b ? o : 0)];
       float v = static_cast<float>(sum) * factor;
       v = v + (c.bias ? d.bias[static_cast<size_t>(o)] : 0.0F);
       if (c.accumulate) v = v + d.before[static_cast<size_t>(r * c.columns + o)];

@@ -126,7 +126,8 @@ std::vector<float> of_all_sizes(int64_t rows, int64_t columns) {
 }
 
 TEST_P(Int8CodesTest, AreWhatTheDefinitionSays) {
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {5, 3}, {70, 33}, {64, 64}, {33, 200}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{1, 1}, {5, 3}, {70, 33}, {64, 64}, {33, 200}}) {
     std::vector<float> x = of_all_sizes(rows, columns);
     std::vector<uint16_t> narrow;
     std::vector<float> rounded;
@@ -139,10 +140,12 @@ TEST_P(Int8CodesTest, AreWhatTheDefinitionSays) {
         for (const int workers : {1, 3}) {
           EXPECT_EQ(quantized(DataType::f32, x.data(), rows, columns, scales, key, GetParam(), workers),
                     plainly(x, rows, columns, scales, key))
-              << rows << " x " << columns << ", scales " << static_cast<int>(scales) << test::repeat_command();
+              << rows << " x " << columns << ", scales " << static_cast<int>(scales)
+              << test::repeat_command();
           EXPECT_EQ(quantized(DataType::bf16, narrow.data(), rows, columns, scales, key, GetParam(), workers),
                     plainly(rounded, rows, columns, scales, key))
-              << rows << " x " << columns << ", scales " << static_cast<int>(scales) << test::repeat_command();
+              << rows << " x " << columns << ", scales " << static_cast<int>(scales)
+              << test::repeat_command();
         }
       }
     }

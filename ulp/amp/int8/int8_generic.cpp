@@ -78,15 +78,19 @@ Int8Pair int8_quantize_generic(const Tensor& matrix, const Int8How& how) {
   const Tensor most = largest(x, how.scales);
   Tensor scale = at::where(most == 0, at::ones_like(most), (most / kLargestCode).clamp_min(kSmallestScale));
   scale = at::where(at::isfinite(most), scale, at::full_like(scale, NAN));
-  const Tensor v = (x * over(scale.reciprocal(), how.scales, x)).nan_to_num(-kLargestCode).clamp(-kLargestCode, kLargestCode);
-  const Tensor codes = (how.key ? at::floor(v + at::rand_like(v)).clamp_max(kLargestCode) : at::round(v)).to(at::kChar);
+  const Tensor v = (x * over(scale.reciprocal(), how.scales, x))
+                       .nan_to_num(-kLargestCode)
+                       .clamp(-kLargestCode, kLargestCode);
+  const Tensor codes =
+      (how.key ? at::floor(v + at::rand_like(v)).clamp_max(kLargestCode) : at::round(v)).to(at::kChar);
   Int8Pair pair;
   if (how.straight) pair.straight = {codes, scale};
   if (how.across) pair.across = {codes.t().contiguous(), scale.dim() == 2 ? scale.t().contiguous() : scale};
   return pair;
 }
 
-Tensor int8_product_generic(const Int8Tensor& a, const Int8Tensor& b, const Tensor& bias, at::ScalarType dtype) {
+Tensor int8_product_generic(const Int8Tensor& a, const Int8Tensor& b, const Tensor& bias,
+                            at::ScalarType dtype) {
   Tensor y;
   if (a.scale.dim() == 2) {
     y = block_sums(a, b);

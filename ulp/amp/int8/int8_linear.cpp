@@ -22,7 +22,8 @@ constexpr const char* kWhere = "amp.int8_linear";
 /// A call as its forward and backward see it.
 struct Call final : public torch::CustomClassHolder {
   Int8LayerRecipe recipe;
-  at::ScalarType result = at::kFloat, input_dtype = at::kFloat, weight_dtype = at::kFloat, bias_dtype = at::kFloat;
+  at::ScalarType result = at::kFloat, input_dtype = at::kFloat, weight_dtype = at::kFloat,
+                 bias_dtype = at::kFloat;
   std::vector<int64_t> sizes;  ///< of x
   bool needs_input = false, needs_weight = false, needs_bias = false;
 
@@ -48,7 +49,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 at::ScalarType result_of(const Tensor& x) {
   const auto device = x.device().type();
-  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+  return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
+                                                   : x.scalar_type();
 }
 
 Tensor as_matrix(const Tensor& x) {
@@ -112,13 +114,15 @@ Int8Pair codes_of_gradient(const Call& call, const Tensor& g) {
   const bool across = call.needs_weight && call.weight_in_int8();
   const auto key = random_key(call);
   if (call.blocks()) {
-    return int8_quantize(g, {.scales = Int8Scales::blocks, .straight = straight, .across = across, .key = key});
+    return int8_quantize(g,
+                         {.scales = Int8Scales::blocks, .straight = straight, .across = across, .key = key});
   }
   Int8Pair pair;
   if (straight) pair.straight = int8_quantize(g, {.scales = Int8Scales::rows, .key = key}).straight;
   if (across) {
     pair.across =
-        int8_quantize(g, {.scales = Int8Scales::columns, .straight = false, .across = true, .key = key}).across;
+        int8_quantize(g, {.scales = Int8Scales::columns, .straight = false, .across = true, .key = key})
+            .across;
   }
   return pair;
 }
@@ -158,14 +162,14 @@ Gradients backward(const Call& call, const Saved& saved, const Tensor& gradient)
 }
 
 struct Int8LinearFunction : public torch::autograd::Function<Int8LinearFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const c10::intrusive_ptr<Call>& call) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, const c10::intrusive_ptr<Call>& call) {
     at::AutoDispatchBelowADInplaceOrView below;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    Saved saved = amp::forward(*call, x, weight, bias);
+    Saved saved = amp::forward(*call, x, weight, bias.value_or(Tensor()));
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->save_for_backward({saved.weight.codes, saved.weight.scale, saved.x.codes, saved.x.scale, saved.x_float,
-                                saved.weight_float});
+    context->save_for_backward({saved.weight.codes, saved.weight.scale, saved.x.codes, saved.x.scale,
+                                saved.x_float, saved.weight_float});
     return saved.y;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
@@ -186,8 +190,9 @@ c10::intrusive_ptr<Call> make_call(const Tensor& x, const Tensor& weight, const 
                                    bool stochastic) {
   check(x, weight, bias);
   auto call = c10::make_intrusive<Call>();
-  call->recipe = {require_word<Int8Method>(kWhere, "the method", std::string_view(method.data(), method.size())),
-                  output, grad_input, grad_weight, stochastic};
+  call->recipe = {
+      require_word<Int8Method>(kWhere, "the method", std::string_view(method.data(), method.size())), output,
+      grad_input, grad_weight, stochastic};
   call->recipe.validate();
   call->result = result_of(x);
   call->input_dtype = x.scalar_type();
@@ -216,7 +221,7 @@ Tensor int8_linear_autograd(const Tensor& x, const Tensor& weight, const std::op
   call->needs_weight = records && weight.requires_grad();
   call->needs_bias = records && b.defined() && b.requires_grad();
   if (call->needs_input || call->needs_weight || call->needs_bias) {
-    return Int8LinearFunction::apply(x, weight, b, call);
+    return Int8LinearFunction::apply(x, weight, bias, call);
   }
   at::AutoDispatchBelowADInplaceOrView below;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -238,9 +243,8 @@ TORCH_LIBRARY_IMPL(ulp, Autograd, m) {
 }
 
 Tensor int8_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Int8LayerRecipe& recipe) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow(kInt8LinearOp, "")
-                             .typed<decltype(int8_linear_kernel)>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(kInt8LinearOp, "").typed<decltype(int8_linear_kernel)>();
   return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, word_of(recipe.method),
                  recipe.output, recipe.grad_input, recipe.grad_weight, recipe.stochastic);
 }

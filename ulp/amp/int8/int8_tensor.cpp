@@ -137,8 +137,9 @@ Int8Tensor int8_transpose(const Int8Tensor& matrix) {
   const int64_t rows = matrix.codes.size(0), columns = matrix.codes.size(1);
   if (!matrix.codes.is_cpu()) return {matrix.codes.t().contiguous(), transposed_scale(matrix.scale)};
   const Tensor codes = at::empty({columns, rows}, matrix.codes.options());
-  kernels::int8_transpose(matrix.codes.const_data_ptr<int8_t>(), rows, columns, codes.mutable_data_ptr<int8_t>(),
-                          kernels::selected_isa(), libtorch::TorchParallel());
+  kernels::int8_transpose(matrix.codes.const_data_ptr<int8_t>(), rows, columns,
+                          codes.mutable_data_ptr<int8_t>(), kernels::selected_isa(),
+                          libtorch::TorchParallel());
   return {codes, transposed_scale(matrix.scale)};
 }
 

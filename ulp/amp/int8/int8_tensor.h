@@ -36,7 +36,8 @@ Int8Pair int8_quantize(const at::Tensor& matrix, const Int8How& how);
 Int8Tensor int8_transpose(const Int8Tensor& matrix);
 
 /// a b^T + bias in `dtype`: float(sum) * (sa * sb) + bias, rounded to it. `bias` [rows of b] or undefined. Sums of any length.
-at::Tensor int8_product(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias, at::ScalarType dtype);
+at::Tensor int8_product(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
+                        at::ScalarType dtype);
 
 /// The same by LibTorch's operators, for devices without kernels of ours. Rounding at random has other bits.
 Int8Pair int8_quantize_generic(const at::Tensor& matrix, const Int8How& how);

@@ -38,8 +38,7 @@ inline __attribute__((always_inline)) void block_panels(const BlockTileArgs& t, 
 #pragma GCC unroll 6
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 4
-      for (int n = 0; n < NB; ++n)
-        total[m][n] = V::add(total[m][n], V::mul(V::to_float(sum[m][n]), scale));
+      for (int n = 0; n < NB; ++n) total[m][n] = V::add(total[m][n], V::mul(V::to_float(sum[m][n]), scale));
     }
     rows[0] += kBytes;
     rows[1] += kBytes;

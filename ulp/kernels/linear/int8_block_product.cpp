@@ -68,7 +68,10 @@ struct Layout {
 class TiledProduct {
  public:
   TiledProduct(const Int8BlockProduct& product, const BlockKernels& kernels, void* workspace)
-      : p_(product), kernels_(kernels), layout_(product, kernels), memory_(static_cast<uint8_t*>(workspace)) {}
+      : p_(product),
+        kernels_(kernels),
+        layout_(product, kernels),
+        memory_(static_cast<uint8_t*>(workspace)) {}
 
   void run(const Parallel& parallel) const {
     stage_codes({p_.a.codes, p_.inner, p_.rows, p_.inner, kernels_.unit}, layout_.units, memory_ + layout_.a,

@@ -66,7 +66,10 @@ struct Layout {
 class TiledProduct {
  public:
   TiledProduct(const Int8Product& product, const TileKernels& kernels, void* workspace)
-      : p_(product), kernels_(kernels), layout_(product, kernels), memory_(static_cast<uint8_t*>(workspace)) {}
+      : p_(product),
+        kernels_(kernels),
+        layout_(product, kernels),
+        memory_(static_cast<uint8_t*>(workspace)) {}
 
   void run(const Parallel& parallel) const {
     stage(parallel);
@@ -185,7 +188,8 @@ void int8_product(const Int8Product& product, void* workspace, Isa isa, const Pa
     fail(kWhere, "expected sums of up to ", kMaxInt8Inner, " products, got ", product.inner);
   }
   if (product.output != DataType::f32 && (product.output != DataType::bf16 || product.accumulate)) {
-    fail(kWhere, "expected a result in f32, or in bf16 that is not added to, got ", to_string(product.output));
+    fail(kWhere, "expected a result in f32, or in bf16 that is not added to, got ",
+         to_string(product.output));
   }
   if (product.rows < 1 || product.columns < 1) return;
   if (const TileKernels* kernels = first_admitted(kKernels, isa)) {
