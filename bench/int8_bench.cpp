@@ -1,8 +1,8 @@
-// Products of int8 matrices as training makes them: the product alone, with quantizing both operands, and against the
-// peak of vpdpbusd measured in the same run.
+// Products of int8 matrices as training makes them: the product alone, with quantizing both operands, and
+// against the peak of vpdpbusd measured in the same run.
 //
-// The best and the median of several turns are printed. One thread counts processor time, several the clock on
-// the wall.
+// The best and the median of several turns are printed. One thread counts processor time, several the clock
+// on the wall.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

@@ -1,4 +1,5 @@
-// int8 linear layers: results and gradients against the definition in float64, written with LibTorch's operators.
+// int8 linear layers: results and gradients against the definition in float64, written with LibTorch's
+// operators.
 #include "ulp/amp/int8/int8_linear.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,8 @@ using at::Tensor;
 
 constexpr Int8Method kMethods[] = {Int8Method::switchback, Int8Method::rowwise, Int8Method::jetfire};
 
-/// The numbers that codes stand for, with a scale for each index of the dimensions that are not in `shared`; in float64.
+/// The numbers that codes stand for, with a scale for each index of the dimensions that are not in `shared`;
+/// in float64.
 Tensor rounded_with(const Tensor& x, const Tensor& most) {
   const Tensor scale = at::where(most == 0, at::ones_like(most), most / 127.0F);
   return at::round(x * scale.reciprocal()).to(at::kDouble) * scale.to(at::kDouble);
@@ -108,8 +110,8 @@ TEST(Int8Linear, ResultsAndGradientsAreThoseOfTheDefinition) {
 }
 
 TEST(Int8Linear, GradientsAreTheSlopesOfTheLayerOverManySteps) {
-  // Rounded results are steps; over a distance of many steps their differences are the slope, but for half a step at each
-  // end.
+  // Rounded results are steps; over a distance of many steps their differences are the slope, but for half a
+  // step at each end.
   for (const Int8Method method : kMethods) {
     const LayerData d(64, 48, 32);
     int8_linear(d.x, d.w, d.b, {.method = method}).backward(d.g);

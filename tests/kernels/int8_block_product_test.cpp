@@ -1,4 +1,5 @@
-// Products of int8 matrices with scales by blocks: every instruction set and split gives the bits of the formula.
+// Products of int8 matrices with scales by blocks: every instruction set and split gives the bits of the
+// formula.
 #include "ulp/kernels/linear/int8_block_product.h"
 
 #include <cmath>

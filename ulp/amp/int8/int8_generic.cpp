@@ -50,7 +50,8 @@ Tensor over(const Tensor& scale, Int8Scales scales, const Tensor& x) {
       .narrow(1, 0, x.size(1));
 }
 
-/// float(a b^T) with the sums exact in int32. The operator wants sizes in multiples of 8 and more than 16 rows.
+/// float(a b^T) with the sums exact in int32. The operator wants sizes in multiples of 8 and more than 16
+/// rows.
 Tensor sums(const Tensor& a, const Tensor& b) {
   constexpr int64_t kMultiple = 32;
   const Tensor whole = at::_int_mm(padded(a, kMultiple, kMultiple), padded(b, kMultiple, kMultiple).t());

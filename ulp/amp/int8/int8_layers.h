@@ -9,7 +9,8 @@
 
 namespace ulp::amp {
 
-/// torch::nn::Linear whose products are in int8 (int8_linear()). Parameters stay fp32, or what the model is cast to.
+/// torch::nn::Linear whose products are in int8 (int8_linear()). Parameters stay fp32, or what the model is
+/// cast to.
 class ULP_API Int8LinearImpl : public torch::nn::LinearImpl {
  public:
   /// Throws as Int8LayerRecipe::validate().

@@ -18,8 +18,8 @@ namespace {
 using at::Tensor;
 using kernels::Int8Scales;
 
-/// Memory that a thread keeps from product to product: the system takes longer to give and clear megabytes than
-/// a product takes to fill them.
+/// Memory that a thread keeps from product to product: the system takes longer to give and clear megabytes
+/// than a product takes to fill them.
 void* scratch(size_t bytes) {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }

@@ -1,5 +1,5 @@
-// Matrices of floats as int8 codes, and their products: our kernels on the CPU, LibTorch's operators elsewhere. Internal
-// to the room.
+// Matrices of floats as int8 codes, and their products: our kernels on the CPU, LibTorch's operators
+// elsewhere. Internal to the room.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,8 @@ Int8Pair int8_quantize(const at::Tensor& matrix, const Int8How& how);
 /// The transpose of a matrix with one scale, or of blocks.
 Int8Tensor int8_transpose(const Int8Tensor& matrix);
 
-/// a b^T + bias in `dtype`: float(sum) * (sa * sb) + bias, rounded to it. `bias` [rows of b] or undefined. Sums of any length.
+/// a b^T + bias in `dtype`: float(sum) * (sa * sb) + bias, rounded to it. `bias` [rows of b] or undefined.
+/// Sums of any length.
 at::Tensor int8_product(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
                         at::ScalarType dtype);
 

@@ -1,5 +1,5 @@
-// The kernels of products with scales by blocks as templates over a dot product of conv/tile_body.h and the bytes of a
-// staged code; included by one file per instruction set. Everything has internal linkage.
+// The kernels of products with scales by blocks as templates over a dot product of conv/tile_body.h and the
+// bytes of a staged code; included by one file per instruction set. Everything has internal linkage.
 #pragma once
 
 // after the vector type
@@ -69,8 +69,10 @@ void block_tile(const BlockTileArgs& t) {
 }
 
 // clang-format off
-#define ULP_BLOCK_TILES(Dot, kBytes, NB) {nullptr, block_tile<Dot, kBytes, 1, NB>, block_tile<Dot, kBytes, 2, NB>, \
-  block_tile<Dot, kBytes, 3, NB>, block_tile<Dot, kBytes, 4, NB>, block_tile<Dot, kBytes, 5, NB>, block_tile<Dot, kBytes, 6, NB>}
+#define ULP_BLOCK_TILES(Dot, kBytes, NB)                                                      \
+  {nullptr, block_tile<Dot, kBytes, 1, NB>, block_tile<Dot, kBytes, 2, NB>,                   \
+   block_tile<Dot, kBytes, 3, NB>, block_tile<Dot, kBytes, 4, NB>, block_tile<Dot, kBytes, 5, NB>, \
+   block_tile<Dot, kBytes, 6, NB>}
 // clang-format on
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The contract between the driver of products with scales by blocks and its kernels (one instruction set a file). Plain
-// data, see float_bits.h for why.
+// The contract between the driver of products with scales by blocks and its kernels (one instruction set a
+// file). Plain data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>

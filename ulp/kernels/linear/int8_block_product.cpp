@@ -112,7 +112,8 @@ class TiledProduct {
       }
     }
   }
-  /// Of the codes of a column of `b` in a block: what the 128 that codes of `a` were given adds is taken away.
+  /// Of the codes of a column of `b` in a block: what the 128 that codes of `a` were given adds is taken
+  /// away.
   int32_t sum_of(int64_t column, int64_t block) const {
     const int8_t* codes = p_.b.codes + column * p_.inner;
     const int64_t end = std::min(p_.inner, (block + 1) * kScaleBlock);

@@ -22,7 +22,8 @@ void put_unit(const int8_t* from, int64_t n, uint8_t* to) {
   std::memcpy(to, unit, 4);
 }
 
-/// A few units of all lanes at a time: what is written stays in the first-level cache until its lines are whole.
+/// A few units of all lanes at a time: what is written stays in the first-level cache until its lines are
+/// whole.
 template <typename Code>
 void pack_lanes(const CodeRows& from, int64_t first, int64_t count, int lanes, uint8_t* to) {
   constexpr int64_t kUnit = 4 / sizeof(Code), kBlock = 64;

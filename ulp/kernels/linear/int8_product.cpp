@@ -145,8 +145,8 @@ class TiledProduct {
     });
   }
 
-  /// Blocks of rows that stay in the second-level cache, equally long and as many for each worker; few rows are one
-  /// block, and the panels are shared instead.
+  /// Blocks of rows that stay in the second-level cache, equally long and as many for each worker; few rows
+  /// are one block, and the panels are shared instead.
   struct Blocks {
     int64_t rows, parts;
   };

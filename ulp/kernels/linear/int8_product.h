@@ -1,4 +1,5 @@
-// The product of two matrices of int8 codes, both given by rows, as training needs it: nothing is packed beforehand.
+// The product of two matrices of int8 codes, both given by rows, as training needs it: nothing is packed
+// beforehand.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,13 @@ struct Int8Rows {
   bool scale_by_row = false;
 };
 
-/// The largest `inner`: as kMaxDynamicFeatures of linear/dynamic_linear.h, since codes travel as bytes without sign.
+/// The largest `inner`: as kMaxDynamicFeatures of linear/dynamic_linear.h, since codes travel as bytes
+/// without sign.
 inline constexpr int64_t kMaxInt8Inner = int64_t{1} << 16;
 
-/// y[r][c] = float(sum_k a[r][k] b[c][k]) * (sa[r] * sb[c]) + bias[c] [+ y[r][c]]. The sum is exact in int32. What follows
-/// is rounded operation by operation in fp32, then to `output` (half to even): the same bits on every instruction set and
-/// for any number of workers. A scale that is NaN gives NaN.
+/// y[r][c] = float(sum_k a[r][k] b[c][k]) * (sa[r] * sb[c]) + bias[c] [+ y[r][c]]. The sum is exact in int32.
+/// What follows is rounded operation by operation in fp32, then to `output` (half to even): the same bits on
+/// every instruction set and for any number of workers. A scale that is NaN gives NaN.
 struct Int8Product {
   int64_t rows = 0, columns = 0;  ///< of the result
   int64_t inner = 0;              ///< length of the sums, up to kMaxInt8Inner
@@ -39,8 +41,8 @@ struct Int8Product {
 /// Bytes of scratch for int8_product(); on a cache line.
 ULP_API size_t int8_product_workspace(const Int8Product& product, Isa isa);
 
-/// Computes the product. No allocation. Throws ulp::Error for an `inner` beyond kMaxInt8Inner, for an output that is not
-/// f32 or bf16, and for bf16 that is to accumulate. Nothing happens where rows or columns are 0.
+/// Computes the product. No allocation. Throws ulp::Error for an `inner` beyond kMaxInt8Inner, for an output
+/// that is not f32 or bf16, and for bf16 that is to accumulate. Nothing happens where rows or columns are 0.
 ULP_API void int8_product(const Int8Product& product, void* workspace, Isa isa, const Parallel& parallel);
 
 }  // namespace ulp::kernels

@@ -1,5 +1,5 @@
-// The loops of int8_ops.h. Included once by a file per instruction set, which names its table with ULP_INT8_OPS;
-// everything here has internal linkage.
+// The loops of int8_ops.h. Included once by a file per instruction set, which names its table with
+// ULP_INT8_OPS; everything here has internal linkage.
 #include <cstdint>
 
 #include "ulp/kernels/common/float_bits.h"
@@ -52,8 +52,8 @@ void nearest(const void* x, int64_t n, const float* __restrict inverse, int8_t* 
   const auto* __restrict from = static_cast<const typename T::Word*>(x);
   const float one = inverse[0];
   for (int64_t i = 0; i < n; ++i) {
-    // Three roundings, of the scale, its inverse and this, leave no |v| above 127.1. The sum has the rounded number in its
-    // lowest bits.
+    // Three roundings, of the scale, its inverse and this, leave no |v| above 127.1. The sum has the rounded
+    // number in its lowest bits.
     const float v = bits_to_float(T::bits(from[i])) * (kEach ? inverse[i] : one);
     codes[i] = static_cast<int8_t>(float_to_bits(v + kMagic));
   }
@@ -92,7 +92,8 @@ void transpose_plainly(const int8_t* from, int64_t from_step, int64_t rows, int6
 }
 
 #if defined(__AVX2__)
-/// 16 x 16 bytes. With the row and the column of a byte as one number of eight bits, a stage rotates it by one bit.
+/// 16 x 16 bytes. With the row and the column of a byte as one number of eight bits, a stage rotates it by
+/// one bit.
 inline void transpose_square(const int8_t* from, int64_t from_step, int8_t* to, int64_t to_step) {
   __m128i a[16], b[16];
 #pragma GCC unroll 16

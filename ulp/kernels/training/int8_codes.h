@@ -1,11 +1,12 @@
-// Matrices of floats as symmetric int8 codes, for products in training: by rows, by columns, by one scale, or by blocks;
-// as they lie and transposed.
+// Matrices of floats as symmetric int8 codes, for products in training: by rows, by columns, by one scale, or
+// by blocks; as they lie and transposed.
 //
-//   scale = max(|x|) / 127 over those that share it, at least 2^-126; 1 where all are 0; NaN where one is not finite
+//   scale = max(|x|) / 127 over those that share it, at least 2^-126; 1 where all are 0; NaN where one is
+//           not finite
 //   code  = round(x * (1 / scale)), from -127 to 127
 //
-// in fp32, one rounding an operation: every instruction set and any number of workers gives the same bits. Codes of
-// a scale that is NaN mean nothing.
+// in fp32, one rounding an operation: every instruction set and any number of workers gives the same bits.
+// Codes of a scale that is NaN mean nothing.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +48,9 @@ struct Int8Target {
   int8_t* transposed = nullptr;  ///< [columns][rows]
 };
 
-/// Quantizes a matrix. With a key rounding is stochastic: up with the probability of the fraction, to 24 bits; the random
-/// bits of row r and column c are those of index r * round_up(columns, 64) + c, whatever is asked for. Without a key
-/// it is half to even. Throws ulp::Error for elements that are neither f32 nor bf16.
+/// Quantizes a matrix. With a key rounding is stochastic: up with the probability of the fraction, to 24
+/// bits; the random bits of row r and column c are those of index r * round_up(columns, 64) + c, whatever is
+/// asked for. Without a key it is half to even. Throws ulp::Error for elements that are neither f32 nor bf16.
 ULP_API void int8_quantize(const FloatMatrix& matrix, Int8Scales scales, const Int8Target& target,
                            const std::optional<formats::RandomKey>& key, Isa isa, const Parallel& parallel);
 

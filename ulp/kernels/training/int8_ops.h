@@ -1,5 +1,5 @@
-// The table of loops that turn floats into int8 codes, which each instruction set fills in. Plain data, see float_bits.h
-// for why.
+// The table of loops that turn floats into int8 codes, which each instruction set fills in. Plain data, see
+// float_bits.h for why.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ struct Int8Ops {
   uint32_t (*largest[2])(const void* x, int64_t n);
   /// largest[i] = max(largest[i], bits of |x[i]|).
   void (*largest_each[2])(const void* x, int64_t n, uint32_t* largest);
-  /// codes[i] = round(x[i] * inverse[0 or i]), half to even; [type][one inverse, one each]. No product is above 127.5.
+  /// codes[i] = round(x[i] * inverse[0 or i]), half to even; [type][one inverse, one each]. No product is
+  /// above 127.5.
   void (*nearest[2][2])(const void* x, int64_t n, const float* inverse, int8_t* codes);
   /// The same, rounded up where the upper 24 bits of random[i], as a fraction, are below that of the number.
   void (*stochastic[2][2])(const void* x, int64_t n, const float* inverse, const uint32_t* random,
