@@ -128,6 +128,19 @@ TEST(Int8Linear, GradientsAreTheSlopesOfTheLayerOverManySteps) {
   }
 }
 
+TEST(Int8Linear, AWeightThatIsStoredTheOtherWayRoundGivesTheSame) {
+  for (const Int8Method method : kMethods) {
+    const LayerData d(40, 70, 33);
+    int8_linear(d.x, d.w, d.b, {.method = method}).backward(d.g);
+    const Tensor x = d.x.detach().clone().requires_grad_();
+    const Tensor stored = d.w.detach().t().contiguous().requires_grad_();
+    int8_linear(x, stored.t(), d.b.detach(), {.method = method}).backward(d.g);
+    EXPECT_TRUE(at::equal(x.grad(), d.x.grad())) << word_of(method);
+    expect_near(stored.grad().t(), d.w.grad().to(at::kDouble), 1e-6, word_of(method));
+    EXPECT_TRUE(stored.grad().is_contiguous()) << word_of(method);
+  }
+}
+
 TEST(Int8Linear, UnderAutocastResultsAreBf16AndParametersKeepTheirType) {
   for (const Int8Method method : kMethods) {
     const LayerData d(40, 64, 32);

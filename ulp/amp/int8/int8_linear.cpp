@@ -25,6 +25,7 @@ struct Call final : public torch::CustomClassHolder {
   at::ScalarType result = at::kFloat, input_dtype = at::kFloat, weight_dtype = at::kFloat,
                  bias_dtype = at::kFloat;
   std::vector<int64_t> sizes;  ///< of x
+  bool transposed = false;     ///< the weight lies in memory as [in][out], and so will its gradient
   bool needs_input = false, needs_weight = false, needs_bias = false;
 
   bool blocks() const { return recipe.method == Int8Method::jetfire; }
@@ -134,6 +135,15 @@ Int8Tensor weight_across(const Saved& saved) {
       .across;
 }
 
+Tensor weight_gradient(const Call& call, const Saved& saved, const Tensor& g, const Int8Tensor& codes) {
+  if (!call.weight_in_int8()) {
+    const Tensor& x = saved.x_float;
+    return (call.transposed ? at::mm(x.t(), g).t() : at::mm(g.t(), x)).to(call.weight_dtype);
+  }
+  return call.transposed ? int8_product(saved.x, codes, {}, call.weight_dtype).t()
+                         : int8_product(codes, saved.x, {}, call.weight_dtype);
+}
+
 struct Gradients {
   Tensor x, weight, bias;
 };
@@ -151,11 +161,7 @@ Gradients backward(const Call& call, const Saved& saved, const Tensor& gradient)
     out.x = out.x.view(call.sizes);
   }
   if (call.needs_weight) {
-    if (call.weight_in_int8()) {
-      out.weight = int8_product(codes.across, saved.x, {}, call.weight_dtype);
-    } else {
-      out.weight = at::mm(g.t(), saved.x_float).to(call.weight_dtype);
-    }
+    out.weight = weight_gradient(call, saved, g, codes.across);
   }
   if (call.needs_bias) out.bias = g.sum(0, false, at::kFloat).to(call.bias_dtype);
   return out;
@@ -199,6 +205,7 @@ c10::intrusive_ptr<Call> make_call(const Tensor& x, const Tensor& weight, const 
   call->weight_dtype = weight.scalar_type();
   call->bias_dtype = bias.defined() ? bias.scalar_type() : at::kFloat;
   call->sizes = x.sizes().vec();
+  call->transposed = is_transposed(weight);
   return call;
 }
 

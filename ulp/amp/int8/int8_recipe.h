@@ -12,7 +12,7 @@ namespace ulp::amp {
 
 /// Which numbers share a scale, and which products are in int8.
 enum class Int8Method : uint8_t {
-  switchback,  ///< rows of inputs and gradients, one scale for the weight; the weight's gradient is not in int8
+  switchback,  ///< rows of inputs and gradients, one scale for the weight, whose gradient is not in int8
   ///< (Wortsman et al. 2023, "Stable and low-precision training for large-scale vision-language models")
   rowwise,  ///< all three products, each operand by its rows (torchao's int8_mixed_precision_training)
   jetfire   ///< all three products in blocks of 32 x 32 (Xi et al. 2024, "Jetfire")

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "ulp/kernels/linear/int8_block_product.h"
 #include "ulp/kernels/linear/int8_product.h"
@@ -52,6 +53,16 @@ std::vector<int64_t> scale_sizes(Int8Scales scales, int64_t rows, int64_t column
 
 Tensor transposed_scale(const Tensor& scale) {
   return scale.dim() == 2 ? scale.t().contiguous() : scale;
+}
+
+Int8How transposed_how(Int8How how) {
+  std::swap(how.straight, how.across);
+  if (how.scales == Int8Scales::rows) {
+    how.scales = Int8Scales::columns;
+  } else if (how.scales == Int8Scales::columns) {
+    how.scales = Int8Scales::rows;
+  }
+  return how;
 }
 
 kernels::Int8Rows rows_of(const Int8Tensor& matrix) {
@@ -109,8 +120,16 @@ Tensor block_product(const Int8Tensor& a, const Int8Tensor& b, const Tensor& bia
 
 }  // namespace
 
+bool is_transposed(const Tensor& matrix) {
+  return !matrix.is_contiguous() && matrix.t().is_contiguous();
+}
+
 Int8Pair int8_quantize(const Tensor& matrix, const Int8How& how) {
   if (!matrix.is_cpu()) return int8_quantize_generic(matrix, how);
+  if (is_transposed(matrix)) {
+    Int8Pair pair = int8_quantize(matrix.t(), transposed_how(how));
+    return {pair.across, pair.straight};
+  }
   const Tensor x = readable(matrix);
   const int64_t rows = x.size(0), columns = x.size(1);
   Int8Pair pair;

@@ -30,6 +30,9 @@ struct Int8How {
   std::optional<formats::RandomKey> key = std::nullopt;  ///< round at random
 };
 
+/// True for a matrix that lies in memory as the transpose of a contiguous one.
+bool is_transposed(const at::Tensor& matrix);
+
 /// Quantizes a matrix of any floating-point type, as kernels/training/int8_codes.h defines it.
 Int8Pair int8_quantize(const at::Tensor& matrix, const Int8How& how);
 /// The transpose of a matrix with one scale, or of blocks.
