@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
@@ -43,6 +46,31 @@ struct ULP_API Int8LayerRecipe {
   /// Throws ulp::Error naming the field.
   void validate() const;
   bool operator==(const Int8LayerRecipe&) const = default;
+};
+
+/// How the linear layers of a model compute, and which of them.
+struct ULP_API Int8Recipe {
+  static constexpr const char* kType = "ulp.amp.Int8Recipe";
+
+  Int8LayerRecipe layers = {};
+  bool first = false;                          ///< the first layer of the network, too
+  bool last = false;                           ///< the last one, too
+  std::vector<std::string> skip_modules = {};  ///< module paths that are left as they are; '*' is any run of
+                                               ///< characters
+
+  /// The recipe of a precision's name: "int8:switchback", "int8:rowwise", "int8:jetfire"; "int8" is rowwise.
+  /// Throws ulp::Error that lists them.
+  static Int8Recipe named(std::string_view name);
+
+  void visit_fields(FieldVisitor& visit);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+  /// {"type": "ulp.amp.Int8Recipe", "version": 1, ...}.
+  std::string to_json() const;
+  /// Fields that are missing keep their defaults. Throws FileError for text that is no such JSON, an unknown
+  /// field, a value of another kind, or a newer version.
+  static Int8Recipe from_json(const std::string& text);
+  bool operator==(const Int8Recipe&) const = default;
 };
 
 }  // namespace ulp::amp
