@@ -6,6 +6,7 @@
 
 #include "error_of.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/memory/checkpoint/plan.h"
 
 namespace {
