@@ -65,29 +65,19 @@ CostTable::CostTable(const graph::Graph& graph, const Costs& costs) : order(grap
       if (const int known = find_or(number, value, -1); known >= 0) read_at(known, size());
     }
   }
+  for (int i = 0; i <= size(); ++i) crossing.push_back(live(i, false));
+  for (int i = 0; i < size(); ++i) gradients.push_back(live(i, true));
 }
 
-int64_t CostTable::live(int call, bool gradients) const {
+int64_t CostTable::live(int call, bool with_gradients) const {
   int64_t bytes = 0;
   for (int v = 0; v < static_cast<int>(values.size()); ++v) {
     const Value& value = values[static_cast<size_t>(v)];
-    const bool in_time = gradients ? value.made <= call : value.made < call;
-    if (value.base == v && in_time && value.last_read >= call && (value.has_grad || !gradients))
+    const bool in_time = with_gradients ? value.made <= call : value.made < call;
+    if (value.base == v && in_time && value.last_read >= call && (value.has_grad || !with_gradients))
       bytes += value.bytes;
   }
   return bytes;
-}
-
-std::vector<int64_t> CostTable::crossing() const {
-  std::vector<int64_t> found;
-  for (int i = 0; i <= size(); ++i) found.push_back(live(i, false));
-  return found;
-}
-
-std::vector<int64_t> CostTable::gradients() const {
-  std::vector<int64_t> found;
-  for (int i = 0; i < size(); ++i) found.push_back(live(i, true));
-  return found;
 }
 
 }  // namespace ulp::memory

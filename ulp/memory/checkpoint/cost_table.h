@@ -32,14 +32,15 @@ struct CostTable {
   std::vector<Value> values;
   std::vector<Call> calls;
   int size() const { return static_cast<int>(calls.size()); }
-  /// Bytes of values made before call `i`, and read by it or later, each memory once.
-  std::vector<int64_t> crossing() const;
-  /// Bytes of gradients while the backward is at call `i`: of what it makes, of what it reads, and of what it
-  /// steps over.
-  std::vector<int64_t> gradients() const;
+  /// For each call, and behind the last one: bytes of values made before it, and read by it or later, each
+  /// memory once.
+  std::vector<int64_t> crossing;
+  /// For each call: bytes of gradients while the backward is there, of what it makes, of what it reads, and
+  /// of what goes past it.
+  std::vector<int64_t> gradients;
 
  private:
-  int64_t live(int call, bool gradients) const;
+  int64_t live(int call, bool with_gradients) const;
 };
 
 }  // namespace ulp::memory

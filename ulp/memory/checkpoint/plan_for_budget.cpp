@@ -22,7 +22,7 @@ constexpr double kPrices[] = {0, 0.1, 0.3, 1, 3, 10, 100};
 /// Positions between calls where little crosses: the beginning, the end, and the best of equal parts of the
 /// graph.
 std::vector<int> cut_points(const CostTable& table) {
-  const std::vector<int64_t> crossing = table.crossing();
+  const std::vector<int64_t>& crossing = table.crossing;
   const auto parts = std::min<size_t>(kCuts, static_cast<size_t>(std::max(1, table.size() - 1)));
   std::vector<int> cuts{0};
   for (size_t part = 0; part < parts; ++part) {
@@ -41,29 +41,21 @@ std::vector<int> cut_points(const CostTable& table) {
 class Planner {
  public:
   Planner(const graph::Graph& graph, const Costs& costs) : table_(graph, costs), cuts_(cut_points(table_)) {
-    const std::vector<int64_t> gradients = table_.gradients();
     const size_t count = cuts_.size();
     options_.resize(count * count);
-    gradients_.resize(count * count, 0);
     double seconds = 0;
     for (const CostTable::Call& call : table_.calls) seconds += call.seconds;
     const double unit =
         static_cast<double>(keep_all(table_, 0, table_.size()).kept_bytes) / std::max(seconds, 1e-9);
     for (size_t a = 0; a < count; ++a) {
-      for (size_t b = a + 1; b < count; ++b) {
-        gradients_[a * count + b] = *std::max_element(gradients.begin() + cuts_[a],
-                                                      gradients.begin() + std::max(cuts_[b], cuts_[a] + 1));
-        find_options(a, b, unit);
-      }
+      for (size_t b = a + 1; b < count; ++b) find_options(a, b, unit);
     }
   }
 
   /// A path of spans through the cut points whose bytes stay within the budget; nothing where there is none.
   std::optional<CheckpointPlan> plan(int64_t budget) const;
   /// What everything takes that is kept, and no budget needs to exceed.
-  int64_t most() const {
-    return options_[cuts_.size() - 1].front().kept_bytes + gradients_[cuts_.size() - 1];
-  }
+  int64_t most() const { return options_[cuts_.size() - 1].front().peak_bytes; }
 
  private:
   /// The best way to a cut point with so many bytes kept.
@@ -81,7 +73,7 @@ class Planner {
     for (const double price : kPrices) {
       SpanOption option = keep_some(table_, cuts_[a], cuts_[b], price * unit);
       const auto as_good = [&](const SpanOption& other) {
-        return other.kept_bytes <= option.kept_bytes && other.again_bytes <= option.again_bytes &&
+        return other.kept_bytes <= option.kept_bytes && other.peak_bytes <= option.peak_bytes &&
                other.seconds <= option.seconds;
       };
       if (std::ranges::none_of(found, as_good)) found.push_back(std::move(option));
@@ -93,7 +85,6 @@ class Planner {
   CostTable table_;
   std::vector<int> cuts_;
   std::vector<std::vector<SpanOption>> options_;  ///< from cut a to cut b at a * count + b
-  std::vector<int64_t> gradients_;                ///< the most gradients at a moment between them
 };
 
 std::optional<CheckpointPlan> Planner::plan(int64_t budget) const {
@@ -109,7 +100,7 @@ std::optional<CheckpointPlan> Planner::plan(int64_t budget) const {
       for (size_t b = a + 1; b < count; ++b) {
         for (const SpanOption& option : options_[a * count + b]) {
           const int64_t kept = from.kept + option.kept_bytes;
-          if (kept + option.again_bytes + gradients_[a * count + b] > budget) continue;
+          if (std::max(kept, from.kept + option.peak_bytes) > budget) continue;
           Label& to = labels[b][static_cast<size_t>(std::ceil(static_cast<double>(kept) / level_bytes))];
           const double seconds = from.seconds + option.seconds;
           if (seconds > to.seconds || (seconds == to.seconds && kept >= to.kept)) continue;

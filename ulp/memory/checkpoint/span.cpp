@@ -1,6 +1,7 @@
 #include "ulp/memory/checkpoint/span.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -27,6 +28,34 @@ class Bytes {
   int64_t sum_ = 0;
 };
 
+/// Memory that goes, piece by piece, as the backward goes through the calls of a span from its end to its
+/// beginning.
+class Timeline {
+ public:
+  Timeline(int begin, int end) : begin_(begin), until_(static_cast<size_t>(end - begin), 0) {}
+  /// Gone when the backward has done the call.
+  void add(int64_t bytes, int call) { until_[static_cast<size_t>(call - begin_)] += bytes; }
+  /// The same for a memory that may have been added for an earlier call.
+  void add_once(int base, int64_t bytes, int call) {
+    if (seen_.insert(base).second) add(bytes, call);
+  }
+  int64_t sum() const { return std::accumulate(until_.begin(), until_.end(), int64_t{0}); }
+  /// With the gradients of the moment.
+  int64_t peak(const CostTable& table) const {
+    int64_t there = 0, most = 0;
+    for (size_t i = 0; i < until_.size(); ++i) {
+      there += until_[i];
+      most = std::max(most, there + table.gradients[static_cast<size_t>(begin_) + i]);
+    }
+    return most;
+  }
+
+ private:
+  int begin_;
+  std::vector<int64_t> until_;
+  std::unordered_set<int> seen_;
+};
+
 class Span {
  public:
   Span(const CostTable& table, int begin, int end) : table_(table), begin_(begin), end_(end), there_(table) {
@@ -39,13 +68,13 @@ class Span {
 
   SpanOption keep_all() const {
     Bytes bytes = there_;
+    Timeline timeline(begin_, end_);
     for (int i = begin_; i < end_; ++i) {
-      for (int value : call(i).saved) {
-        if (is_own(value)) bytes.add(value);
-      }
+      for (int value : call(i).saved) add_saved(timeline, bytes, value, i);
       bytes.add_bytes(call(i).inner_bytes);
+      timeline.add(call(i).inner_bytes, i);
     }
-    return {.checkpointed = false, .kept_bytes = bytes.sum()};
+    return {.checkpointed = false, .kept_bytes = bytes.sum(), .peak_bytes = timeline.peak(table_)};
   }
 
   SpanOption keep_some(double bytes_per_second) {
@@ -107,22 +136,35 @@ class Span {
     }
   }
 
+  /// A value that call `i` saves, unless an earlier one does: it is gone when the backward has done that
+  /// call.
+  void add_saved(Timeline& timeline, Bytes& bytes, int value, int i) const {
+    if (!is_made_here(value)) return;
+    const int base = table_.values[static_cast<size_t>(value)].base;
+    if (base < 0 || table_.values[static_cast<size_t>(base)].made < begin_) return;
+    bytes.add(base);
+    timeline.add_once(base, table_.values[static_cast<size_t>(base)].bytes, i);
+  }
+
+  bool runs(const std::vector<bool>& needed, int i) const {
+    return needed[static_cast<size_t>(calls_[static_cast<size_t>(i - begin_)].run)];
+  }
+
   SpanOption option(const std::vector<bool>& needed) const {
     SpanOption found{.checkpointed = true};
-    Bytes kept = there_, again(table_);
-    int64_t passing = 0;  // the largest of what is computed on the way
+    Bytes kept = there_;
+    Timeline again(begin_, end_);
     for (int i = begin_; i < end_; ++i) {
       const Vertices& made = calls_[static_cast<size_t>(i - begin_)];
-      const bool runs = needed[static_cast<size_t>(made.run)];
       for (int value : call(i).results) {
-        if (!is_own(value) || !needed[static_cast<size_t>(values_.at(value))] || runs) continue;
+        if (!is_own(value) || !needed[static_cast<size_t>(values_.at(value))] || runs(needed, i)) continue;
         found.kept.push_back(value);
         kept.add(value);
       }
-      if (runs) found.seconds += call(i).seconds;
+      if (runs(needed, i)) found.seconds += call(i).seconds;
       if (made.inner < 0) continue;
       if (needed[static_cast<size_t>(made.peek)]) {
-        again.add_bytes(call(i).inner_bytes);
+        again.add(call(i).inner_bytes, i);
         if (made.peek != made.run) found.seconds += call(i).inner_seconds;
       } else {
         found.kept_inner.push_back(i);
@@ -131,19 +173,45 @@ class Span {
     }
     for (int i = begin_; i < end_; ++i) {
       for (int value : call(i).saved) {
-        if (is_own(value) && !kept.has(value)) again.add(value);
+        const CostTable::Value& it = table_.values[static_cast<size_t>(value)];
+        if (is_own(value) && !kept.has(value)) again.add_once(it.base, it.bytes, i);
       }
-      if (!needed[static_cast<size_t>(calls_[static_cast<size_t>(i - begin_)].run)]) continue;
+    }
+    const int64_t replay = again.sum() + passing(needed, kept) + table_.crossing[static_cast<size_t>(end_)];
+    found.kept_bytes = kept.sum();
+    found.peak_bytes = kept.sum() + std::max({again.peak(table_), replay, forward(kept)});
+    return found;
+  }
+
+  /// The largest of what a replay computes on the way.
+  int64_t passing(const std::vector<bool>& needed, const Bytes& kept) const {
+    int64_t largest = 0;
+    for (int i = begin_; i < end_; ++i) {
+      if (!runs(needed, i)) continue;
       Bytes here(table_);
       for (int value : call(i).reads) {
         if (is_own(value) && !kept.has(value)) here.add(value);
       }
       for (int value : call(i).results) here.add(value);
-      passing = std::max(passing, here.sum());
+      largest = std::max(largest, here.sum());
     }
-    found.kept_bytes = kept.sum();
-    found.again_bytes = again.sum() + passing;
-    return found;
+    return largest;
+  }
+
+  /// The most that the forward has at once of what does not stay.
+  int64_t forward(const Bytes& kept) const {
+    int64_t largest = 0;
+    for (int i = begin_; i < end_; ++i) {
+      int64_t live = call(i).inner_bytes;
+      for (int made = begin_; made <= i; ++made) {
+        for (int value : call(made).results) {
+          const CostTable::Value& it = table_.values[static_cast<size_t>(value)];
+          if (it.base == value && it.last_read >= i && !kept.has(value)) live += it.bytes;
+        }
+      }
+      largest = std::max(largest, live);
+    }
+    return largest;
   }
 
   const CostTable& table_;

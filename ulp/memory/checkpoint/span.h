@@ -11,10 +11,12 @@ namespace ulp::memory {
 /// One way: what stays, what comes again, and how long that takes.
 struct SpanOption {
   bool checkpointed = false;
-  int64_t kept_bytes =
-      0;  ///< from the forward pass on: values that others read, and what the backward needs of the rest
-  int64_t again_bytes = 0;           ///< while its backward runs
-  double seconds = 0;                ///< to compute that
+  /// From the forward pass on: values that calls behind the span read, and what the backward needs of the
+  /// rest.
+  int64_t kept_bytes = 0;
+  /// The most at a moment of its forward and backward, with gradients, and without what earlier spans keep.
+  int64_t peak_bytes = 0;
+  double seconds = 0;                ///< to compute what does not stay
   std::vector<int> kept = {};        ///< values made and only read in it
   std::vector<int> kept_inner = {};  ///< calls
 };
