@@ -19,6 +19,10 @@ bool runs_once(const Node& node) {
   return node.kind() == Node::Kind::module || node.schema().is_mutable();
 }
 
+int64_t trained_bytes(const at::Tensor& tensor) {
+  return tensor.requires_grad() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
+
 }  // namespace
 
 CostTable::CostTable(const graph::Graph& graph, const Costs& costs) : order(graph) {
@@ -30,6 +34,8 @@ CostTable::CostTable(const graph::Graph& graph, const Costs& costs) : order(grap
     const NodeCost& cost = found == costs.nodes.end() ? nothing : found->second;
     Call call{cost.seconds, cost.inner_seconds, cost.inner_bytes, runs_once(node)};
     for (const graph::Value* value : node.reads()) {
+      if (value->producer->kind() == Node::Kind::attribute)
+        call.parameter_bytes += trained_bytes(graph.find_attribute(value->producer->target())->tensor);
       if (const int known = find_or(number, value, -1); known >= 0) call.reads.push_back(known);
     }
     for (const auto& output : node.outputs()) {
@@ -66,7 +72,7 @@ CostTable::CostTable(const graph::Graph& graph, const Costs& costs) : order(grap
     }
   }
   for (int i = 0; i <= size(); ++i) crossing.push_back(live(i, false));
-  for (int i = 0; i < size(); ++i) gradients.push_back(live(i, true));
+  for (int i = 0; i < size(); ++i) gradients.push_back(gradients_at(i));
 }
 
 int64_t CostTable::live(int call, bool with_gradients) const {
@@ -76,6 +82,21 @@ int64_t CostTable::live(int call, bool with_gradients) const {
     const bool in_time = with_gradients ? value.made <= call : value.made < call;
     if (value.base == v && in_time && value.last_read >= call && (value.has_grad || !with_gradients))
       bytes += value.bytes;
+  }
+  return bytes;
+}
+
+int64_t CostTable::gradients_at(int call) const {
+  const Call& it = calls[static_cast<size_t>(call)];
+  int64_t bytes = live(call, true) + it.inner_bytes + it.parameter_bytes;
+  std::vector<int> bases;
+  for (int value : it.reads) bases.push_back(values[static_cast<size_t>(value)].base);
+  std::ranges::sort(bases);
+  bases.erase(std::unique(bases.begin(), bases.end()), bases.end());
+  for (int base : bases) {
+    if (base < 0) continue;
+    const Value& value = values[static_cast<size_t>(base)];
+    if (value.has_grad && value.last_read > call) bytes += value.bytes;
   }
   return bytes;
 }

@@ -23,7 +23,8 @@ struct CostTable {
   struct Call {
     double seconds = 0, inner_seconds = 0;
     int64_t inner_bytes = 0;
-    bool once = false;  ///< it must not run twice
+    bool once = false;            ///< it must not run twice
+    int64_t parameter_bytes = 0;  ///< of those that it reads
     std::vector<int> reads = {}, results = {}, saved = {};
   };
   CostTable(const graph::Graph& graph, const Costs& costs);
@@ -35,12 +36,14 @@ struct CostTable {
   /// For each call, and behind the last one: bytes of values made before it, and read by it or later, each
   /// memory once.
   std::vector<int64_t> crossing;
-  /// For each call: bytes of gradients while the backward is there, of what it makes, of what it reads, and
-  /// of what goes past it.
+  /// For each call: bytes of gradients while the backward is there. Of what it makes, of what it reads (where others
+  /// read it, too, the sum so far and its own part), of what goes past it, of its casts and of its parameters, which
+  /// are added to those that are there.
   std::vector<int64_t> gradients;
 
  private:
   int64_t live(int call, bool with_gradients) const;
+  int64_t gradients_at(int call) const;
 };
 
 }  // namespace ulp::memory

@@ -149,14 +149,20 @@ CheckpointPlan Planner::trace(const std::vector<std::vector<Label>>& labels, int
 CheckpointPlan plan_for_budget(const graph::Graph& graph, const Costs& costs, int64_t bytes) {
   if (bytes < 0) fail("memory.plan_for_budget", "expected a budget in bytes, got ", bytes);
   const Planner planner(graph, costs);
-  if (auto plan = planner.plan(bytes)) return std::move(*plan);
-  int64_t too_little = bytes, enough = std::max(planner.most(), bytes + 1);
+  const int64_t counted = std::max<int64_t>(0, bytes - costs.margin);
+  if (auto plan = planner.plan(counted)) return std::move(*plan);
+  int64_t too_little = counted, enough = std::max(planner.most(), counted + 1);
   while (enough - too_little > enough / 200) {
     const int64_t middle = too_little + (enough - too_little) / 2;
     (planner.plan(middle) ? enough : too_little) = middle;
   }
-  fail("memory.plan_for_budget", "expected a budget of at least ", enough,
+  fail("memory.plan_for_budget", "expected a budget of at least ", enough + costs.margin,
        " bytes for activations and their gradients", ", got ", bytes);
+}
+
+int64_t peak_without_plan(const graph::Graph& graph, const Costs& costs) {
+  const CostTable table(graph, costs);
+  return keep_all(table, 0, table.size()).peak_bytes + costs.margin;
 }
 
 }  // namespace ulp::memory
