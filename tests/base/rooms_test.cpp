@@ -30,6 +30,7 @@ const std::map<std::string, Names>& allowed() {
       {"report", {"base"}},
       {"graph", {"base", "libtorch"}},
       {"amp", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph", "report"}},
+      {"memory", {"base", "formats", "libtorch", "graph"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
