@@ -85,6 +85,7 @@ void run(MemoryFlags& flags) {
   for (const int64_t length : question.lengths) flags.shape.length = std::max(flags.shape.length, length);
   flags.shape.length = std::max(flags.shape.length, question.length);
   const app::TrainedModel model = app::find_trained_model(flags.model, flags.shape);
+  as_usage([&] { app::check_question(model, question); });
   app::MemoryAnswer answer;
   {
     report::Progress progress("small runs", 0, {.unit = "run"});

@@ -12,7 +12,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.ask_memory";
+constexpr const char* kWhere = "app.memory";
 
 /// Above so many parameters a run takes seconds, and fewer and shorter texts are looked at.
 constexpr int64_t kLarge = 30'000'000;
@@ -98,6 +98,11 @@ Fit fit_of(memory::Predictor& predictor, int64_t budget, int64_t length) {
 }
 
 }  // namespace
+
+void check_question(const TrainedModel& model, const MemoryQuestion& question) {
+  question.options.validate();
+  asked_lengths(model, question);
+}
 
 MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& question) {
   const PollsInterrupts polls;
