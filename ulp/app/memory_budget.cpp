@@ -29,7 +29,7 @@ struct Candidate {
   std::vector<std::string> changes;
 };
 
-/// Every fourth of a batch that divides it, the largest first.
+/// The sizes that divide a batch, the largest first.
 std::vector<int64_t> smaller_batches(int64_t batch) {
   std::vector<int64_t> sizes;
   for (int64_t size = batch / 2; size >= 1; --size) {
@@ -77,11 +77,12 @@ class Search {
       smaller.options.accumulate *= smaller.options.batch / batch;
       smaller.options.batch = batch;
       if (peak(smaller.options) > job_.budget) continue;
-      smaller.changes.push_back("batches of " + std::to_string(batch) + ", " +
-                                std::to_string(smaller.options.accumulate) +
-                                " to a step: the same mean gradient but for rounding" +
-                                (job_.batch_norm ? "; batch norms see the statistics of fewer samples" : "") +
-                                "; more calls for the same work");
+      smaller.changes.push_back(
+          "batches of " + std::to_string(batch) + ", " + std::to_string(smaller.options.accumulate) +
+          " to a step: the same mean gradient but for rounding" +
+          (smaller.options.resolved_precision().parameter_dtype ? ", summed in 16 bits" : "") +
+          (job_.batch_norm ? "; batch norms see the statistics of fewer samples" : "") +
+          "; more calls for the same work");
       return smaller;
     }
     return std::nullopt;
