@@ -29,7 +29,7 @@ const std::map<std::string, Names>& allowed() {
       {"measure", {"base"}},
       {"report", {"base"}},
       {"graph", {"base", "libtorch"}},
-      {"memory", {"base", "graph"}},
+      {"memory", {"base", "formats", "libtorch", "graph"}},
       {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},

