@@ -81,6 +81,7 @@ report::Chart shares_chart(const memory::Prediction& prediction) {
                       .y = {.title = "alive", .unit = "MiB", .minimum = 0}};
   report::Series at_peak{.name = "at the peak"}, most{.name = "at most"};
   for (size_t i = 0; i < memory::kCategories; ++i) {
+    if (prediction.largest[i] == 0) continue;
     const std::string name = word_of(static_cast<Category>(i));
     at_peak.labels.push_back(name);
     at_peak.y.push_back(mebibytes(prediction.at_peak.bytes[i]));
