@@ -3,9 +3,11 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -23,10 +25,14 @@ std::string bytes_text(int64_t bytes) {
   return report::format_bytes(static_cast<double>(bytes));
 }
 
+/// Shares of the activations that are tried, the largest first.
+constexpr double kShares[] = {0.7, 0.5, 0.35, 0.25};
+
 /// A run and the sentences that tell how it differs from the one asked for.
 struct Candidate {
   train::TrainOptions options;
-  std::vector<std::string> changes;
+  double share = 1;  ///< of the activations that is kept
+  std::vector<std::string> changes = {};
 };
 
 /// The sizes that divide a batch, the largest first.
@@ -53,39 +59,70 @@ class Search {
   explicit Search(const BudgetJob& job) : job_(job) {}
 
   BudgetChoice run() {
-    Candidate plain{.options = job_.options, .changes = {}};
-    const int64_t asked = peak(plain.options);
-    if (asked <= job_.budget) return {plain.options, asked, asked, {}};
+    Candidate plain{.options = job_.options};
+    const int64_t asked = peak(plain);
+    if (asked <= job_.budget) return {plain.options, asked, asked, 1, {}};
     if (can_split(job_, plain.options)) split(plain);
     std::vector<Candidate> starts = {plain};
     if (can_narrow(job_, plain.options)) starts.push_back(narrowed(plain));
     for (const Candidate& start : starts) {
-      if (const auto found = fit(start)) {
-        return {found->options, asked, peak(found->options), found->changes};
-      }
+      if (const auto found = fit(start))
+        return {found->options, asked, peak(*found), found->share, found->changes};
     }
     fail(kWhere, "expected a budget of at least ", bytes_text(smallest_),
          ", the smallest peak that was found, got ", bytes_text(job_.budget));
   }
 
  private:
-  /// The candidate, or the same with the largest batch that fits.
+  bool fits(const Candidate& candidate) { return peak(candidate) <= job_.budget; }
+
+  /// The candidate itself, or what costs least of checkpointing, smaller batches, and both.
   std::optional<Candidate> fit(const Candidate& start) {
-    if (peak(start.options) <= job_.budget) return start;
+    if (fits(start)) return start;
+    std::optional<Candidate> found = job_.batch_norm ? in_shares(start) : in_parts(start);
+    if (!found) found = job_.batch_norm ? in_parts(start) : in_shares(start);
+    const Candidate* least = found || shared_.empty() ? nullptr : &shared_.back();
+    return least != nullptr ? in_parts(*least) : found;
+  }
+
+  /// With smaller batches, the largest that fits.
+  std::optional<Candidate> in_parts(const Candidate& start) {
     for (const int64_t batch : smaller_batches(start.options.batch)) {
       Candidate smaller = start;
       smaller.options.accumulate *= smaller.options.batch / batch;
       smaller.options.batch = batch;
-      if (peak(smaller.options) > job_.budget) continue;
+      if (!fits(smaller)) continue;
+      const bool narrow = smaller.options.resolved_precision().parameter_dtype.has_value();
       smaller.changes.push_back(
           "batches of " + std::to_string(batch) + ", " + std::to_string(smaller.options.accumulate) +
-          " to a step: the same mean gradient but for rounding" +
-          (smaller.options.resolved_precision().parameter_dtype ? ", summed in 16 bits" : "") +
+          " to a step: the same mean gradient but for rounding" + (narrow ? ", summed in 16 bits" : "") +
           (job_.batch_norm ? "; batch norms see the statistics of fewer samples" : "") +
           "; more calls for the same work");
       return smaller;
     }
     return std::nullopt;
+  }
+
+  /// With activations computed again, as few as possible.
+  std::optional<Candidate> in_shares(const Candidate& start) {
+    shared_.clear();
+    for (const double share : kShares) {
+      if (!job_.checkpointed || !program_of(share)) break;
+      Candidate& fewer = shared_.emplace_back(start);
+      fewer.share = share;
+      fewer.changes.push_back(
+          "checkpointing that keeps " + std::to_string(std::lround(100 * share)) +
+          " % of the activations: the same gradients bit for bit; at most one more forward");
+      if (fits(fewer)) return fewer;
+    }
+    return std::nullopt;
+  }
+
+  const TrainingProgram* program_of(double share) {
+    if (share == 1) return &job_.program;
+    auto found = programs_.find(share);
+    if (found == programs_.end()) found = programs_.emplace(share, job_.checkpointed(share)).first;
+    return found->second ? &*found->second : nullptr;
   }
 
   void split(Candidate& candidate) {
@@ -103,19 +140,19 @@ class Search {
     return candidate;
   }
 
-  int64_t peak(const train::TrainOptions& options) {
-    const std::string key =
-        options.master_weights() ? word_of(*options.master_weights()) : std::string("none");
-    const bool several = options.accumulate > 1;
-    const std::string full = key + '/' + word_of(options.moments) + (several ? "/several" : "/one");
-    auto found = predictors_.find(full);
+  int64_t peak(const Candidate& candidate) {
+    const train::TrainOptions& options = candidate.options;
+    const auto masters = options.master_weights();
+    const std::tuple key(masters ? static_cast<int>(*masters) : -1, options.moments, options.accumulate > 1,
+                         candidate.share);
+    auto found = predictors_.find(key);
     if (found == predictors_.end()) {
-      const auto probe = [this, options](memory::RunSize size) {
+      const auto probe = [this, options, program = program_of(candidate.share)](memory::RunSize size) {
         check_interrupted();
         if (job_.progress) job_.progress();
-        return record_training(job_.program, options, size);
+        return record_training(*program, options, size);
       };
-      found = predictors_.emplace(full, memory::Predictor(probe, {})).first;
+      found = predictors_.emplace(key, memory::Predictor(probe, {})).first;
     }
     const int64_t bytes = found->second.peak_bytes({.batch = options.batch});
     smallest_ = std::min(smallest_, bytes);
@@ -123,7 +160,9 @@ class Search {
   }
 
   const BudgetJob& job_;
-  std::map<std::string, memory::Predictor> predictors_;
+  std::map<std::tuple<int, amp::MomentFormat, bool, double>, memory::Predictor> predictors_;
+  std::map<double, std::optional<TrainingProgram>> programs_;  ///< by the share they keep
+  std::vector<Candidate> shared_;                              ///< what in_shares() tried last
   int64_t smallest_ = std::numeric_limits<int64_t>::max();
 };
 
