@@ -65,6 +65,7 @@ void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_lower(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_run(CLI::App& app);

@@ -16,12 +16,15 @@
 #include "cli/train_flags.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
+#include "ulp/app/memory_budget.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/measure/memory_meter.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
+#include "ulp/report/format.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
@@ -34,6 +37,13 @@ namespace {
 struct Outcome {
   double last_loss = 0, seconds = 0;
   int64_t first_step = 0, skipped_steps = 0;
+};
+
+/// What --memory-budget chose.
+struct Budgeted {
+  app::BudgetChoice choice = {};
+  int64_t data_bytes = 0;  ///< of the data set, which were there before
+  int64_t peak_bytes = 0;  ///< measured in the end, the data among them
 };
 
 /// The network for the data where none is named.
@@ -71,6 +81,22 @@ std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
                                flags.model);
   }
   return spec;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return report::format_bytes(static_cast<double>(bytes));
+}
+
+nlohmann::json to_json(const Budgeted& budgeted, int64_t budget) {
+  const app::BudgetChoice& choice = budgeted.choice;
+  return {{"budget_bytes", budget},
+          {"asked_bytes", choice.asked_bytes + budgeted.data_bytes},
+          {"predicted_bytes", choice.predicted_bytes + budgeted.data_bytes},
+          {"peak_bytes", budgeted.peak_bytes},
+          {"data_bytes", budgeted.data_bytes},
+          {"batch", choice.options.batch},
+          {"accumulate", choice.options.accumulate},
+          {"changes", choice.changes}};
 }
 
 std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& model) {
@@ -163,10 +189,12 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const ap
   return outcome;
 }
 
-train::Accuracy test(const app::Network& network, const app::TaskData& data) {
+constexpr int64_t kTestBatch = 250;
+
+train::Accuracy test(const app::Network& network, const app::TaskData& data, int64_t batch) {
   app::to_float(*network.module);
   network.module->eval();
-  const auto batches = data.stream(io::Split::test, {.batch = 250});
+  const auto batches = data.stream(io::Split::test, {.batch = batch});
   report::Progress progress("evaluate", batches->samples(), {.unit = data.unit});
   const train::Accuracy accuracy =
       train::evaluate(network.forward, *batches, [&](int64_t done) { progress.update(done); });
@@ -175,26 +203,34 @@ train::Accuracy test(const app::Network& network, const app::TaskData& data) {
 }
 
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
-          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy) {
+          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
+          const std::optional<Budgeted>& budgeted) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
                                          : 0;
   if (flags.json) {
-    return print_json({{"model", spec.name},
-                       {"precision", flags.options.precision.name()},
-                       {"steps", trainer.total_steps()},
-                       {"first_step", outcome.first_step},
-                       {"skipped_steps", outcome.skipped_steps},
-                       {"last_loss", outcome.last_loss},
-                       {"accuracy_percent", accuracy.percent()},
-                       {"test_loss", accuracy.loss},
-                       {"seconds", outcome.seconds},
-                       {"seconds_per_epoch", epoch_seconds},
-                       {"out", flags.out}});
+    nlohmann::json json = {{"model", spec.name},
+                           {"precision", flags.options.precision.name()},
+                           {"steps", trainer.total_steps()},
+                           {"first_step", outcome.first_step},
+                           {"skipped_steps", outcome.skipped_steps},
+                           {"last_loss", outcome.last_loss},
+                           {"accuracy_percent", accuracy.percent()},
+                           {"test_loss", accuracy.loss},
+                           {"seconds", outcome.seconds},
+                           {"seconds_per_epoch", epoch_seconds},
+                           {"out", flags.out}};
+    if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
+    return print_json(json);
   }
   std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec.kind, unit)
             << ", " << epoch_seconds << " s per epoch\n";
+  if (budgeted) {
+    std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
+              << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
+              << bytes_text(*flags.budget) << " allowed\n";
+  }
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
@@ -205,6 +241,53 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
 void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
   network = app::captured(network, spec);
   prune::mask_zeros(static_cast<graph::GraphModule&>(*network.module));
+}
+
+/// The network that a run starts from, before it is pruned.
+app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
+  app::Network network = flags.init.empty() ? app::make_network(spec) : app::load_network(flags.init);
+  if (flags.keep_zeros) keep_zeros(network, spec);
+  return network;
+}
+
+std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, const app::TaskData& data,
+                                                    int64_t batch) {
+  return data.stream(io::Split::train,
+                     train::StreamOptions::training(batch, flags.options.seed, flags.options.augment));
+}
+
+/// Changes the options so that the run fits, and says how.
+Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
+                       int64_t data_bytes) {
+  report::Progress progress("memory", 0, {.unit = "small run", .leave = false});
+  const auto make = [&](memory::RunSize size) {
+    app::Network network = start_network(flags, spec);
+    return train::Task{.model = network.module,
+                       .forward = std::move(network.forward),
+                       .batches = training_stream(flags, data, size.batch)};
+  };
+  const auto after = [&](const train::Task& task, memory::RunSize size) {
+    app::to_float(*task.model);
+    task.model->eval();
+    const auto batches = app::first_samples(data.stream(io::Split::test, {.batch = size.batch}), size.batch);
+    train::evaluate(task.forward, *batches);
+  };
+  Budgeted budgeted{.data_bytes = data_bytes};
+  budgeted.choice = app::fit_to_budget({.program = {.make = make, .after = after},
+                                        .options = flags.options,
+                                        .budget = *flags.budget - data_bytes,
+                                        .keep_masters = flags.masters_given,
+                                        .keep_moments = flags.moments_given,
+                                        .batch_norm = app::has_batch_norm(*start_network(flags, spec).module),
+                                        .progress = [&] { progress.advance(); }});
+  progress.finish();
+  flags.options = budgeted.choice.options;
+  if (flags.json) return budgeted;
+  std::cout << "memory: " << bytes_text(budgeted.choice.asked_bytes + data_bytes) << " as asked, "
+            << bytes_text(budgeted.choice.predicted_bytes + data_bytes) << " predicted, "
+            << bytes_text(*flags.budget) << " allowed\n";
+  for (const std::string& change : budgeted.choice.changes) std::cout << "  " << change << '\n';
+  return budgeted;
 }
 
 /// What --prune asks for; the network becomes a graph with masks then.
@@ -236,34 +319,41 @@ void run(TrainFlags flags) {
   flags.watch |= !flags.report.empty();
   flags.check();
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
+  std::optional<measure::MemoryMeter> meter;
+  if (flags.budget) meter.emplace();
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
   app::ModelSpec spec = stored ? *stored : data.spec;
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
   }
   if (!stored) spec.name = choose_model(flags, data);
+  std::optional<Budgeted> budgeted;
+  if (flags.budget) {
+    const int64_t data_bytes = meter->live_bytes();
+    meter.reset();
+    budgeted = fit_to_budget(flags, spec, data, data_bytes);
+    meter.emplace();
+  }
   torch::manual_seed(flags.options.seed);
-  app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
-  if (flags.keep_zeros) keep_zeros(network, spec);
+  app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  train::Trainer trainer(
-      {.model = network.module,
-       .forward = network.forward,
-       .batches = data.stream(
-           io::Split::train,
-           train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
-       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
-      flags.options);
+  train::Trainer trainer({.model = network.module,
+                          .forward = network.forward,
+                          .batches = training_stream(flags, data, flags.options.batch),
+                          .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
+                         flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
-  const train::Accuracy accuracy = test(network, data);
+  const train::Accuracy accuracy =
+      test(network, data, budgeted ? std::min(kTestBatch, flags.options.batch) : kTestBatch);
   if (!flags.out.empty()) {
     const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
     app::save_model_file(flags.out, pruner || flags.keep_zeros ? *prune::bake(*graph) : *network.module,
                          spec);
   }
-  show(flags, spec, data.unit, trainer, outcome, accuracy);
+  if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
+#include "ulp/base/byte_size.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 
@@ -23,6 +24,10 @@ void add_training_options(CLI::App& command, TrainFlags& flags) {
   CLI::Option* optimizer = command.get_option("--optimizer");
   optimizer->each([&flags](const std::string&) { flags.optimizer_given = true; });
   optimizer->default_str("")->description(optimizer->get_description() + " (default: sgd; text: adamw)");
+  command.get_option("--masters")->each([&flags](const std::string&) { flags.masters_given = true; });
+  command.get_option("--moments")->each([&flags](const std::string&) { flags.moments_given = true; });
+  command.add_option("--memory-budget", flags.memory_budget,
+                     "Memory that the run may take, as 2GiB: masters, moments and batches are chosen to fit");
 }
 
 void add_watch_options(CLI::App& command, TrainFlags& flags) {
@@ -52,8 +57,16 @@ void add_files(CLI::App& command, TrainFlags& flags) {
 
 }  // namespace
 
-void TrainFlags::check() const {
+void TrainFlags::check() {
   checkpointing.check();
+  if (!memory_budget.empty()) {
+    const auto read = ByteSize::from_text(memory_budget);
+    if (!read) {
+      throw CLI::ValidationError("--memory-budget",
+                                 std::string("expected ") + ByteSize::kExpected + ", got " + memory_budget);
+    }
+    budget = read->bytes;
+  }
   if (const auto conflict = options.conflict()) {
     throw CLI::ValidationError(in_flags(*conflict, options));
   }
@@ -63,6 +76,8 @@ void TrainFlags::check() const {
   });
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
+  if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
+  if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);

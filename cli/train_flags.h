@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/checkpoint_flags.h"
@@ -16,6 +17,9 @@ struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
   std::string init, out, report, prune;
+  std::string memory_budget;           ///< empty: as much as it takes
+  std::optional<int64_t> budget = {};  ///< the same in bytes; set by check()
+  bool masters_given = false, moments_given = false;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
   int64_t length = 128;
@@ -26,7 +30,7 @@ struct TrainFlags : CommonFlags {
 
   /// Finds what is wrong before hours of work; throws CLI::ValidationError for combinations of flags that
   /// make no sense.
-  void check() const;
+  void check();
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);

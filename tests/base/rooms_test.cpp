@@ -41,7 +41,7 @@ const std::map<std::string, Names>& allowed() {
        {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models", "report"}},
       {"app",
        {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models",
-        "measure", "report", "train"}}};
+        "measure", "memory", "report", "train"}}};
   return table;
 }
 
