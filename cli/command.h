@@ -13,6 +13,12 @@ namespace ulp::cli {
 /// Documented exit codes.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kBadFile = 3, kInterrupted = 130 };
 
+/// Thrown where the tool is to end with a code that is somebody else's.
+struct EndWith {
+  int code;
+  std::string text;  ///< for stderr
+};
+
 /// Flags that each subcommand takes.
 struct CommonFlags {
   bool json = false;
@@ -64,6 +70,7 @@ void add_eval(CLI::App& app);
 void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_launch(CLI::App& app);
 void add_lower(CLI::App& app);
 void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);

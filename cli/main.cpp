@@ -43,7 +43,7 @@ int run(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 ok, 1 failed, 2 usage, 3 bad input file, 130 interrupted.\nStart with: ulp demo "
       "--quick");
-  for (auto add : {add_demo, add_train, add_eval, add_quantize, add_prune, add_distill, add_lower,
+  for (auto add : {add_demo, add_train, add_launch, add_eval, add_quantize, add_prune, add_distill, add_lower,
                    add_generate, add_run, add_bench, add_inspect, add_devices, add_formats}) {
     add(app);
   }
@@ -67,6 +67,8 @@ int main(int argc, char** argv) {
   ulp::catch_interrupts("ulp: interrupted\n");
   try {
     return run(argc, argv);
+  } catch (const EndWith& end) {
+    return report(end.text, end.code);
   } catch (const ulp::Interrupted&) {
     return report("interrupted", kInterrupted);
   } catch (const ulp::FileError& error) {

@@ -20,6 +20,7 @@
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/distributed/init.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/train/checkpointing.h"
@@ -154,7 +155,7 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const ap
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
-                            {.unit = "step"});
+                            {.unit = "step", .silent = !flags.shows});
   if (flags.watch)
     run_watched(flags, trainer, progress, network, model, outcome);
   else
@@ -230,11 +231,26 @@ std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::Mod
   return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
 }
 
+/// The processes of `ulp launch` or torchrun; null for this one alone. The first one shows and writes.
+std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
+  distributed::InitOptions meeting = distributed::InitOptions::from_environment();
+  meeting.transport = distributed::Transport::gloo;
+  if (meeting.world_size == 1) return nullptr;
+  flags.shows = meeting.rank == 0;
+  if (!flags.shows) {
+    flags.watch = false;
+    flags.out.clear();
+    flags.report.clear();
+  }
+  return distributed::init_process_group(meeting);
+}
+
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
+  const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
   app::ModelSpec spec = stored ? *stored : data.spec;
@@ -251,12 +267,16 @@ void run(TrainFlags flags) {
        .forward = network.forward,
        .batches = data.stream(
            io::Split::train,
-           train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
-       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
+           train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)
+               .among(group.get())),
+       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+       .group = group,
+       .parallel = flags.parallel},
       flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
+  if (!flags.shows) return;
   const train::Accuracy accuracy = test(network, data);
   if (!flags.out.empty()) {
     const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);

@@ -59,6 +59,7 @@ void TrainFlags::check() const {
   }
   as_usage([&] {
     options.validate();
+    parallel.validate();
     if (watch) watching.validate();
   });
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
@@ -80,6 +81,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive())
       ->capture_default_str();
   add_training_options(command, flags);
+  add_field_flags(command, flags.parallel);
   add_watch_options(command, flags);
   add_files(command, flags);
 }

@@ -8,6 +8,7 @@
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
+#include "ulp/distributed/data_parallel.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {
@@ -21,8 +22,10 @@ struct TrainFlags : CommonFlags {
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw
   bool watch = false;
+  bool shows = true;  ///< false: another process of the run shows and writes what comes of it
   amp::WatchOptions watching;
   train::TrainOptions options;
+  distributed::DataParallelOptions parallel;
 
   /// Finds what is wrong before hours of work; throws CLI::ValidationError for combinations of flags that
   /// make no sense.

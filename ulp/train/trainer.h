@@ -18,12 +18,13 @@ namespace ulp::train {
 struct StepInfo {
   int64_t step = 0;  ///< from 0
   int64_t epoch = 0;
-  double loss = 0;  ///< mean over the step's batches
+  double loss = 0;  ///< mean over the step's batches, of all processes
   double learning_rate = 0;
   double scale = 1;  ///< loss scale used in this step
   amp::StepResult result = amp::StepResult::stepped;
   std::optional<double> grad_norm =
-      {};  ///< of all gradients together, before clipping; only where clip is given
+      {};             ///< of all gradients together, before clipping; only where clip is given
+  bool stop = false;  ///< this process, or one of those that train together, was interrupted
 };
 
 /// Looks on while a trainer works. What it looks at belongs to the trainer and is not to be changed.
@@ -62,11 +63,13 @@ class ULP_API Trainer {
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 
-  /// Everything that the next step depends on, in one file, atomically.
+  /// Everything that the next step depends on, in one file, atomically. Of several processes all call it and
+  /// rank 0 writes.
   void save(const std::filesystem::path& path) const;
-  /// Continues where save() left off: the following steps give the same bits. Throws FileError for a damaged
-  /// file (after which the trainer is not to be used), and ulp::Error naming the options in which the file's
-  /// run was another one.
+  /// Continues where save() left off: the following steps give the same bits. Several processes may go on
+  /// where another number of them left off, with batches that are as large together; random numbers of
+  /// dropout are others then. Throws FileError for a damaged file (after which the trainer is not to be
+  /// used), and ulp::Error naming the options in which the file's run was another one.
   void resume(const std::filesystem::path& path);
 
  private:

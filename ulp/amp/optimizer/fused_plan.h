@@ -37,8 +37,8 @@ const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 /// parameters that no longer fit their state or share memory.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
-/// The 2-norm of all gradients in double; inf or NaN exactly when one of them is not finite.
-double gradient_norm(const std::vector<GradientEntry>& entries);
+/// The sum of the squares of all gradients in double; inf or NaN exactly when one of them is not finite.
+double gradient_square_sum(const std::vector<GradientEntry>& entries);
 
 /// One step with gradient * inverse_scale * clip.
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
