@@ -48,10 +48,9 @@ void add_launch(CLI::App& app) {
                    "Seconds that the others have to end in when one has died, before they are killed")
       ->check(number_check<double>({.name = "", .min = 0, .max = kMostSeconds}, "SECONDS"))
       ->capture_default_str();
-  command->usage("Usage: ulp launch [OPTIONS] [--] COMMAND...");
   command->prefix_command();
   command->footer(
-      "The command `ulp` is this program. The exit code is that of the process that died first (128 + n for\n"
+      "The first word that is no option, or what follows --, is the command: `ulp` is this program. The exit code is that of the process that died first (128 + n for\n"
       "signal n).\nExamples:\n"
       "  ulp launch -n 2 ulp train --precision bf16 --batch 64 --out model.safetensors\n"
       "  ulp launch -n 4 ulp train --zero 2 --masters split --precision bf16 --optimizer adamw\n"

@@ -120,7 +120,7 @@ class Watching {
 /// Trains to the end; on Ctrl-C saves the checkpoint, if one was asked for, and throws Interrupted.
 void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
                Watching* watching, Outcome& outcome) {
-  train::run_to_end(trainer, flags.checkpointing.saving(), [&](const train::StepInfo& info) {
+  train::run_to_end(trainer, flags.saving(), [&](const train::StepInfo& info) {
     outcome.last_loss = info.loss;
     outcome.skipped_steps += amp::is_skipped(info.result);
     char note[64];
@@ -151,7 +151,7 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
 
 Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const app::Network& network,
                       const std::string& model) {
-  train::resume_from(trainer, flags.checkpointing.saving());
+  train::resume_from(trainer, flags.saving());
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
@@ -262,9 +262,12 @@ void run(TrainFlags flags) {
   app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
   if (flags.keep_zeros) keep_zeros(network, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
+  // Parameters that processes share need a graph, which has the network's own tensors.
+  const bool shares = group && flags.parallel.zero == distributed::ZeroStage::parameters;
+  const app::Network trained = shares ? app::captured(network, spec) : network;
   train::Trainer trainer(
-      {.model = network.module,
-       .forward = network.forward,
+      {.model = trained.module,
+       .forward = trained.forward,
        .batches = data.stream(
            io::Split::train,
            train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)
@@ -276,6 +279,7 @@ void run(TrainFlags flags) {
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
+  trainer.make_whole();
   if (!flags.shows) return;
   const train::Accuracy accuracy = test(network, data);
   if (!flags.out.empty()) {

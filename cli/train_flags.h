@@ -19,6 +19,12 @@ struct TrainFlags : CommonFlags {
   std::string init, out, report, prune;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
+  bool checkpoint_shares = false;
+  train::Checkpointing saving() const {
+    train::Checkpointing saving = checkpointing.saving();
+    saving.in_shares = checkpoint_shares;
+    return saving;
+  }
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw
   bool watch = false;

@@ -116,7 +116,7 @@ TEST(Launch, TwoProcessesTrainAsOneWithTwiceTheBatch) {
   EXPECT_FALSE(says(two.out, "[1]")) << "one process shows the result: " << two.out;
   // 20 steps of sums in another order: some hundred units in the last place of weights below 1.
   expect_close(shop / "two.safetensors", shop / "one.safetensors", 1e-4);
-  for (const char* zero : {"1", "2"}) {
+  for (const char* zero : {"1", "2", "3"}) {
     const Outcome shared =
         shop.ulp("launch -n 2 ulp " + run + "--batch 8 --zero " + zero + " --out zero.safetensors");
     ASSERT_EQ(shared.code, 0) << shared.err;
@@ -129,11 +129,12 @@ void write_worker(const Workshop& shop, const std::string& args) {
   write_file(shop / "worker.sh", "echo $$ > pid.$RANK\nexec '" ULP_TOOL "' " + args + "\n");
 }
 
-TEST(Launch, AKilledProcessEndsTheRunAndARerunGoesOnToTheSameBytes) {
+/// Kills rank 1 of a run with these flags, and starts the run again.
+void check_killed_run(const std::string& flags) {
   const Workshop shop;
   shop.make_data("data", 128, 32);
-  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 3000 --zero 2 --momentum 0.9 ";
-  ASSERT_EQ(shop.ulp("launch -n 2 ulp " + run + "--out whole.safetensors").code, 0);
+  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 2000 " + flags;
+  ASSERT_EQ(shop.ulp("launch -n 2 ulp " + run + "--checkpoint other.ckpt --out whole.safetensors").code, 0);
   write_worker(shop, run + "--checkpoint run.ckpt --checkpoint-every 5 --resume --out resumed.safetensors");
   const pid_t launcher = shop.start("launch -n 2 sh worker.sh");
   ASSERT_TRUE(appears(shop / "run.ckpt"));
@@ -146,6 +147,32 @@ TEST(Launch, AKilledProcessEndsTheRunAndARerunGoesOnToTheSameBytes) {
   const Outcome outcome = shop.ulp("launch -n 2 sh worker.sh");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(read_file(shop / "resumed.safetensors") == read_file(shop / "whole.safetensors"));
+  int shares = 0;
+  for (const auto& entry : fs::directory_iterator(shop.folder()))
+    shares += entry.path().filename().string().starts_with("run.ckpt.shard-");
+  EXPECT_EQ(shares, says(flags, "shares") ? 2 : 0) << "those of the last checkpoint alone";
+}
+
+TEST(Launch, AKilledProcessEndsTheRunAndARerunGoesOnToTheSameBytes) {
+  check_killed_run("--zero 2 --momentum 0.9 ");
+}
+
+TEST(Launch, SoItDoesWithACheckpointInShares) {
+  check_killed_run("--zero 3 --optimizer adamw --checkpoint-shares ");
+}
+
+TEST(Launch, RefusesFlagsThatDoNotGoTogether) {
+  const Workshop shop;
+  shop.make_data("data", 32, 16);
+  const std::string run = std::string("launch -n 2 ulp ") + kTrain;
+  for (const char* flags :
+       {"--checkpoint-shares", "--zero 2 --watch", "--zero 1 --keep-zeros --init m.safetensors"}) {
+    const Outcome outcome = shop.ulp(run + flags);
+    EXPECT_EQ(outcome.code, 2) << flags << ": " << outcome.err;
+  }
+  const Outcome alone = shop.ulp(std::string(kTrain), "RANK=0");
+  EXPECT_EQ(alone.code, 1);
+  EXPECT_TRUE(says(alone.err, "expected WORLD_SIZE beside RANK")) << alone.err;
 }
 
 TEST(Launch, CtrlCLetsAllProcessesStopAtOneStepAndSave) {

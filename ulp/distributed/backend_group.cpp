@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -28,51 +27,37 @@ struct Operation {
   }
 };
 
-std::vector<size_t> holders_of(const Tensors& tensors) {
-  std::vector<size_t> counts;
-  for (const at::Tensor& tensor : tensors) counts.push_back(tensor.storage().use_count());
-  return counts;
-}
-
 class BackendWork final : public Work::Pending {
  public:
-  /// `holders`: of the memory of the tensors before the work began.
-  BackendWork(Operation operation, c10::intrusive_ptr<c10d::Work> work, Tensors tensors,
-              std::vector<size_t> holders)
-      : operation_(operation),
-        work_(std::move(work)),
-        tensors_(std::move(tensors)),
-        holders_(std::move(holders)) {}
+  BackendWork(Operation operation, c10::intrusive_ptr<c10d::Work> work, Tensors owners)
+      : operation_(operation), work_(std::move(work)), owners_(std::move(owners)) {}
+  /// Work that nobody waited for may still use the memory: it is never freed then.
+  ~BackendWork() override {
+    if (work_) new Tensors(std::move(owners_));
+  }
 
   void wait() override {
     try {
       work_->wait();
+      work_.reset();
     } catch (const std::exception& error) {
       operation_.failed(error);
     }
-    work_.reset();
-    await_release();
   }
 
  private:
-  /// The backend's thread lets go of the tensors a moment after it has told that it is done. They should be
-  /// freed by those who own them, at once.
-  void await_release() const {
-    constexpr int kLooks = 1000;
-    const auto held = [&] {
-      const std::vector<size_t> now = holders_of(tensors_);
-      for (size_t i = 0; i < now.size(); ++i)
-        if (now[i] > holders_[i]) return true;
-      return false;
-    };
-    for (int i = 0; i < kLooks && held(); ++i) std::this_thread::yield();
-  }
-
   Operation operation_;
   c10::intrusive_ptr<c10d::Work> work_;
-  Tensors tensors_;  // must outlive the work
-  std::vector<size_t> holders_;
+  Tensors owners_;  // of the memory that the work uses
 };
+
+/// The memory of a dense tensor as it lies. On the CPU it is lent: the backend's threads let go of a tensor a moment
+/// after they have told that they are done, and memory should be freed by those who own it, when they mean to.
+at::Tensor lent(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  if (!tensor.device().is_cpu()) return tensor.detach().as_strided({tensor.numel()}, {1});
+  return at::from_blob(tensor.data_ptr(), {tensor.numel()}, at::TensorOptions(tensor.scalar_type()));
+}
 
 c10d::ReduceOp backend_op(ReduceOp op) {
   return op == ReduceOp::max ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
@@ -97,8 +82,8 @@ class BackendGroup final : public ProcessGroup {
     c10d::AllreduceOptions options;
     options.reduceOp = backend_op(op);
     options.timeout = timeout_;
-    Tensors tensors = {flat(tensor)};
-    return start(kWhere, tensors, [&] { return backend_->allreduce(tensors, options); });
+    Tensors tensors = {lent(tensor)};
+    return start(kWhere, {tensor}, [&] { return backend_->allreduce(tensors, options); });
   }
 
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override {
@@ -108,8 +93,8 @@ class BackendGroup final : public ProcessGroup {
     c10d::ReduceScatterOptions options;
     options.reduceOp = backend_op(op);
     options.timeout = timeout_;
-    Tensors tensors = {flat(output), flat(input)};
-    return start(kWhere, tensors,
+    Tensors tensors = {lent(output), lent(input)};
+    return start(kWhere, {output, input},
                  [&] { return backend_->_reduce_scatter_base(tensors[0], tensors[1], options); });
   }
 
@@ -118,8 +103,9 @@ class BackendGroup final : public ProcessGroup {
     check_parts(kWhere, input, output, size());
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
-    Tensors tensors = {flat(output), flat(input)};
-    return start(kWhere, tensors, [&] { return backend_->_allgather_base(tensors[0], tensors[1], options); });
+    Tensors tensors = {lent(output), lent(input)};
+    return start(kWhere, {output, input},
+                 [&] { return backend_->_allgather_base(tensors[0], tensors[1], options); });
   }
 
   Work broadcast(const at::Tensor& tensor, int root) override {
@@ -129,22 +115,22 @@ class BackendGroup final : public ProcessGroup {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = timeout_;
-    Tensors tensors = {flat(tensor)};
-    return start(kWhere, tensors, [&] { return backend_->broadcast(tensors, options); });
+    Tensors tensors = {lent(tensor)};
+    return start(kWhere, {tensor}, [&] { return backend_->broadcast(tensors, options); });
   }
 
   Work send(const at::Tensor& tensor, int to, int tag) override {
     constexpr const char* kWhere = "distributed.send";
     check_peer(kWhere, tensor, to);
-    Tensors tensors = {flat(tensor)};
-    return start(kWhere, tensors, [&] { return backend_->send(tensors, to, tag); });
+    Tensors tensors = {lent(tensor)};
+    return start(kWhere, {tensor}, [&] { return backend_->send(tensors, to, tag); });
   }
 
   Work recv(const at::Tensor& tensor, int from, int tag) override {
     constexpr const char* kWhere = "distributed.recv";
     check_peer(kWhere, tensor, from);
-    Tensors tensors = {flat(tensor)};
-    return start(kWhere, tensors, [&] { return backend_->recv(tensors, from, tag); });
+    Tensors tensors = {lent(tensor)};
+    return start(kWhere, {tensor}, [&] { return backend_->recv(tensors, from, tag); });
   }
 
   void barrier() override {
@@ -154,16 +140,10 @@ class BackendGroup final : public ProcessGroup {
   }
 
  private:
-  /// The memory of a dense tensor as it lies.
-  static at::Tensor flat(const at::Tensor& tensor) {
-    const at::NoGradGuard no_grad;
-    return tensor.detach().as_strided({tensor.numel()}, {1});
-  }
-
   void divide(const char* where, const at::Tensor& tensor) const {
     if (!tensor.is_floating_point())
       fail(where, "expected floating-point numbers for an average, got ", tensor.dtype());
-    flat(tensor).div_(size());
+    lent(tensor).div_(size());
   }
 
   void check_peer(const char* where, const at::Tensor& tensor, int peer) const {
@@ -173,11 +153,10 @@ class BackendGroup final : public ProcessGroup {
   }
 
   template <typename Start>
-  Work start(const char* where, const Tensors& tensors, Start&& start) {
+  Work start(const char* where, const Tensors& owners, Start&& start) {
     const Operation operation{where, rank(), size()};
     try {
-      std::vector<size_t> holders = holders_of(tensors);
-      return Work(std::make_unique<BackendWork>(operation, start(), tensors, std::move(holders)));
+      return Work(std::make_unique<BackendWork>(operation, start(), owners));
     } catch (const std::exception& error) {
       operation.failed(error);
     }

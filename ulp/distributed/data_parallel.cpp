@@ -108,7 +108,8 @@ void DataParallel::State::ready(size_t index) {
     running_ = true;
     at_end_of_backward([this] { finish(); });
   }
-  if (taken_[index]) return;
+  if (taken_[index])
+    fail(kWhere, "expected each backward to come to its end, got another one after one that failed");
   const Place& place = places_[index];
   buckets[place.bucket]->take(buckets[place.bucket]->plan().slots[place.slot]);
   taken_[index] = true;
@@ -195,9 +196,13 @@ at::Tensor DataParallel::forward(const std::vector<at::Tensor>& inputs) {
   return state_->units->forward(inputs, state_->buckets);
 }
 
+void DataParallel::make_whole() {
+  if (!state_->units) return;
+  for (const auto& bucket : state_->buckets) bucket->gather();
+}
+
 DataParallel::WholeParameters::WholeParameters(DataParallel& parallel) : parallel_(parallel) {
-  if (!parallel.state_->units) return;
-  for (const auto& bucket : parallel.state_->buckets) bucket->gather();
+  parallel.make_whole();
 }
 
 DataParallel::WholeParameters::~WholeParameters() {

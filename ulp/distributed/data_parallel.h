@@ -114,6 +114,10 @@ class ULP_API DataParallel {
     DataParallel& parallel_;
   };
 
+  /// With ZeroStage::parameters: training is over, and the parameters are whole from here on. All ranks call
+  /// it.
+  void make_whole();
+
   struct State;  ///< of the room's own use
   State& state() { return *state_; }
 

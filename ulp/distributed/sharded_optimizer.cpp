@@ -87,6 +87,18 @@ amp::FusedOptimizer& ShardedOptimizer::optimizer() {
   return *state_->optimizer;
 }
 
+const amp::FusedOptimizer& ShardedOptimizer::optimizer() const {
+  return *state_->optimizer;
+}
+
+ProcessGroup& ShardedOptimizer::group() const {
+  return *state_->parallel.group;
+}
+
+const std::vector<Shard>& ShardedOptimizer::shards() const {
+  return state_->shards;
+}
+
 void ShardedOptimizer::zero_grad() {
   for (const auto& bucket : state_->parallel.buckets) bucket->forget_gradients();
   for (Shard& shard : state_->shards) shard.tensor.mutable_grad().reset();

@@ -11,6 +11,8 @@
 
 namespace ulp::distributed {
 
+struct Shard;
+
 /// FusedOptimizer over this rank's share of each bucket. After the step the ranks exchange what each has
 /// updated, and all have the same parameters again.
 ///
@@ -33,6 +35,9 @@ class ULP_API ShardedOptimizer {
   /// Over this rank's pieces of the parameters: for schedules, which set its rate. Its own step() is not to
   /// be called.
   amp::FusedOptimizer& optimizer();
+  const amp::FusedOptimizer& optimizer() const;
+  ProcessGroup& group() const;
+  const std::vector<Shard>& shards() const;  ///< this rank's pieces, for those who save them
 
   /// Forgets all gradients.
   void zero_grad();

@@ -3,7 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <optional>
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <unordered_map>
 
@@ -31,20 +32,22 @@ GroupPlaces places_in(const std::vector<amp::FusedGroup>& groups) {
   return places;
 }
 
-using Buffer = at::Tensor amp::FusedParamState::*;
-constexpr Buffer kBuffers[] = {&amp::FusedParamState::momentum_buffer, &amp::FusedParamState::exp_avg,
-                               &amp::FusedParamState::exp_avg_sq, &amp::FusedParamState::master};
+}  // namespace
 
 const amp::FusedOptions& options_of(const amp::FusedOptimizer& optimizer, size_t group) {
   return static_cast<const amp::FusedOptions&>(optimizer.param_groups()[group].options());
 }
 
-/// The type that the buffer has after a step of a parameter of this type; nothing where there is none.
-std::optional<c10::ScalarType> type_of(Buffer buffer, const amp::FusedOptions& options,
+const StateBuffer* find_buffer(const std::string& name) {
+  const auto found = std::ranges::find(kStateBuffers, name, &StateBuffer::name);
+  return found == std::end(kStateBuffers) ? nullptr : &*found;
+}
+
+std::optional<c10::ScalarType> type_of(const StateBuffer& buffer, const amp::FusedOptions& options,
                                        c10::ScalarType parameter) {
-  if (buffer == &amp::FusedParamState::master) return amp::master_type(parameter, options.masters);
+  if (buffer.member == &amp::FusedParamState::master) return amp::master_type(parameter, options.masters);
   const auto* sgd = std::get_if<amp::SgdRule>(&options.rule);
-  const bool of_sgd = buffer == &amp::FusedParamState::momentum_buffer;
+  const bool of_sgd = buffer.member == &amp::FusedParamState::momentum_buffer;
   if (of_sgd != (sgd != nullptr) || (sgd != nullptr && sgd->momentum == 0)) return std::nullopt;
   return amp::moment_type(options.moments);
 }
@@ -61,10 +64,11 @@ amp::FusedParamState& made_state(amp::FusedOptimizer& optimizer, const at::Tenso
   return static_cast<amp::FusedParamState&>(*state);
 }
 
-/// The elements of a dense tensor in the order of its memory.
 at::Tensor in_memory_order(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
+
+namespace {
 
 /// Each parameter's count of steps, the same on every rank.
 std::vector<int64_t> all_steps(const DataParallel::State& parallel, const std::vector<Shard>& shards,
@@ -81,14 +85,16 @@ std::vector<int64_t> all_steps(const DataParallel::State& parallel, const std::v
 
 /// One kind of buffer of one type, of one bucket: what all ranks hold of it, flat as the bucket.
 at::Tensor gathered_buffer(const DataParallel::State& parallel, size_t bucket,
-                           const std::vector<Shard>& shards, const amp::FusedOptimizer& pieces, Buffer buffer,
-                           c10::ScalarType type) {
+                           const std::vector<Shard>& shards, const amp::FusedOptimizer& pieces,
+                           const StateBuffer& buffer, c10::ScalarType type) {
   const int64_t size = parallel.buckets[bucket]->share_size();
   const at::Tensor share = at::zeros({size}, type), whole = at::empty({size * parallel.group->size()}, type);
   for (const Shard& shard : shards) {
     const auto* state = shard.bucket == bucket ? state_of(pieces, shard.tensor) : nullptr;
-    if (state == nullptr || !(state->*buffer).defined() || (state->*buffer).scalar_type() != type) continue;
-    share.narrow(0, shard.piece.at, shard.piece.size).copy_(state->*buffer);
+    if (state == nullptr || !(state->*buffer.member).defined() ||
+        (state->*buffer.member).scalar_type() != type)
+      continue;
+    share.narrow(0, shard.piece.at, shard.piece.size).copy_(state->*buffer.member);
   }
   // As bytes: transports know few types.
   parallel.group->all_gather(whole.view(at::kByte), share.view(at::kByte)).wait();
@@ -150,14 +156,15 @@ void gather_states(const DataParallel::State& parallel, const std::vector<Shard>
     for (const at::Tensor& parameter : whole.param_groups()[g].params())
       group_of[parameter.unsafeGetTensorImpl()] = g;
   }
-  const auto type_in = [&](Buffer buffer, const at::Tensor& parameter) -> std::optional<c10::ScalarType> {
+  const auto type_in = [&](const StateBuffer& buffer,
+                           const at::Tensor& parameter) -> std::optional<c10::ScalarType> {
     const auto group = group_of.find(parameter.unsafeGetTensorImpl());
     if (group == group_of.end()) return std::nullopt;
     return type_of(buffer, options_of(whole, group->second), parameter.scalar_type());
   };
   for (size_t b = 0; b < parallel.buckets.size(); ++b) {
     const BucketPlan& plan = parallel.buckets[b]->plan();
-    for (const Buffer buffer : kBuffers) {
+    for (const StateBuffer& buffer : kStateBuffers) {
       std::set<c10::ScalarType> types;
       for (const BucketSlot& slot : plan.slots) {
         const auto type = type_in(buffer, parallel.parameters[slot.parameter]);
@@ -169,7 +176,7 @@ void gather_states(const DataParallel::State& parallel, const std::vector<Shard>
         for (const BucketSlot& slot : plan.slots) {
           const at::Tensor& parameter = parallel.parameters[slot.parameter];
           if (steps[slot.parameter] == 0 || type_in(buffer, parameter) != type) continue;
-          at::Tensor& its = made_state(whole, parameter).*buffer;
+          at::Tensor& its = made_state(whole, parameter).*buffer.member;
           its = at::empty_like(parameter, parameter.options().dtype(type).requires_grad(false));
           in_memory_order(its).copy_(flat.narrow(0, slot.begin, slot.size));
         }
@@ -194,10 +201,10 @@ void scatter_states(const std::vector<Shard>& shards, const amp::FusedOptimizer&
     if (state == nullptr) continue;
     amp::FusedParamState& own = made_state(pieces, shard.tensor);
     own.step = state->step;
-    for (const Buffer buffer : kBuffers) {
-      const at::Tensor& its = state->*buffer;
+    for (const StateBuffer& buffer : kStateBuffers) {
+      const at::Tensor& its = state->*buffer.member;
       if (its.defined())
-        own.*buffer = in_memory_order(its).narrow(0, shard.piece.begin, shard.piece.size).clone();
+        own.*buffer.member = in_memory_order(its).narrow(0, shard.piece.begin, shard.piece.size).clone();
     }
   }
 }

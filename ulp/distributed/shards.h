@@ -5,6 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
@@ -21,6 +24,31 @@ struct Shard {
   uint32_t ordinal;     ///< in the list of all parameters of the groups
   at::Tensor tensor;    ///< the piece's elements, flat: a view of the bucket's parameters
 };
+
+/// A buffer of the optimizer's state.
+struct StateBuffer {
+  std::string_view name;
+  at::Tensor amp::FusedParamState::*member;
+};
+inline constexpr StateBuffer kStateBuffers[] = {{"momentum_buffer", &amp::FusedParamState::momentum_buffer},
+                                                {"exp_avg", &amp::FusedParamState::exp_avg},
+                                                {"exp_avg_sq", &amp::FusedParamState::exp_avg_sq},
+                                                {"master", &amp::FusedParamState::master}};
+/// The name of the count of steps beside them.
+inline constexpr const char* kStepName = "step";
+/// Null where none has the name.
+const StateBuffer* find_buffer(const std::string& name);
+/// The type that the buffer has after a step of a parameter of this type; nothing where there is none.
+std::optional<c10::ScalarType> type_of(const StateBuffer& buffer, const amp::FusedOptions& options,
+                                       c10::ScalarType parameter);
+
+const amp::FusedOptions& options_of(const amp::FusedOptimizer& optimizer, size_t group);
+/// Null before the first step.
+const amp::FusedParamState* state_of(const amp::FusedOptimizer& optimizer, const at::Tensor& parameter);
+/// Made where it is not there.
+amp::FusedParamState& made_state(amp::FusedOptimizer& optimizer, const at::Tensor& parameter);
+/// The elements of a dense tensor in the order of its memory.
+at::Tensor in_memory_order(const at::Tensor& tensor);
 
 /// The pieces of the groups' parameters. Throws ulp::Error for a tensor that is no parameter of the model.
 std::vector<Shard> make_shards(const DataParallel::State& parallel,

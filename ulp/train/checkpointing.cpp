@@ -17,7 +17,7 @@ void run_to_end(Trainer& trainer, const Checkpointing& saving,
     on_step(info);
     const bool stop = info.stop;
     if (!saving.path.empty() && (stop || trainer.done() || trainer.next_step() % every == 0)) {
-      trainer.save(saving.path);
+      trainer.save(saving.path, saving.in_shares);
     }
     if (stop) throw Interrupted();
   }

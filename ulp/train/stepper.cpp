@@ -11,6 +11,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
+#include "ulp/distributed/shard_files.h"
 #include "ulp/prune/masks/hold_masks.h"
 #include "ulp/quant/binary/binary_weights.h"
 
@@ -211,15 +212,23 @@ void Stepper::clip_latent_weights() {
   }
 }
 
-void Stepper::add_to(io::CheckpointParts& parts, bool saving) {
-  if (sharded_) whole_ = saving ? sharded_->gather() : sharded_->whole();
+void Stepper::add_to(io::CheckpointParts& parts, bool saving, bool in_shares) {
+  if (sharded_) whole_ = saving && !in_shares ? sharded_->gather() : sharded_->whole();
   parts.optimizer = sharded_ ? whole_.get() : optimizer_;
   parts.scaler = scaler_.state_dict();
   parts.schedule = schedule_.state_dict();
 }
 
-void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path) {
+std::vector<std::string> Stepper::save_shares(const std::filesystem::path& path, int64_t step) const {
+  if (!sharded_) return {};
+  return distributed::save_shards(*sharded_, path, step);
+}
+
+void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
+                      const std::vector<std::string>& shares) {
   if (sharded_) sharded_->scatter(*std::exchange(whole_, nullptr));
+  if (!shares.empty() && sharded_) distributed::load_shards(*sharded_, path, shares);
+  if (!shares.empty() && !sharded_ && fused_ != nullptr) distributed::load_shards(*fused_, path, shares);
   try {
     scaler_.load_state_dict(parts.scaler);
     schedule_.load_state_dict(parts.schedule);

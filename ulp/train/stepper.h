@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
@@ -44,13 +45,19 @@ class Stepper {
   /// Uses the gradients; skipped steps do not advance the schedule.
   Update step();
 
-  /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading.
-  /// All processes that train together call it; only the first one has all that is to be saved.
-  void add_to(io::CheckpointParts& parts, bool saving);
+  /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading. All
+  /// processes that train together call it; only the first one has all that is to be saved. `in_shares`: but
+  /// for what save_shares() writes.
+  void add_to(io::CheckpointParts& parts, bool saving, bool in_shares = false);
+  /// Each process's share of the optimizer's state, to files beside `path`; their names. None where nothing
+  /// is shared.
+  std::vector<std::string> save_shares(const std::filesystem::path& path, int64_t step) const;
   /// The checkpoint that add_to() was for has been written.
   void saved() { whole_.reset(); }
   /// After a checkpoint has been read into parts that add_to() had filled in. `path` words errors.
-  void restore(const io::CheckpointParts& parts, const std::filesystem::path& path);
+  /// `shares` are names of save_shares(), if the checkpoint has some.
+  void restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
+               const std::vector<std::string>& shares);
 
  private:
   std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;

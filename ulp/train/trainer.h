@@ -60,12 +60,16 @@ class ULP_API Trainer {
   /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
   /// weights stay where they are. Throws ulp::Error where the graph had none then.
   void hold_masks();
+  /// Training is over: parameters that processes share (ZeroStage::parameters) are whole from here on. All
+  /// processes call it.
+  void make_whole();
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 
   /// Everything that the next step depends on, in one file, atomically. Of several processes all call it and
-  /// rank 0 writes.
-  void save(const std::filesystem::path& path) const;
+  /// rank 0 writes. `in_shares`: where processes share the optimizer's state, each writes its own to a file
+  /// beside it, at the same time as the others; the file at `path` names these, and is written last.
+  void save(const std::filesystem::path& path, bool in_shares = false) const;
   /// Continues where save() left off: the following steps give the same bits. Several processes may go on
   /// where another number of them left off, with batches that are as large together; random numbers of
   /// dropout are others then. Throws FileError for a damaged file (after which the trainer is not to be
