@@ -50,8 +50,10 @@ void add_launch(CLI::App& app) {
       ->capture_default_str();
   command->prefix_command();
   command->footer(
-      "The first word that is no option, or what follows --, is the command: `ulp` is this program. The exit code is that of the process that died first (128 + n for\n"
-      "signal n).\nExamples:\n"
+      "The first word that is no option, or what follows --, is the command: `ulp` is this program. The "
+      "exit\n"
+      "code is that of the process that died first (128 + n for signal n).\n"
+      "Examples:\n"
       "  ulp launch -n 2 ulp train --precision bf16 --batch 64 --out model.safetensors\n"
       "  ulp launch -n 4 ulp train --zero 2 --masters split --precision bf16 --optimizer adamw\n"
       "  ulp launch -n 2 -- ./my_program --its-flag\n");
