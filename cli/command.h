@@ -71,6 +71,9 @@ void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_launch(CLI::App& app);
+/// Takes the -- that stands before the command of `ulp launch` out of the arguments, which CLI11 would hand to the
+/// command above; returns how many are left.
+int without_separator(int argc, char** argv);
 void add_lower(CLI::App& app);
 void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);

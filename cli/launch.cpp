@@ -1,8 +1,10 @@
 // ulp launch: runs a command as several processes that train together.
 #include "ulp/app/launch.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
@@ -21,7 +23,6 @@ struct LaunchFlags {
 };
 
 void run(LaunchFlags flags, std::vector<std::string> command) {
-  if (!command.empty() && command[0] == "--") command.erase(command.begin());
   if (command.empty()) throw CLI::ValidationError("expected a command to start, got none");
   if (command[0] == "ulp") command[0] = std::filesystem::read_symlink("/proc/self/exe").string();
   flags.options.command = std::move(command);
@@ -33,6 +34,19 @@ void run(LaunchFlags flags, std::vector<std::string> command) {
 }
 
 }  // namespace
+
+int without_separator(int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") {
+      std::copy(argv + i + 1, argv + argc, argv + i);
+      return argc - 1;
+    }
+    if (!word.starts_with('-')) break;
+    if (word == "-n" || word == "--processes" || word == "--grace") ++i;  // its value
+  }
+  return argc;
+}
 
 void add_launch(CLI::App& app) {
   auto flags = std::make_shared<LaunchFlags>();

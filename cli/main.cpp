@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <iostream>
+#include <string_view>
 
 #include "cli/command.h"
 #include "ulp/base/error.h"
@@ -51,6 +52,7 @@ int run(int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
     return report("unknown command '" + std::string(argv[1]) + "' (see `ulp --help`)", kUsage);
   }
+  if (argc > 1 && std::string_view(argv[1]) == "launch") argc = without_separator(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // for help or the version
