@@ -21,6 +21,7 @@
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/distributed/init.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
@@ -145,7 +146,7 @@ class Watching {
 /// Trains to the end; on Ctrl-C saves the checkpoint, if one was asked for, and throws Interrupted.
 void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
                Watching* watching, Outcome& outcome) {
-  train::run_to_end(trainer, flags.checkpointing.saving(), [&](const train::StepInfo& info) {
+  train::run_to_end(trainer, flags.saving(), [&](const train::StepInfo& info) {
     outcome.last_loss = info.loss;
     outcome.skipped_steps += amp::is_skipped(info.result);
     char note[64];
@@ -176,11 +177,11 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
 
 Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const app::Network& network,
                       const std::string& model) {
-  train::resume_from(trainer, flags.checkpointing.saving());
+  train::resume_from(trainer, flags.saving());
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
-                            {.unit = "step"});
+                            {.unit = "step", .silent = !flags.shows});
   if (flags.watch)
     run_watched(flags, trainer, progress, network, model, outcome);
   else
@@ -251,9 +252,11 @@ app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) 
 }
 
 std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, const app::TaskData& data,
-                                                    int64_t batch) {
-  return data.stream(io::Split::train,
-                     train::StreamOptions::training(batch, flags.options.seed, flags.options.augment));
+                                                    int64_t batch,
+                                                    const distributed::ProcessGroup* group = nullptr) {
+  return data.stream(
+      io::Split::train,
+      train::StreamOptions::training(batch, flags.options.seed, flags.options.augment).among(group));
 }
 
 /// Changes the options so that the run fits, and says how.
@@ -313,11 +316,26 @@ std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::Mod
   return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
 }
 
+/// The processes of `ulp launch` or torchrun; null for this one alone. The first one shows and writes.
+std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
+  distributed::InitOptions meeting = distributed::InitOptions::from_environment();
+  meeting.transport = distributed::Transport::gloo;
+  if (meeting.world_size == 1) return nullptr;
+  flags.shows = meeting.rank == 0;
+  if (!flags.shows) {
+    flags.watch = false;
+    flags.out.clear();
+    flags.report.clear();
+  }
+  return distributed::init_process_group(meeting);
+}
+
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
+  const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();
@@ -337,14 +355,21 @@ void run(TrainFlags flags) {
   torch::manual_seed(flags.options.seed);
   app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  train::Trainer trainer({.model = network.module,
-                          .forward = network.forward,
-                          .batches = training_stream(flags, data, flags.options.batch),
-                          .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
+  // Parameters that processes share need a graph, which has the network's own tensors.
+  const bool shares = group && flags.parallel.zero == distributed::ZeroStage::parameters;
+  const app::Network trained = shares ? app::captured(network, spec) : network;
+  train::Trainer trainer({.model = trained.module,
+                          .forward = trained.forward,
+                          .batches = training_stream(flags, data, flags.options.batch, group.get()),
+                          .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+                          .group = group,
+                          .parallel = flags.parallel},
                          flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
+  trainer.make_whole();
+  if (!flags.shows) return;
   const train::Accuracy accuracy =
       test(network, data, budgeted ? std::min(kTestBatch, flags.options.batch) : kTestBatch);
   if (!flags.out.empty()) {

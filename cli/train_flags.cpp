@@ -72,8 +72,16 @@ void TrainFlags::check() {
   }
   as_usage([&] {
     options.validate();
+    parallel.validate();
     if (watch) watching.validate();
   });
+  const bool shares = parallel.zero != distributed::ZeroStage::off;
+  if (shares && (!prune.empty() || keep_zeros))
+    throw CLI::ValidationError("--zero and --prune or --keep-zeros exclude each other");
+  if (watch && parallel.zero >= distributed::ZeroStage::gradients)
+    throw CLI::ValidationError("--watch needs --zero 0 or 1: beyond, no process has all gradients");
+  if (checkpoint_shares && (checkpointing.path.empty() || !shares))
+    throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
   if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
@@ -95,6 +103,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive())
       ->capture_default_str();
   add_training_options(command, flags);
+  add_field_flags(command, flags.parallel);
+  command.add_flag(
+      "--checkpoint-shares", flags.checkpoint_shares,
+      "With --zero: each process writes its share of the optimizer's state to a file of its own beside "
+      "--checkpoint");
   add_watch_options(command, flags);
   add_files(command, flags);
 }

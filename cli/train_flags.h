@@ -9,6 +9,7 @@
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
+#include "ulp/distributed/data_parallel.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {
@@ -22,11 +23,19 @@ struct TrainFlags : CommonFlags {
   bool masters_given = false, moments_given = false;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
+  bool checkpoint_shares = false;
+  train::Checkpointing saving() const {
+    train::Checkpointing saving = checkpointing.saving();
+    saving.in_shares = checkpoint_shares;
+    return saving;
+  }
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw
   bool watch = false;
+  bool shows = true;  ///< false: another process of the run shows and writes what comes of it
   amp::WatchOptions watching;
   train::TrainOptions options;
+  distributed::DataParallelOptions parallel;
 
   /// Finds what is wrong before hours of work; throws CLI::ValidationError for combinations of flags that
   /// make no sense.

@@ -35,13 +35,15 @@ const std::map<std::string, Names>& allowed() {
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
+      {"distributed", {"base", "graph", "amp", "io"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
       {"models", {"base", "libtorch", "quant"}},
       {"train",
-       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models", "report"}},
+       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
+        "models", "report"}},
       {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models",
-        "measure", "memory", "report", "train"}}};
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed",
+        "distill", "models", "measure", "memory", "report", "train"}}};
   return table;
 }
 

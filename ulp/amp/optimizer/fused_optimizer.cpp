@@ -211,6 +211,20 @@ const FusedMask* FusedOptimizer::mask_of(const at::Tensor& parameter) const {
   return found == masks_.end() ? nullptr : &found->second;
 }
 
+void FusedOptimizer::set_place(const at::Tensor& parameter, FusedPlace place) {
+  constexpr const char* kSetPlace = "amp.FusedOptimizer.set_place";
+  constexpr int64_t kStep = 128;  // kernels::OptimizerTensor::random_begin
+  expect_parameter(kSetPlace, *this, parameter);
+  if (place.begin < 0 || place.begin % kStep != 0)
+    fail(kSetPlace, "expected begin to be a multiple of ", kStep, ", got ", place.begin);
+  places_[parameter.unsafeGetTensorImpl()] = place;
+}
+
+const FusedPlace* FusedOptimizer::place_of(const at::Tensor& parameter) const {
+  const auto found = places_.find(parameter.unsafeGetTensorImpl());
+  return found == places_.end() ? nullptr : &found->second;
+}
+
 void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high) {
   expect_parameter("amp.FusedOptimizer.clamp", *this, parameter);
   const at::NoGradGuard no_grad;

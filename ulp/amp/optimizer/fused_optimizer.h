@@ -47,6 +47,12 @@ struct FusedMask {
   std::vector<int64_t> sizes, strides;  ///< of the parameter that it was made for
 };
 
+/// Which part of a larger parameter a parameter is, for the random numbers of its rounding.
+struct FusedPlace {
+  uint32_t ordinal = 0;  ///< of the larger one in its optimizer's list of parameters
+  int64_t begin = 0;     ///< element in its memory, a multiple of 128
+};
+
 /// A parameter group: parameters with a rule of their own.
 struct ULP_API FusedGroup {
   std::vector<at::Tensor> params;
@@ -145,6 +151,13 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// Bytes of all moments and masters as they are now; none before the first step.
   int64_t state_bytes() const;
 
+  /// Rounds a parameter as an optimizer of larger parameters would round that part of one of them. No state,
+  /// as a mask is none. Throws Error for a tensor that is not a parameter of this optimizer, and for a place
+  /// that is no multiple of 128.
+  void set_place(const at::Tensor& parameter, FusedPlace place);
+  /// Null where none was set: the whole of a parameter at its own place in the list.
+  const FusedPlace* place_of(const at::Tensor& parameter) const;
+
   uint64_t seed() const { return seed_; }
   /// For loading a checkpoint.
   void set_seed(uint64_t seed) { seed_ = seed; }
@@ -161,6 +174,7 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   std::unique_ptr<HostCopies> host_copies_;
   std::unique_ptr<StateMemory> state_memory_;
   std::unordered_map<const c10::TensorImpl*, FusedMask> masks_;
+  std::unordered_map<const c10::TensorImpl*, FusedPlace> places_;
 };
 
 }  // namespace ulp::amp

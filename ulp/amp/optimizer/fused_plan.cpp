@@ -292,11 +292,31 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
   return entries;
 }
 
-double gradient_norm(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries) {
-  if (HostCopies* copies = optimizer.host_copies()) copies->wait_for_all();
+namespace {
+
+double square_sum_of(const std::vector<GradientEntry>& entries) {
   std::vector<OptimizerTensor> tensors;
   for (const GradientEntry& entry : entries) tensors.push_back(gradient_tensor(entry));
-  return std::sqrt(kernels::gradient_square_sum(tensors, kernels::selected_isa(), libtorch::TorchParallel()));
+  return kernels::gradient_square_sum(tensors, kernels::selected_isa(), libtorch::TorchParallel());
+}
+
+}  // namespace
+
+double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries) {
+  if (HostCopies* copies = optimizer.host_copies()) copies->wait_for_all();
+  return square_sum_of(entries);
+}
+
+double gradient_square_sum(const std::vector<at::Tensor>& gradients) {
+  std::vector<GradientEntry> entries;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    check_gradient(gradients[i], gradients[i], 0, i);
+    if (!gradients[i].is_non_overlapping_and_dense())
+      fail("amp.gradient_square_sum", "expected gradients that are dense in memory, got strides ",
+           gradients[i].strides());
+    entries.push_back({0, i, 0, gradients[i], gradients[i]});
+  }
+  return square_sum_of(entries);
 }
 
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
@@ -320,7 +340,10 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     const Prepared of{state, entry.host, optimizer.state_memory(), count};
     std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
     tensor.step = &steps[i];
-    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | entry.ordinal};
+    const FusedPlace* place = optimizer.place_of(entry.parameter);
+    const FusedPlace at = place != nullptr ? *place : FusedPlace{entry.ordinal, 0};
+    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | at.ordinal};
+    tensor.random_begin = at.begin;
     tensors.push_back(tensor);
   }
   update_in_buckets(optimizer.host_copies(), entries, tensors, inverse_scale, clip);

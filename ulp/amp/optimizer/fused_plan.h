@@ -41,9 +41,9 @@ const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 /// device may be on their way.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
-/// The 2-norm of all gradients in double, when they have arrived; inf or NaN exactly when one of them is not
-/// finite.
-double gradient_norm(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries);
+/// The sum of the squares of all gradients in double, when they have arrived; inf or NaN exactly when one of them is
+/// not finite.
+double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries);
 
 /// One step with gradient * inverse_scale * clip.
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,

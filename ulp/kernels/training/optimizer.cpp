@@ -144,7 +144,7 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .moments = t.moments,
                         .stream_copies = t.stream_copies && t.mask == nullptr,
                         .size = size,
-                        .begin = begin,
+                        .begin = t.random_begin + begin,
                         .inverse_scale = inverse_scale,
                         .clip = clip,
                         .step = t.step,

@@ -33,6 +33,9 @@ struct OptimizerTensor {
   float* second_absmax = nullptr;
   const UpdateStep* step = nullptr;
   formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
+  /// The arrays are a part of larger ones, from this element on: their random numbers are those. A multiple
+  /// of 128.
+  int64_t random_begin = 0;
   /// A bit an element in the order of the arrays, element i being bit i % 8 of byte i / 8; null: all are
   /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero
   /// (the least value of a second moment in int4), and its gradient counts nowhere.

@@ -92,7 +92,7 @@ static inline uint32_t random_half(formats::RandomKey key, uint64_t index) {
   return formats::random_bits(key, word) >> (index / 64 % 2 * 16) & 0xffffU;
 }
 
-/// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 128.
+/// A run of elements of one tensor; `begin` is where its random numbers start, a multiple of 128.
 struct UpdateRun {
   const void* gradient;
   DataType gradient_type;  ///< f32, bf16 or f16
