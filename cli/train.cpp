@@ -336,6 +336,7 @@ void run(TrainFlags flags) {
   flags.watch |= !flags.report.empty();
   flags.check();
   const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
+  if (group && flags.budget) throw CLI::ValidationError("--memory-budget is for a run of one process");
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();

@@ -78,6 +78,8 @@ void TrainFlags::check() {
   const bool shares = parallel.zero != distributed::ZeroStage::off;
   if (shares && (!prune.empty() || keep_zeros))
     throw CLI::ValidationError("--zero and --prune or --keep-zeros exclude each other");
+  if (shares && (options.moments == amp::MomentFormat::int8 || options.moments == amp::MomentFormat::int4))
+    throw CLI::ValidationError("--zero 1, 2 and 3 need --moments fp32 or bf16");
   if (watch && parallel.zero >= distributed::ZeroStage::gradients)
     throw CLI::ValidationError("--watch needs --zero 0 or 1: beyond, no process has all gradients");
   if (checkpoint_shares && (checkpointing.path.empty() || !shares))

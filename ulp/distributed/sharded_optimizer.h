@@ -25,8 +25,8 @@ struct Shard;
 class ULP_API ShardedOptimizer {
  public:
   /// The groups hold parameters of the model of `parallel`, which must outlive this. Their memory is moved:
-  /// they become views of the buckets. Throws ulp::Error as FusedOptimizer does, for ZeroStage::off, and for
-  /// other tensors.
+  /// they become views of the buckets. Throws ulp::Error as FusedOptimizer does, for ZeroStage::off, for
+  /// moments of 8 and 4 bits, and for other tensors.
   ShardedOptimizer(DataParallel& parallel, const std::vector<amp::FusedGroup>& groups, uint64_t seed = 0);
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;

@@ -159,10 +159,10 @@ Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t 
       latent_(latent_weights_of(model)),
       sharded_(make_sharded(parallel, {parameters_of(model, latent_), latent_}, options,
                             !masks_of(model).empty())),
-      own_(sharded_ ? nullptr
-                    : make_optimizer({parameters_of(model, latent_), latent_}, options,
-                                     !masks_of(model).empty(),
-                                     with_fp32_moments(model, options.fp32_moments))),
+      own_(sharded_
+               ? nullptr
+               : make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty(),
+                                with_fp32_moments(model, options.fp32_moments))),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
