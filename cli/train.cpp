@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "cli/recipe_file.h"
 #include "cli/train_flags.h"
+#include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/prune.h"
@@ -23,6 +24,7 @@
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/train/checkpointing.h"
+#include "ulp/train/fp8_task.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -174,14 +176,24 @@ train::Accuracy test(const app::Network& network, const app::TaskData& data) {
   return accuracy;
 }
 
+/// "fp8: 18 layers; as they are: conv1 (it is the first layer), fc (it is the last layer)"
+void show_fp8_layers(const graph::PassReport& report) {
+  if (report.changes.empty()) return;
+  std::cout << "fp8: " << report.changes.size() << " layers\n";
+  for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
+}
+
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
-          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy) {
+          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
+          const graph::PassReport& fp8) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
                                          : 0;
   if (flags.json) {
-    return print_json({{"model", spec.name},
+    return print_json({{"fp8_layers", fp8.changes.size()},
+                       {"fp8_near_misses", fp8.near_misses},
+                       {"model", spec.name},
                        {"precision", flags.options.precision.name()},
                        {"steps", trainer.total_steps()},
                        {"first_step", outcome.first_step},
@@ -195,10 +207,19 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
   }
   std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec.kind, unit)
             << ", " << epoch_seconds << " s per epoch\n";
+  show_fp8_layers(fp8);
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
   }
+}
+
+/// What an fp8 precision computes with: --fp8-recipe's file, or the precision's own recipe.
+std::optional<amp::Fp8Recipe> fp8_recipe(const TrainFlags& flags) {
+  const amp::PrecisionName& precision = flags.options.precision;
+  if (!precision->fp8) return std::nullopt;
+  if (flags.fp8_recipe.empty()) return amp::Fp8Recipe::named(precision.name());
+  return read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
 }
 
 /// The network as a graph with masks of its zeros.
@@ -235,6 +256,7 @@ void run(TrainFlags flags) {
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
+  const std::optional<amp::Fp8Recipe> fp8 = fp8_recipe(flags);
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
   app::ModelSpec spec = stored ? *stored : data.spec;
@@ -246,14 +268,18 @@ void run(TrainFlags flags) {
   app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
   if (flags.keep_zeros) keep_zeros(network, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  train::Trainer trainer(
-      {.model = network.module,
-       .forward = network.forward,
-       .batches = data.stream(
-           io::Split::train,
-           train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
-       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
-      flags.options);
+  train::Task task{.model = network.module,
+                   .forward = network.forward,
+                   .batches = data.stream(
+                       io::Split::train, train::StreamOptions::training(
+                                             flags.options.batch, flags.options.seed, flags.options.augment)),
+                   .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")};
+  graph::PassReport fp8_report;
+  if (fp8) {
+    task = train::fp8_task(std::move(task), *fp8, &fp8_report);
+    task.description += fp8->to_json();
+  }
+  train::Trainer trainer(std::move(task), flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
@@ -263,7 +289,7 @@ void run(TrainFlags flags) {
     app::save_model_file(flags.out, pruner || flags.keep_zeros ? *prune::bake(*graph) : *network.module,
                          spec);
   }
-  show(flags, spec, data.unit, trainer, outcome, accuracy);
+  show(flags, spec, data.unit, trainer, outcome, accuracy, fp8_report);
 }
 
 }  // namespace
@@ -276,6 +302,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+                  "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
   add_train_flags(*command, *flags);

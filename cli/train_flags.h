@@ -15,7 +15,7 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string init, out, report, prune;
+  std::string init, out, report, prune, fp8_recipe;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
   int64_t length = 128;

@@ -29,7 +29,7 @@ const std::map<std::string, Names>& allowed() {
       {"measure", {"base"}},
       {"report", {"base"}},
       {"graph", {"base", "libtorch"}},
-      {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
+      {"amp", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph", "report"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},

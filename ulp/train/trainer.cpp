@@ -12,6 +12,7 @@
 #include "ulp/base/fields_json.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/train/fp8_task.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
@@ -51,6 +52,12 @@ int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
   return batches / options.accumulate;
 }
 
+/// The task as a precision with fp8 layers computes it.
+Task in_fp8(Task task, const TrainOptions& options) {
+  if (!options.precision->fp8) return task;
+  return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
+}
+
 torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
   amp::apply_precision(model, precision);
   model.train();
@@ -71,10 +78,11 @@ struct Trainer::State {
   int64_t steps_per_epoch, total_steps;
   Stepper stepper;
   StepObserver* observer = nullptr;
+  amp::AmaxReduction reduce_amaxes;
   int64_t next_step = 0;
 
   State(Task task_in, const TrainOptions& options_in)
-      : task(std::move(task_in)),
+      : task(in_fp8(std::move(task_in), options_in)),
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
@@ -160,6 +168,9 @@ int64_t Trainer::next_step() const {
 void Trainer::hold_masks() {
   state_->stepper.hold_masks(*state_->task.model);
 }
+void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
+  state_->reduce_amaxes = std::move(reduce);
+}
 void Trainer::observe(StepObserver* observer) {
   state_->observer = observer;
 }
@@ -179,6 +190,7 @@ StepInfo Trainer::step() {
          "; a smaller learning rate usually helps");
   }
   const Update update = s.stepper.step();
+  if (s.precision.fp8) amp::update_fp8(*s.task.model, s.reduce_amaxes);
   info.result = update.result;
   info.grad_norm = update.grad_norm;
   ++s.next_step;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/export.h"
 #include "ulp/train/task.h"
@@ -37,7 +38,8 @@ class ULP_API StepObserver {
   virtual void end(const StepInfo& info);
 };
 
-/// One training run that can be stopped and continued at any step.
+/// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task() of the task:
+/// a captured form of its model, which shares parameters and buffers with it.
 class ULP_API Trainer {
  public:
   /// Puts the model into train mode.
@@ -59,6 +61,9 @@ class ULP_API Trainer {
   /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
   /// weights stay where they are. Throws ulp::Error where the graph had none then.
   void hold_masks();
+  /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each update of
+  /// the scales (amp::update_fp8). Empty: this process is alone.
+  void reduce_amaxes(amp::AmaxReduction reduce);
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 
