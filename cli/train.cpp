@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "cli/recipe_file.h"
 #include "cli/train_flags.h"
+#include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/memory_budget.h"
@@ -27,6 +28,7 @@
 #include "ulp/prune/masks/masks.h"
 #include "ulp/report/format.h"
 #include "ulp/train/checkpointing.h"
+#include "ulp/train/fp8_task.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -203,9 +205,16 @@ train::Accuracy test(const app::Network& network, const app::TaskData& data, int
   return accuracy;
 }
 
+/// "fp8: 18 layers; as they are: conv1 (it is the first layer), fc (it is the last layer)"
+void show_fp8_layers(const graph::PassReport& report) {
+  if (report.changes.empty()) return;
+  std::cout << "fp8: " << report.changes.size() << " layers\n";
+  for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
+}
+
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
-          const std::optional<Budgeted>& budgeted) {
+          const std::optional<Budgeted>& budgeted, const graph::PassReport& fp8) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
@@ -222,6 +231,10 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
                            {"seconds", outcome.seconds},
                            {"seconds_per_epoch", epoch_seconds},
                            {"out", flags.out}};
+    if (!fp8.changes.empty()) {
+      json["fp8_layers"] = fp8.changes.size();
+      json["fp8_near_misses"] = fp8.near_misses;
+    }
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
     return print_json(json);
   }
@@ -232,10 +245,19 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
               << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
               << bytes_text(*flags.budget) << " allowed\n";
   }
+  show_fp8_layers(fp8);
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
   }
+}
+
+/// What an fp8 precision computes with: --fp8-recipe's file, or the precision's own recipe.
+std::optional<amp::Fp8Recipe> fp8_recipe(const TrainFlags& flags) {
+  const amp::PrecisionName& precision = flags.options.precision;
+  if (!precision->fp8) return std::nullopt;
+  if (flags.fp8_recipe.empty()) return amp::Fp8Recipe::named(precision.name());
+  return read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
 }
 
 /// The network as a graph with masks of its zeros.
@@ -335,6 +357,7 @@ void run(TrainFlags flags) {
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
+  const std::optional<amp::Fp8Recipe> fp8 = fp8_recipe(flags);
   const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
   if (group && flags.budget) throw CLI::ValidationError("--memory-budget is for a run of one process");
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
@@ -359,13 +382,18 @@ void run(TrainFlags flags) {
   // Parameters that processes share need a graph, which has the network's own tensors.
   const bool shares = group && flags.parallel.zero == distributed::ZeroStage::parameters;
   const app::Network trained = shares ? app::captured(network, spec) : network;
-  train::Trainer trainer({.model = trained.module,
-                          .forward = trained.forward,
-                          .batches = training_stream(flags, data, flags.options.batch, group.get()),
-                          .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
-                          .group = group,
-                          .parallel = flags.parallel},
-                         flags.options);
+  train::Task task{.model = trained.module,
+                   .forward = trained.forward,
+                   .batches = training_stream(flags, data, flags.options.batch, group.get()),
+                   .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+                   .group = group,
+                   .parallel = flags.parallel};
+  graph::PassReport fp8_report;
+  if (fp8) {
+    task = train::fp8_task(std::move(task), *fp8, &fp8_report);
+    task.description += fp8->to_json();
+  }
+  train::Trainer trainer(std::move(task), flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
@@ -379,7 +407,7 @@ void run(TrainFlags flags) {
                          spec);
   }
   if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
-  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted);
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, fp8_report);
 }
 
 }  // namespace
@@ -392,6 +420,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+                  "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
   add_train_flags(*command, *flags);

@@ -52,6 +52,9 @@ void add_files(CLI::App& command, TrainFlags& flags) {
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
   command.add_flag("--keep-zeros", flags.keep_zeros,
                    "Weights of --init that are zero stay zero, as `ulp prune` left them");
+  command.add_option(
+      "--fp8-recipe", flags.fp8_recipe,
+      "In an fp8 precision: which layers compute in fp8, and how, as JSON (an ulp.amp.Fp8Recipe)");
   flags.checkpointing.add_to(command);
 }
 
@@ -84,9 +87,15 @@ void TrainFlags::check() {
     throw CLI::ValidationError("--watch needs --zero 0 or 1: beyond, no process has all gradients");
   if (checkpoint_shares && (checkpointing.path.empty() || !shares))
     throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
+  if (!fp8_recipe.empty() && !options.precision->fp8) {
+    throw CLI::ValidationError("--fp8-recipe needs an fp8 precision, and --precision " +
+                               options.precision.name() + " is none");
+  }
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
   if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
+  if (!fp8_recipe.empty() && budget)
+    throw CLI::ValidationError("--fp8-recipe and --memory-budget exclude each other");
   if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {

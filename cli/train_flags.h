@@ -17,10 +17,10 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string init, out, report, prune;
   std::string memory_budget;           ///< empty: as much as it takes
   std::optional<int64_t> budget = {};  ///< the same in bytes; set by check()
   bool masters_given = false, moments_given = false;
+  std::string init, out, report, prune, fp8_recipe;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
   bool checkpoint_shares = false;

@@ -92,6 +92,11 @@ const Case kCases[] = {
     {"O1", {.precision = "O1", .batch = 16}},
     {"O2", {.precision = "O2", .optimizer = Optimizer::adam, .batch = 16}},
     {"O2BatchNorm", {.precision = "O2:bf16", .batch = 16}, "resnet14"},
+    {"Fp8Delayed", {.precision = "fp8:delayed", .batch = 16}, "resnet14"},
+    {"Fp8DelayedMasters",
+     {.precision = "fp8:delayed", .masters = MasterWeights::split, .batch = 8, .accumulate = 2, .clip = 1.0}},
+    {"Fp8Current", {.precision = "fp8:current", .optimizer = Optimizer::adamw, .batch = 16}},
+    {"Nvfp4", {.precision = "nvfp4", .batch = 16}},
     {"O3", {.precision = "O3:bf16", .batch = 16}},
     {"Cosine", {.optimizer = Optimizer::adamw, .batch = 16, .schedule = ulp::amp::Schedule::cosine}},
 };

@@ -19,6 +19,7 @@
 #include "ulp/distributed/random_states.h"
 #include "ulp/distributed/shard_files.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/train/fp8_task.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
@@ -56,6 +57,12 @@ int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
          options.accumulate);
   }
   return batches / options.accumulate;
+}
+
+/// The task as a precision with fp8 layers computes it.
+Task in_fp8(Task task, const TrainOptions& options) {
+  if (!options.precision->fp8) return task;
+  return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
 }
 
 torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
@@ -107,17 +114,23 @@ struct Trainer::State {
   std::unique_ptr<distributed::DataParallel> parallel;  // null: a single process
   Stepper stepper;
   StepObserver* observer = nullptr;
+  amp::AmaxReduction reduce_amaxes;
   int64_t next_step = 0;
   bool had_shares = false;  // of the checkpoint that was resumed from
 
   State(Task task_in, const TrainOptions& options_in)
-      : task(std::move(task_in)),
+      : task(in_fp8(std::move(task_in), options_in)),
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
         parallel(make_parallel(in_precision(*task.model, precision), task)),
         stepper(*task.model, options, total_steps, task.masks, parallel.get()) {
+    if (several()) {
+      reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
+        group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
+      };
+    }
     // Dropout differs from process to process.
     if (rank() > 0) torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
   }
@@ -228,6 +241,9 @@ void Trainer::hold_masks() {
 void Trainer::make_whole() {
   if (state_->parallel) state_->parallel->make_whole();
 }
+void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
+  state_->reduce_amaxes = std::move(reduce);
+}
 void Trainer::observe(StepObserver* observer) {
   state_->observer = observer;
 }
@@ -248,6 +264,7 @@ StepInfo Trainer::step() {
          "; a smaller learning rate usually helps");
   }
   const Update update = s.stepper.step();
+  if (s.precision.fp8) amp::update_fp8(*s.task.model, s.reduce_amaxes);
   info.result = update.result;
   info.grad_norm = update.grad_norm;
   ++s.next_step;

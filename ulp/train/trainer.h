@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/export.h"
 #include "ulp/train/task.h"
@@ -38,7 +39,8 @@ class ULP_API StepObserver {
   virtual void end(const StepInfo& info);
 };
 
-/// One training run that can be stopped and continued at any step.
+/// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task() of the task:
+/// a captured form of its model, which shares parameters and buffers with it.
 class ULP_API Trainer {
  public:
   /// Puts the model into train mode.
@@ -63,6 +65,9 @@ class ULP_API Trainer {
   /// Training is over: parameters that processes share (ZeroStage::parameters) are whole from here on. All
   /// processes call it.
   void make_whole();
+  /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each update of
+  /// the scales (amp::update_fp8). Task::group does it where nothing is given.
+  void reduce_amaxes(amp::AmaxReduction reduce);
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ulp/amp/autocast/op_policy.h"
+#include "ulp/amp/fp8/fp8_layers_of.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/libtorch/keeps_float.h"
@@ -57,6 +58,30 @@ constexpr Precision kPrecisions[] = {
      .summary = "bf16 model, fp32 batch norms and masters"},
     {.name = "O3", .parameter_dtype = kHalf, .summary = "pure fp16"},
     {.name = "O3:bf16", .parameter_dtype = kBFloat16, .summary = "pure bf16"},
+    {.name = "fp8:delayed",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales from earlier steps"},
+    {.name = "fp8:current",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales of the tensors themselves"},
+    {.name = "fp8:rowwise",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with a scale for each row"},
+    {.name = "fp8:block",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales for 1x128 and 128x128 values"},
+    {.name = "mxfp8",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales for 32 values"},
+    {.name = "nvfp4",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp4 with scales for 16 values"},
 };
 
 /// The literals of a column.
@@ -112,6 +137,13 @@ Tensors of_float_modules(const torch::nn::Module& module) {
     if (dynamic_cast<const libtorch::KeepsFloat*>(&one) != nullptr) add_all(result, one, /*recurse=*/true);
   });
   return result;
+}
+
+void add_fp8_states(Tensors& tensors, const torch::nn::Module& module) {
+  for (const Fp8LayerOf& layer : fp8_layers_of(module)) {
+    add(tensors, layer.state.scale);
+    add(tensors, layer.state.amax_history);
+  }
 }
 
 }  // namespace
@@ -171,6 +203,7 @@ void apply_precision(torch::nn::Module& module, const Precision& precision) {
   if (!precision.parameter_dtype) return;
   Tensors kept = of_float_modules(module);
   if (precision.batch_norm_fp32) kept.merge(of_batch_norms(module));
+  add_fp8_states(kept, module);
   const at::NoGradGuard no_grad;
   const auto cast = [&](at::Tensor& tensor) {
     if (tensor.scalar_type() != c10::kFloat || kept.contains(tensor.unsafeGetTensorImpl())) return;
