@@ -29,6 +29,7 @@
 #include "ulp/report/format.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/fp8_task.h"
+#include "ulp/train/int8_task.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -205,16 +206,21 @@ train::Accuracy test(const app::Network& network, const app::TaskData& data, int
   return accuracy;
 }
 
+/// In which 8-bit numbers layers compute.
+std::string kind_of(const graph::PassReport& report) {
+  return report.pass == "to_int8" ? "int8" : "fp8";
+}
+
 /// "fp8: 18 layers; as they are: conv1 (it is the first layer), fc (it is the last layer)"
-void show_fp8_layers(const graph::PassReport& report) {
+void show_layers(const graph::PassReport& report) {
   if (report.changes.empty()) return;
-  std::cout << "fp8: " << report.changes.size() << " layers\n";
+  std::cout << kind_of(report) << ": " << report.changes.size() << " layers\n";
   for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
 }
 
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
-          const std::optional<Budgeted>& budgeted, const graph::PassReport& fp8) {
+          const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
@@ -231,9 +237,9 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
                            {"seconds", outcome.seconds},
                            {"seconds_per_epoch", epoch_seconds},
                            {"out", flags.out}};
-    if (!fp8.changes.empty()) {
-      json["fp8_layers"] = fp8.changes.size();
-      json["fp8_near_misses"] = fp8.near_misses;
+    if (!eight_bits.changes.empty()) {
+      json[kind_of(eight_bits) + "_layers"] = eight_bits.changes.size();
+      json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
     }
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
     return print_json(json);
@@ -245,7 +251,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
               << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
               << bytes_text(*flags.budget) << " allowed\n";
   }
-  show_fp8_layers(fp8);
+  show_layers(eight_bits);
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
@@ -388,10 +394,14 @@ void run(TrainFlags flags) {
                    .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
                    .group = group,
                    .parallel = flags.parallel};
-  graph::PassReport fp8_report;
+  graph::PassReport eight_bits;
   if (fp8) {
-    task = train::fp8_task(std::move(task), *fp8, &fp8_report);
+    task = train::fp8_task(std::move(task), *fp8, &eight_bits);
     task.description += fp8->to_json();
+  }
+  if (flags.options.precision->int8) {
+    const auto recipe = amp::Int8Recipe::named(flags.options.precision.name());
+    task = train::int8_task(std::move(task), recipe, &eight_bits);
   }
   train::Trainer trainer(std::move(task), flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
@@ -407,7 +417,7 @@ void run(TrainFlags flags) {
                          spec);
   }
   if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
-  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, fp8_report);
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits);
 }
 
 }  // namespace
@@ -421,6 +431,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
                   "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
+                  "  ulp train --data book.txt --model gpt2 --precision int8\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
   add_train_flags(*command, *flags);

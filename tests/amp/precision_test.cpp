@@ -53,8 +53,7 @@ TEST(Precision, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(error_of([] { find_precision("fp12"); }),
             "[amp.find_precision] expected one of fp32, tf32, bf16, fp16, mixed_bfloat16, mixed_float16, O0, "
             "O1, O1:bf16, O2, O2:bf16, O3, O3:bf16, fp8:delayed, fp8:current, fp8:rowwise, fp8:block, mxfp8, "
-            "nvfp4, "
-            "got 'fp12'");
+            "nvfp4, int8, int8:switchback, int8:rowwise, int8:jetfire, got 'fp12'");
 }
 
 TEST(Precision, ADeviceThatCannotIsAnError) {

@@ -97,6 +97,8 @@ const Case kCases[] = {
      {.precision = "fp8:delayed", .masters = MasterWeights::split, .batch = 8, .accumulate = 2, .clip = 1.0}},
     {"Fp8Current", {.precision = "fp8:current", .optimizer = Optimizer::adamw, .batch = 16}},
     {"Nvfp4", {.precision = "nvfp4", .batch = 16}},
+    {"Int8", {.precision = "int8", .optimizer = Optimizer::adamw, .batch = 16}},
+    {"Int8Masters", {.precision = "int8:switchback", .masters = MasterWeights::split, .batch = 16}},
     {"O3", {.precision = "O3:bf16", .batch = 16}},
     {"Cosine", {.optimizer = Optimizer::adamw, .batch = 16, .schedule = ulp::amp::Schedule::cosine}},
 };

@@ -20,6 +20,7 @@
 #include "ulp/distributed/shard_files.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/fp8_task.h"
+#include "ulp/train/int8_task.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
@@ -59,8 +60,10 @@ int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
   return batches / options.accumulate;
 }
 
-/// The task as a precision with fp8 layers computes it.
-Task in_fp8(Task task, const TrainOptions& options) {
+/// The task as a precision with fp8 or int8 layers computes it.
+Task in_eight_bits(Task task, const TrainOptions& options) {
+  if (options.precision->int8)
+    return int8_task(std::move(task), amp::Int8Recipe::named(options.precision.name()));
   if (!options.precision->fp8) return task;
   return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
 }
@@ -119,7 +122,7 @@ struct Trainer::State {
   bool had_shares = false;  // of the checkpoint that was resumed from
 
   State(Task task_in, const TrainOptions& options_in)
-      : task(in_fp8(std::move(task_in), options_in)),
+      : task(in_eight_bits(std::move(task_in), options_in)),
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),

@@ -82,6 +82,22 @@ constexpr Precision kPrecisions[] = {
      .autocast_dtype = kBFloat16,
      .fp8 = true,
      .summary = "bf16, layers' products in fp4 with scales for 16 values"},
+    {.name = "int8",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8: int8:rowwise"},
+    {.name = "int8:switchback",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 but for the gradients of weights"},
+    {.name = "int8:rowwise",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 with a scale for each row"},
+    {.name = "int8:jetfire",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 with scales for 32x32 values"},
 };
 
 /// The literals of a column.

@@ -39,7 +39,8 @@ struct Precision {
   bool batch_norm_fp32 = false;  ///< with parameter_dtype: batch norms keep fp32 parameters and statistics
   bool master_weights = false;   ///< with parameter_dtype: the optimizer should keep fp32 masters
   bool tf32 = false;             ///< fp32 products on a GPU may be computed in tf32
-  bool fp8 = false;  ///< products of layers in fp8 or fp4, by Fp8Recipe::named(name); the rest as above
+  bool fp8 = false;   ///< products of layers in fp8 or fp4, by Fp8Recipe::named(name); the rest as above
+  bool int8 = false;  ///< products of linear layers in int8, by Int8Recipe::named(name); the rest as above
   std::string_view summary = {};  ///< one line for help texts
 };
 
@@ -54,6 +55,8 @@ struct Precision {
 /// | O3, O3:bf16 | fp16 / bf16 | fp16 / bf16, all of them, no masters | no |
 ///
 /// | fp8:delayed, fp8:current, fp8:rowwise, fp8:block, mxfp8, nvfp4 | products of layers in 8 bits (nvfp4: 4), the rest as bf16 | fp32 | no |
+///
+/// | int8, int8:switchback, int8:rowwise, int8:jetfire | products of linear layers in int8, the rest as bf16 | fp32 | no |
 ///
 /// mixed_* are Keras's names and O0 to O3 Apex's levels. Keras's policies per layer are apply_policy().
 ULP_API std::span<const Precision> precisions();
