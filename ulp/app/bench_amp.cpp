@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/fp8/to_fp8.h"
 #include "ulp/amp/int8/to_int8.h"
 #include "ulp/amp/optimizer/fused_step.h"
@@ -80,15 +81,6 @@ class Trainee {
     amp::apply_precision(*model, precision);
     model->train();
     return model;
-  }
-
-  /// The model with layers in fp8 or int8, where the precision has them; else null.
-  std::shared_ptr<graph::GraphModule> in_eight_bits() const {
-    if (!precision_.fp8 && !precision_.int8) return nullptr;
-    const auto captured = work_.capture(*model_, work_.batches[0].inputs);
-    captured->train();
-    return precision_.int8 ? amp::to_int8(captured, amp::Int8Recipe::named(precision_.name))
-                           : amp::to_fp8(captured, amp::Fp8Recipe::named(precision_.name));
   }
 
   /// The model with layers in fp8 or int8, where the precision has them; else null.
