@@ -13,8 +13,8 @@ Life life(int64_t bytes, Moment begin, std::optional<Moment> end, Category categ
   return {.bytes = bytes, .begin = begin, .end = end, .category = category};
 }
 
-/// Two ops. The first keeps 10 * batch bytes until the second is over and works with `scratch` of them; the second works
-/// with the square of the length times the batch.
+/// Two ops. The first keeps 10 * batch bytes until the second is over and works with `scratch` of them; the
+/// second works with the square of the length times the batch.
 Recording program(RunSize size, const std::vector<int64_t>& scratch) {
   Recording recording{
       .places = {{Phase::forward, "one", "a"}, {Phase::backward, "two", "b"}}, .runs = {0, 1}, .lives = {}};

@@ -10,11 +10,12 @@
 
 namespace ulp::app {
 
-/// What is computed again in a network's backward pass, so that every network of the same kind can be given it.
+/// What is computed again in a network's backward pass, so that every network of the same kind can be given
+/// it.
 class ULP_API CheckpointChoice {
  public:
-  /// Keeps a share in (0, 1) of the bytes that forward leaves for backward, in the least time. `batch` is one of the
-  /// network, of any size. Throws ulp::Error where no plan keeps so little.
+  /// Keeps a share in (0, 1) of the bytes that forward leaves for backward, in the least time. `batch` is one
+  /// of the network, of any size. Throws ulp::Error where no plan keeps so little.
   CheckpointChoice(const Network& network, const ModelSpec& spec, const train::TaskBatch& batch,
                    const amp::Precision& precision, double share);
   ~CheckpointChoice();

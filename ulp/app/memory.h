@@ -50,8 +50,8 @@ struct MemoryAnswer {
 /// Throws ulp::Error for options that do not go together and for lengths that the network cannot take.
 ULP_API void check_question(const TrainedModel& model, const MemoryQuestion& question);
 
-/// Throws as check_question(), ulp::Error for networks that do not train, and Interrupted on Ctrl-C, which is seen between
-/// runs.
+/// Throws as check_question(), ulp::Error for networks that do not train, and Interrupted on Ctrl-C, which is
+/// seen between runs.
 ULP_API MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& question);
 
 /// Bytes of each category at the peak, its share, and the most that it is at any time.

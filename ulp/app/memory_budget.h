@@ -20,8 +20,8 @@ namespace ulp::app {
 /// A run that must fit.
 struct BudgetJob {
   TrainingProgram program = {};
-  /// The same with a share of the activations kept and the rest computed again; nothing where no plan keeps so little.
-  /// Empty: the network is not checkpointed.
+  /// The same with a share of the activations kept and the rest computed again; nothing where no plan keeps
+  /// so little. Empty: the network is not checkpointed.
   std::function<std::optional<TrainingProgram>(double share)> checkpointed = {};
   train::TrainOptions options = {};
   int64_t budget = 0;                   ///< bytes of live tensors
@@ -41,9 +41,10 @@ struct BudgetChoice {
       {};  ///< what was changed and what it costs, one sentence each; empty: nothing
 };
 
-/// The first of these that fits: the run as it is; split masters, which keep the same weights in two bytes fewer;
-/// checkpointing and smaller batches of which more make a step (in this order with batch norms, whose statistics are of a
-/// batch, in the other without), then both together; the same with bf16 moments. Throws ulp::Error naming the smallest peak that was found if none does.
+/// The first of these that fits: the run as it is; split masters, which keep the same weights in two bytes
+/// fewer; checkpointing and smaller batches of which more make a step (in this order with batch norms, whose
+/// statistics are of a batch, in the other without), then both together; the same with bf16 moments. Throws
+/// ulp::Error naming the smallest peak that was found if none does.
 ULP_API BudgetChoice fit_to_budget(const BudgetJob& job);
 
 /// Whether a network normalises by its batches.

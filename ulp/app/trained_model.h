@@ -34,8 +34,9 @@ struct TrainedModel {
 /// The names that find_trained_model() knows, sorted.
 ULP_API std::vector<std::string> trained_model_names();
 
-/// A reference network at the sizes of `shape`, one of the published sizes (bert-base, ...), or a model file of `ulp
-/// train` or TorchScript. Throws ulp::Error for sizes that the network cannot have, FileError as load_model_file() does.
+/// A reference network at the sizes of `shape`, one of the published sizes (bert-base, ...), or a model file
+/// of `ulp train` or TorchScript. Throws ulp::Error for sizes that the network cannot have, FileError as
+/// load_model_file() does.
 ULP_API TrainedModel find_trained_model(const std::string& name_or_file, const ModelShape& shape);
 
 }  // namespace ulp::app

@@ -20,8 +20,9 @@ struct TrainingProgram {
   std::function<void(const train::Task& task, memory::RunSize size)> after = {};  ///< may be empty
 };
 
-/// Two steps of that training, recorded from making the network on: memory::Probe. More than two accumulated batches need
-/// what two need, so that no more are run. Steps are small and none is skipped. Throws as train::Trainer does.
+/// Two steps of that training, recorded from making the network on: memory::Probe. More than two accumulated
+/// batches need what two need, so that no more are run. Steps are small and none is skipped. Throws as
+/// train::Trainer does.
 ULP_API memory::Recording record_training(const TrainingProgram& program, const train::TrainOptions& options,
                                           memory::RunSize size);
 

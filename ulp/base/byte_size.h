@@ -19,8 +19,8 @@ struct ULP_API ByteSize {
 
   /// The shortest of "12GiB", "800MiB", "5KiB" and "4097" that is exact.
   std::string text() const;
-  /// A number >= 1 of bytes (B or nothing), KiB, MiB, GiB, TiB, or KB, MB, GB, TB, which are powers of 1000; letters of
-  /// either case, perhaps behind a space. Nothing for another text and for 2^62 bytes and more.
+  /// A number >= 1 of bytes (B or nothing), KiB, MiB, GiB, TiB, or KB, MB, GB, TB, which are powers of 1000;
+  /// letters of either case, perhaps behind a space. Nothing for another text and for 2^62 bytes and more.
   static std::optional<ByteSize> from_text(std::string_view text);
   bool operator==(const ByteSize&) const = default;
 };

@@ -24,9 +24,9 @@ class ULP_API OtherProgram : public Error {
   using Error::Error;
 };
 
-/// Each storage's size as an expression: linear in the batch, quadratic in the length, through the recorded sizes. What
-/// lives when is the same at every size. An op that divides its workspace otherwise at some of the sizes counts with the
-/// most that it held at once.
+/// Each storage's size as an expression: linear in the batch, quadratic in the length, through the recorded
+/// sizes. What lives when is the same at every size. An op that divides its workspace otherwise at some of
+/// the sizes counts with the most that it held at once.
 class ULP_API Forecast {
  public:
   /// Throws OtherProgram naming the first difference.

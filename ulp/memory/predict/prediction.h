@@ -37,7 +37,8 @@ struct Prediction {
   int64_t at(Category category) const { return at_peak.bytes[static_cast<size_t>(category)]; }
 };
 
-/// What a recording holds, moment by moment. The timeline has about so many points: the highest of each stretch.
+/// What a recording holds, moment by moment. The timeline has about so many points: the highest of each
+/// stretch.
 ULP_API Prediction summarize(const Recording& recording, RunSize size, size_t points = 400);
 
 }  // namespace ulp::memory

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kWhere = "memory.Predictor";
 
-/// The largest size in [0, limit] that fits, where all below one that fits do. Looked for from `start` on, since sizes
-/// far from it may need runs of their own.
+/// The largest size in [0, limit] that fits, where all below one that fits do. Looked for from `start` on,
+/// since sizes far from it may need runs of their own.
 template <typename Fits>
 int64_t largest(int64_t start, int64_t limit, const Fits& fits) {
   int64_t good = 0, bad = std::min(start, limit);

@@ -15,8 +15,8 @@ class Module;
 namespace ulp::memory {
 
 /// While it lives, allocations of this thread (and of the threads that LibTorch starts work on for it) are
-/// recorded. As measure::MemoryMeter it does not nest with LibTorch's profiler, nor with a meter. The caller says
-/// what it is doing:
+/// recorded. As measure::MemoryMeter it does not nest with LibTorch's profiler, nor with a meter. The caller
+/// says what it is doing:
 ///
 ///   MemoryRecorder recorder;
 ///   auto model = make();                  // Phase::setup
@@ -34,8 +34,8 @@ class ULP_API MemoryRecorder {
   MemoryRecorder(const MemoryRecorder&) = delete;
   MemoryRecorder& operator=(const MemoryRecorder&) = delete;
 
-  /// Whose parameters and gradients are told apart from other memory; it must live until finish(). Storages of the
-  /// model that are older than the recorder count as made now.
+  /// Whose parameters and gradients are told apart from other memory; it must live until finish(). Storages
+  /// of the model that are older than the recorder count as made now.
   void watch(torch::nn::Module& model);
   /// What happens from here on.
   void enter(Phase phase);

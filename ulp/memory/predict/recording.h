@@ -1,4 +1,5 @@
-// What a training run did with memory: every storage with its size, its life, who asked for it and what it was for.
+// What a training run did with memory: every storage with its size, its life, who asked for it and what it
+// was for.
 #pragma once
 
 #include <array>
@@ -64,8 +65,8 @@ struct Life {
   bool within_run() const { return end && end->run == begin.run; }
 };
 
-/// What a program did with memory. It is divided into runs: one an op, one what happens between two ops, so that a
-/// program has the same runs at every size.
+/// What a program did with memory. It is divided into runs: one an op, one what happens between two ops, so
+/// that a program has the same runs at every size.
 struct ULP_API Recording {
   std::vector<Place> places = {};
   std::vector<int32_t> runs = {};  ///< the place of each
