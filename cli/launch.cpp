@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
+#include "ulp/base/interrupt.h"
 
 namespace ulp::cli {
 
