@@ -257,7 +257,7 @@ TEST(AttentionPlace, OthersWriteTheirsOtherwise) {
         Forward([&](const at::Tensor& s) { return at::where(seen, s, at::full({}, -1e9)); }),
         Forward([&](const at::Tensor& s) { return s.to(torch::kDouble) - 3; }),
         Forward([&](const at::Tensor& s) {
-          return at::clamp(s, -5).reshape({2, 4, 4});
+          return at::clamp(s, -5).reshape({-1, 4, 4});
         })}) {
     const Captured captured = graph::capture(
         nothing,

@@ -1,5 +1,7 @@
 """Makes the TorchScript files that tests/graph reads: python make_torchscript.py FOLDER."""
+import os
 import sys
+import zipfile
 
 import torch
 from torch import nn
@@ -57,6 +59,15 @@ class Branch(nn.Module):
         return x + 1
 
 
+def without_sources(path):
+    """Leaves out where the code came from, which is paths of one machine."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(path + ".new", "w") as new:
+        for name in old.namelist():
+            if not name.endswith(".debug_pkl"):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))
+    os.replace(path + ".new", path)
+
+
 def main(folder):
     torch.manual_seed(0)
     torch.jit.script(ConvNet()).save(f"{folder}/conv_net.pt")
@@ -64,6 +75,7 @@ def main(folder):
     torch.jit.script(Branch()).save(f"{folder}/branch.pt")
     torch.jit.trace(ConvNet().eval(), torch.randn(2, 3, 6, 6)).save(f"{folder}/traced.pt")
     torch.jit.script(Classifier()).save(f"{folder}/classifier.pt")
+    without_sources(f"{folder}/classifier.pt")
 
 
 main(sys.argv[1])

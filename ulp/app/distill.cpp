@@ -194,10 +194,7 @@ class Runner {
     return started;
   }
 
-  /// In fp32 again where it trained in 16 bits.
   void finish(const Started& started, const std::string& name, const std::string& network) {
-    to_float(*started.graph);
-    to_float(*started.network.module);
     started.graph->eval();
     started.network.module->eval();
     figures_.add(name, network, *started.graph, started.forward);

@@ -259,12 +259,6 @@ void to_float(torch::nn::Module& module) {
   };
   for (at::Tensor& tensor : module.parameters()) cast(tensor);
   for (at::Tensor& tensor : module.buffers()) cast(tensor);
-  const auto* captured = dynamic_cast<const graph::GraphModule*>(&module);
-  if (captured == nullptr) return;
-  for (const auto& [name, attribute] : captured->graph().attributes()) {
-    at::Tensor constant = attribute.tensor;
-    if (attribute.kind == graph::Attribute::Kind::constant) cast(constant);
-  }
 }
 
 std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec) {

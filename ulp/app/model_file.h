@@ -80,7 +80,7 @@ ULP_API Network make_network(const ModelSpec& spec);
 /// A network of any kind from a file of save_model_file(), in eval mode. Throws FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path);
 
-/// Parameters and buffers of any floating type become fp32, and constants of a graph; the tensors stay the same objects.
+/// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
 ULP_API void to_float(torch::nn::Module& module);
 
 /// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt), which takes the
