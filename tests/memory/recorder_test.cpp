@@ -2,6 +2,7 @@
 #include "ulp/memory/predict/recorder.h"
 
 #include <gtest/gtest.h>
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <numeric>
