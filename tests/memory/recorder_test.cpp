@@ -1,8 +1,8 @@
 // MemoryRecorder on programs whose memory is known by hand.
 #include "ulp/memory/predict/recorder.h"
 
-#include <gtest/gtest.h>
 #include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <numeric>
