@@ -36,9 +36,9 @@ struct CostTable {
   /// For each call, and behind the last one: bytes of values made before it, and read by it or later, each
   /// memory once.
   std::vector<int64_t> crossing;
-  /// For each call: bytes of gradients while the backward is there. Of what it makes, of what it reads (where others
-  /// read it, too, the sum so far and its own part), of what goes past it, of its casts and of its parameters, which
-  /// are added to those that are there.
+  /// For each call: bytes of gradients while the backward is there. Of what it makes, of what it reads (where
+  /// others read it, too, the sum so far and its own part), of what goes past it, of its casts and of its
+  /// parameters, which are added to those that are there.
   std::vector<int64_t> gradients;
 
  private:

@@ -93,6 +93,11 @@ class StepCost final : public SaveHandler {
     return found;
   }
 
+  bool is_of_attribute(const at::Tensor& tensor) const {
+    return std::ranges::any_of(attributes_, [&](const at::Tensor& attribute) {
+      return tensor.has_storage() && attribute.has_storage() && tensor.is_alias_of(attribute);
+    });
+  }
   const std::vector<std::pair<int32_t, at::Tensor>>& arguments() const { return arguments_; }
   Clock::time_point start = Clock::now();
 
@@ -151,6 +156,10 @@ class Meter {
     const c10::IValue& result = frame.slots[static_cast<size_t>(slot)];
     if (!result.isTensor() || !result.toTensor().defined()) return;
     const graph::Value* value = values_[static_cast<size_t>(slot)];
+    if (handler.is_of_attribute(result.toTensor())) {
+      costs.bytes[value] = 0;  // a view of a parameter, which is there anyway
+      return;
+    }
     for (const auto& [other, argument] : handler.arguments()) {
       if (!result.toTensor().has_storage() || !argument.has_storage() ||
           !result.toTensor().is_alias_of(argument))

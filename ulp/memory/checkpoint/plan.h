@@ -54,8 +54,8 @@ struct Costs {
   std::unordered_map<const graph::Value*, int64_t> bytes;
   /// The value whose memory a view shares.
   std::unordered_map<const graph::Value*, const graph::Value*> view_of;
-  /// Bytes that a step needs at its peak beside what is counted here: work space of backward formulas. The measured
-  /// peak of a step without a plan less peak_without_plan().
+  /// Bytes that a step needs at its peak beside what is counted here: work space of backward formulas. The
+  /// measured peak of a step without a plan less peak_without_plan().
   int64_t margin = 0;
 };
 
@@ -78,7 +78,8 @@ ULP_API CheckpointPlan plan_modules(const graph::Graph& graph, const std::vector
 /// Throws ulp::Error naming the smallest budget it found a plan for when `bytes` is less.
 ULP_API CheckpointPlan plan_for_budget(const graph::Graph& graph, const Costs& costs, int64_t bytes);
 
-/// The bytes of activations and their gradients at the peak of a step that keeps everything, by the same count.
+/// The bytes of activations and their gradients at the peak of a step that keeps everything, by the same
+/// count.
 ULP_API int64_t peak_without_plan(const graph::Graph& graph, const Costs& costs);
 
 /// Throws ulp::Error naming the call unless the segments are calls of this graph in order, nested or apart,

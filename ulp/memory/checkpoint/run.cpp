@@ -11,7 +11,12 @@ Run::Run(std::shared_ptr<const Layout> the_layout, const graph::Program::Frame& 
       autocast(AutocastState::current()),
       requires_grad(layout->made_by.size(), 0),
       outer_(SaveScope::active()),
-      held_(layout->made_by.size()) {}
+      held_(layout->made_by.size()) {
+  if (!layout->packer) return;
+  for (const auto& [name, attribute] : layout->graph->attributes()) {
+    if (attribute.tensor.has_storage()) parameters_.insert(attribute.tensor.storage().unsafeGetStorageImpl());
+  }
+}
 
 std::shared_ptr<Source> Run::hold(int32_t slot, const at::Tensor& tensor) {
   std::weak_ptr<Source>& known = held_[static_cast<size_t>(slot)];
@@ -24,7 +29,9 @@ std::shared_ptr<Source> Run::hold(int32_t slot, const at::Tensor& tensor) {
   }
   auto source = std::make_shared<HeldSource>(tensor);
   known = source;
-  if (layout->packer) waiting_.push_back({source, slot});
+  const bool is_parameter =
+      tensor.has_storage() && parameters_.contains(tensor.storage().unsafeGetStorageImpl());
+  if (layout->packer && !is_parameter) waiting_.push_back({source, slot});
   return source;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "ulp/memory/checkpoint/layout.h"
@@ -47,8 +48,9 @@ class Run {
   void settle_masks(size_t step);
   bool asks_for_range_only(const Mask& mask) const;
   void pack(HeldSource& source, std::shared_ptr<Packed> packed);
-  SaveHandler* outer_;                       ///< lives as long as the forward pass
-  std::vector<std::weak_ptr<Source>> held_;  ///< by slot
+  SaveHandler* outer_;                                      ///< lives as long as the forward pass
+  std::vector<std::weak_ptr<Source>> held_;                 ///< by slot
+  std::unordered_set<const c10::StorageImpl*> parameters_;  ///< and buffers: views of them are not packed
   std::vector<Waiting> waiting_;
   std::vector<Mask> masks_;
   std::shared_ptr<PackedBatch> batch_;
