@@ -6,8 +6,8 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 
+#include "constants.h"
 #include "error_of.h"
 #include "fp8_support.h"
 #include "ulp/amp/autocast/autocast.h"
@@ -20,7 +20,6 @@ using ulp::test::eighths;
 using ulp::test::error_of;
 using ulp::test::golden_values;
 using ulp::test::with;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 const ConvolutionShape kShape{.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1};
 
@@ -143,7 +142,7 @@ TEST(Fp8Ops, ConvolutionsOfOneDimensionAreThoseOfTwo) {
   }
   const at::Tensor x = eighths({2, 4, 9}, 1), w = eighths({4, 2, 3}, 2);
   EXPECT_TRUE(torch::equal(fp8_convolution(x, w, {}, {{1}, {0}, {2}, 2}, exact_recipes()[0]),
-                           at::conv1d(x, w, {}, 1, 0, 2, 2)));
+                           at::conv1d(x, w, at::Tensor(), 1, 0, 2, 2)));
 }
 
 TEST(Fp8Ops, ResultsAreInAutocastsDtypeAndGradientsInTheOperands) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "constants.h"
 #include "error_of.h"
 #include "fp8_support.h"
 #include "ulp/formats/block.h"
@@ -17,7 +18,6 @@ using namespace ulp::amp;
 using ulp::test::error_of;
 using ulp::test::golden_values;
 using ulp::test::with;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(Fp8Tensor, BlocksAreThoseOfTheFormats) {
   const at::Tensor x = golden_values(3, {3, 64});

@@ -32,7 +32,7 @@ TORCH_MODULE(ThreeLayers);
 
 TEST(ToInt8, ReplacesTheLayersBetweenTheFirstAndTheLast) {
   torch::manual_seed(1);
-  const ThreeLayers model;
+  ThreeLayers model;
   const Tensor x = torch::randn({8, 16});
   graph::PassReport report;
   const auto int8 = to_int8(ulp::capture(*model, {x}), Int8Recipe::named("int8:jetfire"), &report);
@@ -48,7 +48,7 @@ TEST(ToInt8, ReplacesTheLayersBetweenTheFirstAndTheLast) {
 
 TEST(ToInt8, TheRecipeChoosesTheLayers) {
   torch::manual_seed(1);
-  const ThreeLayers model;
+  ThreeLayers model;
   const auto captured = ulp::capture(*model, {torch::randn({8, 16})});
   graph::PassReport report;
   to_int8(captured, {.first = true, .last = true, .skip_modules = {"mid*"}}, &report);
@@ -79,8 +79,8 @@ TEST(ToInt8, ConvolutionsStayAsTheyAre) {
 }
 
 /// The loss of a text network on one batch after some steps.
-double trained(torch::nn::Module& model, const std::function<Tensor(const Tensor&)>& forward, const Tensor& tokens,
-               const Tensor& targets) {
+double trained(torch::nn::Module& model, const std::function<Tensor(const Tensor&)>& forward,
+               const Tensor& tokens, const Tensor& targets) {
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(3e-3));
   double loss = 0;
   for (int step = 0; step < 30; ++step) {
@@ -90,8 +90,8 @@ double trained(torch::nn::Module& model, const std::function<Tensor(const Tensor
       const Autocast bf16(at::kCPU, at::kBFloat16);
       logits = forward(tokens);
     }
-    const Tensor of_batch = torch::nn::functional::cross_entropy(
-        logits.to(at::kFloat).flatten(0, -2), targets.flatten());
+    const Tensor of_batch =
+        torch::nn::functional::cross_entropy(logits.to(at::kFloat).flatten(0, -2), targets.flatten());
     of_batch.backward();
     optimizer.step();
     loss = of_batch.item<double>();
@@ -110,9 +110,12 @@ TEST(ToInt8, Gpt2LearnsAsItDoesInBf16) {
     graph::PassReport report;
     if (name != "bf16") network = to_int8(network, Int8Recipe::named(name), &report);
     network->train();
-    losses[name] = trained(*network, [&](const Tensor& x) { return network->forward(x); }, tokens, targets);
+    losses[name] = trained(
+        *network, [&](const Tensor& x) { return network->forward(x); }, tokens, targets);
     // 2 layers of 4 products, but for the first of all; the output layer is tied to the embedding.
-    if (name != "bf16") EXPECT_EQ(report.changes.size(), 7U) << name;
+    if (name != "bf16") {
+      EXPECT_EQ(report.changes.size(), 7U) << name;
+    }
   }
   EXPECT_LT(losses["bf16"], 4);
   for (const auto& [name, loss] : losses) EXPECT_NEAR(loss, losses["bf16"], 0.05 * losses["bf16"]) << name;

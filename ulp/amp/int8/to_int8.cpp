@@ -23,16 +23,15 @@ void write_int8(graph::Graph& graph, const ProductLayer& layer, const Int8LayerR
 std::shared_ptr<graph::GraphModule> to_int8(const std::shared_ptr<graph::GraphModule>& captured,
                                             const Int8Recipe& recipe, graph::PassReport* report) {
   recipe.validate();
-  const ProductRewrite how{.where = "amp.to_int8",
-                           .pass = "to_int8",
-                           .done = "computes in int8",
-                           .refusal =
-                               [](const graph::Graph&, const ProductLayer& layer) -> std::string {
-                                 return layer.convolution ? "it is a convolution" : "";
-                               },
-                           .rewrite = [&](graph::Graph& graph, const ProductLayer& layer) {
-                             write_int8(graph, layer, recipe.layers);
-                           }};
+  const ProductRewrite how{
+      .where = "amp.to_int8",
+      .pass = "to_int8",
+      .done = "computes in int8",
+      .refusal = [](const graph::Graph&, const ProductLayer& layer) -> std::string {
+        return layer.convolution ? "it is a convolution" : "";
+      },
+      .rewrite = [&](graph::Graph& graph,
+                     const ProductLayer& layer) { write_int8(graph, layer, recipe.layers); }};
   return rewrite_products(captured, {recipe.first, recipe.last, recipe.skip_modules}, how, report);
 }
 
