@@ -24,10 +24,12 @@ struct Bytes {
   int64_t after_forward = 0, peak = 0;
 };
 
-/// Activations of a step whose parameters have gradients already.
+/// Activations of a step whose parameters have gradients already. Buffers are left as they were.
 Bytes bytes_of_step(GraphModule& module, const std::vector<torch::Tensor>& inputs, bool bf16 = false) {
   for (torch::Tensor& parameter : module.parameters())
     parameter.mutable_grad() = torch::zeros_like(parameter);
+  std::vector<torch::Tensor> buffers;
+  for (const torch::Tensor& buffer : module.buffers()) buffers.push_back(buffer.clone());
   const ulp::measure::MemoryMeter meter;
   Bytes bytes;
   torch::Tensor loss;
