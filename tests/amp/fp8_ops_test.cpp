@@ -141,8 +141,9 @@ TEST(Fp8Ops, ConvolutionsOfOneDimensionAreThoseOfTwo) {
         torch::equal(fp8_convolution(x, w, b, {{2}, {1}, {1}, 1}, recipe), at::conv1d(x, w, b, 2, 1)));
   }
   const at::Tensor x = eighths({2, 4, 9}, 1), w = eighths({4, 2, 3}, 2);
-  EXPECT_TRUE(torch::equal(fp8_convolution(x, w, {}, {{1}, {0}, {2}, 2}, exact_recipes()[0]),
-                           at::conv1d(x, w, at::Tensor(), 1, 0, 2, 2)));
+  EXPECT_TRUE(
+      torch::equal(fp8_convolution(x, w, {}, {{1}, {0}, {2}, 2}, exact_recipes()[0]),
+                   at::conv1d(x, w, {}, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{2}, 2)));
 }
 
 TEST(Fp8Ops, ResultsAreInAutocastsDtypeAndGradientsInTheOperands) {
