@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "optimizers/moments.includes.h"
+#include "optimizers/offload.includes.h"
 #include "optimizers/step.includes.h"
 
 namespace {

@@ -37,7 +37,7 @@ struct Usage {
 
 /// Reads "train --clip 1 --watch": words up to the first that is none, then what starts with a dash.
 Usage parse_usage(const std::string& text) {
-  static const std::regex word("[a-z]+"), flag("(--?[a-z][a-z-]*).*");
+  static const std::regex word("[a-z]+"), flag("(--?[a-z][a-z0-9-]*).*");
   Usage usage;
   std::istringstream in(text.substr(0, text.find(" #")));
   bool in_command = true;
@@ -102,7 +102,7 @@ std::string all_help() {
 }
 
 TEST(ToolFlags, FlagsNamedAloneBelongToACommand) {
-  static const std::regex alone(R"(`(--[a-z][a-z-]*)[^`]*`)");
+  static const std::regex alone(R"(`(--[a-z][a-z0-9-]*)[^`]*`)");
   const std::string help = all_help();
   ASSERT_GT(help.size(), 5000u);
   for (const std::string& path : ulp::docs::all_pages(ULP_SOURCE_DIR)) {
