@@ -34,14 +34,14 @@ Tensor over_channels(const Tensor& bias, int64_t dims) {
 
 /// With one scale a tensor.
 struct Fp8ConvolutionFunction : public torch::autograd::Function<Fp8ConvolutionFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const CallPtr& call) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, const CallPtr& call) {
     const BelowAutocast below;
     const Fp8Tensor input = call->quantize(x, Fp8Role::input);
     const Fp8Tensor kept = call->quantize_weight(weight, /*matrix=*/false).forward;
     Tensor y = convolve(input.values(), kept.values(), {}, call->shape);
     y.mul_(input.scale_inv * kept.scale_inv);
-    if (bias.defined()) y.add_(over_channels(bias, y.dim()));
+    if (bias) y.add_(over_channels(*bias, y.dim()));
     save_operands(*context, call, input, kept);
     return y.to(call->result);
   }
@@ -114,7 +114,7 @@ Tensor fp8_convolution_op(const Tensor& x, const Tensor& weight, const std::opti
   const CallPtr call = fp8_call(x, weight, given_bias, scale, amax_history, recipe, name);
   call->shape = shape;
   check_shape(x, weight, shape);
-  if (call->whole()) return Fp8ConvolutionFunction::apply(x, weight, given_bias, call);
+  if (call->whole()) return Fp8ConvolutionFunction::apply(x, weight, given(given_bias), call);
   const std::string obstacle = fp8_convolution_obstacle(call->recipe, groups);
   if (!obstacle.empty()) fail(kWhere, "expected another convolution or recipe: ", obstacle);
   return over_patches(x, weight, given_bias, shape, call->recipe, call->state, call->name);

@@ -19,14 +19,14 @@ using torch::autograd::variable_list;
 using CallPtr = c10::intrusive_ptr<Fp8Call>;
 
 struct Fp8LinearFunction : public torch::autograd::Function<Fp8LinearFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const CallPtr& call) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, const CallPtr& call) {
     const BelowAutocast below;
     const Tensor rows = x.reshape({-1, x.size(-1)});
     const Fp8Operand input = call->quantize_matrix(rows, Fp8Role::input, call->needs_weight);
     const QuantizedWeight kept = call->quantize_weight(weight, /*matrix=*/true);
     Tensor y = fp8_product(input.by_columns, kept.forward, /*fast_accumulation=*/true);
-    if (bias.defined()) y.add_(bias);
+    if (bias) y.add_(*bias);
     save_operands(*context, call, call->needs_weight ? input.by_rows : Fp8Tensor{},
                   call->needs_input ? kept.backward : Fp8Tensor{});
     std::vector<int64_t> sizes = x.sizes().vec();
@@ -67,7 +67,7 @@ Tensor fp8_linear_op(const Tensor& x, const Tensor& weight, const std::optional<
   if (weight.dim() != 2 || x.dim() < 1 || x.size(-1) != weight.size(1))
     fail("amp.fp8_linear", "expected x [..., in] and a weight [out, in], got ", x.sizes(), " and ",
          weight.sizes());
-  return Fp8LinearFunction::apply(x, weight, given_bias, call);
+  return Fp8LinearFunction::apply(x, weight, given(given_bias), call);
 }
 
 }  // namespace
