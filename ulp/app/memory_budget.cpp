@@ -61,7 +61,7 @@ class Search {
   BudgetChoice run() {
     Candidate plain{.options = job_.options};
     const int64_t asked = peak(plain);
-    if (asked <= job_.budget) return {plain.options, asked, asked, 1, {}};
+    if (fits(asked)) return {plain.options, asked, asked, 1, {}};
     if (can_split(job_, plain.options)) split(plain);
     std::vector<Candidate> starts = {plain};
     if (can_narrow(job_, plain.options)) starts.push_back(narrowed(plain));
@@ -69,12 +69,15 @@ class Search {
       if (const auto found = fit(start))
         return {found->options, asked, peak(*found), found->share, found->changes};
     }
-    fail(kWhere, "expected a budget of at least ", bytes_text(smallest_),
-         ", the smallest peak that was found, got ", bytes_text(job_.budget));
+    fail(kWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_)),
+         ", the smallest peak that was found and 2 % of it, got ", bytes_text(job_.budget));
   }
 
  private:
-  bool fits(const Candidate& candidate) { return peak(candidate) <= job_.budget; }
+  /// A prediction may lie a little below what is measured.
+  static int64_t with_safety(int64_t peak) { return peak + peak / 50; }
+  bool fits(int64_t peak) const { return with_safety(peak) <= job_.budget; }
+  bool fits(const Candidate& candidate) { return fits(peak(candidate)); }
 
   /// The candidate itself, or what costs least of checkpointing, smaller batches, and both.
   std::optional<Candidate> fit(const Candidate& start) {

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "ulp/base/export.h"
 #include "ulp/formats/random_bits.h"
 #include "ulp/kernels/training/int8_codes.h"
 
@@ -34,18 +35,18 @@ struct Int8How {
 bool is_transposed(const at::Tensor& matrix);
 
 /// Quantizes a matrix of any floating-point type, as kernels/training/int8_codes.h defines it.
-Int8Pair int8_quantize(const at::Tensor& matrix, const Int8How& how);
+ULP_API Int8Pair int8_quantize(const at::Tensor& matrix, const Int8How& how);
 /// The transpose of a matrix with one scale, or of blocks.
 Int8Tensor int8_transpose(const Int8Tensor& matrix);
 
 /// a b^T + bias in `dtype`: float(sum) * (sa * sb) + bias, rounded to it. `bias` [rows of b] or undefined.
 /// Sums of any length.
-at::Tensor int8_product(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
-                        at::ScalarType dtype);
+ULP_API at::Tensor int8_product(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
+                                at::ScalarType dtype);
 
 /// The same by LibTorch's operators, for devices without kernels of ours. Rounding at random has other bits.
-Int8Pair int8_quantize_generic(const at::Tensor& matrix, const Int8How& how);
-at::Tensor int8_product_generic(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
-                                at::ScalarType dtype);
+ULP_API Int8Pair int8_quantize_generic(const at::Tensor& matrix, const Int8How& how);
+ULP_API at::Tensor int8_product_generic(const Int8Tensor& a, const Int8Tensor& b, const at::Tensor& bias,
+                                        at::ScalarType dtype);
 
 }  // namespace ulp::amp

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/optimizer/host_copies.h"
 #include "ulp/amp/optimizer/moment_store.h"
 #include "ulp/base/error.h"
