@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -16,6 +17,7 @@
 #include "cli/train_flags.h"
 #include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
 #include "ulp/app/memory_budget.h"
 #include "ulp/app/prune.h"
@@ -30,6 +32,7 @@
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/fp8_task.h"
 #include "ulp/train/int8_task.h"
+#include "ulp/train/learning.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -46,6 +49,7 @@ struct Outcome {
 /// What --memory-budget chose.
 struct Budgeted {
   app::BudgetChoice choice = {};
+  std::optional<app::CheckpointChoice> checkpoints = {};
   int64_t data_bytes = 0;  ///< of the data set, which were there before
   int64_t peak_bytes = 0;  ///< measured in the end, the data among them
 };
@@ -287,6 +291,23 @@ std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, con
       train::StreamOptions::training(batch, flags.options.seed, flags.options.augment).among(group));
 }
 
+/// What the network computes again so that it keeps that share of its activations; nothing where it cannot.
+std::optional<app::CheckpointChoice> choose_checkpoints(const TrainFlags& flags, const app::ModelSpec& spec,
+                                                        const app::TaskData& data, double share) {
+  // Layers in 8 bits are made on a copy of the graph, which would have no plan.
+  if (flags.options.precision->fp8 || flags.options.precision->int8) return std::nullopt;
+  constexpr int64_t kSamples = 8;
+  std::unique_ptr<train::BatchStream> stream = training_stream(flags, data, kSamples);
+  try {
+    return app::CheckpointChoice(start_network(flags, spec), spec, train::example_batch(*stream),
+                                 flags.options.resolved_precision(), share);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error&) {  // a network that cannot be captured, or that has no such plan
+    return std::nullopt;
+  }
+}
+
 /// Changes the options so that the run fits, and says how.
 Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
                        int64_t data_bytes) {
@@ -303,8 +324,24 @@ Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app:
     const auto batches = app::first_samples(data.stream(io::Split::test, {.batch = size.batch}), size.batch);
     train::evaluate(task.forward, *batches);
   };
+  std::map<double, app::CheckpointChoice> choices;  // kept: another search may find another plan
+  const auto checkpointed = [&](double share) -> std::optional<app::TrainingProgram> {
+    const auto choice = choose_checkpoints(flags, spec, data, share);
+    if (!choice) return std::nullopt;
+    choices.emplace(share, *choice);
+    return app::TrainingProgram{.make =
+                                    [&, choice](memory::RunSize size) {
+                                      const app::Network network =
+                                          choice->apply(start_network(flags, spec), spec);
+                                      return train::Task{.model = network.module,
+                                                         .forward = network.forward,
+                                                         .batches = training_stream(flags, data, size.batch)};
+                                    },
+                                .after = after};
+  };
   Budgeted budgeted{.data_bytes = data_bytes};
   budgeted.choice = app::fit_to_budget({.program = {.make = make, .after = after},
+                                        .checkpointed = checkpointed,
                                         .options = flags.options,
                                         .budget = *flags.budget - data_bytes,
                                         .keep_masters = flags.masters_given,
@@ -313,6 +350,8 @@ Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app:
                                         .progress = [&] { progress.advance(); }});
   progress.finish();
   flags.options = budgeted.choice.options;
+  const auto chosen = choices.find(budgeted.choice.kept_share);
+  if (chosen != choices.end()) budgeted.checkpoints = chosen->second;
   if (flags.json) return budgeted;
   std::cout << "memory: " << bytes_text(budgeted.choice.asked_bytes + data_bytes) << " as asked, "
             << bytes_text(budgeted.choice.predicted_bytes + data_bytes) << " predicted, "
@@ -358,6 +397,14 @@ std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
   return distributed::init_process_group(meeting);
 }
 
+/// The network, or a graph of its own tensors: under the plan of --memory-budget, or for parameters that processes share.
+app::Network form_to_train(const app::Network& network, const app::ModelSpec& spec, const TrainFlags& flags,
+                           const distributed::ProcessGroup* group, const std::optional<Budgeted>& budgeted) {
+  if (budgeted && budgeted->checkpoints) return budgeted->checkpoints->apply(network, spec);
+  const bool shares = group != nullptr && flags.parallel.zero == distributed::ZeroStage::parameters;
+  return shares ? app::captured(network, spec) : network;
+}
+
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
@@ -385,9 +432,7 @@ void run(TrainFlags flags) {
   torch::manual_seed(flags.options.seed);
   app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  // Parameters that processes share need a graph, which has the network's own tensors.
-  const bool shares = group && flags.parallel.zero == distributed::ZeroStage::parameters;
-  const app::Network trained = shares ? app::captured(network, spec) : network;
+  const app::Network trained = form_to_train(network, spec, flags, group.get(), budgeted);
   train::Task task{.model = trained.module,
                    .forward = trained.forward,
                    .batches = training_stream(flags, data, flags.options.batch, group.get()),

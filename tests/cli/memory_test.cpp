@@ -78,4 +78,19 @@ TEST(MemoryBudget, TrainingStaysBelowWhatItIsGiven) {
                "--watch and --memory-budget exclude each other");
 }
 
+TEST(MemoryBudget, ActivationsAreComputedAgainForTheSameWeights) {
+  const Workshop shop;
+  shop.make_data("data");
+  const std::string train = "train --model resnet8 --data data --batch 64 --max-steps 3 --lr 0.01 ";
+  const auto whole = memory_json(shop, train + "--memory-budget 1GiB --out whole.safetensors")["memory"];
+  const auto budget = static_cast<int64_t>(0.88 * whole.value("peak_bytes", 0.0));
+  const auto less =
+      memory_json(shop, train + "--out less.safetensors --memory-budget " + std::to_string(budget))["memory"];
+  ASSERT_EQ(less["changes"].size(), 1U) << less;
+  EXPECT_NE(less["changes"][0].get<std::string>().find("checkpointing"), std::string::npos) << less;
+  EXPECT_LE(less.value("peak_bytes", budget + 1), budget);
+  EXPECT_EQ(ulp::test::read_file(shop / "less.safetensors"),
+            ulp::test::read_file(shop / "whole.safetensors"));
+}
+
 }  // namespace

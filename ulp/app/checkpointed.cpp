@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "ulp/amp/autocast/precision.h"
@@ -47,23 +46,6 @@ memory::CheckpointPlan moved(const memory::CheckpointPlan& plan, const Places& f
   return result;
 }
 
-/// What forward leaves for backward without a plan.
-int64_t saved_bytes(const memory::Costs& costs) {
-  std::unordered_set<const graph::Value*> seen;
-  int64_t bytes = 0;
-  for (const auto& [node, cost] : costs.nodes) {
-    bytes += cost.inner_bytes;
-    for (const graph::Value* value : cost.saved) {
-      for (auto view = costs.view_of.find(value); view != costs.view_of.end();
-           view = costs.view_of.find(value))
-        value = view->second;
-      const auto size = costs.bytes.find(value);
-      if (size != costs.bytes.end() && seen.insert(value).second) bytes += size->second;
-    }
-  }
-  return bytes;
-}
-
 std::shared_ptr<graph::GraphModule> graph_of_network(const Network& network, const ModelSpec& spec) {
   return std::static_pointer_cast<graph::GraphModule>(captured(network, spec).module);
 }
@@ -85,8 +67,10 @@ CheckpointChoice::CheckpointChoice(const Network& network, const ModelSpec& spec
   const auto guard = amp::autocast_for(precision, at::kCPU);
   const memory::Costs costs =
       memory::measure_costs(*state->module, {amp::cast_input(precision, batch.inputs)});
-  const auto bytes = static_cast<int64_t>(share * static_cast<double>(saved_bytes(costs)));
-  state->plan = memory::plan_for_budget(state->module->graph(), costs, bytes);
+  const graph::Graph& graph = state->module->graph();
+  const auto bytes =
+      static_cast<int64_t>(share * static_cast<double>(memory::peak_without_plan(graph, costs)));
+  state->plan = memory::plan_for_budget(graph, costs, bytes);
   state_ = std::move(state);
 }
 

@@ -14,8 +14,8 @@ namespace ulp::app {
 /// it.
 class ULP_API CheckpointChoice {
  public:
-  /// Keeps a share in (0, 1) of the bytes that forward leaves for backward, in the least time. `batch` is one
-  /// of the network, of any size. Throws ulp::Error where no plan keeps so little.
+  /// Activations and their gradients take a share in (0, 1) of their bytes at the peak, in the least time.
+  /// `batch` is one of the network, of any size. Throws ulp::Error where no plan keeps so little.
   CheckpointChoice(const Network& network, const ModelSpec& spec, const train::TaskBatch& batch,
                    const amp::Precision& precision, double share);
   ~CheckpointChoice();

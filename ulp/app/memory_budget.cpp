@@ -113,9 +113,8 @@ class Search {
       if (!job_.checkpointed || !program_of(share)) break;
       Candidate& fewer = shared_.emplace_back(start);
       fewer.share = share;
-      fewer.changes.push_back(
-          "checkpointing that keeps " + std::to_string(std::lround(100 * share)) +
-          " % of the activations: the same gradients bit for bit; at most one more forward");
+      fewer.changes.push_back("checkpointing, activations in " + std::to_string(std::lround(100 * share)) +
+                              " % of their bytes: the same gradients bit for bit; at most one more forward");
       if (fits(fewer)) return fewer;
     }
     return std::nullopt;
