@@ -38,8 +38,8 @@ using bench::Given;
 struct Job {
   std::shared_ptr<torch::nn::Module> model;
   train::Forward forward;
-  std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions&)> training, test;
-  train::TrainOptions options;
+  std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions&)> training = {}, test = {};
+  train::TrainOptions options = {};
   bool perplexity = false;
 };
 

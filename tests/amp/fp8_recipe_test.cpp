@@ -47,7 +47,7 @@ TEST(Fp8Recipe, ErrorsNameWhatIsWrong) {
   EXPECT_SAYS(error_of([] { Fp8LayerRecipe::from_text(R"({"scaling": "none"})"); }), "scaling");
   EXPECT_SAYS(error_of([] { Fp8LayerRecipe::from_text(R"({"history": 0})"); }), "history");
   EXPECT_SAYS(error_of([] { Fp8Recipe::from_json(R"({"type": "ulp.amp.Fp8Recipe", "version": 2})"); }),
-              "newer");
+              "expected a recipe of version 1 to 1, got 2");
 }
 
 }  // namespace

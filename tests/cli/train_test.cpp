@@ -183,7 +183,7 @@ TEST(TrainFlags, HelpTellsDefaultsAndWords) {
   const std::string help = Workshop().ulp("train --help").out;
   for (const char* part :
        {"--lr FLOAT ", "(default: 0.2 for sgd, 0.001 for the others)", "--batch INT=128", "--seed UINT=1",
-        "--moments TEXT:{fp32,bf16}=fp32", "With --masters or --clip", "O2:bf16: bf16 model",
+        "--moments TEXT:{fp32,bf16,int8,int4}=fp32", "--fp32-moments TEXT", "O2:bf16: bf16 model",
         "--masters TEXT:{fp32,split,stochastic,kahan}", "(default: sgd; text: adamw)", "--no-augment",
         "--schedule TEXT:{triangle,constant", "}=triangle", "--watch-format TEXT=fp16"})
     EXPECT_NE(help.find(part), std::string::npos) << part << " is not in " << help;
