@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ulp/amp/autocast/autocast.h"
+#include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/measure/memory_meter.h"
@@ -84,8 +85,12 @@ int main(int argc, char** argv) {
   std::vector<Way> ways = {{"no plan", {}}, {"sqrt", ulp::memory::plan_sqrt(graph)}};
   for (const double share : {0.75, 0.5, 0.35}) {
     const auto budget = static_cast<int64_t>(share * static_cast<double>(whole));
-    ways.push_back({"budget " + std::to_string(static_cast<int>(100 * share)) + " %",
-                    ulp::memory::plan_for_budget(graph, costs, budget), budget});
+    const std::string name = "budget " + std::to_string(static_cast<int>(100 * share)) + " %";
+    try {
+      ways.push_back({name, ulp::memory::plan_for_budget(graph, costs, budget), budget});
+    } catch (const ulp::Error& error) {
+      std::printf("%s: %s\n", name.c_str(), error.what());
+    }
   }
   for (int64_t turn = 0; turn < turns; ++turn) {
     for (Way& way : ways) {
