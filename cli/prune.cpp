@@ -70,6 +70,7 @@ app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRec
   request.threads = flags.threads;
   request.width_table = flags.width_table;
   if (!flags.structure.empty()) request.structure = read_text(flags.structure);
+  request.saving = flags.checkpointing.saving();
   request.unit = job.data.unit;
   request.train_batches = [&](const train::StreamOptions& options) {
     return job.data.stream(io::Split::train, options);

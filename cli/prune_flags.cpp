@@ -63,7 +63,10 @@ void PruneFlags::check() const {
   if (!structure.empty() && (!target.empty() || !sweep.empty()))
     throw CLI::ValidationError("--structure",
                                "says what is left: expected no --target and no --sweep with it");
-  for (const std::string& file : {out, save_recipe, save_structure}) {
+  checkpointing.check();
+  if (checkpointing.given() && !finetune)
+    throw CLI::ValidationError("--checkpoint", "is for training: expected --finetune with it");
+  for (const std::string& file : {out, save_recipe, save_structure, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }
   if (!report.empty()) make_folder(report);
@@ -97,6 +100,7 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
       ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--finetune", flags.finetune, "Train on, by the fields of training below");
+  flags.checkpointing.add_to(command);
   command.add_option("--sweep", flags.sweep, "Shares to keep, each pruned at once: a curve of accuracies")
       ->delimiter(',')
       ->allow_extra_args(false);

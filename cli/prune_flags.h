@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/recipe_flags.h"
@@ -20,6 +21,7 @@ struct PruneFlags : CommonFlags {
   std::string data = "fashion-mnist";
   int64_t samples = 512, test = 10000;
   std::vector<double> sweep;
+  CheckpointFlags checkpointing;
   bool finetune = false, no_latency = false, verbose = false;
   RecipeFlags fields{"--method"};  ///< of each method's recipe
   ScriptShape shape;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "cli/field_flags.h"
+#include "ulp/base/error.h"
 
 namespace ulp::cli {
 
@@ -50,12 +51,16 @@ class RecipeFlagAdder final : public FieldVisitor {
   void on_custom(const FieldInfo&, const CustomField&) override {}
 
  private:
-  /// A new flag for the field, or null where another list has one of the name, which the two share then.
+  /// A new flag for the field, or null where it has none, and where another list has one of the name, which the two share then.
   template <typename Value>
   RecipeFlags::Flag* start(const FieldInfo& info, const Value& value) {
     const std::string name = flag_of(info);
+    if (name.empty()) return nullptr;
     for (RecipeFlags::Flag& flag : flags_.flags_) {
       if (flag.name != name) continue;
+      if (flag.fields.contains(list_))
+        fail("cli.RecipeFlags", "expected flags of their own for all fields of '", list_, "', got two of ",
+             name);
       flag.fields[list_] = path_ / info.name;
       return nullptr;
     }

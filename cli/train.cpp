@@ -371,14 +371,10 @@ std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::Mod
               "', one of channels; `ulp prune` takes it");
   }
   const prune::ScoreSource source = prune::source_of(recipe->score);
-  const bool remembers = source == prune::ScoreSource::training;
   if (source == prune::ScoreSource::loss || source == prune::ScoreSource::inputs) {
     fail("cli.train", "expected a score of the weights or of training for --prune, got ",
          word_of(recipe->score), "; `ulp prune --finetune` takes it");
   }
-  if (remembers && flags.checkpointing.given())
-    fail("cli.train", "expected no --checkpoint with ", word_of(recipe->score),
-         ", whose scores no checkpoint holds");
   network = app::captured(network, spec);
   return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
 }

@@ -119,6 +119,47 @@ TEST(Interrupt, QuantizationEndedAtAnyMomentContinuesToTheSameBytes) {
   EXPECT_FALSE(fs::exists(shop / "other.ulp"));
 }
 
+/// Pruning of a small network that saves itself at each step: at any moment it may be ended.
+void end_pruning_at_many_moments(const std::string& how) {
+  const Workshop shop;
+  shop.make_data("data", 64, 16);
+  timed(shop, "train --model mlp --data data --batch 16 --max-steps 4 --threads 1 --out m.safetensors");
+  const std::string run =
+      "prune m.safetensors --data data --samples 32 --test 16 --batch 16 --threads 1 --no-latency --finetune "
+      "--loss kd:T=4,alpha=0.5 " +
+      how + " --checkpoint run.ckpt --checkpoint-every 1 --resume ";
+  const auto undisturbed = timed(shop, run + "--out whole.safetensors");
+  fs::remove(shop / "run.ckpt");
+  end_at_many_moments(shop, run + "--out parts.safetensors", undisturbed,
+                      {{"parts.safetensors", read_file(shop / "whole.safetensors")}}, "run.ckpt");
+}
+
+TEST(Interrupt, PrunedWeightsThatLearnFromTheDenseNetworkContinueToTheSameBytes) {
+  end_pruning_at_many_moments(
+      "--score movement --target sparsity=0.8 --prune-schedule cubic --begin 2 --end 14 --frequency 3 "
+      "--max-steps "
+      "20");
+}
+
+TEST(Interrupt, CutChannelsThatLearnFromTheDenseNetworkContinueToTheSameBytes) {
+  end_pruning_at_many_moments(
+      "--method channels --target macs=0.5 --steps 2 --regularizer growing --lambda 0.01 --growth 0.01 "
+      "--max-steps 12");
+}
+
+TEST(Interrupt, ScoresThatTrainingGathersAreInTheCheckpoint) {
+  const Workshop shop;
+  shop.make_data("data", 64, 16);
+  ulp::test::write_file(shop / "movement.json", R"({"type": "ulp.prune.Recipe", "version": 1,
+    "score": "movement", "amount": {"fraction": 0.75, "of": "all"},
+    "schedule": {"kind": "cubic", "begin": 2, "end": 37, "frequency": 7}})");
+  const std::string run =
+      "train --model mlp --data data --batch 16 --max-steps 60 --threads 1 --prune movement.json ";
+  const auto undisturbed = timed(shop, run + "--checkpoint w.ckpt --checkpoint-every 1 --out w.safetensors");
+  end_at_many_moments(shop, run + "--checkpoint run.ckpt --checkpoint-every 1 --resume --out p.safetensors",
+                      undisturbed, {{"p.safetensors", read_file(shop / "w.safetensors")}}, "run.ckpt");
+}
+
 TEST(Interrupt, CtrlCSavesTheCheckpointAndExitsWith130) {
   const Workshop shop;
   shop.make_data("data");

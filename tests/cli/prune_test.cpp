@@ -221,6 +221,25 @@ TEST_F(Prune, TestSamplesAreAsManyAsAsked) {
   EXPECT_EQ(right, std::nearbyint(right));
 }
 
+TEST_F(Prune, ACheckpointIsOfItsRecipeAlone) {
+  const std::string run =
+      "--target sparsity=0.5 --finetune --max-steps 2 --batch 16 --checkpoint p.ckpt --resume ";
+  ASSERT_EQ(prune(run + "--out p.safetensors").code, 0);
+  const Outcome again = prune(run + "--out again.safetensors");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("continued from p.ckpt"), std::string::npos);
+  EXPECT_EQ(read_file(*shop_ / "p.safetensors"), read_file(*shop_ / "again.safetensors"));
+  expect_error(prune(run + "--seed 5 --scope layer --out x.safetensors"), 1, "scope, training.seed");
+  const std::string train = "train --model lenet5 --data data --batch 16 --max-steps 2 --threads 1 ";
+  ASSERT_EQ(shop_->ulp(train + "--checkpoint t.ckpt").code, 0);
+  expect_error(prune("--finetune --checkpoint t.ckpt --resume --out x.safetensors"), 3, "a run that prunes");
+  write_file(*shop_ / "bad.ckpt", "nothing of the kind");
+  expect_error(prune("--finetune --checkpoint bad.ckpt --resume --out x.safetensors"), 3, "bad.ckpt");
+  expect_error(prune("--checkpoint p.ckpt --out x.safetensors"), 2, "--finetune");
+  expect_error(prune("--finetune --resume --out x.safetensors"), 2, "--checkpoint FILE");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.safetensors"));
+}
+
 TEST_F(Prune, BadInputIsOneLine) {
   expect_error(prune(""), 2, "--out");
   expect_error(prune("--out x.safetensors --target macs=0.5"), 2, "expected sparsity with --method weights");

@@ -5,6 +5,7 @@
 
 #include "ulp/app/narrow_source.h"
 #include "ulp/app/prune_figures.h"
+#include "ulp/app/prune_progress.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/app/report_parts.h"
 #include "ulp/base/error.h"
@@ -34,6 +35,7 @@ class Runner {
     dense_ = graph::copy_of(*request_.captured);
     dense_->eval();
     if (!request_.sweep_only) check_network();
+    find_progress();
     figures_.add_state("dense", *dense_);
     for (const double kept : request_.sweep) add_point(kept);
     if (request_.sweep_only) return std::move(run_);
@@ -62,6 +64,8 @@ class Runner {
     constexpr const char* kWhere = "app.run_prune";
     request_.recipe.validate();
     if (request_.finetune && !request_.train_batches) fail(kWhere, "expected data to train on, got none");
+    if (!request_.finetune && !request_.saving.path.empty())
+      fail(kWhere, "expected training for a checkpoint, got none");
     if (!request_.structure.empty() && !request_.recipe.cuts())
       fail(kWhere, "expected a recipe of channels with a structure, got one of weights");
     if (request_.finetune) return;
@@ -95,6 +99,15 @@ class Runner {
       recipe.share = 1;
     }
     prune::narrow(*dense_, recipe, recipe.share);
+  }
+
+  /// Where the run is to go on.
+  void find_progress() {
+    const train::Checkpointing& saving = request_.saving;
+    if (!saving.resume || !std::filesystem::exists(saving.path)) return;
+    resumed_ = read_progress(saving.path, request_.recipe.to_json(), dense_->graph());
+    run_.outcome.notes.push_back("continued from " + saving.path.string() +
+                                 ": what the run before it measured is not shown again");
   }
 
   // Data.
@@ -157,7 +170,7 @@ class Runner {
       figures_.add_state("pruned", *current_);
       return;
     }
-    if (recipe.schedule.last() == 0) {  // what it is before training
+    if (recipe.schedule.last() == 0 && !resumed_) {  // what it is before training
       const auto trial = graph::copy_of(*dense_);
       prune::prune(*trial, recipe, inputs);
       figures_.add_state("pruned", *prune::bake(*trial));
@@ -165,7 +178,7 @@ class Runner {
     prune::Pruner pruner(current_, recipe, inputs);
     add_orders(pruner.report());
     try {
-      train([&](train::Trainer& trainer, graph::GraphModule* form) {
+      train(1, [&](train::Trainer& trainer, graph::GraphModule* form) {
         return std::make_unique<PrunesWhileTraining>(pruner, trainer, form);
       });
     } catch (const Interrupted&) {
@@ -181,37 +194,50 @@ class Runner {
     const auto& recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
     if (!request_.structure.empty()) {
       structure_ = prune::structure_from_json(request_.structure, dense_->graph());
-      return use(prune::cut_to(*dense_, structure_).module, "");
+      return use(prune::cut_to(*dense_, structure_).module, 1, "");
     }
     structure_.inexact = recipe.inexact;
     NarrowSource& source = this->source();
-    if (recipe.lambda > 0) penalize(recipe);
-    for (int64_t step = 1; step <= recipe.steps; ++step) {
+    int64_t step = 1;
+    if (resumed_ && resumed_->training > 0) {
+      structure_ = resumed_->structure;
+      step = resumed_->training;
+      use(prune::cut_to(*dense_, structure_).module, step, suffix(recipe, step), /*show_pruned=*/false);
+      ++step;
+    } else if (recipe.lambda > 0) {
+      penalize(recipe);
+    }
+    for (; step <= recipe.steps; ++step) {
       const double now = step == 1 ? whole_ : source.measure(*current_);
       prune::NarrowerModel narrower =
           source.narrow(*current_, std::min(1.0, whole_ * recipe.share_after(step) / now));
       std::ranges::move(source.notes(narrower), std::back_inserter(run_.outcome.notes));
       structure_.cuts.push_back(std::move(narrower.kept));
       if (step == 1) add_obstacles(narrower);
-      use(narrower.module, recipe.steps == 1 ? "" : " " + std::to_string(step),
+      use(narrower.module, step, suffix(recipe, step),
           /*show_pruned=*/step == recipe.steps || request_.finetune);
     }
   }
 
-  /// From here on Ctrl-C ends the run with what there is.
+  /// Of the names of a step's states.
+  static std::string suffix(const prune::CutRecipe& recipe, int64_t step) {
+    return recipe.steps == 1 ? "" : " " + std::to_string(step);
+  }
+
+  /// From here on Ctrl-C ends the run with what there is, but for a run that can be resumed.
   void keep() {
-    if (!polls_) polls_.emplace();
+    if (!polls_ && request_.saving.path.empty()) polls_.emplace();
   }
 
   /// Goes on with a network that was cut: trains it where training was asked for.
-  void use(const std::shared_ptr<graph::GraphModule>& cut, const std::string& suffix,
+  void use(const std::shared_ptr<graph::GraphModule>& cut, int64_t step, const std::string& suffix,
            bool show_pruned = true) {
     current_ = cut;
     current_->zero_grad();
     keep();
     if (show_pruned) figures_.add_state("pruned" + suffix, *current_);
     if (!request_.finetune) return;
-    train();
+    train(step);
     figures_.add_state("trained on" + suffix, *current_);
   }
 
@@ -219,7 +245,7 @@ class Runner {
   void penalize(const prune::CutRecipe& recipe) {
     const prune::RegularizeOptions options{
         .penalty = recipe.regularizer, .lambda = recipe.lambda, .growth = recipe.growth};
-    train([&](train::Trainer& trainer, graph::GraphModule*) {
+    train(0, [&](train::Trainer& trainer, graph::GraphModule*) {
       return std::make_unique<PenalizesWhileTraining>(
           current_, prune::groups(current_->graph(), {.inexact = recipe.inexact}), options, trainer);
     });
@@ -231,8 +257,8 @@ class Runner {
   using Observe =
       std::function<std::unique_ptr<train::StepObserver>(train::Trainer& trainer, graph::GraphModule* form)>;
 
-  /// Ctrl-C leaves the network as it is then.
-  void train(const Observe& observe = {}) {
+  /// The training of this number (PruneProgress). Ctrl-C leaves the network as it is then.
+  void train(int64_t number, const Observe& observe = {}) {
     const FineTuning& training = request_.recipe.training;
     const train::TrainOptions& options = training.options;
     auto batches =
@@ -245,10 +271,12 @@ class Runner {
                                                    return current_->forward(batch.inputs);
                                                  },
                                              .batches = std::move(batches)};
+    task.description = describe({number, structure_}, request_.recipe.to_json(), dense_->graph());
     train::Trainer trainer(std::move(task), options);
     const auto observer = observe ? observe(trainer, learner ? &learner->tapped() : nullptr) : nullptr;
     trainer.observe(observer.get());
-    train::run_to_end(trainer, {}, [&](const train::StepInfo& info) {
+    if (resumed_ && resumed_->training == number) train::resume_from(trainer, request_.saving);
+    train::run_to_end(trainer, request_.saving, [&](const train::StepInfo& info) {
       show({"training on", "step", info.step + 1, trainer.total_steps()});
     });
     current_->eval();
@@ -311,6 +339,7 @@ class Runner {
   std::optional<NarrowSource> source_;
   double whole_ = 0;  // what the recipe measures, of the dense network
   prune::Structure structure_;
+  std::optional<PruneProgress> resumed_;
   std::optional<PollsInterrupts> polls_;  // there where current_ has lost something
 };
 

@@ -17,6 +17,7 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/prune_recipe.h"
 #include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/train/checkpointing.h"
 #include "ulp/train/task.h"
 
 namespace ulp::app {
@@ -58,6 +59,8 @@ struct PruneRequest {
   /// What an earlier cut of this network kept (prune::structure_to_json): cut to that, whatever the recipe's measure and share say.
   std::string structure = {};
   int threads = 0;  ///< of the engines
+  /// With finetune: where training saves itself. A run that has a place for it ends at Ctrl-C with that checkpoint and nothing else.
+  train::Checkpointing saving = {};
   std::function<void(const Stage& stage)> progress = {};
 };
 
@@ -68,8 +71,9 @@ struct PruneRun {
   std::string structure = {};  ///< of channels: what was kept of the network (prune::structure_to_json)
 };
 
-/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned; after that Ctrl-C
-/// ends the run with the network as it is then (outcome.interrupted).
+/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned, or where the run
+/// saves itself; else Ctrl-C ends the run with the network as it is then (outcome.interrupted). A run that is resumed comes to the
+/// same network bit for bit; states that the run before it measured are not in its outcome, and a note says so.
 ULP_API PruneRun run_prune(const PruneRequest& request);
 
 }  // namespace ulp::app

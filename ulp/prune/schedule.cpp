@@ -43,7 +43,7 @@ int64_t Schedule::last() const {
 }
 
 void Schedule::visit_fields(FieldVisitor& visit) {
-  visit({.name = "kind", .help = "How the amount is reached while training", .flag = "schedule"}, kind);
+  visit({.name = "kind", .help = "How the amount is reached while training", .flag = "prune-schedule"}, kind);
   visit({"begin", "The first step at which weights are pruned", 0, kMostSteps}, begin);
   visit({"end", "cubic: the last one", 0, kMostSteps}, end);
   visit({"frequency", "Steps between two masks", 1, kMostSteps}, frequency);

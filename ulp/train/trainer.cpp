@@ -75,6 +75,16 @@ torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& 
 }
 
 constexpr const char* kSharesName = "shares";
+constexpr std::string_view kObserverPrefix = "observer.";
+
+/// What is the observer's of what a checkpoint holds.
+io::NamedTensors observer_state(const io::NamedTensors& extra) {
+  io::NamedTensors state;
+  for (const auto& [name, tensor] : extra) {
+    if (name.starts_with(kObserverPrefix)) state.emplace_back(name.substr(kObserverPrefix.size()), tensor);
+  }
+  return state;
+}
 
 /// The names of files, as bytes of a tensor: one a line.
 std::pair<std::string, at::Tensor> as_tensor(const std::vector<std::string>& names) {
@@ -108,6 +118,10 @@ StepObserver::~StepObserver() = default;
 void StepObserver::begin(int64_t, double) {}
 void StepObserver::gradients(const torch::nn::Module&, double) {}
 void StepObserver::end(const StepInfo&) {}
+io::NamedTensors StepObserver::state() const {
+  return {};
+}
+void StepObserver::restore(const io::NamedTensors&) {}
 
 struct Trainer::State {
   Task task;
@@ -283,6 +297,10 @@ void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
   parts.step = s.next_step;
   parts.epoch = s.task.batches->epoch();
   if (s.several()) parts.extra = distributed::random_states(*s.task.group);
+  if (s.observer != nullptr) {
+    for (const auto& [name, tensor] : s.observer->state())
+      parts.extra.emplace_back(std::string(kObserverPrefix) + name, tensor);
+  }
   std::vector<std::string> shares;
   if (in_shares) shares = s.stepper.save_shares(path, s.next_step);
   if (!shares.empty()) parts.extra.push_back(as_tensor(shares));
@@ -307,6 +325,7 @@ void Trainer::resume(const std::filesystem::path& path) {
   s.task.batches->restore(parts.loader);
   s.stepper.hold_masks(*s.task.model);
   if (s.several()) distributed::restore_random_state(*s.task.group, parts.extra);
+  if (s.observer != nullptr) s.observer->restore(observer_state(parts.extra));
   s.next_step = parts.step;
 }
 

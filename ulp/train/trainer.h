@@ -10,6 +10,7 @@
 #include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/export.h"
+#include "ulp/io/safetensors.h"
 #include "ulp/train/task.h"
 #include "ulp/train/train_options.h"
 
@@ -28,7 +29,7 @@ struct StepInfo {
   bool stop = false;  ///< this process, or one of those that train together, was interrupted
 };
 
-/// Looks on while a trainer works. What it looks at belongs to the trainer and is not to be changed.
+/// Looks on while a trainer works, and acts between its parts: masks and gradients may be changed there.
 class ULP_API StepObserver {
  public:
   virtual ~StepObserver();
@@ -37,6 +38,10 @@ class ULP_API StepObserver {
   /// After the last backward, before anything is unscaled: the gradients are those of the loss times `scale`.
   virtual void gradients(const torch::nn::Module& model, double scale);
   virtual void end(const StepInfo& info);
+  /// What its next step depends on besides the model, by names: kept in checkpoints, and given back when a run is resumed.
+  virtual io::NamedTensors state() const;
+  /// Takes that up again, after model and optimizer have. Throws FileError for a state that is not of this observer.
+  virtual void restore(const io::NamedTensors& state);
 };
 
 /// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task() of the task:
@@ -68,7 +73,7 @@ class ULP_API Trainer {
   /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each update of
   /// the scales (amp::update_fp8). Task::group does it where nothing is given.
   void reduce_amaxes(amp::AmaxReduction reduce);
-  /// Null: nobody. The observer must outlive its use.
+  /// Null: nobody. The observer must outlive its use; one with a state is there before resume().
   void observe(StepObserver* observer);
 
   /// Everything that the next step depends on, in one file, atomically. Of several processes all call it and

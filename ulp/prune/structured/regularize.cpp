@@ -131,6 +131,19 @@ const Importance& Regularizer::strengths() const {
   return state_->strengths;
 }
 
+void Regularizer::set_strengths(Importance strengths) {
+  constexpr const char* kWhere = "prune.Regularizer.set_strengths";
+  const std::vector<Group>& groups = state_->groups.groups;
+  if (strengths.size() != groups.size())
+    fail(kWhere, "expected strengths of ", groups.size(), " groups, got ", strengths.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (strengths[g].size() != static_cast<size_t>(groups[g].units))
+      fail(kWhere, "expected ", groups[g].units, " strengths for '", groups[g].name(), "', got ",
+           strengths[g].size());
+  }
+  state_->strengths = std::move(strengths);
+}
+
 void Regularizer::update() {
   State& state = *state_;
   const Penalty penalty = state.options.penalty;

@@ -53,6 +53,8 @@ class ULP_API Regularizer {
   void add_to_gradients(double scale = 1);
   /// lambda of slimming and group_lasso, lambda gamma_k, or lambda_k, of each unit of each group.
   const Importance& strengths() const;
+  /// For loading a checkpoint. Throws ulp::Error for other numbers of groups or units.
+  void set_strengths(Importance strengths);
 
  private:
   struct State;
