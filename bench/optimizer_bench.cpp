@@ -198,6 +198,14 @@ int main(int argc, char** argv) {
        [] { return fused(at::kBFloat16, MasterWeights::split, 20, MomentFormat::bf16); }},
       {"fused/bf16_stochastic_moments_bf16",
        [] { return fused(at::kBFloat16, MasterWeights::stochastic, 16, MomentFormat::bf16); }},
+      {"fused/fp32_moments_int8",
+       [] { return fused(at::kFloat, MasterWeights::fp32, 20.06, MomentFormat::int8); }},
+      {"fused/fp32_moments_int4",
+       [] { return fused(at::kFloat, MasterWeights::fp32, 18.13, MomentFormat::int4); }},
+      {"fused/bf16_split_moments_int8",
+       [] { return fused(at::kBFloat16, MasterWeights::split, 16.06, MomentFormat::int8); }},
+      {"fused/bf16_split_moments_int4",
+       [] { return fused(at::kBFloat16, MasterWeights::split, 14.13, MomentFormat::int4); }},
       {"torch_optim/fp32", torch_optim},
   };
   for (const auto& [name, make_work] : rows) {

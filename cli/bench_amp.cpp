@@ -96,8 +96,8 @@ void add_bench_amp(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--moments", flags->moments,
-                   "How AdamW's moments of bf16 parameters are kept: fp32 or bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+                   "How AdamW's moments of bf16 parameters are kept: fp32, bf16, int8 or int4")
+      ->check(CLI::IsMember({"fp32", "bf16", "int8", "int4"}))
       ->capture_default_str();
   command->add_flag("--profile", flags->options.profile,
                     "Also show where the time of a step goes, by operator");

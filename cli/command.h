@@ -13,6 +13,12 @@ namespace ulp::cli {
 /// Documented exit codes.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kBadFile = 3, kInterrupted = 130 };
 
+/// Thrown where the tool is to end with a code that is somebody else's.
+struct EndWith {
+  int code;
+  std::string text;  ///< for stderr
+};
+
 /// Flags that each subcommand takes.
 struct CommonFlags {
   bool json = false;
@@ -64,7 +70,12 @@ void add_eval(CLI::App& app);
 void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_launch(CLI::App& app);
+/// Takes the -- that stands before the command of `ulp launch` out of the arguments, which CLI11 would hand to the
+/// command above; returns how many are left.
+int without_separator(int argc, char** argv);
 void add_lower(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_roofline(CLI::App& app);

@@ -1,4 +1,5 @@
 // ulp distill: a trained teacher and data -> a small network that learned from it, and what that gained.
+#include <torch/types.h>
 #include <torch/utils.h>
 
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "ulp/app/model_file.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 
@@ -45,6 +47,24 @@ app::DistillRecipe make_recipe(const DistillFlags& flags) {
   return recipe;
 }
 
+/// The network of a TorchScript file, which trains as a graph.
+app::StudentSource script_source(const std::string& name, const app::ModelSpec& spec, uint64_t seed) {
+  if (spec.kind != app::NetworkKind::image)
+    fail_file("cli.distill", "expected a file of `ulp train` for a text, got '", name, "'");
+  const app::LoadedModel model = app::load_model_file(name, spec);
+  const int64_t classes =
+      model.forward(at::zeros({2, spec.in_channels, spec.image_size, spec.image_size})).size(-1);
+  if (classes != spec.num_classes)
+    fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
+              name, "' of ", classes);
+  return {model.spec.name, [name, spec, seed] {
+            torch::manual_seed(seed);
+            const std::shared_ptr<graph::GraphModule> graph = app::load_model_file(name, spec).graph;
+            return app::Network{
+                graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+          }};
+}
+
 /// A reference network from the seed, or a network of a file as it is there.
 app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint64_t seed) {
   if (is_reference(name)) {
@@ -62,7 +82,7 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
     fail("cli.distill", "expected one of ", known, "or a file, got '", name, "'");
   }
   const auto stored = app::read_model_spec(name);
-  if (!stored) fail_file("cli.distill", "expected a file of `ulp train`, got '", name, "'");
+  if (!stored) return script_source(name, spec, seed);
   if (stored->num_classes != spec.num_classes || stored->kind != spec.kind)
     fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
               name, "' of ", stored->num_classes);
@@ -133,7 +153,7 @@ app::DistillRun distill(const DistillFlags& flags, Job& job, const app::DistillR
   };
   std::optional<app::TaskData> unlabelled;
   if (!flags.unlabelled.empty()) {
-    unlabelled = app::load_data(flags.unlabelled, flags.length, &job.spec);
+    unlabelled = app::load_unlabelled(flags.unlabelled, job.spec);
     request.unlabelled_batches = [&](const train::StreamOptions& options) {
       return unlabelled->stream(io::Split::train, options);
     };
@@ -154,16 +174,13 @@ app::DistillRun distill(const DistillFlags& flags, Job& job, const app::DistillR
   request.threads = flags.threads;
   request.saving = flags.checkpointing.saving();
   request.progress = [&](const app::Stage& stage) { bars.show(stage); };
+  job.spec.name = request.student.name;  // of what is written
   return app::run_distill(request);
 }
 
 void write_files(const DistillFlags& flags, const Job& job, const app::DistillRecipe& recipe,
                  app::DistillRun& run) {
-  if (!flags.out.empty()) {
-    app::ModelSpec spec = job.spec;
-    spec.name = is_reference(flags.student) ? flags.student : app::read_model_spec(flags.student)->name;
-    app::save_model_file(flags.out, *run.student.module, spec);
-  }
+  if (!flags.out.empty()) app::save_model_file(flags.out, *run.student.module, job.spec);
   write_text(flags.save_recipe, recipe.to_json());
   if (flags.report.empty()) return;
   const nlohmann::json fields = nlohmann::json::parse(recipe.to_json());

@@ -61,7 +61,8 @@ void add_label_options(CLI::App& command, DistillFlags& flags) {
   command.add_option("--labels", flags.labels, "Share of the training data whose labels are used")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--unlabelled", flags.unlabelled, "Further data, whose labels are not used");
+  command.add_option("--unlabelled", flags.unlabelled,
+                     "Further data, whose labels are not used; X.npy and FILE.npz need none");
   command
       .add_option("--hard-labels", flags.hard_labels,
                   "What has no label takes the teacher's class where it is at least so sure (0: never)")

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <iostream>
+#include <string_view>
 
 #include "cli/command.h"
 #include "ulp/base/error.h"
@@ -43,14 +44,16 @@ int run(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 ok, 1 failed, 2 usage, 3 bad input file, 130 interrupted.\nStart with: ulp demo "
       "--quick");
-  for (auto add : {add_demo, add_train, add_eval, add_quantize, add_prune, add_distill, add_lower,
-                   add_generate, add_run, add_bench, add_roofline, add_inspect, add_devices, add_formats}) {
+  for (auto add : {add_demo, add_train, add_launch, add_eval, add_quantize, add_prune, add_distill, add_lower,
+                   add_generate, add_run, add_bench, add_roofline, add_memory, add_inspect, add_devices,
+                   add_formats}) {
     add(app);
   }
   const auto named = [&](CLI::App* command) { return argc > 1 && command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
     return report("unknown command '" + std::string(argv[1]) + "' (see `ulp --help`)", kUsage);
   }
+  if (argc > 1 && std::string_view(argv[1]) == "launch") argc = without_separator(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // for help or the version
@@ -67,6 +70,8 @@ int main(int argc, char** argv) {
   ulp::catch_interrupts("ulp: interrupted\n");
   try {
     return run(argc, argv);
+  } catch (const EndWith& end) {
+    return report(end.text, end.code);
   } catch (const ulp::Interrupted&) {
     return report("interrupted", kInterrupted);
   } catch (const ulp::FileError& error) {

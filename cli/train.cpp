@@ -8,21 +8,31 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "cli/model_flags.h"
 #include "cli/recipe_file.h"
 #include "cli/train_flags.h"
+#include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
+#include "ulp/app/memory_budget.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/distributed/init.h"
+#include "ulp/measure/memory_meter.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
+#include "ulp/report/format.h"
 #include "ulp/train/checkpointing.h"
+#include "ulp/train/fp8_task.h"
+#include "ulp/train/int8_task.h"
+#include "ulp/train/learning.h"
 #include "ulp/train/trainer.h"
 #include "ulp/train/watch_observer.h"
 
@@ -34,6 +44,14 @@ namespace {
 struct Outcome {
   double last_loss = 0, seconds = 0;
   int64_t first_step = 0, skipped_steps = 0;
+};
+
+/// What --memory-budget chose.
+struct Budgeted {
+  app::BudgetChoice choice = {};
+  std::optional<app::CheckpointChoice> checkpoints = {};
+  int64_t data_bytes = 0;  ///< of the data set, which were there before
+  int64_t peak_bytes = 0;  ///< measured in the end, the data among them
 };
 
 /// The network for the data where none is named.
@@ -71,6 +89,22 @@ std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
                                flags.model);
   }
   return spec;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return report::format_bytes(static_cast<double>(bytes));
+}
+
+nlohmann::json to_json(const Budgeted& budgeted, int64_t budget) {
+  const app::BudgetChoice& choice = budgeted.choice;
+  return {{"budget_bytes", budget},
+          {"asked_bytes", choice.asked_bytes + budgeted.data_bytes},
+          {"predicted_bytes", choice.predicted_bytes + budgeted.data_bytes},
+          {"peak_bytes", budgeted.peak_bytes},
+          {"data_bytes", budgeted.data_bytes},
+          {"batch", choice.options.batch},
+          {"accumulate", choice.options.accumulate},
+          {"changes", choice.changes}};
 }
 
 std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& model) {
@@ -119,7 +153,7 @@ class Watching {
 /// Trains to the end; on Ctrl-C saves the checkpoint, if one was asked for, and throws Interrupted.
 void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progress& progress,
                Watching* watching, Outcome& outcome) {
-  train::run_to_end(trainer, flags.checkpointing.saving(), [&](const train::StepInfo& info) {
+  train::run_to_end(trainer, flags.saving(), [&](const train::StepInfo& info) {
     outcome.last_loss = info.loss;
     outcome.skipped_steps += amp::is_skipped(info.result);
     char note[64];
@@ -150,11 +184,11 @@ void run_watched(const TrainFlags& flags, train::Trainer& trainer, report::Progr
 
 Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const app::Network& network,
                       const std::string& model) {
-  train::resume_from(trainer, flags.checkpointing.saving());
+  train::resume_from(trainer, flags.saving());
   Outcome outcome{.first_step = trainer.next_step()};
   const auto begin = std::chrono::steady_clock::now();
   report::Progress progress("train " + flags.options.precision.name(), trainer.total_steps(),
-                            {.unit = "step"});
+                            {.unit = "step", .silent = !flags.shows});
   if (flags.watch)
     run_watched(flags, trainer, progress, network, model, outcome);
   else
@@ -163,10 +197,12 @@ Outcome train_network(const TrainFlags& flags, train::Trainer& trainer, const ap
   return outcome;
 }
 
-train::Accuracy test(const app::Network& network, const app::TaskData& data) {
+constexpr int64_t kTestBatch = 250;
+
+train::Accuracy test(const app::Network& network, const app::TaskData& data, int64_t batch) {
   app::to_float(*network.module);
   network.module->eval();
-  const auto batches = data.stream(io::Split::test, {.batch = 250});
+  const auto batches = data.stream(io::Split::test, {.batch = batch});
   report::Progress progress("evaluate", batches->samples(), {.unit = data.unit});
   const train::Accuracy accuracy =
       train::evaluate(network.forward, *batches, [&](int64_t done) { progress.update(done); });
@@ -174,37 +210,154 @@ train::Accuracy test(const app::Network& network, const app::TaskData& data) {
   return accuracy;
 }
 
+/// In which 8-bit numbers layers compute.
+std::string kind_of(const graph::PassReport& report) {
+  return report.pass == "to_int8" ? "int8" : "fp8";
+}
+
+/// "fp8: 18 layers; as they are: conv1 (it is the first layer), fc (it is the last layer)"
+void show_layers(const graph::PassReport& report) {
+  if (report.changes.empty()) return;
+  std::cout << kind_of(report) << ": " << report.changes.size() << " layers\n";
+  for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
+}
+
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
-          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy) {
+          const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
+          const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
                                          : 0;
   if (flags.json) {
-    return print_json({{"model", spec.name},
-                       {"precision", flags.options.precision.name()},
-                       {"steps", trainer.total_steps()},
-                       {"first_step", outcome.first_step},
-                       {"skipped_steps", outcome.skipped_steps},
-                       {"last_loss", outcome.last_loss},
-                       {"accuracy_percent", accuracy.percent()},
-                       {"test_loss", accuracy.loss},
-                       {"seconds", outcome.seconds},
-                       {"seconds_per_epoch", epoch_seconds},
-                       {"out", flags.out}});
+    nlohmann::json json = {{"model", spec.name},
+                           {"precision", flags.options.precision.name()},
+                           {"steps", trainer.total_steps()},
+                           {"first_step", outcome.first_step},
+                           {"skipped_steps", outcome.skipped_steps},
+                           {"last_loss", outcome.last_loss},
+                           {"accuracy_percent", accuracy.percent()},
+                           {"test_loss", accuracy.loss},
+                           {"seconds", outcome.seconds},
+                           {"seconds_per_epoch", epoch_seconds},
+                           {"out", flags.out}};
+    if (!eight_bits.changes.empty()) {
+      json[kind_of(eight_bits) + "_layers"] = eight_bits.changes.size();
+      json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
+    }
+    if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
+    return print_json(json);
   }
   std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec.kind, unit)
             << ", " << epoch_seconds << " s per epoch\n";
+  if (budgeted) {
+    std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
+              << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
+              << bytes_text(*flags.budget) << " allowed\n";
+  }
+  show_layers(eight_bits);
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
   }
 }
 
+/// What an fp8 precision computes with: --fp8-recipe's file, or the precision's own recipe.
+std::optional<amp::Fp8Recipe> fp8_recipe(const TrainFlags& flags) {
+  const amp::PrecisionName& precision = flags.options.precision;
+  if (!precision->fp8) return std::nullopt;
+  if (flags.fp8_recipe.empty()) return amp::Fp8Recipe::named(precision.name());
+  return read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
+}
+
 /// The network as a graph with masks of its zeros.
 void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
   network = app::captured(network, spec);
   prune::mask_zeros(static_cast<graph::GraphModule&>(*network.module));
+}
+
+/// The network that a run starts from, before it is pruned.
+app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
+  app::Network network = flags.init.empty() ? app::make_network(spec) : app::load_network(flags.init);
+  if (flags.keep_zeros) keep_zeros(network, spec);
+  return network;
+}
+
+std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, const app::TaskData& data,
+                                                    int64_t batch,
+                                                    const distributed::ProcessGroup* group = nullptr) {
+  return data.stream(
+      io::Split::train,
+      train::StreamOptions::training(batch, flags.options.seed, flags.options.augment).among(group));
+}
+
+/// What the network computes again so that it keeps that share of its activations; nothing where it cannot.
+std::optional<app::CheckpointChoice> choose_checkpoints(const TrainFlags& flags, const app::ModelSpec& spec,
+                                                        const app::TaskData& data, double share) {
+  // Layers in 8 bits are made on a copy of the graph, which would have no plan.
+  if (flags.options.precision->fp8 || flags.options.precision->int8) return std::nullopt;
+  constexpr int64_t kSamples = 8;
+  std::unique_ptr<train::BatchStream> stream = training_stream(flags, data, kSamples);
+  try {
+    return app::CheckpointChoice(start_network(flags, spec), spec, train::example_batch(*stream),
+                                 flags.options.resolved_precision(), share);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error&) {  // a network that cannot be captured, or that has no such plan
+    return std::nullopt;
+  }
+}
+
+/// Changes the options so that the run fits, and says how.
+Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
+                       int64_t data_bytes) {
+  report::Progress progress("memory", 0, {.unit = "small run", .leave = false});
+  const auto make = [&](memory::RunSize size) {
+    app::Network network = start_network(flags, spec);
+    return train::Task{.model = network.module,
+                       .forward = std::move(network.forward),
+                       .batches = training_stream(flags, data, size.batch)};
+  };
+  const auto after = [&](const train::Task& task, memory::RunSize size) {
+    app::to_float(*task.model);
+    task.model->eval();
+    const auto batches = app::first_samples(data.stream(io::Split::test, {.batch = size.batch}), size.batch);
+    train::evaluate(task.forward, *batches);
+  };
+  std::map<double, app::CheckpointChoice> choices;  // kept: another search may find another plan
+  const auto checkpointed = [&](double share) -> std::optional<app::TrainingProgram> {
+    const auto choice = choose_checkpoints(flags, spec, data, share);
+    if (!choice) return std::nullopt;
+    choices.emplace(share, *choice);
+    return app::TrainingProgram{.make =
+                                    [&, choice](memory::RunSize size) {
+                                      const app::Network network =
+                                          choice->apply(start_network(flags, spec), spec);
+                                      return train::Task{.model = network.module,
+                                                         .forward = network.forward,
+                                                         .batches = training_stream(flags, data, size.batch)};
+                                    },
+                                .after = after};
+  };
+  Budgeted budgeted{.data_bytes = data_bytes};
+  budgeted.choice = app::fit_to_budget({.program = {.make = make, .after = after},
+                                        .checkpointed = checkpointed,
+                                        .options = flags.options,
+                                        .budget = *flags.budget - data_bytes,
+                                        .keep_masters = flags.masters_given,
+                                        .keep_moments = flags.moments_given,
+                                        .batch_norm = app::has_batch_norm(*start_network(flags, spec).module),
+                                        .progress = [&] { progress.advance(); }});
+  progress.finish();
+  flags.options = budgeted.choice.options;
+  const auto chosen = choices.find(budgeted.choice.kept_share);
+  if (chosen != choices.end()) budgeted.checkpoints = chosen->second;
+  if (flags.json) return budgeted;
+  std::cout << "memory: " << bytes_text(budgeted.choice.asked_bytes + data_bytes) << " as asked, "
+            << bytes_text(budgeted.choice.predicted_bytes + data_bytes) << " predicted, "
+            << bytes_text(*flags.budget) << " allowed\n";
+  for (const std::string& change : budgeted.choice.changes) std::cout << "  " << change << '\n';
+  return budgeted;
 }
 
 /// What --prune asks for; the network becomes a graph with masks then.
@@ -230,40 +383,86 @@ std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::Mod
   return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
 }
 
+/// The processes of `ulp launch` or torchrun; null for this one alone. The first one shows and writes.
+std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
+  distributed::InitOptions meeting = distributed::InitOptions::from_environment();
+  meeting.transport = distributed::Transport::gloo;
+  if (meeting.world_size == 1) return nullptr;
+  flags.shows = meeting.rank == 0;
+  if (!flags.shows) {
+    flags.watch = false;
+    flags.out.clear();
+    flags.report.clear();
+  }
+  return distributed::init_process_group(meeting);
+}
+
+/// The network, or a graph of its own tensors: under the plan of --memory-budget, or for parameters that processes share.
+app::Network form_to_train(const app::Network& network, const app::ModelSpec& spec, const TrainFlags& flags,
+                           const distributed::ProcessGroup* group, const std::optional<Budgeted>& budgeted) {
+  if (budgeted && budgeted->checkpoints) return budgeted->checkpoints->apply(network, spec);
+  const bool shares = group != nullptr && flags.parallel.zero == distributed::ZeroStage::parameters;
+  return shares ? app::captured(network, spec) : network;
+}
+
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
+  const std::optional<amp::Fp8Recipe> fp8 = fp8_recipe(flags);
+  const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
+  if (group && flags.budget) throw CLI::ValidationError("--memory-budget is for a run of one process");
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
+  std::optional<measure::MemoryMeter> meter;
+  if (flags.budget) meter.emplace();
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
   app::ModelSpec spec = stored ? *stored : data.spec;
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
   }
   if (!stored) spec.name = choose_model(flags, data);
+  std::optional<Budgeted> budgeted;
+  if (flags.budget) {
+    const int64_t data_bytes = meter->live_bytes();
+    meter.reset();
+    budgeted = fit_to_budget(flags, spec, data, data_bytes);
+    meter.emplace();
+  }
   torch::manual_seed(flags.options.seed);
-  app::Network network = stored ? app::load_network(flags.init) : app::make_network(spec);
-  if (flags.keep_zeros) keep_zeros(network, spec);
+  app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  train::Trainer trainer(
-      {.model = network.module,
-       .forward = network.forward,
-       .batches = data.stream(
-           io::Split::train,
-           train::StreamOptions::training(flags.options.batch, flags.options.seed, flags.options.augment)),
-       .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "")},
-      flags.options);
+  const app::Network trained = form_to_train(network, spec, flags, group.get(), budgeted);
+  train::Task task{.model = trained.module,
+                   .forward = trained.forward,
+                   .batches = training_stream(flags, data, flags.options.batch, group.get()),
+                   .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+                   .group = group,
+                   .parallel = flags.parallel};
+  graph::PassReport eight_bits;
+  if (fp8) {
+    task = train::fp8_task(std::move(task), *fp8, &eight_bits);
+    task.description += fp8->to_json();
+  }
+  if (flags.options.precision->int8) {
+    const auto recipe = amp::Int8Recipe::named(flags.options.precision.name());
+    task = train::int8_task(std::move(task), recipe, &eight_bits);
+  }
+  train::Trainer trainer(std::move(task), flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
-  const train::Accuracy accuracy = test(network, data);
+  trainer.make_whole();
+  if (!flags.shows) return;
+  const train::Accuracy accuracy =
+      test(network, data, budgeted ? std::min(kTestBatch, flags.options.batch) : kTestBatch);
   if (!flags.out.empty()) {
     const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
     app::save_model_file(flags.out, pruner || flags.keep_zeros ? *prune::bake(*graph) : *network.module,
                          spec);
   }
-  show(flags, spec, data.unit, trainer, outcome, accuracy);
+  if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits);
 }
 
 }  // namespace
@@ -276,6 +475,8 @@ void add_train(CLI::App& app) {
                   "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+                  "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
+                  "  ulp train --data book.txt --model gpt2 --precision int8\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
   add_train_flags(*command, *flags);

@@ -4,6 +4,7 @@
 
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
+#include "ulp/base/byte_size.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 
@@ -23,6 +24,10 @@ void add_training_options(CLI::App& command, TrainFlags& flags) {
   CLI::Option* optimizer = command.get_option("--optimizer");
   optimizer->each([&flags](const std::string&) { flags.optimizer_given = true; });
   optimizer->default_str("")->description(optimizer->get_description() + " (default: sgd; text: adamw)");
+  command.get_option("--masters")->each([&flags](const std::string&) { flags.masters_given = true; });
+  command.get_option("--moments")->each([&flags](const std::string&) { flags.moments_given = true; });
+  command.add_option("--memory-budget", flags.memory_budget,
+                     "Memory that the run may take, as 2GiB: masters, moments and batches are chosen to fit");
 }
 
 void add_watch_options(CLI::App& command, TrainFlags& flags) {
@@ -47,22 +52,51 @@ void add_files(CLI::App& command, TrainFlags& flags) {
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
   command.add_flag("--keep-zeros", flags.keep_zeros,
                    "Weights of --init that are zero stay zero, as `ulp prune` left them");
+  command.add_option(
+      "--fp8-recipe", flags.fp8_recipe,
+      "In an fp8 precision: which layers compute in fp8, and how, as JSON (an ulp.amp.Fp8Recipe)");
   flags.checkpointing.add_to(command);
 }
 
 }  // namespace
 
-void TrainFlags::check() const {
+void TrainFlags::check() {
   checkpointing.check();
+  if (!memory_budget.empty()) {
+    const auto read = ByteSize::from_text(memory_budget);
+    if (!read) {
+      throw CLI::ValidationError("--memory-budget",
+                                 std::string("expected ") + ByteSize::kExpected + ", got " + memory_budget);
+    }
+    budget = read->bytes;
+  }
   if (const auto conflict = options.conflict()) {
     throw CLI::ValidationError(in_flags(*conflict, options));
   }
   as_usage([&] {
     options.validate();
+    parallel.validate();
     if (watch) watching.validate();
   });
+  const bool shares = parallel.zero != distributed::ZeroStage::off;
+  if (shares && (!prune.empty() || keep_zeros))
+    throw CLI::ValidationError("--zero and --prune or --keep-zeros exclude each other");
+  if (shares && (options.moments == amp::MomentFormat::int8 || options.moments == amp::MomentFormat::int4))
+    throw CLI::ValidationError("--zero 1, 2 and 3 need --moments fp32 or bf16");
+  if (watch && parallel.zero >= distributed::ZeroStage::gradients)
+    throw CLI::ValidationError("--watch needs --zero 0 or 1: beyond, no process has all gradients");
+  if (checkpoint_shares && (checkpointing.path.empty() || !shares))
+    throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
+  if (!fp8_recipe.empty() && !options.precision->fp8) {
+    throw CLI::ValidationError("--fp8-recipe needs an fp8 precision, and --precision " +
+                               options.precision.name() + " is none");
+  }
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
+  if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
+  if (!fp8_recipe.empty() && budget)
+    throw CLI::ValidationError("--fp8-recipe and --memory-budget exclude each other");
+  if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);
@@ -80,6 +114,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive())
       ->capture_default_str();
   add_training_options(command, flags);
+  add_field_flags(command, flags.parallel);
+  command.add_flag(
+      "--checkpoint-shares", flags.checkpoint_shares,
+      "With --zero: each process writes its share of the optimizer's state to a file of its own beside "
+      "--checkpoint");
   add_watch_options(command, flags);
   add_files(command, flags);
 }

@@ -3,11 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
+#include "ulp/distributed/data_parallel.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {
@@ -15,18 +17,29 @@ namespace ulp::cli {
 struct TrainFlags : CommonFlags {
   std::string model;  ///< empty: the data's default
   std::string data = "fashion-mnist";
-  std::string init, out, report, prune;
+  std::string memory_budget;           ///< empty: as much as it takes
+  std::optional<int64_t> budget = {};  ///< the same in bytes; set by check()
+  bool masters_given = false, moments_given = false;
+  std::string init, out, report, prune, fp8_recipe;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
+  bool checkpoint_shares = false;
+  train::Checkpointing saving() const {
+    train::Checkpointing saving = checkpointing.saving();
+    saving.in_shares = checkpoint_shares;
+    return saving;
+  }
   int64_t length = 128;
   bool optimizer_given = false;  ///< otherwise sgd, for text adamw
   bool watch = false;
+  bool shows = true;  ///< false: another process of the run shows and writes what comes of it
   amp::WatchOptions watching;
   train::TrainOptions options;
+  distributed::DataParallelOptions parallel;
 
   /// Finds what is wrong before hours of work; throws CLI::ValidationError for combinations of flags that
   /// make no sense.
-  void check() const;
+  void check();
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);

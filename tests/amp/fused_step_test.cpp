@@ -191,6 +191,41 @@ TEST_F(FusedStep, CallsOutOfOrderAndBadOptionsAreErrors) {
                 "expected max_norm > 0");
 }
 
+TEST_F(FusedStep, WhatAllProcessesMeasureDecidesForEach) {
+  set_gradients(parameters_, 1);
+  const auto told = [&](double square_sum, int64_t gradients) {
+    return FusedStepOptions{.max_norm = 2.0, .measure = [=] { return GradientTotal{square_sum, gradients}; }};
+  };
+  scaler_.scale(torch::zeros({}));
+  const double scale = scaler_.get_scale();
+  const auto done = fused_step(optimizer_, &scaler_, told(16 * scale * scale, 3));
+  EXPECT_EQ(done.result, StepResult::stepped);
+  EXPECT_NEAR(done.grad_norm, 4, 1e-6);
+  EXPECT_NEAR(done.clip_factor, 0.5, 1e-6);
+  scaler_.update();
+  const Tensors before = copies(parameters_);
+  const auto skipped = fused_step(optimizer_, &scaler_, told(INFINITY, 3));
+  EXPECT_EQ(skipped.result, StepResult::skipped_nonfinite) << "another process has an infinity";
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(before[i], parameters_[i]));
+  scaler_.update();
+  EXPECT_EQ(fused_step(optimizer_, nullptr, told(0, 0)).result, StepResult::no_gradients);
+  optimizer_.zero_grad();
+  EXPECT_EQ(fused_step(optimizer_, nullptr, told(1, 1)).result, StepResult::stepped)
+      << "it goes along with the others where it has no gradients itself";
+}
+
+TEST_F(FusedStep, GradientSquareSumIsOfAllTensors) {
+  const Tensors tensors = {torch::full({3}, 2.0), torch::full({2, 2}, 0.5).to(at::kBFloat16)};
+  EXPECT_EQ(gradient_square_sum(tensors), 13);
+  EXPECT_EQ(gradient_square_sum({}), 0);
+  EXPECT_SAYS(error_of([&] {
+                gradient_square_sum({torch::ones({4, 4}).narrow(1, 0, 2)});
+              }),
+              "dense in memory");
+  EXPECT_SAYS(error_of([&] { gradient_square_sum({torch::ones({4}, at::kLong)}); }),
+              "expected an fp32, bf16 or");
+}
+
 TEST_F(FusedStep, Fp16GradientsAreUnscaledInFp32) {
   Tensors halves = {torch::zeros({3}, at::kHalf).requires_grad_()};
   FusedOptimizer optimizer(halves, SgdRule{.lr = 1});

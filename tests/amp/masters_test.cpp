@@ -179,5 +179,30 @@ TEST(Masters, MixedParametersHaveMastersWhereTheyNeedThem) {
   EXPECT_TRUE(torch::equal(optimizer.master_weight(norm), optimizer.master_weight(weight)));
 }
 
+TEST(Masters, PiecesAtTheirPlacesRoundAsTheWhole) {
+  torch::manual_seed(1);
+  const at::Tensor whole = torch::randn({1000}).to(at::kBFloat16),
+                   other = torch::randn({10}).to(at::kBFloat16);
+  const at::Tensor gradient = torch::randn({1000}).to(at::kBFloat16);
+  const AdamWRule rule{.lr = 0.01};
+  const at::Tensor expected = whole.clone(), first = other.clone();
+  FusedOptimizer optimizer({first, expected}, rule, MasterWeights::stochastic, 7, MomentFormat::bf16);
+  const at::Tensor low = whole.narrow(0, 0, 384).clone(), high = whole.narrow(0, 384, 616).clone();
+  FusedOptimizer pieces({high, low}, rule, MasterWeights::stochastic, 7, MomentFormat::bf16);
+  pieces.set_place(low, {.ordinal = 1, .begin = 0});
+  pieces.set_place(high, {.ordinal = 1, .begin = 384});
+  for (int step = 0; step < 3; ++step) {
+    at::Tensor(expected).mutable_grad() = gradient;
+    at::Tensor(low).mutable_grad() = gradient.narrow(0, 0, 384);
+    at::Tensor(high).mutable_grad() = gradient.narrow(0, 384, 616);
+    optimizer.step();
+    pieces.step();
+    EXPECT_TRUE(torch::equal(torch::cat({low, high}), expected)) << "step " << step;
+  }
+  EXPECT_SAYS(error_of([&] { pieces.set_place(low, {.begin = 100}); }),
+              "expected begin to be a multiple of 128");
+  EXPECT_SAYS(error_of([&] { pieces.set_place(other, {}); }), "expected a parameter of this optimizer");
+}
+
 }  // namespace
 }  // namespace ulp::amp::test

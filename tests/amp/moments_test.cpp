@@ -87,9 +87,10 @@ TEST(Moments, WeightsAndMomentsRoundIndependently) {
 }
 
 TEST(Moments, NamesAreFound) {
-  for (MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16})
+  for (MomentFormat moments :
+       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8, MomentFormat::int4})
     EXPECT_EQ(find_moments(to_string(moments)), moments);
-  EXPECT_ERROR(find_moments("fp8"), "expected moments fp32 or bf16, got 'fp8'");
+  EXPECT_ERROR(find_moments("fp8"), "expected moments fp32, bf16, int8 or int4, got 'fp8'");
 }
 
 }  // namespace

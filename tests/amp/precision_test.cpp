@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace {
 
@@ -51,7 +52,8 @@ TEST(Precision, OnlyFormatsNarrowerThanFp32InRangeNeedAScaler) {
 TEST(Precision, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(error_of([] { find_precision("fp12"); }),
             "[amp.find_precision] expected one of fp32, tf32, bf16, fp16, mixed_bfloat16, mixed_float16, O0, "
-            "O1, O1:bf16, O2, O2:bf16, O3, O3:bf16, got 'fp12'");
+            "O1, O1:bf16, O2, O2:bf16, O3, O3:bf16, fp8:delayed, fp8:current, fp8:rowwise, fp8:block, mxfp8, "
+            "nvfp4, int8, int8:switchback, int8:rowwise, int8:jetfire, got 'fp12'");
 }
 
 TEST(Precision, ADeviceThatCannotIsAnError) {
@@ -146,6 +148,28 @@ TEST(Precision, ACapturedModelIsCastAsTheModelItself) {
   EXPECT_EQ(captured->named_buffers()["4.running_mean"].scalar_type(), torch::kFloat);
   const auto x = cast_input(precision, torch::randn({4, 3, 5, 5}));
   EXPECT_TRUE(torch::equal(captured->forward(x), twin->forward(x)));
+}
+
+/// A layer that stays as it is.
+struct FloatLayer : torch::nn::LinearImpl, ulp::libtorch::KeepsFloat {
+  FloatLayer() : LinearImpl(2, 2) {}
+};
+
+TEST(Precision, GraphsAndFloatModulesInsideOfAModuleAreWhatTheyAre) {
+  auto net = small_net();
+  torch::nn::Module outer;
+  const auto captured = ulp::capture(net, {torch::randn({2, 3, 5, 5})});
+  outer.register_module("net", captured);
+  outer.register_module("float", std::make_shared<FloatLayer>());
+  apply_precision(outer, find_precision("O2:bf16"));
+  const auto state = outer.named_parameters();
+  EXPECT_EQ(state["net.0.weight"].scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(state["net.1.weight"].scalar_type(), torch::kFloat);
+  EXPECT_EQ(outer.named_buffers()["net.4.running_mean"].scalar_type(), torch::kFloat);
+  EXPECT_EQ(state["float.weight"].scalar_type(), torch::kFloat);
+  apply_precision(outer, find_precision("O3:bf16"));
+  EXPECT_EQ(state["net.1.weight"].scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(state["float.bias"].scalar_type(), torch::kFloat);
 }
 
 TEST(Precision, PrecisionsWithFp32ParametersAndFp64ModelsAreLeftAlone) {

@@ -93,7 +93,7 @@ TEST(BenchAmp, NamesAndOptionsAreChecked) {
   for (AmpNetwork network : {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert}) {
     EXPECT_EQ(find_amp_network(to_string(network)), network);
   }
-  EXPECT_THROW(bench_amp(quick({AmpNetwork::feed_forward}, {"int8"})), ulp::Error);
+  EXPECT_THROW(bench_amp(quick({AmpNetwork::feed_forward}, {"int4"})), ulp::Error);
   EXPECT_THROW(bench_amp(quick({AmpNetwork::feed_forward}, {"tf32"})), ulp::Error);
   EXPECT_THROW(find_amp_network("gpt"), ulp::Error);
   EXPECT_THROW(bench_amp(quick({}, {"fp32"})), ulp::Error);

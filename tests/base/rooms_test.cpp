@@ -29,18 +29,21 @@ const std::map<std::string, Names>& allowed() {
       {"measure", {"base", "kernels", "runtime"}},
       {"report", {"base"}},
       {"graph", {"base", "libtorch"}},
-      {"amp", {"base", "formats", "kernels/training", "libtorch", "graph", "report"}},
+      {"amp", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph", "report"}},
+      {"memory", {"base", "formats", "libtorch", "graph"}},
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
+      {"distributed", {"base", "graph", "amp", "io"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
       {"models", {"base", "libtorch", "quant"}},
       {"train",
-       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models", "report"}},
+       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
+        "models", "report"}},
       {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distill", "models",
-        "measure", "report", "train"}}};
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed",
+        "distill", "models", "measure", "memory", "report", "train"}}};
   return table;
 }
 

@@ -54,10 +54,29 @@ TEST(TrainFlags, EachPrecisionScalerAndKindOfMastersRuns) {
        {"--precision mixed_bfloat16", "--precision O1", "--precision O2 --scaler apex --clip 1",
         "--precision fp16 --scaler static:8", "--precision fp16 --scaler deepspeed --accumulate 2",
         "--precision bf16 --masters split --optimizer adamw", "--precision bf16 --masters stochastic",
-        "--precision O3:bf16 --masters kahan --schedule cosine", "--precision fp32 --clip 0.5"}) {
+        "--precision O3:bf16 --masters kahan --schedule cosine", "--precision fp32 --clip 0.5",
+        "--precision fp8:delayed --masters split --accumulate 2", "--precision nvfp4"}) {
     const auto json = expect_json(shop.ulp(kQuick + flags));
     EXPECT_LT(json.value("last_loss", 100.0), 3.0) << flags;
   }
+}
+
+TEST(TrainFlags, AnFp8RecipeChoosesLayersAndBelongsToTheRun) {
+  const Workshop shop;
+  shop.make_data("data");
+  write_file(shop / "fp8.json",
+             R"({"type": "ulp.amp.Fp8Recipe", "version": 1, "layers": {"history": 4}, "last": true})");
+  const std::string run = kQuick + "--precision fp8:delayed --fp8-recipe fp8.json --checkpoint run.ckpt ";
+  const auto json = expect_json(shop.ulp(run + "--watch --report watch.html"));
+  EXPECT_EQ(json["fp8_layers"], 2);
+  EXPECT_EQ(json["fp8_near_misses"].size(), 1U);
+  EXPECT_NE(ulp::test::read_file(shop / "watch.html").find("Tensors of fp8 layers"), std::string::npos);
+  const Outcome other = shop.ulp(kQuick + "--precision fp8:delayed --checkpoint run.ckpt --resume");
+  EXPECT_EQ(other.code, 1) << other.err;
+  EXPECT_NE(other.err.find("expected a checkpoint of a run with"), std::string::npos) << other.err;
+  EXPECT_EQ(shop.ulp(kQuick + "--fp8-recipe fp8.json").code, 2);
+  write_file(shop / "fp8.json", R"({"type": "ulp.amp.Fp8Recipe", "version": 1, "layers": {"scaling": "x"}})");
+  EXPECT_EQ(shop.ulp(kQuick + "--precision fp8:delayed --fp8-recipe fp8.json").code, 3);
 }
 
 TEST(TrainFlags, FlagsChangeTheRun) {
@@ -164,7 +183,7 @@ TEST(TrainFlags, HelpTellsDefaultsAndWords) {
   const std::string help = Workshop().ulp("train --help").out;
   for (const char* part :
        {"--lr FLOAT ", "(default: 0.2 for sgd, 0.001 for the others)", "--batch INT=128", "--seed UINT=1",
-        "--moments TEXT:{fp32,bf16}=fp32", "With --masters or --clip", "O2:bf16: bf16 model",
+        "--moments TEXT:{fp32,bf16,int8,int4}=fp32", "--fp32-moments TEXT", "O2:bf16: bf16 model",
         "--masters TEXT:{fp32,split,stochastic,kahan}", "(default: sgd; text: adamw)", "--no-augment",
         "--schedule TEXT:{triangle,constant", "}=triangle", "--watch-format TEXT=fp16"})
     EXPECT_NE(help.find(part), std::string::npos) << part << " is not in " << help;

@@ -3,6 +3,7 @@
 
 #include "networks.h"
 #include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/precision.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/distill/losses/registry.h"
 
@@ -215,6 +216,27 @@ TEST(Distiller, WorksUnderAutocastAndAScaler) {
       (step == 0 ? first : last) = loss.item<double>();
     }
     EXPECT_LT(last, first) << type;
+  }
+}
+
+/// Adapters and losses stay in fp32 beside a student of 16-bit parameters.
+TEST(Distiller, WorksBesideParametersOf16Bits) {
+  for (const char* name : {"O2:bf16", "O3:bf16"}) {
+    Distiller distiller(setup(
+        recipe({"kd:T=4,alpha=0.1", "mse:10@layer1", "crd:0.8,dim=8,negatives=8@layer2", "at:100@layer2"})));
+    const amp::Precision& precision = amp::find_precision(name);
+    amp::apply_precision(distiller, precision);
+    const auto state = distiller.named_parameters();
+    EXPECT_EQ(state["student.layer1.conv.weight"].scalar_type(), at::kBFloat16);
+    EXPECT_EQ(state["student.layer1.norm.weight"].scalar_type(),
+              precision.batch_norm_fp32 ? at::kFloat : at::kBFloat16);
+    EXPECT_EQ(state["adapter_1_mse.conv.weight"].scalar_type(), at::kFloat);
+    EXPECT_EQ(distiller.named_buffers()["loss_2_crd.z"].scalar_type(), at::kFloat);
+    Batch batch = image_batch(6, 4);
+    batch.inputs[0] = amp::cast_input(precision, batch.inputs[0]);
+    teach(distiller, batch).backward();
+    for (const auto& parameter : distiller.named_parameters())
+      EXPECT_TRUE(parameter.value().grad().defined()) << name << ' ' << parameter.key();
   }
 }
 

@@ -2,6 +2,7 @@
 #include "ulp/distill/exits.h"
 
 #include "networks.h"
+#include "ulp/amp/autocast/precision.h"
 
 namespace ulp::distill::tests {
 namespace {
@@ -66,6 +67,18 @@ TEST(SelfLearner, TheHeadHasTheGradientOfTheLabelsAlone) {
   torch::nn::functional::cross_entropy(network->forward(batch.inputs), batch.targets).backward();
   EXPECT_TRUE(torch::allclose(head, network->named_parameters()["head.weight"].grad(), 1e-5, 1e-7));
   EXPECT_FALSE(torch::allclose(below, network->named_parameters()["layer1.conv.weight"].grad(), 1e-3, 1e-5));
+}
+
+TEST(SelfLearner, ExitsStayInFp32BesideANetworkOf16Bits) {
+  SelfLearner learner = make(conv_net(4, 1), {.places = {"layer1"}, .features = "layer2"});
+  const amp::Precision& precision = amp::find_precision("O2:bf16");
+  amp::apply_precision(learner, precision);
+  Batch batch = image_batch(6, 4);
+  batch.inputs[0] = amp::cast_input(precision, batch.inputs[0]);
+  EXPECT_EQ(learner.forward(batch).scalar_type(), at::kBFloat16);
+  learner.loss(batch).backward();
+  EXPECT_EQ(learner.named_parameters()["exit_0.weight"].grad().scalar_type(), at::kFloat);
+  EXPECT_EQ(learner.named_parameters()["features_0.weight"].grad().scalar_type(), at::kFloat);
 }
 
 TEST(SelfLearner, ExitsTrain) {

@@ -143,6 +143,10 @@ TEST(Losses, RefuseOtherShapes) {
     EXPECT_TRUE(contains(refused(name, logits, at::ones({2, 4})), std::string("[distill.") + name)) << name;
   EXPECT_TRUE(contains(refused("at", logits, logits), "(N, C, H, W)"));
   EXPECT_TRUE(contains(refused("tinybert_attention", logits, logits), "(N, heads, T, T)"));
+  const at::Tensor batched = at::ones({4, 3, 3});  // of all heads, as at::bmm() has them
+  const at::Tensor far =
+      make_loss("tinybert_attention")->forward({.student = {batched}, .teacher = {batched * 3}});
+  EXPECT_EQ(far.item<double>(), 4);
   EXPECT_TRUE(contains(refused("sp", at::ones({2}), at::ones({2})), "(N, ...)"));
   const at::Tensor fused = at::ones({2, 3, 4});
   EXPECT_TRUE(contains(refused("minilm", fused, fused), "or the option heads for fused ones"));

@@ -244,6 +244,70 @@ TEST(AttentionPlace, SeveralInAModuleAreRefused) {
   EXPECT_EQ(op_at(*captured, "scaled_dot_product_attention_1:queries"), "aten::transpose");
 }
 
+/// Attentions as others write them: a bias in front of the scores, a choice between scores and a number, another type between,
+/// LibTorch's own module.
+TEST(AttentionPlace, OthersWriteTheirsOtherwise) {
+  torch::nn::Module nothing;
+  using Forward = std::function<at::Tensor(const at::Tensor& scores)>;
+  const at::Tensor bias = torch::randn({4, 4}), seen = torch::ones({4, 4}).tril().to(torch::kBool);
+  const std::vector<at::Tensor> inputs = {torch::randn({2, 4, 3}), torch::randn({2, 4, 3}),
+                                          torch::randn({2, 4, 3})};
+  for (const Forward& written :
+       {Forward([&](const at::Tensor& s) { return bias + s / 2; }),
+        Forward([&](const at::Tensor& s) { return at::where(seen, s, at::full({}, -1e9)); }),
+        Forward([&](const at::Tensor& s) { return s.to(torch::kDouble) - 3; }),
+        Forward([&](const at::Tensor& s) {
+          return at::clamp(s, -5).reshape({-1, 4, 4});
+        })}) {
+    const Captured captured = graph::capture(
+        nothing,
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor weights = written(in[0].matmul(in[1].transpose(1, 2))).softmax(-1);
+          return c10::IValue(weights.to(torch::kFloat).matmul(in[2]));
+        },
+        inputs);
+    const std::vector<std::string> places = {"softmax:queries", "softmax:keys", "softmax:values",
+                                             "softmax:scores"};
+    const std::vector<at::Tensor> taps = TappedModel(*captured, places, Keep::taps).run(inputs).taps;
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same(taps[i], inputs[i])) << i;
+    EXPECT_TRUE(same(taps[3], written(inputs[0].matmul(inputs[1].transpose(1, 2)))));
+  }
+  // A bias that is a product, too: nobody can tell which one is meant.
+  const Captured two = graph::capture(
+      nothing,
+      [&](const std::vector<at::Tensor>& in) {
+        const at::Tensor scores = in[0].matmul(in[1].transpose(1, 2)) + in[0].matmul(in[2].transpose(1, 2));
+        return c10::IValue(scores.softmax(-1).matmul(in[2]));
+      },
+      inputs);
+  EXPECT_SAYS(error_at(*two, "softmax:keys"), "expected an attention whose keys can be told");
+}
+
+/// A layer of LibTorch, whose attention is one product of all heads.
+struct LibTorchEncoder : torch::nn::Module {
+  torch::nn::TransformerEncoderLayer layer{nullptr};
+  torch::nn::Linear head{nullptr};
+  LibTorchEncoder() {
+    layer =
+        register_module("layer", torch::nn::TransformerEncoderLayer(
+                                     torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16)));
+    head = register_module("head", torch::nn::Linear(8, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(layer(x).mean(0)); }
+};
+
+TEST(AttentionPlace, LibTorchsOwnLayerHasThem) {
+  torch::manual_seed(3);
+  auto model = std::make_shared<LibTorchEncoder>();
+  const at::Tensor x = torch::randn({5, 2, 8});
+  const Captured captured = capture(*model, {x});
+  captured->eval();
+  const std::vector<std::string> places = {"layer:queries", "layer:keys", "layer:values", "layer:scores"};
+  const std::vector<at::Tensor> taps = TappedModel(*captured, places, Keep::taps).run({x}).taps;
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(taps[i].sizes(), (std::vector<int64_t>{4, 5, 4})) << i;
+  EXPECT_TRUE(torch::allclose(taps[0].matmul(taps[1].transpose(1, 2)), taps[3], 1e-5, 1e-6));
+}
+
 /// Keys that come in another order than (N, heads, T, depth) are transposed; other writings are refused.
 TEST(AttentionPlace, KeysThatNobodyTransposedAreTransposed) {
   torch::nn::Module nothing;

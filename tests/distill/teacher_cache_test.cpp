@@ -68,6 +68,22 @@ TEST(TeacherCache, AFileHoldsThemForALaterRun) {
   EXPECT_EQ(TeacherCache(second, options).known(), 3);
 }
 
+TEST(TeacherCache, AFileIsWrittenWhereThereIsSomethingNew) {
+  const test::TemporaryFolder folder;
+  const CacheOptions options = {.samples = 8, .path = folder / "cache", .of = "A"};
+  const auto teacher = std::make_shared<Counting>();
+  TeacherCache cache(teacher, options);
+  cache.values(batch_of({4, 2}));
+  cache.save();
+  fs::remove(options.path);
+  cache.values(batch_of({2, 4}));
+  cache.save();
+  EXPECT_FALSE(fs::exists(options.path));
+  cache.values(batch_of({1}));
+  cache.save();
+  EXPECT_EQ(TeacherCache(teacher, options).known(), 3);
+}
+
 /// Saved before anything was asked.
 TEST(TeacherCache, AnEmptyFileIsOneOfNoSamples) {
   const test::TemporaryFolder folder;

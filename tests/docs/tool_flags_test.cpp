@@ -37,7 +37,7 @@ struct Usage {
 
 /// Reads "train --clip 1 --watch": words up to the first that is none, then what starts with a dash.
 Usage parse_usage(const std::string& text) {
-  static const std::regex word("[a-z]+"), flag("(--?[a-z][a-z-]*).*");
+  static const std::regex word("[a-z]+"), flag("(--?[a-z][a-z0-9-]*).*");
   Usage usage;
   std::istringstream in(text.substr(0, text.find(" #")));
   bool in_command = true;
@@ -52,7 +52,8 @@ Usage parse_usage(const std::string& text) {
   return usage;
 }
 
-/// Visits what follows "ulp " at the start of an indented line and of code inside a line.
+/// Visits what follows "ulp " at the start of an indented line and of code inside a line, and what follows it
+/// once more where one command starts another (`ulp launch -n 2 ulp train`).
 template <typename Visit>
 void for_each_usage(const Page& page, Visit visit) {
   static const std::regex in_block(R"(^    (?:\$ )?ulp (.+)$)"), in_line(R"(`ulp ([^`]+)`)");
@@ -61,8 +62,15 @@ void for_each_usage(const Page& page, Visit visit) {
     const std::string where = page.path + ":" + std::to_string(i + 1);
     for (const std::regex* pattern : {&in_block, &in_line}) {
       for (auto at = std::sregex_iterator(line.begin(), line.end(), *pattern); at != std::sregex_iterator();
-           ++at)
-        visit(parse_usage((*at)[1]), where);
+           ++at) {
+        const std::string inner = " ulp ";
+        std::string text = (*at)[1];
+        for (size_t end = text.find(inner); end != std::string::npos; end = text.find(inner)) {
+          visit(parse_usage(text.substr(0, end)), where);
+          text = text.substr(end + inner.size());
+        }
+        visit(parse_usage(text), where);
+      }
     }
   }
 }
@@ -94,7 +102,7 @@ std::string all_help() {
 }
 
 TEST(ToolFlags, FlagsNamedAloneBelongToACommand) {
-  static const std::regex alone(R"(`(--[a-z][a-z-]*)[^`]*`)");
+  static const std::regex alone(R"(`(--[a-z][a-z0-9-]*)[^`]*`)");
   const std::string help = all_help();
   ASSERT_GT(help.size(), 5000u);
   for (const std::string& path : ulp::docs::all_pages(ULP_SOURCE_DIR)) {

@@ -9,6 +9,7 @@
 namespace {
 
 using ulp::io::SampleOrder;
+using ulp::io::SampleOrderOptions;
 using Samples = std::vector<int64_t>;
 
 /// The samples of one epoch in the order given, batches after one another.
@@ -43,6 +44,30 @@ TEST(SampleOrder, ARestoredOrderContinuesExactly) {
   second.restore(first.state());
   EXPECT_EQ(epoch_of(first), epoch_of(second));
   EXPECT_EQ(epoch_of(first), epoch_of(second));
+}
+
+TEST(SampleOrder, ThePartsOfProcessesMakeTheBatches) {
+  const SampleOrderOptions options{.samples = 23, .batch_size = 6, .seed = 5};
+  SampleOrder whole(options);
+  std::vector<SampleOrder> parts;
+  for (int64_t part = 0; part < 3; ++part) {
+    SampleOrderOptions own = options;
+    own.part = part;
+    own.parts = 3;
+    parts.emplace_back(own);
+  }
+  for (int i = 0; i < 10; ++i) {  // the last batch of an epoch has 5 samples
+    const auto expected = whole.next();
+    Samples together;
+    for (SampleOrder& part : parts) {
+      const auto own = part.next();
+      together.insert(together.end(), own.begin(), own.end());
+    }
+    EXPECT_EQ(together, Samples(expected.begin(), expected.end())) << "batch " << i;
+    for (const SampleOrder& part : parts) EXPECT_EQ(part.state(), whole.state());
+  }
+  EXPECT_THROW(SampleOrder({.samples = 4, .batch_size = 2, .part = 2, .parts = 2}), ulp::Error);
+  EXPECT_THROW(SampleOrder({.samples = 4, .batch_size = 2, .parts = 3}), ulp::Error);
 }
 
 TEST(SampleOrder, BadSizesAndForeignStatesAreRefused) {

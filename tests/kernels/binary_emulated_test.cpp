@@ -1,5 +1,5 @@
-// The tiles over nibbles with vectors of 64 bytes done in software: their logic is the same for every vector type, and is
-// tested here on machines without AVX-512.
+// The tiles over nibbles with vectors of 64 bytes: done in software, since their logic is the same for every vector type and machines
+// without AVX-512 test it so, and as instructions, which machines that count bits never choose.
 #include <gtest/gtest.h>
 
 #include "binary_reference.h"
@@ -62,7 +62,7 @@ constexpr int64_t kTaps = 3, kTapBytes = 50, kStep = 60, kTapStep = 1000, kChann
 struct Tile {
   std::vector<uint8_t> a = random_ints<uint8_t>(kTaps * kTapStep, 1, 0, 255);
   std::vector<uint8_t> w = random_ints<uint8_t>(kPadded * kTaps * kTapBytes, 2, 0, 255);
-  std::vector<uint8_t> packed = std::vector<uint8_t>(static_cast<size_t>(kPadded * kTaps * kTapBytes * 2));
+  Workspace packed{kPadded * kTaps * kTapBytes * 2};
   std::vector<int64_t> taps = {0, kTapStep, 2 * kTapStep};
   std::vector<int32_t> start = random_ints<int32_t>(kPadded, 3, -50, 2000);
   std::vector<int32_t> threshold = random_ints<int32_t>(kPadded, 4, -100, 100);
@@ -74,8 +74,8 @@ struct Tile {
     for (int64_t o = 0; o < kPadded; ++o) {
       for (int64_t s = 0; s < kTaps * kTapBytes; ++s) {
         const int64_t vector = o / 32 * kTaps * kTapBytes + s, at = vector * 64 + o % 32 / 16 * 32 + o % 16;
-        packed[static_cast<size_t>(at)] = weight(o, s) & 15;
-        packed[static_cast<size_t>(at + 16)] = weight(o, s) >> 4;
+        weights()[at] = weight(o, s) & 15;
+        weights()[at + 16] = weight(o, s) >> 4;
       }
     }
     finish.lo = -1e30F;
@@ -84,6 +84,7 @@ struct Tile {
     for (size_t o = kChannels; o < kPadded; ++o) threshold[o] = INT32_MIN;
   }
 
+  uint8_t* weights() { return static_cast<uint8_t*>(packed.data()); }
   uint8_t weight(int64_t o, int64_t s) const { return w[static_cast<size_t>(o * kTaps * kTapBytes + s)]; }
   int32_t dot(int64_t pixel, int64_t o) const {
     int count = 0;
@@ -101,7 +102,7 @@ struct Tile {
     t.taps = taps.data();
     t.tap_count = kTaps;
     t.tap_bytes = kTapBytes;
-    t.b = packed.data() + panel * kTaps * kTapBytes * 64;
+    t.b = weights() + panel * kTaps * kTapBytes * 64;
     t.b_panel = kTaps * kTapBytes * 64;
     t.table = &kCounts;
     t.finish = &finish;
@@ -147,14 +148,24 @@ void expect_tile(BinaryTileFn run, int64_t rows, int64_t panels) {
   }
 }
 
-TEST(BinaryEmulated, TilesOf64BytesMatchPlainLoops) {
-  constexpr BinaryTileFn one[] = {ULP_NIBBLES_8(Emulated, 1)}, two[] = {ULP_NIBBLES_4(Emulated, 2)},
-                         four[] = {ULP_NIBBLES_2(Emulated, 4)};
+/// Tiles of 1, 2 and 4 panels, by their rows.
+void expect_tiles(const BinaryTileFn* one, const BinaryTileFn* two, const BinaryTileFn* four) {
   for (int64_t rows = 1; rows <= 8; ++rows) {
     expect_tile(one[rows], rows, 1);
     if (rows <= 4) expect_tile(two[rows], rows, 2);
     if (rows <= 2) expect_tile(four[rows], rows, 4);
   }
+}
+
+TEST(BinaryEmulated, TilesOf64BytesMatchPlainLoops) {
+  constexpr BinaryTileFn one[] = {ULP_NIBBLES_8(Emulated, 1)}, two[] = {ULP_NIBBLES_4(Emulated, 2)},
+                         four[] = {ULP_NIBBLES_2(Emulated, 4)};
+  expect_tiles(one, two, four);
+}
+
+TEST(BinaryAvx512, TilesMatchPlainLoopsOnMachinesThatCountBits) {
+  if (!admits(Isa::avx512, Isa::avx512)) GTEST_SKIP() << "no AVX-512";
+  expect_tiles(kBinaryAvx512.tile[0], kBinaryAvx512.tile[1], kBinaryAvx512.tile[2]);
 }
 
 }  // namespace

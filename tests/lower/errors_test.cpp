@@ -68,14 +68,6 @@ TEST(LowerErrors, ReshapeThatMovesTheBatch) {
                {"[lower.lower]", "aten::view", "to have the batch as one dimension by itself"});
 }
 
-TEST(LowerErrors, BatchNormWithNothingToFoldInto) {
-  auto net = std::make_shared<Net>();
-  auto norm = net->add("norm", torch::nn::BatchNorm1d(3));
-  net->body = [=](const at::Tensor& x) mutable { return norm->forward(x); };
-  auto module = captured(net, torch::randn({2, 3}));
-  expect_words(error_of([&] { lower(*module); }), {"aten::batch_norm", "norm", "behind a linear layer"});
-}
-
 TEST(LowerErrors, IntegersAreIdsAndNothingElse) {
   const auto relu = [](const at::Tensor& x) { return torch::relu(x); };
   expect_words(lowering_error(relu, torch::ones({2, 3}, torch::kLong)),

@@ -28,6 +28,19 @@ TEST(BinaryModels, FirstLayerShortcutsAndClassifierAreFloat) {
   EXPECT_EQ(latent_weights(*ulp::models::make_birealnet()).size(), 16U);
 }
 
+/// ReActNet's blocks: shifts and slopes beside what the plain network has, and they learn.
+TEST(BinaryModels, BlocksMayHaveLearnedShifts) {
+  torch::manual_seed(2);
+  const auto plain = ulp::models::make_binary_resnet20({.widths = {8, 16}, .convolutions = {2, 2}});
+  const auto react =
+      ulp::models::make_binary_resnet20({.widths = {8, 16}, .convolutions = {2, 2}, .react = true});
+  EXPECT_EQ(parameter_count(*react), parameter_count(*plain) + (8 + 8 + 8 + 16) + 3 * (8 + 8 + 16 + 16));
+  EXPECT_EQ(latent_weights(*react), latent_weights(*plain));
+  react->forward(torch::randn({4, 3, 16, 16})).square().sum().backward();
+  for (const auto& parameter : react->named_parameters())
+    EXPECT_GT(parameter.value().grad().abs().sum().item<double>(), 0) << parameter.key();
+}
+
 TEST(BinaryModels, SignsAreAllThatCounts) {
   for (const char* name : {"binary_lenet5", "binary_resnet20"}) {
     torch::manual_seed(1);

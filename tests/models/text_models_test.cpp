@@ -337,6 +337,16 @@ TEST(TextModels, NamesAreSortedAndUnknownNamesAndTasksAreErrors) {
   EXPECT_THROW(make_text_model("gpt2", {.task = TextTask::classification}), ulp::Error);
 }
 
+TEST(TextModels, PublishedSizesHaveNames) {
+  const auto names = published_text_names();
+  EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "gpt2-medium", "gpt2-small"}));
+  EXPECT_EQ(published_text_sizes("bert-large").max_length, 512);
+  EXPECT_EQ(published_text_sizes("gpt2-medium").vocab_size, 50257);
+  EXPECT_EQ(parameter_count(*make_published_text("gpt2-small")), 124'439'808);
+  EXPECT_THROW(published_text_sizes("bert-small"), ulp::Error);
+  EXPECT_THROW(make_published_text("bert-small"), ulp::Error);
+}
+
 TEST(TextModels, ConfigurationsThatCannotBeAreErrors) {
   EXPECT_THROW(make_bert({.width = 10, .heads = 3}), ulp::Error);
   EXPECT_THROW(make_bert({.dropout = 1.0}), ulp::Error);

@@ -291,7 +291,8 @@ TEST(Trainer, OptionsThatDoNotGoTogetherNameBoth) {
   };
   using enum MasterWeights;
   says({.precision = "fp32", .masters = split}, "{masters=split}", "{precision=fp32}");
-  says({.precision = "bf16", .moments = MomentFormat::bf16}, "{moments=bf16}", "{masters}");
+  says({.precision = "O3:bf16", .moments = MomentFormat::int8}, "{moments=int8}", "{masters}");
+  says({.fp32_moments = "*"}, "{fp32_moments}", "{moments=bf16}");
   says({.precision = "fp16", .masters = split}, "{masters=split}", "{precision=fp16}");
   says({.precision = "O2", .masters = kahan}, "{masters=kahan}", "{precision=O2}");
   says({.precision = "bf16", .init_scale = 2}, "{init_scale}", "{scaler=none}");

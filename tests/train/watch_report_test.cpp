@@ -43,6 +43,36 @@ const report::Table* find(const train::WatchReport& report, const std::string& t
   return nullptr;
 }
 
+TEST(WatchReport, Fp8TensorsAreListedWorstFirstWithTheirScales) {
+  amp::WatchSummary summary = watched();
+  EXPECT_EQ(find(train::watch_report(summary), "Tensors of fp8 layers"), nullptr);
+  summary.fp8.push_back({.layer = "fc1",
+                         .role = amp::Fp8Role::weight,
+                         .format = "fp8_e4m3fn",
+                         .elements = 10,
+                         .nonzero = 10,
+                         .flushed = 1,
+                         .history = {{0, 448, 1}, {4, 224, 2}}});
+  summary.fp8.push_back({.layer = "fc1",
+                         .role = amp::Fp8Role::gradient,
+                         .format = "fp8_e5m2",
+                         .elements = 10,
+                         .nonzero = 4,
+                         .saturated = 2,
+                         .history = {{0, 1, 3}}});
+  const train::WatchReport report = train::watch_report(summary);
+  const report::Table* table = find(report, "Tensors of fp8 layers");
+  ASSERT_NE(table, nullptr);
+  ASSERT_EQ(table->rows.size(), 2U);
+  EXPECT_TRUE(table->rows[0][1] == report::Cell("gradient"));
+  EXPECT_TRUE(table->rows[0][5] == report::Cell(50.0));
+  EXPECT_TRUE(table->rows[1][6] == report::Cell(10.0));
+  const report::Chart& chart = report.charts.back();
+  EXPECT_EQ(chart.title, "Scales of fp8 tensors");
+  EXPECT_EQ(chart.series[1].name, "fc1 weight");
+  EXPECT_EQ(chart.series[1].y, (std::vector<double>{448, 224}));
+}
+
 TEST(WatchReport, HistogramShowsTheGradientsUnscaledAndScaled) {
   const report::Chart chart = train::gradient_chart(watched());
   EXPECT_EQ(chart.kind, ChartKind::histogram);

@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ulp/app/data_forms.h"
 #include "ulp/base/error.h"
@@ -36,11 +37,15 @@ at::Tensor checked_labels(const at::Tensor& y, int64_t rows, const std::string& 
   return labels;
 }
 
-Arrays checked(const at::Tensor& x, const at::Tensor& y, const std::string& source) {
+void check_values(const at::Tensor& x, const std::string& source) {
   if (x.dim() < 2 || x.dim() > 4 || x.numel() == 0 || x.is_complex()) {
     fail_file(kWhere, "expected x of shape (N, values), (N, H, W) or (N, C, H, W) in '", source, "', got ",
               x.sizes());
   }
+}
+
+Arrays checked(const at::Tensor& x, const at::Tensor& y, const std::string& source) {
+  check_values(x, source);
   return {x, checked_labels(y, x.size(0), source)};
 }
 
@@ -184,6 +189,22 @@ TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model)
   for (const auto& [name, array] : arrays) names.append(names.empty() ? "" : ", ").append(name);
   fail_file(kWhere, "expected the arrays x and y, or x_train, y_train, x_test and y_test, in '", source,
             "', got ", names.empty() ? "none" : names);
+}
+
+std::optional<TaskData> values_alone(const std::filesystem::path& path, const ModelSpec& model) {
+  const bool archive = path.extension() == ".npz";
+  if (!archive && path.extension() != ".npy") return std::nullopt;
+  at::Tensor x;
+  if (archive) {
+    const auto arrays = io::load_npz(path);
+    if (!arrays.contains("x") || arrays.contains("y")) return std::nullopt;
+    x = arrays.at("x");
+  } else {
+    x = io::load_npy(path);
+  }
+  check_values(x, path.string());
+  const Arrays all{x, at::zeros({x.size(0)}, torch::kLong)};
+  return from_splits(all, all, path.string(), &model);
 }
 
 }  // namespace ulp::app

@@ -10,6 +10,9 @@
 #include <optional>
 
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/amp/fp8/fp8_state.h"
+#include "ulp/amp/fp8/to_fp8.h"
+#include "ulp/amp/int8/to_int8.h"
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/app/bench_amp_parts.h"
@@ -39,6 +42,7 @@ class Trainee {
       : work_(work),
         precision_(amp::find_precision(precision)),
         model_(make(work, precision_, options.seed)),
+        rewritten_(in_eight_bits()),
         optimizer_(model_->parameters(), amp::AdamWRule{.lr = work.learning_rate},
                    masters_for(precision_, options.masters), /*seed=*/0,
                    moments_for(precision_, options.moments)),
@@ -50,12 +54,14 @@ class Trainee {
     at::Tensor logits;
     {
       const auto guard = amp::autocast_for(precision_, at::kCPU);
-      logits = work_.forward(*model_, amp::cast_input(precision_, batch.inputs));
+      const at::Tensor inputs = amp::cast_input(precision_, batch.inputs);
+      logits = rewritten_ ? rewritten_->forward(inputs) : work_.forward(*model_, inputs);
     }
     const at::Tensor loss = at::cross_entropy_loss(logits.to(at::kFloat), batch.targets);
     scaler_.scale(loss).backward();
     amp::fused_step(optimizer_, &scaler_);
     if (scaler_.is_enabled()) scaler_.update();
+    if (precision_.fp8) amp::update_fp8(*rewritten_);
     optimizer_.zero_grad();  // to none: the next backward writes fresh gradients and adds to nothing
     return loss.item<double>();
   }
@@ -77,9 +83,19 @@ class Trainee {
     return model;
   }
 
+  /// The model with layers in fp8 or int8, where the precision has them; else null.
+  std::shared_ptr<graph::GraphModule> in_eight_bits() const {
+    if (!precision_.fp8 && !precision_.int8) return nullptr;
+    const auto captured = work_.capture(*model_, work_.batches[0].inputs.narrow(0, 0, 2));
+    captured->train();
+    return precision_.int8 ? amp::to_int8(captured, amp::Int8Recipe::named(precision_.name))
+                           : amp::to_fp8(captured, amp::Fp8Recipe::named(precision_.name));
+  }
+
   const AmpWorkload& work_;
   const amp::Precision& precision_;
   std::shared_ptr<torch::nn::Module> model_;
+  std::shared_ptr<graph::GraphModule> rewritten_;  ///< of the same parameters
   amp::FusedOptimizer optimizer_;
   amp::GradScaler scaler_;
   int64_t steps_ = 0;

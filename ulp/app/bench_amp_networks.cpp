@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "ulp/app/bench_amp_parts.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/mlp.h"
 #include "ulp/models/unet.h"
@@ -21,12 +22,21 @@ at::Tensor forward_tokens(torch::nn::Module& model, const at::Tensor& tokens) {
   return dynamic_cast<models::TextModel&>(model).forward(tokens);
 }
 
+std::shared_ptr<graph::GraphModule> capture_images(torch::nn::Module& model, const at::Tensor& images) {
+  return capture(dynamic_cast<models::ImageModel&>(model), {images});
+}
+
+std::shared_ptr<graph::GraphModule> capture_tokens(torch::nn::Module& model, const at::Tensor& tokens) {
+  return capture(dynamic_cast<models::TextModel&>(model), {tokens});
+}
+
 /// Ten classes, told apart by which of ten random directions a picture of noise has most of.
 AmpWorkload feed_forward(const AmpBenchOptions& options) {
   const int64_t batch = options.size == AmpSize::quick ? 32 : 128;
   AmpWorkload work{.shape = "B=" + std::to_string(batch) + ", 784-256-128-10",
                    .make = [] { return models::make_mlp(); },
                    .forward = forward_images,
+                   .capture = capture_images,
                    .batches = {},
                    .learning_rate = 1e-3};
   const at::Tensor directions = torch::randn({784, 10});
@@ -50,6 +60,7 @@ AmpWorkload unet(const AmpBenchOptions& options) {
             return model;
           },
       .forward = forward_images,
+      .capture = capture_images,
       .batches = {},
       .learning_rate = 1e-3};
   for (int i = 0; i < kBatches; ++i) {
@@ -73,6 +84,7 @@ AmpWorkload bert(const AmpBenchOptions& options) {
   AmpWorkload work{.shape = "B=" + std::to_string(batch) + ", S=" + std::to_string(length),
                    .make = [config] { return models::make_bert(config); },
                    .forward = forward_tokens,
+                   .capture = capture_tokens,
                    .batches = {},
                    .learning_rate = quick ? 1e-3 : 5e-5};
   for (int i = 0; i < kBatches; ++i) {

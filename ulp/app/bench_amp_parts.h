@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "ulp/app/bench_amp.h"
+#include "ulp/graph/graph_module.h"
 
 namespace ulp::app {
 
@@ -21,6 +22,8 @@ struct AmpWorkload {
   std::string shape;
   std::function<std::shared_ptr<torch::nn::Module>()> make;
   std::function<at::Tensor(torch::nn::Module&, const at::Tensor&)> forward;
+  /// The model as a graph, for precisions that replace its layers.
+  std::function<std::shared_ptr<graph::GraphModule>(torch::nn::Module&, const at::Tensor& inputs)> capture;
   std::vector<AmpBatch> batches;  ///< taken in turn
   double learning_rate = 1e-3;    ///< of AdamW
 };

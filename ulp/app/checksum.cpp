@@ -1,5 +1,6 @@
 #include "ulp/app/checksum.h"
 
+#include <torch/types.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -19,6 +20,15 @@ uint32_t checksum_of(const std::filesystem::path& path) {
     if (count > 0) sum = crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), count);
   }
   if (!file.eof()) fail_file("app.checksum_of", "could not read '", path.string(), "'");
+  return static_cast<uint32_t>(sum);
+}
+
+uint32_t checksum_of(train::BatchStream& epoch) {
+  uLong sum = crc32_z(0, nullptr, 0);
+  while (const auto batch = epoch.next()) {
+    const at::Tensor inputs = batch->inputs.contiguous();
+    sum = crc32_z(sum, static_cast<const Bytef*>(inputs.const_data_ptr()), inputs.nbytes());
+  }
   return static_cast<uint32_t>(sum);
 }
 

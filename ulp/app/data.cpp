@@ -210,6 +210,17 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
   return data;
 }
 
+TaskData load_unlabelled(const std::string& name, const ModelSpec& model) {
+  if (fs::exists(name) && !fs::is_directory(name)) {
+    if (auto values = values_alone(name, model)) {
+      expect_kind(&model, NetworkKind::image, name);
+      expect_fit(values->spec, model, name);
+      return *std::move(values);
+    }
+  }
+  return load_data(name, /*length=*/0, &model);
+}
+
 std::unique_ptr<train::BatchStream> first_samples(std::unique_ptr<train::BatchStream> stream, int64_t most) {
   if (most < 1) fail("app.first_samples", "expected samples >= 1, got ", most);
   return std::make_unique<FirstSamples>(std::move(stream), most);

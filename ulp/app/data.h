@@ -41,6 +41,9 @@ struct TaskData {
 /// missing, damaged, of another form or too short, and ulp::Error for data that does not fit the model.
 ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr);
 
+/// Data of which the labels count for nothing: what load_data() takes, and X.npy or FILE.npz without labels. Throws as load_data().
+ULP_API TaskData load_unlabelled(const std::string& name, const ModelSpec& model);
+
 /// The images of a data set of images, normalised as the model's; of a folder only the split is read. Throws
 /// FileError for missing or damaged files and for other samples than images of bytes, and ulp::Error when
 /// images or classes do not fit the model.

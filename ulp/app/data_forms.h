@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,9 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
 TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model);
 /// X.npy and Y.npy.
 TaskData array_data(const std::filesystem::path& x, const std::filesystem::path& y, const ModelSpec* model);
+
+/// X.npy alone, or an archive with x and without y: every row is for training, of class 0. Nothing for other files.
+std::optional<TaskData> values_alone(const std::filesystem::path& path, const ModelSpec& model);
 
 /// Bytes to predict.
 TaskData language_data(const std::filesystem::path& path, int64_t length);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ulp/app/checksum.h"
 #include "ulp/app/distill_figures.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -98,6 +99,12 @@ class Runner {
     outcome.title += request_.scheme == DistillScheme::mutual ? " and its peers" : " from itself";
   }
 
+  /// Once, however many students it is true of.
+  void note(const std::string& text) {
+    std::vector<std::string>& notes = run_.outcome.notes;
+    if (std::ranges::find(notes, text) == notes.end()) notes.push_back(text);
+  }
+
   // Data.
 
   std::unique_ptr<train::BatchStream> batches(bool training) const {
@@ -119,16 +126,13 @@ class Runner {
     const at::Tensor others = request_.hard_labels && teacher != nullptr
                                   ? soft_labels(*teacher).hard(*request_.hard_labels)
                                   : at::full_like(labels, distill::kUnlabelled);
-    run_.outcome.notes.push_back(std::to_string(kept.sum().item<int64_t>()) + " of " +
-                                 std::to_string(labels.size(0)) + " labels are used" +
-                                 (request_.hard_labels && teacher != nullptr
-                                      ? ", and the teacher's class of " +
-                                            std::to_string(others.masked_select(kept.logical_not())
-                                                               .ne(distill::kUnlabelled)
-                                                               .sum()
-                                                               .item<int64_t>()) +
-                                            " samples"
-                                      : ""));
+    std::string used = std::to_string(kept.sum().item<int64_t>()) + " of " + std::to_string(labels.size(0)) +
+                       " labels are used";
+    if (request_.hard_labels && teacher != nullptr) {
+      const at::Tensor told = others.masked_select(kept.logical_not()).ne(distill::kUnlabelled);
+      used += ", and the teacher's class of " + std::to_string(told.sum().item<int64_t>()) + " samples";
+    }
+    note(used);
     return at::where(kept, labels, others);
   }
 
@@ -205,10 +209,18 @@ class Runner {
     return distill::init_from(student, *teacher.graph, request_.init_layers);
   }
 
+  /// What tells the samples from others.
+  const std::string& data_mark() {
+    if (!data_mark_.empty()) return data_mark_;
+    data_mark_ = "data " + std::to_string(checksum_of(*batches(false)));
+    if (request_.unlabelled_batches)
+      data_mark_ += ", " + std::to_string(checksum_of(*request_.unlabelled_batches({.batch = kLabelBatch})));
+    return data_mark_;
+  }
+
   /// Reads the file where there is one.
-  std::shared_ptr<distill::TeacherCache> cached(std::shared_ptr<distill::Teacher> teacher,
-                                                int64_t samples) const {
-    std::string of = request_.teacher_marks;
+  std::shared_ptr<distill::TeacherCache> cached(std::shared_ptr<distill::Teacher> teacher, int64_t samples) {
+    std::string of = request_.teacher_marks + data_mark();
     for (const app::Runnable& one : request_.teachers) of += " " + one.spec.name;
     for (const double weight : request_.teacher_weights) of += " " + std::to_string(weight);
     of += " in " + request_.teacher_precision.name() + " at";
@@ -221,11 +233,13 @@ class Runner {
 
   /// Trains; `suffix` is of its checkpoint, `identity` of what else a resumed run must share.
   void train(train::Task task, const distill::Learner* learner, const std::string& name,
-             const std::string& suffix, const std::string& identity) {
+             const std::string& suffix, const std::string& identity,
+             const std::shared_ptr<distill::TeacherCache>& cache = nullptr) {
     task.description = request_.spec.to_json() + name + identity + learned_from();
     train::Trainer trainer(std::move(task), options());
     train::Checkpointing saving = request_.saving;
     if (!saving.path.empty()) saving.path += suffix;
+    if (cache) saving.before = [cache] { cache->save(); };
     train::resume_from(trainer, saving);
     CurveRecorder curve(name, trainer.total_steps());
     train::run_to_end(trainer, saving, [&](const train::StepInfo& info) {
@@ -268,7 +282,7 @@ class Runner {
   // Schemes.
 
   /// Finds what is wrong with the losses for these networks before anything is measured.
-  void try_losses(const StudentSource& source) const {
+  void try_losses(const StudentSource& source) {
     const distill::Recipe& recipe = request_.recipe.recipe;
     const auto stream = batches(true);
     distill::DistillerSetup setup = train::learner_setup(*stream, options());
@@ -342,7 +356,8 @@ class Runner {
     setup.input_noise = request_.input_noise;
     auto learner = std::make_shared<distill::Distiller>(std::move(setup));
     try {
-      train(train::learning_task(learner, std::move(stream)), learner.get(), name, suffix, recipe.to_json());
+      train(train::learning_task(learner, std::move(stream)), learner.get(), name, suffix, recipe.to_json(),
+            cache);
     } catch (const Interrupted&) {
       if (cache) cache->save();
       throw;
@@ -387,6 +402,7 @@ class Runner {
   DistillRun run_;
   DistillFigures figures_;
   std::optional<distill::SoftLabels> soft_;  // of the present teacher
+  std::string data_mark_;
 };
 
 }  // namespace

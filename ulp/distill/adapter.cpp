@@ -7,12 +7,13 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace ulp::distill {
 
 namespace {
 
-class LinearAdapter final : public libtorch::TensorModule {
+class LinearAdapter final : public libtorch::TensorModule, public libtorch::KeepsFloat {
  public:
   LinearAdapter(int64_t from, int64_t to) : layer_(register_module("linear", torch::nn::Linear(from, to))) {}
   at::Tensor forward(const at::Tensor& x) override { return layer_(x.to(torch::kFloat)); }
@@ -21,7 +22,7 @@ class LinearAdapter final : public libtorch::TensorModule {
   torch::nn::Linear layer_;
 };
 
-class ImageAdapter final : public libtorch::TensorModule {
+class ImageAdapter final : public libtorch::TensorModule, public libtorch::KeepsFloat {
  public:
   ImageAdapter(int64_t from, int64_t to, int64_t most_rows, int64_t most_columns)
       : most_rows_(most_rows),

@@ -70,14 +70,31 @@ bool is_product(const Node& node) {
   return is_one_of(node, {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"});
 }
 
-/// The product that scores come from, through what scales and masks them.
-Node* product_behind(Value* scores) {
-  Node* node = scores->producer;
-  while (is_one_of(*node, {"aten::div", "aten::div_", "aten::mul", "aten::mul_", "aten::add", "aten::add_",
-                           "aten::masked_fill", "aten::masked_fill_", "aten::view", "aten::to"})) {
-    node = node->args.at(0).value->producer;
+/// What may stand between the product and the softmax: scales, masks, other types and forms.
+bool passes_scores(const Node& node) {
+  return is_one_of(node, {"aten::div", "aten::div_", "aten::mul", "aten::mul_", "aten::add", "aten::add_",
+                          "aten::sub", "aten::sub_", "aten::masked_fill", "aten::masked_fill_", "aten::where",
+                          "aten::clamp", "aten::clamp_min", "aten::maximum", "aten::view", "aten::reshape",
+                          "aten::contiguous", "aten::to", "aten::type_as"});
+}
+
+/// Adds the products that a value is made of by such calls, whichever argument they come by.
+void collect_products(const Value* value, std::vector<Node*>& seen, std::vector<Node*>& products) {
+  Node* node = value->producer;
+  if (std::ranges::find(seen, node) != seen.end()) return;
+  seen.push_back(node);
+  if (is_product(*node)) {
+    products.push_back(node);
+  } else if (passes_scores(*node)) {
+    for (const Value* read : node->reads()) collect_products(read, seen, products);
   }
-  return is_product(*node) ? node : nullptr;
+}
+
+/// The one product that scores come from; null where there is none, or several that a bias is made of.
+Node* product_behind(const Value* scores) {
+  std::vector<Node*> seen, products;
+  collect_products(scores, seen, products);
+  return products.size() == 1 ? products[0] : nullptr;
 }
 
 /// The product that reads the softmax, through dropout.

@@ -10,6 +10,7 @@
 #include "ulp/distill/loss.h"
 #include "ulp/distill/losses/registry.h"
 #include "ulp/distill/ramp.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace ulp::distill {
 
@@ -24,6 +25,16 @@ at::Tensor pooled(const at::Tensor& value) {
   if (wide.dim() == 3) return wide.mean(1);
   if (wide.dim() != 2) fail(kWhere, "expected features of 2 to 4 dimensions, got ", value.sizes());
   return wide;
+}
+
+/// In fp32, as what it reads, also where the network is in 16 bits.
+class FloatLinear final : public torch::nn::LinearImpl, public libtorch::KeepsFloat {
+ public:
+  using LinearImpl::LinearImpl;
+};
+
+torch::nn::Linear float_linear(int64_t from, int64_t to) {
+  return torch::nn::Linear(std::shared_ptr<torch::nn::LinearImpl>(std::make_shared<FloatLinear>(from, to)));
 }
 
 struct Exit {
@@ -74,10 +85,10 @@ SelfLearner::SelfLearner(std::shared_ptr<graph::GraphModule> network, ExitOption
   if (values.output().dim() != 2) fail(kWhere, "expected logits (N, classes), got ", values.output().sizes());
   for (size_t i = 0; i < s.options.places.size(); ++i) {
     const int64_t width = pooled(values.taps[i]).size(1);
-    Exit exit{.place = s.options.places[i], .classifier = torch::nn::Linear(width, classes)};
+    Exit exit{.place = s.options.places[i], .classifier = float_linear(width, classes)};
     register_module("exit_" + std::to_string(i), exit.classifier);
     if (!s.options.features.empty()) {
-      exit.features = torch::nn::Linear(width, pooled(values.taps.back()).size(1));
+      exit.features = float_linear(width, pooled(values.taps.back()).size(1));
       register_module("features_" + std::to_string(i), exit.features);
     }
     s.exits.push_back(std::move(exit));

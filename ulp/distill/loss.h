@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace ulp::distill {
 
@@ -22,8 +23,9 @@ struct LossInput {
   double progress = 0;      ///< epochs so far, with fractions: for schedules
 };
 
-/// A loss of distillation. Parameters and buffers of the module are its own: a checkpoint holds them.
-class ULP_API Loss : public torch::nn::Module {
+/// A loss of distillation. Parameters and buffers of the module are its own, in fp32 also where the networks' are not: a checkpoint
+/// holds them.
+class ULP_API Loss : public torch::nn::Module, public libtorch::KeepsFloat {
  public:
   ~Loss() override;
 

@@ -31,7 +31,8 @@ class GraphTeacher final : public Teacher {
 
   std::vector<at::Tensor> values(const TeacherBatch& batch) override {
     const at::NoGradGuard no_grad;
-    const auto guard = amp::autocast_for(precision_, c10::kCPU);
+    const c10::DeviceType device = batch.inputs.empty() ? c10::kCPU : batch.inputs[0].device().type();
+    const auto guard = amp::autocast_for(precision_, device);
     std::vector<at::Tensor> inputs;
     for (const at::Tensor& input : batch.inputs)
       inputs.push_back(input.is_floating_point() ? input.to(torch::kFloat) : input);

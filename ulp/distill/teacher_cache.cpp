@@ -26,6 +26,7 @@ struct TeacherCache::State {
   CacheOptions options;
   at::Tensor known;                // bool (samples)
   std::vector<at::Tensor> values;  // (samples, ...), empty before the first batch
+  bool changed = true;             // against the file
   std::mutex mutex;
 
   std::string identity() const {
@@ -52,6 +53,7 @@ struct TeacherCache::State {
     if (!right)
       fail_file(kWhere, "expected a teacher's values in '", options.path.string(), "', got other tensors");
     known = *found;
+    changed = false;
   }
 
   void check(const at::Tensor& samples) const {
@@ -77,6 +79,7 @@ struct TeacherCache::State {
     for (size_t i = 0; i < values.size(); ++i)
       values[i].index_copy_(0, samples, fresh[i].to(values[i].scalar_type()));
     known.index_fill_(0, samples, 1);
+    changed = true;
   }
 };
 
@@ -130,12 +133,14 @@ int64_t TeacherCache::known() const {
   return state_->known.sum().item<int64_t>();
 }
 
-void TeacherCache::save() const {
-  const State& s = *state_;
-  if (s.options.path.empty()) return;
+void TeacherCache::save() {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  if (s.options.path.empty() || !s.changed) return;
   io::NamedTensors tensors{{"known", s.known}};
   for (size_t i = 0; i < s.values.size(); ++i) tensors.emplace_back(value_name(i), s.values[i]);
   io::save_tensors(s.options.path, tensors, {{kKey, s.identity()}});
+  s.changed = false;
 }
 
 }  // namespace ulp::distill

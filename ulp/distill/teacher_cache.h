@@ -34,8 +34,8 @@ class ULP_API TeacherCache final : public Teacher {
   std::string description() const override;
 
   int64_t known() const;  ///< samples that are kept
-  /// Writes the file, atomically; nothing without a path.
-  void save() const;
+  /// Writes the file, atomically, where samples were asked for since it was read or written; nothing without a path.
+  void save();
 
  private:
   struct State;

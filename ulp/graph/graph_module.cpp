@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/program.h"
+#include "ulp/graph/executor.h"
 #include "ulp/libtorch/tensor_module.h"
 
 namespace ulp::graph {
@@ -85,7 +86,8 @@ GraphModule::~GraphModule() = default;
 
 void GraphModule::recompile() {
   graph_->verify();
-  auto program = std::make_unique<Program>(*graph_);
+  auto program = std::make_shared<const Program>(*graph_);
+  if (executor_) executor_->prepare(graph_, program);
   register_tensors();
   program_ = std::move(program);
 }
@@ -114,7 +116,12 @@ void GraphModule::check_inputs(const std::vector<at::Tensor>& inputs) const {
 }
 
 c10::IValue GraphModule::run(const std::vector<at::Tensor>& inputs) {
-  return program_->run(inputs, is_training());
+  return executor_ ? executor_->run(inputs, is_training()) : program_->run(inputs, is_training());
+}
+
+void GraphModule::run_with(std::shared_ptr<Executor> executor) {
+  if (executor) executor->prepare(graph_, program_);
+  executor_ = std::move(executor);
 }
 
 at::Tensor GraphModule::forward(const std::vector<at::Tensor>& inputs) {

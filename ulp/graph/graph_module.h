@@ -13,6 +13,7 @@
 
 namespace ulp::graph {
 
+class Executor;
 class Program;
 
 /// Registers the graph's parameters, buffers and submodules under their own dotted names (as nested modules,
@@ -43,14 +44,19 @@ class ULP_API GraphModule : public torch::nn::Module {
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
   at::Tensor forward(const at::Tensor& input) { return forward(std::vector<at::Tensor>{input}); }
   /// Takes inputs and gives the result as types made of tensors (ulp/graph/capture/tensors.h): structs, maps,
-  /// tuples, lists. Values with names go to the inputs of these names, others by their order. Throws ulp::Error
-  /// as run() does, for other names of inputs, and naming the part of the result that Result has otherwise.
+  /// tuples, lists. Values with names go to the inputs of these names, others by their order. Throws
+  /// ulp::Error as run() does, for other names of inputs, and naming the part of the result that Result has
+  /// otherwise.
   template <MadeOfTensors Result = at::Tensor, MadeOfTensors Inputs>
   Result call(const Inputs& inputs) {
     return TensorsOf<Result>::unpack(run(arrange(TensorsOf<Inputs>::pack(inputs))), "the result");
   }
   /// All result tensors, flattened in order.
   std::vector<at::Tensor> forward_all(const std::vector<at::Tensor>& inputs);
+
+  /// From now on `executor` runs the graph, also after recompile(); null runs it node after node again.
+  /// Throws what the executor throws for a graph that it cannot run.
+  void run_with(std::shared_ptr<Executor> executor);
 
   /// As torch::nn::Module::to; constants of the graph and devices written in its calls move along.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
@@ -63,7 +69,8 @@ class ULP_API GraphModule : public torch::nn::Module {
   std::vector<at::Tensor> arrange(const c10::IValue& inputs) const;
   void move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype);
   std::shared_ptr<Graph> graph_;
-  std::unique_ptr<Program> program_;
+  std::shared_ptr<const Program> program_;
+  std::shared_ptr<Executor> executor_;
   std::vector<std::string> notes_;
 };
 

@@ -26,7 +26,9 @@ BatchLoader::BatchLoader(ImageDataset dataset, BatchLoaderOptions options)
               .batch_size = options.batch_size,
               .shuffle = options.shuffle,
               .drop_last = options.drop_last,
-              .seed = options.seed}) {
+              .seed = options.seed,
+              .part = options.part,
+              .parts = options.parts}) {
   if (options.max_shift < 0 ||
       options.max_shift >= std::min(dataset_.images.size(2), dataset_.images.size(3))) {
     fail("io.BatchLoader", "expected 0 <= max_shift < the image's size, got ", options.max_shift);

@@ -23,6 +23,7 @@ struct BatchLoaderOptions {
   int64_t max_shift = 0;     ///< move each image by up to this many pixels in each direction; black comes in
   bool channels_last = true;
   uint64_t seed = 0;
+  int64_t part = 0, parts = 1;  ///< of each batch, as SampleOrderOptions has it
 };
 
 /// One batch of images.

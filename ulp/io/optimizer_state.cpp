@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/io/stored_fields.h"
@@ -42,8 +42,8 @@ void expect_type(const char* name, const at::Tensor& value, at::ScalarType type,
   if (value.defined()) expect_buffer(name, value, type, place);
 }
 
-/// The type that a moment of LibTorch's optimizers must have: its parameter's, or fp32 where the parameter became
-/// 16 bits later.
+/// The type that a moment of LibTorch's optimizers must have: its parameter's, or fp32 where the parameter
+/// became 16 bits later.
 at::ScalarType expected_type(const at::Tensor& moment, const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
@@ -139,20 +139,37 @@ struct Fused {
   template <typename Field, typename Buffer>
   static void state(State& s, Field&& field, Buffer&& buffer) {
     field("step", s.step);
-    buffer("momentum_buffer", s.momentum_buffer);
-    buffer("exp_avg", s.exp_avg);
-    buffer("exp_avg_sq", s.exp_avg_sq);
+    bool blocks = false;
+    amp::for_each_moment(s, [&](const amp::MomentTensors& moment) {
+      buffer(moment.name, moment.values);
+      buffer(moment.absmax_name, moment.absmax);
+      blocks = blocks || moment.absmax.defined();
+    });
+    if (blocks) field("memory_order", s.memory_order);
     buffer("master", s.master);
   }
   static amp::UpdateRule rule(const Options& o) { return o.rule; }
-  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
+  static void check(State s, const Options& o, const at::Tensor& parameter, const Place& place) {
     const auto* sgd = std::get_if<amp::SgdRule>(&o.rule);
-    const at::ScalarType moments = amp::moment_type(o.moments);
-    const auto expect = sgd != nullptr && sgd->momentum != 0 ? expect_buffer : expect_type;
-    expect("momentum_buffer", s.momentum_buffer, moments, place);
-    const auto expect_moment = sgd == nullptr ? expect_buffer : expect_type;
-    expect_moment("exp_avg", s.exp_avg, moments, place);
-    expect_moment("exp_avg_sq", s.exp_avg_sq, moments, place);
+    bool blocks = false;
+    amp::for_each_moment(s, [&](const amp::MomentTensors& moment) {
+      blocks = blocks || moment.absmax.defined();
+      const bool of_sgd = &moment.values == &s.momentum_buffer;
+      const bool needed = sgd != nullptr ? of_sgd && sgd->momentum != 0 : !of_sgd;
+      const auto expect = needed ? expect_buffer : expect_type;
+      expect(moment.name, moment.values, amp::moment_type(o.moments, parameter.numel()), place);
+      if (!moment.values.defined()) return;
+      if (const std::string problem = amp::moment_problem(moment, o.moments, parameter); !problem.empty())
+        fail_file(kWhere, problem, " for '", place.prefix, moment.name, "' in '", place.source, "'");
+      if (moment.absmax.defined() && moment.absmax.lt(0).any().item<bool>()) {
+        fail_file(kWhere, "expected no negative number in '", place.prefix, moment.absmax_name, "' in '",
+                  place.source, "', got some");
+      }
+    });
+    if (const std::string order = amp::memory_order(parameter); blocks && s.memory_order != order) {
+      fail_file(kWhere, "expected moments in the order of memory ", order, " for '", place.prefix, "' in '",
+                place.source, "', got ", s.memory_order);
+    }
     const auto master = amp::master_type(parameter.scalar_type(), o.masters);
     if (master) expect_buffer("master", s.master, *master, place);
   }
@@ -206,19 +223,23 @@ json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, N
   return groups;
 }
 
-/// A buffer as the file has it, in the parameter's own memory layout and on its device; undefined when
-/// absent.
+/// A buffer as the file has it, on the device, and in its memory layout where it has its shape; undefined
+/// when absent. Codes of four bits and what blocks have in common have a shape of their own, of one
+/// dimension.
 at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at::Tensor& parameter,
-                       const std::string& source) {
+                       at::Device device, const std::string& source) {
   const at::Tensor* stored = file.find(name);
   if (stored == nullptr) return {};
+  torch::NoGradGuard no_grad;
+  const bool blocks = name.ends_with("_absmax") || (stored->scalar_type() == at::kByte && stored->dim() == 1);
+  if (blocks && stored->sizes() != parameter.sizes())
+    return stored->to(device, /*non_blocking=*/false, /*copy=*/true);
   if (stored->sizes() != parameter.sizes()) {
     fail_file(kWhere, "expected shape ", parameter.sizes(), " for '", name, "' in '", source, "', got ",
               stored->sizes());
   }
-  torch::NoGradGuard no_grad;
-  at::Tensor buffer =
-      torch::empty_like(parameter, parameter.options().dtype(stored->scalar_type()).requires_grad(false));
+  at::Tensor buffer = torch::empty_like(
+      parameter, parameter.options().dtype(stored->scalar_type()).device(device).requires_grad(false));
   buffer.copy_(*stored);
   return buffer;
 }
@@ -243,11 +264,19 @@ template <typename Kind>
 typename Kind::State load_state(const json& stored, const at::Tensor& parameter, const TensorFile& file,
                                 const Place& place) {
   typename Kind::State state;
+  const at::Device device = Kind::kKind == std::string(Fused::kKind) ? at::kCPU : parameter.device();
   read_stored(stored, place.prefix, [&](auto&& field) {
     Kind::state(
-        state, [&](const char* name, int64_t& value) { field(count_of(name, /*first=*/1), value); },
+        state,
+        [&](const char* name, auto& value) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int64_t>) {
+            field(count_of(name, /*first=*/1), value);
+          } else {
+            field({.name = name}, value);
+          }
+        },
         [&](const char* name, at::Tensor& value) {
-          value = load_buffer(file, place.prefix + name, parameter, place.source);
+          value = load_buffer(file, place.prefix + name, parameter, device, place.source);
         });
   });
   return state;
@@ -337,6 +366,7 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
     return [apply, fused, seed] {
       apply();
       fused->set_seed(seed);
+      fused->settle_state();
     };
   } catch (const json::exception& error) {
     fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());

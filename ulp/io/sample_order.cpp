@@ -19,6 +19,10 @@ constexpr uint64_t kOrderStream = ~uint64_t{0};
 SampleOrder::SampleOrder(const SampleOrderOptions& options) : options_(options) {
   if (options.samples < 1) fail("io.SampleOrder", "expected at least one sample, got ", options.samples);
   if (options.batch_size < 1) fail("io.SampleOrder", "expected batch_size >= 1, got ", options.batch_size);
+  if (options.parts < 1 || options.part < 0 || options.part >= options.parts)
+    fail("io.SampleOrder", "expected a part from 0 to ", options.parts - 1, ", got ", options.part);
+  if (options.batch_size < options.parts)
+    fail("io.SampleOrder", "expected batch_size >= ", options.parts, " parts, got ", options.batch_size);
   shuffle();
 }
 
@@ -50,7 +54,9 @@ std::span<const int64_t> SampleOrder::next() {
     return {};
   }
   const int64_t count = std::min(left, options_.batch_size);
-  const std::span<const int64_t> batch(order_.data() + position_, static_cast<size_t>(count));
+  const int64_t begin = count * options_.part / options_.parts,
+                end = count * (options_.part + 1) / options_.parts;
+  const std::span<const int64_t> batch(order_.data() + position_ + begin, static_cast<size_t>(end - begin));
   position_ += count;
   return batch;
 }

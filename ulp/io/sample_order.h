@@ -17,17 +17,21 @@ struct SampleOrderOptions {
   bool shuffle = true;
   bool drop_last = false;  ///< leave out the last batch of an epoch when it is not full
   uint64_t seed = 0;
+  /// Each batch is cut into `parts` parts, as equal as can be, for as many processes; this one gets number
+  /// `part`.
+  int64_t part = 0, parts = 1;
 };
 
 /// Walks through the numbers of a data set's samples. The order is a function of (seed, epoch) alone, so the
 /// state is three numbers and a restored order continues exactly.
 class ULP_API SampleOrder {
  public:
-  /// Throws Error for fewer than one sample and for a batch size below 1.
+  /// Throws Error for fewer than one sample, a batch size below 1 or below the number of parts, and a part
+  /// that is none.
   explicit SampleOrder(const SampleOrderOptions& options);
 
-  /// The samples of the next batch, valid until the next call; none at the end of an epoch, after which the
-  /// next call starts the next epoch.
+  /// The samples of the next batch, or of this part of it, valid until the next call; none at the end of an
+  /// epoch, after which the next call starts the next epoch.
   std::span<const int64_t> next();
 
   int64_t batches() const;  ///< in one epoch

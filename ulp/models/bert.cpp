@@ -165,6 +165,10 @@ BertConfig BertConfig::base() {
   return {};
 }
 
+BertConfig BertConfig::large() {
+  return {.width = 1024, .layers = 24, .heads = 16, .intermediate = 4096};
+}
+
 BertConfig BertConfig::tiny() {
   return {.vocab_size = 256,
           .max_length = 256,

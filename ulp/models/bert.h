@@ -22,6 +22,8 @@ struct ULP_API BertConfig {
 
   /// bert-base-uncased: 109,482,240 parameters below the classifier.
   static BertConfig base();
+  /// bert-large-uncased: 335,141,888 parameters below the classifier.
+  static BertConfig large();
   /// bert-tiny over bytes (2 layers of 128): trains on text files in seconds; byte 0 is padding.
   static BertConfig tiny();
   /// Throws Error naming the field.

@@ -10,17 +10,20 @@ namespace {
 
 using torch::nn::BatchNorm2d;
 
-quant::BinaryConv2d binary_conv(int64_t in, int64_t out, int64_t stride) {
+quant::BinaryConv2d binary_conv(int64_t in, int64_t out, int64_t stride, bool of_signs) {
   return quant::BinaryConv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false),
-                             quant::BinaryLayerOptions{.gradient = quant::SignGradient::approx});
+                             quant::BinaryLayerOptions{.gradient = quant::SignGradient::approx},
+                             std::vector<int64_t>(), of_signs);
 }
 
-/// bn(conv(sign(x))) + shortcut(x).
+/// bn(conv(sign(x))) + shortcut(x); with `react` the sign and what becomes of the sum have learned shifts.
 class BinaryBlockImpl : public torch::nn::Module {
  public:
-  BinaryBlockImpl(int64_t in, int64_t out, int64_t stride) {
-    conv_ = register_module("conv", binary_conv(in, out, stride));
+  BinaryBlockImpl(int64_t in, int64_t out, int64_t stride, bool react) {
+    if (react) sign_ = register_module("sign", quant::RSign(in));
+    conv_ = register_module("conv", binary_conv(in, out, stride, react));
     bn_ = register_module("bn", BatchNorm2d(out));
+    if (react) curve_ = register_module("curve", quant::RPReLU(out));
     if (in == out && stride == 1) return;
     shortcut_ = torch::nn::Sequential();
     if (stride > 1) {
@@ -33,12 +36,16 @@ class BinaryBlockImpl : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    return bn_(conv_(x)) + (shortcut_.is_empty() ? x : shortcut_->forward(x));
+    const at::Tensor y =
+        bn_(conv_(sign_.is_empty() ? x : sign_(x))) + (shortcut_.is_empty() ? x : shortcut_->forward(x));
+    return curve_.is_empty() ? y : curve_(y);
   }
 
  private:
+  quant::RSign sign_{nullptr};
   quant::BinaryConv2d conv_{nullptr};
   BatchNorm2d bn_{nullptr};
+  quant::RPReLU curve_{nullptr};
   torch::nn::Sequential shortcut_{nullptr};
 };
 
@@ -54,7 +61,8 @@ class BinaryResNet final : public ImageModel {
       torch::nn::Sequential layer;
       for (int64_t i = 0; i < options.convolutions[stage]; ++i) {
         const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        layer->push_back(std::make_shared<BinaryBlockImpl>(channels, options.widths[stage], stride));
+        layer->push_back(
+            std::make_shared<BinaryBlockImpl>(channels, options.widths[stage], stride, options.react));
         channels = options.widths[stage];
       }
       stages_.push_back(register_module("layer" + std::to_string(stage + 1), layer));

@@ -19,6 +19,9 @@ struct BinaryResNetOptions {
                                  64};  ///< channels of each stage; every one but the first halves the image
   std::vector<int64_t> convolutions = {6, 6, 6};  ///< binary convolutions of each stage
   bool small_input = true;  ///< a 3x3 first convolution of stride 1; else 7x7 of stride 2 and a pooling
+  /// Learned shifts before each sign, and a prelu with learned shifts behind each shortcut's sum: the blocks of ReActNet (Liu et
+  /// al. 2020). Layers layer1.0.sign and layer1.0.curve then.
+  bool react = false;
 };
 
 /// The network of these options. Layers conv1, bn1, layer1.0.conv, layer1.0.bn, ..., layer2.0.shortcut, fc.

@@ -118,6 +118,10 @@ Gpt2Config Gpt2Config::small() {
   return {};
 }
 
+Gpt2Config Gpt2Config::medium() {
+  return {.width = 1024, .layers = 24, .heads = 16};
+}
+
 Gpt2Config Gpt2Config::tiny() {
   return {.vocab_size = 256,
           .max_length = 256,

@@ -19,6 +19,8 @@ struct ULP_API Gpt2Config {
 
   /// The smallest published one: 124,439,808 parameters.
   static Gpt2Config small();
+  /// The next: 354,823,168 parameters.
+  static Gpt2Config medium();
   /// Over bytes (2 layers of 128), without dropout: trains on text files in seconds.
   static Gpt2Config tiny();
   /// Throws Error naming the field.

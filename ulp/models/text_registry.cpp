@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <variant>
 
 #include "ulp/base/error.h"
 #include "ulp/models/bert.h"
@@ -54,12 +55,42 @@ const std::map<std::string, Entry>& entries() {
   return all;
 }
 
-const Entry& find(const std::string& name) {
-  const auto found = entries().find(name);
-  if (found != entries().end()) return found->second;
+using PublishedConfig = std::variant<BertConfig, Gpt2Config>;
+
+const std::map<std::string, PublishedConfig>& published() {
+  static const std::map<std::string, PublishedConfig> all = {{"bert-base", BertConfig::base()},
+                                                             {"bert-large", BertConfig::large()},
+                                                             {"gpt2-small", Gpt2Config::small()},
+                                                             {"gpt2-medium", Gpt2Config::medium()}};
+  return all;
+}
+
+std::shared_ptr<TextModel> make(const BertConfig& config) {
+  return make_bert(config);
+}
+std::shared_ptr<TextModel> make(const Gpt2Config& config) {
+  return make_gpt2(config);
+}
+
+template <typename Found>
+std::vector<std::string> names_of(const std::map<std::string, Found>& table) {
+  std::vector<std::string> names;
+  for (const auto& [name, found] : table) names.push_back(name);
+  return names;
+}
+
+/// What a table has under that name; an error lists its names.
+template <typename Found>
+const Found& find_in(const std::map<std::string, Found>& table, const std::string& name, const char* where) {
+  const auto found = table.find(name);
+  if (found != table.end()) return found->second;
   std::string known;
-  for (const std::string& one : text_model_names()) known += (known.empty() ? "" : ", ") + one;
-  fail("models.make_text_model", "expected one of ", known, ", got '", name, "'");
+  for (const std::string& one : names_of(table)) known += (known.empty() ? "" : ", ") + one;
+  fail(where, "expected one of ", known, ", got '", name, "'");
+}
+
+const Entry& find(const std::string& name) {
+  return find_in(entries(), name, "models.make_text_model");
 }
 
 }  // namespace
@@ -76,13 +107,28 @@ std::shared_ptr<TextModel> make_text_model(const std::string& name, const TextMo
 }
 
 std::vector<std::string> text_model_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : entries()) names.push_back(name);
-  return names;
+  return names_of(entries());
 }
 
 std::vector<TextTask> text_model_tasks(const std::string& name) {
   return find(name).tasks;
+}
+
+std::shared_ptr<TextModel> make_published_text(const std::string& name) {
+  return std::visit([](const auto& config) { return make(config); },
+                    find_in(published(), name, "models.make_published_text"));
+}
+
+TextSizes published_text_sizes(const std::string& name) {
+  return std::visit(
+      [](const auto& config) {
+        return TextSizes{config.vocab_size, config.max_length};
+      },
+      find_in(published(), name, "models.published_text_sizes"));
+}
+
+std::vector<std::string> published_text_names() {
+  return names_of(published());
 }
 
 }  // namespace ulp::models

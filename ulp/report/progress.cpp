@@ -227,6 +227,7 @@ std::string Progress::bar_line(int width, double elapsed, bool last) const {
 }
 
 void Progress::emit(const std::string& text) const {
+  if (options_.silent) return;
   write_all(options_.descriptor, text.data(), text.size());
 }
 

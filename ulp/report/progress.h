@@ -21,6 +21,7 @@ struct ProgressOptions {
       {};                    ///< a bar or plain lines; unset: a bar if the descriptor is a terminal
   double line_seconds = 10;  ///< between plain lines
   bool leave = true;         ///< leave the last line behind (the bar is wiped otherwise)
+  bool silent = false;       ///< show nothing
 };
 
 /// One bar at a time per terminal. All functions may be called from any thread; advance() and update() take a

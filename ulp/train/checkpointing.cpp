@@ -15,9 +15,10 @@ void run_to_end(Trainer& trainer, const Checkpointing& saving,
   while (!trainer.done()) {
     const StepInfo info = trainer.step();
     on_step(info);
-    const bool stop = interrupted();
+    const bool stop = info.stop;
     if (!saving.path.empty() && (stop || trainer.done() || trainer.next_step() % every == 0)) {
-      trainer.save(saving.path);
+      if (saving.before) saving.before();
+      trainer.save(saving.path, saving.in_shares);
     }
     if (stop) throw Interrupted();
   }

@@ -15,6 +15,9 @@ struct Checkpointing {
   std::filesystem::path path = {};  ///< empty: nowhere
   int64_t every = 0;                ///< steps between checkpoints; 0: once an epoch
   bool resume = false;              ///< continue from `path` if it is there
+  /// Called before each checkpoint: keeps what the run reads and a checkpoint does not hold.
+  std::function<void()> before = {};
+  bool in_shares = false;  ///< each process writes its share of the optimizer's state itself
 };
 
 /// Takes up what `path` holds, if that was asked for and there is such a file. Throws as Trainer::resume().

@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <sstream>
+#include <utility>
 
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
+#include "ulp/distributed/shard_files.h"
 #include "ulp/prune/masks/hold_masks.h"
 #include "ulp/quant/binary/binary_weights.h"
+#include "ulp/quant/recipe.h"
 
 namespace ulp::train {
 
@@ -96,27 +100,71 @@ std::vector<at::Tensor> latent_weights_of(const torch::nn::Module& model) {
   return found;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks) {
-  const auto masters = options.master_weights();
+/// The parameters that TrainOptions::fp32_moments names; an error for a pattern that names none.
+std::vector<at::Tensor> with_fp32_moments(const torch::nn::Module& model, const std::string& patterns) {
+  std::vector<at::Tensor> found;
+  std::istringstream text(patterns);
+  for (std::string pattern; std::getline(text, pattern, ',');) {
+    const size_t before = found.size();
+    for (const auto& parameter : model.named_parameters()) {
+      if (quant::matches_module(pattern, parameter.key())) found.push_back(parameter.value());
+    }
+    if (found.size() == before)
+      fail("train.Trainer", "expected names of parameters or paths of modules for fp32_moments, got '",
+           pattern, "', which is that of none");
+  }
+  return found;
+}
+
+std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& options,
+                                          const std::vector<at::Tensor>& fp32_moments) {
   const amp::UpdateRule rule = update_rule(options);
-  if (!masters && !options.clip && !masks) return std::visit(TorchOptimizer{std::move(trained)}, rule);
-  std::vector<amp::FusedGroup> groups = {
-      {std::move(trained.parameters), rule, masters.value_or(amp::MasterWeights::fp32), options.moments}};
+  std::vector<amp::FusedGroup> groups = {{std::move(trained.parameters), rule,
+                                          options.master_weights().value_or(amp::MasterWeights::fp32),
+                                          options.moments}};
   if (!trained.latent.empty()) {
     groups.push_back({std::move(trained.latent), rule, groups[0].masters, groups[0].moments});
     std::visit([](auto& own) { own.weight_decay = 0; }, groups[1].rule);
   }
-  return std::make_unique<amp::FusedOptimizer>(groups, options.seed);
+  return amp::with_fp32_moments(groups, fp32_moments);
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks,
+                                                 const std::vector<at::Tensor>& fp32_moments) {
+  const bool wide = options.moments == amp::MomentFormat::fp32;
+  if (!options.master_weights() && !options.clip && !masks && wide)
+    return std::visit(TorchOptimizer{std::move(trained)}, update_rule(options));
+  return std::make_unique<amp::FusedOptimizer>(fused_groups(std::move(trained), options, fp32_moments),
+                                               options.seed);
+}
+
+/// Null where nothing is shared. Shares know neither masks nor bounds of weights.
+std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataParallel* parallel,
+                                                            Trained trained, const TrainOptions& options,
+                                                            bool masks) {
+  if (parallel == nullptr || parallel->options().zero == distributed::ZeroStage::off) return nullptr;
+  if (masks || !trained.latent.empty()) {
+    fail("train.Trainer", "expected no shares of the training state (zero 0) for a network with ",
+         masks ? "masks" : "binary weights", ", got zero ", word_of(parallel->options().zero));
+  }
+  return std::make_unique<distributed::ShardedOptimizer>(
+      *parallel, fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
 }
 
 }  // namespace
 
 Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-                 std::vector<prune::ParameterMask> masks)
+                 std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel)
     : masks_(std::move(masks)),
       latent_(latent_weights_of(model)),
-      optimizer_(make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty())),
-      fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_.get())),
+      sharded_(make_sharded(parallel, {parameters_of(model, latent_), latent_}, options,
+                            !masks_of(model).empty())),
+      own_(sharded_
+               ? nullptr
+               : make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty(),
+                                with_fp32_moments(model, options.fp32_moments))),
+      optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
+      fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
       clip_(options.clip),
@@ -142,7 +190,7 @@ std::vector<prune::ParameterMask> Stepper::masks_of(const torch::nn::Module& mod
 
 void Stepper::hold_masks(const torch::nn::Module& model) {
   const std::vector<prune::ParameterMask> masks = masks_of(model);
-  if (fused_ != nullptr) {
+  if (fused_ != nullptr && !sharded_) {
     prune::hold_masks(*fused_, model, masks);
   } else if (!masks.empty()) {
     fail("train.Trainer.hold_masks", "expected masks from the start of training, got the first ones later");
@@ -150,6 +198,7 @@ void Stepper::hold_masks(const torch::nn::Module& model) {
 }
 
 void Stepper::zero_grad() {
+  if (sharded_) return sharded_->zero_grad();
   optimizer_->zero_grad();
 }
 
@@ -160,7 +209,9 @@ void Stepper::backward(const at::Tensor& loss, int64_t of) {
 Update Stepper::step() {
   Update update;
   if (fused_ != nullptr) {
-    const amp::FusedStepResult done = amp::fused_step(*fused_, &scaler_, {.max_norm = clip_});
+    const amp::FusedStepOptions how{.max_norm = clip_};
+    const amp::FusedStepResult done =
+        sharded_ ? sharded_->step(&scaler_, how) : amp::fused_step(*fused_, &scaler_, how);
     update.result = done.result;
     if (clip_) update.grad_norm = done.grad_norm;
   } else {
@@ -184,13 +235,23 @@ void Stepper::clip_latent_weights() {
   }
 }
 
-void Stepper::add_to(io::CheckpointParts& parts) {
-  parts.optimizer = optimizer_.get();
+void Stepper::add_to(io::CheckpointParts& parts, bool saving, bool in_shares) {
+  if (sharded_) whole_ = saving && !in_shares ? sharded_->gather() : sharded_->whole();
+  parts.optimizer = sharded_ ? whole_.get() : optimizer_;
   parts.scaler = scaler_.state_dict();
   parts.schedule = schedule_.state_dict();
 }
 
-void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path) {
+std::vector<std::string> Stepper::save_shares(const std::filesystem::path& path, int64_t step) const {
+  if (!sharded_) return {};
+  return distributed::save_shards(*sharded_, path, step);
+}
+
+void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
+                      const std::vector<std::string>& shares) {
+  if (sharded_) sharded_->scatter(*std::exchange(whole_, nullptr));
+  if (!shares.empty() && sharded_) distributed::load_shards(*sharded_, path, shares);
+  if (!shares.empty() && !sharded_ && fused_ != nullptr) distributed::load_shards(*fused_, path, shares);
   try {
     scaler_.load_state_dict(parts.scaler);
     schedule_.load_state_dict(parts.schedule);

@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/amp/optimizer/schedule.h"
 #include "ulp/amp/scaling/grad_scaler.h"
+#include "ulp/distributed/sharded_optimizer.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/train/train_options.h"
@@ -27,9 +29,9 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// `masks` are those of Task::masks.
+  /// `masks` are those of Task::masks. `parallel` is null for a single process.
   Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-          std::vector<prune::ParameterMask> masks);
+          std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel);
   ~Stepper();
 
   /// Keeps what the masks prune where it is, from now on.
@@ -43,10 +45,19 @@ class Stepper {
   /// Uses the gradients; skipped steps do not advance the schedule.
   Update step();
 
-  /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading.
-  void add_to(io::CheckpointParts& parts);
+  /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading. All
+  /// processes that train together call it; only the first one has all that is to be saved. `in_shares`: but
+  /// for what save_shares() writes.
+  void add_to(io::CheckpointParts& parts, bool saving, bool in_shares = false);
+  /// Each process's share of the optimizer's state, to files beside `path`; their names. None where nothing
+  /// is shared.
+  std::vector<std::string> save_shares(const std::filesystem::path& path, int64_t step) const;
+  /// The checkpoint that add_to() was for has been written.
+  void saved() { whole_.reset(); }
   /// After a checkpoint has been read into parts that add_to() had filled in. `path` words errors.
-  void restore(const io::CheckpointParts& parts, const std::filesystem::path& path);
+  /// `shares` are names of save_shares(), if the checkpoint has some.
+  void restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
+               const std::vector<std::string>& shares);
 
  private:
   std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;
@@ -54,7 +65,10 @@ class Stepper {
 
   std::vector<prune::ParameterMask> masks_;
   std::vector<at::Tensor> latent_;  ///< of binary layers: without weight decay, in [-1, 1] after each step
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<distributed::ShardedOptimizer> sharded_;  // null: every process has all of the state
+  std::unique_ptr<amp::FusedOptimizer> whole_;    // of sharded_, while a checkpoint is written or read
+  std::unique_ptr<torch::optim::Optimizer> own_;  // null with sharded_
+  torch::optim::Optimizer* optimizer_;
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
   amp::GradScaler scaler_;
   std::optional<double> clip_;

@@ -12,11 +12,13 @@ namespace {
 class ImageStream final : public BatchStream {
  public:
   ImageStream(const io::ImageDataset& data, const StreamOptions& options)
-      : loader_(data, {.batch_size = options.batch,
+      : loader_(data, {.batch_size = options.batch * options.ranks,
                        .shuffle = options.shuffle,
                        .drop_last = options.drop_last,
                        .random_flip = options.augment,
-                       .seed = options.seed}) {}
+                       .seed = options.seed,
+                       .part = options.rank,
+                       .parts = options.ranks}) {}
 
   std::optional<TaskBatch> next() override {
     std::optional<io::Batch> batch = loader_.next();
@@ -39,10 +41,12 @@ class SampleStream final : public BatchStream {
       : samples_(samples),
         gather_(std::move(gather)),
         order_({.samples = samples,
-                .batch_size = options.batch,
+                .batch_size = options.batch * options.ranks,
                 .shuffle = options.shuffle,
                 .drop_last = options.drop_last,
-                .seed = options.seed}) {}
+                .seed = options.seed,
+                .part = options.rank,
+                .parts = options.ranks}) {}
 
   std::optional<TaskBatch> next() override {
     const std::span<const int64_t> samples = order_.next();
@@ -64,6 +68,15 @@ class SampleStream final : public BatchStream {
 };
 
 }  // namespace
+
+StreamOptions StreamOptions::among(const distributed::ProcessGroup* group) const {
+  StreamOptions options = *this;
+  if (group != nullptr) {
+    options.rank = group->rank();
+    options.ranks = group->size();
+  }
+  return options;
+}
 
 BatchStream::~BatchStream() = default;
 

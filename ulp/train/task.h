@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ulp/base/export.h"
+#include "ulp/distributed/data_parallel.h"
 #include "ulp/io/dataset.h"
 #include "ulp/models/image_model.h"
 #include "ulp/prune/masks/masks.h"
@@ -43,17 +44,22 @@ class ULP_API BatchStream {
 };
 
 /// How a split is read.
-struct StreamOptions {
+struct ULP_API StreamOptions {
   int64_t batch = 128;
   bool shuffle = false;
   bool drop_last = false;  ///< leave out the last batch of an epoch when it is not full
   bool augment = false;    ///< images: random horizontal flips
   uint64_t seed = 0;
+  /// Of several processes that train together: each batch is `batch` samples for each of them, and this one's
+  /// are given.
+  int64_t rank = 0, ranks = 1;
 
   /// For training: shuffled, full batches only.
   static StreamOptions training(int64_t batch, uint64_t seed, bool augment) {
     return {.batch = batch, .shuffle = true, .drop_last = true, .augment = augment, .seed = seed};
   }
+  /// The same for a process of a group; null: a single one.
+  StreamOptions among(const distributed::ProcessGroup* group) const;
 };
 
 /// Images, normalised by the data set's mean and std. Throws Error where BatchLoader does.
@@ -83,6 +89,9 @@ struct Task {
   std::vector<prune::ParameterMask> masks = {};
   std::string description =
       {};  ///< model and data; a checkpoint continues a run of the same description only
+  /// The processes that train together, each with its part of the batches; null: this one alone.
+  std::shared_ptr<distributed::ProcessGroup> group = {};
+  distributed::DataParallelOptions parallel = {};  ///< how they do
 };
 
 /// Classification by an image network (images, or arrays in their shape). The network is laid out

@@ -65,9 +65,16 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
            .absent = "none"},
           masters);
   visitor({.name = "moments",
-           .help = "With {masters} or {clip}: keep the optimizer's momentum and moments in fp32 or in bf16 "
-                   "(half the memory, rounded at random)"},
+           .help = "Keep the optimizer's momentum and moments in fp32, in bf16 (half the memory, rounded at "
+                   "random), or in blocks of int8 (a quarter) or int4 (an eighth)"},
           moments);
+  visitor(
+      {.name = "fp32_moments",
+       .help = "With {moments}: parameters that keep fp32 ones, by name or path of a module, separated by "
+               "commas; '*' matches any run of characters (embeddings: '*emb*,*wte*,*wpe*')",
+       .keep_empty = false,
+       .unset = "none"},
+      fp32_moments);
   visitor({.name = "optimizer", .help = "sgd (Nesterov), adam or adamw"}, optimizer);
   visitor({.name = "epochs", .help = "Passes over the training data", .min = 1, .max = kLargestCount},
           epochs);
@@ -159,11 +166,13 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
     return FieldConflict{told("masters", word_of(*masters)) + " is for bf16 parameters, and " +
                          its_precision + " has fp16 parameters"};
   }
-  if (moments != amp::MomentFormat::fp32 && !master_weights() && !clip) {
-    return FieldConflict{told("moments", word_of(moments)) +
-                         " needs {masters} or {clip}: without them LibTorch makes the step and keeps its "
-                         "state in the type of the parameters"};
+  if (moments != amp::MomentFormat::fp32 && bare) {
+    return FieldConflict{told("moments", word_of(moments)) + " needs {masters} beside " + its_precision +
+                         ": without them LibTorch makes the step and keeps its state in the type of the "
+                         "parameters"};
   }
+  if (moments == amp::MomentFormat::fp32 && !fp32_moments.empty())
+    return FieldConflict{"{fp32_moments} is for {moments=bf16}, int8 or int4: all are fp32"};
   if (!scaled && (init_scale || growth_interval)) {
     return FieldConflict{"{init_scale} and {growth_interval} are for loss scaling, and a run with " +
                          its_precision + " and " + its_scaler + " has none"};

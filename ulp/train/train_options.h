@@ -32,8 +32,11 @@ struct ULP_API TrainOptions {
   /// Parameters are stored in the precision's bf16 or fp16, and this is how their fp32 values are kept.
   /// Nothing: as the precision has it.
   std::optional<amp::MasterWeights> masters = {};
-  /// How the optimizer keeps momentum and moments; bf16 with masters or `clip` only.
+  /// How the optimizer keeps momentum and moments; others than fp32 not beside bare parameters of 16 bits.
   amp::MomentFormat moments = amp::MomentFormat::fp32;
+  /// Parameters that keep fp32 ones, as patterns with commas between them: names or paths of modules, '*' being any
+  /// run of characters.
+  std::string fp32_moments = {};
   Optimizer optimizer = Optimizer::sgd;  ///< sgd is Nesterov's
   int64_t epochs = 4;
   int64_t batch = 128;     ///< samples that go through the model at once

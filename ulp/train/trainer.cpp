@@ -1,17 +1,26 @@
 #include "ulp/train/trainer.h"
 
 #include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/precision.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields_json.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/distributed/data_parallel.h"
+#include "ulp/distributed/random_states.h"
+#include "ulp/distributed/shard_files.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/train/fp8_task.h"
+#include "ulp/train/int8_task.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
@@ -51,10 +60,46 @@ int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
   return batches / options.accumulate;
 }
 
+/// The task as a precision with fp8 or int8 layers computes it.
+Task in_eight_bits(Task task, const TrainOptions& options) {
+  if (options.precision->int8)
+    return int8_task(std::move(task), amp::Int8Recipe::named(options.precision.name()));
+  if (!options.precision->fp8) return task;
+  return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
+}
+
 torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
   amp::apply_precision(model, precision);
   model.train();
   return model;
+}
+
+constexpr const char* kSharesName = "shares";
+
+/// The names of files, as bytes of a tensor: one a line.
+std::pair<std::string, at::Tensor> as_tensor(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + '\n';
+  const at::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  return {kSharesName, bytes};
+}
+
+std::vector<std::string> names_in(const io::NamedTensors& extra) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : extra) {
+    if (name != kSharesName || tensor.scalar_type() != at::kByte) continue;
+    const auto* bytes = tensor.const_data_ptr<uint8_t>();
+    std::istringstream text(std::string(bytes, bytes + tensor.numel()));
+    for (std::string line; std::getline(text, line);) names.push_back(line);
+  }
+  return names;
+}
+
+/// Null for a single process.
+std::unique_ptr<distributed::DataParallel> make_parallel(torch::nn::Module& model, const Task& task) {
+  if (!task.group || task.group->size() == 1) return nullptr;
+  return std::make_unique<distributed::DataParallel>(model, task.group, task.parallel);
 }
 
 }  // namespace
@@ -69,17 +114,40 @@ struct Trainer::State {
   TrainOptions options;
   amp::Precision precision;
   int64_t steps_per_epoch, total_steps;
+  std::unique_ptr<distributed::DataParallel> parallel;  // null: a single process
   Stepper stepper;
   StepObserver* observer = nullptr;
+  amp::AmaxReduction reduce_amaxes;
   int64_t next_step = 0;
+  bool had_shares = false;  // of the checkpoint that was resumed from
 
   State(Task task_in, const TrainOptions& options_in)
-      : task(std::move(task_in)),
+      : task(in_eight_bits(std::move(task_in), options_in)),
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
-        stepper(in_precision(*task.model, precision), options, total_steps, task.masks) {}
+        parallel(make_parallel(in_precision(*task.model, precision), task)),
+        stepper(*task.model, options, total_steps, task.masks, parallel.get()) {
+    if (several()) {
+      reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
+        group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
+      };
+    }
+    // Dropout differs from process to process.
+    if (rank() > 0) torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
+  }
+
+  bool shares_parameters() const {
+    return parallel && parallel->options().zero == distributed::ZeroStage::parameters;
+  }
+  /// Parameters that processes share are whole while it lives.
+  std::unique_ptr<distributed::DataParallel::WholeParameters> whole() const {
+    return parallel ? std::make_unique<distributed::DataParallel::WholeParameters>(*parallel) : nullptr;
+  }
+  bool several() const { return task.group && task.group->size() > 1; }
+  int rank() const { return task.group ? task.group->rank() : 0; }
+  int ranks() const { return task.group ? task.group->size() : 1; }
 
   TaskBatch next_batch() {
     std::optional<TaskBatch> batch = task.batches->next();
@@ -92,7 +160,7 @@ struct Trainer::State {
     at::Tensor output;
     {
       const auto guard = amp::autocast_for(precision, c10::kCPU);
-      output = task.forward(batch);
+      output = shares_parameters() ? parallel->forward({batch.inputs}) : task.forward(batch);
     }
     return task.loss(output, batch);
   }
@@ -101,6 +169,8 @@ struct Trainer::State {
   double accumulate() {
     double sum = 0;
     for (int64_t i = 0; i < options.accumulate; ++i) {
+      std::optional<distributed::DataParallel::NoSync> quiet;
+      if (parallel && i + 1 < options.accumulate) quiet.emplace(*parallel);
       const at::Tensor loss = forward_loss(next_batch());
       stepper.backward(loss, options.accumulate);
       sum += loss.item<double>();
@@ -108,8 +178,19 @@ struct Trainer::State {
     return sum / static_cast<double>(options.accumulate);
   }
 
+  /// The mean loss of all processes, and whether one of them is to stop: all come to the same end.
+  void agree(StepInfo& info) const {
+    if (!several()) return;
+    const at::Tensor told = at::tensor({info.loss, interrupted() ? 1.0 : 0.0}, at::kDouble);
+    task.group->all_reduce(told).wait();
+    info.loss = told[0].item<double>() / ranks();
+    info.stop = told[1].item<double>() > 0;
+  }
+
   std::string config() const {
-    auto json = nlohmann::json::parse(options.to_json());
+    TrainOptions together = options;
+    together.batch *= ranks();
+    auto json = nlohmann::json::parse(together.to_json());
     json["task"] = task.description;
     return json.dump();
   }
@@ -123,9 +204,9 @@ struct Trainer::State {
     fail("train.Trainer.resume", "expected a checkpoint of a run with ", differences(expected, got));
   }
 
-  io::CheckpointParts parts() {
+  io::CheckpointParts parts(bool saving, bool in_shares = false) {
     io::CheckpointParts parts{.model = task.model.get(), .config = config(), .extra = {}};
-    stepper.add_to(parts);
+    stepper.add_to(parts, saving, in_shares);
     return parts;
   }
 };
@@ -160,6 +241,12 @@ int64_t Trainer::next_step() const {
 void Trainer::hold_masks() {
   state_->stepper.hold_masks(*state_->task.model);
 }
+void Trainer::make_whole() {
+  if (state_->parallel) state_->parallel->make_whole();
+}
+void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
+  state_->reduce_amaxes = std::move(reduce);
+}
 void Trainer::observe(StepObserver* observer) {
   state_->observer = observer;
 }
@@ -173,36 +260,53 @@ StepInfo Trainer::step() {
   s.stepper.zero_grad();
   if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   info.loss = s.accumulate();
+  s.agree(info);
   if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
   if (!std::isfinite(info.loss)) {
     fail("train.Trainer.step", "expected a finite loss, got ", info.loss, " at step ", info.step,
          "; a smaller learning rate usually helps");
   }
   const Update update = s.stepper.step();
+  if (s.precision.fp8) amp::update_fp8(*s.task.model, s.reduce_amaxes);
   info.result = update.result;
   info.grad_norm = update.grad_norm;
   ++s.next_step;
+  if (!s.several()) info.stop = interrupted();
   if (s.observer != nullptr) s.observer->end(info);
   return info;
 }
 
-void Trainer::save(const std::filesystem::path& path) const {
+void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
   State& s = *state_;
-  io::CheckpointParts parts = s.parts();
+  io::CheckpointParts parts = s.parts(/*saving=*/true, in_shares);
   parts.loader = s.task.batches->state();
   parts.step = s.next_step;
   parts.epoch = s.task.batches->epoch();
-  io::save_checkpoint(path, parts);
+  if (s.several()) parts.extra = distributed::random_states(*s.task.group);
+  std::vector<std::string> shares;
+  if (in_shares) shares = s.stepper.save_shares(path, s.next_step);
+  if (!shares.empty()) parts.extra.push_back(as_tensor(shares));
+  {
+    const auto whole = s.whole();
+    if (s.rank() == 0) io::save_checkpoint(path, parts);
+  }
+  s.stepper.saved();
+  if (s.rank() == 0 && (s.several() || s.had_shares)) distributed::remove_other_shards(path, shares);
 }
 
 void Trainer::resume(const std::filesystem::path& path) {
   State& s = *state_;
   s.check_config(io::read_checkpoint_info(path).config);
-  io::CheckpointParts parts = s.parts();
-  io::load_checkpoint(path, parts);
-  s.stepper.restore(parts, path);
+  io::CheckpointParts parts = s.parts(/*saving=*/false);
+  {
+    const auto whole = s.whole();
+    io::load_checkpoint(path, parts);
+  }
+  s.had_shares = !names_in(parts.extra).empty();
+  s.stepper.restore(parts, path, names_in(parts.extra));
   s.task.batches->restore(parts.loader);
   s.stepper.hold_masks(*s.task.model);
+  if (s.several()) distributed::restore_random_state(*s.task.group, parts.extra);
   s.next_step = parts.step;
 }
 

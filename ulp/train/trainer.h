@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/export.h"
 #include "ulp/train/task.h"
@@ -18,12 +19,13 @@ namespace ulp::train {
 struct StepInfo {
   int64_t step = 0;  ///< from 0
   int64_t epoch = 0;
-  double loss = 0;  ///< mean over the step's batches
+  double loss = 0;  ///< mean over the step's batches, of all processes
   double learning_rate = 0;
   double scale = 1;  ///< loss scale used in this step
   amp::StepResult result = amp::StepResult::stepped;
   std::optional<double> grad_norm =
-      {};  ///< of all gradients together, before clipping; only where clip is given
+      {};             ///< of all gradients together, before clipping; only where clip is given
+  bool stop = false;  ///< this process, or one of those that train together, was interrupted
 };
 
 /// Looks on while a trainer works. What it looks at belongs to the trainer and is not to be changed.
@@ -37,7 +39,8 @@ class ULP_API StepObserver {
   virtual void end(const StepInfo& info);
 };
 
-/// One training run that can be stopped and continued at any step.
+/// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task() of the task:
+/// a captured form of its model, which shares parameters and buffers with it.
 class ULP_API Trainer {
  public:
   /// Puts the model into train mode.
@@ -59,14 +62,23 @@ class ULP_API Trainer {
   /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
   /// weights stay where they are. Throws ulp::Error where the graph had none then.
   void hold_masks();
+  /// Training is over: parameters that processes share (ZeroStage::parameters) are whole from here on. All
+  /// processes call it.
+  void make_whole();
+  /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each update of
+  /// the scales (amp::update_fp8). Task::group does it where nothing is given.
+  void reduce_amaxes(amp::AmaxReduction reduce);
   /// Null: nobody. The observer must outlive its use.
   void observe(StepObserver* observer);
 
-  /// Everything that the next step depends on, in one file, atomically.
-  void save(const std::filesystem::path& path) const;
-  /// Continues where save() left off: the following steps give the same bits. Throws FileError for a damaged
-  /// file (after which the trainer is not to be used), and ulp::Error naming the options in which the file's
-  /// run was another one.
+  /// Everything that the next step depends on, in one file, atomically. Of several processes all call it and
+  /// rank 0 writes. `in_shares`: where processes share the optimizer's state, each writes its own to a file
+  /// beside it, at the same time as the others; the file at `path` names these, and is written last.
+  void save(const std::filesystem::path& path, bool in_shares = false) const;
+  /// Continues where save() left off: the following steps give the same bits. Several processes may go on
+  /// where another number of them left off, with batches that are as large together; random numbers of
+  /// dropout are others then. Throws FileError for a damaged file (after which the trainer is not to be
+  /// used), and ulp::Error naming the options in which the file's run was another one.
   void resume(const std::filesystem::path& path);
 
  private:

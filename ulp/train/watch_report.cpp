@@ -224,6 +224,54 @@ Table ops_table(const WatchSummary& summary, amp::Pass pass, size_t rows) {
   return table;
 }
 
+double fp8_loss(const amp::Fp8TensorStats& tensor) {
+  return tensor.saturated_share() + tensor.flushed_share();
+}
+
+Table fp8_table(const WatchSummary& summary, size_t rows) {
+  Table table{
+      .title = "Tensors of fp8 layers",
+      .caption =
+          "Over all sampled steps, worst first. Shares are of non-zero values; largest and scale are the "
+          "last sampled step's. Of many scales the smallest is shown.",
+      .columns = {{"layer"},
+                  {"role"},
+                  {"format"},
+                  {"largest"},
+                  {"scale"},
+                  {"saturated", "%"},
+                  {"flushed to zero", "%"},
+                  {"not finite"}}};
+  for (const size_t i : worst_first(summary.fp8, rows, fp8_loss)) {
+    const amp::Fp8TensorStats& tensor = summary.fp8[i];
+    table.add_row({tensor.layer, word_of(tensor.role), tensor.format, tensor.history.back().amax,
+                   tensor.history.back().scale, kPercent * tensor.saturated_share(),
+                   kPercent * tensor.flushed_share(), static_cast<double>(tensor.nonfinite)});
+  }
+  return table;
+}
+
+/// How the scales of the worst tensors moved.
+Chart fp8_scale_chart(const WatchSummary& summary) {
+  constexpr size_t kLines = 8;
+  Chart chart{.kind = ChartKind::step,
+              .title = "Scales of fp8 tensors",
+              .caption = "Of the tensors that lose most, in each sampled step.",
+              .x = {.title = "step"},
+              .y = {.title = "scale", .scale = report::Scale::log2}};
+  for (const size_t i : worst_first(summary.fp8, kLines, fp8_loss)) {
+    const amp::Fp8TensorStats& tensor = summary.fp8[i];
+    report::Series line{.name = tensor.layer + ' ' + word_of(tensor.role)};
+    for (const auto& point : tensor.history) {
+      if (!(point.scale > 0)) continue;
+      line.x.push_back(static_cast<double>(point.step));
+      line.y.push_back(point.scale);
+    }
+    if (!line.x.empty()) chart.series.push_back(std::move(line));
+  }
+  return chart;
+}
+
 Table skipped_table(const WatchSummary& summary, size_t rows) {
   Table table{.title = "Skipped steps", .columns = {{"step"}, {"loss scale"}, {"cause"}}};
   for (size_t i = 0; i < std::min(rows, summary.skipped.size()); ++i) {
@@ -284,8 +332,12 @@ WatchReport watch_report(const WatchSummary& summary, size_t rows) {
                         report::format_scale(last.advised_scale) + "; the run ended with " +
                         report::format_scale(summary.last_scale()) + ".");
   }
-  std::vector<Table> tables = {skipped_table(summary, rows), nonfinite_table(summary, rows),
-                               gradients_table(summary, rows), ops_table(summary, amp::Pass::forward, rows),
+  if (!summary.fp8.empty()) out.charts.push_back(fp8_scale_chart(summary));
+  std::vector<Table> tables = {skipped_table(summary, rows),
+                               nonfinite_table(summary, rows),
+                               fp8_table(summary, rows),
+                               gradients_table(summary, rows),
+                               ops_table(summary, amp::Pass::forward, rows),
                                ops_table(summary, amp::Pass::backward, rows)};
   for (Table& table : tables) {
     if (!table.rows.empty()) out.tables.push_back(std::move(table));

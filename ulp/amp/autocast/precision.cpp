@@ -9,8 +9,10 @@
 #include <string>
 
 #include "ulp/amp/autocast/op_policy.h"
+#include "ulp/amp/fp8/fp8_layers_of.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/keeps_float.h"
 
 namespace ulp::amp {
 
@@ -56,6 +58,46 @@ constexpr Precision kPrecisions[] = {
      .summary = "bf16 model, fp32 batch norms and masters"},
     {.name = "O3", .parameter_dtype = kHalf, .summary = "pure fp16"},
     {.name = "O3:bf16", .parameter_dtype = kBFloat16, .summary = "pure bf16"},
+    {.name = "fp8:delayed",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales from earlier steps"},
+    {.name = "fp8:current",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales of the tensors themselves"},
+    {.name = "fp8:rowwise",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with a scale for each row"},
+    {.name = "fp8:block",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales for 1x128 and 128x128 values"},
+    {.name = "mxfp8",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp8 with scales for 32 values"},
+    {.name = "nvfp4",
+     .autocast_dtype = kBFloat16,
+     .fp8 = true,
+     .summary = "bf16, layers' products in fp4 with scales for 16 values"},
+    {.name = "int8",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8: int8:rowwise"},
+    {.name = "int8:switchback",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 but for the gradients of weights"},
+    {.name = "int8:rowwise",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 with a scale for each row"},
+    {.name = "int8:jetfire",
+     .autocast_dtype = kBFloat16,
+     .int8 = true,
+     .summary = "bf16, linear layers' products in int8 with scales for 32x32 values"},
 };
 
 /// The literals of a column.
@@ -80,22 +122,44 @@ Tensors of_batch_norms(const graph::Graph& graph) {
   return result;
 }
 
-Tensors of_batch_norms(const torch::nn::Module& module) {
-  if (const auto* captured = dynamic_cast<const graph::GraphModule*>(&module)) {
-    return of_batch_norms(captured->graph());
-  }
-  Tensors result;
-  const auto visit = [&](const torch::nn::Module& one) {
-    if (!one.as<torch::nn::BatchNorm1d>() && !one.as<torch::nn::BatchNorm2d>() &&
-        !one.as<torch::nn::BatchNorm3d>()) {
-      return;
-    }
-    for (const at::Tensor& tensor : one.parameters(/*recurse=*/false)) add(result, tensor);
-    for (const at::Tensor& tensor : one.buffers(/*recurse=*/false)) add(result, tensor);
-  };
+/// The module and all in it.
+template <typename Visit>
+void visit_all(const torch::nn::Module& module, const Visit& visit) {
   visit(module);
   for (const auto& child : module.modules(/*include_self=*/false)) visit(*child);
+}
+
+void add_all(Tensors& tensors, const torch::nn::Module& module, bool recurse) {
+  for (const at::Tensor& tensor : module.parameters(recurse)) add(tensors, tensor);
+  for (const at::Tensor& tensor : module.buffers(recurse)) add(tensors, tensor);
+}
+
+Tensors of_batch_norms(const torch::nn::Module& module) {
+  Tensors result;
+  visit_all(module, [&](const torch::nn::Module& one) {
+    if (const auto* captured = dynamic_cast<const graph::GraphModule*>(&one))
+      result.merge(of_batch_norms(captured->graph()));
+    else if (one.as<torch::nn::BatchNorm1d>() || one.as<torch::nn::BatchNorm2d>() ||
+             one.as<torch::nn::BatchNorm3d>())
+      add_all(result, one, /*recurse=*/false);
+  });
   return result;
+}
+
+/// What no precision changes.
+Tensors of_float_modules(const torch::nn::Module& module) {
+  Tensors result;
+  visit_all(module, [&](const torch::nn::Module& one) {
+    if (dynamic_cast<const libtorch::KeepsFloat*>(&one) != nullptr) add_all(result, one, /*recurse=*/true);
+  });
+  return result;
+}
+
+void add_fp8_states(Tensors& tensors, const torch::nn::Module& module) {
+  for (const Fp8LayerOf& layer : fp8_layers_of(module)) {
+    add(tensors, layer.state.scale);
+    add(tensors, layer.state.amax_history);
+  }
 }
 
 }  // namespace
@@ -153,7 +217,9 @@ void check_device(const Precision& precision, c10::DeviceType device) {
 
 void apply_precision(torch::nn::Module& module, const Precision& precision) {
   if (!precision.parameter_dtype) return;
-  const Tensors kept = precision.batch_norm_fp32 ? of_batch_norms(module) : Tensors{};
+  Tensors kept = of_float_modules(module);
+  if (precision.batch_norm_fp32) kept.merge(of_batch_norms(module));
+  add_fp8_states(kept, module);
   const at::NoGradGuard no_grad;
   const auto cast = [&](at::Tensor& tensor) {
     if (tensor.scalar_type() != c10::kFloat || kept.contains(tensor.unsafeGetTensorImpl())) return;
@@ -162,12 +228,14 @@ void apply_precision(torch::nn::Module& module, const Precision& precision) {
   };
   for (at::Tensor& tensor : module.parameters()) cast(tensor);
   for (at::Tensor& tensor : module.buffers()) cast(tensor);
-  if (auto* captured = dynamic_cast<graph::GraphModule*>(&module)) {
+  visit_all(module, [&](const torch::nn::Module& one) {
+    const auto* captured = dynamic_cast<const graph::GraphModule*>(&one);
+    if (captured == nullptr) return;
     for (const auto& [name, attribute] : captured->graph().attributes()) {
       at::Tensor tensor = attribute.tensor;
       if (attribute.kind == graph::Attribute::Kind::constant) cast(tensor);
     }
-  }
+  });
 }
 
 Autocast autocast_for(const Precision& precision, c10::DeviceType device) {

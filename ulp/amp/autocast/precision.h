@@ -36,9 +36,11 @@ struct Precision {
   bool needs_scaler = false;                            ///< gradients underflow without a GradScaler
   OpLists op_lists = OpLists::libtorch;                 ///< with autocast_dtype
   std::optional<c10::ScalarType> parameter_dtype = {};  ///< parameters and inputs; nothing: as they are, fp32
-  bool batch_norm_fp32 = false;   ///< with parameter_dtype: batch norms keep fp32 parameters and statistics
-  bool master_weights = false;    ///< with parameter_dtype: the optimizer should keep fp32 masters
-  bool tf32 = false;              ///< fp32 products on a GPU may be computed in tf32
+  bool batch_norm_fp32 = false;  ///< with parameter_dtype: batch norms keep fp32 parameters and statistics
+  bool master_weights = false;   ///< with parameter_dtype: the optimizer should keep fp32 masters
+  bool tf32 = false;             ///< fp32 products on a GPU may be computed in tf32
+  bool fp8 = false;   ///< products of layers in fp8 or fp4, by Fp8Recipe::named(name); the rest as above
+  bool int8 = false;  ///< products of linear layers in int8, by Int8Recipe::named(name); the rest as above
   std::string_view summary = {};  ///< one line for help texts
 };
 
@@ -51,6 +53,10 @@ struct Precision {
 /// | O1, O1:bf16 | autocast, the CUDA lists on every device | fp32 | fp16 only |
 /// | O2, O2:bf16 | fp16 / bf16 | fp16 / bf16, batch norms fp32, fp32 masters | fp16 only |
 /// | O3, O3:bf16 | fp16 / bf16 | fp16 / bf16, all of them, no masters | no |
+///
+/// | fp8:delayed, fp8:current, fp8:rowwise, fp8:block, mxfp8, nvfp4 | products of layers in 8 bits (nvfp4: 4), the rest as bf16 | fp32 | no |
+///
+/// | int8, int8:switchback, int8:rowwise, int8:jetfire | products of linear layers in int8, the rest as bf16 | fp32 | no |
 ///
 /// mixed_* are Keras's names and O0 to O3 Apex's levels. Keras's policies per layer are apply_policy().
 ULP_API std::span<const Precision> precisions();
@@ -91,9 +97,10 @@ ULP_API std::ostream& operator<<(std::ostream& out, const PrecisionName& precisi
 ULP_API void check_device(const Precision& precision, c10::DeviceType device);
 
 /// Casts parameters and floating buffers in place where the precision wants it; everything else is left
-/// alone, fp64 too. Parameters stay the same tensors, so an optimizer that holds them goes on holding them;
-/// their gradients are dropped. Works on a GraphModule, too: there a batch norm is what an aten::batch_norm
-/// node reads, otherwise torch::nn's BatchNorm modules. It casts down only: there is no way back to fp32.
+/// alone, fp64 and the state of fp8 layers too. Parameters stay the same tensors, so an optimizer that holds them
+/// goes on holding them; their gradients are dropped. A batch norm of a GraphModule is what an aten::batch_norm node
+/// reads, others are torch::nn's modules. What is a libtorch::KeepsFloat stays as it is. Layers do not become fp8
+/// layers by it: to_fp8() makes a model of them. It casts down only: there is no way back to fp32.
 ULP_API void apply_precision(torch::nn::Module& module, const Precision& precision);
 
 /// A guard that computes in this precision for as long as it lives: autocast with its dtype and lists, or,

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/amp/optimizer/fused_plan.h"
+#include "ulp/amp/optimizer/host_copies.h"
+#include "ulp/amp/optimizer/state_memory.h"
 #include "ulp/base/error.h"
 #include "ulp/libtorch/bit_mask.h"
 
@@ -16,16 +19,20 @@ namespace {
 constexpr const char* kWhere = "amp.FusedOptimizer";
 
 /// What all parameters of an optimizer must be.
-void check_groups(const std::vector<FusedGroup>& groups) {
+void check_groups(const std::vector<FusedGroup>& groups, bool to_host) {
   std::vector<ParameterMemory> extents;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t g = 0; g < groups.size(); ++g) {
     validate(groups[g].rule);
     for (size_t i = 0; i < groups[g].params.size(); ++i) {
       const at::Tensor& parameter = groups[g].params[i];
-      check_parameter(parameter, groups[g].masters, g, i);
+      check_parameter(parameter, groups[g].masters, to_host, g, i);
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second)
         fail(kWhere, "expected each parameter once, got ", parameter_name(g, i), " a second time");
+      if (!extents.empty() && extents.front().parameter.device() != parameter.device()) {
+        fail(kWhere, "expected parameters on one device, got ", parameter_name(g, i), " on ",
+             parameter.device(), " and others on ", extents.front().parameter.device());
+      }
       extents.push_back({parameter, g, i});
     }
   }
@@ -33,9 +40,11 @@ void check_groups(const std::vector<FusedGroup>& groups) {
   check_apart(std::move(extents));
 }
 
-std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups) {
+std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups,
+                                                       const OffloadOptions& offload) {
   if (groups.empty()) fail(kWhere, "expected at least one parameter group, got none");
-  check_groups(groups);
+  if (offload.bucket_bytes <= 0) fail(kWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
+  check_groups(groups, offload.to_host);
   std::vector<torch::optim::OptimizerParamGroup> result;
   for (const FusedGroup& group : groups) result.emplace_back(group.params);
   return result;
@@ -72,18 +81,53 @@ void FusedOptions::set_lr(double lr) {
   std::visit([lr](auto& chosen) { chosen.lr = lr; }, rule);
 }
 
+std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
+                                          const std::vector<at::Tensor>& parameters) {
+  std::vector<FusedGroup> result;
+  for (const FusedGroup& group : groups) {
+    FusedGroup narrow = group, wide = group;
+    wide.moments = MomentFormat::fp32;
+    narrow.params.clear();
+    wide.params.clear();
+    for (const at::Tensor& parameter : group.params) {
+      const auto is_it = [&](const at::Tensor& one) { return one.is_same(parameter); };
+      (std::ranges::any_of(parameters, is_it) ? wide : narrow).params.push_back(parameter);
+    }
+    if (!narrow.params.empty()) result.push_back(std::move(narrow));
+    if (!wide.params.empty()) result.push_back(std::move(wide));
+  }
+  return result;
+}
+
 FusedOptimizer::FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters,
                                uint64_t seed, MomentFormat moments)
     : FusedOptimizer(one_group(std::move(params), rule, masters, moments), seed) {}
 
-FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed)
-    : Optimizer(checked(groups), std::make_unique<FusedOptions>()), seed_(seed) {
+FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed,
+                               const OffloadOptions& offload)
+    : Optimizer(checked(groups, offload), std::make_unique<FusedOptions>()),
+      seed_(seed),
+      host_copies_(offload.to_host ? std::make_unique<HostCopies>(offload.bucket_bytes) : nullptr),
+      state_memory_(std::make_unique<StateMemory>(offload.state_folder)) {
   // Set here, because add_param_group() keeps the options of LibTorch's own optimizers only.
   const auto options = [](const FusedGroup& group) {
     return std::make_unique<FusedOptions>(group.rule, group.masters, group.moments);
   };
   for (size_t g = 0; g < groups.size(); ++g) param_groups_[g].set_options(options(groups[g]));
   defaults_ = options(groups.front());
+}
+
+FusedOptimizer::~FusedOptimizer() = default;
+
+void FusedOptimizer::settle_state() {
+  for (auto& entry : state()) {
+    auto& its = static_cast<FusedParamState&>(*entry.second);
+    for_each_moment(its, [&](const MomentTensors& moment) {
+      state_memory_->move(moment.values);
+      state_memory_->move(moment.absmax);
+    });
+    state_memory_->move(its.master);
+  }
 }
 
 void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
@@ -95,7 +139,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
     all.push_back({own.params(), its.rule, its.masters, its.moments});
   }
   all.push_back({group.params(), options.rule, options.masters, options.moments});
-  check_groups(all);
+  check_groups(all, host_copies_ != nullptr);
   Optimizer::add_param_group(torch::optim::OptimizerParamGroup(group.params()));
   param_groups_.back().set_options(std::make_unique<FusedOptions>(options));
 }
@@ -125,7 +169,7 @@ at::Tensor FusedOptimizer::master_weight(const at::Tensor& parameter) const {
     for (const at::Tensor& own : group.params()) {
       if (!own.is_same(parameter)) continue;
       const auto found = state().find(own.unsafeGetTensorImpl());
-      const at::Tensor weight = own.detach();
+      const at::Tensor weight = own.detach().cpu();
       if (found == state().end()) return weight.to(c10::kFloat);
       const at::Tensor& master = static_cast<const FusedParamState&>(*found->second).master;
       if (!master.defined()) return weight.to(c10::kFloat);
@@ -152,9 +196,7 @@ void FusedOptimizer::set_mask(const at::Tensor& parameter, const at::Tensor& bit
   if (found != state().end()) {
     auto& its = static_cast<FusedParamState&>(*found->second);
     const at::Tensor held = libtorch::unpack_mask(bits, parameter.sizes()).logical_not();
-    for (at::Tensor* moment : {&its.momentum_buffer, &its.exp_avg, &its.exp_avg_sq}) {
-      if (moment->defined() && moment->sizes() == parameter.sizes()) moment->masked_fill_(held, 0);
-    }
+    clear_moments(its, parameter, held);
   }
   masks_[parameter.unsafeGetTensorImpl()] = std::move(mask);
 }
@@ -169,13 +211,27 @@ const FusedMask* FusedOptimizer::mask_of(const at::Tensor& parameter) const {
   return found == masks_.end() ? nullptr : &found->second;
 }
 
+void FusedOptimizer::set_place(const at::Tensor& parameter, FusedPlace place) {
+  constexpr const char* kSetPlace = "amp.FusedOptimizer.set_place";
+  constexpr int64_t kStep = 128;  // kernels::OptimizerTensor::random_begin
+  expect_parameter(kSetPlace, *this, parameter);
+  if (place.begin < 0 || place.begin % kStep != 0)
+    fail(kSetPlace, "expected begin to be a multiple of ", kStep, ", got ", place.begin);
+  places_[parameter.unsafeGetTensorImpl()] = place;
+}
+
+const FusedPlace* FusedOptimizer::place_of(const at::Tensor& parameter) const {
+  const auto found = places_.find(parameter.unsafeGetTensorImpl());
+  return found == places_.end() ? nullptr : &found->second;
+}
+
 void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high) {
   expect_parameter("amp.FusedOptimizer.clamp", *this, parameter);
   const at::NoGradGuard no_grad;
   const at::Tensor weight = master_weight(parameter);
   const at::Tensor outside = weight.lt(low).logical_or(weight.gt(high));
   const at::Tensor inside = weight.clamp(low, high);
-  at::Tensor(parameter).copy_(at::where(outside, inside.to(parameter.scalar_type()), parameter));
+  at::Tensor(parameter).copy_(at::where(outside, inside.to(parameter.scalar_type()), parameter.cpu()));
   const auto found = state().find(parameter.unsafeGetTensorImpl());
   if (found == state().end()) return;
   at::Tensor& master = static_cast<FusedParamState&>(*found->second).master;
@@ -185,6 +241,22 @@ void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high)
   } else {
     master.masked_fill_(outside, 0);  // what the parameter alone does not hold
   }
+}
+
+int64_t FusedOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (const auto& entry : state()) {
+    auto its = static_cast<const FusedParamState&>(*entry.second);  // the tensors are shared
+    for_each_moment(its, [&](const MomentTensors& moment) {
+      add(moment.values);
+      add(moment.absmax);
+    });
+    add(its.master);
+  }
+  return bytes;
 }
 
 void FusedOptimizer::reset_masters() {

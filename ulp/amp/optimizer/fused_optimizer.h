@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -28,10 +29,14 @@ struct ULP_API FusedOptions : torch::optim::OptimizerCloneableOptions<FusedOptio
 };
 
 /// State of one parameter; tensors that its rule or kind of master does not need are undefined. All have the
-/// parameter's shape and memory layout.
+/// parameter's shape and memory layout, but for the codes of int4 and what blocks have in common.
 struct ULP_API FusedParamState : torch::optim::OptimizerCloneableParamState<FusedParamState> {
   int64_t step = 0;
-  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments
+  at::Tensor momentum_buffer, exp_avg, exp_avg_sq;  ///< of FusedOptions::moments; int4: uint8 [ceil(n / 2)],
+                                                    ///< the even elements of memory in the lower bits
+  /// int8 and int4: the largest magnitude of each block of the parameter's memory, fp32 [blocks].
+  at::Tensor momentum_buffer_absmax, exp_avg_absmax, exp_avg_sq_absmax;
+  std::string memory_order;  ///< int8 and int4: which of the parameter's orders in memory the blocks follow
   at::Tensor master;  ///< fp32: the weight; split: int16, its low half; kahan: bf16, what rounding lost
 };
 
@@ -42,6 +47,12 @@ struct FusedMask {
   std::vector<int64_t> sizes, strides;  ///< of the parameter that it was made for
 };
 
+/// Which part of a larger parameter a parameter is, for the random numbers of its rounding.
+struct FusedPlace {
+  uint32_t ordinal = 0;  ///< of the larger one in its optimizer's list of parameters
+  int64_t begin = 0;     ///< element in its memory, a multiple of 128
+};
+
 /// A parameter group: parameters with a rule of their own.
 struct ULP_API FusedGroup {
   std::vector<at::Tensor> params;
@@ -49,6 +60,27 @@ struct ULP_API FusedGroup {
   MasterWeights masters = MasterWeights::fp32;
   MomentFormat moments = MomentFormat::fp32;
 };
+
+/// The groups with these parameters in groups of their own whose moments are fp32, behind the one each was in: what
+/// embeddings want beside MomentFormat::int8, as their rare gradients leave blocks that one row rules. Groups that
+/// become empty are left out; parameters that are in no group do nothing.
+ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
+                                                  const std::vector<at::Tensor>& parameters);
+
+/// Where a FusedOptimizer keeps what it has beside the parameters.
+struct OffloadOptions {
+  /// Parameters are on another device (a GPU; or the CPU, where that is as good as none). Masters, moments and copies of
+  /// parameters and gradients are on the host, which makes the update. Gradients arrive in buckets, through pinned
+  /// memory and beside the updates of those before; updated parameters go back in the same way.
+  bool to_host = false;
+  int64_t bucket_bytes = 32 << 20;  ///< > 0: of gradients
+  /// Not empty: masters and moments of 64 KiB and more lie in files of this folder, which are mapped into memory and
+  /// have no name. The kernel writes out what is not in use.
+  std::string state_folder = {};
+};
+
+class HostCopies;
+class StateMemory;
 
 /// An optimizer whose update is one parallel loop over all parameters: gradient, weight, state and master are
 /// read once and written once. Used as any torch::optim::Optimizer (GradScaler::step, learning-rate
@@ -59,7 +91,7 @@ struct ULP_API FusedGroup {
 /// the same bits but for the square root of Adam, which is exact here. They do not depend on the instruction
 /// set or the number of threads.
 ///
-/// Parameters: fp32, bf16 or fp16 leaves on the CPU, dense in memory (any order of dimensions, channels_last
+/// Parameters: fp32, bf16 or fp16 leaves on the CPU, or with OffloadOptions::to_host all on one device, dense in memory (any order of dimensions, channels_last
 /// too), without memory in common; anything else is an error, and so are none at all. A parameter whose size
 /// or layout has changed since its first step (set_data()) is an error of the next one. Gradients: dense; a
 /// gradient laid out otherwise than its parameter is copied first; sparse gradients are an error. Parameters
@@ -73,7 +105,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// depends on it, on the number of the step and on the place in the optimizer's list of parameters only.
   FusedOptimizer(std::vector<at::Tensor> params, UpdateRule rule, MasterWeights masters = MasterWeights::fp32,
                  uint64_t seed = 0, MomentFormat moments = MomentFormat::fp32);
-  explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0);
+  explicit FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t seed = 0,
+                          const OffloadOptions& offload = {});
+  ~FusedOptimizer() override;
 
   /// Adds a group whose options are FusedOptions, or those of the first group at its construction where it has
   /// none. Throws Error for other options and for parameters that the constructor refuses. (LibTorch's own
@@ -101,7 +135,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// From the next step on, elements of the parameter whose bit is 0 stay as they are: parameter and master keep
   /// their bits, whatever gradient, decay and momentum are; their moments become zero now and stay so; their
   /// gradients are in no norm and make no step skipped (GradScaler::unscale_(), which knows no masks, looks at
-  /// all). All others get the bits that they would get without a mask. `bits`: uint8 [ceil(n / 8)], element i of
+  /// all). All others get the bits that they would get without a mask; with moments in int8 and int4, blocks have
+  /// the largest magnitude of their trained elements, and the moments of squares in int4, which have no zero, the
+  /// least value. `bits`: uint8 [ceil(n / 8)], element i of
   /// the parameter in row-major order being bit i % 8 of byte i / 8. A mask is no state: io::save_checkpoint does
   /// not keep it and io::load_checkpoint leaves it where it is, so that a resumed run sets it again from wherever
   /// it is kept (prune::hold_masks() reads it from a graph). Throws Error for a tensor that is not a parameter of
@@ -112,13 +148,33 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// The mask of a parameter; null where there is none.
   const FusedMask* mask_of(const at::Tensor& parameter) const;
 
+  /// Bytes of all moments and masters as they are now; none before the first step.
+  int64_t state_bytes() const;
+
+  /// Rounds a parameter as an optimizer of larger parameters would round that part of one of them. No state,
+  /// as a mask is none. Throws Error for a tensor that is not a parameter of this optimizer, and for a place
+  /// that is no multiple of 128.
+  void set_place(const at::Tensor& parameter, FusedPlace place);
+  /// Null where none was set: the whole of a parameter at its own place in the list.
+  const FusedPlace* place_of(const at::Tensor& parameter) const;
+
   uint64_t seed() const { return seed_; }
   /// For loading a checkpoint.
   void set_seed(uint64_t seed) { seed_ = seed; }
+  /// For loading a checkpoint: moves masters and moments to where OffloadOptions wants them.
+  void settle_state();
+
+  /// Copies on the host; null without OffloadOptions::to_host. Internal to the room.
+  HostCopies* host_copies() const { return host_copies_.get(); }
+  /// Where state is made. Internal to the room.
+  const StateMemory& state_memory() const { return *state_memory_; }
 
  private:
   uint64_t seed_;
+  std::unique_ptr<HostCopies> host_copies_;
+  std::unique_ptr<StateMemory> state_memory_;
   std::unordered_map<const c10::TensorImpl*, FusedMask> masks_;
+  std::unordered_map<const c10::TensorImpl*, FusedPlace> places_;
 };
 
 }  // namespace ulp::amp

@@ -7,7 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "ulp/amp/optimizer/large_pages.h"
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/amp/optimizer/host_copies.h"
+#include "ulp/amp/optimizer/moment_store.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/training/optimizer.h"
 #include "ulp/libtorch/data_types.h"
@@ -64,38 +66,53 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, siz
     fail(kWhere, "expected dense gradients, got a ", gradient.layout(), " one for ",
          parameter_name(group, index), " (build the embedding with sparse=false)");
   }
-  if (!gradient.device().is_cpu() || !is_float(gradient) || gradient.sizes() != parameter.sizes()) {
-    fail(kWhere, "expected an fp32, bf16 or fp16 gradient of shape ", parameter.sizes(),
-         " on the CPU, got one of ", gradient.dtype(), ' ', gradient.sizes(), " on ", gradient.device(),
-         " for ", parameter_name(group, index));
+  if (gradient.device() != parameter.device() || !is_float(gradient) ||
+      gradient.sizes() != parameter.sizes()) {
+    fail(kWhere, "expected an fp32, bf16 or fp16 gradient of shape ", parameter.sizes(), " on ",
+         parameter.device(), ", got one of ", gradient.dtype(), ' ', gradient.sizes(), " on ",
+         gradient.device(), " for ", parameter_name(group, index));
   }
 }
 
 /// An error unless the next step can go on from the state: its types fit the options, its sizes the parameter.
-void check_state(const FusedParamState& state, const GradientEntry& of, const FusedOptions& options) {
-  const auto check = [&](const at::Tensor& buffer, std::optional<c10::ScalarType> type) {
-    if (!buffer.defined() || !type) return;
-    if (buffer.scalar_type() != *type) {
-      fail(kWhere, "expected state of type ", *type, " for these options, got ", buffer.dtype(), " for ",
-           parameter_name(of.group, of.index));
-    }
-    if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
-    fail(kWhere, "expected ", parameter_name(of.group, of.index), " as it was at its first step, of sizes ",
-         buffer.sizes(), " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ",
-         of.parameter.strides());
+void check_state(FusedParamState state, const GradientEntry& of, const FusedOptions& options) {
+  const std::string name = parameter_name(of.group, of.index);
+  const auto check_type = [&](const at::Tensor& buffer, c10::ScalarType type) {
+    if (buffer.scalar_type() == type) return;
+    fail(kWhere, "expected state of type ", type, " for these options, got ", buffer.dtype(), " for ", name);
   };
-  check(state.momentum_buffer, moment_type(options.moments));
-  check(state.exp_avg, moment_type(options.moments));
-  check(state.exp_avg_sq, moment_type(options.moments));
-  check(state.master, master_type(of.parameter.scalar_type(), options.masters));
+  const auto check_layout = [&](const at::Tensor& buffer) {
+    if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
+    fail(kWhere, "expected ", name, " as it was at its first step, of sizes ", buffer.sizes(),
+         " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
+  };
+  for_each_moment(state, [&](const MomentTensors& moment) {
+    if (!moment.values.defined()) return;
+    const int64_t n = of.parameter.numel();
+    const bool packed = moment_format(options.moments, n) == MomentFormat::int4;
+    if (!packed && moment.values.sizes() != of.parameter.sizes()) check_layout(moment.values);
+    check_type(moment.values, moment_type(options.moments, n));
+    if (!packed) check_layout(moment.values);
+    if (const std::string problem = moment_problem(moment, options.moments, of.parameter); !problem.empty())
+      fail(kWhere, problem, " for '", moment.name, "' of ", name);
+  });
+  if (!state.memory_order.empty() && state.memory_order != memory_order(of.parameter)) {
+    fail(kWhere, "expected ", name, " in the order of memory ", state.memory_order,
+         " of its first step, got ", memory_order(of.parameter));
+  }
+  const auto master = master_type(of.parameter.scalar_type(), options.masters);
+  if (!state.master.defined() || !master) return;
+  check_type(state.master, *master);
+  check_layout(state.master);
 }
 
 /// The master's memory; it is made from the parameter if it is not there yet.
-void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights masters) {
+void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights masters,
+                  const StateMemory& memory) {
   const auto type = master_type(parameter.scalar_type(), masters);
   if (!type) return nullptr;
   if (!master.defined()) {
-    master = zeros_on_large_pages(parameter, *type);
+    master = memory.zeros(parameter, *type);
     if (*type == c10::kFloat) master.copy_(parameter);
   }
   return master.data_ptr();
@@ -107,19 +124,26 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
   return static_cast<FusedParamState&>(*state);
 }
 
-/// The buffer's memory; it is made if it is not there yet.
-void* buffer(at::Tensor& tensor, const at::Tensor& parameter, MomentFormat moments) {
-  if (!tensor.defined()) tensor = zeros_on_large_pages(parameter, moment_type(moments));
-  return tensor.data_ptr();
-}
-
 /// What prepare() needs of one parameter.
 struct Prepared {
   FusedParamState& state;
-  const at::Tensor& parameter;
-  MomentFormat moments;
+  const at::Tensor& parameter;  ///< on the host
+  const StateMemory& memory;
   int64_t count;  ///< of the step, from 1
 };
+
+/// Gives the kernel the moments of a state that `wanted` names; they are made where they are not there yet.
+void give_moments(const Prepared& of, std::initializer_list<const at::Tensor*> wanted,
+                  OptimizerTensor& tensor) {
+  for_each_moment(of.state, [&](const MomentTensors& moment) {
+    if (std::ranges::find(wanted, &moment.values) == wanted.end()) return;
+    if (!moment.values.defined()) make_moment(moment, tensor.moments, of.parameter, of.memory);
+    float* absmax = moment.absmax.defined() ? moment.absmax.data_ptr<float>() : nullptr;
+    if (absmax != nullptr) of.state.memory_order = memory_order(of.parameter);
+    (moment.squares ? tensor.second : tensor.first) = moment.values.data_ptr();
+    (moment.squares ? tensor.second_absmax : tensor.first_absmax) = absmax;
+  });
+}
 
 /// The rule's numbers for the step, and the state it works on.
 void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
@@ -131,7 +155,7 @@ void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, Optimize
   step.one_minus_dampening = static_cast<float>(1 - rule.dampening);
   step.nesterov = rule.nesterov;
   step.first_step = !of.state.momentum_buffer.defined();
-  tensor.first = buffer(of.state.momentum_buffer, of.parameter, of.moments);
+  give_moments(of, {&of.state.momentum_buffer}, tensor);
 }
 
 template <typename Rule>
@@ -151,8 +175,7 @@ void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTe
     step.kind = UpdateKind::adamw;
     step.decay = static_cast<float>(1 - rule.lr * rule.weight_decay);
   }
-  tensor.first = buffer(of.state.exp_avg, of.parameter, of.moments);
-  tensor.second = buffer(of.state.exp_avg_sq, of.parameter, of.moments);
+  give_moments(of, {&of.state.exp_avg, &of.state.exp_avg_sq}, tensor);
 }
 
 /// The bits of the parameter's mask; an error where it was made for another shape or layout.
@@ -176,6 +199,21 @@ OptimizerTensor gradient_tensor(const GradientEntry& entry) {
   return tensor;
 }
 
+/// Updates all parameters; those of another device bucket by bucket, as their gradients arrive.
+void update_in_buckets(HostCopies* copies, const std::vector<GradientEntry>& entries,
+                       const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip) {
+  for (size_t begin = 0, end = 0; begin < entries.size(); begin = end) {
+    while (end < entries.size() && entries[end].bucket == entries[begin].bucket) ++end;
+    if (copies != nullptr) copies->wait(entries[begin].bucket);
+    const std::vector<OptimizerTensor> bucket(tensors.begin() + static_cast<std::ptrdiff_t>(begin),
+                                              tensors.begin() + static_cast<std::ptrdiff_t>(end));
+    kernels::update_parameters(bucket, inverse_scale, clip, kernels::selected_isa(),
+                               libtorch::TorchParallel());
+    if (copies == nullptr) continue;
+    for (size_t i = begin; i < end; ++i) copies->send_back(entries[i].parameter);
+  }
+}
+
 }  // namespace
 
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group) {
@@ -188,10 +226,13 @@ std::string parameter_name(size_t group, size_t index) {
   return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
 }
 
-void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index) {
+void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool to_host, size_t group,
+                     size_t index) {
   if (!parameter.defined()) fail(kWhere, "expected a tensor for ", parameter_name(group, index));
-  if (!parameter.device().is_cpu()) {
-    fail(kWhere, "expected parameters on the CPU (elsewhere use torch::optim with GradScaler), got ",
+  if (!to_host && !parameter.device().is_cpu()) {
+    fail(kWhere,
+         "expected parameters on the CPU (elsewhere use OffloadOptions, or torch::optim with GradScaler), "
+         "got ",
          parameter.device(), " for ", parameter_name(group, index));
   }
   if (!is_float(parameter) || !parameter.is_non_overlapping_and_dense()) {
@@ -223,6 +264,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
   const at::NoGradGuard no_grad;
   std::vector<GradientEntry> entries;
   std::vector<ParameterMemory> memory;
+  HostCopies* const copies = optimizer.host_copies();
   uint32_t ordinal = 0;
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const FusedOptions& options = options_of(optimizer.param_groups()[group]);
@@ -231,25 +273,51 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
     for (size_t i = 0; i < parameters.size(); ++i, ++ordinal) {
       const at::Tensor& gradient = parameters[i].grad();
       if (!gradient.defined()) continue;
-      check_parameter(parameters[i], options.masters, group, i);
+      check_parameter(parameters[i], options.masters, copies != nullptr, group, i);
       check_gradient(gradient, parameters[i], group, i);
       memory.push_back({parameters[i], group, i});
       GradientEntry& entry = entries.emplace_back(GradientEntry{group, i, ordinal, parameters[i], {}});
       const auto state = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
       if (state != optimizer.state().end())
         check_state(static_cast<const FusedParamState&>(*state->second), entry, options);
-      entry.gradient = in_layout_of(parameters[i], gradient);
+      if (copies != nullptr && entries.size() == 1) copies->begin(parameters[i].device());
+      entry.host = copies != nullptr ? copies->parameter(parameters[i]) : parameters[i];
+      entry.gradient =
+          copies != nullptr ? copies->fetch(parameters[i], gradient) : in_layout_of(parameters[i], gradient);
+      if (copies != nullptr) entry.bucket = copies->bucket();
       entry.mask = mask_bits(optimizer, entry);
     }
   }
+  if (copies != nullptr && !entries.empty()) copies->finish_fetching();
   check_apart(std::move(memory));
   return entries;
 }
 
-double gradient_norm(const std::vector<GradientEntry>& entries) {
+namespace {
+
+double square_sum_of(const std::vector<GradientEntry>& entries) {
   std::vector<OptimizerTensor> tensors;
   for (const GradientEntry& entry : entries) tensors.push_back(gradient_tensor(entry));
-  return std::sqrt(kernels::gradient_square_sum(tensors, kernels::selected_isa(), libtorch::TorchParallel()));
+  return kernels::gradient_square_sum(tensors, kernels::selected_isa(), libtorch::TorchParallel());
+}
+
+}  // namespace
+
+double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries) {
+  if (HostCopies* copies = optimizer.host_copies()) copies->wait_for_all();
+  return square_sum_of(entries);
+}
+
+double gradient_square_sum(const std::vector<at::Tensor>& gradients) {
+  std::vector<GradientEntry> entries;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    check_gradient(gradients[i], gradients[i], 0, i);
+    if (!gradients[i].is_non_overlapping_and_dense())
+      fail("amp.gradient_square_sum", "expected gradients that are dense in memory, got strides ",
+           gradients[i].strides());
+    entries.push_back({0, i, 0, gradients[i], gradients[i]});
+  }
+  return square_sum_of(entries);
 }
 
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
@@ -266,24 +334,26 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     const int64_t count = state.step + 1;
     OptimizerTensor tensor = gradient_tensor(entry);
     tensor.store = store_of(entry.parameter, options.masters);
-    tensor.parameter = entry.parameter.data_ptr();
-    tensor.master = master_data(state.master, entry.parameter, options.masters);
-    tensor.moments =
-        options.moments == MomentFormat::fp32 ? kernels::MomentStore::f32 : kernels::MomentStore::bf16;
+    tensor.parameter = entry.host.data_ptr();
+    tensor.master = master_data(state.master, entry.host, options.masters, optimizer.state_memory());
+    tensor.moments = moment_store(options.moments, tensor.size);
     tensor.stream_copies = parameters > kCachedParameters;
-    const Prepared of{state, entry.parameter, options.moments, count};
+    const Prepared of{state, entry.host, optimizer.state_memory(), count};
     std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
     tensor.step = &steps[i];
-    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | entry.ordinal};
+    const FusedPlace* place = optimizer.place_of(entry.parameter);
+    const FusedPlace at = place != nullptr ? *place : FusedPlace{entry.ordinal, 0};
+    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | at.ordinal};
+    tensor.random_begin = at.begin;
     tensors.push_back(tensor);
   }
-  kernels::update_parameters(tensors, inverse_scale, clip, kernels::selected_isa(),
-                             libtorch::TorchParallel());
+  update_in_buckets(optimizer.host_copies(), entries, tensors, inverse_scale, clip);
   // Autograd and the autocast cache recognise changed values by their version.
   for (const GradientEntry& entry : entries) {
     state_of(optimizer, entry.parameter).step += 1;
     entry.parameter.unsafeGetTensorImpl()->bump_version();
   }
+  if (HostCopies* copies = optimizer.host_copies()) copies->end();
 }
 
 }  // namespace ulp::amp

@@ -15,14 +15,17 @@ struct GradientEntry {
   size_t index;      ///< within the group
   uint32_t ordinal;  ///< place in the list of all parameters
   at::Tensor parameter;
-  at::Tensor gradient;   ///< in the parameter's memory layout
+  at::Tensor gradient;   ///< on the host, in the parameter's memory layout
   at::Tensor mask = {};  ///< FusedMask::bits; undefined where there is none
+  at::Tensor host = {};  ///< the parameter itself, or its copy on the host
+  size_t bucket = 0;     ///< of those that are waited for together
 };
 
 /// "parameter 3 of group 0", for messages.
 std::string parameter_name(size_t group, size_t index);
 /// An error unless the kernels can update the parameter.
-void check_parameter(const at::Tensor& parameter, MasterWeights masters, size_t group, size_t index);
+void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool to_host, size_t group,
+                     size_t index);
 /// A parameter, and which one it is.
 struct ParameterMemory {
   at::Tensor parameter;
@@ -33,12 +36,14 @@ void check_apart(std::vector<ParameterMemory> parameters);
 /// An error if the group does not belong to a FusedOptimizer.
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 
-/// All gradients; an error for those that are sparse or not floating-point numbers on the CPU, and for
-/// parameters that no longer fit their state or share memory.
+/// All gradients; an error for those that are sparse or not floating-point numbers on their parameter's
+/// device, and for parameters that no longer fit their state or share memory. Those that come from another
+/// device may be on their way.
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 
-/// The 2-norm of all gradients in double; inf or NaN exactly when one of them is not finite.
-double gradient_norm(const std::vector<GradientEntry>& entries);
+/// The sum of the squares of all gradients in double, when they have arrived; inf or NaN exactly when one of them is
+/// not finite.
+double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries);
 
 /// One step with gradient * inverse_scale * clip.
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,

@@ -27,10 +27,13 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
 
   FusedStepResult done{.grad_norm = std::numeric_limits<double>::quiet_NaN()};
   bool finite = !pending.nonfinite.value_or(false);
-  if (!entries.empty()) {
+  const GradientTotal all =
+      options.measure ? options.measure() : GradientTotal{.gradients = static_cast<int64_t>(entries.size())};
+  if (all.gradients > 0) {
     const bool unchecked = scaled ? !pending.nonfinite : options.check_finite;
     if (options.max_norm || unchecked) {
-      const double norm = gradient_norm(entries);
+      const double norm =
+          std::sqrt(options.measure ? all.square_sum : gradient_square_sum(optimizer, entries));
       // Where unscale_() has multiplied by an infinite 1 / scale, its verdict is of the gradients before that.
       const bool judged_before = pending.underflow && pending.nonfinite;
       finite = finite && (judged_before || std::isfinite(norm));

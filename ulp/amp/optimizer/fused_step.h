@@ -1,7 +1,9 @@
 // A whole optimizer step after backward in two passes over memory.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/amp/scaling/grad_scaler.h"
@@ -9,11 +11,25 @@
 
 namespace ulp::amp {
 
+/// What gradients come to.
+struct GradientTotal {
+  double square_sum = 0;  ///< inf or NaN exactly when one of them is not finite
+  int64_t gradients = 0;  ///< parameters that have one
+};
+
 /// What a step does besides the update.
 struct FusedStepOptions {
   std::optional<double> max_norm = std::nullopt;  ///< > 0: gradients are scaled down to this global 2-norm
   bool check_finite = false;                      ///< look for inf and NaN without a scaler, too
+  /// Where the optimizer has a part of all gradients, as one of several processes: what all of them come to.
+  /// The verdict, the norm and the clip factor are of that then. Called once in every step, with the
+  /// gradients as backward left them (unscale_() must not have been called).
+  std::function<GradientTotal()> measure = {};
 };
+
+/// The sum of the squares of tensors (fp32, bf16 or fp16, on the CPU, dense in memory), as the first pass of
+/// fused_step() measures gradients, in double. Throws Error for other tensors.
+ULP_API double gradient_square_sum(const std::vector<at::Tensor>& gradients);
 
 /// What a step did and saw.
 struct FusedStepResult {

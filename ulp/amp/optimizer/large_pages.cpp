@@ -19,7 +19,7 @@ void ask_for_large_pages([[maybe_unused]] const void* memory, [[maybe_unused]] s
 }
 
 at::Tensor zeros_on_large_pages(const at::Tensor& like, c10::ScalarType type) {
-  at::Tensor tensor = at::empty_like(like, like.options().dtype(type).requires_grad(false));
+  at::Tensor tensor = at::empty_like(like, like.options().dtype(type).device(c10::kCPU).requires_grad(false));
   ask_for_large_pages(tensor.mutable_data_ptr(), tensor.nbytes());  // before the memory is touched
   return tensor.zero_();
 }

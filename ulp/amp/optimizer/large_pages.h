@@ -15,7 +15,7 @@ constexpr size_t kLargePage = size_t{1} << 21;
 /// (/sys/kernel/mm/transparent_hugepage/enabled is "never").
 void ask_for_large_pages(const void* memory, size_t bytes);
 
-/// As at::zeros_like in `type`, without history, after ask_for_large_pages().
+/// As at::zeros_like in `type` on the CPU, without history, after ask_for_large_pages().
 ULP_API at::Tensor zeros_on_large_pages(const at::Tensor& like, c10::ScalarType type);
 
 }  // namespace ulp::amp

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "ulp/amp/optimizer/moment_store.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {
@@ -76,8 +77,27 @@ MomentFormat find_moments(const std::string& name) {
   return require_word<MomentFormat>("amp.MomentFormat", "moments", name);
 }
 
-c10::ScalarType moment_type(MomentFormat moments) {
-  return moments == MomentFormat::fp32 ? c10::kFloat : c10::kBFloat16;
+MomentFormat moment_format(MomentFormat moments, int64_t elements) {
+  const bool blocks = moments == MomentFormat::int8 || moments == MomentFormat::int4;
+  return blocks && elements < kLeastBlockElements ? MomentFormat::fp32 : moments;
+}
+
+c10::ScalarType moment_type(MomentFormat moments, int64_t elements) {
+  switch (moment_format(moments, elements)) {
+    case MomentFormat::fp32:
+      return c10::kFloat;
+    case MomentFormat::bf16:
+      return c10::kBFloat16;
+    case MomentFormat::int8:
+    case MomentFormat::int4:
+      break;
+  }
+  return c10::kByte;
+}
+
+int64_t moment_bytes(MomentFormat moments, int64_t elements) {
+  const kernels::MomentStore store = moment_store(moments, elements);
+  return kernels::moment_bytes(store, elements) + 4 * moment_block_count(store, elements);
 }
 
 }  // namespace ulp::amp

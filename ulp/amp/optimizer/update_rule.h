@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -89,13 +90,22 @@ enum class MomentFormat {
   bf16,  ///< half the memory; rounded up or down at random, right in the mean (to the nearest, a second
          ///< moment with beta2 = 0.999 would stall: its steps are smaller than half a unit in bf16's last
          ///< place)
+  int8,  ///< a quarter: blocks of 256 with an absmax in fp32, codes of bitsandbytes' dynamic map; parameters of
+         ///< fewer than kLeastBlockElements keep fp32
+  int4,  ///< an eighth: blocks of 128, torchao's maps; small parameters as with int8
 };
+/// Parameters of fewer elements keep fp32 moments with MomentFormat::int8 and int4, as in bitsandbytes.
+constexpr int64_t kLeastBlockElements = 4096;
 /// Its word.
 ULP_API const char* to_string(MomentFormat moments);
 /// The format of that word; another one is an error that lists them.
 ULP_API MomentFormat find_moments(const std::string& name);
-/// The type of the tensors.
-ULP_API c10::ScalarType moment_type(MomentFormat moments);
+/// The format in which a parameter of so many elements is kept: fp32 where it is too small for blocks.
+ULP_API MomentFormat moment_format(MomentFormat moments, int64_t elements);
+/// The type of the tensors of a parameter of so many elements; that of the codes is uint8.
+ULP_API c10::ScalarType moment_type(MomentFormat moments, int64_t elements);
+/// Bytes of one moment of a parameter of so many elements, its absmax counted.
+ULP_API int64_t moment_bytes(MomentFormat moments, int64_t elements);
 
 }  // namespace ulp::amp
 
@@ -112,5 +122,6 @@ struct ulp::Words<ulp::amp::MasterWeights> {
 template <>
 struct ulp::Words<ulp::amp::MomentFormat> {
   using enum amp::MomentFormat;
-  static constexpr std::array<Word<amp::MomentFormat>, 2> list = {{{fp32, "fp32"}, {bf16, "bf16"}}};
+  static constexpr std::array<Word<amp::MomentFormat>, 4> list = {
+      {{fp32, "fp32"}, {bf16, "bf16"}, {int8, "int8"}, {int4, "int4"}}};
 };

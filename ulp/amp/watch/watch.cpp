@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "ulp/amp/fp8/fp8_layers.h"
+#include "ulp/amp/watch/watch_fp8.h"
 #include "ulp/amp/watch/watch_ops.h"
 #include "ulp/amp/watch/watch_tensor.h"
 #include "ulp/base/error.h"
@@ -44,6 +46,19 @@ std::string number(const char* format, double value) {
   return text;
 }
 
+/// "fp8 layers: 0.01 % saturated, 1.2 % flushed to zero"
+std::string fp8_line(const WatchSummary& summary) {
+  double nonzero = 0, saturated = 0, flushed = 0;
+  for (const Fp8TensorStats& tensor : summary.fp8) {
+    nonzero += static_cast<double>(tensor.nonzero);
+    saturated += static_cast<double>(tensor.saturated);
+    flushed += static_cast<double>(tensor.flushed);
+  }
+  const double share = 100 / std::max(1.0, nonzero);
+  return "fp8 layers: " + number("%.2g", share * saturated) + " % saturated, " +
+         number("%.2g", share * flushed) + " % flushed to zero";
+}
+
 }  // namespace
 
 void WatchOptions::visit_fields(FieldVisitor& visitor) {
@@ -74,7 +89,8 @@ struct NumericsWatch::State {
       : options((options_in.validate(), options_in)),
         parameters(std::move(parameters_in)),
         summary(FormatRange(formats::find(options.format))),
-        ops(summary.range, options.op_stride, summary.ops) {
+        ops(summary.range, options.op_stride, summary.ops),
+        fp8(summary.fp8) {
     for (const auto& [name, parameter] : parameters) {
       paths.add(name, parameter);
       summary.gradients.push_back({name, {}});
@@ -90,15 +106,21 @@ struct NumericsWatch::State {
       recorder.emplace(paths, ops);
       ops.start_step(step, exponent);
     }
+    if (sampled && options.ops) fp8.start(step);
     armed = noted = false;
     open = true;
   }
 
   /// However the step ends: what its ops did is kept, for an exception may be the consequence.
   void close() {
-    recorder.reset();
+    stop_looking();
     open = false;
     if (sampled && !noted) note_nonfinite(std::nullopt);
+  }
+
+  void stop_looking() {
+    recorder.reset();
+    fp8.stop();
   }
 
   WatchOptions options;
@@ -106,6 +128,7 @@ struct NumericsWatch::State {
   ModulePaths paths;
   WatchSummary summary;
   OpWatch ops;
+  Fp8Watch fp8;
 
   // The open step.
   int64_t step = 0;
@@ -170,6 +193,9 @@ NumericsWatch::NumericsWatch(torch::nn::Module& module, const WatchOptions& opti
   for (const auto& item : module.named_parameters()) parameters.emplace_back(item.key(), item.value());
   state_ = std::make_unique<State>(std::move(parameters), options);
   for (const auto& item : module.named_buffers()) state_->paths.add(item.key(), item.value());
+  for (const auto& item : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    if (auto* layer = dynamic_cast<Fp8Layer*>(item.value().get())) layer->set_path(item.key());
+  }
 }
 
 NumericsWatch::NumericsWatch(NamedTensors parameters, const WatchOptions& options)
@@ -202,6 +228,7 @@ std::string NumericsWatch::line() const {
   if (s.after.overflow > 0) out += ", overflow " + number("%.2g", 100 * s.after.overflow) + " %";
   out += ", headroom " + number("%.1f", s.headroom) + " binades, advised scale " +
          report::format_scale(s.advised_scale);
+  if (!summary.fp8.empty()) out += ", " + fp8_line(summary);
   if (!summary.skipped.empty()) out += ", " + std::to_string(summary.skipped.size()) + " skipped";
   if (s.nonfinite > 0 && !summary.nonfinite.empty()) out += "; " + summary.nonfinite.back().describe();
   return out;
@@ -227,7 +254,7 @@ bool NumericsWatch::Step::sampled() const {
 
 void NumericsWatch::Step::gradients() {
   if (!state_) fail("amp.NumericsWatch.Step.gradients", "expected a step that has not ended");
-  state_->recorder.reset();
+  state_->stop_looking();
   if (state_->sampled) state_->read_gradients();
 }
 

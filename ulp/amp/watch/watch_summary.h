@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/amp/fp8/fp8_tensor.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/amp/watch/format_range.h"
 #include "ulp/base/export.h"
@@ -58,6 +59,32 @@ struct NonFinite {
   ULP_API std::string describe() const;
 };
 
+/// One tensor of an fp8 layer over all sampled steps: what its 8-bit (or 4-bit) form did to it.
+struct Fp8TensorStats {
+  std::string layer = {};
+  Fp8Role role = Fp8Role::input;
+  std::string format = {};
+  int64_t elements = 0, nonzero = 0;
+  int64_t saturated = 0;  ///< rounded past the format's largest number, infinities too
+  int64_t flushed = 0;    ///< not zero, and became zero
+  int64_t nonfinite = 0;
+  /// One a sampled step: the scale that was used (of blocks the smallest) and the largest finite magnitude.
+  struct Point {
+    int64_t step = 0;
+    double scale = 1, amax = 0;
+  };
+  std::vector<Point> history = {};
+
+  /// Shares of the values that are not zero.
+  double saturated_share() const { return share(saturated); }
+  double flushed_share() const { return share(flushed); }
+
+ private:
+  double share(int64_t count) const {
+    return nonzero == 0 ? 0 : static_cast<double>(count) / static_cast<double>(nonzero);
+  }
+};
+
 /// All gradients of one sampled step.
 struct GradientSample {
   int64_t step = 0;
@@ -92,6 +119,7 @@ struct WatchSummary {
   std::vector<OpStats> ops;  ///< in the order they first ran
   std::vector<GradientStats> gradients;
   kernels::ExponentStats all_gradients;  ///< of all parameters, divided by the loss scale
+  std::vector<Fp8TensorStats> fp8;       ///< of fp8 layers, in the order they were first quantized
   std::vector<GradientSample> samples;
   std::vector<StepRecord> steps;
   std::vector<SkippedStep> skipped;

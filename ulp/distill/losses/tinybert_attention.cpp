@@ -15,7 +15,7 @@ at::Tensor without_masked(const at::Tensor& scores) {
 }  // namespace
 
 at::Tensor TinyBertAttention::compute(const LossInput& input) {
-  require_dims(input, 4, 4, "(N, heads, T, T)");
+  require_dims(input, 3, 4, "(N, heads, T, T) or (N * heads, T, T)");
   require_same_shape(input);
   return at::mse_loss(without_masked(input.student[0]), without_masked(input.teacher[0]));
 }

@@ -6,8 +6,8 @@
 
 namespace ulp::distill {
 
-/// mean((s - t)^2) over all elements of attention scores (N, heads, T, T) before the softmax. Scores of -100
-/// and less are masked places and count as 0, as in the authors' code.
+/// mean((s - t)^2) over all elements of attention scores (N, heads, T, T) before the softmax, or (N * heads, T, T) where both
+/// networks have them so. Scores of -100 and less are masked places and count as 0, as in the authors' code.
 class ULP_API TinyBertAttention : public FloatLoss {
  public:
   TinyBertAttention() : FloatLoss("tinybert_attention") {}

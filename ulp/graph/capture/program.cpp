@@ -70,13 +70,6 @@ const Node* running_node() {
   return running;
 }
 
-struct Program::Frame {
-  std::vector<c10::IValue> slots;
-  std::vector<c10::IValue> stack;
-  std::vector<int64_t> sizes;
-  bool training = false;
-};
-
 c10::IValue Program::load_items(const Source& source, Frame& frame) const {
   switch (source.form) {
     case Source::Items::tensors: {
@@ -246,33 +239,56 @@ std::vector<int64_t> Program::check_inputs(const std::vector<at::Tensor>& inputs
   return sizes;
 }
 
+void Program::load_arguments(size_t step, Frame& frame) const {
+  frame.stack.clear();
+  for (const Source& source : steps_[step].args) frame.stack.push_back(load(source, frame));
+}
+
+void Program::call(size_t step, Frame& frame) const {
+  running = steps_[step].node;
+  call(steps_[step], frame);
+}
+
 void Program::run_steps(Frame& frame) const {
-  for (const Step& step : steps_) {
-    if (frame.training ? step.node->eval_only : step.node->train_only) continue;
-    running = step.node;
-    frame.stack.clear();
-    for (const Source& source : step.args) frame.stack.push_back(load(source, frame));
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    if (is_left_out(step, frame)) continue;
+    load_arguments(step, frame);
     call(step, frame);
     store(step, frame);
   }
 }
 
+std::vector<at::Tensor> Program::attributes_of(size_t step) const {
+  std::vector<at::Tensor> found;
+  for (int32_t index : steps_[step].attributes) found.push_back(attributes_[static_cast<size_t>(index)]);
+  return found;
+}
+
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) const {
+  return run(inputs, training, [this](Frame& frame) { run_steps(frame); });
+}
+
+c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training, const Steps& steps) const {
   Frame frame;
   frame.sizes = check_inputs(inputs);
   frame.training = training;
   frame.slots.resize(slot_count_);
   for (size_t i = 0; i < inputs.size(); ++i) frame.slots[i] = inputs[i];
+  run_guarded(frame, steps);
+  return load(result_, frame);
+}
+
+void Program::run_guarded(Frame& frame, const Steps& steps) const {
   const RunningNode restore;
   const AutocastScope autocast(has_autocast_);
   try {
-    run_steps(frame);
+    steps(frame);
   } catch (const c10::OutOfMemoryError&) {
     throw;  // those who can do with less memory catch it
   } catch (const c10::Error& error) {
+    if (!running) throw;
     fail_at(*running, error.what_without_backtrace());
   }
-  return load(result_, frame);
 }
 
 }  // namespace ulp::graph

@@ -45,6 +45,7 @@ Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims), free_(grap
         for (size_t i = 0; i < node->args.size(); ++i)
           step.args.push_back(
               compile(node->args[i], wanted ? (*wanted)[i].type().get() : nullptr, node.get()));
+        for (const Value* value : node->reads()) add_read(step, value);
         for (const auto& output : node->outputs()) {
           slots_[output.get()] = slot_count_;
           step.slots.push_back(slot_count_);
@@ -55,6 +56,14 @@ Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims), free_(grap
       }
     }
   }
+}
+
+void Program::add_read(Step& step, const Value* value) const {
+  const auto attribute = attribute_slots_.find(value);
+  const bool is_attribute = attribute != attribute_slots_.end();
+  std::vector<int32_t>& known = is_attribute ? step.attributes : step.reads;
+  const int32_t index = is_attribute ? attribute->second : slots_.at(value);
+  if (std::find(known.begin(), known.end(), index) == known.end()) known.push_back(index);
 }
 
 Program::Source Program::compile(const Argument& arg, const c10::Type* type, const Node* reader) {

@@ -251,7 +251,7 @@ class Resolver {
     const auto& wanted = call.schema->arguments();
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const c10::AliasInfo* alias = wanted[i].alias_info();
-      if (!alias || !alias->isWrite()) continue;
+      if (!alias || !alias->isWrite() || call.inputs[i].isNone()) continue;
       if (!call.inputs[i].isTensor())
         fail("graph.capture", call.target, " writes to a list of tensors, which cannot be captured");
       functional |=

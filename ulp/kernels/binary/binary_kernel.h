@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "ulp/base/export.h"
 #include "ulp/kernels/element.h"
 
 namespace ulp::kernels {
@@ -60,6 +61,7 @@ struct BinaryKernels {
   BinaryTileFn tile[3][kMostBinaryRows + 1];  ///< [log2 of the panels][rows]
 };
 
-extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512, kBinaryAvx512Vpopcntdq;
+extern ULP_API const BinaryKernels kBinaryAvx512;  // tests run it where the next one takes its place
+extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512Vpopcntdq;
 
 }  // namespace ulp::kernels

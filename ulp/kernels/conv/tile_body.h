@@ -103,20 +103,20 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
   call(with ? finish_rows<Sums, DataType::f32, true> : finish_rows<Sums, DataType::f32, false>);
 }
 
-/// Fetches what finish_dynamic() will read and write while the products are summed: rows of f32 far apart,
-/// which the hardware does not foresee.
+/// Fetches what finish_dynamic() will read and write while the products are summed: rows far apart, which the
+/// hardware does not foresee.
 template <typename V>
 ULP_ONE_COPY void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
-  const int64_t bytes = panels * V::kLanes * 4, step = t.y_step * 4;
+  const int64_t numbers = panels * V::kLanes, bytes = element_bytes(t.finish->output);
   const char* y = static_cast<const char*>(t.y);
   const char* residual = static_cast<const char*>(t.residual);
   if (residual != nullptr) {
-    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * step, bytes);
+    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * t.y_step * 4, numbers * 4);
   }
-  for (int64_t m = 0; m < pixels; ++m) prefetch_lines<true>(y + m * step, bytes);
+  for (int64_t m = 0; m < pixels; ++m) prefetch_lines<true>(y + m * t.y_step * bytes, numbers * bytes);
 }
 
-/// Sums of a dynamic layer -> the output, in f32.
+/// Sums of a dynamic layer -> the output, in f32 or bf16.
 template <typename Sums>
 ULP_ONE_COPY void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
                                  const TileArgs& t) {
@@ -136,7 +136,8 @@ ULP_ONE_COPY void finish_dynamic(const typename Sums::Scalar* sums, int64_t pixe
       typename V::F v = V::mul(V::to_float(exact), V::mul(V::set1(t.row_scale[m]), scale));
       v = V::add(v, bias);
       if (t.residual != nullptr) v = V::add(v, V::load_as_float(f.residual_type, t.residual, at, left));
-      V::store_f32(t.y, at, left, V::min(hi, V::max(lo, v)));
+      v = V::min(hi, V::max(lo, v));
+      f.output == DataType::bf16 ? V::store_bf16(t.y, at, left, v) : V::store_f32(t.y, at, left, v);
     }
   }
 }

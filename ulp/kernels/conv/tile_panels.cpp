@@ -17,8 +17,17 @@ TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, con
       channels_(config.shape.out_channels / groups_),
       panels_(ceil_div(channels_, kernels.lanes)),
       panel_bytes_(layout_.count * layout_.units * kernels.lanes * 4),
-      packed_(
-          pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage))) {}
+      own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage))),
+      packed_(own_.data()) {}
+
+TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels)
+    : kernels_(kernels),
+      layout_{1, 1, units * kernels.unit, units},
+      groups_(1),
+      channels_(channels),
+      panels_(ceil_div(channels, kernels.lanes)),
+      panel_bytes_(units * kernels.lanes * 4),
+      packed_(panels) {}
 
 /// log2 of the panels of the next tiles: few pixels leave registers for many panels.
 int TilePanels::panel_choice(int64_t left, int64_t pixels) const {
@@ -35,7 +44,7 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
   const PanelRange range = panels_of_part(panels_, part, parts);
   for (int64_t panel = range.begin; panel < range.end;) {
     const int log2 = panel_choice(range.end - panel, rows.pixels);
-    args.b = packed_.data() + (group * panels_ + panel) * panel_bytes_;
+    args.b = packed_ + (group * panels_ + panel) * panel_bytes_;
     args.channel = group * channels_ + panel * kernels_.lanes;
     args.channels = channels_ - panel * kernels_.lanes;
     args.ahead = args.b + (panel_bytes_ << log2);

@@ -21,6 +21,8 @@ class TilePanels {
  public:
   /// Packs the weights as `kernels` read them.
   TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels);
+  /// One group and one tap of `units` units; `panels` are packed already, in memory of the caller.
+  TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels);
 
   const TapLayout& layout() const { return layout_; }
   int64_t panels() const { return panels_; }  ///< of a group
@@ -40,7 +42,8 @@ class TilePanels {
   TapLayout layout_;
   int64_t groups_, channels_;  // channels: of a group
   int64_t panels_, panel_bytes_;
-  AlignedBuffer packed_;
+  AlignedBuffer own_;
+  const uint8_t* packed_;
 };
 
 }  // namespace ulp::kernels

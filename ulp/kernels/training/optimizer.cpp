@@ -51,6 +51,23 @@ void check_types(const char* where, const std::vector<OptimizerTensor>& tensors)
   }
 }
 
+float* absmax_at(float* absmax, MomentStore store, int64_t begin) {
+  const int64_t block = moment_block(store);
+  return block == 0 || absmax == nullptr ? nullptr : absmax + begin / block;
+}
+
+const MomentBlocks& blocks_of(const char* where, MomentStore store, MomentKind kind, Isa isa) {
+  if (moment_block(store) == 0) fail(where, "expected moments of int8 or int4, got others");
+  return optimizer_ops(isa).blocks[store == MomentStore::int8 ? 0 : 1][kind == MomentKind::square ? 1 : 0];
+}
+
+/// Calls with(begin, size) for the chunks of n elements.
+template <typename With>
+void for_each_chunk(int64_t n, const Parallel& parallel, const With& with) {
+  parallel.run((n + kChunk - 1) / kChunk,
+               [&](int64_t i, int) { with(i * kChunk, std::min(kChunk, n - i * kChunk)); });
+}
+
 double square_sum(const OptimizerOps& ops, DataType type, const void* gradient, int64_t n) {
   if (type == DataType::f32) return ops.square_sum.f32(gradient, n);
   if (type == DataType::bf16) return ops.square_sum.bf16(gradient, n);
@@ -120,18 +137,37 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
                         .parameter = at(t.parameter, begin * element_bytes(parameter_type(t.store))),
                         .store = t.store,
                         .master = at(t.master, begin * master_bytes(t.store)),
-                        .first = at(t.first, begin * element_bytes(moment_type(t.moments))),
-                        .second = at(t.second, begin * element_bytes(moment_type(t.moments))),
+                        .first = at(t.first, moment_bytes(t.moments, begin)),
+                        .second = at(t.second, moment_bytes(t.moments, begin)),
+                        .first_absmax = absmax_at(t.first_absmax, t.moments, begin),
+                        .second_absmax = absmax_at(t.second_absmax, t.moments, begin),
                         .moments = t.moments,
                         .stream_copies = t.stream_copies && t.mask == nullptr,
                         .size = size,
-                        .begin = begin,
+                        .begin = t.random_begin + begin,
                         .inverse_scale = inverse_scale,
                         .clip = clip,
                         .step = t.step,
                         .random = t.random,
                         .mask = t.mask == nullptr ? nullptr : t.mask + begin / 8};
     ops.update[static_cast<size_t>(t.step->kind)](run);
+  });
+}
+
+void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax, int64_t n,
+                  float* wide, Isa isa, const Parallel& parallel) {
+  const MomentBlocks& blocks = blocks_of("kernels.load_moments", store, kind, isa);
+  for_each_chunk(n, parallel, [&](int64_t begin, int64_t size) {
+    blocks.load(codes + moment_bytes(store, begin), absmax + begin / moment_block(store), size, wide + begin);
+  });
+}
+
+void store_moments(MomentStore store, MomentKind kind, const float* wide, int64_t n, uint8_t* codes,
+                   float* absmax, Isa isa, const Parallel& parallel) {
+  const MomentBlocks& blocks = blocks_of("kernels.store_moments", store, kind, isa);
+  for_each_chunk(n, parallel, [&](int64_t begin, int64_t size) {
+    blocks.store(wide + begin, size, codes + moment_bytes(store, begin),
+                 absmax + begin / moment_block(store));
   });
 }
 

@@ -28,11 +28,17 @@ struct OptimizerTensor {
   void* first = nullptr;       ///< SGD: momentum buffer, null without momentum; Adam: exp_avg
   void* second = nullptr;      ///< Adam: exp_avg_sq
   MomentStore moments = MomentStore::f32;
+  float* first_absmax =
+      nullptr;  ///< int8, int4: one for each moment_block() elements, the last block may be short
+  float* second_absmax = nullptr;
   const UpdateStep* step = nullptr;
   formats::RandomKey random;  ///< of stochastic rounding; a key of its own for each tensor and step
+  /// The arrays are a part of larger ones, from this element on: their random numbers are those. A multiple
+  /// of 128.
+  int64_t random_begin = 0;
   /// A bit an element in the order of the arrays, element i being bit i % 8 of byte i / 8; null: all are
-  /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero,
-  /// and its gradient counts nowhere.
+  /// trained. An element whose bit is 0 keeps the bits of its parameter and master, its state is set to zero
+  /// (the least value of a second moment in int4), and its gradient counts nowhere.
   const uint8_t* mask = nullptr;
 };
 
@@ -45,5 +51,13 @@ ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, 
 /// are only read. Throws ulp::Error as gradient_square_sum() does.
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
+
+/// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number
+/// of threads the same bits. Throws ulp::Error for another store.
+ULP_API void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax,
+                          int64_t n, float* wide, Isa isa, const Parallel& parallel);
+/// And back: writes moment_bytes() codes, and an absmax a block. Squares are at least 0.
+ULP_API void store_moments(MomentStore store, MomentKind kind, const float* wide, int64_t n, uint8_t* codes,
+                           float* absmax, Isa isa, const Parallel& parallel);
 
 }  // namespace ulp::kernels

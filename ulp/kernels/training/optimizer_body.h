@@ -1,6 +1,7 @@
 // The optimizer loops, written so that the compiler vectorizes them. Included once by a file per instruction
 // set, which names its table with ULP_OPTIMIZER_OPS and, where it has a faster one, its
-// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
+// formats::random_bits_of_group with ULP_RANDOM_BITS_OF_GROUP, and which gives the bytes of a vector;
+// everything here has internal linkage.
 #include <cstdint>
 
 #ifdef __SSE2__
@@ -9,6 +10,7 @@
 
 #include "ulp/kernels/common/float_bits.h"
 #include "ulp/kernels/common/half.h"
+#include "ulp/kernels/training/moment_blocks.h"
 #include "ulp/kernels/training/optimizer_ops.h"
 
 #ifndef ULP_RANDOM_BITS_OF_GROUP
@@ -308,7 +310,10 @@ inline void put_back(const uint8_t* __restrict mask, const Word* __restrict old,
   for (; i < n; ++i) now[i] = (mask[i / 8] >> (i % 8) & 1) != 0 ? now[i] : old[i];
 }
 
-/// The bits of a block of parameters and masters before its update, for those that a mask holds where they are.
+alignas(64) constexpr uint32_t kZeros[kBlock] = {};
+
+/// The bits of a block of parameters and masters before its update, for those that a mask holds where they
+/// are.
 class HeldBlock {
  public:
   void save(const UpdateRun& run, int64_t begin, int64_t n) {
@@ -317,11 +322,12 @@ class HeldBlock {
     const bool none = run.store == WeightStore::f32 || run.store == WeightStore::bf16_stochastic;
     master_.save(run.master, none ? 0 : wide ? 4 : 2, begin, n);
   }
-  /// And the moments become zero there.
+  /// And the moments become zero there, but for those in blocks: store_moment() did that.
   void restore(const UpdateRun& run, bool first, bool second) const {
     const uint8_t* mask = run.mask + parameter_.begin / 8;
     parameter_.restore(run.parameter, mask);
     master_.restore(run.master, mask);
+    if (moment_block(run.moments) != 0) return;
     const int bytes = run.moments == MomentStore::f32 ? 4 : 2;
     if (first) clear(run.first, bytes, mask);
     if (second) clear(run.second, bytes, mask);
@@ -348,7 +354,6 @@ class HeldBlock {
     }
   };
   void clear(void* moments, int bytes, const uint8_t* mask) const {
-    alignas(64) static constexpr uint32_t kZeros[kBlock] = {};
     if (bytes == 4) {
       put_back(mask, kZeros, parameter_.n, static_cast<uint32_t*>(moments) + parameter_.begin);
     } else {
@@ -367,12 +372,41 @@ __attribute__((noinline)) void let_go(const HeldBlock& held, const UpdateRun& ru
   held.restore(run, first, second);
 }
 
+/// The elements [begin, begin + n) of a moment, kSecond or not, as fp32 numbers: where they are, or in
+/// `wide`.
+template <bool kSecond>
+float* load_moment(const UpdateRun& run, int64_t begin, int64_t n, float* wide) {
+  void* const moment = kSecond ? run.second : run.first;
+  const int64_t block = moment_block(run.moments);
+  if (block == 0)
+    return widen(moment, run.moments == MomentStore::f32 ? DataType::f32 : DataType::bf16, begin, n, wide);
+  const float* absmax = kSecond ? run.second_absmax : run.first_absmax;
+  const MomentBlocks& blocks = kMomentBlocks[run.moments == MomentStore::int8 ? 0 : 1][kSecond];
+  blocks.load(static_cast<const uint8_t*>(moment) + moment_bytes(run.moments, begin), absmax + begin / block,
+              n, wide);
+  return wide;
+}
+
+/// Puts updated moments away that are not where they belong; held ones in blocks become zero before.
+template <bool kSecond>
+void store_moment(const UpdateRun& run, int64_t begin, int64_t n, float* wide, const uint32_t* random) {
+  void* const moment = kSecond ? run.second : run.first;
+  if (run.moments == MomentStore::bf16)
+    narrow(wide, random, kSecond ? 0 : 16, n, static_cast<uint16_t*>(moment) + begin);
+  const int64_t block = moment_block(run.moments);
+  if (block == 0) return;
+  if (run.mask != nullptr) put_back(run.mask + begin / 8, kZeros, n, reinterpret_cast<uint32_t*>(wide));
+  float* absmax = kSecond ? run.second_absmax : run.first_absmax;
+  const MomentBlocks& blocks = kMomentBlocks[run.moments == MomentStore::int8 ? 0 : 1][kSecond];
+  blocks.store(wide, n, static_cast<uint8_t*>(moment) + moment_bytes(run.moments, begin),
+               absmax + begin / block);
+}
+
 template <typename Rule>
 void update(const UpdateRun& run) {
   const RuleStep s(*run.step);
   const float inverse_scale = run.inverse_scale, clip = run.clip;
   const WeightAccess& weights = kWeightAccess[static_cast<size_t>(run.store)];
-  const DataType moments = moment_type(run.moments);
   alignas(64) uint32_t random[kBlock];
   alignas(64) float wide_gradient[kBlock], wide_weight[kBlock], wide_first[kBlock], wide_second[kBlock];
   HeldBlock held;
@@ -384,8 +418,8 @@ void update(const UpdateRun& run) {
     float* __restrict w = weights.load(run, begin, n, wide_weight);
     float* __restrict first = nullptr;
     float* __restrict second = nullptr;
-    if constexpr (Rule::kFirst) first = widen(run.first, moments, begin, n, wide_first);
-    if constexpr (Rule::kSecond) second = widen(run.second, moments, begin, n, wide_second);
+    if constexpr (Rule::kFirst) first = load_moment<false>(run, begin, n, wide_first);
+    if constexpr (Rule::kSecond) second = load_moment<true>(run, begin, n, wide_second);
     for (int64_t i = 0; i < n; ++i) {
       float m = 0, v = 0;
       if constexpr (Rule::kFirst) m = first[i];
@@ -395,11 +429,10 @@ void update(const UpdateRun& run) {
       if constexpr (Rule::kSecond) second[i] = v;
     }
     weights.store(run, begin, n, w, random);
-    if (Rule::kFirst && run.moments == MomentStore::bf16) {
+    if (Rule::kFirst && run.moments == MomentStore::bf16)
       random_words({run.random.seed ^ kMomentSeed, run.random.stream}, run.begin + begin, n, random);
-      narrow(first, random, 16, n, static_cast<uint16_t*>(run.first) + begin);
-      if constexpr (Rule::kSecond) narrow(second, random, 0, n, static_cast<uint16_t*>(run.second) + begin);
-    }
+    if constexpr (Rule::kFirst) store_moment<false>(run, begin, n, first, random);
+    if constexpr (Rule::kSecond) store_moment<true>(run, begin, n, second, random);
     if (run.mask != nullptr) let_go(held, run, Rule::kFirst, Rule::kSecond);
   }
 #ifdef __SSE2__
@@ -411,6 +444,7 @@ void update(const UpdateRun& run) {
 
 extern const OptimizerOps ULP_OPTIMIZER_OPS;
 const OptimizerOps ULP_OPTIMIZER_OPS = {{square_sum<GradF32>, square_sum<GradBf16>, square_sum<GradF16>},
-                                        {update<Sgd>, update<SgdMomentum>, update<Adam>, update<AdamW>}};
+                                        {update<Sgd>, update<SgdMomentum>, update<Adam>, update<AdamW>},
+                                        kMomentBlocks};
 
 }  // namespace ulp::kernels

@@ -29,9 +29,36 @@ enum class MomentStore : uint8_t {
   f32,
   bf16,  ///< up or down with the probability that makes the mean exact: to the nearest, an average that moves
          ///< by 1 / 1000 of itself a step would never move
+  int8,  ///< blocks of 256: a byte an element, and absmax in fp32 (moment_maps.h); to the nearest, and to the
+         ///< least negative value instead of 0 where a negative element would lose its sign
+  int4,  ///< blocks of 128: two elements a byte, the even one in the lower bits, and absmax; to the nearest
 };
-constexpr DataType moment_type(MomentStore store) {
-  return store == MomentStore::f32 ? DataType::f32 : DataType::bf16;
+/// Elements that have an absmax in common; 0 where every element stands for itself.
+constexpr int64_t moment_block(MomentStore store) {
+  return store == MomentStore::int8 ? 256 : store == MomentStore::int4 ? 128 : 0;
+}
+/// Bytes of so many elements, without their absmax.
+constexpr int64_t moment_bytes(MomentStore store, int64_t elements) {
+  switch (store) {
+    case MomentStore::f32:
+      return 4 * elements;
+    case MomentStore::bf16:
+      return 2 * elements;
+    case MomentStore::int8:
+      return elements;
+    case MomentStore::int4:
+      break;
+  }
+  return (elements + 1) / 2;
+}
+
+/// Moments that are no squares, and those that are.
+enum class MomentKind : uint8_t { mean, square };
+
+/// The code of int8 and int4 moments that are 0, and the least one where there is none (squares in int4).
+constexpr uint8_t zero_code(MomentStore store, MomentKind kind) {
+  if (kind == MomentKind::square) return 0;
+  return store == MomentStore::int8 ? 127 : 7;
 }
 
 /// The update of one element, g being the finished gradient and p the weight; a product that is added to is
@@ -65,7 +92,7 @@ static inline uint32_t random_half(formats::RandomKey key, uint64_t index) {
   return formats::random_bits(key, word) >> (index / 64 % 2 * 16) & 0xffffU;
 }
 
-/// A run of elements of one tensor; `begin` is its first element's index in the tensor, a multiple of 128.
+/// A run of elements of one tensor; `begin` is where its random numbers start, a multiple of 128.
 struct UpdateRun {
   const void* gradient;
   DataType gradient_type;  ///< f32, bf16 or f16
@@ -74,6 +101,8 @@ struct UpdateRun {
   void* master;
   void* first;
   void* second;
+  float* first_absmax;
+  float* second_absmax;
   MomentStore moments;
   bool stream_copies;
   int64_t size, begin;
@@ -83,6 +112,13 @@ struct UpdateRun {
   const uint8_t* mask;  ///< of this run's elements, as OptimizerTensor has it; then nothing is streamed
 };
 
+/// n moments of int8 or int4 to fp32 and back, from the begin of a block on. A block with a number that is
+/// not finite becomes NaN as a whole, one of subnormal numbers 0.
+struct MomentBlocks {
+  void (*load)(const uint8_t* codes, const float* absmax, int64_t n, float* wide);
+  void (*store)(const float* wide, int64_t n, uint8_t* codes, float* absmax);
+};
+
 struct OptimizerOps {
   struct {
     double (*f32)(const void* gradient, int64_t n);
@@ -90,6 +126,7 @@ struct OptimizerOps {
     double (*f16)(const void* gradient, int64_t n);
   } square_sum;
   void (*update[kUpdateKinds])(const UpdateRun& run);
+  const MomentBlocks (*blocks)[2];  ///< of int8 and int4; each for elements of both signs, and of squares
 };
 
 extern const OptimizerOps kOptimizerOpsPortable, kOptimizerOpsAvx2, kOptimizerOpsAvx512;

@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/base/error.h"
 #include "ulp/prune/masks/bit_mask.h"
 #include "ulp/prune/structured/cut.h"
@@ -103,9 +103,15 @@ void cut_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept, const g
       const auto state = optimizer.state().find(key);
       if (state == optimizer.state().end()) continue;
       replacement.state = state->second->clone();
+      auto* of_fused = dynamic_cast<amp::FusedParamState*>(replacement.state.get());
+      if (of_fused) amp::widen_moments(*of_fused, parameter);
       for (at::Tensor* tensor : tensors_of(*replacement.state, name->second)) {
         if (tensor->defined())
           *tensor = cut_state(*tensor, parameter, made->tensor, indices->second, name->second);
+      }
+      if (of_fused) {
+        const auto& options = static_cast<const amp::FusedOptions&>(group.options());
+        amp::narrow_moments(*of_fused, made->tensor, options.moments);
       }
     }
   }

@@ -1,23 +1,11 @@
 // Which overrides and skip patterns of a recipe mean an op.
 #include <algorithm>
-#include <string_view>
 
+#include "ulp/base/path_pattern.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {
 namespace {
-
-// Glob with '*' only; a '*' also matches dots.
-bool matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern[0] == '*') {
-    for (size_t i = 0; i <= text.size(); ++i) {
-      if (matches(pattern.substr(1), text.substr(i))) return true;
-    }
-    return false;
-  }
-  return !text.empty() && pattern[0] == text[0] && matches(pattern.substr(1), text.substr(1));
-}
 
 // The most particular override that matches: a value's before a module's before an op's, the last of equals.
 const TensorRecipe& resolve(const Recipe& recipe, std::optional<TensorRecipe> Override::*field,
@@ -36,17 +24,13 @@ const TensorRecipe& resolve(const Recipe& recipe, std::optional<TensorRecipe> Ov
 }  // namespace
 
 bool matches_module(const std::string& pattern, const std::string& module) {
-  for (size_t end = 0; end != std::string::npos;) {
-    end = module.find('.', end + 1);
-    if (matches(pattern, std::string_view(module).substr(0, end))) return true;
-  }
-  return false;
+  return matches_path(pattern, module);
 }
 
 bool Override::matches(const OpName& name) const {
-  return (op.empty() || quant::matches(op, name.op)) &&
+  return (op.empty() || matches_pattern(op, name.op)) &&
          (module.empty() || matches_module(module, name.module)) &&
-         (value.empty() || quant::matches(value, name.value));
+         (value.empty() || matches_pattern(value, name.value));
 }
 
 const TensorRecipe& Recipe::activation_of(const OpName& name) const {

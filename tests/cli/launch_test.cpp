@@ -1,0 +1,210 @@
+// ulp launch: processes that are started together, print together and end together; and training in them.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tool.h"
+
+namespace {
+
+using ulp::test::expect_error;
+using ulp::test::Outcome;
+using ulp::test::read_file;
+using ulp::test::Workshop;
+using ulp::test::write_file;
+namespace fs = std::filesystem;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// True once the file is there, with something in it.
+bool appears(const fs::path& path) {
+  for (int i = 0; i < 6000; ++i) {
+    if (fs::exists(path) && !fs::is_empty(path)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(Launch, SetsTheVariablesAndPrefixesLinesByRank) {
+  const Workshop shop;
+  write_file(shop / "s.sh",
+             "echo $RANK $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR\n"
+             "echo to stderr >&2\n"
+             "printf 'no end'\n");
+  const Outcome outcome = shop.ulp("launch -n 3 sh s.sh");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* rank : {"0", "1", "2"}) {
+    const std::string prefix = std::string("[") + rank + "] ";
+    EXPECT_TRUE(says(outcome.out, prefix + rank + " " + rank + " of 3 at 127.0.0.1\n")) << outcome.out;
+    EXPECT_TRUE(says(outcome.out, prefix + "no end\n")) << outcome.out;
+    EXPECT_TRUE(says(outcome.err, prefix + "to stderr\n")) << outcome.err;
+  }
+}
+
+TEST(Launch, EndsTheOthersAndNamesTheProcessThatFailed) {
+  const Workshop shop;
+  write_file(shop / "s.sh", "if [ $RANK = 1 ]; then exit 7; fi\nexec sleep 300\n");
+  const Outcome outcome = shop.ulp("launch -n 3 -- sh s.sh");
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_TRUE(says(outcome.err, "ulp: rank 1 (process ")) << outcome.err;
+  EXPECT_TRUE(says(outcome.err, ") ended with exit code 7; the others were ended\n")) << outcome.err;
+}
+
+TEST(Launch, NamesTheSignalAndKillsWhatDoesNotEnd) {
+  const Workshop shop;
+  write_file(shop / "s.sh",
+             "trap '' TERM\n"
+             "if [ $RANK = 0 ]; then kill -9 $$; fi\n"
+             "while true; do sleep 0.05; done\n");
+  const Outcome outcome = shop.ulp("launch -n 2 --grace 0.2 sh s.sh");
+  EXPECT_EQ(outcome.code, 128 + SIGKILL);
+  EXPECT_TRUE(says(outcome.err, "was killed by signal 9 (Killed)")) << outcome.err;
+}
+
+TEST(Launch, RefusesWhatItCannotStart) {
+  const Workshop shop;
+  expect_error(shop.ulp("launch -n 2 ./nothing"), 1,
+               "could not start './nothing': No such file or directory");
+  expect_error(shop.ulp("launch -n 0 true"), 2, "--processes");
+  expect_error(shop.ulp("launch -n 2"), 2, "expected a command to start, got none");
+  expect_error(shop.ulp("launch -n 2 --"), 2, "expected a command to start, got none");
+}
+
+TEST(Launch, HelpShowsExamples) {
+  const Workshop shop;
+  const Outcome outcome = shop.ulp("launch --help");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(says(outcome.out, "ulp launch -n 2 ulp train")) << outcome.out;
+}
+
+/// The fp32 numbers of a safetensors file that holds nothing else.
+std::vector<float> numbers_of(const fs::path& path) {
+  const std::string bytes = read_file(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::vector<float> numbers((bytes.size() - 8 - header) / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data() + 8 + header, numbers.size() * sizeof(float));
+  return numbers;
+}
+
+void expect_close(const fs::path& a, const fs::path& b, double tolerance) {
+  const auto got = numbers_of(a), expected = numbers_of(b);
+  ASSERT_EQ(got.size(), expected.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i)
+    worst = std::max(worst, std::fabs(double(got[i]) - double(expected[i])));
+  EXPECT_LE(worst, tolerance) << a << ' ' << b;
+}
+
+constexpr const char* kTrain = "train --model mlp --data data --lr 0.02 --threads 1 ";
+
+TEST(Launch, TwoProcessesTrainAsOneWithTwiceTheBatch) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string run = std::string(kTrain) + "--max-steps 20 --json ";
+  ASSERT_EQ(shop.ulp(run + "--batch 16 --out one.safetensors").code, 0);
+  const Outcome two = shop.ulp("launch -n 2 ulp " + run + "--batch 8 --out two.safetensors");
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_TRUE(says(two.out, "[0]   \"accuracy_percent\"")) << two.out;
+  EXPECT_FALSE(says(two.out, "[1]")) << "one process shows the result: " << two.out;
+  // 20 steps of sums in another order: some hundred units in the last place of weights below 1.
+  expect_close(shop / "two.safetensors", shop / "one.safetensors", 1e-4);
+  for (const char* zero : {"1", "2", "3"}) {
+    const Outcome shared =
+        shop.ulp("launch -n 2 ulp " + run + "--batch 8 --zero " + zero + " --out zero.safetensors");
+    ASSERT_EQ(shared.code, 0) << shared.err;
+    expect_close(shop / "zero.safetensors", shop / "one.safetensors", 1e-4);
+  }
+}
+
+/// A script that leaves its number in pid.RANK and becomes the tool.
+void write_worker(const Workshop& shop, const std::string& args) {
+  write_file(shop / "worker.sh", "echo $$ > pid.$RANK\nexec '" ULP_TOOL "' " + args + "\n");
+}
+
+/// Kills rank 1 of a run with these flags, and starts the run again.
+void check_killed_run(const std::string& flags) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 2000 " + flags;
+  ASSERT_EQ(shop.ulp("launch -n 2 ulp " + run + "--checkpoint other.ckpt --out whole.safetensors").code, 0);
+  write_worker(shop, run + "--checkpoint run.ckpt --checkpoint-every 5 --resume --out resumed.safetensors");
+  const pid_t launcher = shop.start("launch -n 2 sh worker.sh");
+  ASSERT_TRUE(appears(shop / "run.ckpt"));
+  ASSERT_TRUE(appears(shop / "pid.1"));
+  const auto begin = std::chrono::steady_clock::now();
+  ::kill(std::stoi(read_file(shop / "pid.1")), SIGKILL);
+  EXPECT_EQ(Workshop::wait(launcher), 128 + SIGKILL) << "the run ended before it could be killed";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_FALSE(fs::exists(shop / "resumed.safetensors"));
+  const Outcome outcome = shop.ulp("launch -n 2 sh worker.sh");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(read_file(shop / "resumed.safetensors") == read_file(shop / "whole.safetensors"));
+  int shares = 0;
+  for (const auto& entry : fs::directory_iterator(shop.folder()))
+    shares += entry.path().filename().string().starts_with("run.ckpt.shard-");
+  EXPECT_EQ(shares, says(flags, "shares") ? 2 : 0) << "those of the last checkpoint alone";
+}
+
+TEST(Launch, AKilledProcessEndsTheRunAndARerunGoesOnToTheSameBytes) {
+  check_killed_run("--zero 2 --momentum 0.9 ");
+}
+
+TEST(Launch, SoItDoesWithACheckpointInShares) {
+  check_killed_run("--zero 3 --optimizer adamw --checkpoint-shares ");
+}
+
+TEST(Launch, RefusesFlagsThatDoNotGoTogether) {
+  const Workshop shop;
+  shop.make_data("data", 32, 16);
+  const std::string run = std::string("launch -n 2 ulp ") + kTrain;
+  for (const char* flags :
+       {"--checkpoint-shares", "--zero 2 --watch", "--zero 1 --keep-zeros --init m.safetensors"}) {
+    const Outcome outcome = shop.ulp(run + flags);
+    EXPECT_EQ(outcome.code, 2) << flags << ": " << outcome.err;
+  }
+  const Outcome alone = shop.ulp(std::string(kTrain), "RANK=0");
+  EXPECT_EQ(alone.code, 1);
+  EXPECT_TRUE(says(alone.err, "expected WORLD_SIZE beside RANK")) << alone.err;
+}
+
+TEST(Launch, CtrlCLetsAllProcessesStopAtOneStepAndSave) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const pid_t launcher =
+      shop.start("launch -n 2 ulp " + std::string(kTrain) +
+                 "--batch 8 --max-steps 100000000 --checkpoint run.ckpt --checkpoint-every 5");
+  ASSERT_TRUE(appears(shop / "run.ckpt"));
+  ::kill(launcher, SIGINT);
+  EXPECT_EQ(Workshop::wait(launcher), 130);
+  for (const auto& entry : fs::directory_iterator(shop.folder()))
+    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+}
+
+TEST(Launch, ARunGoesOnWithAnotherNumberOfProcesses) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string files = "--checkpoint run.ckpt --resume ";
+  // The schedule must be that of the whole run: it is ended in its middle.
+  const std::string run = std::string(kTrain) + "--optimizer adamw --clip 1 --max-steps 4000 ";
+  ASSERT_EQ(shop.ulp(run + "--batch 16 --out one.safetensors").code, 0);
+  const pid_t launcher = shop.start("launch -n 2 ulp " + run + files +
+                                    "--batch 8 --zero 1 --checkpoint-every 10 --out two.safetensors");
+  ASSERT_TRUE(appears(shop / "run.ckpt"));
+  ::kill(launcher, SIGINT);
+  ASSERT_EQ(Workshop::wait(launcher), 130) << "the run ended before it could be interrupted";
+  expect_error(shop.ulp(run + files + "--batch 8 --out two.safetensors"), 1, "batch 8, got 16");
+  const Outcome outcome = shop.ulp(run + files + "--batch 16 --out two.safetensors --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(says(outcome.out, "\"first_step\": 0,")) << outcome.out;
+  EXPECT_TRUE(fs::exists(shop / "two.safetensors"));
+}
+
+}  // namespace

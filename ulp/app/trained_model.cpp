@@ -1,0 +1,166 @@
+#include "ulp/app/trained_model.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/models/registry.h"
+#include "ulp/models/text_registry.h"
+
+namespace ulp::app {
+
+namespace {
+
+/// As many batches as anyone asks for.
+class DrawnStream final : public train::BatchStream {
+ public:
+  DrawnStream(std::function<train::TaskBatch(memory::RunSize)> draw, memory::RunSize size)
+      : draw_(std::move(draw)), size_(size) {}
+  std::optional<train::TaskBatch> next() override { return draw_(size_); }
+  int64_t samples() const override { return batches() * size_.batch; }
+  int64_t batches() const override { return std::numeric_limits<int32_t>::max(); }
+  int64_t epoch() const override { return 0; }
+  std::string state() const override { return {}; }
+  void restore(const std::string&) override {}
+
+ private:
+  std::function<train::TaskBatch(memory::RunSize)> draw_;
+  memory::RunSize size_;
+};
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// Images as the tool's loader lays them out; a class a picture, or a pixel.
+auto draw_images(std::vector<int64_t> shape, int64_t classes, bool of_pixels) {
+  return [=](memory::RunSize size) {
+    const at::Tensor images = torch::empty({size.batch, shape[0], shape[1], shape[2]},
+                                           at::TensorOptions().memory_format(at::MemoryFormat::ChannelsLast));
+    const std::vector<int64_t> targets =
+        of_pixels ? std::vector<int64_t>{size.batch, shape[1], shape[2]} : std::vector<int64_t>{size.batch};
+    return train::TaskBatch{.inputs = images.normal_(),
+                            .targets = torch::empty(targets, torch::kLong).random_(0, classes)};
+  };
+}
+
+/// Tokens other than 0, which may be padding.
+auto draw_tokens(int64_t vocabulary, int64_t classes, bool of_texts) {
+  return [=](memory::RunSize size) {
+    const std::vector<int64_t> targets =
+        of_texts ? std::vector<int64_t>{size.batch} : std::vector<int64_t>{size.batch, size.length};
+    return train::TaskBatch{
+        .inputs = torch::empty({size.batch, size.length}, torch::kLong).random_(1, vocabulary),
+        .targets = torch::empty(targets, torch::kLong).random_(0, classes)};
+  };
+}
+
+TrainedModel image_model(const std::string& name, const ModelShape& shape) {
+  if (shape.image.size() != 3 || shape.image[1] != shape.image[2])
+    fail("app.find_trained_model", "expected channels, height and the same width, got ", shape.image.size(),
+         " numbers");
+  const ModelSpec spec{.name = name,
+                       .in_channels = shape.image[0],
+                       .num_classes = shape.classes,
+                       .image_size = shape.image[1]};
+  return {.name = name,
+          .kind = NetworkKind::image,
+          .make = [spec] { return make_network(spec); },
+          .draw = draw_images(shape.image, shape.classes, /*of_pixels=*/name == "unet")};
+}
+
+TrainedModel published_model(const std::string& name) {
+  const bool classifies = name.starts_with("bert");
+  const auto make = [name] {
+    const std::shared_ptr<models::TextModel> model = models::make_published_text(name);
+    return Network{model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
+  };
+  const auto [vocabulary, max_length] = models::published_text_sizes(name);
+  return {.name = name,
+          .kind = classifies ? NetworkKind::text : NetworkKind::language,
+          .make = make,
+          .draw = draw_tokens(vocabulary, classifies ? 2 : vocabulary, classifies),
+          .max_length = max_length};
+}
+
+constexpr int64_t kBytes = 256;
+
+TrainedModel text_model(const ModelSpec& spec, std::function<Network()> make) {
+  const bool classifies = spec.kind == NetworkKind::text;
+  return {.name = spec.name,
+          .kind = spec.kind,
+          .make = std::move(make),
+          .draw = draw_tokens(kBytes, classifies ? spec.num_classes : kBytes, classifies),
+          .max_length = spec.max_length};
+}
+
+TrainedModel named_text_model(const std::string& name, const ModelShape& shape) {
+  const bool classifies = models::text_model_tasks(name)[0] == models::TextTask::classification;
+  const ModelSpec spec{.name = name,
+                       .kind = classifies ? NetworkKind::text : NetworkKind::language,
+                       .num_classes = shape.classes,
+                       .max_length = shape.length};
+  return text_model(spec, [spec] { return make_network(spec); });
+}
+
+Network of_graph(const std::shared_ptr<graph::GraphModule>& graph) {
+  return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+}
+
+TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
+  if (const auto spec = read_model_spec(path)) {
+    const auto make = [path] { return load_network(path); };
+    if (spec->kind != NetworkKind::image) return text_model(*spec, make);
+    return {.name = spec->name,
+            .kind = NetworkKind::image,
+            .make = make,
+            .draw = draw_images({spec->in_channels, spec->image_size, spec->image_size}, spec->num_classes,
+                                /*of_pixels=*/spec->name == "unet")};
+  }
+  ModelSpec spec{
+      .in_channels = shape.image.at(0), .num_classes = shape.classes, .image_size = shape.image.at(1)};
+  spec.mean.assign(static_cast<size_t>(spec.in_channels), 0);
+  spec.std.assign(static_cast<size_t>(spec.in_channels), 1);
+  const auto make = [path, spec] { return of_graph(load_model_file(path, spec).graph); };
+  return {.name = load_model_file(path, spec).spec.name,
+          .kind = NetworkKind::image,
+          .make = make,
+          .draw = draw_images(shape.image, shape.classes, /*of_pixels=*/false)};
+}
+
+}  // namespace
+
+train::Task TrainedModel::task(memory::RunSize size) const {
+  Network network = make();
+  train::Task task{.model = network.module,
+                   .forward = std::move(network.forward),
+                   .batches = std::make_unique<DrawnStream>(draw, size)};
+  if (kind != NetworkKind::image) return task;
+  // One class a picture, or one a pixel: logits (N, classes, H, W).
+  task.loss = [](const at::Tensor& logits, const train::TaskBatch& batch) {
+    return at::cross_entropy_loss(logits.to(torch::kFloat), batch.targets);
+  };
+  return task;
+}
+
+std::vector<std::string> trained_model_names() {
+  std::vector<std::string> names = models::model_names();
+  for (const auto& more : {models::text_model_names(), models::published_text_names()})
+    names.insert(names.end(), more.begin(), more.end());
+  std::ranges::sort(names);
+  return names;
+}
+
+TrainedModel find_trained_model(const std::string& name, const ModelShape& shape) {
+  if (has(models::model_names(), name)) return image_model(name, shape);
+  if (has(models::published_text_names(), name)) return published_model(name);
+  if (has(models::text_model_names(), name)) return named_text_model(name, shape);
+  return model_of_file(name, shape);
+}
+
+}  // namespace ulp::app

@@ -1,0 +1,42 @@
+// Networks for which `ulp memory` makes data: by name or from a file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulp/app/model_file.h"
+#include "ulp/app/training_probe.h"
+#include "ulp/base/export.h"
+
+namespace ulp::app {
+
+/// What a name does not say.
+struct ModelShape {
+  std::vector<int64_t> image = {3, 32, 32};  ///< channels, height, width
+  int64_t classes = 10;
+  int64_t length = 128;  ///< texts: the longest; the published sizes have their own
+};
+
+/// A network, and how to train it on data of the right shape.
+struct TrainedModel {
+  std::string name = {};
+  NetworkKind kind = NetworkKind::image;
+  std::function<Network()> make = {};
+  std::function<train::TaskBatch(memory::RunSize size)> draw = {};  ///< a random batch
+  int64_t max_length = 0;                                           ///< of texts; 0 for images
+
+  /// The network with an endless stream of drawn batches.
+  ULP_API train::Task task(memory::RunSize size) const;
+};
+
+/// The names that find_trained_model() knows, sorted.
+ULP_API std::vector<std::string> trained_model_names();
+
+/// A reference network at the sizes of `shape`, one of the published sizes (bert-base, ...), or a model file
+/// of `ulp train` or TorchScript. Throws ulp::Error for sizes that the network cannot have, FileError as
+/// load_model_file() does.
+ULP_API TrainedModel find_trained_model(const std::string& name_or_file, const ModelShape& shape);
+
+}  // namespace ulp::app

@@ -1,0 +1,113 @@
+#include "ulp/app/training_probe.h"
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ulp/measure/memory_meter.h"
+#include "ulp/memory/predict/recorder.h"
+#include "ulp/train/trainer.h"
+
+namespace ulp::app {
+
+namespace {
+
+using memory::MemoryRecorder;
+using memory::Phase;
+
+constexpr int64_t kSteps = 2;
+
+/// Says when a batch is brought.
+class RecordedStream final : public train::BatchStream {
+ public:
+  RecordedStream(std::unique_ptr<train::BatchStream> stream, MemoryRecorder& recorder)
+      : stream_(std::move(stream)), recorder_(recorder) {}
+  std::optional<train::TaskBatch> next() override {
+    recorder_.enter(Phase::data);
+    return stream_->next();
+  }
+  int64_t samples() const override { return stream_->samples(); }
+  int64_t batches() const override { return stream_->batches(); }
+  int64_t epoch() const override { return stream_->epoch(); }
+  std::string state() const override { return stream_->state(); }
+  void restore(const std::string& state) override { stream_->restore(state); }
+
+ private:
+  std::unique_ptr<train::BatchStream> stream_;
+  MemoryRecorder& recorder_;
+};
+
+/// Says when the optimizer begins.
+class RecordedSteps final : public train::StepObserver {
+ public:
+  explicit RecordedSteps(MemoryRecorder& recorder) : recorder_(recorder) {}
+  void gradients(const torch::nn::Module&, double) override { recorder_.enter(Phase::step); }
+
+ private:
+  MemoryRecorder& recorder_;
+};
+
+train::Task recorded(train::Task task, MemoryRecorder& recorder) {
+  task.batches = std::make_unique<RecordedStream>(std::move(task.batches), recorder);
+  task.forward = [forward = std::move(task.forward), &recorder](const train::TaskBatch& batch) {
+    recorder.enter(Phase::forward);
+    return forward(batch);
+  };
+  task.loss = [loss = std::move(task.loss), &recorder](const at::Tensor& output,
+                                                       const train::TaskBatch& batch) {
+    at::Tensor result = loss(output, batch);
+    recorder.enter(Phase::backward);
+    return result;
+  };
+  return task;
+}
+
+/// The same program in steps that change little, and that no loss scale skips.
+train::TrainOptions sized(train::TrainOptions options, memory::RunSize size, int64_t steps) {
+  options.batch = size.batch;
+  options.max_steps = steps;
+  options.learning_rate = 1e-6;
+  if (options.used_scaler().kind == amp::ScalerKind::none) return options;
+  options.scaler = amp::ScalerKind::pytorch;
+  options.init_scale = 1;
+  options.growth_interval = std::nullopt;
+  return options;
+}
+
+/// What a task must still be known for when the trainer has it.
+train::Task without_batches(const train::Task& task) {
+  return {.model = task.model, .forward = task.forward, .batches = nullptr, .loss = task.loss};
+}
+
+}  // namespace
+
+memory::Recording record_training(const TrainingProgram& program, const train::TrainOptions& options,
+                                  memory::RunSize size) {
+  train::TrainOptions used = sized(options, size, kSteps);
+  used.accumulate = std::min<int64_t>(options.accumulate, 2);
+  MemoryRecorder recorder;
+  train::Task task = program.make(size);
+  const train::Task known = without_batches(task);
+  recorder.watch(*task.model);
+  train::Trainer trainer(recorded(std::move(task), recorder), used);
+  RecordedSteps steps(recorder);
+  trainer.observe(&steps);
+  while (!trainer.done()) trainer.step();
+  recorder.enter(Phase::after);
+  if (program.after) program.after(known, size);
+  return recorder.finish();
+}
+
+int64_t measure_training(const TrainingProgram& program, const train::TrainOptions& options,
+                         memory::RunSize size, int64_t steps) {
+  const measure::MemoryMeter meter;
+  train::Task task = program.make(size);
+  const train::Task known = without_batches(task);
+  train::Trainer trainer(std::move(task), sized(options, size, steps));
+  while (!trainer.done()) trainer.step();
+  if (program.after) program.after(known, size);
+  return meter.peak_bytes();
+}
+
+}  // namespace ulp::app

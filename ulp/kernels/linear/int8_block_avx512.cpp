@@ -1,0 +1,10 @@
+// Bytes widened to 16 bits, as conv/tiles_avx512.cpp does.
+#include "ulp/kernels/isa/vec512.h"
+// after the vector type
+#include "ulp/kernels/linear/int8_block_body.h"
+
+namespace ulp::kernels {
+
+const BlockKernels kBlocksAvx512 = {16, 2, ULP_BLOCK_TILES(DotI16<Vec512>, 2, 2)};
+
+}  // namespace ulp::kernels

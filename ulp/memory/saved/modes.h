@@ -1,0 +1,65 @@
+// What a forward pass depends on beside its inputs, so that it can be run again as it was: autocast and the
+// state of random generators.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace ulp::memory {
+
+/// The autocast of a thread.
+struct AutocastState {
+  struct Device {
+    at::DeviceType type = at::kCPU;
+    bool enabled = false;
+    at::ScalarType dtype = at::kBFloat16;
+  };
+  std::vector<Device> devices;
+  bool cache = true;
+  static AutocastState current();
+};
+
+/// While it lives, autocast is as it was. Casts that it caches are forgotten at its end.
+class AutocastGuard {
+ public:
+  explicit AutocastGuard(const AutocastState& wanted);
+  ~AutocastGuard();
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  AutocastState before_;
+};
+
+/// The states of the default generators of some devices.
+class RandomState {
+ public:
+  RandomState() = default;
+  /// The CPU's and those of the tensors' devices.
+  static RandomState current(const std::vector<at::Tensor>& tensors);
+  /// Sets the generators.
+  void restore() const;
+  /// The state now of the same generators.
+  RandomState now() const;
+  bool empty() const { return generators_.empty(); }
+
+ private:
+  std::vector<at::Generator> generators_;
+  std::vector<at::Tensor> states_;
+};
+
+/// Gives generators their present states back in the end.
+class RandomGuard {
+ public:
+  explicit RandomGuard(RandomState state) : state_(std::move(state)) {}
+  ~RandomGuard() { state_.restore(); }
+  RandomGuard(const RandomGuard&) = delete;
+  RandomGuard& operator=(const RandomGuard&) = delete;
+
+ private:
+  RandomState state_;
+};
+
+}  // namespace ulp::memory

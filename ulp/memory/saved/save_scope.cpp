@@ -1,0 +1,75 @@
+#include "ulp/memory/saved/save_scope.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <mutex>
+#include <typeinfo>
+
+#include "ulp/base/error.h"
+
+namespace ulp::memory {
+namespace {
+
+thread_local SaveHandler* current = nullptr;
+
+class Hooks final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hooks(SaveHandler& handler) : handler_(&handler) {}
+  void call_pack_hook(const at::Tensor& tensor) override {
+    saved_ = handler_->pack(tensor);
+    handler_ = nullptr;  // lives no longer than its scope
+  }
+  at::Tensor call_unpack_hook() override { return saved_->unpack(); }
+
+ private:
+  SaveHandler* handler_;
+  std::shared_ptr<SavedTensor> saved_;
+};
+
+/// LibTorch's engine, but for the hooks.
+class HookingEngine final : public torch::autograd::Engine {
+ public:
+  HookingEngine() = default;
+  ~HookingEngine() override { stop(); }
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return current ? std::make_unique<Hooks>(*current) : nullptr;
+  }
+};
+
+torch::autograd::Engine& hooking_engine() {
+  static HookingEngine engine;
+  return engine;
+}
+
+void install() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
+    if (typeid(engine) != typeid(torch::autograd::Engine)) {
+      fail("memory.SaveScope",
+           "expected LibTorch's own autograd engine, got another one, as Python's: saved tensors stay as "
+           "they are");
+    }
+    torch::autograd::set_default_engine_stub(&hooking_engine);
+  });
+}
+
+}  // namespace
+
+SavedTensor::~SavedTensor() = default;
+SaveHandler::~SaveHandler() = default;
+
+SaveScope::SaveScope(SaveHandler* handler) : outer_(current) {
+  if (handler) install();
+  current = handler;
+}
+
+SaveScope::~SaveScope() {
+  current = outer_;
+}
+
+SaveHandler* SaveScope::active() {
+  return current;
+}
+
+}  // namespace ulp::memory

@@ -1,0 +1,14 @@
+#include "ulp/train/int8_task.h"
+
+#include "ulp/amp/int8/to_int8.h"
+#include "ulp/train/captured_task.h"
+
+namespace ulp::train {
+
+Task int8_task(Task task, const amp::Int8Recipe& recipe, graph::PassReport* report) {
+  if (amp::has_int8_layers(*task.model)) return task;
+  return captured_task(std::move(task), "train.int8_task",
+                       [&](const auto& captured) { return amp::to_int8(captured, recipe, report); });
+}
+
+}  // namespace ulp::train
