@@ -17,8 +17,6 @@ namespace {
 struct RooflineFlags : CommonFlags {
   app::RooflineOptions options;
   std::string precision, report;
-  int64_t classes = 10;
-  ScriptShape shape;
 };
 
 void write_report(const report::Report& page, const std::string& folder) {
@@ -31,8 +29,6 @@ void run(RooflineFlags& flags) {
   app::RooflineOptions& options = flags.options;
   options.threads = flags.threads;
   as_usage([&] {
-    options.spec = flags.shape.spec();
-    options.spec.num_classes = flags.classes;
     if (!flags.precision.empty())
       options.precision =
           require_word<app::RooflinePrecision>("cli.roofline", "a precision", flags.precision);
@@ -65,33 +61,29 @@ void add_roofline(CLI::App& app) {
       app, "roofline", "What bounds each layer of a network on this machine, and how close it comes",
       "  ulp roofline model.int8.ulp --batch 16\n"
       "  ulp roofline resnet50 --shape 3,224,224 --precision bf16 --report out\n"
-      "  ulp roofline bert-base --tokens 128 --precision int8 --threads 1\n"
+      "  ulp roofline bert-base --length 128 --precision int8 --threads 1\n"
       "  ulp roofline model.safetensors --train --batch 32 --json\n",
       *flags);
   command
       ->add_option("model", options.model,
-                   "An engine file, a file of `ulp train`, a TorchScript file, or a reference network with "
-                   "random weights: "
-                   "one of `ulp inspect`, bert-base or gpt2-small")
+                   "An engine or model file, or a network with random weights: a reference network, "
+                   "bert-base, bert-large, gpt2-small, gpt2-medium")
       ->required();
   command->add_option("--batch", options.batch, "Items in a batch")->check(positive())->capture_default_str();
   command->add_option(
       "--precision", flags->precision,
-      "fp32 (what is without it), bf16 or int8: of the engine that is made of a model, or of training (fp32, "
-      "bf16)");
+      "fp32 (if not said), bf16 or int8: of the engine that is made of a model, or of training (fp32, bf16)");
   command->add_flag("--train", options.train, "Forward and backward passes in LibTorch instead of an engine");
-  command->add_option("--tokens", options.tokens, "Length of the texts of bert-base and gpt2-small")
-      ->check(positive())
-      ->capture_default_str();
-  command->add_option("--classes", flags->classes, "Classes of a reference network over images")
-      ->check(positive())
-      ->capture_default_str();
-  command->add_option("--runs", options.runs, "Runs; each layer has the fastest of its times")
+  command
+      ->add_option("--length", options.length,
+                   "Texts: tokens in one (default: 128, at most what the network takes)")
+      ->check(positive());
+  command->add_option("--runs", options.runs, "Runs at least; each layer has the fastest of its times")
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--quick", options.quick, "Measure the machine's peaks in a third of the time");
   command->add_option("--report", flags->report, "Folder for report.json and report.html");
-  flags->shape.add_to(*command);
+  add_shape_flags(*command, options.shape);
   command->callback([flags] { run(*flags); });
 }
 

@@ -212,6 +212,25 @@ TEST_F(RooflineFiles, WhatDoesNotGoTogetherIsSaid) {
   asked.precision = RooflinePrecision::int8;
   EXPECT_ERROR(check_roofline(asked), "fp32 or bf16");
   EXPECT_THROW(roofline(options(folder_ / "none.ulp")), FileError);
+  EXPECT_ERROR(roofline({.model = "resnet21"}), "resnet20, resnet50");
+  EXPECT_ERROR(roofline({.model = "bert-base", .length = 513}), "at most 512 tokens");
+  EXPECT_ERROR(roofline({.model = "lenet5", .length = 16}), "no length");
+}
+
+TEST_F(RooflineFiles, TextsHaveTheLengthThatIsAskedFor) {
+  RooflineOptions asked = options("gpt2");
+  asked.precision = RooflinePrecision::int8;
+  std::vector<double> products;
+  for (const int64_t length : {16, 32}) {
+    asked.length = length;
+    double sum = 0;
+    for (const ProfiledPart& part : roofline(asked).parts)
+      if (part.op == "dynamic_linear") sum += part.work.operations;
+    products.push_back(sum);
+  }
+  // Of each of two blocks, 128 to 384, 128, 512 and back, for 2 texts; then 256 bytes to predict.
+  EXPECT_EQ(products[0], 2.0 * 2 * 16 * (2 * 128 * (384 + 128 + 512 + 512) + 128 * 256));
+  EXPECT_EQ(products[1], 2 * products[0]);
 }
 
 TEST(OpWork, CountsProductsOfLibTorchsOps) {

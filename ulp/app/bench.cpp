@@ -116,6 +116,10 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   for (const std::string& path : options.models) {
     models.push_back(load_runnable(path, options.script_spec, options.threads));
   }
+  const bool traced = !options.trace.empty();
+  const bool engines =
+      std::ranges::any_of(models, [](const Runnable& model) { return model.engine != nullptr; });
+  if (traced && !engines) fail("app.bench", "expected an engine to trace, got none");
   std::vector<std::string> names = options.models;
   for (size_t i = 0; options.pieces && i < options.models.size(); ++i) {
     if (models[i].engine) continue;
@@ -129,12 +133,8 @@ std::vector<report::Table> bench(const BenchOptions& options) {
              measure::time_in_turns(candidates, batch, options.measure));
   }
   if (options.contexts > 0) tables.push_back(callers_table(models, options));
-  const bool engines =
-      std::ranges::any_of(models, [](const Runnable& model) { return model.engine != nullptr; });
   std::optional<measure::Peaks> peaks;
   std::vector<NamedProfile> profiles;
-  const bool traced = !options.trace.empty();
-  if (traced && !engines) fail("app.bench", "expected an engine to trace, got none");
   if (engines && (options.profile || traced))
     peaks = measure::measure_peaks({.threads = options.threads, .quick = true});
   for (size_t i = 0; (options.profile || traced) && i < models.size(); ++i) {

@@ -19,14 +19,15 @@ struct Devices {
   int cuda_devices = 0;               ///< that this build of LibTorch can use
   std::vector<measure::Gpu> gpus;     ///< that the driver shows, whether LibTorch can use them or not
 };
-/// Throws Error when ULP_ISA names no family or one that this machine cannot run. `nvml`: see measure::nvidia_gpus().
+/// Throws Error when ULP_ISA names no family or one that this machine cannot run. `nvml`: see
+/// measure::nvidia_gpus().
 ULP_API Devices find_devices(const std::string& nvml = "libnvidia-ml.so.1");
 
 /// A row for each GPU and each of its slices, with memory and computed peaks.
 ULP_API report::Table gpu_table(const std::vector<measure::Gpu>& gpus);
 
-/// The measured peaks of one thread and of `threads` (0: all cores) as tables (peak_tables.h). `progress` as in
-/// measure::PeakOptions. Throws as measure_peaks().
+/// The measured peaks of one thread and of `threads` (0: all cores) as tables (peak_tables.h). `progress` as
+/// in measure::PeakOptions. Throws as measure_peaks().
 ULP_API std::vector<report::Table> peak_tables(
     int threads, bool quick, const std::function<void(const std::string& part)>& progress = {});
 

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "ulp/app/inspect.h"
 #include "ulp/app/roofline_parts.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
@@ -15,10 +14,15 @@ namespace ulp::app {
 
 namespace {
 
+bool is_text(const RooflineNetwork& network) {
+  return network.model.kind != NetworkKind::image;
+}
+
 std::shared_ptr<graph::GraphModule> quantized(const RooflineNetwork& network) {
-  if (network.text) return quant::quantize(network.graph, quant::DynamicRecipe{});
-  return quant::quantize(network.graph, quant::Recipe::x86_int8(),
-                         [&](graph::GraphModule& prepared) { prepared.forward(random_batch(network, 2)); });
+  if (is_text(network)) return quant::quantize(network.graph, quant::DynamicRecipe{});
+  return quant::quantize(network.graph, quant::Recipe::x86_int8(), [&](graph::GraphModule& prepared) {
+    prepared.forward(network.model.draw({.batch = 2}).inputs);
+  });
 }
 
 runtime::Plan plan_of(const RooflineNetwork& network, RooflinePrecision precision) {
@@ -39,11 +43,11 @@ runtime::Plan open_plan(const RooflineOptions& options, RooflineResult& result) 
     return runtime::Plan::load(options.model);
   }
   const RooflineNetwork network = open_network(options);
-  result.title = network.name + ", engine in " + word_of(options.precision);
+  result.title = network.model.name + ", engine in " + word_of(options.precision);
   if (options.precision == RooflinePrecision::int8) {
     result.notes.emplace_back(
-        network.text ? "Quantized dynamically."
-                     : "Quantized statically with random images: right in speed, not in accuracy.");
+        is_text(network) ? "Quantized dynamically."
+                         : "Quantized statically with random images: right in speed, not in accuracy.");
   }
   return plan_of(network, options.precision);
 }
@@ -54,7 +58,7 @@ void check_roofline(const RooflineOptions& options, bool chosen) {
   constexpr const char* kWhere = "app.roofline";
   if (options.batch < 1) fail(kWhere, "expected a batch of at least 1, got ", options.batch);
   if (options.runs < 1) fail(kWhere, "expected at least 1 run, got ", options.runs);
-  if (options.tokens < 1) fail(kWhere, "expected at least 1 token, got ", options.tokens);
+  if (options.length < 0) fail(kWhere, "expected at least 1 token, got ", options.length);
   if (options.train && options.precision == RooflinePrecision::int8)
     fail(kWhere, "expected fp32 or bf16 for training, got int8");
   if (!is_engine(options.model)) return;
@@ -93,7 +97,7 @@ RooflineResult roofline(const RooflineOptions& options) {
   say("the network");
   if (options.train) {
     network = open_network(options);
-    result.title = network->name + ", training in " + word_of(options.precision);
+    result.title = network->model.name + ", training in " + word_of(options.precision);
   } else {
     engine.emplace(open_plan(options, result), runtime::EngineOptions{.threads = options.threads});
   }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ulp/app/model_file.h"
 #include "ulp/app/step_profile.h"
+#include "ulp/app/trained_model.h"
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
 #include "ulp/measure/peaks/peaks.h"
@@ -21,19 +21,18 @@ enum class RooflinePrecision : uint8_t { fp32, bf16, int8 };
 
 /// What is measured, and how.
 struct RooflineOptions {
-  /// An engine file, a file of `ulp train`, a TorchScript file, or the name of a reference network, which
-  /// gets random weights: one over images, or "bert-base" or "gpt2-small".
+  /// An engine file, or what find_trained_model() takes: a name has random weights.
   std::string model = {};
   int64_t batch = 1;
   /// Of the engine that is made of a model; engine files have theirs. int8 quantizes: networks over images
   /// statically, with random images, those over text dynamically. Training takes fp32, and bf16 by autocast.
   RooflinePrecision precision = RooflinePrecision::fp32;
-  bool train = false;    ///< forward and backward passes of the captured model in LibTorch, not an engine
-  int64_t tokens = 128;  ///< of bert-base and gpt2-small
-  int threads = 0;       ///< 0: one per core the process may use
-  int runs = 5;          ///< each part has the fastest of its times
-  bool quick = false;    ///< see measure::PeakOptions
-  ModelSpec spec = {};   ///< what a TorchScript file or a name does not say
+  bool train = false;     ///< forward and backward passes of the captured model in LibTorch, not an engine
+  int64_t length = 0;     ///< tokens in a text; 0: usual_length()
+  int threads = 0;        ///< 0: one per core the process may use
+  int runs = 5;           ///< at least; see Repetitions
+  bool quick = false;     ///< see measure::PeakOptions
+  ModelShape shape = {};  ///< what a TorchScript file or a name does not say
   measure::UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
   std::function<void(const std::string& part)> progress = {};  ///< called before each part; may be empty
 };
@@ -52,8 +51,8 @@ struct RooflineResult {
 ULP_API void check_roofline(const RooflineOptions& options, bool chosen = false);
 
 /// Measures the peaks before and after the network and keeps the higher ones. Throws FileError for a file
-/// that cannot be read, Error for a precision that an engine file does not have and where lower() does,
-/// Interrupted on Ctrl-C.
+/// that cannot be read, Error for sizes that the network cannot have and where lower() does, Interrupted on
+/// Ctrl-C.
 ULP_API RooflineResult roofline(const RooflineOptions& options);
 
 /// Tables of layers and peaks, the chart of both, the machine.

@@ -14,6 +14,16 @@ namespace {
 
 using report::Series;
 
+/// Up to the ridge along the bandwidth.
+Series slope(const measure::MemoryPeak& level, double rate, double from) {
+  Series line{.name = level.name + " bandwidth", .joined = true};
+  for (const double x : {from, rate / level.best()}) {
+    line.x.push_back(x);
+    line.y.push_back(x * level.best() / 1e9);
+  }
+  return line;
+}
+
 /// The roof of one peak: along the bandwidth, then flat.
 Series roof(const std::string& name, double rate, double bandwidth, double from, double to) {
   const double ridge = rate / bandwidth;
@@ -69,16 +79,16 @@ report::Chart chart_of(const RooflineResult& result) {
   const double memory = result.peaks.memory.back().best();
   for (const kernels::MathType type : types) {
     const measure::MathPeak& peak = result.peaks.fastest(type);
-    chart.series.push_back(roof(std::string(kernels::to_string(type)) + " and memory", peak.rate, memory,
+    chart.series.push_back(roof(std::string(kernels::to_string(type)) + " from memory", peak.rate, memory,
                                 low / 2, std::max(high, peak.rate / memory) * 2));
   }
   if (types.empty()) return chart;
-  const measure::MemoryPeak& nearest = result.peaks.memory.front();
-  const double rate = result.peaks.rate(types.back());
-  chart.series.push_back({.name = nearest.name,
-                          .x = {low / 2, rate / nearest.best()},
-                          .y = {low / 2 * nearest.best() / 1e9, rate / 1e9},
-                          .joined = true});
+  double highest = 0;
+  for (const kernels::MathType type : types) highest = std::max(highest, result.peaks.rate(type));
+  for (const measure::MemoryPeak& level : result.peaks.memory) {
+    const bool cache = &level != &result.peaks.memory.back();
+    if (cache && low / 2 < highest / level.best()) chart.series.push_back(slope(level, highest, low / 2));
+  }
   return chart;
 }
 
@@ -98,11 +108,11 @@ report::Table layers_table(const RooflineResult& result) {
                                   {"intensity", "op/byte", Better::none, 1},
                                   {"time", "us", Better::none, 1},
                                   {"of the whole", "%", Better::none, 1},
-                                  {"rate", "G/s", Better::none, 1},
-                                  {"bandwidth", "GB/s", Better::none, 1},
                                   {"math", "% of peak", Better::none, 0},
                                   {"memory", "% of peak", Better::none, 0},
                                   {"bound"},
+                                  {"rate", "G/s", Better::none, 1},
+                                  {"bandwidth", "GB/s", Better::none, 1},
                                   {"kernel"}}};
   const measure::Surroundings around{constant_bytes(result.parts)};
   for (const ProfiledPart& part : result.parts) {
@@ -110,8 +120,8 @@ report::Table layers_table(const RooflineResult& result) {
     const measure::Placement placed = measure::place(part.work, part.seconds, result.peaks, around);
     table.add_row({part.name, part.op, std::string(kernels::to_string(part.work.math)),
                    part.work.operations / 1e6, part.work.bytes() / 1e6, placed.intensity, part.seconds * 1e6,
-                   100 * part.seconds / result.seconds, placed.operations / 1e9, placed.bandwidth / 1e9,
-                   100 * placed.math_share, 100 * placed.memory_share, measure::bound_text(placed),
+                   100 * part.seconds / result.seconds, 100 * placed.math_share, 100 * placed.memory_share,
+                   measure::bound_text(placed), placed.operations / 1e9, placed.bandwidth / 1e9,
                    part.kernel});
     if (placed.share() > 1)
       table.mark_last(placed.math_share > 1 ? "math" : "memory", "above what was measured as the peak");
@@ -162,19 +172,21 @@ report::Report roofline_report(const RooflineResult& result, const RooflineOptio
     least += part.seconds * measure::place(part.work, part.seconds, result.peaks, around).share();
     operations += part.work.operations;
   }
-  page.headlines = {{report::format_duration(result.seconds), "all layers, each at its fastest"},
+  page.headlines = {{number("%.3g ms", result.seconds * 1e3), "all layers, each at its fastest"},
                     {number("%.0f %%", 100 * least / result.seconds), "of the bound of each layer, by time"},
                     {number("%.1f G/s", operations / result.seconds / 1e9), "all layers together"}};
   page.tables = {bounds_table(result), layers_table(result), math_table(result.peaks),
                  memory_table(result.peaks)};
-  if (measure::is_disturbed(result.others)) page.notes.push_back(measure::busy_mark(*result.others));
+  if (measure::is_disturbed(result.others))
+    page.notes.push_back("While the layers were timed, the machine was " +
+                         measure::busy_mark(*result.others) + ". They may be slower than alone.");
   page.notes.insert(page.notes.end(), result.notes.begin(), result.notes.end());
   page.charts = {chart_of(result)};
   page.settings = {{"Model", options.model},
                    {"Batch", std::to_string(options.batch)},
                    {"Threads", std::to_string(result.peaks.threads)},
                    {"Kernels", result.peaks.isa},
-                   {"Times", "the fastest of " + std::to_string(options.runs)}};
+                   {"Times", "the fastest of at least " + std::to_string(options.runs)}};
   page.machine = report::machine_facts();
   return page;
 }

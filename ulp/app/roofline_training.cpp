@@ -13,7 +13,6 @@
 #include "ulp/amp/watch/watch_recorder.h"
 #include "ulp/app/op_work.h"
 #include "ulp/app/roofline_parts.h"
-#include "ulp/base/interrupt.h"
 
 namespace ulp::app {
 
@@ -65,7 +64,7 @@ class CallTimes final : public amp::OpSink {
                       .shape = shape,
                       .start = std::chrono::duration<double>(call.began - start_).count(),
                       .seconds = call.seconds,
-                      .work = work_of(called)});
+                      .work = call.returns_memory ? runtime::StepWork{} : work_of(called)});
   }
   std::vector<ProfiledPart> take() { return std::move(parts_); }
 
@@ -93,18 +92,16 @@ runtime::StepWork optimizer_work(const std::vector<at::Tensor>& parameters) {
 
 }  // namespace
 
-std::vector<ProfiledPart> profile_training(const RooflineNetwork& network, const RooflineOptions& options) {
+std::vector<ProfiledPart> profile_training(RooflineNetwork& network, const RooflineOptions& options) {
   graph::GraphModule& model = *network.graph;
   model.train();
   const amp::Precision& precision = amp::find_precision(word_of(options.precision));
-  at::Tensor inputs = random_batch(network, options.batch);
-  if (inputs.dim() == 4) inputs = inputs.contiguous(at::MemoryFormat::ChannelsLast);
+  const train::TaskBatch batch = network.task.batches->next().value();
   amp::FusedOptimizer optimizer(model.parameters(), amp::AdamWRule{});
   CallTimes times(model.graph());
   amp::ModulePaths paths;
   double update = 1e9, began = 0;
   const auto step = [&](bool recorded) {
-    check_interrupted();
     times.start_step();
     const Clock::time_point start = Clock::now();
     {
@@ -113,9 +110,9 @@ std::vector<ProfiledPart> profile_training(const RooflineNetwork& network, const
       at::Tensor result;
       {
         const auto guard = amp::autocast_for(precision, at::kCPU);
-        result = model.forward(inputs);
+        result = model.forward(batch.inputs);
       }
-      result.to(at::kFloat).square().mean().backward();
+      network.task.loss(result, batch).backward();
     }
     const Clock::time_point middle = Clock::now();
     amp::fused_step(optimizer, nullptr);
@@ -124,7 +121,7 @@ std::vector<ProfiledPart> profile_training(const RooflineNetwork& network, const
     optimizer.zero_grad();
   };
   step(false);  // allocates the optimizer's state
-  for (int run = 0; run < options.runs; ++run) step(true);
+  for (Repetitions repetitions(options.runs); repetitions.next();) step(true);
   std::vector<ProfiledPart> parts = times.take();
   parts.push_back({.name = "optimizer",
                    .op = "AdamW",

@@ -53,16 +53,21 @@ Buffers usable_buffers(runtime::Engine& engine, int64_t batch) {
 
 }  // namespace
 
+bool Repetitions::next() {
+  check_interrupted();
+  constexpr std::chrono::milliseconds kUsual{500};
+  return done_++ < least_ || std::chrono::steady_clock::now() - start_ < kUsual;
+}
+
 std::vector<ProfiledPart> profile_steps(runtime::Engine& engine, int64_t batch, int runs) {
   const Buffers buffers = usable_buffers(engine, batch);
   const auto run = [&] {
-    check_interrupted();
     engine.rewind();
     return engine.profile(batch, buffers.in, buffers.out);
   };
   std::vector<runtime::StepProfile> best = run();
   for (runtime::StepProfile& step : best) step.seconds = 1e9;  // the first run warmed up
-  for (int i = 0; i < std::max(runs, 1); ++i) {
+  for (Repetitions repetitions(runs); repetitions.next();) {
     const std::vector<runtime::StepProfile> steps = run();
     for (size_t s = 0; s < steps.size(); ++s) best[s].seconds = std::min(best[s].seconds, steps[s].seconds);
   }

@@ -1,6 +1,7 @@
 // Where the time of an engine goes, step by step, below the machine's roof.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -21,7 +22,19 @@ struct ProfiledPart {
   runtime::StepWork work = {};
 };
 
-/// Runs the engine `runs` times step by step on random inputs (seed 0) after a warm-up; each step has the
+/// Enough repetitions to find the fastest: so many, and more of what is short, for half a second.
+class ULP_API Repetitions {
+ public:
+  explicit Repetitions(int least) : least_(least), start_(std::chrono::steady_clock::now()) {}
+  /// Counts another one; false when there were enough. Throws Interrupted on Ctrl-C.
+  bool next();
+
+ private:
+  int least_, done_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// Runs the engine step by step on random inputs (seed 0) after a warm-up, Repetitions(runs) times; each step has the
 /// fastest of its times, and starts where those before it end. Runs of an engine that continues earlier ones
 /// all begin anew. Throws Interrupted on Ctrl-C.
 ULP_API std::vector<ProfiledPart> profile_steps(runtime::Engine& engine, int64_t batch, int runs);

@@ -139,9 +139,10 @@ std::vector<MemoryPeak> measure_memory(Crew& crew, Isa isa, bool quick,
   }
   MemoryPeak memory{.name = "memory", .bytes = 3.0 * 8 * static_cast<double>(arrays.part()) * threads};
   say(memory.name);
+  // As often as STREAM.
   constexpr double kMostSeconds = 2;
   const auto start = Clock::now();
-  for (int round = 0; round < (quick ? 3 : 5) && (round < 2 || seconds_since(start) < kMostSeconds);
+  for (int round = 0; round < (quick ? 3 : 10) && (round < 2 || seconds_since(start) < kMostSeconds);
        ++round) {
     for (size_t p = 0; p < memory.rate.size(); ++p)
       memory.rate[p] = std::max(memory.rate[p], arrays.rate_together(static_cast<MemoryPass>(p), isa));
