@@ -83,6 +83,20 @@ TEST(StepWork, PixelsBetweenWindowsAreNotRead) {
   EXPECT_EQ(work_of_op(b.plan, 1, "conv").tensor_bytes, 4.0 * (4 * 4 * 4 + 4 * 4 * 4));
 }
 
+TEST(StepWork, OfBytesIsDoneOnBytes) {
+  for (const auto& [numbers, math] :
+       {std::pair{Numbers::u8, MathType::int8}, std::pair{Numbers::bf16, MathType::f32},
+        std::pair{Numbers::f32, MathType::f32}}) {
+    Builder b(numbers);
+    const int32_t x = b.enter(b.input({kBatch, 4, 8, 8}));
+    const PoolAttributes halves{.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}};
+    b.output(b.leave(b.op(Op::max_pool, {x}, halves)));
+    const StepWork work = work_of_op(b.plan, 2, "max_pool");
+    EXPECT_EQ(work.math, math);
+    EXPECT_EQ(work.operations, 2.0 * 4 * 4 * 4 * 4);
+  }
+}
+
 TEST(StepWork, GrowsWithTheBatchButForWeights) {
   for (const Plan& plan : {small_network(Numbers::u8), small_text_network(), small_binary_network()}) {
     const std::vector<StepProfile> two = profiled(plan, 2), six = profiled(plan, 6);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/export.h"
 #include "ulp/runtime/plan/step_work.h"
 
 namespace ulp::app {
@@ -22,6 +23,6 @@ struct CalledOp {
 /// Products are counted of convolutions, linear layers, matrix products, attention and recurrent layers and
 /// of their backward ops; anything else is an operation for each element of its largest tensor. Tensors are
 /// read or written once; what an op only looks at in another way (a view) has no work.
-runtime::StepWork work_of(const CalledOp& call);
+ULP_API runtime::StepWork work_of(const CalledOp& call);
 
 }  // namespace ulp::app

@@ -107,10 +107,10 @@ report::Table layers_table(const RooflineResult& result) {
                                   {"bytes", "MB", Better::none, 3},
                                   {"intensity", "op/byte", Better::none, 1},
                                   {"time", "us", Better::none, 1},
-                                  {"of the whole", "%", Better::none, 1},
+                                  {"bound"},
                                   {"math", "% of peak", Better::none, 0},
                                   {"memory", "% of peak", Better::none, 0},
-                                  {"bound"},
+                                  {"of the whole", "%", Better::none, 1},
                                   {"rate", "G/s", Better::none, 1},
                                   {"bandwidth", "GB/s", Better::none, 1},
                                   {"kernel"}}};
@@ -120,8 +120,8 @@ report::Table layers_table(const RooflineResult& result) {
     const measure::Placement placed = measure::place(part.work, part.seconds, result.peaks, around);
     table.add_row({part.name, part.op, std::string(kernels::to_string(part.work.math)),
                    part.work.operations / 1e6, part.work.bytes() / 1e6, placed.intensity, part.seconds * 1e6,
-                   100 * part.seconds / result.seconds, 100 * placed.math_share, 100 * placed.memory_share,
-                   measure::bound_text(placed), placed.operations / 1e9, placed.bandwidth / 1e9,
+                   measure::bound_text(placed), 100 * placed.math_share, 100 * placed.memory_share,
+                   100 * part.seconds / result.seconds, placed.operations / 1e9, placed.bandwidth / 1e9,
                    part.kernel});
     if (placed.share() > 1)
       table.mark_last(placed.math_share > 1 ? "math" : "memory", "above what was measured as the peak");

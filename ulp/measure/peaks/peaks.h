@@ -32,7 +32,7 @@ struct MathPeak {
 };
 
 /// A level of memory.
-struct MemoryPeak {
+struct ULP_API MemoryPeak {
   std::string name = {};  ///< "L1", "L2", "L3", "memory"
   double bytes = 0;       ///< that the threads have of it together; of memory what was passed over
   std::array<double, kernels::kMemoryPassCount> rate = {};  ///< bytes/s in the order of kernels::MemoryPass

@@ -21,7 +21,10 @@ double touched(int64_t kernel, int64_t stride) {
 }  // namespace
 
 StepWork elementwise_work(const StepView& view, int64_t batch, double per_element) {
-  StepWork work{.operations = per_element * elements_of(view.output(), batch),
+  // Bytes are compared and added as such; bf16 becomes f32 first.
+  const bool bytes = math_of(view.input().type) == kernels::MathType::int8;
+  StepWork work{.math = bytes ? kernels::MathType::int8 : kernels::MathType::f32,
+                .operations = per_element * elements_of(view.output(), batch),
                 .tensor_bytes = bytes_of(view.output(), batch)};
   const std::vector<int32_t>& inputs = view.step().inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
