@@ -89,7 +89,8 @@ TEST(StepWork, OfBytesIsDoneOnBytes) {
         std::pair{Numbers::f32, MathType::f32}}) {
     Builder b(numbers);
     const int32_t x = b.enter(b.input({kBatch, 4, 8, 8}));
-    const PoolAttributes halves{.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}};
+    PoolAttributes halves;
+    halves.window.kernel_h = halves.window.kernel_w = halves.window.stride_h = halves.window.stride_w = 2;
     b.output(b.leave(b.op(Op::max_pool, {x}, halves)));
     const StepWork work = work_of_op(b.plan, 2, "max_pool");
     EXPECT_EQ(work.math, math);

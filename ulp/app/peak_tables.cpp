@@ -46,7 +46,7 @@ report::Table math_table(const measure::Peaks& all, const measure::Peaks* one) {
 
 report::Table memory_table(const measure::Peaks& all, const measure::Peaks* one) {
   report::Table table{
-      .title = "Memory",
+      .title = "Bandwidth",
       .caption =
           "As STREAM counts: the bytes of the arrays, without what a cache reads before it is written "
           "to. The best of all passes.",

@@ -136,9 +136,9 @@ report::Table bounds_table(const RooflineResult& result) {
       .caption = "The time of the layers by what bounds them, and how long they would take at their bounds.",
       .columns = {{"bound"},
                   {"layers"},
-                  {"time", "ms"},
+                  {"time", "ms", Better::none, 3},
                   {"of the whole", "%", Better::none, 1},
-                  {"at the bound", "ms"}}};
+                  {"at the bound", "ms", Better::none, 3}}};
   struct Sum {
     double layers = 0, seconds = 0, least = 0;
   };
