@@ -2,15 +2,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <iostream>
 #include <sstream>
 
+#include "roofline/roofline.includes.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/measure/roofline.h"
-#include "ulp/runtime/engine/engine.h"
 
 namespace {
 

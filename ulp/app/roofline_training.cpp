@@ -32,9 +32,8 @@ std::map<std::string, bool> causal_nodes(const graph::Graph& graph) {
 
 /// "layer1.0.conv1", with the node's own name where a module has several.
 std::string layer_of(const amp::OpPlace& place) {
-  if (!place.path.empty()) return place.path;
-  if (!place.node.empty()) return place.node;
-  return place.pass == amp::Pass::forward ? "loss" : "loss and gradients";
+  if (place.node.empty()) return place.pass == amp::Pass::forward ? "loss" : "loss and gradients";
+  return place.path.empty() ? place.node : place.path;
 }
 
 /// The calls of one step after the other, each kept with its fastest time.
