@@ -239,12 +239,12 @@ TEST(OpWork, CountsProductsOfLibTorchsOps) {
   const at::Tensor a = torch::zeros({4, 6}), b = torch::zeros({6, 8}), out = torch::zeros({4, 8});
   EXPECT_EQ(work_of({"aten::mm", {a, b}, {out}}).operations, 2 * 4 * 6 * 8);
   EXPECT_EQ(work_of({"aten::mm", {a, b}, {out}}).tensor_bytes, 4 * (24 + 48 + 32));
-  EXPECT_EQ(work_of({"aten::addmm", {out[0], a, b}, {out}}).operations, 2 * 4 * 6 * 8);
+  EXPECT_EQ(work_of({"aten::addmm", {out[0].clone(), a, b}, {out}}).operations, 2 * 4 * 6 * 8);
   EXPECT_EQ(work_of({"aten::mm", {a, b}, {out.to(at::kBFloat16)}}).math, MathType::bf16);
   const at::Tensor q = torch::zeros({2, 3, 5, 8});
-  EXPECT_EQ(work_of({"aten::scaled_dot_product_attention", {q, q, q}, {q}}).operations,
+  EXPECT_EQ(work_of({"aten::scaled_dot_product_attention", {q, q, q}, {q.clone()}}).operations,
             4 * 2 * 3 * 5 * 5 * 8);
-  EXPECT_EQ(work_of({"aten::scaled_dot_product_attention", {q, q, q}, {q}, true}).operations,
+  EXPECT_EQ(work_of({"aten::scaled_dot_product_attention", {q, q, q}, {q.clone()}, true}).operations,
             4 * 2 * 3 * (1 + 2 + 3 + 4 + 5) * 8);
 }
 
