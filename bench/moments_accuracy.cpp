@@ -1,9 +1,10 @@
 // The loss of a small GPT-2 over bytes after the same steps of AdamW with moments in each format.
 //
-// moments_accuracy TEXT [STEPS]: the last tenth of the text is held out. The same seed, batches and schedule (constant)
-// for each format; embeddings keep fp32 moments in the rows marked so.
+// moments_accuracy TEXT [STEPS [SEEDS]]: the last tenth of the text is held out. The same seeds, batches and schedule (constant)
+// for each format; embeddings keep fp32 moments in the rows marked so. Prints Markdown rows.
 #include <torch/torch.h>
 
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -30,8 +31,13 @@ at::Tensor loss_of(ulp::models::TextModel& model, const at::Tensor& windows) {
   return torch::cross_entropy_loss(logits.flatten(0, 1), windows.narrow(1, 1, kLength).flatten());
 }
 
-void run(const at::Tensor& text, int64_t steps, MomentFormat moments, bool embeddings) {
-  torch::manual_seed(1);
+struct Result {
+  double loss = 0;            ///< held-out
+  double bytes_of_state = 0;  ///< for a parameter
+};
+
+Result run(const at::Tensor& text, int64_t steps, uint64_t seed, MomentFormat moments, bool embeddings) {
+  torch::manual_seed(static_cast<int64_t>(seed));
   const auto model = ulp::models::make_text_model("gpt2", {.max_length = kLength});
   ulp::amp::FusedGroup group{model->parameters(), ulp::amp::AdamWRule{.lr = 1e-3}};
   group.moments = moments;
@@ -47,24 +53,39 @@ void run(const at::Tensor& text, int64_t steps, MomentFormat moments, bool embed
   model->train();
   for (int64_t step = 0; step < steps; ++step) {
     optimizer.zero_grad();
-    loss_of(*model, draw(training, kBatch, static_cast<uint64_t>(step) + 100)).backward();
+    loss_of(*model, draw(training, kBatch, seed * 1'000'000 + static_cast<uint64_t>(step))).backward();
     ulp::amp::fused_step(optimizer, nullptr, {.max_norm = 1.0});
   }
   model->eval();
   const torch::NoGradGuard no_grad;
   int64_t parameters = 0;
   for (const at::Tensor& each : model->parameters()) parameters += each.numel();
-  std::cout << to_string(moments) << (wide.empty() ? "" : ", embeddings fp32") << ": held-out loss "
-            << loss_of(*model, test).item<double>() << " after " << steps << " steps, "
-            << static_cast<double>(optimizer.state_bytes()) / static_cast<double>(parameters)
-            << " bytes of state for each of " << parameters << " parameters" << std::endl;
+  return {loss_of(*model, test).item<double>(),
+          static_cast<double>(optimizer.state_bytes()) / static_cast<double>(parameters)};
+}
+
+/// Prints the row of a format; returns the mean loss.
+double row(const at::Tensor& text, int64_t steps, uint64_t seeds, MomentFormat moments, bool embeddings,
+           double fp32) {
+  double mean = 0;
+  Result result;
+  std::printf("| %s%s |", to_string(moments), embeddings ? ", embeddings fp32" : "");
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    result = run(text, steps, seed, moments, embeddings);
+    mean += result.loss / static_cast<double>(seeds);
+    std::printf(" %.4f |", result.loss);
+    std::fflush(stdout);
+  }
+  if (fp32 == 0) fp32 = mean;
+  std::printf(" %.4f | %+.2f %% | %.3f |\n", mean, 100 * (mean / fp32 - 1), result.bytes_of_state);
+  return mean;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::cerr << "usage: moments_accuracy TEXT [STEPS]\n";
+    std::cerr << "usage: moments_accuracy TEXT [STEPS [SEEDS]]\n";
     return 2;
   }
   ulp::amp::prepare_training_memory();
@@ -77,8 +98,9 @@ int main(int argc, char** argv) {
   at::Tensor text = torch::empty({static_cast<int64_t>(bytes.size())}, torch::kByte);
   std::copy(bytes.begin(), bytes.end(), text.data_ptr<uint8_t>());
   const int64_t steps = argc > 2 ? std::stoll(argv[2]) : 1000;
-  run(text, steps, MomentFormat::fp32, false);
-  run(text, steps, MomentFormat::int8, false);
-  run(text, steps, MomentFormat::int8, true);
-  run(text, steps, MomentFormat::int4, true);
+  const uint64_t seeds = argc > 3 ? std::stoull(argv[3]) : 1;
+  const double fp32 = row(text, steps, seeds, MomentFormat::fp32, false, 0);
+  row(text, steps, seeds, MomentFormat::int8, false, fp32);
+  row(text, steps, seeds, MomentFormat::int8, true, fp32);
+  row(text, steps, seeds, MomentFormat::int4, true, fp32);
 }

@@ -14,12 +14,15 @@ namespace {
 struct BenchFlags : CommonFlags {
   app::BenchOptions options;
   ScriptShape shape;
+  std::string trace;
 };
 
 void run(BenchFlags& flags) {
   apply(flags);
   flags.options.threads = flags.threads;
   flags.options.script_spec = flags.shape.spec();
+  if (!flags.trace.empty()) check_writable(flags.trace);
+  flags.options.trace = flags.trace;
   const std::vector<report::Table> tables = app::bench(flags.options);
   if (flags.json) {
     nlohmann::json json;
@@ -41,6 +44,7 @@ void add_bench(CLI::App& app) {
       add_command(app, "bench", "Latency and throughput of engines and models, measured in turn",
                   "  ulp bench model.safetensors model.fp32.ulp model.int8.ulp\n"
                   "  ulp bench model.int8.ulp --batch 1,8,64 --threads 1 --profile\n"
+                  "  ulp bench model.int8.ulp --trace steps.json\n"
                   "  ulp bench model.int8.ulp --contexts 8\n"
                   "  ulp bench scripted.pt --shape 3,224,224 --pieces --profile\n"
                   "  ulp bench amp     (training in mixed precision: see `ulp bench amp --help`)\n",
@@ -54,7 +58,10 @@ void add_bench(CLI::App& app) {
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--profile", options.profile,
-                    "Show the time of each step of the engines, at the largest batch");
+                    "Show the time of each step of the engines, at the largest batch, what bounds it and how "
+                    "close it comes");
+  command->add_option("--trace", flags->trace,
+                      "Write the steps of the engines as a file for Perfetto (ui.perfetto.dev)");
   command->add_flag(
       "--pieces", options.pieces,
       "Run models that are no engines in pieces as well: engines for the ops they have, LibTorch for "

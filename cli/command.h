@@ -78,6 +78,7 @@ void add_lower(CLI::App& app);
 void add_memory(CLI::App& app);
 void add_prune(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_roofline(CLI::App& app);
 void add_run(CLI::App& app);
 void add_train(CLI::App& app);
 

@@ -140,16 +140,7 @@ void add_memory(CLI::App& app) {
       ->delimiter(',')
       ->check(positive());
   command->add_option("--budget", flags->budget, "Memory that there is, as 12GiB or 800MB");
-  command
-      ->add_option("--shape", flags->shape.image,
-                   "Networks by name, TorchScript: channels,height,width of an image")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(positive())
-      ->capture_default_str();
-  command->add_option("--classes", flags->shape.classes, "Networks by name, TorchScript: how many")
-      ->check(positive())
-      ->capture_default_str();
+  add_shape_flags(*command, flags->shape);
   command->add_flag("--prove", flags->question.prove, "Train two steps of this size and measure their peak");
   command->add_option("--report", flags->report, "Folder for report.json and report.html");
   command->callback([flags] { run(*flags); });

@@ -41,6 +41,18 @@ app::ModelSpec ScriptShape::spec() const {
   return spec;
 }
 
+void add_shape_flags(CLI::App& command, app::ModelShape& shape) {
+  command
+      .add_option("--shape", shape.image, "Networks by name, TorchScript: channels,height,width of an image")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(positive())
+      ->capture_default_str();
+  command.add_option("--classes", shape.classes, "Networks by name, TorchScript: how many")
+      ->check(positive())
+      ->capture_default_str();
+}
+
 void add_any_data_option(CLI::App& command, std::string& data) {
   command
       .add_option(

@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/trained_model.h"
 #include "ulp/io/dataset.h"
 #include "ulp/report/progress.h"
 #include "ulp/runtime/plan/plan.h"
@@ -21,6 +22,9 @@ struct ScriptShape {
   void add_to(CLI::App& command);
   app::ModelSpec spec() const;
 };
+
+/// --shape and --classes: what the name of a network does not say itself, nor a TorchScript file.
+void add_shape_flags(CLI::App& command, app::ModelShape& shape);
 
 /// --data where arrays and texts are data, too.
 void add_any_data_option(CLI::App& command, std::string& data);

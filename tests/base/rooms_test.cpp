@@ -26,7 +26,7 @@ const std::map<std::string, Names>& allowed() {
       {"runtime", {"base", "formats", "kernels"}},
       {"kernels/training", {"base", "formats", "kernels"}},
       {"libtorch", {"base", "formats"}},
-      {"measure", {"base"}},
+      {"measure", {"base", "kernels", "runtime"}},
       {"report", {"base"}},
       {"graph", {"base", "libtorch"}},
       {"amp", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph", "report"}},

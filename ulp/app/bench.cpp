@@ -4,8 +4,10 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ulp/app/bench_parts.h"
+#include "ulp/app/step_profile.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 
@@ -27,6 +29,8 @@ namespace {
 using report::Better;
 using report::Cell;
 
+constexpr int kProfileRuns = 5;
+
 measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {
   const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
@@ -44,34 +48,6 @@ measure::Candidate candidate(const Runnable& model, const std::string& name, int
             void* out = output.mutable_data_ptr();
             engine->run(batch, {&in, 1}, {&out, 1});
           }};
-}
-
-report::Table profile_table(const std::string& name, const Runnable& model, int64_t batch) {
-  runtime::Engine& engine = *model.engine;
-  const at::Tensor images = random_inputs(model, batch), output = empty_output(engine, batch);
-  const void* in = images.const_data_ptr();
-  void* out = output.mutable_data_ptr();
-  engine.profile(batch, {&in, 1}, {&out, 1});
-  const auto steps = engine.profile(batch, {&in, 1}, {&out, 1});
-  double total = 0;
-  for (const auto& step : steps) total += step.seconds;
-  report::Table table{
-      .title = name + ", batch " + std::to_string(batch) + ", by step",
-      .columns = {{"step"}, {"op"}, {"attributes"}, {"kernel"}, {"output"}, {"time", "us"}, {"share", "%"}}};
-  const bool notes = std::ranges::any_of(steps, [](const auto& step) { return !step.note.empty(); });
-  if (notes) table.columns.push_back({"note"});
-  for (const auto& step : steps) {
-    std::vector<Cell> row = {step.step,
-                             step.op,
-                             step.attributes,
-                             step.kernel,
-                             step.output_shape,
-                             step.seconds * 1e6,
-                             100 * step.seconds / total};
-    if (notes) row.push_back(step.note.empty() ? Cell() : Cell(step.note));
-    table.add_row(std::move(row));
-  }
-  return table;
 }
 
 report::Table pieces_table(const std::string& name, const Runnable& model, int64_t batch) {
@@ -140,6 +116,10 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   for (const std::string& path : options.models) {
     models.push_back(load_runnable(path, options.script_spec, options.threads));
   }
+  const bool traced = !options.trace.empty();
+  const bool engines =
+      std::ranges::any_of(models, [](const Runnable& model) { return model.engine != nullptr; });
+  if (traced && !engines) fail("app.bench", "expected an engine to trace, got none");
   std::vector<std::string> names = options.models;
   for (size_t i = 0; options.pieces && i < options.models.size(); ++i) {
     if (models[i].engine) continue;
@@ -153,10 +133,19 @@ std::vector<report::Table> bench(const BenchOptions& options) {
              measure::time_in_turns(candidates, batch, options.measure));
   }
   if (options.contexts > 0) tables.push_back(callers_table(models, options));
-  for (size_t i = 0; options.profile && i < models.size(); ++i) {
-    if (models[i].engine) tables.push_back(profile_table(names[i], models[i], largest));
+  std::optional<measure::Peaks> peaks;
+  std::vector<NamedProfile> profiles;
+  if (engines && (options.profile || traced))
+    peaks = measure::measure_peaks({.threads = options.threads, .quick = true});
+  for (size_t i = 0; (options.profile || traced) && i < models.size(); ++i) {
+    if (models[i].engine) {
+      profiles.push_back({names[i] + ", batch " + std::to_string(largest),
+                          profile_steps(*models[i].engine, largest, kProfileRuns)});
+      tables.push_back(profile_table(profiles.back().name + ", by step", profiles.back().parts, *peaks));
+    }
     if (models[i].pieces) tables.push_back(pieces_table(names[i], models[i], largest));
   }
+  if (traced) write_trace(options.trace, profiles, *peaks);
   return tables;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,12 @@ struct BenchOptions {
   std::vector<std::string> models = {};    ///< files that load_runnable() opens
   std::vector<int64_t> batches = {1, 64};  ///< at least one
   bool profile = false;                    ///< also the steps of each engine by time, at the largest batch
-  bool pieces = false;                     ///< also each LibTorch model in pieces (lower_in_pieces())
-  int contexts = 0;                        ///< above 0: also that many callers of each engine at a time
-  int threads = 0;                         ///< of engines; 0: one per core
-  ModelSpec script_spec = {};              ///< what a TorchScript file does not say
+  /// A file for Perfetto with the steps of each engine (write_trace()); empty: none. Shows them as `profile` does.
+  std::filesystem::path trace = {};
+  bool pieces = false;         ///< also each LibTorch model in pieces (lower_in_pieces())
+  int contexts = 0;            ///< above 0: also that many callers of each engine at a time
+  int threads = 0;             ///< of engines; 0: one per core
+  ModelSpec script_spec = {};  ///< what a TorchScript file does not say
   measure::MeasureOptions measure = {.rounds = 11};
 };
 

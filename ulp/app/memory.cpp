@@ -16,7 +16,6 @@ constexpr const char* kWhere = "app.memory";
 
 /// Above so many parameters a run takes seconds, and fewer and shorter texts are looked at.
 constexpr int64_t kLarge = 30'000'000;
-constexpr int64_t kUsualLength = 128;
 
 int64_t count_parameters(const torch::nn::Module& model) {
   int64_t count = 0;
@@ -80,8 +79,7 @@ Asked asked_lengths(const TrainedModel& model, const MemoryQuestion& question) {
     return {.length = 0, .lengths = {0}};
   }
   Asked asked{.length = question.length, .lengths = question.lengths};
-  if (asked.length == 0)
-    asked.length = asked.lengths.empty() ? std::min(model.max_length, kUsualLength) : asked.lengths[0];
+  if (asked.length == 0) asked.length = asked.lengths.empty() ? usual_length(model) : asked.lengths[0];
   asked.lengths.push_back(asked.length);
   std::ranges::sort(asked.lengths);
   asked.lengths.erase(std::unique(asked.lengths.begin(), asked.lengths.end()), asked.lengths.end());

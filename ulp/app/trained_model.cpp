@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <optional>
 
@@ -148,6 +149,11 @@ train::Task TrainedModel::task(memory::RunSize size) const {
   return task;
 }
 
+int64_t usual_length(const TrainedModel& model) {
+  constexpr int64_t kUsual = 128;
+  return std::min(model.max_length, kUsual);
+}
+
 std::vector<std::string> trained_model_names() {
   std::vector<std::string> names = models::model_names();
   for (const auto& more : {models::text_model_names(), models::published_text_names()})
@@ -160,6 +166,11 @@ TrainedModel find_trained_model(const std::string& name, const ModelShape& shape
   if (has(models::model_names(), name)) return image_model(name, shape);
   if (has(models::published_text_names(), name)) return published_model(name);
   if (has(models::text_model_names(), name)) return named_text_model(name, shape);
+  if (!std::filesystem::exists(name)) {
+    std::string names;
+    for (const std::string& known : trained_model_names()) names += (names.empty() ? "" : ", ") + known;
+    fail_file("app.find_trained_model", "expected a model file or one of ", names, ", got '", name, "'");
+  }
   return model_of_file(name, shape);
 }
 

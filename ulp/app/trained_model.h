@@ -1,4 +1,4 @@
-// Networks for which `ulp memory` makes data: by name or from a file.
+// Networks for which `ulp memory` and `ulp roofline` make data: by name or from a file.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,9 @@ struct TrainedModel {
   /// The network with an endless stream of drawn batches.
   ULP_API train::Task task(memory::RunSize size) const;
 };
+
+/// Tokens in a text where nobody says how many: 128, or what the network takes at most; 0 for images.
+ULP_API int64_t usual_length(const TrainedModel& model);
 
 /// The names that find_trained_model() knows, sorted.
 ULP_API std::vector<std::string> trained_model_names();

@@ -134,8 +134,9 @@
   }));
 
   const scatterDatasets = (chart) => chart.series.map((s) => ({
-    label: s.name, data: points(s), backgroundColor: look(s.name).color, borderColor: look(s.name).color,
-    pointStyle: look(s.name).symbol, pointRadius: 6.5, pointHoverRadius: 8, borderWidth: 2, showLine: false,
+    label: s.name, data: points(s), backgroundColor: look(s.name).color, borderColor: look(s.name).color, order: s.joined ? 1 : 0,
+    pointStyle: look(s.name).symbol, pointRadius: s.joined ? 0 : 6.5, pointHoverRadius: s.joined ? 0 : 8, borderWidth: 2,
+    pointHitRadius: s.joined ? 0 : 1, showLine: s.joined, borderDash: s.joined ? look(s.name).dash : [], joined: s.joined,
   }));
 
   const barDatasets = (chart) => chart.series.map((s) => ({
@@ -201,7 +202,7 @@
       ctx.font = `600 13px ${Chart.defaults.font.family}`;
       ctx.textBaseline = "middle";
       chart.data.datasets.forEach((set, d) => chart.getDatasetMeta(d).data.forEach((p, i) => {
-        if (!chart.isDatasetVisible(d)) return;
+        if (!chart.isDatasetVisible(d) || set.joined) return;
         marks.push({ left: p.x - 8, right: p.x + 8, top: p.y - 8, bottom: p.y + 8 });
         const text = set.data[i].label;
         if (text) labels.push({ text, p, candidates: candidates(p, ctx.measureText(text).width + 2, 16) });
@@ -287,6 +288,7 @@
         ...item,
         ...(line && { pointStyle: "line", lineWidth: 2.2, lineDash: sets[item.datasetIndex].borderDash }),
         ...(filled && { pointStyle: "rect" }),
+        ...(sets[item.datasetIndex].joined && { pointStyle: "line", lineWidth: 2, lineDash: sets[item.datasetIndex].borderDash }),
       }));
   }
 

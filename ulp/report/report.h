@@ -33,7 +33,8 @@ struct Series {
   std::vector<double> x = {};  ///< unused by bars; ranges: where each begins
   std::vector<double> y = {};  ///< not-a-number leaves a gap; ranges: where each ends
   std::vector<std::string> labels =
-      {};  ///< scatter: text beside each point; bars, ranges: the category of each
+      {};               ///< scatter: text beside each point; bars, ranges: the category of each
+  bool joined = false;  ///< scatter: a line through the points, which are not drawn themselves
 
   bool operator==(const Series&) const = default;
 };

@@ -37,6 +37,7 @@ void fields(A& a, Axis& v) {
 template <typename A>
 void fields(A& a, Series& v) {
   a("name", v.name), a("x", v.x), a("y", v.y), a("labels", v.labels);
+  a("joined", v.joined);
 }
 template <typename A>
 void fields(A& a, Band& v) {

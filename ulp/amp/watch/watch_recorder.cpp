@@ -73,11 +73,14 @@ struct OpRecorder::Callbacks {
     if (!op && function.scope() != at::RecordScope::BACKWARD_FUNCTION) return nullptr;
     auto frame = std::make_unique<Frame>(*current);
     current->start(function, *frame);
+    frame->call.began = std::chrono::steady_clock::now();
     return frame;
   }
   static void end(const at::RecordFunction& function, at::ObserverContext* context) {
     auto* frame = static_cast<Frame*>(context);
     if (!frame || !current || !frame->reported) return;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - frame->call.began;
+    frame->call.seconds = taken.count();
     const at::DisableRecordFunctionGuard not_recorded;
     current->finish(function, *frame);
   }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,11 +17,13 @@ namespace ulp::amp {
 
 /// One call that has just returned.
 struct OpCall {
-  OpPlace place;                            ///< output is not set
-  std::vector<at::Tensor> inputs, outputs;  ///< defined tensors only, those in lists too
-  bool in_place = false;                    ///< wrote to an input: what that held before is gone
-  bool given_nonfinite = false;             ///< had an infinite or NaN number among its arguments
-  bool returns_memory = false;              ///< its result holds whatever was there before
+  OpPlace place;                                     ///< output is not set
+  std::vector<at::Tensor> inputs, outputs;           ///< defined tensors only, those in lists too
+  bool in_place = false;                             ///< wrote to an input: what that held before is gone
+  bool given_nonfinite = false;                      ///< had an infinite or NaN number among its arguments
+  bool returns_memory = false;                       ///< its result holds whatever was there before
+  std::chrono::steady_clock::time_point began = {};  ///< its own start, behind what recording it took
+  double seconds = 0;                                ///< with the ops it is made of
 };
 
 /// Gets the calls. Runs inside the profiler's callback, with recording off.

@@ -51,6 +51,11 @@ struct ConvWeights {
   const int32_t* bias_i32 = nullptr;  ///< u8: scale input_q.scale * scale[c], zero point 0; may be null
 };
 
+/// What a run touches of a layer's products and of its bytes of weights, in [0, 1].
+struct Density {
+  double products = 1, bytes = 1;
+};
+
 /// A layer ready to run. The 8-bit contract: acc = bias_i32[c] + sum (x - zx) * w, exact in int32;
 /// y = float(acc) * (sx * sw[c]) as multiplier m[c] = sx * sw[c] / sy (float32) [+ (r - zr) * (sr / sy)],
 /// activation, round half to even, + zy, clamp to [0, 255]. A curve is applied to v = float(acc) * (sx * sw[c]) [+
@@ -68,6 +73,8 @@ class ULP_API Conv {
                    const Parallel& parallel) const = 0;
   /// The implementation chosen, e.g. "conv_u8_avx512_vnni".
   virtual std::string name() const = 0;
+  /// Less than all where zeros are left out, in a run of this batch.
+  virtual Density density(int64_t /*batch*/) const { return {}; }
 };
 
 /// Packs the weights for `isa` and returns the first implementation in that instruction set's order that

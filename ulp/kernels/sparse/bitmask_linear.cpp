@@ -94,6 +94,10 @@ class BitmaskLinear final : public Conv {
   }
 
   std::string name() const override { return std::string("linear_") + kernels_.name; }
+  Density density(int64_t) const override {
+    const auto weights = static_cast<double>(in_ * out_);
+    return {.bytes = std::min(1.0, static_cast<double>(pack_.kept()) / weights + 1.0 / 8)};
+  }
 
  private:
   int64_t row_bytes() const { return pack_.quads() * kMaskInputs; }

@@ -80,6 +80,7 @@ class BlockLinear final : public Conv {
   }
 
   std::string name() const override { return name_; }
+  Density density(int64_t) const override { return {pack_.density(), pack_.density()}; }
 
  private:
   struct Rows {

@@ -284,7 +284,7 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
   std::vector<StepProfile> profile;
   FaultSlot faults;
   for (size_t step = 0; step < program.steps(); ++step) {
-    profile.push_back(program.describe(step));
+    profile.push_back(program.describe(step, batch));
     const Clock::time_point start = Clock::now();
     program.run_step(step, {own.block.data(), batch}, {inputs, outputs, 0, batch, &faults, own.kept_rows()},
                      *own.parallel);

@@ -12,6 +12,7 @@
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
 #include "ulp/runtime/plan/plan.h"
+#include "ulp/runtime/plan/step_work.h"
 
 namespace ulp::runtime {
 
@@ -35,6 +36,7 @@ struct StepProfile {
   std::string attributes;  ///< as attributes_text() gives them
   std::string kernel, output_shape;
   double seconds = 0;
+  StepWork work{};  ///< of the profiled batch, without weights of zero that the kernel leaves out
   std::string
       note{};  ///< why the kernel is this one, where that was a choice: "left dense: 1.08x slower at 4 rows"
 };

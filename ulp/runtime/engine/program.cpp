@@ -44,7 +44,8 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
     independent_ = independent_ && !def.keeps_batch_whole(view);
     add_table(view, plan.inputs);
     steps_.push_back({preparer.prepare(view), step.name, step.op, step.attributes, step.inputs, step.output,
-                      def.sharing(view) == Sharing::alias && same_memory});
+                      def.sharing(view) == Sharing::alias && same_memory, def.work(view, 1),
+                      def.work(view, 2), elementwise_work(view, 1).constant_bytes});
     if (const std::optional<Kept> kept = def.kept(view)) add_kept(*kept);
   }
 }
@@ -150,7 +151,19 @@ void Program::run(const Region& region, const Items& items, const Parallel& para
   for (size_t step = 0; step < steps_.size(); ++step) run_step(step, region, items, parallel);
 }
 
-StepProfile Program::describe(size_t index) const {
+StepWork Program::work_of(size_t index, int64_t items) const {
+  const PreparedStep& step = steps_[index];
+  if (step.nothing_to_do) return {};
+  const kernels::Density density = step.runner->density(items);
+  const auto at = [&](double StepWork::*part) {
+    return step.one.*part + static_cast<double>(items - 1) * (step.two.*part - step.one.*part);
+  };
+  const double constants = std::min(step.constant_bytes, at(&StepWork::constant_bytes));
+  return {step.one.math, density.products * at(&StepWork::operations), at(&StepWork::tensor_bytes),
+          density.bytes * constants};
+}
+
+StepProfile Program::describe(size_t index, int64_t items) const {
   const PreparedStep& step = steps_[index];
   return {step.name,
           to_string(step.op),
@@ -158,6 +171,7 @@ StepProfile Program::describe(size_t index) const {
           step.nothing_to_do ? "none" : step.runner->kernel(),
           type_and_shape(tensors_[static_cast<size_t>(step.output)]),
           0,
+          work_of(index, items),
           step.runner->note()};
 }
 

@@ -72,8 +72,8 @@ class Program {
   /// Computes all steps for `items` in `region`, which has room for them. Neither allocates nor throws.
   void run(const Region& region, const Items& items, const Parallel& parallel) const;
   void run_step(size_t step, const Region& region, const Items& items, const Parallel& parallel) const;
-  /// For profiles; the time is left at 0.
-  StepProfile describe(size_t step) const;
+  /// For profiles of so many items; the time is left at 0.
+  StepProfile describe(size_t step, int64_t items) const;
 
  private:
   /// Where a tensor is: in a caller's buffer or at an offset of the region that grows with the capacity.
@@ -90,6 +90,8 @@ class Program {
     std::vector<int32_t> inputs;
     int32_t output = -1;
     bool nothing_to_do = false;          ///< an alias whose output is its input's memory
+    StepWork one{}, two{};               ///< what one item and two cost; more follow from both
+    double constant_bytes = 0;           ///< of all its constants
     size_t kept_at = 0, kept_bytes = 0;  ///< of one item
   };
 
@@ -100,6 +102,7 @@ class Program {
     std::string step;
   };
 
+  StepWork work_of(size_t step, int64_t items) const;
   void place_tensors(const StoragePlan& storage);
   void add_kept(const Kept& kept);
   void add_table(const StepView& view, const std::vector<int32_t>& plan_inputs);

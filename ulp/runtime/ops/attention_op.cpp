@@ -115,6 +115,15 @@ class AttentionRunner final : public Runner {
   kernels::Isa isa_;
 };
 
+/// A query is multiplied with the keys that it sees, and their values with the weights.
+StepWork work_of(const StepView& view, int64_t batch) {
+  const auto queries = static_cast<double>(view.input().shape[1]);
+  const auto keys = static_cast<double>(view.input(1).shape[1]);
+  const bool causal = view.attributes<AttentionAttributes>().causal;
+  const double hidden = causal ? std::min(keys, queries - 1) / 2 : 0;  // where there are as many of both
+  return product_work(view, batch, 2 * (keys - hidden));
+}
+
 }  // namespace
 
 const OpDef ops::attention = {.min_inputs = 3,
@@ -122,6 +131,7 @@ const OpDef ops::attention = {.min_inputs = 3,
                               .infer = infer,
                               .check_output = check_output,
                               .kept = kept_of,
+                              .work = work_of,
                               .prepare = make_runner<AttentionRunner>};
 
 }  // namespace ulp::runtime

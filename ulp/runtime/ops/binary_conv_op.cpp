@@ -155,6 +155,21 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
   return std::make_unique<ConvRunner>(std::move(form), x, per_item);
 }
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  const bool rows = view.step().op == Op::binary_linear;
+  const int64_t channels = rows ? view.attributes<BinaryLinearAttributes>().channels
+                                : view.attributes<BinaryConvAttributes>().channels;
+  StepWork work = rows ? elementwise_work(view, batch)
+                       : window_work(view, batch, view.attributes<BinaryConvAttributes>().window, 1);
+  const TensorInfo& y = view.output();
+  const size_t axis = rows ? y.shape.size() - 1 : 1;
+  const double places = static_cast<double>(element_count(y, batch)) / static_cast<double>(y.shape[axis]);
+  const int64_t window = rows ? 1 : view.constant("weight")->shape[1] * view.constant("weight")->shape[2];
+  work.operations = 2 * places * static_cast<double>(outputs_of(view) * window * channels);
+  work.math = kernels::MathType::binary;
+  return work;
+}
+
 }  // namespace
 
 const OpDef ops::binary_conv = {.max_inputs = 2,
@@ -162,12 +177,14 @@ const OpDef ops::binary_conv = {.max_inputs = 2,
                                 .infer = infer_conv,
                                 .check_output = check_output,
                                 .prepared_bytes = prepared_bytes,
+                                .work = work_of,
                                 .prepare = prepare};
 const OpDef ops::binary_linear = {.max_inputs = 2,
                                   .roles = {"weight", "scale", "bias", "threshold", "flip"},
                                   .infer = infer_linear,
                                   .check_output = check_output,
                                   .prepared_bytes = prepared_bytes,
+                                  .work = work_of,
                                   .prepare = prepare};
 
 }  // namespace ulp::runtime

@@ -34,6 +34,6 @@ class ShuffleRunner final : public Runner {
 }  // namespace
 
 const OpDef ops::channel_shuffle = {
-    .infer = infer, .check_output = check_moved, .prepare = make_runner<ShuffleRunner>};
+    .infer = infer, .check_output = check_moved, .work = copied_work, .prepare = make_runner<ShuffleRunner>};
 
 }  // namespace ulp::runtime

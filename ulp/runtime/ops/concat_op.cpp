@@ -107,12 +107,17 @@ class ConcatRunner final : public Runner {
   bool copies_ = true;
 };
 
+StepWork joined_work(const StepView& view, int64_t batch) {
+  return elementwise_work(view, batch, 0);
+}
+
 }  // namespace
 
 const OpDef ops::concat = {.min_inputs = 2,
                            .max_inputs = 64,
                            .infer = infer,
                            .check_output = check_output,
+                           .work = joined_work,
                            .prepare = make_runner<ConcatRunner>};
 
 }  // namespace ulp::runtime

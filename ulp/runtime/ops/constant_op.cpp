@@ -60,12 +60,18 @@ class ConstantRunner final : public Runner {
   bool moves_;         ///< with the position
 };
 
+/// The input is looked at for its batch alone.
+StepWork work_of(const StepView& view, int64_t batch) {
+  return picked_work(view, batch, 0, 0);
+}
+
 }  // namespace
 
 const OpDef ops::constant = {.roles = {"value"},
                              .infer = infer,
                              .check_output = check_output,
                              .kept = kept,
+                             .work = work_of,
                              .prepare = make_runner<ConstantRunner>};
 
 }  // namespace ulp::runtime

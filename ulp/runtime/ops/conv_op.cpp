@@ -217,17 +217,31 @@ std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {
   return prepare(view, config, item_elements(x) / x.shape.back(), isa);
 }
 
+StepWork conv_work(const StepView& view, int64_t batch) {
+  const std::vector<int64_t>& weight = view.constant("weight")->shape;
+  StepWork work =
+      window_work(view, batch, view.attributes<ConvAttributes>().window, 2 * static_cast<double>(weight[1]));
+  work.math = math_of(view.input().type);
+  return work;
+}
+
+StepWork linear_work(const StepView& view, int64_t batch) {
+  return product_work(view, batch, static_cast<double>(view.input().shape.back()));
+}
+
 }  // namespace
 
 const OpDef ops::conv = {.max_inputs = 2,
                          .roles = {"weight", "bias", "weight_scale"},
                          .infer = infer_conv,
                          .check_output = check_conv,
+                         .work = conv_work,
                          .prepare = prepare_conv};
 const OpDef ops::linear = {.max_inputs = 2,
                            .roles = {"weight", "bias", "weight_scale", "weight_zero"},
                            .infer = infer_linear,
                            .check_output = check_linear,
+                           .work = linear_work,
                            .prepare = prepare_linear};
 
 }  // namespace ulp::runtime

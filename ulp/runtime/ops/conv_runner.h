@@ -46,6 +46,7 @@ class ConvRunner final : public Runner {
   }
   std::string kernel() const override { return form_->layer->name(); }
   std::string note() const override { return form_->note; }
+  kernels::Density density(int64_t batch) const override { return form_->layer->density(items(batch)); }
 
  private:
   int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }

@@ -56,7 +56,9 @@ class DepthToSpaceRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::depth_to_space = {
-    .infer = infer, .check_output = check_output, .prepare = make_runner<DepthToSpaceRunner>};
+const OpDef ops::depth_to_space = {.infer = infer,
+                                   .check_output = check_output,
+                                   .work = copied_work,
+                                   .prepare = make_runner<DepthToSpaceRunner>};
 
 }  // namespace ulp::runtime

@@ -78,6 +78,12 @@ class DynamicLinearRunner final : public Runner {
   std::shared_ptr<const kernels::DynamicLinear> linear_;
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  StepWork work = product_work(view, batch, static_cast<double>(view.input().shape.back()));
+  work.math = kernels::MathType::int8;
+  return work;
+}
+
 }  // namespace
 
 const OpDef ops::dynamic_linear = {.max_inputs = 2,
@@ -85,6 +91,7 @@ const OpDef ops::dynamic_linear = {.max_inputs = 2,
                                    .infer = infer,
                                    .check_output = check_output,
                                    .keeps_batch_whole = keeps_batch_whole,
+                                   .work = work_of,
                                    .prepare = make_runner<DynamicLinearRunner>};
 
 }  // namespace ulp::runtime

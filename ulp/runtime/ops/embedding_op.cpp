@@ -150,12 +150,22 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
   return std::make_unique<EmbeddingRunner>(view, isa);
 }
 
+/// Of the table the rows that are looked up, at most.
+StepWork work_of(const StepView& view, int64_t batch) {
+  StepWork work = elementwise_work(view, batch, has_coded_weight(view) ? 2 : 0);
+  const auto rows = static_cast<double>(view.constant("weight")->shape[0]);
+  const auto ids = static_cast<double>(element_count(view.input(), batch));
+  work.constant_bytes *= std::min(1.0, ids / rows);
+  return work;
+}
+
 }  // namespace
 
 const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero"},
                               .infer = infer,
                               .check_output = check_output,
                               .ids = ids_of,
+                              .work = work_of,
                               .prepare = prepare};
 
 }  // namespace ulp::runtime

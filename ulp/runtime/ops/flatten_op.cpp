@@ -68,14 +68,17 @@ class FlattenRunner final : public Runner {
 const OpDef ops::flatten = {.infer = infer_flatten,
                             .check_output = check_output,
                             .sharing = sharing,
+                            .work = copied_work,
                             .prepare = make_runner<FlattenRunner>};
 const OpDef ops::unsqueeze = {.infer = infer_unsqueeze,
                               .check_output = check_output,
                               .sharing = sharing,
+                              .work = copied_work,
                               .prepare = make_runner<FlattenRunner>};
 const OpDef ops::squeeze = {.infer = infer_squeeze,
                             .check_output = check_output,
                             .sharing = sharing,
+                            .work = copied_work,
                             .prepare = make_runner<FlattenRunner>};
 
 }  // namespace ulp::runtime

@@ -136,6 +136,7 @@ const OpDef ops::gather = {.max_inputs = 2,
                            .infer = infer,
                            .check_output = check_output,
                            .ids = ids_of,
+                           .work = copied_work,
                            .prepare = make_runner<GatherRunner>};
 
 }  // namespace ulp::runtime

@@ -48,12 +48,17 @@ class GridSampleRunner final : public Runner {
   kernels::GridShape shape_;
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  return picked_work(view, batch, 4, 8);
+}
+
 }  // namespace
 
 const OpDef ops::grid_sample = {.min_inputs = 2,
                                 .max_inputs = 2,
                                 .infer = infer,
                                 .check_output = check_output,
+                                .work = work_of,
                                 .prepare = make_runner<GridSampleRunner>};
 
 }  // namespace ulp::runtime

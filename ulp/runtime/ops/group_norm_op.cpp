@@ -57,12 +57,18 @@ class GroupNormRunner final : public Runner {
   std::vector<float> weight_, bias_;
 };
 
+/// The sum, the square of the difference and its sum, scale and shift.
+StepWork work_of(const StepView& view, int64_t batch) {
+  return elementwise_work(view, batch, 6);
+}
+
 }  // namespace
 
 const OpDef ops::group_norm = {.roles = {"weight", "bias"},
                                .infer = infer,
                                .check_output = check_output,
                                .sharing = share_in_place,
+                               .work = work_of,
                                .prepare = make_runner<GroupNormRunner>};
 
 }  // namespace ulp::runtime

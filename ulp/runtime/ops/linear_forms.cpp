@@ -70,12 +70,9 @@ class FormsByItems final : public Conv {
   }
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
            const Parallel& parallel) const override {
-    const Conv* chosen = parts_.front().layer.get();
-    for (const Part& part : parts_) {
-      if (part.from <= batch) chosen = part.layer.get();
-    }
-    chosen->run(batch, x, residual, y, workspace, parallel);
+    chosen(batch).run(batch, x, residual, y, workspace, parallel);
   }
+  kernels::Density density(int64_t batch) const override { return chosen(batch).density(batch); }
   std::string name() const override {
     std::string names;
     for (const Part& part : parts_) names += (names.empty() ? "" : " / ") + part.layer->name();
@@ -83,6 +80,14 @@ class FormsByItems final : public Conv {
   }
 
  private:
+  const Conv& chosen(int64_t batch) const {
+    const Conv* found = parts_.front().layer.get();
+    for (const Part& part : parts_) {
+      if (part.from <= batch) found = part.layer.get();
+    }
+    return *found;
+  }
+
   std::vector<Part> parts_;
 };
 

@@ -120,6 +120,10 @@ class MatmulRunner final : public Runner {
   Side a_, b_;
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  return product_work(view, batch, static_cast<double>(view.attributes<MatmulAttributes>().inner));
+}
+
 }  // namespace
 
 const OpDef ops::matmul = {.min_inputs = 1,
@@ -127,6 +131,7 @@ const OpDef ops::matmul = {.min_inputs = 1,
                            .roles = {"a", "b"},
                            .infer = infer,
                            .check_output = check_output,
+                           .work = work_of,
                            .prepare = make_runner<MatmulRunner>};
 
 }  // namespace ulp::runtime

@@ -74,7 +74,9 @@ class MoveBatchRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::move_batch = {
-    .infer = infer, .check_output = check_output, .prepare = make_runner<MoveBatchRunner>};
+const OpDef ops::move_batch = {.infer = infer,
+                               .check_output = check_output,
+                               .work = copied_work,
+                               .prepare = make_runner<MoveBatchRunner>};
 
 }  // namespace ulp::runtime

@@ -83,7 +83,10 @@ class MoveRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::move = {
-    .infer = infer, .check_output = check_output, .sharing = sharing, .prepare = make_runner<MoveRunner>};
+const OpDef ops::move = {.infer = infer,
+                         .check_output = check_output,
+                         .sharing = sharing,
+                         .work = copied_work,
+                         .prepare = make_runner<MoveRunner>};
 
 }  // namespace ulp::runtime

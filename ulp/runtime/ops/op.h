@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "ulp/base/parallel.h"
+#include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/runtime/ops/fault.h"
+#include "ulp/runtime/ops/work.h"
 #include "ulp/runtime/plan/plan.h"
 #include "ulp/runtime/plan/step_view.h"
 
@@ -47,6 +49,8 @@ class Runner {
   virtual std::string kernel() const = 0;
   /// Why it is this one, where that was a choice; for profiles.
   virtual std::string note() const { return ""; }
+  /// Of products and weights, where zeros are left out.
+  virtual kernels::Density density(int64_t /*batch*/) const { return {}; }
 };
 
 /// What the output's memory may be.
@@ -115,6 +119,8 @@ struct OpDef {
   std::optional<Kept> (*kept)(const StepView&) = nothing_kept;
   /// About how many bytes prepare() will take; the engine asks first, so that a small file cannot take much.
   size_t (*prepared_bytes)(const StepView&) = packed_constants;
+  /// What a run of so many items computes and moves at the least, of earlier runs nothing.
+  StepWork (*work)(const StepView&, int64_t batch) = default_work;
   /// Reads the step alone: steps that are alike share what it makes.
   std::unique_ptr<Runner> (*prepare)(const StepView&, kernels::Isa);
 };

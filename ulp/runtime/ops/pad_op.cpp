@@ -84,6 +84,7 @@ class PadRunner final : public Runner {
 const OpDef ops::pad = {.infer = infer,
                         .check_output = check_output,
                         .prepared_bytes = prepared_bytes,
+                        .work = copied_work,
                         .prepare = make_runner<PadRunner>};
 
 }  // namespace ulp::runtime

@@ -210,6 +210,11 @@ class PointwiseRunner final : public Runner {
   std::vector<std::vector<float>> constants_;
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  const size_t functions = view.attributes<PointwiseAttributes>().program.functions.size();
+  return elementwise_work(view, batch, static_cast<double>(functions));
+}
+
 }  // namespace
 
 const OpDef ops::pointwise = {.max_inputs = kMaxPointwiseInputs,
@@ -217,6 +222,7 @@ const OpDef ops::pointwise = {.max_inputs = kMaxPointwiseInputs,
                               .infer = infer,
                               .check_output = check_output,
                               .sharing = sharing,
+                              .work = work_of,
                               .prepare = make_runner<PointwiseRunner>};
 
 }  // namespace ulp::runtime

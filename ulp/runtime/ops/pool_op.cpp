@@ -105,13 +105,25 @@ class GlobalRunner final : public PoolRunner {
   }
 };
 
+StepWork pool_work(const StepView& view, int64_t batch) {
+  return window_work(view, batch, view.attributes<PoolAttributes>().window, 1);
+}
+
+StepWork global_work(const StepView& view, int64_t batch) {
+  return reduced_work(view, batch, 1);
+}
+
 }  // namespace
 
 const OpDef ops::max_pool = {
-    .infer = infer_pool, .check_output = check_max, .prepare = make_runner<WindowRunner>};
-const OpDef ops::avg_pool = {
-    .infer = infer_pool, .check_output = check_average, .prepare = make_runner<WindowRunner>};
-const OpDef ops::global_avg_pool = {
-    .infer = infer_global, .check_output = check_average, .prepare = make_runner<GlobalRunner>};
+    .infer = infer_pool, .check_output = check_max, .work = pool_work, .prepare = make_runner<WindowRunner>};
+const OpDef ops::avg_pool = {.infer = infer_pool,
+                             .check_output = check_average,
+                             .work = pool_work,
+                             .prepare = make_runner<WindowRunner>};
+const OpDef ops::global_avg_pool = {.infer = infer_global,
+                                    .check_output = check_average,
+                                    .work = global_work,
+                                    .prepare = make_runner<GlobalRunner>};
 
 }  // namespace ulp::runtime

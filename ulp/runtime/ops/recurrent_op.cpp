@@ -154,12 +154,28 @@ bool keeps_batch_whole(const StepView&) {
   return true;
 }
 
+int64_t elements_of(const Constant& matrix) {
+  return matrix.shape[0] * matrix.shape[1];
+}
+
+/// Every step of time multiplies all weights.
+StepWork work_of(const StepView& view, int64_t batch) {
+  StepWork work = elementwise_work(view, batch);
+  const auto weights = static_cast<double>(elements_of(*view.constant("weight_ih")) +
+                                           elements_of(*view.constant("weight_hh")));
+  work.operations =
+      2 * weights * static_cast<double>(first_size(view.input(), batch) * view.input().shape[1]);
+  work.math = math_of(view.constant("weight_hh")->type);
+  return work;
+}
+
 OpDef recurrent_op() {
   return {.max_inputs = 3,
           .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
           .infer = infer,
           .check_output = check_output,
           .keeps_batch_whole = keeps_batch_whole,
+          .work = work_of,
           .prepare = make_runner<RecurrentRunner>};
 }
 

@@ -146,10 +146,14 @@ class CumsumRunner final : public Runner {
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  return reduced_work(view, batch, 1);
+}
+
 }  // namespace
 
 const OpDef ops::reduce = {
-    .infer = infer, .check_output = check_output, .prepare = make_runner<ReduceRunner>};
+    .infer = infer, .check_output = check_output, .work = work_of, .prepare = make_runner<ReduceRunner>};
 const OpDef ops::cumsum = {.infer = infer_cumsum,
                            .check_output = check_cumsum,
                            .sharing = share_in_place,

@@ -91,19 +91,28 @@ class BicubicRunner final : public Runner {
   kernels::CubicAxis rows_, columns_;
 };
 
+/// Each element is the sum of so many products.
+template <int kTaps>
+StepWork work_of(const StepView& view, int64_t batch) {
+  return picked_work(view, batch, kTaps, 2 * kTaps);
+}
+
 }  // namespace
 
 const OpDef ops::resize_nearest = {.infer = infer<NearestAttributes>,
                                    .check_output = check_output,
                                    .prepared_bytes = axes_bytes<2>,
+                                   .work = copied_work,
                                    .prepare = make_runner<NearestRunner>};
 const OpDef ops::resize_bilinear = {.infer = infer<BilinearAttributes>,
                                     .check_output = check_output,
                                     .prepared_bytes = axes_bytes<2>,
+                                    .work = work_of<4>,
                                     .prepare = make_runner<BilinearRunner>};
 const OpDef ops::resize_bicubic = {.infer = infer<BilinearAttributes>,
                                    .check_output = check_bicubic,
                                    .prepared_bytes = axes_bytes<4>,
+                                   .work = work_of<16>,
                                    .prepare = make_runner<BicubicRunner>};
 
 }  // namespace ulp::runtime

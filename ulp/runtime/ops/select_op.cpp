@@ -50,6 +50,6 @@ class SelectRunner final : public Runner {
 }  // namespace
 
 const OpDef ops::select = {
-    .infer = infer, .check_output = check_output, .prepare = make_runner<SelectRunner>};
+    .infer = infer, .check_output = check_output, .work = copied_work, .prepare = make_runner<SelectRunner>};
 
 }  // namespace ulp::runtime

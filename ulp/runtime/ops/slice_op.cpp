@@ -33,6 +33,7 @@ class SliceRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::slice = {.infer = infer, .check_output = check_moved, .prepare = make_runner<SliceRunner>};
+const OpDef ops::slice = {
+    .infer = infer, .check_output = check_moved, .work = copied_work, .prepare = make_runner<SliceRunner>};
 
 }  // namespace ulp::runtime

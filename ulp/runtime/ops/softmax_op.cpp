@@ -49,11 +49,17 @@ class SoftmaxRunner final : public Runner {
   kernels::Isa isa_;
 };
 
+/// The largest, its difference, the exponential, the sum, the share.
+StepWork work_of(const StepView& view, int64_t batch) {
+  return elementwise_work(view, batch, 5);
+}
+
 }  // namespace
 
 const OpDef ops::softmax = {.infer = infer,
                             .check_output = check_output,
                             .sharing = share_in_place,
+                            .work = work_of,
                             .prepare = make_runner<SoftmaxRunner>};
 
 }  // namespace ulp::runtime

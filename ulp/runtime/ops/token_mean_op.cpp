@@ -71,9 +71,16 @@ class TokenMeanRunner final : public Runner {
   size_t row_bytes() const { return align_up(static_cast<size_t>(x_.shape[2]) * sizeof(float)); }
 };
 
+StepWork work_of(const StepView& view, int64_t batch) {
+  return reduced_work(view, batch, 1);
+}
+
 }  // namespace
 
-const OpDef ops::token_mean = {
-    .max_inputs = 2, .infer = infer, .check_output = check_output, .prepare = make_runner<TokenMeanRunner>};
+const OpDef ops::token_mean = {.max_inputs = 2,
+                               .infer = infer,
+                               .check_output = check_output,
+                               .work = work_of,
+                               .prepare = make_runner<TokenMeanRunner>};
 
 }  // namespace ulp::runtime
