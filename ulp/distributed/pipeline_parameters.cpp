@@ -8,22 +8,13 @@
 
 #include "ulp/base/error.h"
 #include "ulp/distributed/mail.h"
+#include "ulp/distributed/named_tensors.h"
 
 namespace ulp::distributed {
 
 namespace {
 
 constexpr int kGatherWay = 2;  // the pipeline's own ways are 0 and 1
-
-using Named = std::vector<std::pair<std::string, at::Tensor>>;
-
-/// Parameters, then buffers.
-Named tensors_of(const torch::nn::Module& module) {
-  Named found;
-  for (const auto& one : module.named_parameters()) found.emplace_back(one.key(), one.value());
-  for (const auto& one : module.named_buffers()) found.emplace_back(one.key(), one.value());
-  return found;
-}
 
 }  // namespace
 
@@ -33,11 +24,11 @@ PipelineParameters::PipelineParameters(const std::vector<StageProgram>& programs
   std::unordered_map<const c10::TensorImpl*, bool> is_shared;
   const auto own_stage = static_cast<size_t>(group.rank());
   std::unordered_map<const c10::TensorImpl*, at::Tensor> own_tensors;
-  for (const auto& [name, tensor] : tensors_of(*programs[own_stage].module))
+  for (const auto& [name, tensor] : named_tensors(*programs[own_stage].module))
     own_tensors.emplace(tensor.unsafeGetTensorImpl(), tensor);
   for (size_t s = 0; s < programs.size(); ++s) {
     std::vector<std::string>& names = names_.emplace_back();
-    for (const auto& [name, tensor] : tensors_of(*programs[s].module)) {
+    for (const auto& [name, tensor] : named_tensors(*programs[s].module)) {
       const c10::TensorImpl* key = tensor.unsafeGetTensorImpl();
       const auto [first, is_new] = first_stage.emplace(key, s);
       if (is_new) {
@@ -89,15 +80,13 @@ void PipelineParameters::add_gradients(const std::vector<at::Tensor>& aside, Pro
 void PipelineParameters::gather(const graph::GraphModule& stage, torch::nn::Module* whole,
                                 ProcessGroup& group) const {
   constexpr const char* kWhere = "distributed.Pipeline.gather";
-  if ((whole != nullptr) != (group.rank() == 0))
-    fail(kWhere, "expected a model on rank 0 and null on the others, got ", whole ? "one" : "null",
-         " on rank ", group.rank());
+  check_gathers_on_root(kWhere, group, whole);
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> own;
-  for (const auto& [name, tensor] : tensors_of(stage)) own.emplace(name, tensor);
+  for (const auto& [name, tensor] : named_tensors(stage)) own.emplace(name, tensor);
   std::map<std::string, at::Tensor> targets;
   if (whole != nullptr)
-    for (const auto& [name, tensor] : tensors_of(*whole)) targets.emplace(name, tensor);
+    for (const auto& [name, tensor] : named_tensors(*whole)) targets.emplace(name, tensor);
   for (size_t s = 0; s < names_.size(); ++s) {
     std::vector<at::Tensor> tensors;
     if (s == static_cast<size_t>(group.rank()))
