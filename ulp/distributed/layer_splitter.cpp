@@ -92,7 +92,7 @@ void LayerSplitter::split_row(const Layer& layer) {
 void LayerSplitter::apply(Region& region) {
   for (const auto& edit : region.flow.edits) edit();
   for (const auto& [value, split] : region.flow.splits)
-    scale_meta(*const_cast<Value*>(value), region.flow, split);  // NOLINT: of graph_
+    scale_meta(*value->producer->output(static_cast<size_t>(value->index)), region.flow, split);
   for (Node* node : region.random) {
     const RankRandom random = rank_random(group_->rank());
     node->args[0] = insert(random.before, node->args[0].value, node);

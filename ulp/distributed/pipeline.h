@@ -57,7 +57,8 @@ class ULP_API Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   /// The stage: its parameters keep the names that they have in the model. train(), eval() and to() are the caller's.
-  graph::GraphModule& module();
+  graph::GraphModule& module() { return *shared_module(); }
+  const std::shared_ptr<graph::GraphModule>& shared_module() const;
   const ProcessGroup& group() const;
 
   /// Forward and backward of a batch, which every rank gives whole; gradients of the mean loss times `scale` are added

@@ -69,7 +69,7 @@ void PipelineParameters::add_gradients(const std::vector<at::Tensor>& aside, Pro
       const at::Tensor sum = at::zeros_like(one.gradient_like, at::TensorOptions(one.device));
       if (has) sum.copy_(one.tensor.grad());
       group.all_reduce(sum).wait();
-      if (one.tensor.defined()) one.tensor.mutable_grad() = sum;
+      if (one.tensor.defined()) one.tensor.mutable_grad() = sum.to(one.tensor.scalar_type());
     }
     if (!one.tensor.defined() || !aside[i].defined()) continue;
     at::Tensor& gradient = one.tensor.mutable_grad();

@@ -28,16 +28,17 @@ void check_count(const char* where, const CallOrder& order, int stages) {
     fail(where, "expected from 1 to ", order.size(), " stages, as many as the graph has calls, got ", stages);
 }
 
-std::string describe(const StagePlan& plan) {
-  std::ostringstream text;
+std::vector<std::string> describe_stages(const StagePlan& plan) {
+  std::vector<std::string> lines;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
+    std::ostringstream text;
     text << "stage " << s << ": " << graph::label(*stage.first) << " to " << graph::label(*stage.last) << ", "
          << stage.seconds * 1e3 << " ms";
     if (stage.bytes > 0) text << ", " << stage.bytes << " bytes";
-    text << '\n';
+    lines.push_back(text.str());
   }
-  return text.str();
+  return lines;
 }
 
 void check_stages(const graph::Graph& graph, const StagePlan& plan) {

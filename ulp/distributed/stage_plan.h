@@ -29,8 +29,8 @@ struct StagePlan {
   std::vector<Stage> stages;
 };
 
-/// Where each stage begins and ends, one a line: "stage 0: conv1 to layer2.1.relu, 1.25 ms, 13107200 bytes".
-ULP_API std::string describe(const StagePlan& plan);
+/// Where each stage begins and ends: "stage 0: conv1 to layer2.1.relu, 1.25 ms, 13107200 bytes".
+ULP_API std::vector<std::string> describe_stages(const StagePlan& plan);
 
 /// Throws ulp::Error naming the call unless the stages are all calls of this graph in order.
 ULP_API void check_stages(const graph::Graph& graph, const StagePlan& plan);

@@ -54,6 +54,8 @@ class ULP_API TensorParallel {
 
   /// Parameters keep their names; split ones are the rank's part, with memory of its own.
   graph::GraphModule& module() const { return *module_; }
+  const std::shared_ptr<graph::GraphModule>& shared_module() const { return module_; }
+  const ProcessGroup& group() const { return *group_; }
   const std::vector<NamedSplit>& splits() const { return splits_; }
   /// How the result is split; nothing where every rank has all of it.
   const std::optional<Split>& result_split() const { return result_split_; }
