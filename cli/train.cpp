@@ -408,6 +408,9 @@ void run(TrainFlags flags) {
   flags.check();
   const std::optional<amp::Fp8Recipe> fp8 = fp8_recipe(flags);
   const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
+  if (!group && flags.sharing.parallel != train::Parallel::data)
+    throw CLI::ValidationError("--parallel",
+                               "is for several processes (ulp launch -n 2 ulp train ...), and this is one");
   if (group && flags.budget) throw CLI::ValidationError("--memory-budget is for a run of one process");
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   std::optional<measure::MemoryMeter> meter;
@@ -429,13 +432,21 @@ void run(TrainFlags flags) {
   app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
   const app::Network trained = form_to_train(network, spec, flags, group.get(), budgeted);
-  train::Task task{.model = trained.module,
-                   .forward = trained.forward,
-                   .batches = training_stream(flags, data, flags.options.batch, group.get()),
-                   .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
-                   .group = group,
-                   .parallel = flags.parallel};
+  const bool shares_batches = flags.sharing.parallel == train::Parallel::data;
+  train::Task task{
+      .model = trained.module,
+      .forward = trained.forward,
+      .batches = training_stream(flags, data, flags.options.batch, shares_batches ? group.get() : nullptr),
+      .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+      .group = group,
+      .parallel = flags.parallel};
   graph::PassReport eight_bits;
+  if (group) {
+    graph::PassReport parts;
+    task = train::parted_task(std::move(task), flags.sharing, flags.options.resolved_precision(), &parts);
+    if (flags.shows && !flags.json)
+      for (const std::string& line : parts.changes) std::cout << line << '\n';
+  }
   if (fp8) {
     task = train::fp8_task(std::move(task), *fp8, &eight_bits);
     task.description += fp8->to_json();
@@ -473,6 +484,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
                   "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --data book.txt --model gpt2 --precision int8\n"
+                  "  ulp launch -n 2 ulp train --data book.txt --parallel pipeline --micro-batches 8\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
   add_train_flags(*command, *flags);

@@ -60,6 +60,24 @@ void add_files(CLI::App& command, TrainFlags& flags) {
 
 }  // namespace
 
+/// What does not go together with processes that have parts of a model.
+void TrainFlags::check_parts() const {
+  if (sharing.parallel == train::Parallel::data) return;
+  const std::string given = "--parallel " + std::string(word_of(sharing.parallel));
+  const auto refuse = [&](bool wrong, const char* flags) {
+    if (wrong) throw CLI::ValidationError(given + " and " + flags + " exclude each other");
+  };
+  refuse(parallel.zero != distributed::ZeroStage::off, "--zero");
+  refuse(!checkpointing.path.empty(), "--checkpoint");
+  refuse(!prune.empty() || keep_zeros, "--prune or --keep-zeros");
+  refuse(watch, "--watch");
+  refuse(options.precision->fp8 || options.precision->int8, "precisions of 8 bits");
+  // Copies of one weight in several processes would be rounded in different ways.
+  refuse(options.master_weights() == amp::MasterWeights::stochastic, "--masters stochastic");
+  refuse(sharing.parallel == train::Parallel::pipeline && options.batch < sharing.pipeline.micro_batches,
+         "a --batch with fewer samples than --micro-batches");
+}
+
 void TrainFlags::check() {
   checkpointing.check();
   if (!memory_budget.empty()) {
@@ -76,6 +94,7 @@ void TrainFlags::check() {
   as_usage([&] {
     options.validate();
     parallel.validate();
+    sharing.validate();
     if (watch) watching.validate();
   });
   const bool shares = parallel.zero != distributed::ZeroStage::off;
@@ -87,6 +106,7 @@ void TrainFlags::check() {
     throw CLI::ValidationError("--watch needs --zero 0 or 1: beyond, no process has all gradients");
   if (checkpoint_shares && (checkpointing.path.empty() || !shares))
     throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
+  check_parts();
   if (!fp8_recipe.empty() && !options.precision->fp8) {
     throw CLI::ValidationError("--fp8-recipe needs an fp8 precision, and --precision " +
                                options.precision.name() + " is none");
@@ -115,6 +135,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->capture_default_str();
   add_training_options(command, flags);
   add_field_flags(command, flags.parallel);
+  add_field_flags(command, flags.sharing);
   command.add_flag(
       "--checkpoint-shares", flags.checkpoint_shares,
       "With --zero: each process writes its share of the optimizer's state to a file of its own beside "

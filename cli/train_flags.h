@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
 #include "ulp/distributed/data_parallel.h"
+#include "ulp/train/parted_model.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {
@@ -36,10 +37,14 @@ struct TrainFlags : CommonFlags {
   amp::WatchOptions watching;
   train::TrainOptions options;
   distributed::DataParallelOptions parallel;
+  train::ParallelOptions sharing;
 
   /// Finds what is wrong before hours of work; throws CLI::ValidationError for combinations of flags that
   /// make no sense.
   void check();
+
+ private:
+  void check_parts() const;
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);

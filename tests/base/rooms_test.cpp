@@ -35,7 +35,7 @@ const std::map<std::string, Names>& allowed() {
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
-      {"distributed", {"base", "graph", "amp", "io"}},
+      {"distributed", {"base", "libtorch", "graph", "memory", "amp", "io"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
       {"models", {"base", "libtorch", "quant"}},
       {"train",

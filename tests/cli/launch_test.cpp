@@ -124,6 +124,38 @@ TEST(Launch, TwoProcessesTrainAsOneWithTwiceTheBatch) {
   }
 }
 
+TEST(Launch, ProcessesWithPartsOfTheModelTrainAsOne) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string run = std::string(kTrain) + "--max-steps 10 --batch 16 ";
+  ASSERT_EQ(shop.ulp(run + "--out one.safetensors").code, 0);
+  const Outcome tensor =
+      shop.ulp("launch -n 2 ulp " + run + "--parallel tensor --clip 100 --out two.safetensors");
+  ASSERT_EQ(tensor.code, 0) << tensor.err;
+  EXPECT_TRUE(says(tensor.out, "[0] fc1, fc2 split by 256 units")) << tensor.out;
+  expect_close(shop / "two.safetensors", shop / "one.safetensors", 1e-4);
+  for (const char* flags : {"--micro-batches 3", "--pipeline-schedule gpipe --accumulate 1 --clip 100"}) {
+    const Outcome stages =
+        shop.ulp("launch -n 2 ulp " + run + "--parallel pipeline " + flags + " --out two.safetensors");
+    ASSERT_EQ(stages.code, 0) << stages.err;
+    EXPECT_TRUE(says(stages.out, "[0] stage 0: flatten to ")) << stages.out;
+    EXPECT_TRUE(says(stages.out, "[0] stage 1: ")) << stages.out;
+    expect_close(shop / "two.safetensors", shop / "one.safetensors", 1e-4);
+  }
+}
+
+TEST(Launch, PartsOfTheModelRefuseWhatTheyCannotDo) {
+  const Workshop shop;
+  shop.make_data("data", 64, 32);
+  const std::string run = std::string(kTrain) + "--max-steps 1 --parallel ";
+  expect_error(shop.ulp(run + "tensor"), 2, "is for several processes");
+  expect_error(shop.ulp(run + "pipeline --checkpoint run.ckpt"), 2,
+               "--parallel pipeline and --checkpoint exclude each other");
+  expect_error(shop.ulp(run + "tensor --zero 1"), 2, "--parallel tensor and --zero exclude each other");
+  expect_error(shop.ulp(run + "pipeline --batch 3"), 2, "a --batch with fewer samples than --micro-batches");
+  expect_error(shop.ulp(run + "pipeline --micro-batches 0"), 2, "--micro-batches");
+}
+
 /// A script that leaves its number in pid.RANK and becomes the tool.
 void write_worker(const Workshop& shop, const std::string& args) {
   write_file(shop / "worker.sh", "echo $$ > pid.$RANK\nexec '" ULP_TOOL "' " + args + "\n");

@@ -20,10 +20,11 @@ using Tensors = std::vector<at::Tensor>;
 struct Operation {
   const char* where;
   int rank, size;
+  int peer = -1;  ///< of operations that concern two ranks alone
 
   [[noreturn]] void failed(const std::exception& error) const {
-    fail(where, "rank ", rank, " of ", size,
-         " lost another process or its time ran out: ", first_line(error));
+    const std::string other = peer < 0 ? "another process" : "rank " + std::to_string(peer);
+    fail(where, "rank ", rank, " of ", size, " lost ", other, " or its time ran out: ", first_line(error));
   }
 };
 
@@ -123,14 +124,16 @@ class BackendGroup final : public ProcessGroup {
     constexpr const char* kWhere = "distributed.send";
     check_peer(kWhere, tensor, to);
     Tensors tensors = {lent(tensor)};
-    return start(kWhere, {tensor}, [&] { return backend_->send(tensors, to, tag); });
+    return start(
+        kWhere, {tensor}, [&] { return backend_->send(tensors, to, tag); }, to);
   }
 
   Work recv(const at::Tensor& tensor, int from, int tag) override {
     constexpr const char* kWhere = "distributed.recv";
     check_peer(kWhere, tensor, from);
     Tensors tensors = {lent(tensor)};
-    return start(kWhere, {tensor}, [&] { return backend_->recv(tensors, from, tag); });
+    return start(
+        kWhere, {tensor}, [&] { return backend_->recv(tensors, from, tag); }, from);
   }
 
   void barrier() override {
@@ -153,8 +156,8 @@ class BackendGroup final : public ProcessGroup {
   }
 
   template <typename Start>
-  Work start(const char* where, const Tensors& owners, Start&& start) {
-    const Operation operation{where, rank(), size()};
+  Work start(const char* where, const Tensors& owners, Start&& start, int peer = -1) {
+    const Operation operation{where, rank(), size(), peer};
     try {
       return Work(std::make_unique<BackendWork>(operation, start(), owners));
     } catch (const std::exception& error) {

@@ -1,12 +1,10 @@
 #include "ulp/distributed/segments.h"
 
-#include <ATen/core/function_schema.h>
-
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
-#include "ulp/base/error.h"
+#include "ulp/distributed/pieces.h"
 #include "ulp/graph/extract.h"
 
 namespace ulp::distributed {
@@ -18,76 +16,11 @@ using graph::Value;
 
 constexpr const char* kWhere = "distributed.Segments";
 
-bool is_attribute(const Value* value) {
-  return value->producer->kind() == Node::Kind::attribute;
-}
-
-/// A parameter that is trained; undefined for all else.
-at::Tensor trained_parameter(const graph::Graph& graph, const Value* value) {
-  const at::Tensor tensor = graph.attribute_tensor(value);
-  return tensor.defined() && tensor.requires_grad() ? tensor : at::Tensor();
-}
-
-/// A view of a parameter or buffer, or of such a view: it has no memory of its own, so each piece makes it
-/// anew.
-bool is_view_of_attribute(const Node& node) {
-  if (node.kind() != Node::Kind::call || node.has_effect()) return false;
-  const auto& returns = node.schema().returns();
-  const bool views =
-      !returns.empty() && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
-  return views && std::ranges::all_of(node.reads(), [](const Value* value) {
-           return is_attribute(value) || is_view_of_attribute(*value->producer);
-         });
-}
-
-void add_with_views(std::vector<const Node*>& nodes, const Node* node) {
-  if (std::ranges::find(nodes, node) != nodes.end()) return;
-  for (const Value* value : node->reads())
-    if (is_view_of_attribute(*value->producer)) add_with_views(nodes, value->producer);
-  nodes.push_back(node);
-}
-
-void add_once(std::vector<const Value*>& values, const Value* value) {
-  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
-}
-
-/// What the nodes read of others, and what of theirs others read.
-struct Border {
-  std::vector<const Value*> inputs, results;
-};
-
-Border border_of(const graph::Graph& graph, const std::vector<const Node*>& nodes) {
-  const std::unordered_set<const Node*> own(nodes.begin(), nodes.end());
-  Border border;
-  for (const Node* node : nodes) {
-    for (const Value* value : node->reads())
-      if (!is_attribute(value) && !own.contains(value->producer)) add_once(border.inputs, value);
-    if (is_view_of_attribute(*node)) continue;
-    for (const auto& output : node->outputs()) {
-      const auto users = graph.users(output.get());
-      if (std::ranges::any_of(users, [&](const Node* user) { return !own.contains(user); }))
-        border.results.push_back(output.get());
-    }
-  }
-  // Sizes that follow the batch need an input that has it.
-  const auto all = graph.inputs();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (graph.batch_dims[i] < 0) continue;
-    add_once(border.inputs, all[i]);
-    break;
-  }
-  return border;
-}
-
 }  // namespace
 
 Segments::Segments(const graph::GraphModule& model, int64_t bytes) : model_(model) {
   const graph::Graph& graph = model.graph();
-  if (!graph.free.empty())
-    fail(kWhere, "expected a model captured without free dimensions, got '", graph.free[0].name, "'");
-  const auto& result = graph.output_node()->args.at(0);
-  if (!result.is_value() || is_attribute(result.value) || is_view_of_attribute(*result.value->producer))
-    fail(kWhere, "expected a model whose result is one tensor that it computes, got another one");
+  check_can_be_cut(kWhere, graph);
   for (const Value* value : graph.inputs()) inputs_.push_back(slot(value));
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<const Node*> nodes;
@@ -109,7 +42,7 @@ Segments::Segments(const graph::GraphModule& model, int64_t bytes) : model_(mode
     fresh = 0;
   }
   if (!nodes.empty()) add(nodes);
-  result_ = slot(result.value);
+  result_ = slot(graph.output_node()->args.at(0).value);
   free_early();
 }
 
@@ -125,14 +58,7 @@ void Segments::add(const std::vector<const Node*>& nodes) {
   Segment& segment = segments_.emplace_back();
   for (const Value* value : border.inputs) segment.inputs.push_back(slot(value));
   for (const Value* value : border.results) segment.results.push_back(slot(value));
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const Node* node : nodes) {
-    for (const Value* value : node->reads()) {
-      const at::Tensor parameter = trained_parameter(graph, value);
-      if (parameter.defined() && seen.insert(parameter.unsafeGetTensorImpl()).second)
-        segment.parameters.push_back(parameter);
-    }
-  }
+  segment.parameters = trained_parameters(graph, nodes);
   segment.module =
       std::make_shared<graph::GraphModule>(graph::extract(graph, nodes, border.inputs, border.results).graph);
 }

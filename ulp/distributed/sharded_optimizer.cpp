@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/distributed/data_parallel_state.h"
+#include "ulp/distributed/gradient_total.h"
 #include "ulp/distributed/shards.h"
 
 namespace ulp::distributed {
@@ -39,16 +40,11 @@ struct ShardedOptimizer::State {
   }
 
   amp::GradientTotal measure() const {
-    amp::GradientTotal total;
     std::vector<at::Tensor> gradients;
     if (parallel.shares_gradients()) {
-      for (const Shard& shard : shards)
-        if (shard.tensor.grad().defined()) gradients.push_back(shard.tensor.grad());
-      const at::Tensor sums = at::empty({2}, at::kDouble);
-      sums[0] = amp::gradient_square_sum(gradients);
-      sums[1] = static_cast<double>(gradients.size());
-      parallel.group->all_reduce(sums).wait();
-      return {sums[0].item<double>(), static_cast<int64_t>(sums[1].item<double>())};
+      std::vector<at::Tensor> own;
+      for (const Shard& shard : shards) own.push_back(shard.tensor);
+      return total_gradients(*parallel.group, own);
     }
     // Every rank has all of them: the same sum in the same order as without shares.
     for (const amp::FusedGroup& group : groups) {

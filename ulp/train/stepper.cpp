@@ -129,10 +129,10 @@ std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& o
   return amp::with_fp32_moments(groups, fp32_moments);
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool masks,
+std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool fused,
                                                  const std::vector<at::Tensor>& fp32_moments) {
   const bool wide = options.moments == amp::MomentFormat::fp32;
-  if (!options.master_weights() && !options.clip && !masks && wide)
+  if (!options.master_weights() && !options.clip && !fused && wide)
     return std::visit(TorchOptimizer{std::move(trained)}, update_rule(options));
   return std::make_unique<amp::FusedOptimizer>(fused_groups(std::move(trained), options, fp32_moments),
                                                options.seed);
@@ -154,20 +154,22 @@ std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataPar
 }  // namespace
 
 Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-                 std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel)
+                 std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel,
+                 std::function<amp::GradientTotal()> measure)
     : masks_(std::move(masks)),
       latent_(latent_weights_of(model)),
       sharded_(make_sharded(parallel, {parameters_of(model, latent_), latent_}, options,
                             !masks_of(model).empty())),
-      own_(sharded_
-               ? nullptr
-               : make_optimizer({parameters_of(model, latent_), latent_}, options, !masks_of(model).empty(),
-                                with_fp32_moments(model, options.fp32_moments))),
+      own_(sharded_ ? nullptr
+                    : make_optimizer({parameters_of(model, latent_), latent_}, options,
+                                     !masks_of(model).empty() || measure != nullptr,
+                                     with_fp32_moments(model, options.fp32_moments))),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
       clip_(options.clip),
+      measure_(std::move(measure)),
       peak_rate_(options.peak_rate()),
       schedule_(*optimizer_, amp::make_schedule_rule(options.schedule, total_steps, options.warmup)) {
   hold_masks(model);
@@ -209,7 +211,7 @@ void Stepper::backward(const at::Tensor& loss, int64_t of) {
 Update Stepper::step() {
   Update update;
   if (fused_ != nullptr) {
-    const amp::FusedStepOptions how{.max_norm = clip_};
+    const amp::FusedStepOptions how{.max_norm = clip_, .measure = measure_};
     const amp::FusedStepResult done =
         sharded_ ? sharded_->step(&scaler_, how) : amp::fused_step(*fused_, &scaler_, how);
     update.result = done.result;

@@ -5,12 +5,14 @@
 #include <torch/nn/module.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/optimizer/schedule.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/distributed/sharded_optimizer.h"
@@ -29,9 +31,11 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// `masks` are those of Task::masks. `parallel` is null for a single process.
+  /// `masks` are those of Task::masks. `parallel` is null for a single process. `measure` is given where the model is a part
+  /// of one: what the gradients of all parts come to.
   Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-          std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel);
+          std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel,
+          std::function<amp::GradientTotal()> measure = {});
   ~Stepper();
 
   /// Keeps what the masks prune where it is, from now on.
@@ -72,6 +76,7 @@ class Stepper {
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
   amp::GradScaler scaler_;
   std::optional<double> clip_;
+  std::function<amp::GradientTotal()> measure_;
   double peak_rate_;
   amp::LearningRateSchedule schedule_;
 };

@@ -77,6 +77,8 @@ using Forward = std::function<at::Tensor(const TaskBatch& batch)>;
 /// Mean cross-entropy of logits (..., classes) against targets (...), in nats, computed in fp32.
 ULP_API at::Tensor cross_entropy(const at::Tensor& logits, const TaskBatch& batch);
 
+struct PartedModel;
+
 /// Everything a Trainer is given besides options. Any task whose loss is a mean over the batch fits.
 struct Task {
   std::shared_ptr<torch::nn::Module> model;  ///< owns what forward runs
@@ -92,6 +94,9 @@ struct Task {
   /// The processes that train together, each with its part of the batches; null: this one alone.
   std::shared_ptr<distributed::ProcessGroup> group = {};
   distributed::DataParallelOptions parallel = {};  ///< how they do
+  /// Where each of them has a part of the model (parted_task()): model and forward are the part then, and all read the same
+  /// batches. Null: each has all of it.
+  std::shared_ptr<PartedModel> parted = {};
 };
 
 /// Classification by an image network (images, or arrays in their shape). The network is laid out

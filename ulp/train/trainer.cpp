@@ -16,11 +16,13 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/distributed/data_parallel.h"
+#include "ulp/distributed/gradient_total.h"
 #include "ulp/distributed/random_states.h"
 #include "ulp/distributed/shard_files.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/train/fp8_task.h"
 #include "ulp/train/int8_task.h"
+#include "ulp/train/parted_model.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
@@ -108,8 +110,16 @@ std::vector<std::string> names_in(const io::NamedTensors& extra) {
 
 /// Null for a single process.
 std::unique_ptr<distributed::DataParallel> make_parallel(torch::nn::Module& model, const Task& task) {
-  if (!task.group || task.group->size() == 1) return nullptr;
+  if (!task.group || task.group->size() == 1 || task.parted) return nullptr;
   return std::make_unique<distributed::DataParallel>(model, task.group, task.parallel);
+}
+
+/// What the gradients of all parts of a model come to; null where each process has all of it.
+std::function<amp::GradientTotal()> measure_of(const Task& task) {
+  if (!task.parted) return nullptr;
+  return [parted = task.parted, group = task.group] {
+    return distributed::total_gradients(*group, parted->own_parameters());
+  };
 }
 
 }  // namespace
@@ -142,14 +152,15 @@ struct Trainer::State {
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
         parallel(make_parallel(in_precision(*task.model, precision), task)),
-        stepper(*task.model, options, total_steps, task.masks, parallel.get()) {
+        stepper(*task.model, options, total_steps, task.masks, parallel.get(), measure_of(task)) {
     if (several()) {
       reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
         group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
       };
     }
-    // Dropout differs from process to process.
-    if (rank() > 0) torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
+    // Dropout differs from process to process, but for split layers, which see to it themselves.
+    if (rank() > 0 && !(task.parted && task.parted->tensor))
+      torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
   }
 
   bool shares_parameters() const {
@@ -169,6 +180,22 @@ struct Trainer::State {
     return *std::move(batch);
   }
 
+  /// Forward and backward of a batch; its loss.
+  double learn(TaskBatch batch) {
+    if (task.parted && task.parted->pipeline) {
+      const auto guard = amp::autocast_for(precision, c10::kCPU);
+      return task.parted->pipeline->step(
+          {amp::cast_input(precision, batch.inputs)}, batch.targets,
+          [&](const at::Tensor& output, const at::Tensor& targets) {
+            return task.loss(output, {.inputs = {}, .targets = targets});
+          },
+          stepper.scale() / static_cast<double>(options.accumulate));
+    }
+    const at::Tensor loss = forward_loss(std::move(batch));
+    stepper.backward(loss, options.accumulate);
+    return loss.item<double>();
+  }
+
   at::Tensor forward_loss(TaskBatch batch) {
     batch.inputs = amp::cast_input(precision, batch.inputs);
     at::Tensor output;
@@ -185,9 +212,7 @@ struct Trainer::State {
     for (int64_t i = 0; i < options.accumulate; ++i) {
       std::optional<distributed::DataParallel::NoSync> quiet;
       if (parallel && i + 1 < options.accumulate) quiet.emplace(*parallel);
-      const at::Tensor loss = forward_loss(next_batch());
-      stepper.backward(loss, options.accumulate);
-      sum += loss.item<double>();
+      sum += learn(next_batch());
     }
     return sum / static_cast<double>(options.accumulate);
   }
@@ -216,6 +241,10 @@ struct Trainer::State {
     const auto expected = nlohmann::json::parse(config());
     if (got == expected) return;
     fail("train.Trainer.resume", "expected a checkpoint of a run with ", differences(expected, got));
+  }
+
+  void refuse_parts(const char* where) const {
+    if (task.parted) fail(where, "expected a model that each process has all of, got parts of one");
   }
 
   io::CheckpointParts parts(bool saving, bool in_shares = false) {
@@ -256,6 +285,7 @@ void Trainer::hold_masks() {
   state_->stepper.hold_masks(*state_->task.model);
 }
 void Trainer::make_whole() {
+  if (state_->task.parted) state_->task.parted->gather();
   if (state_->parallel) state_->parallel->make_whole();
 }
 void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
@@ -292,6 +322,7 @@ StepInfo Trainer::step() {
 
 void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
   State& s = *state_;
+  s.refuse_parts("train.Trainer.save");
   io::CheckpointParts parts = s.parts(/*saving=*/true, in_shares);
   parts.loader = s.task.batches->state();
   parts.step = s.next_step;
@@ -314,6 +345,7 @@ void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
 
 void Trainer::resume(const std::filesystem::path& path) {
   State& s = *state_;
+  s.refuse_parts("train.Trainer.resume");
   s.check_config(io::read_checkpoint_info(path).config);
   io::CheckpointParts parts = s.parts(/*saving=*/false);
   {

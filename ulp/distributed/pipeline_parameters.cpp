@@ -1,0 +1,112 @@
+#include "ulp/distributed/pipeline_parameters.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "ulp/base/error.h"
+#include "ulp/distributed/mail.h"
+#include "ulp/distributed/named_tensors.h"
+
+namespace ulp::distributed {
+
+namespace {
+
+constexpr int kGatherWay = 2;  // the pipeline's own ways are 0 and 1
+
+}  // namespace
+
+PipelineParameters::PipelineParameters(const std::vector<StageProgram>& programs, ProcessGroup& group) {
+  const at::NoGradGuard no_grad;
+  std::unordered_map<const c10::TensorImpl*, size_t> first_stage;
+  std::unordered_map<const c10::TensorImpl*, bool> is_shared;
+  const auto own_stage = static_cast<size_t>(group.rank());
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> own_tensors;
+  for (const auto& [name, tensor] : named_tensors(*programs[own_stage].module))
+    own_tensors.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  for (size_t s = 0; s < programs.size(); ++s) {
+    std::vector<std::string>& names = names_.emplace_back();
+    for (const auto& [name, tensor] : named_tensors(*programs[s].module)) {
+      const c10::TensorImpl* key = tensor.unsafeGetTensorImpl();
+      const auto [first, is_new] = first_stage.emplace(key, s);
+      if (is_new) {
+        names.push_back(name);
+        if (s == own_stage && tensor.requires_grad()) own_.push_back(tensor);
+      }
+      if (first->second == s || std::exchange(is_shared[key], true)) continue;
+      group.broadcast(tensor.detach(), static_cast<int>(first->second)).wait();
+      if (!tensor.requires_grad()) continue;
+      const auto own = own_tensors.find(key);
+      shared_.push_back({own == own_tensors.end() ? at::Tensor() : own->second,
+                         at::empty_like(tensor, at::TensorOptions(at::kMeta)), tensor.device()});
+    }
+  }
+}
+
+std::vector<at::Tensor> PipelineParameters::set_gradients_aside() {
+  std::vector<at::Tensor> aside;
+  for (Shared& one : shared_)
+    aside.push_back(one.tensor.defined() ? std::exchange(one.tensor.mutable_grad(), at::Tensor())
+                                         : at::Tensor());
+  return aside;
+}
+
+void PipelineParameters::add_gradients(const std::vector<at::Tensor>& aside, ProcessGroup& group) {
+  if (shared_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor users = at::zeros({static_cast<int64_t>(shared_.size())}, at::kDouble);
+  for (size_t i = 0; i < shared_.size(); ++i) {
+    const at::Tensor& tensor = shared_[i].tensor;
+    if (tensor.defined() && tensor.grad().defined()) users[static_cast<int64_t>(i)] = 1;
+  }
+  group.all_reduce(users).wait();
+  for (size_t i = 0; i < shared_.size(); ++i) {
+    const Shared& one = shared_[i];
+    if (users[static_cast<int64_t>(i)].item<double>() > 0) {
+      const bool has = one.tensor.defined() && one.tensor.grad().defined();
+      const at::Tensor sum = at::zeros_like(one.gradient_like, at::TensorOptions(one.device));
+      if (has) sum.copy_(one.tensor.grad());
+      group.all_reduce(sum).wait();
+      if (one.tensor.defined()) one.tensor.mutable_grad() = sum.to(one.tensor.scalar_type());
+    }
+    if (!one.tensor.defined() || !aside[i].defined()) continue;
+    at::Tensor& gradient = one.tensor.mutable_grad();
+    gradient = gradient.defined() ? aside[i] + gradient : aside[i];
+  }
+}
+
+void PipelineParameters::gather(const graph::GraphModule& stage, torch::nn::Module* whole,
+                                ProcessGroup& group) const {
+  constexpr const char* kWhere = "distributed.Pipeline.gather";
+  check_gathers_on_root(kWhere, group, whole);
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> own;
+  for (const auto& [name, tensor] : named_tensors(stage)) own.emplace(name, tensor);
+  std::map<std::string, at::Tensor> targets;
+  if (whole != nullptr)
+    for (const auto& [name, tensor] : named_tensors(*whole)) targets.emplace(name, tensor);
+  for (size_t s = 0; s < names_.size(); ++s) {
+    std::vector<at::Tensor> tensors;
+    if (s == static_cast<size_t>(group.rank()))
+      for (const std::string& name : names_[s]) tensors.push_back(own.at(name));
+    if (s > 0 && !tensors.empty()) {
+      Mail to_root(group, 0, kGatherWay, tensors.front().device());
+      to_root.send(tensors);
+      to_root.settle();
+    }
+    if (whole == nullptr) continue;
+    for (const std::string& name : names_[s])
+      if (!targets.contains(name)) fail(kWhere, "expected a model with '", name, "', got one without");
+    if (s > 0 && !names_[s].empty())
+      tensors = Mail(group, static_cast<int>(s), kGatherWay, targets.begin()->second.device())
+                    .receive(names_[s].size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      at::Tensor& target = targets.at(names_[s][i]);
+      if (!target.is_same(tensors[i])) target.copy_(tensors[i]);
+    }
+  }
+}
+
+}  // namespace ulp::distributed

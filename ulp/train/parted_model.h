@@ -1,0 +1,70 @@
+// Training of a model of which each of several processes has a part: split layers or stages of a pipeline.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "ulp/amp/autocast/precision.h"
+#include "ulp/base/export.h"
+#include "ulp/base/words.h"
+#include "ulp/distributed/pipeline.h"
+#include "ulp/distributed/tensor_parallel.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/train/task.h"
+
+namespace ulp {
+class FieldVisitor;
+}
+
+namespace ulp::train {
+
+/// What several processes share out.
+enum class Parallel : uint8_t {
+  data,      ///< the batches: each has a model of its own
+  tensor,    ///< the large matrices of the model
+  pipeline,  ///< the layers of the model
+};
+
+/// How they do.
+struct ULP_API ParallelOptions {
+  Parallel parallel = Parallel::data;
+  distributed::PipelineOptions pipeline = {};
+
+  void visit_fields(FieldVisitor& visitor);
+  /// Throws ulp::Error naming the field.
+  void validate() const;
+};
+
+/// What Task::parted holds.
+struct ULP_API PartedModel {
+  std::shared_ptr<torch::nn::Module> whole;  ///< the task's model before
+  std::unique_ptr<distributed::TensorParallel> tensor;
+  std::unique_ptr<distributed::Pipeline> pipeline;  ///< one of the two is there
+
+  /// Parameters that no other process counts.
+  std::vector<at::Tensor> own_parameters() const;
+  /// Writes all processes' weights into the whole model of rank 0. All processes call it.
+  void gather() const;
+};
+
+/// The task with the part of its model that this process of Task::group has; every process reads the same batches.
+/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in this precision. `report` (may be
+/// null) receives which layers are split, or the stages. Throws ulp::Error for a task without several processes, a model that is neither
+/// captured nor an image or text network, and as TensorParallel and Pipeline do.
+ULP_API Task parted_task(Task task, const ParallelOptions& options, const amp::Precision& precision,
+                         graph::PassReport* report = nullptr);
+
+}  // namespace ulp::train
+
+template <>
+struct ulp::Words<ulp::train::Parallel> {
+  using enum train::Parallel;
+  static constexpr std::array<Word<train::Parallel>, 3> list = {
+      {{data, "data", "the batches"},
+       {tensor, "tensor", "the matrices of the model"},
+       {pipeline, "pipeline", "the layers of the model"}}};
+};
