@@ -267,7 +267,14 @@ std::optional<amp::Fp8Recipe> fp8_recipe(const TrainFlags& flags) {
   const amp::PrecisionName& precision = flags.options.precision;
   if (!precision->fp8) return std::nullopt;
   if (flags.fp8_recipe.empty()) return amp::Fp8Recipe::named(precision.name());
-  return read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
+  auto recipe = read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
+  const amp::Fp8Scaling said = amp::Fp8Recipe::named(precision.name()).layers.scaling;
+  if (recipe.layers.scaling != said) {
+    fail_file("cli.train", "expected \"layers\": {\"scaling\": \"", word_of(said), "\"} in the recipe '",
+              flags.fp8_recipe, "', as --precision ", precision.name(), " says, got ",
+              word_of(recipe.layers.scaling));
+  }
+  return recipe;
 }
 
 /// The network as a graph with masks of its zeros.
@@ -343,7 +350,8 @@ Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app:
   budgeted.choice = app::fit_to_budget({.program = {.make = make, .after = after},
                                         .checkpointed = checkpointed,
                                         .options = flags.options,
-                                        .budget = *flags.budget - data_bytes,
+                                        .budget = *flags.budget,
+                                        .taken = data_bytes,
                                         .keep_masters = flags.masters_given,
                                         .keep_moments = flags.moments_given,
                                         .batch_norm = app::has_batch_norm(*start_network(flags, spec).module),

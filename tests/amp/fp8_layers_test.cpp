@@ -98,6 +98,51 @@ TEST(Fp8Layers, KeepDelayedScalesInBuffers) {
   EXPECT_EQ(guarded->named_buffers()["fp8_amax_history"].sizes(), (std::vector<int64_t>{3, 6}));
 }
 
+TEST(Fp8Layers, AnEvaluationBetweenStepsChangesNothing) {
+  const auto scales = [](bool evaluates) {
+    torch::manual_seed(1);
+    Fp8LayerRecipe recipe;
+    recipe.history = 4;
+    Fp8Linear layer(8, 4, recipe);
+    const at::Tensor x = torch::randn({2, 8});
+    for (int step = 0; step < 2; ++step) {
+      if (evaluates) {
+        const torch::NoGradGuard no_grad;
+        layer(x);
+      }
+      layer(x).sum().backward();
+      update_fp8(*layer);
+    }
+    return layer->named_buffers()["fp8_scale"];
+  };
+  EXPECT_TRUE(torch::equal(scales(false), scales(true)));
+}
+
+TEST(Fp8Layers, GradientsOfGradientsAreErrors) {
+  for (const Fp8LayerRecipe& recipe : ulp::test::every_recipe()) {
+    Fp8Linear linear(16, 4, recipe);
+    Fp8Conv2d conv(torch::nn::Conv2dOptions(2, 4, 3), recipe);
+    const at::Tensor x = torch::randn({2, 16}).requires_grad_(),
+                     image = torch::randn({2, 2, 5, 5}).requires_grad_();
+    const auto twice = [](const at::Tensor& y, const at::Tensor& of) {
+      torch::autograd::grad({y.square().sum()}, {of}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    };
+    EXPECT_ERROR(twice(linear(x), x), "[amp.fp8] expected a backward pass without create_graph");
+    EXPECT_ERROR(twice(conv(image), image), "[amp.fp8] expected a backward pass without create_graph");
+  }
+}
+
+TEST(Fp8Layers, TakeNoSamples) {
+  for (const Fp8LayerRecipe& recipe : ulp::test::every_recipe()) {
+    Fp8Linear layer(5, 3, recipe);
+    const at::Tensor x = torch::zeros({0, 5}).requires_grad_();
+    const at::Tensor y = layer(x);
+    EXPECT_EQ(y.sizes(), (std::vector<int64_t>{0, 3}));
+    y.sum().backward();
+    EXPECT_TRUE(torch::equal(layer->weight.grad(), torch::zeros({3, 5}))) << recipe.text();
+  }
+}
+
 TEST(Fp8Layers, AreCapturedAsTheOps) {
   torch::manual_seed(1);
   torch::nn::Sequential net(Fp8Linear(8, 8, with(Fp8Scaling::current)), torch::nn::ReLU(),

@@ -236,6 +236,16 @@ TEST(Int8Linear, TheLayerIsALinearLayerInInt8) {
   EXPECT_TRUE(layer->weight.grad().defined());
 }
 
+TEST(Int8Linear, NoSamplesHaveNoGradient) {
+  for (const Int8Method method : {Int8Method::switchback, Int8Method::rowwise, Int8Method::jetfire}) {
+    Int8Linear layer(torch::nn::LinearOptions(129, 40), Int8LayerRecipe{.method = method});
+    const Tensor y = layer(torch::zeros({0, 129}));
+    EXPECT_EQ(y.sizes(), (std::vector<int64_t>{0, 40}));
+    y.sum().backward();
+    EXPECT_TRUE(at::equal(layer->weight.grad(), torch::zeros({40, 129})));
+  }
+}
+
 TEST(Int8Linear, RefusesWhatItCannotCompute) {
   const LayerData d(4, 8, 6);
   EXPECT_THROW(int8_linear(d.x.to(at::kInt), d.w, d.b), Error);

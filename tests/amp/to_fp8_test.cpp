@@ -93,6 +93,10 @@ TEST(ToFp8, WhatCannotBeDoneIsAnError) {
   recipe.skip_modules = {"nothing"};
   EXPECT_EQ(error_of([&] { to_fp8(small_fp8_graph(), recipe); }),
             "[amp.to_fp8] expected skip_modules to name modules of the model, got 'nothing'");
+  Fp8Recipe other;
+  other.overrides = {{.module = "nothing"}};
+  EXPECT_SAYS(error_of([&] { to_fp8(small_fp8_graph(), other); }),
+              "[amp.to_fp8] expected overrides to name modules of the model, got 'nothing'");
   recipe.skip_modules = {"*"};
   EXPECT_SAYS(error_of([&] { to_fp8(small_fp8_graph(), recipe); }),
               "expected at least one layer to replace, got none");

@@ -74,6 +74,7 @@ TEST(MemoryBudget, TrainingStaysBelowWhatItIsGiven) {
   const auto none = shop.ulp(train + "--memory-budget 400KiB");
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("the smallest peak that was found"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("got 400 KiB"), std::string::npos) << none.err;
   expect_error(shop.ulp(train + "--memory-budget 2GiB --watch"), 2,
                "--watch and --memory-budget exclude each other");
 }

@@ -75,6 +75,8 @@ TEST(TrainFlags, AnFp8RecipeChoosesLayersAndBelongsToTheRun) {
   EXPECT_EQ(other.code, 1) << other.err;
   EXPECT_NE(other.err.find("expected a checkpoint of a run with"), std::string::npos) << other.err;
   EXPECT_EQ(shop.ulp(kQuick + "--fp8-recipe fp8.json").code, 2);
+  expect_error(shop.ulp(kQuick + "--precision mxfp8 --fp8-recipe fp8.json"), 3,
+               R"(expected "layers": {"scaling": "mxfp8"} in the recipe 'fp8.json')");
   write_file(shop / "fp8.json", R"({"type": "ulp.amp.Fp8Recipe", "version": 1, "layers": {"scaling": "x"}})");
   EXPECT_EQ(shop.ulp(kQuick + "--precision fp8:delayed --fp8-recipe fp8.json").code, 3);
 }

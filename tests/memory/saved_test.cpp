@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "error_of.h"
 #include "temporary_folder.h"
@@ -134,6 +136,16 @@ TEST(SpillFile, UsesSpaceAgain) {
     EXPECT_TRUE(b->get().equal(tensor));
   }
   EXPECT_EQ(file->size(), 2 * tensor.numel() * 4);
+}
+
+TEST(SpillFile, MayGoWhileItStillWrites) {
+  for (int i = 0; i < 50; ++i) {
+    auto file = SpillFile::open("");
+    auto entry = file->write(torch::zeros({1 << 18}));
+    file.reset();
+    std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
+    entry.reset();  // its writer may be the last that knows it
+  }
 }
 
 TEST(SpillFile, SaysWhichFolderItDoesNotGet) {

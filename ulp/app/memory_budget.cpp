@@ -69,14 +69,15 @@ class Search {
       if (const auto found = fit(start))
         return {found->options, asked, peak(*found), found->share, found->changes};
     }
-    fail(kWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_)),
-         ", the smallest peak that was found and 2 % of it, got ", bytes_text(job_.budget));
+    fail(kWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_) + job_.taken),
+         ", the smallest peak that was found and 2 % of training's part of it, got ",
+         bytes_text(job_.budget));
   }
 
  private:
   /// A prediction may lie a little below what is measured.
   static int64_t with_safety(int64_t peak) { return peak + peak / 50; }
-  bool fits(int64_t peak) const { return with_safety(peak) <= job_.budget; }
+  bool fits(int64_t peak) const { return with_safety(peak) + job_.taken <= job_.budget; }
   bool fits(const Candidate& candidate) { return fits(peak(candidate)); }
 
   /// The candidate itself, or what costs least of checkpointing, smaller batches, and both.

@@ -25,6 +25,7 @@ struct BudgetJob {
   std::function<std::optional<TrainingProgram>(double share)> checkpointed = {};
   train::TrainOptions options = {};
   int64_t budget = 0;                   ///< bytes of live tensors
+  int64_t taken = 0;                    ///< of them, by what is there already, such as the data set
   bool keep_masters = false;            ///< the caller chose them
   bool keep_moments = false;            ///< the caller chose them
   bool batch_norm = false;              ///< statistics of smaller batches are other ones

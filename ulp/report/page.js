@@ -333,7 +333,10 @@
     const x = scaleOf(ends ? { ...chart.x, minimum: chart.x.minimum ?? ends.low, maximum: chart.x.maximum ?? ends.high } : chart.x,
       values("x"), scatter ? 0.22 : 0);
     const y = scaleOf(chart.y, values("y"), scatter ? 0.3 : 0);
-    if (bars) Object.assign(x, { type: "category", grid: { ...x.grid, display: false } });
+    if (bars) {
+      const ticks = { ...x.ticks, maxRotation: 45, autoSkip: false }; // long labels turn rather than overlap
+      Object.assign(x, { type: "category", grid: { ...x.grid, display: false }, ticks });
+    }
     if (bars && chart.y.scale === "linear") Object.assign(y, { beginAtZero: true, grace: "8%" });
     if (histogram) {
       Object.assign(y, { beginAtZero: true, grace: chart.bands.length > 0 ? "50%" : "10%" }); // room for what the bands say

@@ -81,7 +81,9 @@ Fp8Operand Fp8Call::quantize_matrix(const at::Tensor& x, Fp8Role role, bool both
 }
 
 QuantizedWeight Fp8Call::quantize_weight(const at::Tensor& weight, bool matrix) const {
-  const std::string key = recipe_text + (needs_input ? " both" : "");
+  std::string key = recipe_text + (needs_input ? " both" : "");
+  // What an evaluation rounds has noted no magnitude: training makes it again.
+  if (recipe.scaling == Fp8Scaling::delayed && !trains()) key += " evaluated";
   return quantized_weight(weight, key, [&]() -> QuantizedWeight {
     if (!matrix) return {quantize(weight, Fp8Role::weight), {}};
     Fp8Operand made = quantize_matrix(weight, Fp8Role::weight, needs_input);
@@ -114,6 +116,8 @@ c10::intrusive_ptr<Fp8Call> fp8_call(const at::Tensor& x, const at::Tensor& weig
 }
 
 c10::intrusive_ptr<Fp8Call> call_of(AutogradContext& context) {
+  if (at::GradMode::is_enabled())
+    fail(kWhere, "expected a backward pass without create_graph; gradients of fp8 layers have none");
   return c10::static_intrusive_pointer_cast<Fp8Call>(context.saved_data.at(kCallName).toCapsule());
 }
 

@@ -61,7 +61,7 @@ c10::intrusive_ptr<Fp8Call> fp8_call(const at::Tensor& x, const at::Tensor& weig
                                      const std::optional<at::Tensor>& amax_history, c10::string_view recipe,
                                      c10::string_view name);
 
-/// The call that a backward pass belongs to.
+/// The call that a backward pass belongs to. Throws ulp::Error where that is asked for gradients of its own.
 c10::intrusive_ptr<Fp8Call> call_of(torch::autograd::AutogradContext& context);
 
 /// Saves the codes and scales of x and W for the backward pass.

@@ -61,7 +61,8 @@ struct Fp8LinearFunction : public torch::autograd::Function<Fp8LinearFunction> {
 Tensor fp8_linear_op(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                      const std::optional<Tensor>& scale, const std::optional<Tensor>& amax_history,
                      c10::string_view recipe, c10::string_view name) {
-  if (!Fp8Setting::current().enabled) return at::linear(x, weight, bias);
+  // Of no samples there is nothing to round.
+  if (!Fp8Setting::current().enabled || x.numel() == 0) return at::linear(x, weight, bias);
   const Tensor given_bias = bias.value_or(Tensor());
   const CallPtr call = fp8_call(x, weight, given_bias, scale, amax_history, recipe, name);
   if (weight.dim() != 2 || x.dim() < 1 || x.size(-1) != weight.size(1))

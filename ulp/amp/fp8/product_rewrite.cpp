@@ -54,8 +54,13 @@ std::string obstacle(const Graph& graph, const Node& node) {
   return dims(graph, node.args[0]) == dims(graph, weight) ? "" : "its input has no batch dimension";
 }
 
+/// Of its module, or its own name.
+const std::string& path_of(const Node& node) {
+  return node.scope.empty() ? node.name() : node.scope;
+}
+
 ProductLayer layer_of(Graph& graph, Node* node) {
-  ProductLayer layer{.node = node, .path = node->scope.empty() ? node->name() : node->scope};
+  ProductLayer layer{.node = node, .path = path_of(*node)};
   layer.input = node->args[0].value;
   layer.convolution = !is_product(*node) && !node->is("aten::linear");
   layer.weight = weight_of(*node).value;
@@ -67,11 +72,12 @@ ProductLayer layer_of(Graph& graph, Node* node) {
   return layer;
 }
 
-void check_patterns(const char* where, const Graph& graph, const std::vector<std::string>& patterns) {
+void check_patterns(const char* where, const Graph& graph, const char* field,
+                    const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
-    const auto in_pattern = [&](const auto& node) { return matches_path(pattern, node->scope); };
+    const auto in_pattern = [&](const auto& node) { return matches_path(pattern, path_of(*node)); };
     if (std::ranges::none_of(graph.nodes(), in_pattern))
-      fail(where, "expected skip_modules to name modules of the model, got '", pattern, "'");
+      fail(where, "expected ", field, " to name modules of the model, got '", pattern, "'");
   }
 }
 
@@ -83,7 +89,8 @@ std::shared_ptr<graph::GraphModule> rewrite_products(const std::shared_ptr<graph
   if (!captured) fail(how.where, "expected a captured model, got null");
   const std::shared_ptr<Graph> graph = captured->graph().clone();
   graph::canonicalize(*graph);
-  check_patterns(how.where, *graph, selection.skip_modules);
+  check_patterns(how.where, *graph, "skip_modules", selection.skip_modules);
+  check_patterns(how.where, *graph, "overrides", how.overrides);
   graph::PassReport result{how.pass, {}, {}};
   std::vector<Node*> nodes;
   for (const auto& node : graph->nodes()) {

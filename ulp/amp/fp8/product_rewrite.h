@@ -40,10 +40,12 @@ struct ProductRewrite {
   std::function<std::string(const graph::Graph&, const ProductLayer&)> refusal = {};
   /// Turns layer.node into another call.
   std::function<void(graph::Graph&, const ProductLayer&)> rewrite = {};
+  /// Paths of modules that are rewritten in another way; '*' is any run of characters.
+  std::vector<std::string> overrides = {};
 };
 
 /// A copy of the captured model in canonical form whose layers are rewritten; its parameters and buffers are the captured
-/// model's own, so that training one trains the other. The mode is kept. Throws ulp::Error for null, a skip pattern that
+/// model's own, so that training one trains the other. The mode is kept. Throws ulp::Error for null, a pattern that
 /// matches no module, and a model of which no layer is rewritten. `report` (may be null) receives what was rewritten, and
 /// what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> rewrite_products(

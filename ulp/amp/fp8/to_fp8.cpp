@@ -35,6 +35,12 @@ void write_fp8(Graph& graph, const ProductLayer& layer, const Fp8LayerRecipe& re
   graph.retarget(layer.node, layer.convolution ? kFp8ConvolutionOp : kFp8LinearOp, std::move(args));
 }
 
+std::vector<std::string> overridden_modules(const Fp8Recipe& recipe) {
+  std::vector<std::string> paths;
+  for (const Fp8Override& rule : recipe.overrides) paths.push_back(rule.module);
+  return paths;
+}
+
 }  // namespace
 
 std::shared_ptr<graph::GraphModule> to_fp8(const std::shared_ptr<graph::GraphModule>& captured,
@@ -51,7 +57,8 @@ std::shared_ptr<graph::GraphModule> to_fp8(const std::shared_ptr<graph::GraphMod
                                             graph::integer(layer.node->arg("groups")).value_or(0));
           },
       .rewrite = [&](Graph& graph,
-                     const ProductLayer& layer) { write_fp8(graph, layer, recipe.layers_of(layer.path)); }};
+                     const ProductLayer& layer) { write_fp8(graph, layer, recipe.layers_of(layer.path)); },
+      .overrides = overridden_modules(recipe)};
   return rewrite_products(captured, {recipe.first, recipe.last, recipe.skip_modules}, how, report);
 }
 

@@ -224,6 +224,7 @@ Tensor int8_linear_autograd(const Tensor& x, const Tensor& weight, const std::op
   const Tensor b = bias.value_or(Tensor());
   const bool records = at::GradMode::is_enabled();
   const auto call = make_call(x, weight, b, method, output, grad_input, grad_weight, stochastic);
+  if (x.numel() == 0) return at::linear(x, weight, bias);  // of no samples there is nothing to round
   call->needs_input = records && x.requires_grad();
   call->needs_weight = records && weight.requires_grad();
   call->needs_bias = records && b.defined() && b.requires_grad();

@@ -47,10 +47,11 @@ int open_nameless(const std::string& folder) {
 std::shared_ptr<SpillFile> SpillFile::open(const std::string& folder) {
   const char* temporary = std::getenv("TMPDIR");
   const std::string where = !folder.empty() ? folder : temporary && *temporary ? temporary : "/tmp";
-  return std::shared_ptr<SpillFile>(new SpillFile(open_nameless(where)));
+  return std::shared_ptr<SpillFile>(new SpillFile(open_nameless(where), where));
 }
 
-SpillFile::SpillFile(int descriptor) : descriptor_(descriptor), thread_([this] { work(); }) {}
+SpillFile::SpillFile(int descriptor, std::string folder)
+    : descriptor_(descriptor), folder_(std::move(folder)), thread_([this] { work(); }) {}
 
 SpillFile::~SpillFile() {
   {
@@ -58,12 +59,18 @@ SpillFile::~SpillFile() {
     closing_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.get_id() == std::this_thread::get_id()) {  // it held the last entry
+    *ended_by_own_thread_ = true;
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
   ::close(descriptor_);
 }
 
 void SpillFile::check() const {
-  if (!error_.empty()) fail("memory.SpillFile", "expected a file that takes what is kept, got: ", error_);
+  if (!error_.empty())
+    fail("memory.SpillFile", "expected room in '", folder_, "' for what is kept, got: ", error_);
 }
 
 int64_t SpillFile::bytes_written() const {
@@ -107,7 +114,9 @@ void SpillFile::release(int64_t offset, int64_t bytes) {
 // --- the thread -------------------------------------------------------------------------------------------
 
 void SpillFile::work() {
+  bool ended = false;
   std::unique_lock lock(mutex_);
+  ended_by_own_thread_ = &ended;
   while (true) {
     changed_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
     if (closing_) return;
@@ -119,6 +128,7 @@ void SpillFile::work() {
     if (entry) job.writes ? write_now(entry, lock) : read_now(entry, lock);
     lock.unlock();
     entry.reset();
+    if (ended) return;
     changed_.notify_all();
     lock.lock();
   }

@@ -61,7 +61,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
   int64_t size() const;  ///< of the file
 
  private:
-  explicit SpillFile(int descriptor);
+  SpillFile(int descriptor, std::string folder);
   void work();
   void write_now(const std::shared_ptr<Entry>& entry, std::unique_lock<std::mutex>& lock);
   void read_now(const std::shared_ptr<Entry>& entry, std::unique_lock<std::mutex>& lock);
@@ -76,6 +76,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
     std::shared_ptr<c10::ThreadLocalDebugInfo> counted = c10::ThreadLocalDebugInfo::current();
   };
   int descriptor_;
+  std::string folder_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
@@ -83,6 +84,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
   int64_t end_ = 0, under_way_ = 0, written_ = 0;
   std::string error_;
   bool closing_ = false;
+  bool* ended_by_own_thread_ = nullptr;  ///< of the thread: this file is gone, touch it no more
   std::thread thread_;
 };
 
