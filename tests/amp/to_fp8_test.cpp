@@ -61,8 +61,10 @@ TEST(ToFp8, TakesEveryLayerButTheFirstAndTheLast) {
   const auto fp8 = to_fp8(captured, Fp8Recipe::named("fp8:delayed"), &report);
   EXPECT_EQ(report.pass, "to_fp8");
   EXPECT_EQ(report.changes.size(), 3U);
-  EXPECT_EQ(report.near_misses, (std::vector<std::string>{"stem stays as it is: it is the first layer",
-                                                          "head stays as it is: it is the last layer"}));
+  EXPECT_EQ(
+      report.near_misses,
+      (std::vector<std::string>{"stem stays as it is: it is the first layer (the recipe says first: false)",
+                                "head stays as it is: it is the last layer (the recipe says last: false)"}));
   EXPECT_EQ(fp8_layers_of(*fp8).size(), 3U);
   EXPECT_TRUE(has_fp8_layers(*fp8));
   EXPECT_FALSE(has_fp8_layers(*captured));

@@ -101,8 +101,9 @@ std::shared_ptr<graph::GraphModule> rewrite_products(const std::shared_ptr<graph
     const auto skips = [&](const std::string& pattern) { return matches_path(pattern, node->scope); };
     std::string why =
         std::ranges::any_of(selection.skip_modules, skips) ? "skipped by name" : obstacle(*graph, *node);
-    if (node == nodes.front() && !selection.first) why = "it is the first layer";
-    if (node == nodes.back() && !selection.last) why = "it is the last layer";
+    if (node == nodes.front() && !selection.first)
+      why = "it is the first layer (the recipe says first: false)";
+    if (node == nodes.back() && !selection.last) why = "it is the last layer (the recipe says last: false)";
     if (why.empty()) {
       const ProductLayer layer = layer_of(*graph, node);
       if (how.refusal) why = how.refusal(*graph, layer);
