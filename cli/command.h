@@ -67,6 +67,7 @@ void add_demo(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_distill(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_export(CLI::App& app);
 void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);

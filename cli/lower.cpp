@@ -43,17 +43,10 @@ runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& opti
   }
 }
 
-app::LoadedModel load(const LowerFlags& flags) {
-  const app::ModelSpec script_spec = flags.shape.spec();  // wrong flags are said before wrong files
-  const auto stored = app::read_model_spec(flags.model);
-  const bool text = stored && stored->kind != app::NetworkKind::image;
-  return text ? app::load_text_model_file(flags.model) : app::load_model_file(flags.model, script_spec);
-}
-
 void run(const LowerFlags& flags) {
   apply(flags);
   check_writable(flags.out);
-  app::LoadedModel model = load(flags);
+  app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
   const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);

@@ -44,7 +44,7 @@ void check(MemoryFlags& flags) {
   if (!flags.report.empty()) make_folder(flags.report);
 }
 
-nlohmann::json to_json(const app::MemoryAnswer& answer) {
+nlohmann::json answer_json(const app::MemoryAnswer& answer) {
   const memory::Prediction& prediction = answer.prediction;
   nlohmann::json json = {{"model", answer.model},
                          {"batch", prediction.size.batch},
@@ -101,7 +101,7 @@ void run(MemoryFlags& flags) {
     report.write_json(std::filesystem::path(flags.report) / "report.json");
     report.write_html(std::filesystem::path(flags.report) / "report.html");
   }
-  if (flags.json) return print_json(to_json(answer));
+  if (flags.json) return print_json(answer_json(answer));
   print_table(app::memory_table(answer));
   if (answer.budget) {
     std::cout << '\n';

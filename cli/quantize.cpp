@@ -13,6 +13,7 @@
 #include "ulp/app/model_file.h"
 #include "ulp/app/quantize_run.h"
 #include "ulp/base/error.h"
+#include "ulp/exchange/export_onnx.h"
 #include "ulp/prune/pruner.h"
 
 namespace ulp::cli {
@@ -41,6 +42,11 @@ auto in_recipe(const std::string& recipe, Check&& check) {
     if (recipe.empty()) throw;
     fail("cli.quantize", "in the recipe '", recipe, "': ", error.what());
   }
+}
+
+/// The name of --out says what is written.
+bool is_onnx(const QuantizeFlags& flags) {
+  return std::filesystem::path(flags.out).extension() == ".onnx";
 }
 
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
@@ -116,7 +122,11 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
 }
 
 void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
-  if (run.plan) run.plan->save(flags.out);
+  if (run.plan && is_onnx(flags)) {
+    exchange::export_onnx(*run.graph, flags.out, {.metadata = run.plan->metadata});
+  } else if (run.plan) {
+    run.plan->save(flags.out);
+  }
   write_text(flags.save_recipe, run.recipe.to_json());
   if (flags.report.empty()) return;
   run.outcome.settings = settings(flags, run);
@@ -208,6 +218,7 @@ void add_quantize(CLI::App& app) {
   CLI::App* command =
       add_command(app, "quantize", "Turn a trained model into an int8 engine file, and show what that costs",
                   "  ulp quantize model.safetensors --out model.int8.ulp\n"
+                  "  ulp quantize model.safetensors --out model.int8.onnx\n"
                   "  ulp quantize model.safetensors --mode qat --epochs 2 --out q.ulp --report .\n"
                   "  ulp quantize model.safetensors --mode qat --checkpoint q.ckpt --resume --out q.ulp\n"
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"

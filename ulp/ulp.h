@@ -15,6 +15,7 @@
 #include "ulp/amp/watch/watch.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"

@@ -250,6 +250,12 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
   return loaded;
 }
 
+LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+  const std::optional<ModelSpec> stored = read_model_spec(path);
+  const bool text = stored && stored->kind != NetworkKind::image;
+  return text ? load_text_model_file(path) : load_model_file(path, script_spec);
+}
+
 void to_float(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   const auto cast = [](at::Tensor& tensor) {

@@ -92,6 +92,9 @@ ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const Mod
 /// `forward` takes tokens. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
 
+/// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws as they do.
+ULP_API LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
+
 /// The same network as a captured graph, which passes can change. Throws ulp::Error where capture() does; a network that is one
 /// already is itself.
 ULP_API Network captured(const Network& network, const ModelSpec& spec);

@@ -102,6 +102,7 @@ class Runner {
     options.metadata["mode"] = mode.name;
     graph::PassReport lowered;
     run_.plan = lower(*quantized.graph, options, &lowered);
+    run_.graph = quantized.graph;
     std::ranges::copy(lowered.near_misses, std::back_inserter(outcome.reasons));
     for (const graph::PassReport& part : lowered.parts) {
       if (part.pass != kBinaryPass) continue;

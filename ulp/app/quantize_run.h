@@ -46,8 +46,9 @@ struct QuantizeRequest {
 /// What it made.
 struct QuantizeRun {
   QuantizeOutcome outcome;
-  ModeRecipe recipe;                  ///< that was used: with the worst layers left out
-  std::optional<runtime::Plan> plan;  ///< the quantized model; nothing without make_engine
+  ModeRecipe recipe;                                    ///< that was used: with the worst layers left out
+  std::optional<runtime::Plan> plan;                    ///< the quantized model; nothing without make_engine
+  std::shared_ptr<graph::GraphModule> graph = nullptr;  ///< what the plan was made of
 };
 
 /// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C.

@@ -1,0 +1,144 @@
+// Writes reference networks as ONNX files, with random weights, and beside each what it computes here:
+//   onnx_networks FOLDER float|int8 [OPSET [NETWORK...]]
+// FOLDER/NAME.onnx, and for batches of 1 and 7 FOLDER/NAME.BATCH.x.npy and FOLDER/NAME.BATCH.y.npy. int8 calibrates on 8 random
+// images; a second result, z, is the last quantized activation. bench/peers/onnx_check.py compares other runtimes with them.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ulp/exchange/export_onnx.h"
+#include "ulp/models/registry.h"
+#include "ulp/models/text_registry.h"
+#include "ulp/ulp.h"
+
+namespace {
+
+using Module = std::shared_ptr<ulp::graph::GraphModule>;
+constexpr int64_t kLength = 24;
+
+/// NumPy's file of one array, version 1.
+void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
+  const torch::Tensor dense = tensor.detach().contiguous();
+  std::string shape;
+  for (const int64_t size : dense.sizes()) shape += std::to_string(size) + ",";
+  std::string header = std::string("{'descr': '") + (dense.is_floating_point() ? "<f4" : "<i8") +
+                       "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  while ((header.size() + 11) % 64 != 0) header += ' ';
+  header += '\n';
+  std::ofstream out(path, std::ios::binary);
+  out << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size() % 256)
+      << static_cast<char>(header.size() / 256) << header;
+  out.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
+}
+
+/// Statistics that batch norms would have after some steps on noise.
+void settle(torch::nn::Module& model) {
+  for (const auto& module : model.modules()) {
+    auto* norm = module->as<torch::nn::BatchNorm2dImpl>();
+    if (norm == nullptr) continue;
+    norm->weight.uniform_(0.6, 1.2);
+    norm->bias.uniform_(-0.2, 0.2);
+  }
+}
+
+int64_t side_of(const std::string& network) {
+  if (network == "inception_v3") return 75;
+  return network == "mlp" || network == "lenet5" || network == "binary_lenet5" ? 28 : 64;
+}
+
+struct Case {
+  Module module;
+  std::function<torch::Tensor(int64_t batch)> input;
+};
+
+Case image_network(const std::string& name, bool int8) {
+  const int64_t side = side_of(name), channels = side == 28 ? 1 : 3;
+  const auto images = [=](int64_t batch) { return torch::randn({batch, channels, side, side}); };
+  const auto model = ulp::models::make_model(name, {.in_channels = channels, .image_size = side});
+  settle(*model);
+  model->train();
+  for (int i = 0; i < 3; ++i) model->forward(images(8));
+  model->eval();
+  Module module = ulp::capture(*model, {images(2)});
+  module->eval();
+  if (!int8) return {module, images};
+  const auto prepared = ulp::quant::prepare(module, ulp::quant::Recipe::x86_int8());
+  prepared->forward(images(8));
+  module = ulp::quant::convert(prepared);
+  // The last activation in codes, as numbers, is a result, too.
+  ulp::graph::Graph& graph = module->graph();
+  const ulp::graph::Node* last = nullptr;
+  for (const auto& node : graph.nodes()) {
+    const bool codes =
+        node->is("ulp::dequantize") && node->args[0].value->producer->kind() == ulp::graph::Node::Kind::call;
+    if (codes) last = node.get();
+  }
+  graph.set_output(ulp::graph::Argument::tuple({graph.output_node()->args[0], last->output()}));
+  module->recompile();
+  return {module, images};
+}
+
+Case text_network(const std::string& name) {
+  using ulp::models::TextTask;
+  const TextTask task = name == "bert" ? TextTask::classification : TextTask::language_modelling;
+  const auto model = ulp::models::make_text_model(
+      name, {.task = task, .max_length = kLength, .num_classes = 4, .padding_token = 0});
+  model->eval();
+  ulp::graph::CaptureOptions options;
+  options.free = {{0, 1, "time"}};
+  const Module module = ulp::capture(model, {torch::ones({2, kLength}, torch::kLong)}, options);
+  module->eval();
+  // Shorter where the batch is larger; the last ids of each text are padding.
+  return {module, [](int64_t batch) {
+            torch::Tensor ids = torch::randint(1, 256, {batch, kLength - batch + 1}, torch::kLong);
+            ids.narrow(1, ids.size(1) - 4, 4).zero_();
+            return ids;
+          }};
+}
+
+void write_case(const std::filesystem::path& folder, const std::string& name, bool int8, int64_t opset) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  const auto texts = ulp::models::text_model_names();
+  const bool text = std::find(texts.begin(), texts.end(), name) != texts.end();
+  const Case made = text ? text_network(name) : image_network(name, int8);
+  ulp::exchange::export_onnx(*made.module, folder / (name + ".onnx"), {.opset = opset});
+  for (const int64_t batch : {1, 7}) {
+    const torch::Tensor x = made.input(batch);
+    const std::vector<torch::Tensor> results = made.module->forward_all({x});
+    const std::string stem = name + "." + std::to_string(batch);
+    write_npy(folder / (stem + ".x.npy"), x);
+    for (size_t i = 0; i < results.size(); ++i)
+      write_npy(folder / (stem + (i == 0 ? ".y.npy" : ".z.npy")), results[i]);
+  }
+  std::printf("%s\n", name.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 3) return std::fputs("onnx_networks FOLDER float|int8 [OPSET [NETWORK...]]\n", stderr), 2;
+    const bool int8 = std::string(argv[2]) == "int8";
+    const int64_t opset = argc > 3 ? std::atoi(argv[3]) : 21;
+    std::vector<std::string> names(argv + std::min(argc, 4), argv + argc);
+    if (names.empty()) {
+      names = ulp::models::model_names();
+      if (int8) std::erase_if(names, [](const auto& name) { return name.starts_with("bi"); });
+      if (!int8)
+        for (const std::string& text : ulp::models::text_model_names()) names.push_back(text);
+    }
+    std::filesystem::create_directories(argv[1]);
+    for (const std::string& name : names) write_case(argv[1], name, int8, opset);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "onnx_networks: %s\n", error.what());
+    return 1;
+  }
+}

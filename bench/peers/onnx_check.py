@@ -1,0 +1,110 @@
+"""ONNX files of the reference networks in ONNX Runtime and OpenVINO, beside what ulp computed.
+
+    build/release/bin/onnx_networks FOLDER float
+    .deps/peers-venv/bin/python bench/peers/onnx_check.py FOLDER
+
+Prints for each file and runtime the largest difference as a share of the largest result, over batches of 1 and 7. Files of int8
+networks (`onnx_networks FOLDER int8`) have a second result, the last quantized activation: it is compared in steps of its scale, and
+the float products that a runtime's optimized graph still has are counted. Each file goes through onnx.checker first.
+"""
+
+import argparse
+import glob
+import os
+import tempfile
+
+import numpy as np
+import onnx
+
+PRODUCTS = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose"}
+
+
+class OnnxRuntime:
+    """ONNX Runtime with all of its optimizations."""
+
+    name = "ONNX Runtime"
+
+    def __init__(self, path, directory):
+        import onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.optimized_model_filepath = os.path.join(directory, "optimized.onnx")
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.version = onnxruntime.__version__
+        graph = onnx.load(options.optimized_model_filepath).graph
+        self.float_products = sorted(node.op_type for node in graph.node if node.op_type in PRODUCTS)
+
+    def run(self, x):
+        return self.session.run(None, {self.session.get_inputs()[0].name: x})
+
+
+class OpenVino:
+    """OpenVINO in fp32, without its own rounding to bf16."""
+
+    name = "OpenVINO"
+    float_products = None  # its names say nothing of precision
+
+    def __init__(self, path, _):
+        import openvino
+        self.version = openvino.__version__.split("-")[0]
+        config = {"INFERENCE_PRECISION_HINT": "f32"}
+        self.model = openvino.Core().compile_model(path, "CPU", config)
+
+    def run(self, x):
+        result = self.model([x])
+        return [result[i] for i in range(len(self.model.outputs))]
+
+
+def step_of(model):
+    """The scale of the second result, which a DequantizeLinear makes."""
+    values = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    for node in model.graph.node:
+        if model.graph.output[1].name in node.output:
+            return float(values[node.input[1]])
+    raise SystemExit("expected a second result that is dequantized")
+
+
+def check(path, runtime_class):
+    """One line of the table."""
+    with tempfile.TemporaryDirectory() as directory:
+        runtime = runtime_class(path, directory)
+        model = onnx.load(path)
+        step = step_of(model) if len(model.graph.output) > 1 else None
+        relative, steps, different, elements = 0.0, 0.0, 0, 0
+        for x_path in sorted(glob.glob(path[:-len("onnx")] + "*.x.npy")):
+            results = runtime.run(np.load(x_path))
+            ours = np.load(x_path.replace(".x.npy", ".y.npy")).astype(np.float64)
+            difference = np.abs(results[0].astype(np.float64) - ours).max() / np.abs(ours).max()
+            relative = max(relative, difference) if difference == difference else float("nan")
+            if step is not None:
+                apart = np.rint(np.abs(results[1].astype(np.float64) - np.load(x_path.replace(".x.", ".z."))) / step)
+                steps, different = max(steps, apart.max()), different + int((apart > 0).sum())
+                elements += apart.size
+    line = f"{os.path.basename(path)[:-5]:22} {runtime.name} {runtime.version}: {relative:.1e}"
+    if step is not None:
+        line += f", codes differ by up to {steps:.0f} in {100 * different / elements:.3f} %"
+        if runtime.float_products is not None:
+            line += f", float products left: {len(runtime.float_products)} {' '.join(runtime.float_products)}"
+    print(line, flush=True)
+    return relative
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--openvino", action="store_true", help="run OpenVINO, too")
+    parser.add_argument("--only", default="*", help="a pattern of the files' names")
+    arguments = parser.parse_args()
+    paths = sorted(glob.glob(os.path.join(arguments.folder, arguments.only + ".onnx")))
+    if not paths:
+        raise SystemExit(f"expected ONNX files in {arguments.folder}")
+    worst = 0.0
+    for path in paths:
+        onnx.checker.check_model(path, full_check=True)
+        for runtime in [OnnxRuntime] + [OpenVino] * arguments.openvino:
+            worst = max(worst, check(path, runtime))
+    print(f"{len(paths)} files, largest difference {worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()

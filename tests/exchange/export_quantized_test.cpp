@@ -1,0 +1,102 @@
+// Quantized graphs as QuantizeLinear and DequantizeLinear.
+#include <torch/torch.h>
+
+#include "error_of.h"
+#include "onnx_reader.h"
+#include "ulp/exchange/export_onnx.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/models/registry.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+
+namespace {
+
+constexpr int64_t kUint8 = 2, kInt8 = 3, kInt32 = 6;
+
+std::shared_ptr<quant::PreparedModule> onnx_prepared(const std::string& name, const quant::Recipe& recipe) {
+  torch::manual_seed(1);
+  const auto model = models::make_model(name, {.in_channels = 1, .image_size = 28});
+  model->eval();
+  const torch::Tensor images = torch::randn({4, 1, 28, 28});
+  const auto prepared = quant::prepare(capture(*model, {images}), recipe);
+  prepared->forward(images);
+  return prepared;
+}
+
+ReadModel onnx_quantized(const std::string& name, const quant::Recipe& recipe) {
+  return read_onnx(exchange::export_onnx(*quant::convert(onnx_prepared(name, recipe))));
+}
+
+/// Activations: one u8 zero point for each scale.
+void expect_activation(const ReadModel& model, const ReadNode& node) {
+  const ReadTensor& zero = model.initializers.at(node.inputs.at(2));
+  EXPECT_EQ(zero.type, kUint8) << node.name;
+  EXPECT_TRUE(zero.dims.empty()) << node.name;
+  EXPECT_TRUE(model.initializers.at(node.inputs[1]).dims.empty()) << node.name;
+}
+
+void expect_layer(const ReadModel& model, const ReadNode& layer) {
+  for (const std::string& input : layer.inputs) {
+    const ReadNode* made = model.maker(input);
+    ASSERT_NE(made, nullptr) << layer.name;
+    EXPECT_EQ(made->op, "DequantizeLinear") << layer.name;
+  }
+  const ReadNode& weight = *model.maker(layer.inputs[1]);
+  const ReadTensor& codes = model.initializers.at(weight.inputs[0]);
+  EXPECT_EQ(codes.type, kInt8);
+  EXPECT_EQ(weight.attributes.at("axis").i, 0);
+  EXPECT_EQ(model.initializers.at(weight.inputs[1]).dims, (std::vector<int64_t>{codes.dims[0]}));
+  for (const char zero : model.initializers.at(weight.inputs.at(2)).raw) EXPECT_EQ(zero, 0);
+  const ReadNode& bias = *model.maker(layer.inputs.at(2));
+  EXPECT_EQ(model.initializers.at(bias.inputs[0]).type, kInt32);
+  EXPECT_EQ(bias.inputs.size(), 2);
+}
+
+}  // namespace
+
+TEST(ExportQuantized, WritesQdqAroundEachLayer) {
+  const ReadModel model = onnx_quantized("lenet5", quant::Recipe::x86_int8());
+  ASSERT_EQ(model.of("Conv").size(), 2);
+  ASSERT_EQ(model.of("Gemm").size(), 3);
+  for (const char* op : {"Conv", "Gemm"}) {
+    for (const ReadNode& layer : model.of(op)) expect_layer(model, layer);
+  }
+  EXPECT_GE(model.of("QuantizeLinear").size(), 5);
+  for (const ReadNode& node : model.of("QuantizeLinear")) expect_activation(model, node);
+  EXPECT_TRUE(model.initializers.contains("conv1.weight.int8"));
+}
+
+TEST(ExportQuantized, AveragesStandBetweenDequantizeAndQuantize) {
+  const ReadModel model = onnx_quantized("resnet8", quant::Recipe::x86_int8());
+  const ReadNode pool = model.of("GlobalAveragePool").at(0);
+  EXPECT_EQ(model.maker(pool.inputs[0])->op, "DequantizeLinear");
+  bool quantized = false;
+  for (const ReadNode& node : model.of("QuantizeLinear")) quantized |= node.inputs[0] == pool.outputs[0];
+  EXPECT_TRUE(quantized);
+}
+
+TEST(ExportQuantized, SignedActivationsBecomeUnsignedOnes) {
+  const auto prepared = onnx_prepared("lenet5", quant::Recipe::profile("tflite_int8"));
+  const auto converted = quant::convert(prepared);
+  const ReadModel model = read_onnx(exchange::export_onnx(*converted));
+  size_t checked = 0;
+  for (const ReadNode& node : model.of("QuantizeLinear")) {
+    expect_activation(model, node);
+    const std::string name = node.inputs[2].substr(0, node.inputs[2].rfind(".onnx"));
+    const graph::Attribute* stored = converted->graph().find_attribute(name);
+    ASSERT_NE(stored, nullptr) << name;
+    EXPECT_EQ(static_cast<uint8_t>(model.initializers.at(node.inputs[2]).raw.at(0)),
+              stored->tensor.item<int64_t>() + 128);
+    ++checked;
+  }
+  EXPECT_GE(checked, 5);
+}
+
+TEST(ExportQuantized, ObserversAreRefused) {
+  const auto prepared = onnx_prepared("lenet5", quant::Recipe::x86_int8());
+  EXPECT_ERROR(exchange::export_onnx(*prepared), "quant::convert comes first");
+}
+
+}  // namespace ulp::test

@@ -1,0 +1,151 @@
+#include "ulp/app/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "ulp/app/export_judge.h"
+#include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kWhere = "app.check_onnx";
+
+/// A folder that goes away with what is in it.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "ulp_export_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) fail(kWhere, "could not make a folder like '", name, "'");
+    path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+/// Ids below this are in every table of the model.
+int64_t smallest_table(const graph::Graph& graph) {
+  int64_t rows = 256;
+  for (const auto& node : graph.nodes()) {
+    if (!node->is("aten::embedding")) continue;
+    const at::Tensor table = graph.attribute_tensor(node->args.at(0).value);
+    if (table.defined()) rows = std::min(rows, table.size(0));
+  }
+  return rows;
+}
+
+std::vector<at::Tensor> inputs_of(const graph::Graph& graph, const std::vector<int64_t>& sizes) {
+  std::vector<at::Tensor> inputs;
+  for (const graph::Value* input : graph.inputs()) {
+    if (!input->meta) fail(kWhere, "expected input '", input->name, "' to have known sizes");
+    std::vector<int64_t> shape;
+    for (const graph::SizeExpr& size : input->meta->sizes) shape.push_back(size.at(sizes));
+    const at::ScalarType type = input->meta->dtype;
+    inputs.push_back(at::isFloatingType(type) ? torch::randn(shape).to(type)
+                                              : torch::randint(smallest_table(graph), shape).to(type));
+  }
+  return inputs;
+}
+
+/// Writes a tensor as plain bytes; returns how to read them.
+nlohmann::json write_tensor(const fs::path& path, const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
+  std::ofstream out(path, std::ios::binary);
+  out.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
+  if (!out.flush()) fail(kWhere, "could not write '", path.string(), "'");
+  std::string type = c10::toString(dense.scalar_type());
+  std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
+  return {{"file", path.string()}, {"type", type}, {"shape", dense.sizes().vec()}};
+}
+
+/// One run of ours, in files.
+nlohmann::json record_run(const Scratch& folder, graph::GraphModule& model, const std::vector<int64_t>& sizes,
+                          size_t index) {
+  const std::vector<at::Tensor> inputs = inputs_of(model.graph(), sizes);
+  const std::vector<at::Tensor> results = model.forward_all(inputs);
+  nlohmann::json run = {{"inputs", nlohmann::json::array()}, {"results", nlohmann::json::array()}};
+  const auto add = [&](const char* kind, const std::vector<at::Tensor>& tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const std::string name = std::to_string(index) + "." + kind + std::to_string(i);
+      run[kind].push_back(write_tensor(folder / name, tensors[i]));
+    }
+  };
+  add("inputs", inputs);
+  add("results", results);
+  return run;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// What a command prints; `code` is its exit code.
+std::string output_of(const std::string& command, int& code) {
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) fail(kWhere, "could not start ", command);
+  std::string text;
+  char buffer[4096];
+  while (const size_t read = ::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, read);
+  const int status = ::pclose(pipe);
+  code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return text;
+}
+
+}  // namespace
+
+ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
+  const torch::NoGradGuard no_grad;
+  const Scratch folder;
+  torch::manual_seed(0);
+  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
+  for (const int64_t batch : {1, 7}) {
+    std::vector<int64_t> sizes = {batch};
+    for (const graph::FreeDimension& free : model.graph().free)
+      sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
+    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
+  }
+  std::ofstream(folder / "task.json") << task.dump();
+  std::ofstream(folder / "judge.py") << kOnnxJudge;
+  const char* given = ::getenv("ULP_PYTHON");
+  const std::string python = given != nullptr ? given : "python3";
+  int code = 0;
+  const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
+                                         quoted((folder / "task.json").string()) + " 2>&1",
+                                     code);
+  constexpr int kNotFound = 127, kNoModule = 4;
+  if (code == kNotFound || code == kNoModule)
+    fail(kWhere, "expected ONNX Runtime in Python, which '", python,
+         "' has not; `pip install onnxruntime numpy` installs it, and ULP_PYTHON names another python");
+  const size_t start = said.rfind("{\"runtime\"");
+  if (code != 0 || start == std::string::npos) fail(kWhere, "ONNX Runtime failed: ", said);
+  const nlohmann::json result = parse_json(said.substr(start));
+  return {.runtime = result.at("runtime"),
+          .runs = static_cast<int>(task["runs"].size()),
+          .largest = result.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                    : result.at("largest").get<double>()};
+}
+
+}  // namespace ulp::app

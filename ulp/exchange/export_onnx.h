@@ -1,0 +1,43 @@
+// A captured model as an ONNX file, which ONNX Runtime, OpenVINO and others run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "ulp/base/export.h"
+
+namespace ulp {
+class FieldVisitor;
+namespace graph {
+class GraphModule;
+}
+}  // namespace ulp
+
+namespace ulp::exchange {
+
+/// How a model becomes an ONNX file.
+struct ULP_API OnnxOptions {
+  /// Version of the standard operators, 17 to 21. It fixes the version of the file format: 10 for 21, 9 for 19 and 20, 8 for
+  /// 17 and 18.
+  int64_t opset = 21;
+  /// Copied into the file.
+  std::map<std::string, std::string> metadata = {};
+
+  /// What a user chooses: the opset.
+  void visit_fields(FieldVisitor& visitor);
+};
+
+/// The model as it behaves in eval mode as the bytes of an ONNX file; the model itself is not changed. Parameters and
+/// buffers keep their names as initializers. The batch is the free dimension "batch"; other free dimensions keep their
+/// names. Quantized graphs become QuantizeLinear and DequantizeLinear nodes around float operators. Equal models give
+/// equal bytes. Throws ulp::Error that names each call without a converter, with its node, and the ops that have one; for
+/// bfloat16; and for models of 2 GB or more, which need external data.
+ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});
+
+/// The same into a file, which is there whole or not at all. Throws ulp::Error where the file cannot be written, too.
+ULP_API void export_onnx(const graph::GraphModule& model, const std::filesystem::path& path,
+                         const OnnxOptions& options = {});
+
+}  // namespace ulp::exchange

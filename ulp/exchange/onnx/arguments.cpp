@@ -1,0 +1,142 @@
+// Reading the arguments of a node.
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+
+#include "ulp/exchange/onnx/builder.h"
+#include "ulp/graph/passes/pattern.h"
+
+namespace ulp::exchange::onnx {
+
+using graph::Argument;
+using graph::SizeExpr;
+using graph::Value;
+
+namespace {
+
+/// What an argument is in eval mode.
+const Argument& in_eval(const Argument& argument) {
+  return argument.kind == Argument::Kind::by_mode ? argument.items.at(0) : argument;
+}
+
+const Argument& argument_of(const graph::Node& node, std::string_view argument) {
+  return in_eval(node.arg(argument));
+}
+
+}  // namespace
+
+const std::vector<SizeExpr>& sizes_of(const graph::Node& node, const Value& value) {
+  if (!value.meta) refuse(node, "the sizes of '", value.name, "' are not known");
+  return value.meta->sizes;
+}
+
+int64_t rank_of(const graph::Node& node, const Value& value) {
+  return std::ssize(sizes_of(node, value));
+}
+
+int64_t fixed_size(const graph::Node& node, const Value& value, int64_t dim) {
+  const std::vector<SizeExpr>& sizes = sizes_of(node, value);
+  const SizeExpr& size = sizes.at(static_cast<size_t>(dim < 0 ? dim + std::ssize(sizes) : dim));
+  if (!size.constant()) refuse(node, "expected dimension ", dim, " of '", value.name, "' not to be free");
+  return size.offset;
+}
+
+at::ScalarType type_of(const Value& value) {
+  return value.meta ? value.meta->dtype : at::kFloat;
+}
+
+Value* optional_value(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  return arg.is_value() ? arg.value : nullptr;
+}
+
+Value* value_arg(const graph::Node& node, std::string_view argument) {
+  Value* value = optional_value(node, argument);
+  if (value == nullptr) refuse(node, "expected '", argument, "' to be a tensor of the graph");
+  return value;
+}
+
+int64_t int_arg(const graph::Node& node, std::string_view argument) {
+  const SizeExpr size = size_arg(node, argument_of(node, argument));
+  if (!size.constant()) refuse(node, "expected '", argument, "' to be a constant integer");
+  return size.offset;
+}
+
+bool bool_arg(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  if (arg.kind == Argument::Kind::training) return arg.inverted;
+  if (arg.kind != Argument::Kind::literal || !arg.literal.isBool())
+    refuse(node, "expected '", argument, "' to be true or false");
+  return arg.literal.toBool();
+}
+
+std::optional<double> optional_number(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  if (arg.is_none()) return std::nullopt;
+  if (arg.kind == Argument::Kind::literal && arg.literal.isBool()) return arg.literal.toBool() ? 1 : 0;
+  const std::optional<double> number = graph::number(arg);
+  if (!number) refuse(node, "expected '", argument, "' to be a number");
+  return number;
+}
+
+double number_arg(const graph::Node& node, std::string_view argument) {
+  const std::optional<double> number = optional_number(node, argument);
+  if (!number) refuse(node, "expected '", argument, "' to be a number, got none");
+  return *number;
+}
+
+std::string text_arg(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  if (arg.kind != Argument::Kind::literal || !arg.literal.isString())
+    refuse(node, "expected '", argument, "' to be a word");
+  return arg.literal.toStringRef();
+}
+
+SizeExpr size_arg(const graph::Node& node, const Argument& argument) {
+  const Argument& arg = in_eval(argument);
+  if (arg.kind == Argument::Kind::batch) return arg.batch;
+  const std::optional<int64_t> number = graph::integer(arg);
+  if (!number) refuse(node, "expected a size to be a number, or to follow the sizes of the inputs");
+  return {0, 1, *number};
+}
+
+std::vector<SizeExpr> sizes_arg(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  std::vector<SizeExpr> sizes;
+  if (arg.kind == Argument::Kind::list) {
+    for (const Argument& item : arg.items) sizes.push_back(size_arg(node, item));
+    return sizes;
+  }
+  if (const auto numbers = graph::integers(arg)) {
+    for (const int64_t number : *numbers) sizes.push_back({0, 1, number});
+    return sizes;
+  }
+  return {size_arg(node, arg)};
+}
+
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument) {
+  std::vector<int64_t> values;
+  for (const SizeExpr& size : sizes_arg(node, argument)) {
+    if (!size.constant()) refuse(node, "expected '", argument, "' to hold constant integers");
+    values.push_back(size.offset);
+  }
+  return values;
+}
+
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument, size_t n,
+                              std::vector<int64_t> fallback) {
+  const std::vector<int64_t> values = ints_arg(node, argument);
+  return graph::spread(values.empty() ? std::move(fallback) : values, n);
+}
+
+int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank) {
+  const int64_t dim = int_arg(node, argument);
+  return dim < 0 ? dim + rank : dim;
+}
+
+bool has_arg(const graph::Node& node, std::string_view argument) {
+  return std::ranges::any_of(node.schema().arguments(),
+                             [&](const auto& one) { return one.name() == argument; });
+}
+
+}  // namespace ulp::exchange::onnx

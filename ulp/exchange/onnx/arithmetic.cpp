@@ -1,0 +1,149 @@
+// Arithmetic and comparisons of two tensors, or of a tensor and a number.
+#include <limits>
+#include <optional>
+
+#include "ulp/exchange/onnx/converters.h"
+
+namespace ulp::exchange::onnx {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+/// A tensor or a number as a tensor of this type.
+std::string operand(Builder& builder, const Node& node, std::string_view argument, at::ScalarType type) {
+  const Value* value = optional_value(node, argument);
+  if (value == nullptr) {
+    const graph::Argument& arg = node.arg(argument);
+    if (arg.kind != graph::Argument::Kind::batch) return builder.scalar(number_arg(node, argument), type);
+    const std::string size = builder.sizes(node, {arg.batch});
+    return type == at::kLong ? size : builder.cast(node, size, type);
+  }
+  const std::string& name = builder.name_of(value);
+  return type_of(*value) == type ? name : builder.cast(node, name, type);
+}
+
+/// The type in which two operands are compared: a floating one where there is one.
+at::ScalarType common_type(const Node& node) {
+  std::optional<at::ScalarType> found;
+  for (const graph::Argument& arg : node.args) {
+    if (!arg.is_value()) continue;
+    const at::ScalarType type = type_of(*arg.value);
+    if (!found || (at::isFloatingType(type) && !at::isFloatingType(*found))) found = type;
+    if (*found == at::kBool) found = type;
+  }
+  const at::ScalarType type = found.value_or(at::kFloat);
+  const bool whole = !at::isFloatingType(type);
+  for (const graph::Argument& arg : node.args) {
+    if (whole && arg.kind == graph::Argument::Kind::literal && arg.literal.isDouble()) return at::kFloat;
+  }
+  return type == at::kBool ? at::kLong : type;
+}
+
+/// `op` of self and other, the second one times alpha, in the result's type.
+void binary(Builder& builder, const Node& node, const char* op, bool swapped = false) {
+  const at::ScalarType type = type_of(*node.output());
+  std::string a = operand(builder, node, "self", type), b = operand(builder, node, "other", type);
+  if (has_arg(node, "alpha") && number_arg(node, "alpha") != 1) {
+    std::string& scaled = swapped ? a : b;
+    scaled = builder.call(node, "Mul", {scaled, builder.scalar(number_arg(node, "alpha"), type)});
+  }
+  if (swapped) std::swap(a, b);
+  builder.result(node, op, {a, b});
+}
+
+void add(Builder& builder, const Node& node) {
+  binary(builder, node, "Add");
+}
+void sub(Builder& builder, const Node& node) {
+  binary(builder, node, "Sub");
+}
+/// other - alpha self.
+void rsub(Builder& builder, const Node& node) {
+  binary(builder, node, "Sub", /*swapped=*/true);
+}
+void mul(Builder& builder, const Node& node) {
+  binary(builder, node, "Mul");
+}
+void div(Builder& builder, const Node& node) {
+  if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none())
+    refuse(node, "expected no rounding_mode");
+  binary(builder, node, "Div");
+}
+void maximum(Builder& builder, const Node& node) {
+  binary(builder, node, "Max");
+}
+void minimum(Builder& builder, const Node& node) {
+  binary(builder, node, "Min");
+}
+
+void pow(Builder& builder, const Node& node) {
+  const at::ScalarType type = type_of(*node.output());
+  builder.result(node, "Pow",
+                 {operand(builder, node, "self", type), operand(builder, node, "exponent", type)});
+}
+
+/// Comparisons, whose result is a bool.
+template <const char* const& op>
+void compare(Builder& builder, const Node& node) {
+  const at::ScalarType type = common_type(node);
+  builder.result(node, op, {operand(builder, node, "self", type), operand(builder, node, "other", type)});
+}
+constexpr const char *kEqual = "Equal", *kLess = "Less", *kLessOrEqual = "LessOrEqual", *kGreater = "Greater",
+                     *kGreaterOrEqual = "GreaterOrEqual";
+
+void not_equal(Builder& builder, const Node& node) {
+  const at::ScalarType type = common_type(node);
+  const Names operands = {operand(builder, node, "self", type), operand(builder, node, "other", type)};
+  builder.result(node, "Not", {builder.call(node, "Equal", operands)});
+}
+
+void logical_and(Builder& builder, const Node& node) {
+  builder.result(node, "And",
+                 {operand(builder, node, "self", at::kBool), operand(builder, node, "other", at::kBool)});
+}
+void logical_or(Builder& builder, const Node& node) {
+  builder.result(node, "Or",
+                 {operand(builder, node, "self", at::kBool), operand(builder, node, "other", at::kBool)});
+}
+
+void where(Builder& builder, const Node& node) {
+  const at::ScalarType type = type_of(*node.output());
+  builder.result(node, "Where",
+                 {operand(builder, node, "condition", at::kBool), operand(builder, node, "self", type),
+                  operand(builder, node, "other", type)});
+}
+
+void masked_fill(Builder& builder, const Node& node) {
+  const at::ScalarType type = type_of(*node.output());
+  builder.result(node, "Where",
+                 {operand(builder, node, "mask", at::kBool), operand(builder, node, "value", type),
+                  operand(builder, node, "self", type)});
+}
+
+}  // namespace
+
+ConverterTable arithmetic_converters() {
+  static constexpr Converter kTable[] = {{"aten::add", add},
+                                         {"aten::sub", sub},
+                                         {"aten::rsub", rsub},
+                                         {"aten::mul", mul},
+                                         {"aten::div", div},
+                                         {"aten::maximum", maximum},
+                                         {"aten::minimum", minimum},
+                                         {"aten::pow", pow},
+                                         {"aten::eq", compare<kEqual>},
+                                         {"aten::ne", not_equal},
+                                         {"aten::lt", compare<kLess>},
+                                         {"aten::le", compare<kLessOrEqual>},
+                                         {"aten::gt", compare<kGreater>},
+                                         {"aten::ge", compare<kGreaterOrEqual>},
+                                         {"aten::logical_and", logical_and},
+                                         {"aten::logical_or", logical_or},
+                                         {"aten::where", where},
+                                         {"aten::masked_fill", masked_fill}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::onnx

@@ -1,0 +1,123 @@
+// What converters write with: the ONNX model that grows, and the names of the graph's values in it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulp/exchange/onnx/model.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange::onnx {
+
+/// Why a node cannot be exported; the driver gathers them all into one error.
+struct Refused {
+  const graph::Node* node;
+  std::string reason;
+};
+
+template <typename... Parts>
+[[noreturn]] void refuse(const graph::Node& node, const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  throw Refused{&node, out.str()};
+}
+
+using Names = std::vector<std::string>;
+using Attributes = std::vector<Attribute>;
+
+class Builder {
+ public:
+  Builder(const graph::Graph& graph, int64_t opset);
+
+  const graph::Graph& graph() const { return graph_; }
+  int64_t opset() const { return model_.opset; }
+
+  /// The name of a value; an attribute becomes an initializer when it is first read.
+  const std::string& name_of(const graph::Value* value);
+  /// The same for an argument that must be a tensor of the graph.
+  const std::string& in(const graph::Node& node, std::string_view argument);
+  /// The value is this one.
+  void alias(const graph::Value* value, const std::string& name) { names_[value] = name; }
+
+  /// A call whose result is a value of its own; returns its name.
+  std::string call(const graph::Node& node, const std::string& op, Names inputs, Attributes attributes = {});
+  /// A call whose result is the node's i-th output.
+  void result(const graph::Node& node, const std::string& op, Names inputs, Attributes attributes = {},
+              size_t i = 0);
+  /// A call that makes all outputs of the node.
+  void results(const graph::Node& node, const std::string& op, Names inputs, Attributes attributes = {});
+  /// A call that makes values of its own, as many as asked for.
+  Names calls(const graph::Node& node, const std::string& op, size_t count, Names inputs,
+              Attributes attributes = {});
+
+  /// An initializer; equal ones of one wish are one. `wish` is its name, made unique.
+  std::string constant(const at::Tensor& tensor, const std::string& wish = "const");
+  std::string scalar(double value, at::ScalarType type);
+  std::string ints(const std::vector<int64_t>& values);
+  /// A list of sizes as int64 [n]: a constant, or computed from the sizes of the inputs.
+  std::string sizes(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes);
+  /// `x` in another type.
+  std::string cast(const graph::Node& node, const std::string& x, at::ScalarType type);
+
+  void add_input(const graph::Value& value);
+  /// A result of the graph under its own name, or under this one.
+  void add_output(const graph::Value& value, const std::string& name = "");
+  /// What has been built.
+  Model& model() { return model_; }
+
+ private:
+  std::string unique(const std::string& wish);
+  /// Adds an initializer. Throws ulp::Error where all of them together are too large for one file.
+  void store(const std::string& name, const at::Tensor& tensor);
+  /// One size as int64 [1].
+  std::string size(const graph::Node& node, const graph::SizeExpr& expr);
+  /// The i-th of the batch and the free dimensions as int64 [1].
+  std::string free_size(const graph::Node& node, size_t i);
+  ValueInfo info(const graph::Value& value, const std::string& name) const;
+
+  const graph::Graph& graph_;
+  Model model_;
+  std::vector<std::string> free_names_;  // the batch first
+  std::map<const graph::Value*, std::string> names_;
+  std::map<std::string, std::string> constants_;  // by their bytes
+  std::map<size_t, std::string> free_sizes_;
+  std::set<std::string> taken_, results_;
+  int64_t bytes_ = 0;  // of all initializers
+};
+
+/// Sizes of a value; refuses where they are not known.
+const std::vector<graph::SizeExpr>& sizes_of(const graph::Node& node, const graph::Value& value);
+int64_t rank_of(const graph::Node& node, const graph::Value& value);
+/// A size that must not be free.
+int64_t fixed_size(const graph::Node& node, const graph::Value& value, int64_t dim);
+/// Its element type; f32 where it was not seen.
+at::ScalarType type_of(const graph::Value& value);
+
+/// The tensor of an argument; null for None.
+graph::Value* optional_value(const graph::Node& node, std::string_view argument);
+graph::Value* value_arg(const graph::Node& node, std::string_view argument);
+/// Literal arguments; refuse what is no such constant.
+int64_t int_arg(const graph::Node& node, std::string_view argument);
+bool bool_arg(const graph::Node& node, std::string_view argument);
+double number_arg(const graph::Node& node, std::string_view argument);
+std::optional<double> optional_number(const graph::Node& node, std::string_view argument);
+std::string text_arg(const graph::Node& node, std::string_view argument);
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument);
+/// A list of n, of which one entry may stand for all; none for `fallback`.
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument, size_t n,
+                              std::vector<int64_t> fallback = {});
+/// A size: a number, or one that follows the batch or a free dimension.
+graph::SizeExpr size_arg(const graph::Node& node, const graph::Argument& argument);
+std::vector<graph::SizeExpr> sizes_arg(const graph::Node& node, std::string_view argument);
+/// A dimension of a tensor of this rank, counted from the front.
+int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank);
+bool has_arg(const graph::Node& node, std::string_view argument);
+
+}  // namespace ulp::exchange::onnx

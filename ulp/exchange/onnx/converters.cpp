@@ -1,0 +1,59 @@
+#include "ulp/exchange/onnx/converters.h"
+
+#include <set>
+#include <vector>
+
+namespace ulp::exchange::onnx {
+
+// The files that have a table, <name>_converters().
+#define ULP_CONVERTERS(X) \
+  X(layer)                \
+  X(norm)                 \
+  X(pool)                 \
+  X(elementwise)          \
+  X(arithmetic)           \
+  X(reduce)               \
+  X(shape)                \
+  X(piece)                \
+  X(image)                \
+  X(fill)                 \
+  X(text)                 \
+  X(recurrent)            \
+  X(quantize)
+
+#define ULP_DECLARE(name) ConverterTable name##_converters();
+ULP_CONVERTERS(ULP_DECLARE)
+#undef ULP_DECLARE
+
+namespace {
+
+const std::vector<Converter>& all_converters() {
+  static const std::vector<Converter> all = [] {
+    std::vector<Converter> rows;
+#define ULP_GATHER(name) \
+  for (const Converter& row : name##_converters()) rows.push_back(row);
+    ULP_CONVERTERS(ULP_GATHER)
+#undef ULP_GATHER
+    return rows;
+  }();
+  return all;
+}
+
+}  // namespace
+
+ConvertFunction find_converter(const graph::Node& node) {
+  for (const Converter& row : all_converters()) {
+    if (node.is(row.op)) return row.convert;
+  }
+  return nullptr;
+}
+
+std::string converter_names() {
+  std::set<std::string_view> names;
+  for (const Converter& row : all_converters()) names.insert(row.op);
+  std::string text;
+  for (const std::string_view name : names) text.append(text.empty() ? "" : ", ").append(name);
+  return text;
+}
+
+}  // namespace ulp::exchange::onnx

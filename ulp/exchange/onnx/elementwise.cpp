@@ -1,0 +1,199 @@
+// Functions of one tensor, element by element: activations above all.
+#include <cmath>
+#include <numbers>
+
+#include "ulp/exchange/onnx/converters.h"
+#include "ulp/graph/fusion/activation_of.h"
+
+namespace ulp::exchange::onnx {
+
+namespace {
+
+using graph::Node;
+
+std::string x_of(Builder& builder, const Node& node) {
+  return builder.name_of(node.args.at(0).value);
+}
+
+/// Ops whose ONNX form is one operator without attributes.
+struct Same {
+  std::string_view op;
+  const char* onnx;
+};
+constexpr Same kSame[] = {{"aten::relu", "Relu"}, {"aten::sigmoid", "Sigmoid"},
+                          {"aten::tanh", "Tanh"}, {"aten::hardswish", "HardSwish"},
+                          {"aten::exp", "Exp"},   {"aten::log", "Log"},
+                          {"aten::sqrt", "Sqrt"}, {"aten::abs", "Abs"},
+                          {"aten::neg", "Neg"},   {"aten::floor", "Floor"},
+                          {"aten::ceil", "Ceil"}, {"aten::round", "Round"},
+                          {"aten::sin", "Sin"},   {"aten::cos", "Cos"},
+                          {"aten::erf", "Erf"},   {"aten::reciprocal", "Reciprocal"},
+                          {"aten::sign", "Sign"}, {"aten::sgn", "Sign"}};
+
+void same(Builder& builder, const Node& node) {
+  for (const auto& [op, onnx] : kSame) {
+    if (node.is(op)) return builder.result(node, onnx, {x_of(builder, node)});
+  }
+}
+
+void silu(Builder& builder, const Node& node) {
+  const std::string x = x_of(builder, node);
+  builder.result(node, "Mul", {x, builder.call(node, "Sigmoid", {x})});
+}
+
+/// x Phi(x), or its approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), spelled out where the opset has no
+/// operator for it.
+void gelu(Builder& builder, const Node& node) {
+  constexpr int64_t kFirstOpset = 20;
+  constexpr double kCubic = 0.044715;
+  const std::string approximate = text_arg(node, "approximate"), x = x_of(builder, node);
+  if (builder.opset() >= kFirstOpset)
+    return builder.result(node, "Gelu", {x}, {{"approximate", approximate}});
+  const auto number = [&](double value) { return builder.scalar(value, type_of(*node.output())); };
+  const auto times = [&](const std::string& a, const std::string& b) {
+    return builder.call(node, "Mul", {a, b});
+  };
+  std::string curve;
+  if (approximate == "tanh") {
+    const std::string cube = times(times(x, x), times(x, number(kCubic)));
+    const std::string inner = builder.call(node, "Add", {x, cube});
+    curve = builder.call(node, "Tanh", {times(inner, number(std::sqrt(2 / std::numbers::pi)))});
+  } else {
+    curve = builder.call(node, "Erf", {times(x, number(1 / std::numbers::sqrt2))});
+  }
+  builder.result(node, "Mul", {times(x, number(0.5)), builder.call(node, "Add", {curve, number(1)})});
+}
+
+void hardsigmoid(Builder& builder, const Node& node) {
+  builder.result(node, "HardSigmoid", {x_of(builder, node)}, {{"alpha", 1.0F / 6}, {"beta", 0.5F}});
+}
+
+/// relu6, hardtanh, clamp, clamp_min and clamp_max.
+void clamp(Builder& builder, const Node& node) {
+  const auto bounds = graph::clamp_bounds(node);
+  if (!bounds) refuse(node, "expected bounds that are numbers");
+  const auto bound = [&](float value) {
+    return std::isinf(value) ? std::string() : builder.scalar(value, type_of(*node.output()));
+  };
+  builder.result(node, "Clip", {x_of(builder, node), bound(bounds->low), bound(bounds->high)});
+}
+
+void leaky_relu(Builder& builder, const Node& node) {
+  builder.result(node, "LeakyRelu", {x_of(builder, node)},
+                 {{"alpha", static_cast<float>(number_arg(node, "negative_slope"))}});
+}
+
+void elu(Builder& builder, const Node& node) {
+  if (number_arg(node, "scale") != 1 || number_arg(node, "input_scale") != 1)
+    refuse(node, "expected scale and input_scale to be 1");
+  builder.result(node, "Elu", {x_of(builder, node)},
+                 {{"alpha", static_cast<float>(number_arg(node, "alpha"))}});
+}
+
+/// log(1 + exp(x)); LibTorch is linear from a threshold on, where the rest is below f32's rounding.
+void softplus(Builder& builder, const Node& node) {
+  if (number_arg(node, "beta") != 1) refuse(node, "expected beta to be 1");
+  builder.result(node, "Softplus", {x_of(builder, node)});
+}
+
+void mish(Builder& builder, const Node& node) {
+  const std::string x = x_of(builder, node);
+  const std::string softplus = builder.call(node, "Softplus", {x});
+  builder.result(node, "Mul", {x, builder.call(node, "Tanh", {softplus})});
+}
+
+void log_sigmoid(Builder& builder, const Node& node) {
+  const std::string negative = builder.call(node, "Neg", {x_of(builder, node)});
+  builder.result(node, "Neg", {builder.call(node, "Softplus", {negative})});
+}
+
+/// One slope for all, or one a channel.
+void prelu(Builder& builder, const Node& node) {
+  const graph::Value& slope = *value_arg(node, "weight");
+  std::vector<int64_t> shape(static_cast<size_t>(rank_of(node, *value_arg(node, "self")) - 1), 1);
+  if (!shape.empty()) shape[0] = -1;
+  const std::string shaped = builder.call(node, "Reshape", {builder.name_of(&slope), builder.ints(shape)});
+  builder.result(node, "PRelu", {builder.in(node, "self"), shaped});
+}
+
+void softmax(Builder& builder, const Node& node) {
+  const bool log = node.op().find("log") != std::string_view::npos;
+  builder.result(node, log ? "LogSoftmax" : "Softmax", {x_of(builder, node)},
+                 {{"axis", int_arg(node, "dim")}});
+}
+
+void rsqrt(Builder& builder, const Node& node) {
+  builder.result(node, "Reciprocal", {builder.call(node, "Sqrt", {x_of(builder, node)})});
+}
+
+void square(Builder& builder, const Node& node) {
+  builder.result(node, "Mul", {x_of(builder, node), x_of(builder, node)});
+}
+
+void logical_not(Builder& builder, const Node& node) {
+  const std::string x = x_of(builder, node);
+  const bool is_bool = type_of(*node.args.at(0).value) == at::kBool;
+  builder.result(node, "Not", {is_bool ? x : builder.cast(node, x, at::kBool)});
+}
+
+/// What does nothing in eval mode, and changes of type.
+void identity(Builder& builder, const Node& node) {
+  const graph::Value& x = *node.args.at(0).value;
+  if (has_arg(node, "train") && bool_arg(node, "train")) refuse(node, "expected no dropout in eval mode");
+  if (type_of(x) == type_of(*node.output())) return builder.alias(node.output(), builder.name_of(&x));
+  builder.result(node, "Cast", {builder.name_of(&x)},
+                 {{"to", int64_t{data_type(type_of(*node.output()), node.name())}}});
+}
+
+/// +1 where x >= 0, else -1.
+void binarize(Builder& builder, const Node& node) {
+  const at::ScalarType type = type_of(*node.output());
+  const std::string positive =
+      builder.call(node, "GreaterOrEqual", {x_of(builder, node), builder.scalar(0, type)});
+  builder.result(node, "Where", {positive, builder.scalar(1, type), builder.scalar(-1, type)});
+}
+
+}  // namespace
+
+ConverterTable elementwise_converters() {
+  static const std::vector<Converter> table = [] {
+    std::vector<Converter> rows = {{"aten::silu", silu},
+                                   {"aten::gelu", gelu},
+                                   {"aten::hardsigmoid", hardsigmoid},
+                                   {"aten::relu6", clamp},
+                                   {"aten::hardtanh", clamp},
+                                   {"aten::clamp", clamp},
+                                   {"aten::clamp_min", clamp},
+                                   {"aten::clamp_max", clamp},
+                                   {"aten::leaky_relu", leaky_relu},
+                                   {"aten::elu", elu},
+                                   {"aten::softplus", softplus},
+                                   {"aten::mish", mish},
+                                   {"aten::log_sigmoid", log_sigmoid},
+                                   {"aten::prelu", prelu},
+                                   {"aten::softmax", softmax},
+                                   {"aten::_softmax", softmax},
+                                   {"aten::log_softmax", softmax},
+                                   {"aten::_log_softmax", softmax},
+                                   {"aten::rsqrt", rsqrt},
+                                   {"aten::square", square},
+                                   {"aten::logical_not", logical_not},
+                                   {"aten::dropout", identity},
+                                   {"aten::feature_dropout", identity},
+                                   {"aten::alpha_dropout", identity},
+                                   {"aten::contiguous", identity},
+                                   {"aten::clone", identity},
+                                   {"aten::detach", identity},
+                                   {"aten::alias", identity},
+                                   {"aten::lift_fresh", identity},
+                                   {"aten::to", identity},
+                                   {"aten::_to_copy", identity},
+                                   {"aten::type_as", identity},
+                                   {"ulp::binarize", binarize}};
+    for (const auto& [op, onnx] : kSame) rows.push_back({op, same});
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace ulp::exchange::onnx

@@ -1,0 +1,92 @@
+// Padding, resizing and the moves between channels and pixels.
+#include "ulp/exchange/onnx/converters.h"
+
+namespace ulp::exchange::onnx {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+/// LibTorch lists pairs from the last dimension on, ONNX all that lies before and then all behind.
+void pad(Builder& builder, const Node& node, const std::string& mode) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> pairs = ints_arg(node, has_arg(node, "pad") ? "pad" : "padding");
+  const auto rank = static_cast<size_t>(rank_of(node, x));
+  if (pairs.size() % 2 != 0 || pairs.size() > 2 * rank) refuse(node, "expected a pair for a dimension");
+  std::vector<int64_t> pads(2 * rank, 0);
+  for (size_t i = 0; i < pairs.size() / 2; ++i) {
+    pads[rank - 1 - i] = pairs[2 * i];
+    pads[2 * rank - 1 - i] = pairs[2 * i + 1];
+  }
+  Names inputs = {builder.name_of(&x), builder.ints(pads)};
+  if (mode == "constant")
+    inputs.push_back(builder.scalar(optional_number(node, "value").value_or(0), type_of(x)));
+  builder.result(node, "Pad", std::move(inputs), {{"mode", mode}});
+}
+
+void constant_pad(Builder& builder, const Node& node) {
+  pad(builder, node, "constant");
+}
+void reflection_pad(Builder& builder, const Node& node) {
+  pad(builder, node, "reflect");
+}
+void replication_pad(Builder& builder, const Node& node) {
+  pad(builder, node, "edge");
+}
+
+void any_pad(Builder& builder, const Node& node) {
+  const std::string mode = text_arg(node, "mode");
+  if (mode == "circular") refuse(node, "expected a mode other than circular");
+  pad(builder, node, mode == "replicate" ? "edge" : mode);
+}
+
+/// To the sizes of the node's output, along all but the batch and the channels.
+void resize(Builder& builder, const Node& node, Attributes attributes) {
+  builder.result(
+      node, "Resize",
+      {builder.name_of(node.args.at(0).value), "", "", builder.sizes(node, sizes_of(node, *node.output()))},
+      std::move(attributes));
+}
+
+void nearest(Builder& builder, const Node& node) {
+  resize(builder, node,
+         {{"mode", "nearest"}, {"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "floor"}});
+}
+
+void linear_resize(Builder& builder, const Node& node) {
+  const bool corners = bool_arg(node, "align_corners");
+  resize(builder, node,
+         {{"mode", "linear"},
+          {"coordinate_transformation_mode", corners ? "align_corners" : "pytorch_half_pixel"}});
+}
+
+void pixel_shuffle(Builder& builder, const Node& node) {
+  builder.result(node, "DepthToSpace", {builder.in(node, "self")},
+                 {{"blocksize", int_arg(node, "upscale_factor")}, {"mode", "CRD"}});
+}
+
+/// Channels as [groups, C / groups], the other way round.
+void channel_shuffle(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const int64_t groups = int_arg(node, "groups"), channels = fixed_size(node, x, 1);
+  const std::string split =
+      builder.call(node, "Reshape", {builder.name_of(&x), builder.ints({0, groups, channels / groups, -1})});
+  reshape_to_output(builder, node, transposed(builder, node, split, {0, 2, 1, 3}));
+}
+
+}  // namespace
+
+ConverterTable image_converters() {
+  static constexpr Converter kTable[] = {
+      {"aten::constant_pad_nd", constant_pad},      {"aten::pad", any_pad},
+      {"aten::reflection_pad1d", reflection_pad},   {"aten::reflection_pad2d", reflection_pad},
+      {"aten::replication_pad1d", replication_pad}, {"aten::replication_pad2d", replication_pad},
+      {"aten::upsample_nearest1d", nearest},        {"aten::upsample_nearest2d", nearest},
+      {"aten::upsample_nearest3d", nearest},        {"aten::upsample_linear1d", linear_resize},
+      {"aten::upsample_bilinear2d", linear_resize}, {"aten::upsample_trilinear3d", linear_resize},
+      {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::onnx

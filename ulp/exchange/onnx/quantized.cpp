@@ -1,0 +1,119 @@
+// Quantized graphs as QuantizeLinear and DequantizeLinear. Codes of activations are u8, which x86 machines multiply
+// fastest in every runtime: signed ones move by 128 with their zero point. Weights are signed codes with a scale a channel.
+#include <torch/types.h>
+
+#include "ulp/exchange/onnx/converters.h"
+
+namespace ulp::exchange::onnx {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr double kMoved = 128, kHighest = 255;
+
+/// A tensor that is stored, not computed.
+at::Tensor stored(Builder& builder, const Node& node, const char* argument) {
+  const at::Tensor tensor = builder.graph().attribute_tensor(value_arg(node, argument));
+  if (!tensor.defined()) refuse(node, "expected '", argument, "' to be a tensor that is stored");
+  return tensor.detach();
+}
+
+bool is_signed(const Value& codes) {
+  return type_of(codes) == at::kChar;
+}
+
+/// Scale and zero point of an activation, one number each, under the names that they have in the graph.
+struct Step {
+  std::string scale, zero_point;
+  double scale_value, zero_value;
+};
+Step step_of(Builder& builder, const Node& node, bool moved, const char* scale = "scale",
+             const char* zero_point = "zero_point") {
+  const at::Tensor s = stored(builder, node, scale), z = stored(builder, node, zero_point);
+  if (s.numel() != 1) refuse(node, "expected one scale for an activation");
+  const double zero = z.item<double>() + (moved ? kMoved : 0);
+  const auto name = [&](const char* argument) {
+    return value_arg(node, argument)->producer->target() + ".onnx";
+  };
+  return {.scale = builder.constant(s.reshape({}), name(scale)),
+          .zero_point = builder.constant(torch::full({}, zero, torch::kByte), name(zero_point)),
+          .scale_value = s.item<double>(),
+          .zero_value = zero};
+}
+
+/// Codes of fewer than all u8 values: the numbers are clipped first, to what the outermost codes stand for.
+std::string clipped(Builder& builder, const Node& node, const Step& step, double moved) {
+  const std::string& x = builder.in(node, "x");
+  const double low = static_cast<double>(int_arg(node, "qmin")) + moved;
+  const double high = static_cast<double>(int_arg(node, "qmax")) + moved;
+  if (low < 0 || high > kHighest) refuse(node, "expected codes of 8 bits");
+  if (low == 0 && high == kHighest) return x;
+  const auto bound = [&](double code) {
+    return builder.scalar((code - step.zero_value) * step.scale_value, at::kFloat);
+  };
+  return builder.call(node, "Clip", {x, bound(low), bound(high)});
+}
+
+void quantize(Builder& builder, const Node& node) {
+  if (int_arg(node, "axis") != -1) refuse(node, "expected one scale for an activation");
+  const bool moved = is_signed(*node.output());
+  const Step step = step_of(builder, node, moved);
+  const std::string x = clipped(builder, node, step, moved ? kMoved : 0);
+  builder.result(node, "QuantizeLinear", {x, step.scale, step.zero_point});
+}
+
+/// A weight, or a bias in int32, whose zero points are all 0.
+void dequantize_stored(Builder& builder, const Node& node) {
+  const at::Tensor codes = stored(builder, node, "q"), scale = stored(builder, node, "scale");
+  const at::Tensor zero = stored(builder, node, "zero_point");
+  const int64_t axis = int_arg(node, "axis");
+  const bool one = axis == -1;
+  const std::string at = value_arg(node, "scale")->producer->target();
+  Names inputs = {builder.in(node, "q"),
+                  one ? builder.constant(scale.reshape({}), at + ".onnx") : builder.in(node, "scale")};
+  if (codes.scalar_type() == at::kInt) {
+    if (zero.any().item<bool>()) refuse(node, "expected a bias whose zero point is 0");
+  } else {
+    const at::Tensor typed = (one ? zero.reshape({}) : zero).to(codes.scalar_type());
+    inputs.push_back(builder.constant(typed, value_arg(node, "zero_point")->producer->target() + ".onnx"));
+  }
+  Attributes attributes;
+  if (!one) attributes.push_back({"axis", axis});
+  builder.result(node, "DequantizeLinear", std::move(inputs), std::move(attributes));
+}
+
+void dequantize(Builder& builder, const Node& node) {
+  const Value& codes = *value_arg(node, "q");
+  if (codes.producer->kind() == Node::Kind::attribute) return dequantize_stored(builder, node);
+  const Step step = step_of(builder, node, is_signed(codes));
+  builder.result(node, "DequantizeLinear", {builder.name_of(&codes), step.scale, step.zero_point});
+}
+
+/// The average of the numbers between a DequantizeLinear and a QuantizeLinear, which runtimes fuse.
+void average_codes(Builder& builder, const Node& node) {
+  const Value& codes = *value_arg(node, "q");
+  const Step from = step_of(builder, node, is_signed(codes));
+  const Step to = step_of(builder, node, is_signed(*node.output()), "result_scale", "result_zero_point");
+  const std::string x =
+      builder.call(node, "DequantizeLinear", {builder.name_of(&codes), from.scale, from.zero_point});
+  const std::vector<int64_t> kernel = ints_arg(node, "kernel_size");
+  std::string mean;
+  if (kernel.empty()) {
+    mean = builder.call(node, "GlobalAveragePool", {x});
+  } else {
+    mean = builder.call(node, "AveragePool", {x}, average_window(node, kernel.size()));
+  }
+  builder.result(node, "QuantizeLinear", {mean, to.scale, to.zero_point});
+}
+
+}  // namespace
+
+ConverterTable quantize_converters() {
+  static constexpr Converter kTable[] = {
+      {"ulp::quantize", quantize}, {"ulp::dequantize", dequantize}, {"ulp::average_codes", average_codes}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::onnx
