@@ -67,7 +67,7 @@ Case image_network(const std::string& name, bool int8) {
   Module module = ulp::capture(*model, {images(2)});
   module->eval();
   if (!int8) return {module, images};
-  const auto prepared = ulp::quant::prepare(module, ulp::quant::Recipe::x86_int8());
+  const auto prepared = ulp::quant::prepare(module, ulp::quant::Recipe::onnx_qdq());
   prepared->forward(images(8));
   module = ulp::quant::convert(prepared);
   // The last activation in codes, as numbers, is a result, too.

@@ -92,7 +92,8 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   if (!outcome.comparison.empty()) print_table(app::comparison_table(outcome.comparison));
   if (!run.plan) return;
   print_table(app::result_table(outcome));
-  report_written(flags, *run.plan, flags.out);
+  if (!is_onnx(flags)) return report_written(flags, *run.plan, flags.out);
+  std::cout << "wrote " << flags.out << ": " << file_bytes(flags.out) << " bytes\n";
 }
 
 std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::QuantizeRun& run) {
@@ -218,7 +219,7 @@ void add_quantize(CLI::App& app) {
   CLI::App* command =
       add_command(app, "quantize", "Turn a trained model into an int8 engine file, and show what that costs",
                   "  ulp quantize model.safetensors --out model.int8.ulp\n"
-                  "  ulp quantize model.safetensors --out model.int8.onnx\n"
+                  "  ulp quantize model.safetensors --backend onnx_qdq --out model.int8.onnx\n"
                   "  ulp quantize model.safetensors --mode qat --epochs 2 --out q.ulp --report .\n"
                   "  ulp quantize model.safetensors --mode qat --checkpoint q.ckpt --resume --out q.ulp\n"
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"

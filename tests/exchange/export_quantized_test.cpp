@@ -77,6 +77,15 @@ TEST(ExportQuantized, AveragesStandBetweenDequantizeAndQuantize) {
   EXPECT_TRUE(quantized);
 }
 
+TEST(ExportQuantized, LayersBeforeSumsHaveCodesOfTheirOwn) {
+  const ReadModel model = onnx_quantized("resnet8", quant::Recipe::onnx_qdq());
+  ASSERT_FALSE(model.of("Add").empty());
+  for (const ReadNode& add : model.of("Add")) {
+    for (const std::string& operand : add.inputs)
+      EXPECT_EQ(model.maker(operand)->op, "DequantizeLinear") << add.name;
+  }
+}
+
 TEST(ExportQuantized, SignedActivationsBecomeUnsignedOnes) {
   const auto prepared = onnx_prepared("lenet5", quant::Recipe::profile("tflite_int8"));
   const auto converted = quant::convert(prepared);

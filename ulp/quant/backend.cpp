@@ -39,6 +39,10 @@ std::string activation_obstacle(Backend backend, const OpName& op, const TensorR
          std::to_string(wanted.zero_point) + ", which the recipe does not";
 }
 
+bool sums_in_layers(Backend backend) {
+  return backend != Backend::onnx_qdq;
+}
+
 bool requantizes_averages(Backend backend) {
   return backend != Backend::tflite_int8;
 }

@@ -15,6 +15,10 @@ ULP_API std::string activation_obstacle(Backend backend, const OpName& op, const
 /// The same for a layer's weight.
 ULP_API std::string weight_obstacle(Backend backend, const TensorRecipe& recipe);
 
+/// Whether a layer takes the sum behind it before its result is rounded to codes. Runtimes that read QuantizeLinear and
+/// DequantizeLinear round first: a layer between float numbers stays in float there.
+ULP_API bool sums_in_layers(Backend backend);
+
 /// Whether an average may leave with a scale of its own, which fits its narrower range; TensorFlow Lite's
 /// specification gives it that of its input.
 ULP_API bool requantizes_averages(Backend backend);

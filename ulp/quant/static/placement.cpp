@@ -20,7 +20,9 @@ using graph::Value;
 class Placer {
  public:
   Placer(const Graph& graph, const Recipe& recipe) : graph_(graph), recipe_(recipe) {
-    for (const Chain& chain : graph::find_chains(graph, policy()).chains) chains_.emplace(chain.op, chain);
+    for (const Chain& chain : graph::find_chains(graph, policy()).chains) {
+      chain.add && !sums_in_layers(recipe.backend) ? add_apart(chain) : add_chain(chain);
+    }
   }
 
   Placement run() {
@@ -40,6 +42,15 @@ class Placer {
   }
 
  private:
+  void add_chain(const Chain& chain) { chains_.emplace(chain.op, chain); }
+  /// The layer, whose result gets codes of its own, and the sum behind it, which takes clamps only.
+  void add_apart(const Chain& chain) {
+    add_chain({.op = chain.op});
+    const bool clamp = chain.activation && !is_curve(chain.kind);
+    add_chain(clamp ? Chain{.op = chain.add, .activation = chain.activation, .kind = chain.kind}
+                    : Chain{.op = chain.add});
+  }
+
   bool wants(const char* op) const {
     return std::find(recipe_.ops.begin(), recipe_.ops.end(), op) != recipe_.ops.end();
   }
