@@ -1,7 +1,8 @@
 // Writes reference networks as ONNX files, with random weights, and beside each what it computes here:
 //   onnx_networks FOLDER float|int8 [OPSET [NETWORK...]]
-// FOLDER/NAME.onnx, and for batches of 1 and 7 FOLDER/NAME.BATCH.x.npy and FOLDER/NAME.BATCH.y.npy. int8 calibrates on 8 random
-// images; a second result, z, is the last quantized activation. bench/peers/onnx_check.py compares other runtimes with them.
+// FOLDER/NAME.onnx, and for batches of 1 and 7 FOLDER/NAME.BATCH.x.npy and FOLDER/NAME.BATCH.y.npy. int8 calibrates on
+// 8 random images; a second result, z, is the last quantized activation. bench/peers/onnx_check.py compares other
+// runtimes with them.
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "exchange/export.includes.h"
+#include "exchange/int8.includes.h"
 #include "in_temporary_folder.h"
 #include "ulp/models/lenet5.h"
 

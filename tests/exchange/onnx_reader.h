@@ -1,5 +1,5 @@
-// A reader of ONNX files for tests, from the wire format up and by the published field numbers alone: it shares nothing with the
-// writer.
+// A reader of ONNX files for tests, from the wire format up and by the published field numbers alone: it shares
+// nothing with the writer.
 #pragma once
 
 #include <cstdint>

@@ -20,9 +20,10 @@ struct ExportCheck {
   double largest = 0;  ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
 };
 
-/// Runs an ONNX file and the model that it was made of on the same random inputs, at batches of 1 and 7 and, where sizes are
-/// free, at their largest and one below. ONNX Runtime runs in Python: `python3`, or what the environment variable ULP_PYTHON
-/// names. Throws ulp::Error that says what to install where it is not there, and what it said where it refused the file.
+/// Runs an ONNX file and the model that it was made of on the same random inputs, at batches of 1 and 7 and, where
+/// sizes are free, at their largest and one below. ONNX Runtime runs in Python: `python3`, or what the environment
+/// variable ULP_PYTHON names. Throws ulp::Error that says what to install where it is not there, and what it said
+/// where it refused the file.
 ULP_API ExportCheck check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
 
 }  // namespace app

@@ -3,8 +3,8 @@
 
 namespace ulp::app {
 
-/// Its argument is a JSON file: the model, and for each run the files of inputs and results. Exit code 4: something is not
-/// installed.
+/// Its argument is a JSON file: the model, and for each run the files of inputs and results. Exit code 4: something
+/// is not installed.
 inline constexpr const char* kOnnxJudge = R"py(import json
 import sys
 

@@ -19,8 +19,8 @@ namespace ulp::exchange {
 
 /// How a model becomes an ONNX file.
 struct ULP_API OnnxOptions {
-  /// Version of the standard operators, 17 to 21. It fixes the version of the file format: 10 for 21, 9 for 19 and 20, 8 for
-  /// 17 and 18.
+  /// Version of the standard operators, 17 to 21. It fixes the version of the file format: 10 for 21, 9 for 19
+  /// and 20, 8 for 17 and 18.
   int64_t opset = 21;
   /// Copied into the file.
   std::map<std::string, std::string> metadata = {};
@@ -32,8 +32,8 @@ struct ULP_API OnnxOptions {
 /// The model as it behaves in eval mode as the bytes of an ONNX file; the model itself is not changed. Parameters and
 /// buffers keep their names as initializers. The batch is the free dimension "batch"; other free dimensions keep their
 /// names. Quantized graphs become QuantizeLinear and DequantizeLinear nodes around float operators. Equal models give
-/// equal bytes. Throws ulp::Error that names each call without a converter, with its node, and the ops that have one; for
-/// bfloat16; and for models of 2 GB or more, which need external data.
+/// equal bytes. Throws ulp::Error that names each call without a converter, with its node, and the ops that have one;
+/// for bfloat16; and for models of 2 GB or more, which need external data.
 ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});
 
 /// The same into a file, which is there whole or not at all. Throws ulp::Error where the file cannot be written, too.

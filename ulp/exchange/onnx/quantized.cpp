@@ -1,5 +1,5 @@
-// Quantized graphs as QuantizeLinear and DequantizeLinear. Codes of activations are u8, which x86 machines multiply
-// fastest in every runtime: signed ones move by 128 with their zero point. Weights are signed codes with a scale a channel.
+// Quantized graphs as QuantizeLinear and DequantizeLinear. Codes of activations are u8, which runtimes fuse on x86:
+// signed ones move by 128 with their zero point. Weights are signed codes with a scale a channel.
 #include <torch/types.h>
 
 #include "ulp/exchange/onnx/converters.h"

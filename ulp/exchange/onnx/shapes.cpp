@@ -12,8 +12,8 @@ using graph::Node;
 using graph::SizeExpr;
 using graph::Value;
 
-/// The sizes of a reshape's result as ONNX can say them in a constant: -1 for one free size, 0 for those that the input has in
-/// the same place. Empty where that is not enough.
+/// The sizes of a reshape's result as ONNX can say them in a constant: -1 for one free size, 0 for those that the
+/// input has in the same place. Empty where that is not enough.
 std::vector<int64_t> constant_target(const std::vector<SizeExpr>& from, const std::vector<SizeExpr>& to) {
   std::vector<int64_t> target;
   std::vector<size_t> free;
