@@ -1,0 +1,52 @@
+// ulp export as a user meets it: a file for other runtimes, and wrong use.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tool.h"
+
+namespace {
+
+using ulp::test::expect_error;
+using ulp::test::Outcome;
+using ulp::test::read_file;
+using ulp::test::write_file;
+
+class Export : public ulp::test::WithLeNet5 {};
+
+TEST_F(Export, WritesTheSameFileEachTime) {
+  const Outcome first = shop_->ulp("export m.safetensors --to onnx --out m.onnx --json");
+  ASSERT_EQ(first.code, 0) << first.err;
+  const auto json = nlohmann::json::parse(first.out);
+  EXPECT_EQ(json["opset"], 21);
+  EXPECT_EQ(json["bytes"], std::filesystem::file_size(*shop_ / "m.onnx"));
+  ASSERT_EQ(shop_->ulp("export m.safetensors --out again.onnx").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "m.onnx"), read_file(*shop_ / "again.onnx"));
+  EXPECT_NE(read_file(*shop_ / "m.onnx").find("conv1.weight"), std::string::npos);
+  const Outcome older = shop_->ulp("export m.safetensors --out old.onnx --opset 17 --json");
+  ASSERT_EQ(older.code, 0) << older.err;
+  EXPECT_EQ(nlohmann::json::parse(older.out)["opset"], 17);
+}
+
+TEST_F(Export, QuantizeWritesIntegersForOtherRuntimes) {
+  const Outcome made =
+      shop_->ulp("quantize m.safetensors --data data --samples 64 --test 50 --threads 1 --out q.onnx");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::string file = read_file(*shop_ / "q.onnx");
+  EXPECT_NE(file.find("QuantizeLinear"), std::string::npos);
+  EXPECT_LT(file.size(), std::filesystem::file_size(*shop_ / "m.safetensors") / 3);
+}
+
+TEST_F(Export, BadInputIsOneLine) {
+  expect_error(shop_->ulp("export m.safetensors"), 2, "--out");
+  expect_error(shop_->ulp("export m.safetensors --to tflite --out x.onnx"), 2, "onnx");
+  expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
+  expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
+  expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");
+  write_file(*shop_ / "bad.safetensors", "nothing of the kind");
+  expect_error(shop_->ulp("export bad.safetensors --out x.onnx"), 3, "bad.safetensors");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.onnx"));
+}
+
+}  // namespace
