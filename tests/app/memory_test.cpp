@@ -159,7 +159,8 @@ TEST(MemoryBudget, WhatIsChosenStaysBelow) {
     EXPECT_LE(choice.predicted_bytes, job.budget);
   }
   job.budget = 1 << 20;
-  EXPECT_ERROR(fit_to_budget(job), "the smallest peak that was found and 2 % of it, got 1.00 MiB");
+  EXPECT_ERROR(fit_to_budget(job),
+               "the smallest peak that was found and 2 % of training's part of it, got 1.00 MiB");
 }
 
 TEST(MemoryBudget, StatesShrinkBeforeAnythingElseIsLost) {
