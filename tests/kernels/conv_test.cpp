@@ -7,12 +7,13 @@
 #include <cstring>
 #include <limits>
 
+#include "conv_shapes.h"
 #include "helpers.h"
-#include "ulp/base/error.h"
 
 namespace ulp::kernels {
 namespace {
 
+using test::conv_shape;
 using test::Guarded;
 
 struct Case {
@@ -21,45 +22,40 @@ struct Case {
   int64_t batch = 1;
 };
 
-ConvShape conv(int64_t hw, int64_t in, int64_t out, int64_t k, int64_t stride, int64_t pad,
-               int64_t dilation = 1, int64_t groups = 1) {
-  return {hw, hw, in, out, k, k, stride, stride, pad, pad, dilation, dilation, groups};
-}
-
 const Case kCases[] = {
-    {"first_28x28_c1", conv(28, 1, 16, 3, 1, 1), 2},
-    {"first_c3_k7s2", conv(31, 3, 24, 7, 2, 3), 1},
-    {"first_c3_k3s2", conv(17, 3, 32, 3, 2, 1), 5},
-    {"c16_28x28", conv(28, 16, 16, 3, 1, 1), 1},
-    {"c16_c32_s2", conv(28, 16, 32, 3, 2, 1), 5},
-    {"c32_14x14", conv(14, 32, 32, 3, 1, 1), 5},
-    {"c64_7x7", conv(7, 64, 64, 3, 1, 1), 5},
-    {"c64_4x4", conv(4, 64, 80, 3, 1, 1), 1},
-    {"c128_c96_9x9", conv(9, 128, 96, 3, 1, 1), 1},
-    {"c256_1x1_7x7", conv(7, 256, 64, 1, 1, 0), 5},
-    {"c64_1x1_s2", conv(15, 64, 48, 1, 2, 0), 2},
+    {"first_28x28_c1", conv_shape(28, 1, 16, 3, 1, 1), 2},
+    {"first_c3_k7s2", conv_shape(31, 3, 24, 7, 2, 3), 1},
+    {"first_c3_k3s2", conv_shape(17, 3, 32, 3, 2, 1), 5},
+    {"c16_28x28", conv_shape(28, 16, 16, 3, 1, 1), 1},
+    {"c16_c32_s2", conv_shape(28, 16, 32, 3, 2, 1), 5},
+    {"c32_14x14", conv_shape(14, 32, 32, 3, 1, 1), 5},
+    {"c64_7x7", conv_shape(7, 64, 64, 3, 1, 1), 5},
+    {"c64_4x4", conv_shape(4, 64, 80, 3, 1, 1), 1},
+    {"c128_c96_9x9", conv_shape(9, 128, 96, 3, 1, 1), 1},
+    {"c256_1x1_7x7", conv_shape(7, 256, 64, 1, 1, 0), 5},
+    {"c64_1x1_s2", conv_shape(15, 64, 48, 1, 2, 0), 2},
     {"c5_c7_odd", {11, 13, 5, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 5},
     {"rectangular", {9, 20, 6, 10, 1, 5, 2, 3, 0, 2, 1, 1, 1}, 2},
     {"tall_kernel", {20, 9, 8, 19, 5, 1, 1, 2, 2, 0, 1, 1, 1}, 2},
-    {"dilation2", conv(15, 12, 20, 3, 1, 2, 2), 2},
-    {"dilation3_c3", conv(16, 3, 17, 3, 2, 3, 3), 2},
-    {"pad_wider_than_kernel", conv(5, 4, 4, 2, 1, 3), 1},
-    {"kernel_is_image", conv(6, 8, 33, 6, 1, 0), 5},
-    {"groups2", conv(10, 16, 24, 3, 1, 1, 1, 2), 2},
-    {"groups4_c3_each", conv(9, 12, 8, 3, 2, 1, 1, 4), 2},
-    {"depthwise_c32", conv(14, 32, 32, 3, 1, 1, 1, 32), 2},
-    {"depthwise_c72_s2", conv(15, 72, 72, 3, 2, 1, 1, 72), 2},
-    {"depthwise_c19_k5", conv(9, 19, 19, 5, 1, 2, 1, 19), 1},
-    {"depthwise_c130_dilated", conv(12, 130, 130, 3, 1, 2, 2, 130), 1},
-    {"depthwise_multiplier2", conv(8, 6, 12, 3, 1, 1, 1, 6), 2},
-    {"linear_64_10_b1", conv(1, 64, 10, 1, 1, 0), 1},
-    {"linear_64_10_b5", conv(1, 64, 10, 1, 1, 0), 5},
-    {"linear_37_129_b33", conv(1, 37, 129, 1, 1, 0), 33},
-    {"linear_1300_40_b3", conv(1, 1300, 40, 1, 1, 0), 3},
-    {"blocks_of_rows", conv(70, 48, 16, 3, 1, 1), 1},
-    {"blocks_of_flat_pixels", conv(50, 64, 20, 1, 1, 0), 1},
-    {"depthwise_c8_runs", conv(9, 8, 8, 3, 1, 1, 1, 8), 2},
-    {"depthwise_c128_blocks", conv(40, 128, 128, 3, 1, 1, 1, 128), 1},
+    {"dilation2", conv_shape(15, 12, 20, 3, 1, 2, 2), 2},
+    {"dilation3_c3", conv_shape(16, 3, 17, 3, 2, 3, 3), 2},
+    {"pad_wider_than_kernel", conv_shape(5, 4, 4, 2, 1, 3), 1},
+    {"kernel_is_image", conv_shape(6, 8, 33, 6, 1, 0), 5},
+    {"groups2", conv_shape(10, 16, 24, 3, 1, 1, 1, 2), 2},
+    {"groups4_c3_each", conv_shape(9, 12, 8, 3, 2, 1, 1, 4), 2},
+    {"depthwise_c32", conv_shape(14, 32, 32, 3, 1, 1, 1, 32), 2},
+    {"depthwise_c72_s2", conv_shape(15, 72, 72, 3, 2, 1, 1, 72), 2},
+    {"depthwise_c19_k5", conv_shape(9, 19, 19, 5, 1, 2, 1, 19), 1},
+    {"depthwise_c130_dilated", conv_shape(12, 130, 130, 3, 1, 2, 2, 130), 1},
+    {"depthwise_multiplier2", conv_shape(8, 6, 12, 3, 1, 1, 1, 6), 2},
+    {"linear_64_10_b1", conv_shape(1, 64, 10, 1, 1, 0), 1},
+    {"linear_64_10_b5", conv_shape(1, 64, 10, 1, 1, 0), 5},
+    {"linear_37_129_b33", conv_shape(1, 37, 129, 1, 1, 0), 33},
+    {"linear_1300_40_b3", conv_shape(1, 1300, 40, 1, 1, 0), 3},
+    {"blocks_of_rows", conv_shape(70, 48, 16, 3, 1, 1), 1},
+    {"blocks_of_flat_pixels", conv_shape(50, 64, 20, 1, 1, 0), 1},
+    {"depthwise_c8_runs", conv_shape(9, 8, 8, 3, 1, 1, 1, 8), 2},
+    {"depthwise_c128_blocks", conv_shape(40, 128, 128, 3, 1, 1, 1, 128), 1},
     {"one_pixel_row", {1, 40, 3, 5, 1, 3, 1, 1, 0, 1, 1, 1, 1}, 2},
 };
 
@@ -464,131 +460,10 @@ INSTANTIATE_TEST_SUITE_P(All, ConvTest,
                                   kCases[std::get<1>(info.param)].name;
                          });
 
-// A fast implementation that silently refused everything would pass every other test.
-TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
-  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
-  const std::vector<int8_t> w8(64 * 64 * 9);
-  ConvWeights weights;
-  weights.f32 = w.data();
-  weights.i8 = w8.data();
-  weights.scale = scale.data();
-  for (Isa isa : available_isas()) {
-    const std::string word = to_string(isa);
-    const auto name = [&](DataType type, int64_t groups) {
-      ConvConfig config;
-      config.shape = conv(14, 64, 64, 3, 1, 1, 1, groups);
-      config.input = config.output = type;
-      return make_conv(config, weights, isa)->name();
-    };
-    EXPECT_EQ(name(DataType::u8, 1), "conv_u8_" + word);
-    if (isa == Isa::amx || isa == Isa::amx_emulated) {
-      EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
-    }
-    if (isa == Isa::avx2 || isa == Isa::avx512) {
-      EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
-      EXPECT_EQ(name(DataType::f32, 1), "conv_f32_" + word);
-    }
-    const bool plain = isa == Isa::portable;
-    EXPECT_EQ(name(DataType::u8, 64).find("depthwise") == std::string::npos, plain);
-    EXPECT_EQ(name(DataType::f32, 1).find("portable") != std::string::npos, plain);
-  }
-}
-
-ConvConfig good_config() {
-  ConvConfig config;
-  config.shape = conv(8, 4, 4, 3, 1, 1);
-  return config;
-}
-
-void expect_refused(const ConvConfig& config, const ConvWeights& weights, const char* word) {
-  try {
-    make_conv(config, weights, Isa::portable);
-    ADD_FAILURE() << "accepted; expected an error about " << word;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-  }
-}
-
-TEST(ConvErrors, BadShapesAndTypesAreRefused) {
-  const std::vector<float> w(4 * 4 * 9, 0.5F), scale(4, 0.1F),
-      bad_scale(4, std::numeric_limits<float>::infinity());
-  const std::vector<int8_t> w8(4 * 4 * 9, 1);
-  ConvWeights weights;
-  weights.f32 = w.data();
-  EXPECT_NO_THROW(make_conv(good_config(), weights, Isa::portable));
-  ConvConfig config = good_config();
-  config.shape.stride_h = 0;
-  expect_refused(config, weights, "stride_h");
-  config = good_config();
-  config.shape.groups = 3;
-  expect_refused(config, weights, "groups");
-  config = good_config();
-  config.shape.in_h = 1, config.shape.pad_h = 0, config.shape.stride_h = 2;
-  expect_refused(config, weights, "fit");
-  config = good_config();
-  config.output = DataType::u8;
-  expect_refused(config, weights, "types");
-  config = good_config();
-  config.input = config.output = DataType::u8;
-  expect_refused(config, weights, "i8 weights");
-  weights.i8 = w8.data();
-  weights.scale = bad_scale.data();
-  expect_refused(config, weights, "multiplier");
-  weights.scale = scale.data();
-  config.input_q.scale = 0;
-  expect_refused(config, weights, "input scale");
-  config.input_q = {1.0F, 256};
-  expect_refused(config, weights, "zero point");
-}
-
-TEST(ConvErrors, AnEmptyBatchIsNoWork) {
-  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
-  const std::vector<int8_t> w8(64 * 64 * 9);
-  ConvWeights weights;
-  weights.f32 = w.data();
-  weights.i8 = w8.data();
-  weights.scale = scale.data();
-  for (Isa isa : available_isas()) {
-    for (ConvShape shape :
-         {conv(4, 64, 64, 3, 1, 1), conv(4, 64, 64, 1, 1, 0), conv(4, 64, 64, 3, 1, 1, 1, 64)}) {
-      ConvConfig config;
-      config.shape = shape;
-      config.input = config.output = DataType::u8;
-      std::vector<uint8_t> x(4 * 4 * 64, 1), y(4 * 4 * 64, 77);
-      const auto layer = make_conv(config, weights, isa);
-      std::vector<uint8_t> workspace(layer->workspace_bytes(1, 1) + 64);
-      layer->run(0, x.data(), nullptr, y.data(), workspace.data(), SerialParallel());
-      EXPECT_EQ(y, std::vector<uint8_t>(y.size(), 77)) << to_string(isa);
-    }
-  }
-}
-
-// The engine sizes its workspace for the largest batch it was planned for.
-TEST(ConvWorkspace, GrowsWithTheBatchAndTheWorkers) {
-  const std::vector<float> w(64 * 64 * 9), scale(64, 1.0F);
-  const std::vector<int8_t> w8(64 * 64 * 9);
-  ConvWeights weights;
-  weights.f32 = w.data();
-  weights.i8 = w8.data();
-  weights.scale = scale.data();
-  for (Isa isa : available_isas()) {
-    ConvConfig config;
-    config.shape = conv(60, 64, 64, 3, 1, 1);
-    config.input = config.output = DataType::u8;
-    const auto conv = make_conv(config, weights, isa);
-    size_t last = 0;
-    for (int64_t batch : {1, 2, 7, 64}) {
-      EXPECT_GE(conv->workspace_bytes(batch, 2), last);
-      last = conv->workspace_bytes(batch, 2);
-      EXPECT_GE(last, conv->workspace_bytes(batch, 1));
-    }
-  }
-}
-
 TEST(ConvBf16, NanAndInfinityStayWhereTheyAre) {
   for (Isa isa : available_isas()) {
     SCOPED_TRACE(to_string(isa));
-    const Case c{"", conv(9, 3, 16, 3, 1, 1), 1};
+    const Case c{"", conv_shape(9, 3, 16, 3, 1, 1), 1};
     std::vector<uint16_t> x(static_cast<size_t>(in_size(c)), bf16_code(0.5F));
     x[static_cast<size_t>((4 * 9 + 4) * 3)] = bf16_code(std::numeric_limits<float>::infinity());
     const std::vector<float> w(16 * 27, 1.0F);
