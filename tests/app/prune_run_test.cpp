@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "ulp/app/prune.h"
+#include "ulp/app/prune_progress.h"
+#include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/io/checkpoint.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"
 
@@ -105,6 +109,27 @@ TEST(RunPrune, CtrlCKeepsWhatThereIs) {
   prune::CutRecipe penalized = cut;
   penalized.lambda = 0.01;
   EXPECT_THROW(stopped_at("training on", penalized), Interrupted);
+}
+
+/// A checkpoint of pruning that says so of itself, and holds nothing else.
+TEST(RunPrune, ACheckpointThatLiesAboutItsTrainingIsRefused) {
+  const auto file =
+      std::filesystem::temp_directory_path() / ("ulp_prune_lies_" + std::to_string(getpid()) + ".ckpt");
+  PruneRequest request{.model = "lenet5",
+                       .captured = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})}),
+                       .recipe = {prune::CutRecipe{.share = 0.5, .steps = 2}},
+                       .finetune = true,
+                       .train_batches = [](const train::StreamOptions&) { return std::make_unique<Noise>(); },
+                       .latency = false,
+                       .threads = 1,
+                       .saving = {.path = file, .resume = true}};
+  const std::string recipe = request.recipe.to_json();
+  for (const int64_t training : {1, 2, 99}) {
+    const std::string task = describe({.training = training}, recipe, request.captured->graph());
+    io::save_checkpoint(file, {.config = nlohmann::json{{"task", task}}.dump()});
+    EXPECT_THROW(run_prune(request), FileError) << training;
+  }
+  std::filesystem::remove(file);
 }
 
 }  // namespace

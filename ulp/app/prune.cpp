@@ -106,6 +106,12 @@ class Runner {
     const train::Checkpointing& saving = request_.saving;
     if (!saving.resume || !std::filesystem::exists(saving.path)) return;
     resumed_ = read_progress(saving.path, request_.recipe.to_json(), dense_->graph());
+    const auto cuts = static_cast<int64_t>(resumed_->structure.cuts.size());
+    const int64_t training = request_.recipe.cuts() && request_.structure.empty() ? cuts : 1;
+    if (resumed_->training != training) {
+      fail_file("app.run_prune", "expected training ", training, " of a network after ", cuts, " cuts in '",
+                saving.path.string(), "', got ", resumed_->training);
+    }
     run_.outcome.notes.push_back("continued from " + saving.path.string() +
                                  ": what the run before it measured is not shown again");
   }
