@@ -49,6 +49,18 @@ bool is_onnx(const QuantizeFlags& flags) {
   return std::filesystem::path(flags.out).extension() == ".onnx";
 }
 
+/// Finds before hours of work what an ONNX file cannot hold.
+void check_fits_onnx(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+                     const quant::AnyRecipe& recipe) {
+  const quant::Recipe* tensors = quant::tensors_of(recipe);
+  const bool binary = tensors != nullptr && tensors->backend == quant::Backend::binary;
+  if (is_onnx(flags) && (!mode.needs_data || binary)) {
+    throw CLI::ValidationError(
+        "--out", std::string("an ONNX file holds what --mode static and qat make in int8, got ") +
+                     (binary ? "a binary network" : std::string("--mode ") + mode.name));
+  }
+}
+
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
 Plan make_plan(const QuantizeFlags& flags) {
   std::optional<app::ModeRecipe> recipe;
@@ -69,9 +81,9 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
   if (run.plan) {
     json.update({{"file", flags.out},
                  {"bytes", file_bytes(flags.out)},
-                 {"steps", run.plan->steps.size()},
                  {"weight_bytes", outcome.bytes},
                  {"float_weight_bytes", outcome.float_bytes}});
+    if (!is_onnx(flags)) json["steps"] = run.plan->steps.size();
   }
   if (outcome.accuracy) {
     json["accuracy_percent"] = outcome.accuracy->percent();
@@ -169,6 +181,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const auto stored = app::read_model_spec(flags.model);
   if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, plan);
   const app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
+  if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   std::optional<io::ImageDataset> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
@@ -201,6 +214,7 @@ void run(const QuantizeFlags& flags) {
   flags.check();
   const Plan plan = make_plan(flags);
   flags.check(plan.mode);
+  check_fits_onnx(flags, plan.mode, plan.recipe.recipe);
   amp::prepare_training_memory();
   apply(flags);
   app::QuantizeRun run = quantize(flags, plan);

@@ -36,6 +36,16 @@ TEST_F(Export, QuantizeWritesIntegersForOtherRuntimes) {
   const std::string file = read_file(*shop_ / "q.onnx");
   EXPECT_NE(file.find("QuantizeLinear"), std::string::npos);
   EXPECT_LT(file.size(), std::filesystem::file_size(*shop_ / "m.safetensors") / 3);
+  // What no such file can hold is said before anything is made.
+  for (const char* mode : {"dynamic", "weight-only"})
+    expect_error(shop_->ulp(std::string("quantize m.safetensors --out x.onnx --mode ") + mode), 2, mode);
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.onnx"));
+}
+
+TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
+  const Outcome outcome =
+      shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");
+  expect_error(outcome, 1, "pip install onnxruntime");
 }
 
 TEST_F(Export, BadInputIsOneLine) {
