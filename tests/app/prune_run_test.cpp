@@ -3,11 +3,13 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/prune.h"
 #include "ulp/app/prune_progress.h"
+#include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/graph/capture/capture.h"
@@ -109,6 +111,37 @@ TEST(RunPrune, CtrlCKeepsWhatThereIs) {
   prune::CutRecipe penalized = cut;
   penalized.lambda = 0.01;
   EXPECT_THROW(stopped_at("training on", penalized), Interrupted);
+}
+
+TEST(PenalizesWhileTraining, GivesItsStrengthsToTheRunThatGoesOn) {
+  torch::manual_seed(1);
+  const auto model = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})});
+  train::Task task{.model = model,
+                   .forward = [&](const train::TaskBatch& batch) { return model->forward(batch.inputs); },
+                   .batches = std::make_unique<Noise>()};
+  train::Trainer trainer(std::move(task), {.batch = 4, .max_steps = 30});
+  const auto make = [&] {
+    return PenalizesWhileTraining(model, prune::groups(model->graph(), {}),
+                                  {.penalty = prune::Penalty::growing, .lambda = 0.01, .growth = 0.01},
+                                  trainer);
+  };
+  const auto equal = [](const io::NamedTensors& one, const io::NamedTensors& other) {
+    return std::ranges::equal(one, other, [](const auto& a, const auto& b) {
+      return a.first == b.first && a.second.equal(b.second);
+    });
+  };
+  PenalizesWhileTraining first = make(), second = make();
+  first.begin(10, 1);
+  const io::NamedTensors state = first.state();
+  ASSERT_GT(state.size(), 1u);
+  EXPECT_FALSE(equal(second.state(), state));
+  second.restore(state);
+  EXPECT_TRUE(equal(second.state(), state));
+  EXPECT_THROW(second.restore({state[0]}), FileError);
+  io::NamedTensors wrong = state;
+  wrong[0].second = torch::ones({1}, torch::kDouble);
+  EXPECT_THROW(second.restore(wrong), Error);
+  EXPECT_TRUE(equal(second.state(), state));
 }
 
 /// A checkpoint of pruning that says so of itself, and holds nothing else.

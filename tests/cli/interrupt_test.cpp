@@ -144,7 +144,7 @@ TEST(Interrupt, PrunedWeightsThatLearnFromTheDenseNetworkContinueToTheSameBytes)
 TEST(Interrupt, CutChannelsThatLearnFromTheDenseNetworkContinueToTheSameBytes) {
   end_pruning_at_many_moments(
       "--method channels --target macs=0.5 --steps 2 --regularizer growing --lambda 0.01 --growth 0.01 "
-      "--max-steps 12");
+      "--max-steps 25");
 }
 
 TEST(Interrupt, ScoresThatTrainingGathersAreInTheCheckpoint) {
