@@ -11,7 +11,7 @@
 namespace ulp::measure {
 
 /// Levels of cache, nearest first, then memory. No level is slower than the one behind it: what one gives, a
-/// nearer one gives, too. `say` is called before each with its name.
+/// nearer one gives, too. Each is the best of the vectors that `isa` admits. `say` is called before each with its name.
 std::vector<MemoryPeak> measure_memory(Crew& crew, kernels::Isa isa, bool quick,
                                        const std::function<void(const std::string&)>& say);
 
