@@ -68,7 +68,10 @@ void TrainFlags::check_parts() const {
     if (wrong) throw CLI::ValidationError(given + " and " + flags + " exclude each other");
   };
   refuse(parallel.zero != distributed::ZeroStage::off, "--zero");
-  refuse(!checkpointing.path.empty(), "--checkpoint");
+  // Blocks of a part of a matrix are not those of the whole.
+  refuse(sharing.parallel == train::Parallel::tensor && !checkpointing.path.empty() &&
+             (options.moments == amp::MomentFormat::int8 || options.moments == amp::MomentFormat::int4),
+         "--checkpoint with --moments int8 or int4");
   refuse(!prune.empty() || keep_zeros, "--prune or --keep-zeros");
   refuse(watch, "--watch");
   refuse(options.precision->fp8 || options.precision->int8, "precisions of 8 bits");

@@ -149,8 +149,8 @@ TEST(Launch, PartsOfTheModelRefuseWhatTheyCannotDo) {
   shop.make_data("data", 64, 32);
   const std::string run = std::string(kTrain) + "--max-steps 1 --parallel ";
   expect_error(shop.ulp(run + "tensor"), 2, "is for several processes");
-  expect_error(shop.ulp(run + "pipeline --checkpoint run.ckpt"), 2,
-               "--parallel pipeline and --checkpoint exclude each other");
+  expect_error(shop.ulp(run + "tensor --checkpoint run.ckpt --moments int8"), 2,
+               "--parallel tensor and --checkpoint with --moments int8 or int4 exclude each other");
   expect_error(shop.ulp(run + "tensor --zero 1"), 2, "--parallel tensor and --zero exclude each other");
   expect_error(shop.ulp(run + "pipeline --batch 3"), 2, "a --batch with fewer samples than --micro-batches");
   expect_error(shop.ulp(run + "pipeline --micro-batches 0"), 2, "--micro-batches");
@@ -183,6 +183,60 @@ void check_killed_run(const std::string& flags) {
   for (const auto& entry : fs::directory_iterator(shop.folder()))
     shares += entry.path().filename().string().starts_with("run.ckpt.shard-");
   EXPECT_EQ(shares, says(flags, "shares") ? 2 : 0) << "those of the last checkpoint alone";
+}
+
+/// Kills a run with these flags again and again, another process at another moment each time, and lets it end.
+void check_often_killed_run(const std::string& flags) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 400 --clip 1 " + flags;
+  ASSERT_EQ(shop.ulp("launch -n 2 ulp " + run + "--checkpoint other.ckpt --out whole.safetensors").code, 0);
+  write_worker(shop, run + "--checkpoint run.ckpt --checkpoint-every 1 --resume --out resumed.safetensors");
+  for (const int pause : {0, 1, 5, 23, 40, 77}) {
+    const std::string pid = "pid." + std::to_string(pause % 2);
+    fs::remove(shop / pid);
+    const pid_t launcher = shop.start("launch -n 2 sh worker.sh");
+    ASSERT_TRUE(appears(shop / pid));
+    ASSERT_TRUE(appears(shop / "run.ckpt"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    ::kill(std::stoi(read_file(shop / pid)), SIGKILL);
+    EXPECT_EQ(Workshop::wait(launcher), 128 + SIGKILL) << "the run ended before it could be killed";
+  }
+  const Outcome outcome = shop.ulp("launch -n 2 sh worker.sh");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(read_file(shop / "resumed.safetensors") == read_file(shop / "whole.safetensors"));
+}
+
+TEST(Launch, SplitLayersGoOnFromTheirCheckpointToTheSameBytes) {
+  check_often_killed_run("--parallel tensor --optimizer adamw ");
+}
+
+TEST(Launch, StagesGoOnFromTheirCheckpointToTheSameBytes) {
+  check_often_killed_run("--parallel pipeline --precision fp16 --momentum 0.9 ");
+}
+
+TEST(Launch, PartsOfTheModelGoOnInAnotherWayAndInOneProcess) {
+  const Workshop shop;
+  shop.make_data("data", 128, 32);
+  const std::string run = std::string(kTrain) + "--optimizer adamw --batch 16 --max-steps 4000 ";
+  const std::string files = "--checkpoint run.ckpt --resume --checkpoint-every 10 ";
+  const auto part = [&](const std::string& start) {
+    fs::remove(shop / "pid.0");
+    write_worker(shop, run + files + start);
+    const fs::file_time_type before =
+        fs::exists(shop / "run.ckpt") ? fs::last_write_time(shop / "run.ckpt") : fs::file_time_type();
+    const pid_t launcher = shop.start("launch -n 2 sh worker.sh");
+    ASSERT_TRUE(appears(shop / "run.ckpt"));
+    while (fs::last_write_time(shop / "run.ckpt") == before)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ::kill(launcher, SIGINT);
+    ASSERT_EQ(Workshop::wait(launcher), 130) << "the run ended before it could be interrupted: " << start;
+  };
+  part("--parallel pipeline");
+  part("--parallel tensor");
+  const Outcome outcome = shop.ulp(run + files + "--out resumed.safetensors --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(says(outcome.out, "\"first_step\": 0,")) << outcome.out;
 }
 
 TEST(Launch, AKilledProcessEndsTheRunAndARerunGoesOnToTheSameBytes) {

@@ -30,6 +30,7 @@ void PipelineOptions::validate() const {
 
 struct Pipeline::State {
   PipelineStage stage;
+  ModelParts parts{stage.group, stage.module(), stage.parameters.names()};
 };
 
 Pipeline::Pipeline(const graph::GraphModule& model, const StagePlan& plan,
@@ -97,8 +98,8 @@ at::Tensor Pipeline::forward(const std::vector<at::Tensor>& inputs) {
   return stage.is_last() ? at::cat(results) : at::Tensor();
 }
 
-void Pipeline::gather(torch::nn::Module* whole) {
-  state_->stage.parameters.gather(*state_->stage.module(), whole, *state_->stage.group);
+const ModelParts& Pipeline::parts() const {
+  return state_->parts;
 }
 
 std::vector<at::Tensor> Pipeline::own_parameters() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/distributed/model_parts.h"
 #include "ulp/distributed/pipeline_schedule.h"
 #include "ulp/distributed/process_group.h"
 #include "ulp/distributed/stage_plan.h"
@@ -72,7 +73,9 @@ class ULP_API Pipeline {
   at::Tensor forward(const std::vector<at::Tensor>& inputs);
 
   /// Copies parameters and buffers of all stages into `whole` on rank 0, by their names; null on the others.
-  void gather(torch::nn::Module* whole);
+  void gather(torch::nn::Module* whole) const { parts().gather(whole); }
+  /// The same and more, back and forth: for checkpoints.
+  const ModelParts& parts() const;
 
   /// Parameters of the stage that no stage before it has: over all ranks each parameter of the model once.
   std::vector<at::Tensor> own_parameters() const;

@@ -3,20 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <map>
 #include <unordered_map>
+#include <utility>
 
-#include "ulp/base/error.h"
-#include "ulp/distributed/mail.h"
 #include "ulp/distributed/named_tensors.h"
 
 namespace ulp::distributed {
-
-namespace {
-
-constexpr int kGatherWay = 2;  // the pipeline's own ways are 0 and 1
-
-}  // namespace
 
 PipelineParameters::PipelineParameters(const std::vector<StageProgram>& programs, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
@@ -74,38 +66,6 @@ void PipelineParameters::add_gradients(const std::vector<at::Tensor>& aside, Pro
     if (!one.tensor.defined() || !aside[i].defined()) continue;
     at::Tensor& gradient = one.tensor.mutable_grad();
     gradient = gradient.defined() ? aside[i] + gradient : aside[i];
-  }
-}
-
-void PipelineParameters::gather(const graph::GraphModule& stage, torch::nn::Module* whole,
-                                ProcessGroup& group) const {
-  constexpr const char* kWhere = "distributed.Pipeline.gather";
-  check_gathers_on_root(kWhere, group, whole);
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> own;
-  for (const auto& [name, tensor] : named_tensors(stage)) own.emplace(name, tensor);
-  std::map<std::string, at::Tensor> targets;
-  if (whole != nullptr)
-    for (const auto& [name, tensor] : named_tensors(*whole)) targets.emplace(name, tensor);
-  for (size_t s = 0; s < names_.size(); ++s) {
-    std::vector<at::Tensor> tensors;
-    if (s == static_cast<size_t>(group.rank()))
-      for (const std::string& name : names_[s]) tensors.push_back(own.at(name));
-    if (s > 0 && !tensors.empty()) {
-      Mail to_root(group, 0, kGatherWay, tensors.front().device());
-      to_root.send(tensors);
-      to_root.settle();
-    }
-    if (whole == nullptr) continue;
-    for (const std::string& name : names_[s])
-      if (!targets.contains(name)) fail(kWhere, "expected a model with '", name, "', got one without");
-    if (s > 0 && !names_[s].empty())
-      tensors = Mail(group, static_cast<int>(s), kGatherWay, targets.begin()->second.device())
-                    .receive(names_[s].size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      at::Tensor& target = targets.at(names_[s][i]);
-      if (!target.is_same(tensors[i])) target.copy_(tensors[i]);
-    }
   }
 }
 

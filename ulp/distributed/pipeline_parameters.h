@@ -26,8 +26,8 @@ class PipelineParameters {
   /// Behind the step: gives every stage the sum of the stages' gradients, added to what was set aside.
   void add_gradients(const std::vector<at::Tensor>& aside, ProcessGroup& group);
 
-  /// As Pipeline::gather().
-  void gather(const graph::GraphModule& stage, torch::nn::Module* whole, ProcessGroup& group) const;
+  /// For each stage the names of its tensors that no stage before it has.
+  const std::vector<std::vector<std::string>>& names() const { return names_; }
 
  private:
   /// A parameter of several stages.
@@ -38,7 +38,7 @@ class PipelineParameters {
   };
   std::vector<at::Tensor> own_;
   std::vector<Shared> shared_;
-  std::vector<std::vector<std::string>> names_;  ///< for each stage: of what gather() takes from it
+  std::vector<std::vector<std::string>> names_;
 };
 
 }  // namespace ulp::distributed

@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+#include <functional>
 #include <sstream>
 
 #include "ulp/base/error.h"
@@ -33,12 +35,27 @@ std::vector<std::string> describe_stages(const StagePlan& plan) {
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
     std::ostringstream text;
-    text << "stage " << s << ": " << graph::label(*stage.first) << " to " << graph::label(*stage.last) << ", "
-         << stage.seconds * 1e3 << " ms";
+    text << "stage " << s << ": " << graph::label(*stage.first) << " to " << graph::label(*stage.last);
+    if (stage.seconds > 0) text << ", " << stage.seconds * 1e3 << " ms";
     if (stage.bytes > 0) text << ", " << stage.bytes << " bytes";
     lines.push_back(text.str());
   }
   return lines;
+}
+
+std::vector<int64_t> stage_numbers(const graph::Graph& graph, const StagePlan& plan) {
+  const CallOrder order(graph);
+  std::vector<int64_t> numbers;
+  for (const Stage& stage : plan.stages) numbers.push_back(order.of(stage.first));
+  numbers.push_back(order.size());
+  return numbers;
+}
+
+StagePlan stages_of_numbers(const graph::Graph& graph, const std::vector<int64_t>& numbers) {
+  const CallOrder order(graph);
+  const bool rises = std::ranges::adjacent_find(numbers, std::greater_equal<>()) == numbers.end();
+  if (numbers.size() < 2 || numbers.front() != 0 || numbers.back() != order.size() || !rises) return {};
+  return plan_of(order, {numbers.begin(), numbers.end() - 1});
 }
 
 void check_stages(const graph::Graph& graph, const StagePlan& plan) {

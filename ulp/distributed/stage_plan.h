@@ -32,6 +32,11 @@ struct StagePlan {
 /// Where each stage begins and ends: "stage 0: conv1 to layer2.1.relu, 1.25 ms, 13107200 bytes".
 ULP_API std::vector<std::string> describe_stages(const StagePlan& plan);
 
+/// The numbers of the calls that the stages begin with, from 0 in order of execution, and of all calls: a plan as numbers.
+ULP_API std::vector<int64_t> stage_numbers(const graph::Graph& graph, const StagePlan& plan);
+/// The plan that they describe, without times and bytes; one without stages where they do not fit the graph.
+ULP_API StagePlan stages_of_numbers(const graph::Graph& graph, const std::vector<int64_t>& numbers);
+
 /// Throws ulp::Error naming the call unless the stages are all calls of this graph in order.
 ULP_API void check_stages(const graph::Graph& graph, const StagePlan& plan);
 

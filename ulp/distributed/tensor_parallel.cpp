@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "ulp/base/error.h"
 #include "ulp/base/path_pattern.h"
 #include "ulp/distributed/layer_splitter.h"
-#include "ulp/distributed/mail.h"
 #include "ulp/distributed/named_tensors.h"
 #include "ulp/distributed/same_model.h"
 
@@ -20,7 +18,6 @@ namespace ulp::distributed {
 namespace {
 
 constexpr const char* kWhere = "distributed.TensorParallel";
-constexpr int kGatherWay = 0;
 
 /// Nodes in modules that patterns name.
 std::set<const graph::Node*> skipped_nodes(const graph::Graph& graph,
@@ -43,6 +40,17 @@ void share_random_state(ProcessGroup& group, at::Device device) {
   const at::Tensor state = generator.get_state().to(device);
   group.broadcast(state).wait();
   generator.set_state(state.cpu());
+}
+
+/// What is gathered from each rank: its parts, and from rank 0 what all ranks have.
+std::vector<std::vector<std::string>> taken(const graph::GraphModule& module,
+                                            const std::vector<NamedSplit>& splits, int ranks) {
+  std::vector<std::string> parts, all;
+  for (const NamedSplit& one : splits) parts.push_back(one.name);
+  for (const auto& [name, tensor] : named_tensors(module)) all.push_back(name);
+  std::vector<std::vector<std::string>> names(static_cast<size_t>(ranks), parts);
+  names[0] = all;
+  return names;
 }
 
 }  // namespace
@@ -76,38 +84,8 @@ TensorParallel::TensorParallel(const std::shared_ptr<graph::GraphModule>& captur
   graph->remove_dead();
   module_ = std::make_shared<graph::GraphModule>(graph, captured->notes());
   module_->train(captured->is_training());
+  parts_.emplace(group_, module_, taken(*module_, splits_, group_->size()), splits_);
   if (report != nullptr) *report = std::move(result);
-}
-
-void TensorParallel::gather(torch::nn::Module* whole) const {
-  constexpr const char* kGather = "distributed.TensorParallel.gather";
-  check_gathers_on_root(kGather, *group_, whole);
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> own, targets;
-  for (const auto& [name, tensor] : named_tensors(*module_)) own.emplace(name, tensor);
-  if (whole == nullptr) {
-    std::vector<at::Tensor> parts;
-    for (const NamedSplit& one : splits_) parts.push_back(own.at(one.name));
-    Mail to_root(*group_, 0, kGatherWay, parts.front().device());
-    to_root.send(parts);
-    to_root.settle();
-    return;
-  }
-  for (const auto& [name, tensor] : named_tensors(*whole)) targets.emplace(name, tensor);
-  for (const auto& [name, tensor] : own)
-    if (!targets.contains(name)) fail(kGather, "expected a model with '", name, "', got one without");
-  for (int rank = 0; rank < group_->size(); ++rank) {
-    std::vector<at::Tensor> parts;
-    if (rank > 0)
-      parts = Mail(*group_, rank, kGatherWay, own.begin()->second.device()).receive(splits_.size());
-    for (size_t i = 0; i < splits_.size(); ++i) {
-      const NamedSplit& one = splits_[i];
-      one.split.put_part(targets.at(one.name), rank > 0 ? parts[i] : own.at(one.name), rank, group_->size());
-      if (rank == 0) own.erase(one.name);
-    }
-  }
-  for (const auto& [name, tensor] : own)
-    if (!targets.at(name).is_same(tensor)) targets.at(name).copy_(tensor);
 }
 
 std::vector<at::Tensor> TensorParallel::own_parameters() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/distributed/model_parts.h"
 #include "ulp/distributed/process_group.h"
 #include "ulp/distributed/split.h"
 #include "ulp/graph/graph_module.h"
@@ -61,7 +62,9 @@ class ULP_API TensorParallel {
   const std::optional<Split>& result_split() const { return result_split_; }
 
   /// Copies parameters and buffers into `whole` on rank 0, by their names, split ones from all ranks; null on the others.
-  void gather(torch::nn::Module* whole) const;
+  void gather(torch::nn::Module* whole) const { parts().gather(whole); }
+  /// The same and more, back and forth: for checkpoints.
+  const ModelParts& parts() const { return *parts_; }
 
   /// Parameters that count on this rank when something is added up over all of them: its parts, and on rank 0 what all
   /// ranks have.
@@ -72,6 +75,7 @@ class ULP_API TensorParallel {
   std::shared_ptr<graph::GraphModule> module_;
   std::vector<NamedSplit> splits_;
   std::optional<Split> result_split_;
+  std::optional<ModelParts> parts_;
 };
 
 }  // namespace ulp::distributed

@@ -12,6 +12,7 @@
 #include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/io/optimizer_kinds.h"
 #include "ulp/io/stored_fields.h"
 
 namespace ulp::io {
@@ -350,7 +351,7 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
                                        const std::string& prefix, const TensorFile& file,
                                        const std::string& source) {
   try {
-    const json stored = parse_json(text);
+    const json stored = as_kind(parse_json(text), optimizer_kind(optimizer));
     const auto kind = stored.at("kind").get<std::string>();
     if (kind != optimizer_kind(optimizer)) {
       fail_file(kWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '", source,

@@ -5,7 +5,7 @@
 namespace ulp::train {
 
 void resume_from(Trainer& trainer, const Checkpointing& saving) {
-  if (saving.resume && std::filesystem::exists(saving.path)) trainer.resume(saving.path);
+  if (const auto file = saving.resumed(); !file.empty()) trainer.resume(file);
 }
 
 void run_to_end(Trainer& trainer, const Checkpointing& saving,

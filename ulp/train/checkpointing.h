@@ -18,6 +18,11 @@ struct Checkpointing {
   /// Called before each checkpoint: keeps what the run reads and a checkpoint does not hold.
   std::function<void()> before = {};
   bool in_shares = false;  ///< each process writes its share of the optimizer's state itself
+
+  /// The file that the run goes on from; empty where it starts.
+  std::filesystem::path resumed() const {
+    return resume && std::filesystem::exists(path) ? path : std::filesystem::path();
+  }
 };
 
 /// Takes up what `path` holds, if that was asked for and there is such a file. Throws as Trainer::resume().

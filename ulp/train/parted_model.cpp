@@ -1,11 +1,14 @@
 #include "ulp/train/parted_model.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/distributed/stage_plan.h"
+#include "ulp/io/checkpoint.h"
 #include "ulp/train/captured_task.h"
 #include "ulp/train/learning.h"
 
@@ -15,20 +18,28 @@ namespace {
 
 constexpr const char* kWhere = "train.parted_task";
 
-/// This process's stage. `example` is a batch.
-std::unique_ptr<distributed::Pipeline> make_pipeline(const graph::GraphModule& captured,
-                                                     const std::shared_ptr<distributed::ProcessGroup>& group,
-                                                     const distributed::PipelineOptions& options,
-                                                     const amp::Precision& precision,
-                                                     const at::Tensor& example, graph::PassReport* report) {
-  const int64_t samples = std::max<int64_t>(1, example.size(0) / options.micro_batches);
-  distributed::StagePlan plan;
-  {
-    const auto guard = amp::autocast_for(precision, c10::kCPU);
-    plan = distributed::measured_stages(*group, captured, {example.narrow(0, 0, samples)});
-  }
-  if (report != nullptr) *report = {"pipeline", distributed::describe_stages(plan), {}};
-  return std::make_unique<distributed::Pipeline>(captured, plan, group, options);
+/// The stages of the run that left the checkpoint; none where it had none.
+std::vector<int64_t> stages_in(const std::filesystem::path& checkpoint) {
+  if (checkpoint.empty()) return {};
+  const auto config = parse_json_or_discarded(io::read_checkpoint_info(checkpoint).config);
+  const auto found = config.is_object() ? config.find(kStagesEntry) : config.end();
+  std::vector<int64_t> numbers;
+  if (found == config.end() || !found->is_array()) return numbers;
+  for (const auto& number : *found)
+    numbers.push_back(number.is_number_integer() ? number.get<int64_t>() : -1);
+  return numbers;
+}
+
+/// Rank 0's plan on all ranks.
+distributed::StagePlan choose_stages(const graph::GraphModule& captured, distributed::ProcessGroup& group,
+                                     const ParallelOptions& options, const amp::Precision& precision,
+                                     const at::Tensor& example, const std::filesystem::path& resumed) {
+  auto plan = distributed::stages_of_numbers(captured.graph(), stages_in(resumed));
+  const bool fits = plan.stages.size() == static_cast<size_t>(group.size());
+  if (fits) return distributed::share_stages(group, captured.graph(), plan);
+  const int64_t samples = std::max<int64_t>(1, example.size(0) / options.pipeline.micro_batches);
+  const auto guard = amp::autocast_for(precision, c10::kCPU);
+  return distributed::measured_stages(group, captured, {example.narrow(0, 0, samples)});
 }
 
 }  // namespace
@@ -46,15 +57,16 @@ std::vector<at::Tensor> PartedModel::own_parameters() const {
   return tensor ? tensor->own_parameters() : pipeline->own_parameters();
 }
 
-void PartedModel::gather() const {
-  if (tensor)
-    tensor->gather(tensor->group().rank() == 0 ? whole.get() : nullptr);
-  else
-    pipeline->gather(pipeline->group().rank() == 0 ? whole.get() : nullptr);
+const distributed::ModelParts& PartedModel::parts() const {
+  return tensor ? tensor->parts() : pipeline->parts();
+}
+
+torch::nn::Module* PartedModel::root() const {
+  return parts().group().rank() == 0 ? whole.get() : nullptr;
 }
 
 Task parted_task(Task task, const ParallelOptions& options, const amp::Precision& precision,
-                 graph::PassReport* report) {
+                 graph::PassReport* report, const std::filesystem::path& resumed) {
   if (options.parallel == Parallel::data) return task;
   if (!task.group || task.group->size() < 2)
     fail(kWhere, "expected several processes for parallel ", word_of(options.parallel), ", got one");
@@ -65,7 +77,10 @@ Task parted_task(Task task, const ParallelOptions& options, const amp::Precision
   const at::Tensor example = example_batch(*task.batches).inputs;
   task = captured_task(std::move(task), kWhere, [&](const auto& captured) {
     if (options.parallel == Parallel::pipeline) {
-      parted->pipeline = make_pipeline(*captured, group, options.pipeline, precision, example, report);
+      const auto plan = choose_stages(*captured, *group, options, precision, example, resumed);
+      if (report != nullptr) *report = {"pipeline", distributed::describe_stages(plan), {}};
+      parted->stages = nlohmann::json(distributed::stage_numbers(captured->graph(), plan)).dump();
+      parted->pipeline = std::make_unique<distributed::Pipeline>(*captured, plan, group, options.pipeline);
       return parted->pipeline->shared_module();
     }
     parted->tensor = std::make_unique<distributed::TensorParallel>(

@@ -5,7 +5,9 @@
 #include <torch/nn/module.h>
 
 #include <array>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ulp/amp/autocast/precision.h"
@@ -44,19 +46,27 @@ struct ULP_API PartedModel {
   std::shared_ptr<torch::nn::Module> whole;  ///< the task's model before
   std::unique_ptr<distributed::TensorParallel> tensor;
   std::unique_ptr<distributed::Pipeline> pipeline;  ///< one of the two is there
+  std::string stages = {};                          ///< of the pipeline, for checkpoints: JSON
 
   /// Parameters that no other process counts.
   std::vector<at::Tensor> own_parameters() const;
+  const distributed::ModelParts& parts() const;
+  /// The whole model on rank 0, null on the others.
+  torch::nn::Module* root() const;
   /// Writes all processes' weights into the whole model of rank 0. All processes call it.
-  void gather() const;
+  void gather() const { parts().gather(root()); }
 };
 
 /// The task with the part of its model that this process of Task::group has; every process reads the same batches.
-/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in this precision. `report` (may be
-/// null) receives which layers are split, or the stages. Throws ulp::Error for a task without several processes, a model that is neither
-/// captured nor an image or text network, and as TensorParallel and Pipeline do.
+/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in this precision; where `resumed` is
+/// a checkpoint of so many stages, they are its stages: the run goes on bit for bit. `report` (may be null) receives
+/// which layers are split, or the stages. Throws ulp::Error for a task without several processes, a model that is neither
+/// captured nor an image or text network, and as TensorParallel and Pipeline do; FileError for a file that is no checkpoint.
 ULP_API Task parted_task(Task task, const ParallelOptions& options, const amp::Precision& precision,
-                         graph::PassReport* report = nullptr);
+                         graph::PassReport* report = nullptr, const std::filesystem::path& resumed = {});
+
+/// The entry of a checkpoint's configuration that holds PartedModel::stages.
+inline constexpr const char* kStagesEntry = "stages";
 
 }  // namespace ulp::train
 

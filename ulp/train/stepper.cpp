@@ -12,6 +12,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
+#include "ulp/distributed/gradient_total.h"
 #include "ulp/distributed/shard_files.h"
 #include "ulp/prune/masks/hold_masks.h"
 #include "ulp/quant/binary/binary_weights.h"
@@ -100,7 +101,7 @@ std::vector<at::Tensor> latent_weights_of(const torch::nn::Module& model) {
   return found;
 }
 
-/// The parameters that TrainOptions::fp32_moments names; an error for a pattern that names none.
+/// The parameters of the whole model that TrainOptions::fp32_moments names; an error for a pattern that names none.
 std::vector<at::Tensor> with_fp32_moments(const torch::nn::Module& model, const std::string& patterns) {
   std::vector<at::Tensor> found;
   std::istringstream text(patterns);
@@ -114,6 +115,31 @@ std::vector<at::Tensor> with_fp32_moments(const torch::nn::Module& model, const 
            pattern, "', which is that of none");
   }
   return found;
+}
+
+/// Those of a part that have the names of such parameters of the whole model.
+std::vector<at::Tensor> of_same_names(const torch::nn::Module& part, const torch::nn::Module& whole,
+                                      const std::vector<at::Tensor>& of_whole) {
+  const auto own = part.named_parameters();
+  std::vector<at::Tensor> found;
+  for (const auto& one : whole.named_parameters()) {
+    const at::Tensor* same = has(of_whole, one.value()) ? own.find(one.key()) : nullptr;
+    if (same != nullptr && !has(found, *same)) found.push_back(*same);
+  }
+  return found;
+}
+
+std::vector<at::Tensor> with_fp32_moments(const Task& task, const std::string& patterns) {
+  if (!task.parted) return with_fp32_moments(*task.model, patterns);
+  return of_same_names(*task.model, *task.parted->whole, with_fp32_moments(*task.parted->whole, patterns));
+}
+
+/// What the gradients of all parts of a model come to; null where each process has all of it.
+std::function<amp::GradientTotal()> measure_of(const Task& task) {
+  if (!task.parted) return nullptr;
+  return [parted = task.parted, group = task.group] {
+    return distributed::total_gradients(*group, parted->own_parameters());
+  };
 }
 
 std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& options,
@@ -153,26 +179,27 @@ std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataPar
 
 }  // namespace
 
-Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-                 std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel,
-                 std::function<amp::GradientTotal()> measure)
-    : masks_(std::move(masks)),
-      latent_(latent_weights_of(model)),
-      sharded_(make_sharded(parallel, {parameters_of(model, latent_), latent_}, options,
-                            !masks_of(model).empty())),
+Stepper::Stepper(const Task& task, const TrainOptions& options, int64_t total_steps,
+                 distributed::DataParallel* parallel)
+    : masks_(task.masks),
+      latent_(latent_weights_of(*task.model)),
+      sharded_(make_sharded(parallel, {parameters_of(*task.model, latent_), latent_}, options,
+                            !masks_of(*task.model).empty())),
+      parted_(task.parted),
+      options_(options),
       own_(sharded_ ? nullptr
-                    : make_optimizer({parameters_of(model, latent_), latent_}, options,
-                                     !masks_of(model).empty() || measure != nullptr,
-                                     with_fp32_moments(model, options.fp32_moments))),
+                    : make_optimizer({parameters_of(*task.model, latent_), latent_}, options,
+                                     !masks_of(*task.model).empty() || task.parted != nullptr,
+                                     with_fp32_moments(task, options.fp32_moments))),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
                                                        .growth_interval = options.growth_interval})),
       clip_(options.clip),
-      measure_(std::move(measure)),
+      measure_(measure_of(task)),
       peak_rate_(options.peak_rate()),
       schedule_(*optimizer_, amp::make_schedule_rule(options.schedule, total_steps, options.warmup)) {
-  hold_masks(model);
+  hold_masks(*task.model);
 }
 
 Stepper::~Stepper() = default;
@@ -208,6 +235,10 @@ void Stepper::backward(const at::Tensor& loss, int64_t of) {
   scaler_.scale(of == 1 ? loss : loss / of).backward();
 }
 
+double Stepper::loss_factor(int64_t of) {
+  return scaler_.scale(at::ones({})).item<double>() / static_cast<double>(of);
+}
+
 Update Stepper::step() {
   Update update;
   if (fused_ != nullptr) {
@@ -239,9 +270,35 @@ void Stepper::clip_latent_weights() {
 
 void Stepper::add_to(io::CheckpointParts& parts, bool saving, bool in_shares) {
   if (sharded_) whole_ = saving && !in_shares ? sharded_->gather() : sharded_->whole();
-  parts.optimizer = sharded_ ? whole_.get() : optimizer_;
+  if (parted_) {
+    const bool holds = !saving || parted_->root() != nullptr;
+    whole_ = holds ? optimizer_of_whole() : nullptr;
+    if (saving) parted_->parts().gather(*fused_, parted_->root(), whole_.get());
+  }
+  parts.optimizer = sharded_ || parted_ ? whole_.get() : optimizer_;
   parts.scaler = scaler_.state_dict();
   parts.schedule = schedule_.state_dict();
+  if (parted_ && whole_) parts.schedule = schedule_of(whole_->param_groups().size(), parts.schedule);
+}
+
+std::unique_ptr<amp::FusedOptimizer> Stepper::optimizer_of_whole() const {
+  torch::nn::Module& whole = *parted_->whole;
+  const std::vector<at::Tensor> latent = latent_weights_of(whole);
+  auto optimizer =
+      std::make_unique<amp::FusedOptimizer>(fused_groups({parameters_of(whole, latent), latent}, options_,
+                                                         with_fp32_moments(whole, options_.fp32_moments)),
+                                            fused_->seed());
+  for (auto& group : optimizer->param_groups())
+    group.options().set_lr(fused_->param_groups()[0].options().get_lr());
+  return optimizer;
+}
+
+amp::ScheduleState Stepper::schedule_of(size_t groups, amp::ScheduleState state) const {
+  const std::string entry = "base_lr.";
+  const double rate = state[entry + "0"];
+  std::erase_if(state, [&](const auto& one) { return one.first.starts_with(entry); });
+  for (size_t g = 0; g < groups; ++g) state[entry + std::to_string(g)] = rate;
+  return state;
 }
 
 std::vector<std::string> Stepper::save_shares(const std::filesystem::path& path, int64_t step) const {
@@ -252,11 +309,16 @@ std::vector<std::string> Stepper::save_shares(const std::filesystem::path& path,
 void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
                       const std::vector<std::string>& shares) {
   if (sharded_) sharded_->scatter(*std::exchange(whole_, nullptr));
+  if (parted_) {
+    parted_->parts().scatter(*parted_->whole);
+    parted_->parts().scatter(*parted_->whole, *std::exchange(whole_, nullptr), *fused_);
+  }
   if (!shares.empty() && sharded_) distributed::load_shards(*sharded_, path, shares);
   if (!shares.empty() && !sharded_ && fused_ != nullptr) distributed::load_shards(*fused_, path, shares);
   try {
     scaler_.load_state_dict(parts.scaler);
-    schedule_.load_state_dict(parts.schedule);
+    schedule_.load_state_dict(parted_ ? schedule_of(fused_->param_groups().size(), parts.schedule)
+                                      : parts.schedule);
   } catch (const Error& error) {
     fail_file("train.Trainer.resume", "the loss scale or the schedule in '", path.string(),
               "': ", error.what());

@@ -18,6 +18,7 @@
 #include "ulp/distributed/sharded_optimizer.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/prune/masks/masks.h"
+#include "ulp/train/parted_model.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::train {
@@ -31,11 +32,10 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// `masks` are those of Task::masks. `parallel` is null for a single process. `measure` is given where the model is a part
-  /// of one: what the gradients of all parts come to.
-  Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-          std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel,
-          std::function<amp::GradientTotal()> measure = {});
+  /// Of the task it takes the model, the masks and the parts that processes have. `parallel` is null for a single process and
+  /// for parts.
+  Stepper(const Task& task, const TrainOptions& options, int64_t total_steps,
+          distributed::DataParallel* parallel);
   ~Stepper();
 
   /// Keeps what the masks prune where it is, from now on.
@@ -46,6 +46,8 @@ class Stepper {
   void zero_grad();
   /// Adds the gradients of loss / of to those that are there.
   void backward(const at::Tensor& loss, int64_t of);
+  /// What those who run backward themselves multiply a loss with: one of so many losses of a step.
+  double loss_factor(int64_t of);
   /// Uses the gradients; skipped steps do not advance the schedule.
   Update step();
 
@@ -66,11 +68,17 @@ class Stepper {
  private:
   std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;
   void clip_latent_weights();
+  /// Of the model of which this process has a part: an optimizer without state.
+  std::unique_ptr<amp::FusedOptimizer> optimizer_of_whole() const;
+  /// The schedule's state for an optimizer of so many groups, which all have one rate.
+  amp::ScheduleState schedule_of(size_t groups, amp::ScheduleState state) const;
 
   std::vector<prune::ParameterMask> masks_;
   std::vector<at::Tensor> latent_;  ///< of binary layers: without weight decay, in [-1, 1] after each step
   std::unique_ptr<distributed::ShardedOptimizer> sharded_;  // null: every process has all of the state
-  std::unique_ptr<amp::FusedOptimizer> whole_;    // of sharded_, while a checkpoint is written or read
+  std::shared_ptr<PartedModel> parted_;                     // null: this process has all of the model
+  TrainOptions options_;
+  std::unique_ptr<amp::FusedOptimizer> whole_;    // of shares or parts, while a checkpoint is written or read
   std::unique_ptr<torch::optim::Optimizer> own_;  // null with sharded_
   torch::optim::Optimizer* optimizer_;
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one

@@ -16,7 +16,6 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/distributed/data_parallel.h"
-#include "ulp/distributed/gradient_total.h"
 #include "ulp/distributed/random_states.h"
 #include "ulp/distributed/shard_files.h"
 #include "ulp/io/checkpoint.h"
@@ -114,14 +113,6 @@ std::unique_ptr<distributed::DataParallel> make_parallel(torch::nn::Module& mode
   return std::make_unique<distributed::DataParallel>(model, task.group, task.parallel);
 }
 
-/// What the gradients of all parts of a model come to; null where each process has all of it.
-std::function<amp::GradientTotal()> measure_of(const Task& task) {
-  if (!task.parted) return nullptr;
-  return [parted = task.parted, group = task.group] {
-    return distributed::total_gradients(*group, parted->own_parameters());
-  };
-}
-
 }  // namespace
 
 StepObserver::~StepObserver() = default;
@@ -152,15 +143,15 @@ struct Trainer::State {
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
         parallel(make_parallel(in_precision(*task.model, precision), task)),
-        stepper(*task.model, options, total_steps, task.masks, parallel.get(), measure_of(task)) {
+        stepper(task, options, total_steps, parallel.get()) {
+    if (task.parted) amp::apply_precision(*task.parted->whole, precision);
     if (several()) {
       reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
         group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
       };
     }
-    // Dropout differs from process to process, but for split layers, which see to it themselves.
-    if (rank() > 0 && !(task.parted && task.parted->tensor))
-      torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
+    // Dropout differs from process to process.
+    if (rank() > 0 && draws_own_numbers()) torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
   }
 
   bool shares_parameters() const {
@@ -189,7 +180,7 @@ struct Trainer::State {
           [&](const at::Tensor& output, const at::Tensor& targets) {
             return task.loss(output, {.inputs = {}, .targets = targets});
           },
-          stepper.scale() / static_cast<double>(options.accumulate));
+          stepper.loss_factor(options.accumulate));
     }
     const at::Tensor loss = forward_loss(std::move(batch));
     stepper.backward(loss, options.accumulate);
@@ -226,29 +217,32 @@ struct Trainer::State {
     info.stop = told[1].item<double>() > 0;
   }
 
-  std::string config() const {
+  nlohmann::json config() const {
     TrainOptions together = options;
-    together.batch *= ranks();
+    if (!task.parted) together.batch *= ranks();  // parts of a model all read the same batch
     auto json = nlohmann::json::parse(together.to_json());
     json["task"] = task.description;
-    return json.dump();
+    return json;
   }
 
   void check_config(const std::string& config_of_file) const {
-    if (config_of_file == config()) return;
     auto got = parse_json_or_discarded(config_of_file);
     respell_scaler(got);
-    const auto expected = nlohmann::json::parse(config());
+    if (got.is_object()) got.erase(kStagesEntry);  // another way of sharing out is the same run
+    const nlohmann::json expected = config();
     if (got == expected) return;
     fail("train.Trainer.resume", "expected a checkpoint of a run with ", differences(expected, got));
   }
 
-  void refuse_parts(const char* where) const {
-    if (task.parted) fail(where, "expected a model that each process has all of, got parts of one");
-  }
+  /// Split layers draw the same numbers in every process, so that one state is that of all.
+  bool draws_own_numbers() const { return several() && !(task.parted && task.parted->tensor); }
 
   io::CheckpointParts parts(bool saving, bool in_shares = false) {
-    io::CheckpointParts parts{.model = task.model.get(), .config = config(), .extra = {}};
+    nlohmann::json run = config();
+    if (task.parted && task.parted->pipeline) run[kStagesEntry] = parse_json(task.parted->stages);
+    torch::nn::Module* model = task.parted ? task.parted->whole.get() : task.model.get();
+    io::CheckpointParts parts{.model = model, .config = run.dump(), .extra = {}};
+    if (task.parted && saving) task.parted->gather();
     stepper.add_to(parts, saving, in_shares);
     return parts;
   }
@@ -322,12 +316,11 @@ StepInfo Trainer::step() {
 
 void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
   State& s = *state_;
-  s.refuse_parts("train.Trainer.save");
   io::CheckpointParts parts = s.parts(/*saving=*/true, in_shares);
   parts.loader = s.task.batches->state();
   parts.step = s.next_step;
   parts.epoch = s.task.batches->epoch();
-  if (s.several()) parts.extra = distributed::random_states(*s.task.group);
+  if (s.draws_own_numbers()) parts.extra = distributed::random_states(*s.task.group);
   if (s.observer != nullptr) {
     for (const auto& [name, tensor] : s.observer->state())
       parts.extra.emplace_back(std::string(kObserverPrefix) + name, tensor);
@@ -345,7 +338,6 @@ void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
 
 void Trainer::resume(const std::filesystem::path& path) {
   State& s = *state_;
-  s.refuse_parts("train.Trainer.resume");
   s.check_config(io::read_checkpoint_info(path).config);
   io::CheckpointParts parts = s.parts(/*saving=*/false);
   {
@@ -356,7 +348,7 @@ void Trainer::resume(const std::filesystem::path& path) {
   s.stepper.restore(parts, path, names_in(parts.extra));
   s.task.batches->restore(parts.loader);
   s.stepper.hold_masks(*s.task.model);
-  if (s.several()) distributed::restore_random_state(*s.task.group, parts.extra);
+  if (s.draws_own_numbers()) distributed::restore_random_state(*s.task.group, parts.extra);
   if (s.observer != nullptr) s.observer->restore(observer_state(parts.extra));
   s.next_step = parts.step;
 }
