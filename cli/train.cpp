@@ -451,8 +451,8 @@ void run(TrainFlags flags) {
   graph::PassReport eight_bits;
   if (group) {
     graph::PassReport parts;
-    task = train::parted_task(std::move(task), flags.sharing, flags.options.resolved_precision(), &parts,
-                              flags.saving().resumed());
+    task =
+        train::parted_task(std::move(task), flags.sharing, flags.options, &parts, flags.saving().resumed());
     if (flags.shows && !flags.json)
       for (const std::string& line : parts.changes) std::cout << line << '\n';
   }

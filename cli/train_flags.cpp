@@ -62,19 +62,27 @@ void add_files(CLI::App& command, TrainFlags& flags) {
 
 /// What does not go together with processes that have parts of a model.
 void TrainFlags::check_parts() const {
+  if (sharing.stage_memory && sharing.parallel != train::Parallel::pipeline)
+    throw CLI::ValidationError("--stage-memory needs --parallel pipeline");
   if (sharing.parallel == train::Parallel::data) return;
   const std::string given = "--parallel " + std::string(word_of(sharing.parallel));
   const auto refuse = [&](bool wrong, const char* flags) {
     if (wrong) throw CLI::ValidationError(given + " and " + flags + " exclude each other");
   };
   refuse(parallel.zero != distributed::ZeroStage::off, "--zero");
-  // Blocks of a part of a matrix are not those of the whole.
-  refuse(sharing.parallel == train::Parallel::tensor && !checkpointing.path.empty() &&
-             (options.moments == amp::MomentFormat::int8 || options.moments == amp::MomentFormat::int4),
-         "--checkpoint with --moments int8 or int4");
   refuse(!prune.empty() || keep_zeros, "--prune or --keep-zeros");
   refuse(watch, "--watch");
-  refuse(options.precision->fp8 || options.precision->int8, "precisions of 8 bits");
+  const bool splits = sharing.parallel == train::Parallel::tensor;
+  refuse(!splits && (options.precision->fp8 || options.precision->int8), "precisions of 8 bits");
+  // Parts of different sizes would draw different numbers of random ones, and what all have would be rounded differently.
+  refuse(splits && (options.precision.name() == std::string("nvfp4") || !fp8_recipe.empty()),
+         "nvfp4 or --fp8-recipe");
+  // Blocks of a part of a matrix are not those of the whole.
+  refuse(splits && !checkpointing.path.empty() &&
+             (options.moments == amp::MomentFormat::int8 || options.moments == amp::MomentFormat::int4),
+         "--checkpoint with --moments int8 or int4");
+  // The scales of layers of which each process has a part are in no whole model.
+  refuse(options.precision->fp8 && !checkpointing.path.empty(), "--checkpoint with precisions of fp8");
   // Copies of one weight in several processes would be rounded in different ways.
   refuse(options.master_weights() == amp::MasterWeights::stochastic, "--masters stochastic");
   refuse(sharing.parallel == train::Parallel::pipeline && options.batch < sharing.pipeline.micro_batches,

@@ -151,9 +151,52 @@ TEST(Launch, PartsOfTheModelRefuseWhatTheyCannotDo) {
   expect_error(shop.ulp(run + "tensor"), 2, "is for several processes");
   expect_error(shop.ulp(run + "tensor --checkpoint run.ckpt --moments int8"), 2,
                "--parallel tensor and --checkpoint with --moments int8 or int4 exclude each other");
+  expect_error(shop.ulp(run + "pipeline --precision int8"), 2, "precisions of 8 bits");
+  expect_error(shop.ulp(run + "tensor --precision fp8:delayed --checkpoint run.ckpt"), 2,
+               "--checkpoint with precisions of fp8");
+  expect_error(shop.ulp(run + "tensor --precision nvfp4"), 2, "nvfp4 or --fp8-recipe");
   expect_error(shop.ulp(run + "tensor --zero 1"), 2, "--parallel tensor and --zero exclude each other");
   expect_error(shop.ulp(run + "pipeline --batch 3"), 2, "a --batch with fewer samples than --micro-batches");
   expect_error(shop.ulp(run + "pipeline --micro-batches 0"), 2, "--micro-batches");
+}
+
+TEST(Launch, SplitLayersComputeInEightBits) {
+  const Workshop shop;
+  write_file(shop / "book.txt", [] {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += std::to_string(i * i % 97) + (i % 11 == 0 ? '\n' : ' ');
+    return text;
+  }());
+  const auto loss = [&](const std::string& start, const std::string& flags) {
+    const Outcome outcome = shop.ulp(start +
+                                     "train --data book.txt --length 32 --batch 8 --max-steps 12 --threads 1 "
+                                     "--json " +
+                                     flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const size_t at = outcome.out.find("\"test_loss\": ");
+    return at == std::string::npos ? 0.0 : std::stod(outcome.out.substr(at + 13));
+  };
+  for (const std::string precision : {"--precision int8 ", "--precision fp8:delayed "}) {
+    const double one = loss("", precision), two = loss("launch -n 2 ulp ", precision + "--parallel tensor");
+    EXPECT_GT(one, 0);
+    EXPECT_NEAR(two, one, 0.05 * one) << precision;
+  }
+}
+
+TEST(Launch, PlacesLayersByMemory) {
+  const Workshop shop;
+  shop.make_data("data", 64, 32);
+  const std::string run = "launch -n 2 ulp " + std::string(kTrain) + "--max-steps 2 --batch 16 --parallel ";
+  const Outcome fits = shop.ulp(run + "pipeline --stage-memory 64MiB --checkpoint run.ckpt");
+  ASSERT_EQ(fits.code, 0) << fits.err;
+  EXPECT_TRUE(says(fits.out, " bytes\n[0] stage 1: ")) << fits.out;
+  const Outcome little = shop.ulp(run + "pipeline --stage-memory 100KiB");
+  EXPECT_EQ(little.code, 1);
+  EXPECT_TRUE(says(little.err, "expected budgets that hold the model, got 102400 bytes")) << little.err;
+  EXPECT_EQ(shop.ulp(run + "pipeline --stage-memory much").code, 2);
+  const Outcome tensor = shop.ulp(run + "tensor --stage-memory 1GiB");
+  EXPECT_EQ(tensor.code, 2);
+  EXPECT_TRUE(says(tensor.err, "--stage-memory needs --parallel pipeline")) << tensor.err;
 }
 
 /// A script that leaves its number in pid.RANK and becomes the tool.

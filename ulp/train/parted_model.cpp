@@ -18,28 +18,48 @@ namespace {
 
 constexpr const char* kWhere = "train.parted_task";
 
-/// The stages of the run that left the checkpoint; none where it had none.
-std::vector<int64_t> stages_in(const std::filesystem::path& checkpoint) {
+int64_t limit_of(const ParallelOptions& options) {
+  return options.stage_memory ? options.stage_memory->bytes : 0;
+}
+
+/// The stages of the run that left the checkpoint, if it had some within the same limit of memory.
+std::vector<int64_t> stages_in(const std::filesystem::path& checkpoint, const ParallelOptions& options) {
   if (checkpoint.empty()) return {};
   const auto config = parse_json_or_discarded(io::read_checkpoint_info(checkpoint).config);
-  const auto found = config.is_object() ? config.find(kStagesEntry) : config.end();
-  std::vector<int64_t> numbers;
-  if (found == config.end() || !found->is_array()) return numbers;
-  for (const auto& number : *found)
-    numbers.push_back(number.is_number_integer() ? number.get<int64_t>() : -1);
-  return numbers;
+  try {
+    const nlohmann::json& stages = config.at(kStagesEntry);
+    if (stages.at("memory") != limit_of(options)) return {};
+    return stages.at("begin").get<std::vector<int64_t>>();
+  } catch (const nlohmann::json::exception&) {  // it had none
+    return {};
+  }
+}
+
+/// Bytes of the optimizer for each byte of fp32 parameters, beside these and their gradients. Narrow parameters are no other
+/// case: they and their gradients take half as much, and an fp32 master takes the other half.
+double optimizer_bytes(const TrainOptions& training) {
+  const bool sgd = training.optimizer == Optimizer::sgd;
+  const double moments = sgd ? (training.momentum != 0 ? 1 : 0) : 2;
+  // Moments of 8 and 4 bits are counted as bf16: small parameters and fp32_moments keep wide ones.
+  const double width = training.moments == amp::MomentFormat::fp32 ? 1 : 0.5;
+  return moments * width;
 }
 
 /// Rank 0's plan on all ranks.
 distributed::StagePlan choose_stages(const graph::GraphModule& captured, distributed::ProcessGroup& group,
-                                     const ParallelOptions& options, const amp::Precision& precision,
+                                     const ParallelOptions& options, const TrainOptions& training,
                                      const at::Tensor& example, const std::filesystem::path& resumed) {
-  auto plan = distributed::stages_of_numbers(captured.graph(), stages_in(resumed));
+  auto plan = distributed::stages_of_numbers(captured.graph(), stages_in(resumed, options));
   const bool fits = plan.stages.size() == static_cast<size_t>(group.size());
   if (fits) return distributed::share_stages(group, captured.graph(), plan);
   const int64_t samples = std::max<int64_t>(1, example.size(0) / options.pipeline.micro_batches);
-  const auto guard = amp::autocast_for(precision, c10::kCPU);
-  return distributed::measured_stages(group, captured, {example.narrow(0, 0, samples)});
+  const auto guard = amp::autocast_for(training.resolved_precision(), c10::kCPU);
+  const at::Tensor micro_batch = example.narrow(0, 0, samples);
+  if (!options.stage_memory) return distributed::measured_stages(group, captured, {micro_batch});
+  return distributed::measured_stages(group, captured, {micro_batch}, options.stage_memory->bytes,
+                                      {.optimizer_bytes = optimizer_bytes(training),
+                                       .schedule = options.pipeline.schedule,
+                                       .micro_batches = options.pipeline.micro_batches});
 }
 
 }  // namespace
@@ -47,6 +67,11 @@ distributed::StagePlan choose_stages(const graph::GraphModule& captured, distrib
 void ParallelOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "parallel", .help = "Several processes: what they share out"}, parallel);
   pipeline.visit_fields(visitor);
+  visitor(
+      {.name = "stage_memory",
+       .help = "Pipeline: memory that each process may use for its layers, which are placed so that they fit",
+       .unset = "balanced by times alone"},
+      stage_memory);
 }
 
 void ParallelOptions::validate() const {
@@ -65,7 +90,7 @@ torch::nn::Module* PartedModel::root() const {
   return parts().group().rank() == 0 ? whole.get() : nullptr;
 }
 
-Task parted_task(Task task, const ParallelOptions& options, const amp::Precision& precision,
+Task parted_task(Task task, const ParallelOptions& options, const TrainOptions& training,
                  graph::PassReport* report, const std::filesystem::path& resumed) {
   if (options.parallel == Parallel::data) return task;
   if (!task.group || task.group->size() < 2)
@@ -77,9 +102,11 @@ Task parted_task(Task task, const ParallelOptions& options, const amp::Precision
   const at::Tensor example = example_batch(*task.batches).inputs;
   task = captured_task(std::move(task), kWhere, [&](const auto& captured) {
     if (options.parallel == Parallel::pipeline) {
-      const auto plan = choose_stages(*captured, *group, options, precision, example, resumed);
+      const auto plan = choose_stages(*captured, *group, options, training, example, resumed);
       if (report != nullptr) *report = {"pipeline", distributed::describe_stages(plan), {}};
-      parted->stages = nlohmann::json(distributed::stage_numbers(captured->graph(), plan)).dump();
+      parted->stages = nlohmann::json{{"begin", distributed::stage_numbers(captured->graph(), plan)},
+                                      {"memory", limit_of(options)}}
+                           .dump();
       parted->pipeline = std::make_unique<distributed::Pipeline>(*captured, plan, group, options.pipeline);
       return parted->pipeline->shared_module();
     }

@@ -7,16 +7,18 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "ulp/amp/autocast/precision.h"
+#include "ulp/base/byte_size.h"
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
 #include "ulp/distributed/pipeline.h"
 #include "ulp/distributed/tensor_parallel.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/train/task.h"
+#include "ulp/train/train_options.h"
 
 namespace ulp {
 class FieldVisitor;
@@ -35,6 +37,8 @@ enum class Parallel : uint8_t {
 struct ULP_API ParallelOptions {
   Parallel parallel = Parallel::data;
   distributed::PipelineOptions pipeline = {};
+  /// Bytes that each process may use for its stage: layers are placed so that they fit. Nothing: balanced by times alone.
+  std::optional<ByteSize> stage_memory = {};
 
   void visit_fields(FieldVisitor& visitor);
   /// Throws ulp::Error naming the field.
@@ -58,11 +62,12 @@ struct ULP_API PartedModel {
 };
 
 /// The task with the part of its model that this process of Task::group has; every process reads the same batches.
-/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in this precision; where `resumed` is
+/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in the precision of `training`, and fit
+/// in ParallelOptions::stage_memory with its optimizer; where `resumed` is
 /// a checkpoint of so many stages, they are its stages: the run goes on bit for bit. `report` (may be null) receives
 /// which layers are split, or the stages. Throws ulp::Error for a task without several processes, a model that is neither
 /// captured nor an image or text network, and as TensorParallel and Pipeline do; FileError for a file that is no checkpoint.
-ULP_API Task parted_task(Task task, const ParallelOptions& options, const amp::Precision& precision,
+ULP_API Task parted_task(Task task, const ParallelOptions& options, const TrainOptions& training,
                          graph::PassReport* report = nullptr, const std::filesystem::path& resumed = {});
 
 /// The entry of a checkpoint's configuration that holds PartedModel::stages.
