@@ -334,7 +334,8 @@ void tile(const TileArgs& t) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
       __builtin_prefetch(ahead, 0, 2);  // into the second level
-      ahead += 64;
+      __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
+      ahead += 128;
       advance(16);
     }
     for (; left > 0; --left) {

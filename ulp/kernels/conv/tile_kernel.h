@@ -35,7 +35,7 @@ using TileFn = void (*)(const TileArgs&);
 
 /// Bytes of TileArgs::ahead that a tile fetches on its way through its taps.
 constexpr int64_t bytes_ahead(int64_t tap_count, int64_t tap_units) {
-  return tap_count * (tap_units / 4) * 64;
+  return tap_count * (tap_units / 4) * 128;
 }
 
 constexpr int kMaxTilePixels = 14;
