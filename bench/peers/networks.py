@@ -39,19 +39,25 @@ def onnxruntime_session(path, threads):
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
+def folded(folder, network):
+    """The network with its constants folded, which quantizers want: a transposed weight is a weight to them. Made once."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+    target = os.path.join(folder, network + ".folded.onnx")
+    if not os.path.exists(target):
+        quant_pre_process(os.path.join(folder, network + ".onnx"), target, skip_symbolic_shape=True)
+    return target
+
+
 def onnxruntime_quantized(folder, network):
     """ONNX Runtime's own 8-bit file: static for images, dynamic for texts. Made once."""
     from onnxruntime import quantization as q
-    source, target = (os.path.join(folder, network + end) for end in (".onnx", ".ort-int8.onnx"))
+    target = os.path.join(folder, network + ".ort-int8.onnx")
     if os.path.exists(target):
         return target
-    x = input_of(folder, network, 16)
+    source, x = folded(folder, network), input_of(folder, network, 16)
     if x.dtype == np.int64:
         q.quantize_dynamic(source, target, weight_type=q.QuantType.QInt8, per_channel=True)
         return target
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-    inferred = os.path.join(folder, network + ".inferred.onnx")
-    quant_pre_process(source, inferred)
     name = onnxruntime_session(source, 1).get_inputs()[0].name
 
     class Reader(q.CalibrationDataReader):
@@ -61,7 +67,7 @@ def onnxruntime_quantized(folder, network):
         def get_next(self):
             return next(self.batches, None)
 
-    q.quantize_static(inferred, target, Reader(), quant_format=q.QuantFormat.QDQ, per_channel=True,
+    q.quantize_static(source, target, Reader(), quant_format=q.QuantFormat.QDQ, per_channel=True,
                       activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8)
     return target
 
@@ -88,7 +94,7 @@ def openvino_quantized(folder, network):
     target = os.path.join(folder, network + ".nncf-int8.xml")
     if os.path.exists(target):
         return target
-    model = ov.Core().read_model(os.path.join(folder, network + ".onnx"))
+    model = ov.Core().read_model(folded(folder, network))
     x = input_of(folder, network, 8)
     text = x.dtype == np.int64
     quantized = nncf.quantize(model, nncf.Dataset([x[i:i + 1] for i in range(8)]), subset_size=8,
