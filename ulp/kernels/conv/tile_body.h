@@ -234,6 +234,46 @@ inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][
   V::template store_bytes<M, NB>(acc, limits, static_cast<uint8_t*>(t.y), t.y_step);
 }
 
+/// The same for floats: whole panels, and a residual, if there is one, of the output's type. Results are finish_rows()'s.
+template <typename V, int M, int NB, DataType kOutput, bool kResidual>
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const TileArgs& t) {
+  const typename V::F lo = V::set1(t.finish->lo), hi = V::set1(t.finish->hi);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) {
+      const int64_t at = m * t.y_step + n * V::kLanes;
+      typename V::F v = acc[m][n];
+      if constexpr (kResidual) v = V::add(v, V::load_as_float(kOutput, t.residual, at, V::kLanes));
+      v = V::min(hi, V::max(lo, v));
+      if constexpr (kOutput == DataType::bf16) {
+        V::store_bf16(t.y, at, V::kLanes, v);
+      } else {
+        V::store_f32(t.y, at, V::kLanes, v);
+      }
+    }
+  }
+}
+
+/// True if finish_floats() did it.
+template <typename V, int M, int NB>
+inline __attribute__((always_inline)) bool finished_floats(typename V::F (&acc)[M][NB], const TileArgs& t) {
+  const Finish& f = *t.finish;
+  if (t.channels < NB * V::kLanes || f.curve != Activation::none) return false;
+  const bool residual = t.residual != nullptr;
+  if (residual && f.residual_type != f.output) return false;
+  if (f.output == DataType::bf16) {
+    residual ? finish_floats<V, M, NB, DataType::bf16, true>(acc, t)
+             : finish_floats<V, M, NB, DataType::bf16, false>(acc, t);
+  } else if (f.output == DataType::f32) {
+    residual ? finish_floats<V, M, NB, DataType::f32, true>(acc, t)
+             : finish_floats<V, M, NB, DataType::f32, false>(acc, t);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 /// One step of four bytes: every pixel's unit times every panel's.
 template <typename Dot, int M, int NB>
 inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M][NB],
@@ -276,6 +316,9 @@ inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[
                        t.finish->curve == Activation::none;
     if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
     if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
+  }
+  if constexpr (!Dot::kInteger) {
+    if (finished_floats<V, M, NB>(acc, t)) return;
   }
   alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
 #pragma GCC unroll 16
