@@ -116,6 +116,8 @@ class DepthwiseConv final : public Conv {
     args.a_step = shape_.stride_w * staging_.pixel_bytes();
     args.taps = offsets_.as<int64_t>();
     args.tap_count = taps_;
+    args.kernel_w = shape_.kernel_w;
+    args.column_bytes = shape_.dilation_w == 1 ? staging_.pixel_bytes() : 0;
     args.weights = weights_.data();
     args.weight_step = padded_channels_;
     args.finish = &finish_.finish;

@@ -236,42 +236,42 @@ inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][
 
 /// The same for floats: whole panels, and a residual, if there is one, of the output's type. Results are finish_rows()'s.
 template <typename V, int M, int NB, DataType kOutput, bool kResidual>
-inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const TileArgs& t) {
-  const typename V::F lo = V::set1(t.finish->lo), hi = V::set1(t.finish->hi);
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
+                                                         const void* residual, int64_t y_step) {
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 4
     for (int n = 0; n < NB; ++n) {
-      const int64_t at = m * t.y_step + n * V::kLanes;
+      const int64_t at = m * y_step + n * V::kLanes;
       typename V::F v = acc[m][n];
-      if constexpr (kResidual) v = V::add(v, V::load_as_float(kOutput, t.residual, at, V::kLanes));
+      if constexpr (kResidual) v = V::add(v, V::load_as_float(kOutput, residual, at, V::kLanes));
       v = V::min(hi, V::max(lo, v));
       if constexpr (kOutput == DataType::bf16) {
-        V::store_bf16(t.y, at, V::kLanes, v);
+        V::store_bf16(y, at, V::kLanes, v);
       } else {
-        V::store_f32(t.y, at, V::kLanes, v);
+        V::store_f32(y, at, V::kLanes, v);
       }
     }
   }
 }
 
-/// True if finish_floats() did it.
+/// What finish_floats() takes.
+inline bool finishes_floats(const Finish& f, bool residual) {
+  return f.curve == Activation::none && (f.output == DataType::f32 || f.output == DataType::bf16) &&
+         (!residual || f.residual_type == f.output);
+}
+
 template <typename V, int M, int NB>
-inline __attribute__((always_inline)) bool finished_floats(typename V::F (&acc)[M][NB], const TileArgs& t) {
-  const Finish& f = *t.finish;
-  if (t.channels < NB * V::kLanes || f.curve != Activation::none) return false;
-  const bool residual = t.residual != nullptr;
-  if (residual && f.residual_type != f.output) return false;
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
+                                                         const void* residual, int64_t y_step) {
   if (f.output == DataType::bf16) {
-    residual ? finish_floats<V, M, NB, DataType::bf16, true>(acc, t)
-             : finish_floats<V, M, NB, DataType::bf16, false>(acc, t);
-  } else if (f.output == DataType::f32) {
-    residual ? finish_floats<V, M, NB, DataType::f32, true>(acc, t)
-             : finish_floats<V, M, NB, DataType::f32, false>(acc, t);
+    residual != nullptr ? finish_floats<V, M, NB, DataType::bf16, true>(acc, f, y, residual, y_step)
+                        : finish_floats<V, M, NB, DataType::bf16, false>(acc, f, y, nullptr, y_step);
   } else {
-    return false;
+    residual != nullptr ? finish_floats<V, M, NB, DataType::f32, true>(acc, f, y, residual, y_step)
+                        : finish_floats<V, M, NB, DataType::f32, false>(acc, f, y, nullptr, y_step);
   }
-  return true;
 }
 
 /// One step of four bytes: every pixel's unit times every panel's.
@@ -318,7 +318,8 @@ inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[
     if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
   }
   if constexpr (!Dot::kInteger) {
-    if (finished_floats<V, M, NB>(acc, t)) return;
+    if (t.channels >= NB * V::kLanes && finishes_floats(*t.finish, t.residual != nullptr))
+      return finish_floats<V, M, NB>(acc, *t.finish, t.y, t.residual, t.y_step);
   }
   alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
 #pragma GCC unroll 16
@@ -396,77 +397,6 @@ void tile(const TileArgs& t) {
                               tile<Dot, 10, NB>, tile<Dot, 11, NB>, tile<Dot, 12, NB>
 #define ULP_TILES_14(Dot, NB) ULP_TILES_12(Dot, NB), tile<Dot, 13, NB>, tile<Dot, 14, NB>
 // clang-format on
-
-/// Depthwise: `Sums` with an extra load of input elements and a product.
-template <typename V>
-struct DepthF32 : FloatSums<V> {
-  static constexpr int kBytes = 4;
-  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
-    return V::fma(V::loadf(reinterpret_cast<const float*>(x)), V::loadf(static_cast<const float*>(w) + i),
-                  acc);
-  }
-};
-template <typename V>
-struct DepthBf16 : FloatSums<V> {
-  static constexpr int kBytes = 2;
-  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
-    return V::fma(V::load_bf16(x), V::loadf(static_cast<const float*>(w) + i), acc);
-  }
-};
-template <typename V>
-struct DepthU8 : IntSums<V> {
-  static constexpr int kBytes = 1;
-  static typename V::I step(typename V::I acc, const uint8_t* x, const void* w, int64_t i) {
-    // The byte sits in the low half of its lane, the high half is zero: one 16-bit product pair is x * w
-    // exactly.
-    return V::addi(acc, V::madd16(V::load_u8(x), V::loadi(static_cast<const int32_t*>(w) + i)));
-  }
-};
-
-template <typename Depth, int M>
-inline void depthwise_pixels(const DepthwiseArgs& t, int64_t pixel, int64_t channel,
-                             typename Depth::Scalar* sums) {
-  using V = typename Depth::Vec;
-  typename Depth::Acc acc[M];
-  const typename Depth::Acc bias = Depth::load(static_cast<const uint8_t*>(t.finish->bias) + channel * 4);
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) acc[m] = bias;
-  const uint8_t* a = t.a + pixel * t.a_step + channel * Depth::kBytes;
-  for (int64_t tap = 0; tap < t.tap_count; ++tap) {
-    const uint8_t* x = a + t.taps[tap];
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m)
-      acc[m] = Depth::step(acc[m], x + m * t.a_step, t.weights, tap * t.weight_step + channel);
-  }
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) Depth::store(sums + m * V::kLanes, acc[m]);
-}
-
-template <typename Depth>
-void depthwise(const DepthwiseArgs& t) {
-  using V = typename Depth::Vec;
-  constexpr int64_t kBlock = 32;  // pixels between two calls of the epilogue
-  alignas(64) typename Depth::Scalar sums[kBlock * V::kLanes];
-  for (int64_t begin = 0; begin < t.pixels; begin += kBlock) {
-    const int64_t count = t.pixels - begin < kBlock ? t.pixels - begin : kBlock;
-    for (int64_t c = 0; c < t.channels; c += V::kLanes) {
-      int64_t m = 0;
-      for (; m + 4 <= count; m += 4) depthwise_pixels<Depth, 4>(t, begin + m, c, sums + m * V::kLanes);
-      for (; m < count; ++m) depthwise_pixels<Depth, 1>(t, begin + m, c, sums + m * V::kLanes);
-      const int64_t bytes = element_bytes(t.finish->output);
-      const int64_t residual_bytes = element_bytes(t.finish->residual_type);
-      const int64_t at = begin * t.channels + c;
-      const void* residual =
-          t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * residual_bytes;
-      uint8_t* y = static_cast<uint8_t*>(t.y) + at * bytes;
-      if (t.finish->curve != Activation::none) {
-        finish_curve<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
-      } else {
-        finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
-      }
-    }
-  }
-}
 
 }  // namespace
 }  // namespace ulp::kernels

@@ -1,6 +1,7 @@
 // vdpbf16ps: two bf16 products a lane, summed in f32. Faster than widening on AMD, slower on Intel.
 #include "ulp/kernels/isa/vec512.h"
 // after the vector type
+#include "ulp/kernels/conv/depthwise_body.h"
 #include "ulp/kernels/conv/tile_body.h"
 
 namespace ulp::kernels {
@@ -36,5 +37,6 @@ const TileKernels kTilesBf16Avx512Bf16 = {
     {14, 14, 6},
     {{ULP_TILES_14(DotBf16, 1)}, {ULP_TILES_14(DotBf16, 2)}, {ULP_TILES_6(DotBf16, 4)}},
     nullptr};
+const DepthwiseKernels kDepthwiseAvx512Bf16 = {"avx512_bf16", 16, nullptr, depthwise<DepthBf16<Vec512Bf16>>, nullptr};
 
 }  // namespace ulp::kernels
