@@ -160,47 +160,57 @@ ULP_ONE_COPY void curve_rows(Activation curve, float* y, int64_t y_step, int64_t
   }
 }
 
-/// finish_tile() for results that end in a curve. One copy serves the tiles of all sizes.
+/// Sums of `pixels` rows of `panels` vectors -> the numbers that a curve takes, in the same place.
 template <typename Sums>
-ULP_ONE_COPY void finish_curve(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
-                               const Finish& f, int64_t channel, int64_t channels, void* y,
-                               const void* residual, int64_t y_step) {
+inline void to_numbers(typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
+                       int64_t channel, int64_t channels, const void* residual, int64_t y_step) {
   using V = typename Sums::Vec;
-  const int64_t wide = panels * V::kLanes, n = channels < wide ? channels : wide;
-  if (f.output == DataType::f32) {
-    finish_tile<Sums>(sums, pixels, panels, f, channel, channels, y, residual, y_step);
-    return curve_rows(f.curve, static_cast<float*>(y), y_step, pixels, n);
+  const typename V::F r_zero = V::set1(f.residual_zero), r_scale = V::set1(f.residual_scale);
+  for (int64_t n = 0; n < panels; ++n) {
+    typename V::F multiplier = V::set1(1.0F);
+    if constexpr (Sums::kInteger) multiplier = V::loadf(f.multiplier + channel + n * V::kLanes);
+    const int64_t left = channels - n * V::kLanes;
+    for (int64_t m = 0; m < pixels && left > 0; ++m) {
+      typename Sums::Scalar* at = sums + (m * panels + n) * V::kLanes;
+      typename V::F v;
+      if constexpr (Sums::kInteger) {
+        v = V::mul(V::to_float(Sums::load(at)), multiplier);
+      } else {
+        v = Sums::load(at);
+      }
+      if (residual != nullptr) {
+        const typename V::F r = V::load_as_float(f.residual_type, residual, m * y_step + n * V::kLanes, left);
+        v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
+      }
+      V::storef(reinterpret_cast<float*>(at), v);
+    }
   }
+}
+
+/// finish_tile() for results that end in a curve, which is applied where the sums lie. One copy serves the tiles of all
+/// sizes.
+template <typename Sums>
+ULP_ONE_COPY void finish_curve(typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
+                               int64_t channel, int64_t channels, void* y, const void* residual,
+                               int64_t y_step) {
+  using V = typename Sums::Vec;
+  if (Sums::kInteger || residual != nullptr)
+    to_numbers<Sums>(sums, pixels, panels, f, channel, channels, residual, y_step);
+  float* numbers = reinterpret_cast<float*>(sums);
+  apply_curve(f.curve, numbers, numbers, pixels * panels * V::kLanes);
   const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi), scale = V::set1(f.to_codes);
   const typename V::I zero = V::seti(f.output_zero);
-  Finish numbers = f;
-  numbers.lo = -__builtin_inff();
-  numbers.hi = __builtin_inff();
-  constexpr int64_t kPixels = 8;  // at a time: curves of many numbers overlap
-  alignas(64) float rows[kPixels * 4 * V::kLanes] = {};
-  for (int64_t first = 0; first < pixels; first += kPixels) {
-    const int64_t count = pixels - first < kPixels ? pixels - first : kPixels;
-    const auto* sum = sums + first * wide;
-    if (residual == nullptr) {
-      finish_rows<Sums, DataType::f32, false>(sum, count, panels, numbers, channel, channels, rows, nullptr,
-                                              wide);
-    }
-    for (int64_t m = 0; residual != nullptr && m < count; ++m) {
-      const int64_t at = (first + m) * y_step * element_bytes(f.residual_type);
-      finish_rows<Sums, DataType::f32, true>(sum + m * wide, 1, panels, numbers, channel, channels,
-                                             rows + m * wide, static_cast<const uint8_t*>(residual) + at,
-                                             wide);
-    }
-    apply_curve(f.curve, rows, rows, count * wide);
-    for (int64_t m = 0; m < count; ++m) {
-      for (int64_t c = 0; c < n; c += V::kLanes) {
-        const typename V::F v = V::loadf(rows + m * wide + c);
-        const int64_t at = (first + m) * y_step + c;
-        if (f.output == DataType::u8) {
-          V::store_u8(y, at, n - c, V::min(V::max(V::mul(v, scale), lo), hi), zero);
-        } else {
-          V::store_bf16(y, at, n - c, v);
-        }
+  for (int64_t n = 0; n < panels; ++n) {
+    const int64_t left = channels - n * V::kLanes;
+    for (int64_t m = 0; m < pixels && left > 0; ++m) {
+      const typename V::F v = V::loadf(numbers + (m * panels + n) * V::kLanes);
+      const int64_t at = m * y_step + n * V::kLanes;
+      if (f.output == DataType::u8) {
+        V::store_u8(y, at, left, V::min(V::max(V::mul(v, scale), lo), hi), zero);
+      } else if (f.output == DataType::bf16) {
+        V::store_bf16(y, at, left, v);
+      } else {
+        V::store_f32(y, at, left, V::min(hi, V::max(lo, v)));
       }
     }
   }
