@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "bench/random_networks.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
@@ -19,33 +19,10 @@
 
 namespace {
 
+using ulp::bench::settle;
+using ulp::bench::write_npy;
 using Module = std::shared_ptr<ulp::graph::GraphModule>;
 constexpr int64_t kLength = 24;
-
-/// NumPy's file of one array, version 1.
-void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
-  const torch::Tensor dense = tensor.detach().contiguous();
-  std::string shape;
-  for (const int64_t size : dense.sizes()) shape += std::to_string(size) + ",";
-  std::string header = std::string("{'descr': '") + (dense.is_floating_point() ? "<f4" : "<i8") +
-                       "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  while ((header.size() + 11) % 64 != 0) header += ' ';
-  header += '\n';
-  std::ofstream out(path, std::ios::binary);
-  out << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size() % 256)
-      << static_cast<char>(header.size() / 256) << header;
-  out.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
-}
-
-/// Statistics that batch norms would have after some steps on noise.
-void settle(torch::nn::Module& model) {
-  for (const auto& module : model.modules()) {
-    auto* norm = module->as<torch::nn::BatchNorm2dImpl>();
-    if (norm == nullptr) continue;
-    norm->weight.uniform_(0.6, 1.2);
-    norm->bias.uniform_(-0.2, 0.2);
-  }
-}
 
 int64_t side_of(const std::string& network) {
   if (network == "inception_v3") return 75;

@@ -117,6 +117,31 @@ TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
   EXPECT_GT(noise, 0) << "it is quantized";
 }
 
+TEST(Quantize, WeightsThatAreStoredTransposedAreTakenToo) {
+  torch::manual_seed(7);
+  const at::NoGradGuard no_grad;
+  models::Gpt2Config config = models::Gpt2Config::tiny();
+  config.vocab_size = 50;
+  const auto model = models::make_gpt2(config);
+  model->eval();
+  const at::Tensor tokens = at::randint(0, 50, {3, 9});
+  const auto captured = capture(model, {tokens});
+  captured->eval();
+  const auto prepared = prepare(captured, Recipe::x86_int8());
+  prepared->forward(tokens);
+  const auto quantized = convert(prepared);
+  int64_t layers = 0, narrow = 0;
+  for (const auto& node : quantized->graph().nodes()) {
+    if (!node->is("aten::linear")) continue;
+    ++layers;
+    if (node->arg("weight").value->producer->is("ulp::dequantize")) ++narrow;
+  }
+  EXPECT_GT(layers, 4);
+  EXPECT_EQ(narrow, layers);
+  const at::Tensor expected = captured->forward(tokens), got = quantized->forward(tokens);
+  EXPECT_LE(((got - expected).pow(2).sum() / expected.pow(2).sum()).sqrt().item<double>(), 0.1);
+}
+
 TEST(QuantizeDynamic, SkipsByNameAndSaysSo) {
   graph::PassReport report;
   const auto quantized = quantize_dynamic(captured_bert(32, 64),

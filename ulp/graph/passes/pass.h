@@ -41,6 +41,10 @@ ULP_API PassReport batch_norm_as_conv(Graph& graph);
 /// the order of summation.
 ULP_API PassReport transposed_as_conv(Graph& graph);
 
+/// Linear layers that read the transpose of a stored weight (GPT-2's do) read a stored transpose, for inference: its
+/// codes lie in the layer's own order. New parameters are called as the old ones, ".transposed" behind.
+ULP_API PassReport store_transposes(Graph& graph);
+
 /// Removes what does nothing in eval mode: dropout, identity, a clamp of what is clamped, contiguous on dense
 /// values, train-only nodes; for graphs that will only ever infer.
 ULP_API PassReport strip_training(Graph& graph);

@@ -46,7 +46,8 @@ class BinaryLayer final : public Conv {
         gathers_(kernels.words && (layout_.count > 1 || layout_.length % 8 != 0)),
         residual_(config.residual),
         panels_(ceil_div(shape_.out_channels, kernels.outputs)),
-        tasks_(shape_, Staging(bytes_of(config), DataType::u8, nullptr, gathers_, false), kMostBinaryRows),
+        tasks_(shape_, Staging(bytes_of(config), DataType::u8, nullptr, gathers_, false), kMostBinaryRows,
+               kMostBinaryRows),
         packed_(pack_bits(config.shape, weights.bits, kernels)),
         start_(config, weights.bits, padded()),
         offsets_(layout_.count * 8) {

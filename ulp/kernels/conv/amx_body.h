@@ -105,11 +105,11 @@ void amx_blocks(Tiles& tiles, int64_t pixels, int64_t panels, const uint8_t* a, 
 }
 
 template <typename Sums>
-void amx_finish(const AmxArgs& t, const uint8_t* sums, int64_t first, int64_t count, int64_t panel,
+void amx_finish(const AmxArgs& t, uint8_t* sums, int64_t first, int64_t count, int64_t panel,
                 int64_t panels) {
   const int64_t at = first * t.y_step + panel * kAmxLanes;
   const void* residual = t.residual == nullptr ? nullptr : t.residual + at * t.residual_bytes;
-  const auto* own = reinterpret_cast<const typename Sums::Scalar*>(sums);
+  auto* own = reinterpret_cast<typename Sums::Scalar*>(sums);
   const int64_t channel = t.channel + panel * kAmxLanes, channels = t.channels - panel * kAmxLanes;
   uint8_t* y = t.y + at * t.y_bytes;
   if (t.finish->curve != Activation::none) {

@@ -102,6 +102,10 @@ std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& wei
 std::unique_ptr<Conv> depthwise_vnni(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kDepthwiseAvx512, kDepthwiseBytesAvx512Vnni);
 }
+std::unique_ptr<Conv> depthwise_bf16(const ConvConfig& config, const ConvWeights& weights) {
+  if (!cpu_features().avx512_bf16 || config.input != DataType::bf16) return nullptr;
+  return make_depthwise_conv(config, weights, kDepthwiseAvx512Bf16);
+}
 /// vdpbf16ps, where it is the faster way.
 std::unique_ptr<Conv> tiled_bf16(const ConvConfig& config, const ConvWeights& weights) {
   if (!cpu_features().avx512_bf16 || cpu_features().intel) return nullptr;
@@ -112,6 +116,7 @@ std::unique_ptr<Conv> tiled_bf16(const ConvConfig& config, const ConvWeights& we
 constexpr Variant<MakeConv> kConvs[] = {
     {Isa::amx, amx<kAmxKernels>},
     {Isa::amx_emulated, amx<kAmxEmulatedKernels>},
+    {Isa::avx512_vnni, depthwise_bf16},
     {Isa::avx512_vnni, depthwise_vnni},
     {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
     {Isa::avx512_vnni, tiled_bf16},

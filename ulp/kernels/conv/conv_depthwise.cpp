@@ -56,8 +56,15 @@ class DepthwiseConv final : public Conv {
     if (batch < 1) return;
     const int64_t macs = batch * shape_.out_h() * shape_.out_w() * shape_.in_channels * taps_;
     // A product of a depthwise layer costs about eight times one of a dense layer.
-    const WorkSplit work = split_work(batch, shape_.out_h(), cache_rows_, 1, 1,
-                                      8.0 * static_cast<double>(macs), false, parallel.workers());
+    const WorkSplit work = split_work({.images = batch,
+                                       .rows = shape_.out_h(),
+                                       .cache_rows = cache_rows_,
+                                       .grain = 1,
+                                       .pairs = 1,
+                                       .macs = 8.0 * static_cast<double>(macs),
+                                       .weight_bytes = 0,
+                                       .input_bytes = 0},
+                                      parallel.workers());
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       uint8_t* buffer = static_cast<uint8_t*>(workspace) + worker * staging_.bytes_for_rows(cache_rows_);
       run_task(work.task(i), x, has_residual_ ? static_cast<const uint8_t*>(residual) : nullptr,
@@ -109,6 +116,8 @@ class DepthwiseConv final : public Conv {
     args.a_step = shape_.stride_w * staging_.pixel_bytes();
     args.taps = offsets_.as<int64_t>();
     args.tap_count = taps_;
+    args.kernel_w = shape_.kernel_w;
+    args.column_bytes = shape_.dilation_w == 1 ? staging_.pixel_bytes() : 0;
     args.weights = weights_.data();
     args.weight_step = padded_channels_;
     args.finish = &finish_.finish;

@@ -8,8 +8,8 @@ namespace ulp::kernels {
 
 class ConvTasks {
  public:
-  /// `grain`: the pixels that a kernel takes at a time.
-  ConvTasks(const ConvShape& shape, const Staging& staging, int64_t grain);
+  /// `tile`: the pixels that a kernel takes at a time; `grain`: tasks of a flat layer have a multiple of this.
+  ConvTasks(const ConvShape& shape, const Staging& staging, int64_t tile, int64_t grain);
 
   const Staging& staging() const { return staging_; }
   int64_t stage_bytes() const;  ///< of the prepared input of a task

@@ -18,7 +18,7 @@ class TiledConv final : public Conv {
         tasks_(
             config.shape,
             Staging(config, kernels.stage, kernels.copy, panels_.layout().length % kernels.unit != 0, true),
-            kMaxTilePixels),
+            kMaxTilePixels, 1),
         // A panel of a group may reach into the channels behind it; the last one needs them to exist.
         finish_(
             make_finish(config, weights, shape_.out_channels + kernels.lanes, config.input == DataType::u8)),

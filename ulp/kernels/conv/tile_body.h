@@ -160,47 +160,57 @@ ULP_ONE_COPY void curve_rows(Activation curve, float* y, int64_t y_step, int64_t
   }
 }
 
-/// finish_tile() for results that end in a curve. One copy serves the tiles of all sizes.
+/// Sums of `pixels` rows of `panels` vectors -> the numbers that a curve takes, in the same place.
 template <typename Sums>
-ULP_ONE_COPY void finish_curve(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels,
-                               const Finish& f, int64_t channel, int64_t channels, void* y,
-                               const void* residual, int64_t y_step) {
+inline void to_numbers(typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
+                       int64_t channel, int64_t channels, const void* residual, int64_t y_step) {
   using V = typename Sums::Vec;
-  const int64_t wide = panels * V::kLanes, n = channels < wide ? channels : wide;
-  if (f.output == DataType::f32) {
-    finish_tile<Sums>(sums, pixels, panels, f, channel, channels, y, residual, y_step);
-    return curve_rows(f.curve, static_cast<float*>(y), y_step, pixels, n);
+  const typename V::F r_zero = V::set1(f.residual_zero), r_scale = V::set1(f.residual_scale);
+  for (int64_t n = 0; n < panels; ++n) {
+    typename V::F multiplier = V::set1(1.0F);
+    if constexpr (Sums::kInteger) multiplier = V::loadf(f.multiplier + channel + n * V::kLanes);
+    const int64_t left = channels - n * V::kLanes;
+    for (int64_t m = 0; m < pixels && left > 0; ++m) {
+      typename Sums::Scalar* at = sums + (m * panels + n) * V::kLanes;
+      typename V::F v;
+      if constexpr (Sums::kInteger) {
+        v = V::mul(V::to_float(Sums::load(at)), multiplier);
+      } else {
+        v = Sums::load(at);
+      }
+      if (residual != nullptr) {
+        const typename V::F r = V::load_as_float(f.residual_type, residual, m * y_step + n * V::kLanes, left);
+        v = V::add(v, V::mul(V::sub(r, r_zero), r_scale));
+      }
+      V::storef(reinterpret_cast<float*>(at), v);
+    }
   }
+}
+
+/// finish_tile() for results that end in a curve, which is applied where the sums lie. One copy serves the tiles of all
+/// sizes.
+template <typename Sums>
+ULP_ONE_COPY void finish_curve(typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
+                               int64_t channel, int64_t channels, void* y, const void* residual,
+                               int64_t y_step) {
+  using V = typename Sums::Vec;
+  if (Sums::kInteger || residual != nullptr)
+    to_numbers<Sums>(sums, pixels, panels, f, channel, channels, residual, y_step);
+  float* numbers = reinterpret_cast<float*>(sums);
+  apply_curve(f.curve, numbers, numbers, pixels * panels * V::kLanes);
   const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi), scale = V::set1(f.to_codes);
   const typename V::I zero = V::seti(f.output_zero);
-  Finish numbers = f;
-  numbers.lo = -__builtin_inff();
-  numbers.hi = __builtin_inff();
-  constexpr int64_t kPixels = 8;  // at a time: curves of many numbers overlap
-  alignas(64) float rows[kPixels * 4 * V::kLanes] = {};
-  for (int64_t first = 0; first < pixels; first += kPixels) {
-    const int64_t count = pixels - first < kPixels ? pixels - first : kPixels;
-    const auto* sum = sums + first * wide;
-    if (residual == nullptr) {
-      finish_rows<Sums, DataType::f32, false>(sum, count, panels, numbers, channel, channels, rows, nullptr,
-                                              wide);
-    }
-    for (int64_t m = 0; residual != nullptr && m < count; ++m) {
-      const int64_t at = (first + m) * y_step * element_bytes(f.residual_type);
-      finish_rows<Sums, DataType::f32, true>(sum + m * wide, 1, panels, numbers, channel, channels,
-                                             rows + m * wide, static_cast<const uint8_t*>(residual) + at,
-                                             wide);
-    }
-    apply_curve(f.curve, rows, rows, count * wide);
-    for (int64_t m = 0; m < count; ++m) {
-      for (int64_t c = 0; c < n; c += V::kLanes) {
-        const typename V::F v = V::loadf(rows + m * wide + c);
-        const int64_t at = (first + m) * y_step + c;
-        if (f.output == DataType::u8) {
-          V::store_u8(y, at, n - c, V::min(V::max(V::mul(v, scale), lo), hi), zero);
-        } else {
-          V::store_bf16(y, at, n - c, v);
-        }
+  for (int64_t n = 0; n < panels; ++n) {
+    const int64_t left = channels - n * V::kLanes;
+    for (int64_t m = 0; m < pixels && left > 0; ++m) {
+      const typename V::F v = V::loadf(numbers + (m * panels + n) * V::kLanes);
+      const int64_t at = m * y_step + n * V::kLanes;
+      if (f.output == DataType::u8) {
+        V::store_u8(y, at, left, V::min(V::max(V::mul(v, scale), lo), hi), zero);
+      } else if (f.output == DataType::bf16) {
+        V::store_bf16(y, at, left, v);
+      } else {
+        V::store_f32(y, at, left, V::min(hi, V::max(lo, v)));
       }
     }
   }
@@ -232,6 +242,46 @@ inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][
     }
   }
   V::template store_bytes<M, NB>(acc, limits, static_cast<uint8_t*>(t.y), t.y_step);
+}
+
+/// The same for floats: whole panels, and a residual, if there is one, of the output's type. Results are finish_rows()'s.
+template <typename V, int M, int NB, DataType kOutput, bool kResidual>
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
+                                                         const void* residual, int64_t y_step) {
+  const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) {
+      const int64_t at = m * y_step + n * V::kLanes;
+      typename V::F v = acc[m][n];
+      if constexpr (kResidual) v = V::add(v, V::load_as_float(kOutput, residual, at, V::kLanes));
+      v = V::min(hi, V::max(lo, v));
+      if constexpr (kOutput == DataType::bf16) {
+        V::store_bf16(y, at, V::kLanes, v);
+      } else {
+        V::store_f32(y, at, V::kLanes, v);
+      }
+    }
+  }
+}
+
+/// What finish_floats() takes.
+inline bool finishes_floats(const Finish& f, bool residual) {
+  return f.curve == Activation::none && (f.output == DataType::f32 || f.output == DataType::bf16) &&
+         (!residual || f.residual_type == f.output);
+}
+
+template <typename V, int M, int NB>
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
+                                                         const void* residual, int64_t y_step) {
+  if (f.output == DataType::bf16) {
+    residual != nullptr ? finish_floats<V, M, NB, DataType::bf16, true>(acc, f, y, residual, y_step)
+                        : finish_floats<V, M, NB, DataType::bf16, false>(acc, f, y, nullptr, y_step);
+  } else {
+    residual != nullptr ? finish_floats<V, M, NB, DataType::f32, true>(acc, f, y, residual, y_step)
+                        : finish_floats<V, M, NB, DataType::f32, false>(acc, f, y, nullptr, y_step);
+  }
 }
 
 /// One step of four bytes: every pixel's unit times every panel's.
@@ -276,6 +326,10 @@ inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[
                        t.finish->curve == Activation::none;
     if (bytes && t.residual == nullptr) return finish_bytes<V, M, NB, false>(acc, t);
     if (bytes && t.finish->residual_type == DataType::u8) return finish_bytes<V, M, NB, true>(acc, t);
+  }
+  if constexpr (!Dot::kInteger) {
+    if (t.channels >= NB * V::kLanes && finishes_floats(*t.finish, t.residual != nullptr))
+      return finish_floats<V, M, NB>(acc, *t.finish, t.y, t.residual, t.y_step);
   }
   alignas(64) typename Dot::Scalar sums[M * NB * V::kLanes];
 #pragma GCC unroll 16
@@ -334,7 +388,8 @@ void tile(const TileArgs& t) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
       __builtin_prefetch(ahead, 0, 2);  // into the second level
-      ahead += 64;
+      __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
+      ahead += 128;
       advance(16);
     }
     for (; left > 0; --left) {
@@ -352,77 +407,6 @@ void tile(const TileArgs& t) {
                               tile<Dot, 10, NB>, tile<Dot, 11, NB>, tile<Dot, 12, NB>
 #define ULP_TILES_14(Dot, NB) ULP_TILES_12(Dot, NB), tile<Dot, 13, NB>, tile<Dot, 14, NB>
 // clang-format on
-
-/// Depthwise: `Sums` with an extra load of input elements and a product.
-template <typename V>
-struct DepthF32 : FloatSums<V> {
-  static constexpr int kBytes = 4;
-  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
-    return V::fma(V::loadf(reinterpret_cast<const float*>(x)), V::loadf(static_cast<const float*>(w) + i),
-                  acc);
-  }
-};
-template <typename V>
-struct DepthBf16 : FloatSums<V> {
-  static constexpr int kBytes = 2;
-  static typename V::F step(typename V::F acc, const uint8_t* x, const void* w, int64_t i) {
-    return V::fma(V::load_bf16(x), V::loadf(static_cast<const float*>(w) + i), acc);
-  }
-};
-template <typename V>
-struct DepthU8 : IntSums<V> {
-  static constexpr int kBytes = 1;
-  static typename V::I step(typename V::I acc, const uint8_t* x, const void* w, int64_t i) {
-    // The byte sits in the low half of its lane, the high half is zero: one 16-bit product pair is x * w
-    // exactly.
-    return V::addi(acc, V::madd16(V::load_u8(x), V::loadi(static_cast<const int32_t*>(w) + i)));
-  }
-};
-
-template <typename Depth, int M>
-inline void depthwise_pixels(const DepthwiseArgs& t, int64_t pixel, int64_t channel,
-                             typename Depth::Scalar* sums) {
-  using V = typename Depth::Vec;
-  typename Depth::Acc acc[M];
-  const typename Depth::Acc bias = Depth::load(static_cast<const uint8_t*>(t.finish->bias) + channel * 4);
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) acc[m] = bias;
-  const uint8_t* a = t.a + pixel * t.a_step + channel * Depth::kBytes;
-  for (int64_t tap = 0; tap < t.tap_count; ++tap) {
-    const uint8_t* x = a + t.taps[tap];
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m)
-      acc[m] = Depth::step(acc[m], x + m * t.a_step, t.weights, tap * t.weight_step + channel);
-  }
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) Depth::store(sums + m * V::kLanes, acc[m]);
-}
-
-template <typename Depth>
-void depthwise(const DepthwiseArgs& t) {
-  using V = typename Depth::Vec;
-  constexpr int64_t kBlock = 32;  // pixels between two calls of the epilogue
-  alignas(64) typename Depth::Scalar sums[kBlock * V::kLanes];
-  for (int64_t begin = 0; begin < t.pixels; begin += kBlock) {
-    const int64_t count = t.pixels - begin < kBlock ? t.pixels - begin : kBlock;
-    for (int64_t c = 0; c < t.channels; c += V::kLanes) {
-      int64_t m = 0;
-      for (; m + 4 <= count; m += 4) depthwise_pixels<Depth, 4>(t, begin + m, c, sums + m * V::kLanes);
-      for (; m < count; ++m) depthwise_pixels<Depth, 1>(t, begin + m, c, sums + m * V::kLanes);
-      const int64_t bytes = element_bytes(t.finish->output);
-      const int64_t residual_bytes = element_bytes(t.finish->residual_type);
-      const int64_t at = begin * t.channels + c;
-      const void* residual =
-          t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at * residual_bytes;
-      uint8_t* y = static_cast<uint8_t*>(t.y) + at * bytes;
-      if (t.finish->curve != Activation::none) {
-        finish_curve<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
-      } else {
-        finish_tile<Depth>(sums, count, 1, *t.finish, c, t.channels - c, y, residual, t.channels);
-      }
-    }
-  }
-}
 
 }  // namespace
 }  // namespace ulp::kernels

@@ -35,7 +35,7 @@ using TileFn = void (*)(const TileArgs&);
 
 /// Bytes of TileArgs::ahead that a tile fetches on its way through its taps.
 constexpr int64_t bytes_ahead(int64_t tap_count, int64_t tap_units) {
-  return tap_count * (tap_units / 4) * 64;
+  return tap_count * (tap_units / 4) * 128;
 }
 
 constexpr int kMaxTilePixels = 14;
@@ -57,6 +57,8 @@ struct DepthwiseArgs {
   int64_t a_step;
   const int64_t* taps;
   int64_t tap_count;
+  int64_t kernel_w;      ///< taps of a row
+  int64_t column_bytes;  ///< from tap to tap of a row where they are neighbours; 0: they are further apart
   const void* weights;
   int64_t weight_step;  ///< elements from one tap to the next
   const Finish* finish;
@@ -77,6 +79,7 @@ extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
 extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
 extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
 extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512;
+extern const DepthwiseKernels kDepthwiseAvx512Bf16;  ///< of bf16 alone: rounds to it in one instruction
 
 /// u8 -> u8 with no residual or one of u8. Weights, as i8: [64 channels][tap][q][64 bytes], where only byte 4
 /// i + q is not zero and belongs to channel 4 i + q; bias and multipliers of 64 channels in the order [q][i].

@@ -1,6 +1,7 @@
 // AVX2 and FMA: f32, bf16 widened to f32, u8 widened to 16 bits (vpmaddubsw would saturate); depthwise.
 #include "ulp/kernels/isa/vec256.h"
 // after the vector type
+#include "ulp/kernels/conv/depthwise_body.h"
 #include "ulp/kernels/conv/tile_body.h"
 
 namespace ulp::kernels {

@@ -1,6 +1,7 @@
 // AVX-512 without extensions: f32, bf16 widened to f32, u8 widened to 16 bits; depthwise.
 #include "ulp/kernels/isa/vec512.h"
 // after the vector type
+#include "ulp/kernels/conv/depthwise_body.h"
 #include "ulp/kernels/conv/tile_body.h"
 
 namespace ulp::kernels {

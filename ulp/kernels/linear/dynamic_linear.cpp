@@ -151,9 +151,15 @@ class TiledDynamicLinear final : public DynamicLinear {
   WorkSplit split(int64_t rows, int workers) const {
     const int64_t row = panels_.layout().units * 4;
     const int64_t cached = std::max<int64_t>(1, kStageBytes / (row * kMaxTilePixels)) * kMaxTilePixels;
-    return split_work(1, rows, cached, kMaxTilePixels, ceil_div(panels_.panels(), 2),
-                      static_cast<double>(rows) * static_cast<double>(config_.in * config_.out),
-                      panels_.bytes() > rows * row, workers);
+    return split_work({.images = 1,
+                       .rows = rows,
+                       .cache_rows = cached,
+                       .grain = 1,
+                       .pairs = ceil_div(panels_.panels(), 2),
+                       .macs = static_cast<double>(rows) * static_cast<double>(config_.in * config_.out),
+                       .weight_bytes = panels_.bytes(),
+                       .input_bytes = rows * row},
+                      workers);
   }
 
   DynamicLinearConfig config_;

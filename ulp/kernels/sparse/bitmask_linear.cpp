@@ -75,8 +75,15 @@ class BitmaskLinear final : public Conv {
     if (rows < 1) return;
     // What takes time is reading the weights: as much as if every weight were a product.
     const double macs = static_cast<double>(rows) * static_cast<double>(in_ * out_);
-    const WorkSplit work = split_work(1, rows, kMostMaskRows, kMostMaskRows, ceil_div(pack_.panels(), 2),
-                                      macs, true, parallel.workers());
+    const WorkSplit work = split_work({.images = 1,
+                                       .rows = rows,
+                                       .cache_rows = kMostMaskRows,
+                                       .grain = kMostMaskRows,
+                                       .pairs = ceil_div(pack_.panels(), 2),
+                                       .macs = macs,
+                                       .weight_bytes = in_ * out_,
+                                       .input_bytes = rows * in_},
+                                      parallel.workers());
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       const WorkSplit::Task task = work.task(i);
       const int64_t count = task.end - task.first;

@@ -63,9 +63,15 @@ class BlockLinear final : public Conv {
     if (rows < 1) return;
     const double macs = static_cast<double>(rows) * static_cast<double>(pack_.blocks() * kBlockOutputs) *
                         static_cast<double>(kernels_.unit * kernels_.units);
-    const bool weights_larger = pack_.blocks() * pack_.block_bytes() > rows * row_bytes_;
-    const WorkSplit work = split_work(1, rows, cache_rows_, most_rows_, ceil_div(pack_.panels(), 2), macs,
-                                      weights_larger, parallel.workers());
+    const WorkSplit work = split_work({.images = 1,
+                                       .rows = rows,
+                                       .cache_rows = cache_rows_,
+                                       .grain = most_rows_,
+                                       .pairs = ceil_div(pack_.panels(), 2),
+                                       .macs = macs,
+                                       .weight_bytes = pack_.blocks() * pack_.block_bytes(),
+                                       .input_bytes = rows * row_bytes_},
+                                      parallel.workers());
     const Rows all{static_cast<const uint8_t*>(x),
                    residual_bytes_ == 0 ? nullptr : static_cast<const uint8_t*>(residual),
                    static_cast<uint8_t*>(y)};

@@ -107,7 +107,7 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
   std::vector<std::string> near_misses;
   const std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
   if (purpose == Purpose::conversion) {
-    for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv}) {
+    for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes}) {
       const graph::PassReport one = pass(*graph);
       near_misses.insert(near_misses.end(), one.near_misses.begin(), one.near_misses.end());
     }

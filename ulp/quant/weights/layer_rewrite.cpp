@@ -29,22 +29,6 @@ bool is_skipped(const Node& node, const std::vector<std::string>& patterns) {
                              [&](const auto& pattern) { return matches_module(pattern, node.scope); });
 }
 
-/// A layer that reads the transpose of a stored weight (GPT-2's do) reads a stored transpose from now on, so
-/// that its codes lie in the layer's own order.
-void store_transposed(Graph& graph, Node* layer) {
-  if (is_recurrent(*layer)) return;
-  graph::Argument& weight = layer->arg("weight");
-  const Node* swap = graph::producer(weight, "aten::t");
-  if (swap == nullptr) swap = graph::producer(weight, "aten::transpose");
-  const at::Tensor stored = swap == nullptr ? at::Tensor() : graph.attribute_tensor(swap->args[0].value);
-  if (!stored.defined() || stored.dim() != 2) return;
-  const std::string name = swap->args[0].value->producer->target() + ".transposed";
-  if (graph.find_attribute(name) == nullptr) {
-    graph.set_attribute(name, {graph::Attribute::Kind::parameter, stored.detach().t().contiguous()});
-  }
-  weight = graph.attribute(name);
-}
-
 }  // namespace
 
 std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
@@ -53,8 +37,8 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   const std::shared_ptr<Graph> graph = captured->graph().clone();
   graph::PassReport result;
   result.pass = how.pass;
-  for (const auto pass :
-       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm}) {
+  for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training,
+                          graph::fold_batch_norm, graph::store_transposes}) {
     pass(*graph);
   }
   check_skip_patterns(how.where, *graph, how.skip_modules);
@@ -66,7 +50,6 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   for (Node* layer : layers) {
     const std::string name = graph::label(*layer);  // rewriting takes the op away that it follows from
     const bool skipped = is_skipped(*layer, how.skip_modules);
-    if (!skipped) store_transposed(*graph, layer);
     const std::string why = skipped ? "skipped by name" : how.refusal(*graph, *layer);
     if (!why.empty()) {
       result.near_misses.push_back(name + " stays in float: " + why);
