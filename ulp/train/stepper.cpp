@@ -129,23 +129,32 @@ std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& o
   return amp::with_fp32_moments(groups, fp32_moments);
 }
 
+bool is_told(const amp::OffloadOptions& offload) {
+  return offload.to_host || !offload.state_folder.empty();
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool fused,
-                                                 const std::vector<at::Tensor>& fp32_moments) {
+                                                 const std::vector<at::Tensor>& fp32_moments,
+                                                 const amp::OffloadOptions& offload) {
   const bool wide = options.moments == amp::MomentFormat::fp32;
-  if (!options.master_weights() && !options.clip && !fused && wide)
+  if (!options.master_weights() && !options.clip && !fused && wide && !is_told(offload))
     return std::visit(TorchOptimizer{std::move(trained)}, update_rule(options));
   return std::make_unique<amp::FusedOptimizer>(fused_groups(std::move(trained), options, fp32_moments),
-                                               options.seed);
+                                               options.seed, offload);
 }
 
 /// Null where nothing is shared. Shares know neither masks nor bounds of weights.
 std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataParallel* parallel,
                                                             Trained trained, const TrainOptions& options,
-                                                            bool masks) {
+                                                            bool masks, const amp::OffloadOptions& offload) {
   if (parallel == nullptr || parallel->options().zero == distributed::ZeroStage::off) return nullptr;
   if (masks || !trained.latent.empty()) {
     fail("train.Trainer", "expected no shares of the training state (zero 0) for a network with ",
          masks ? "masks" : "binary weights", ", got zero ", word_of(parallel->options().zero));
+  }
+  if (is_told(offload)) {
+    fail("train.Trainer", "expected the optimizer's state in memory where processes share it (zero ",
+         word_of(parallel->options().zero), "), got it offloaded");
   }
   return std::make_unique<distributed::ShardedOptimizer>(
       *parallel, fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
@@ -154,16 +163,16 @@ std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataPar
 }  // namespace
 
 Stepper::Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
-                 std::vector<prune::ParameterMask> masks, distributed::DataParallel* parallel,
-                 std::function<amp::GradientTotal()> measure)
+                 std::vector<prune::ParameterMask> masks, const amp::OffloadOptions& offload,
+                 distributed::DataParallel* parallel, std::function<amp::GradientTotal()> measure)
     : masks_(std::move(masks)),
       latent_(latent_weights_of(model)),
       sharded_(make_sharded(parallel, {parameters_of(model, latent_), latent_}, options,
-                            !masks_of(model).empty())),
+                            !masks_of(model).empty(), offload)),
       own_(sharded_ ? nullptr
                     : make_optimizer({parameters_of(model, latent_), latent_}, options,
                                      !masks_of(model).empty() || measure != nullptr,
-                                     with_fp32_moments(model, options.fp32_moments))),
+                                     with_fp32_moments(model, options.fp32_moments), offload)),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
