@@ -6,7 +6,8 @@
 
 namespace ulp::cli {
 
-/// Throws CLI::ValidationError where the plan, or the plan and the options, do not go together, and FileError for a folder that
+/// Throws CLI::ValidationError where the plan, or the plan and the options, do not go together, and FileError
+/// for a folder that
 /// takes no file.
 void check_memory_plan(const app::MemoryPlan& plan, const train::TrainOptions& options);
 

@@ -317,7 +317,8 @@ app::TrainingProgram planned(app::TrainingProgram program, const app::Checkpoint
   return program;
 }
 
-/// Changes the options so that the run fits, and says how. `choice` is that of the run, and becomes the one that fits.
+/// Changes the options so that the run fits, and says how. `choice` is that of the run, and becomes the one
+/// that fits.
 Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
                        int64_t data_bytes, const std::optional<amp::Fp8Recipe>& fp8,
                        app::CheckpointChoice& choice) {

@@ -1,4 +1,5 @@
-// Training under a plan of what it keeps: activation checkpointing, kept activations in fewer bits or in a file, the
+// Training under a plan of what it keeps: activation checkpointing, kept activations in fewer bits or in a
+// file, the
 // optimizer's state in files.
 #pragma once
 
@@ -12,12 +13,16 @@
 
 namespace ulp::app {
 
-/// A MemoryPlan for one network, found once, so that every network of the same kind, of any batch, is trained alike.
+/// A MemoryPlan for one network, found once, so that every network of the same kind, of any batch, is trained
+/// alike.
 class ULP_API CheckpointChoice {
  public:
-  /// For tasks that `make` makes. A budget of bytes is for batches of `size`, which are not made: costs are measured of 2 and of
-  /// 4 samples. `share` in (0, 1) is a budget, too, in the place of the plan's rule: of the bytes of activations and their
-  /// gradients at the peak. Throws ulp::Error where no plan keeps so little, for a network that cannot be captured, and as
+  /// For tasks that `make` makes. A budget of bytes is for batches of `size`, which are not made: costs are
+  /// measured of 2 and of
+  /// 4 samples. `share` in (0, 1) is a budget, too, in the place of the plan's rule: of the bytes of
+  /// activations and their
+  /// gradients at the peak. Throws ulp::Error where no plan keeps so little, for a network that cannot be
+  /// captured, and as
   /// MemoryPlan::validate().
   CheckpointChoice(const MakeTask& make, const train::TrainOptions& options, memory::RunSize size,
                    const MemoryPlan& plan, std::optional<double> share = {});

@@ -1,4 +1,5 @@
-// What a training run keeps beside its parameters, in which form, and where: the options of `ulp train` and `ulp memory`.
+// What a training run keeps beside its parameters, in which form, and where: the options of `ulp train` and
+// `ulp memory`.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,8 @@ namespace ulp {
 /// The folder itself; for an empty one TMPDIR, or /tmp.
 ULP_API std::string usual_folder(const std::string& folder);
 
-/// A file of a folder without a name there, opened for reading and writing: its room is given back when it is closed,
+/// A file of a folder without a name there, opened for reading and writing: its room is given back when it is
+/// closed,
 /// unmapped, or when the process ends, however that happens (SIGKILL too).
 class ULP_API NamelessFile {
  public:
@@ -29,9 +30,11 @@ class ULP_API NamelessFile {
 
   int descriptor() const { return descriptor_; }
   const std::string& folder() const { return folder_; }
-  /// Makes room for so many bytes, all zeros, so that none lacks later. Throws ulp::FileError where there is none.
+  /// Makes room for so many bytes, all zeros, so that none lacks later. Throws ulp::FileError where there is
+  /// none.
   void reserve(const char* where, int64_t bytes);
-  /// All of its first `bytes` > 0 as memory, which outlives the file; unmap() lets it go. Throws ulp::FileError.
+  /// All of its first `bytes` > 0 as memory, which outlives the file; unmap() lets it go. Throws
+  /// ulp::FileError.
   void* map(const char* where, int64_t bytes) const;
   static void unmap(void* memory, int64_t bytes);
 

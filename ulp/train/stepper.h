@@ -31,7 +31,8 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// `masks` and `offload` are those of the Task. `parallel` is null for a single process. `measure` is given where the model is a part
+  /// `masks` and `offload` are those of the Task. `parallel` is null for a single process. `measure` is given
+  /// where the model is a part
   /// of one: what the gradients of all parts come to.
   Stepper(torch::nn::Module& model, const TrainOptions& options, int64_t total_steps,
           std::vector<prune::ParameterMask> masks, const amp::OffloadOptions& offload,

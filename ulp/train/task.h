@@ -103,7 +103,8 @@ struct Task {
   /// Where each of them has a part of the model (parted_task()): model and forward are the part then, and all read the same
   /// batches. Null: each has all of it.
   std::shared_ptr<PartedModel> parted = {};
-  /// What stays of the forward pass for the backward pass, and how. The trainer captures the model, as fp8_task() does, and asks
+  /// What stays of the forward pass for the backward pass, and how. The trainer captures the model, as
+  /// fp8_task() does, and asks
   /// once, with layers of 8 bits made, in the precision and the mode of training. Empty: all stays as it is.
   std::function<memory::CheckpointPlan(const graph::GraphModule& model)> activations = {};
   /// Where the optimizer keeps its state. An optimizer that is told is a FusedOptimizer.

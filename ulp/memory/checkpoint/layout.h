@@ -22,7 +22,8 @@ struct Region {
   std::vector<at::Tensor> attributes = {};  ///< that it reads and the graph does not write
 };
 
-/// Arguments that a call writes what it saw of its inputs to, and does not read for its result: running statistics of
+/// Arguments that a call writes what it saw of its inputs to, and does not read for its result: running
+/// statistics of
 /// norms, magnitudes for the scales of fp8 layers.
 std::vector<size_t> statistics_of(const graph::Node& node);
 

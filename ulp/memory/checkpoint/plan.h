@@ -35,8 +35,10 @@ struct CheckpointPlan {
   SavedOptions saved = {};
   /// Formats of single values, in the place of saved.format.
   std::unordered_map<const graph::Value*, SavedFormat> formats = {};
-  /// What the next stochastic rounding draws is a function of saved.seed and this number, which counts on. Who sets it to
-  /// a number of the step's own before each step makes steps that depend on nothing before them. Null: nobody does.
+  /// What the next stochastic rounding draws is a function of saved.seed and this number, which counts on.
+  /// Who sets it to
+  /// a number of the step's own before each step makes steps that depend on nothing before them. Null: nobody
+  /// does.
   std::shared_ptr<std::atomic<uint64_t>> draws = {};
 };
 

@@ -10,7 +10,8 @@
 
 namespace ulp::memory {
 
-/// The autocast of a thread, and what else the dispatcher passes through or leaves out there: a backward formula may
+/// The autocast of a thread, and what else the dispatcher passes through or leaves out there: a backward
+/// formula may
 /// leave out autograd, which the work that is done again needs.
 struct AutocastState {
   struct Device {
@@ -24,7 +25,8 @@ struct AutocastState {
   static AutocastState current();
 };
 
-/// While it lives, autocast and the dispatcher are as they were. Casts that it caches are forgotten at its end.
+/// While it lives, autocast and the dispatcher are as they were. Casts that it caches are forgotten at its
+/// end.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const AutocastState& wanted);
