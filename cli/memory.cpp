@@ -7,8 +7,11 @@
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
+#include "cli/fp8_recipe_file.h"
+#include "cli/memory_plan_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/base/byte_size.h"
+#include "ulp/base/fields_json.h"
 #include "ulp/report/format.h"
 #include "ulp/report/progress.h"
 
@@ -17,23 +20,27 @@ namespace ulp::cli {
 namespace {
 
 /// Of TrainOptions, what memory depends on.
-constexpr const char* kOfTraining[] = {"precision", "scaler",     "masters", "moments", "optimizer",
-                                       "batch",     "accumulate", "clip",    "momentum"};
+constexpr const char* kOfTraining[] = {"precision", "scaler", "masters",    "moments", "fp32_moments",
+                                       "optimizer", "batch",  "accumulate", "clip",    "momentum"};
 
 struct MemoryFlags : CommonFlags {
-  std::string model, budget, report;
+  std::string model, budget, report, fp8_recipe;
   app::ModelShape shape;
   app::MemoryQuestion question;
 };
 
 void fields_of_training(MemoryFlags& flags, FieldVisitor& visitor) {
   visit_some(visitor, kOfTraining, [&](FieldVisitor& some) { flags.question.options.visit_fields(some); });
+  flags.question.plan.visit_fields(visitor);
 }
 
 void check(MemoryFlags& flags) {
   const train::TrainOptions& options = flags.question.options;
   if (const auto conflict = options.conflict()) throw CLI::ValidationError(in_flags(*conflict, options));
   as_usage([&] { options.validate(); });
+  check_memory_plan(flags.question.plan, options);
+  check_fp8_recipe_flag(flags.fp8_recipe, options.precision);
+  flags.question.fp8 = read_fp8_recipe(flags.fp8_recipe, options.precision);
   if (!flags.budget.empty()) {
     const auto budget = ByteSize::from_text(flags.budget);
     if (!budget)
@@ -50,8 +57,10 @@ nlohmann::json answer_json(const app::MemoryAnswer& answer) {
                          {"batch", prediction.size.batch},
                          {"precision", answer.options.precision.name()},
                          {"optimizer", word_of(answer.options.optimizer)},
+                         {"moments", word_of(answer.options.moments)},
                          {"peak_bytes", prediction.peak_bytes},
                          {"peak", app::cause_of_peak(prediction)}};
+  json.update(changed_fields_to_json(answer.plan));
   if (prediction.size.length > 0) json["length"] = prediction.size.length;
   for (size_t i = 0; i < memory::kCategories; ++i)
     json["at_peak"][word_of(static_cast<memory::Category>(i))] = prediction.at_peak.bytes[i];
@@ -119,13 +128,15 @@ void run(MemoryFlags& flags) {
 void add_memory(CLI::App& app) {
   auto flags = std::make_shared<MemoryFlags>();
   flags->question.options.optimizer = train::Optimizer::adamw;
-  CLI::App* command =
-      add_command(app, "memory", "Tell how much memory training takes, and what fits, before it is tried",
-                  "  ulp memory resnet20 --batch 512 --precision bf16 --optimizer sgd\n"
-                  "  ulp memory bert-base --length 128 --batch 32 --budget 12GiB\n"
-                  "  ulp memory bert-base --lengths 64,128,256,320,384,512 --budget 12GiB\n"
-                  "  ulp memory model.safetensors --batch 256 --prove --report out\n",
-                  *flags);
+  CLI::App* command = add_command(
+      app, "memory", "Tell how much memory training takes, and what fits, before it is tried",
+      "  ulp memory resnet20 --batch 512 --precision bf16 --optimizer sgd\n"
+      "  ulp memory bert-base --length 128 --batch 32 --budget 12GiB\n"
+      "  ulp memory bert-base --lengths 64,128,256,320,384,512 --budget 12GiB\n"
+      "  ulp memory gpt2 --batch 64 --moments int8 --checkpoint-activations sqrt --prove\n"
+      "  ulp memory resnet20 --precision fp8:current --checkpoint-activations bytes:20MiB --prove\n"
+      "  ulp memory model.safetensors --batch 256 --prove --report out\n",
+      *flags);
   command
       ->add_option("model", flags->model,
                    "A reference network, bert-base, bert-large, gpt2-small, gpt2-medium, or a model file")
@@ -140,6 +151,7 @@ void add_memory(CLI::App& app) {
       ->delimiter(',')
       ->check(positive());
   command->add_option("--budget", flags->budget, "Memory that there is, as 12GiB or 800MB");
+  add_fp8_recipe_flag(*command, flags->fp8_recipe);
   add_shape_flags(*command, flags->shape);
   command->add_flag("--prove", flags->question.prove, "Train two steps of this size and measure their peak");
   command->add_option("--report", flags->report, "Folder for report.json and report.html");

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/fp8_recipe_file.h"
 #include "cli/model_flags.h"
 #include "cli/recipe_file.h"
 #include "cli/train_flags.h"
@@ -49,7 +50,6 @@ struct Outcome {
 /// What --memory-budget chose.
 struct Budgeted {
   app::BudgetChoice choice = {};
-  std::optional<app::CheckpointChoice> checkpoints = {};
   int64_t data_bytes = 0;  ///< of the data set, which were there before
   int64_t peak_bytes = 0;  ///< measured in the end, the data among them
 };
@@ -262,21 +262,6 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
   }
 }
 
-/// What an fp8 precision computes with: --fp8-recipe's file, or the precision's own recipe.
-std::optional<amp::Fp8Recipe> fp8_recipe(const TrainFlags& flags) {
-  const amp::PrecisionName& precision = flags.options.precision;
-  if (!precision->fp8) return std::nullopt;
-  if (flags.fp8_recipe.empty()) return amp::Fp8Recipe::named(precision.name());
-  auto recipe = read_recipe<amp::Fp8Recipe>(flags.fp8_recipe);
-  const amp::Fp8Scaling said = amp::Fp8Recipe::named(precision.name()).layers.scaling;
-  if (recipe.layers.scaling != said) {
-    fail_file("cli.train", "expected \"layers\": {\"scaling\": \"", word_of(said), "\"} in the recipe '",
-              flags.fp8_recipe, "', as --precision ", precision.name(), " says, got ",
-              word_of(recipe.layers.scaling));
-  }
-  return recipe;
-}
-
 /// The network as a graph with masks of its zeros.
 void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
   network = app::captured(network, spec);
@@ -298,16 +283,23 @@ std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, con
       train::StreamOptions::training(batch, flags.options.seed, flags.options.augment).among(group));
 }
 
+/// Makes tasks as the run trains them.
+app::MakeTask task_maker(const TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
+                         const std::optional<amp::Fp8Recipe>& fp8) {
+  return [&flags, &spec, &data, &fp8](memory::RunSize size) {
+    app::Network network = start_network(flags, spec);
+    train::Task task{.model = network.module,
+                     .forward = std::move(network.forward),
+                     .batches = training_stream(flags, data, size.batch)};
+    return fp8 ? train::fp8_task(std::move(task), *fp8) : std::move(task);
+  };
+}
+
 /// What the network computes again so that it keeps that share of its activations; nothing where it cannot.
-std::optional<app::CheckpointChoice> choose_checkpoints(const TrainFlags& flags, const app::ModelSpec& spec,
-                                                        const app::TaskData& data, double share) {
-  // Layers in 8 bits are made on a copy of the graph, which would have no plan.
-  if (flags.options.precision->fp8 || flags.options.precision->int8) return std::nullopt;
-  constexpr int64_t kSamples = 8;
-  std::unique_ptr<train::BatchStream> stream = training_stream(flags, data, kSamples);
+std::optional<app::CheckpointChoice> choose_checkpoints(const TrainFlags& flags, const app::MakeTask& make,
+                                                        double share) {
   try {
-    return app::CheckpointChoice(start_network(flags, spec), spec, train::example_batch(*stream),
-                                 flags.options.resolved_precision(), share);
+    return app::CheckpointChoice(make, flags.options, {.batch = flags.options.batch}, flags.plan, share);
   } catch (const Interrupted&) {
     throw;
   } catch (const Error&) {  // a network that cannot be captured, or that has no such plan
@@ -315,51 +307,53 @@ std::optional<app::CheckpointChoice> choose_checkpoints(const TrainFlags& flags,
   }
 }
 
-/// Changes the options so that the run fits, and says how.
+/// The program under a plan.
+app::TrainingProgram planned(app::TrainingProgram program, const app::CheckpointChoice& choice) {
+  program.make = [make = std::move(program.make), choice](memory::RunSize size) {
+    train::Task task = make(size);
+    choice.apply(task);
+    return task;
+  };
+  return program;
+}
+
+/// Changes the options so that the run fits, and says how. `choice` is that of the run, and becomes the one
+/// that fits.
 Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app::TaskData& data,
-                       int64_t data_bytes) {
+                       int64_t data_bytes, const std::optional<amp::Fp8Recipe>& fp8,
+                       app::CheckpointChoice& choice) {
   report::Progress progress("memory", 0, {.unit = "small run", .leave = false});
-  const auto make = [&](memory::RunSize size) {
-    app::Network network = start_network(flags, spec);
-    return train::Task{.model = network.module,
-                       .forward = std::move(network.forward),
-                       .batches = training_stream(flags, data, size.batch)};
-  };
-  const auto after = [&](const train::Task& task, memory::RunSize size) {
-    app::to_float(*task.model);
-    task.model->eval();
-    const auto batches = app::first_samples(data.stream(io::Split::test, {.batch = size.batch}), size.batch);
-    train::evaluate(task.forward, *batches);
-  };
+  const app::TrainingProgram bare{.make = task_maker(flags, spec, data, fp8),
+                                  .after = [&](const train::Task& task, memory::RunSize size) {
+                                    app::to_float(*task.model);
+                                    task.model->eval();
+                                    const auto batches = app::first_samples(
+                                        data.stream(io::Split::test, {.batch = size.batch}), size.batch);
+                                    train::evaluate(task.forward, *batches);
+                                  }};
   std::map<double, app::CheckpointChoice> choices;  // kept: another search may find another plan
   const auto checkpointed = [&](double share) -> std::optional<app::TrainingProgram> {
-    const auto choice = choose_checkpoints(flags, spec, data, share);
-    if (!choice) return std::nullopt;
-    choices.emplace(share, *choice);
-    return app::TrainingProgram{.make =
-                                    [&, choice](memory::RunSize size) {
-                                      const app::Network network =
-                                          choice->apply(start_network(flags, spec), spec);
-                                      return train::Task{.model = network.module,
-                                                         .forward = network.forward,
-                                                         .batches = training_stream(flags, data, size.batch)};
-                                    },
-                                .after = after};
+    const auto found = choose_checkpoints(flags, bare.make, share);
+    if (!found) return std::nullopt;
+    choices.emplace(share, *found);
+    return planned(bare, *found);
   };
+  const bool chosen_already = flags.plan.checkpoint_activations != app::CheckpointRule{};
   Budgeted budgeted{.data_bytes = data_bytes};
-  budgeted.choice = app::fit_to_budget({.program = {.make = make, .after = after},
-                                        .checkpointed = checkpointed,
-                                        .options = flags.options,
-                                        .budget = *flags.budget,
-                                        .taken = data_bytes,
-                                        .keep_masters = flags.masters_given,
-                                        .keep_moments = flags.moments_given,
-                                        .batch_norm = app::has_batch_norm(*start_network(flags, spec).module),
-                                        .progress = [&] { progress.advance(); }});
+  app::BudgetJob job{.program = planned(bare, choice),
+                     .options = flags.options,
+                     .budget = *flags.budget,
+                     .taken = data_bytes,
+                     .keep_masters = flags.masters_given,
+                     .keep_moments = flags.moments_given,
+                     .batch_norm = app::has_batch_norm(*start_network(flags, spec).module),
+                     .progress = [&] { progress.advance(); }};
+  if (!chosen_already) job.checkpointed = checkpointed;
+  budgeted.choice = app::fit_to_budget(job);
   progress.finish();
   flags.options = budgeted.choice.options;
   const auto chosen = choices.find(budgeted.choice.kept_share);
-  if (chosen != choices.end()) budgeted.checkpoints = chosen->second;
+  if (chosen != choices.end()) choice = chosen->second;
   if (flags.json) return budgeted;
   std::cout << "memory: " << bytes_text(budgeted.choice.asked_bytes + data_bytes) << " as asked, "
             << bytes_text(budgeted.choice.predicted_bytes + data_bytes) << " predicted, "
@@ -401,10 +395,9 @@ std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
   return distributed::init_process_group(meeting);
 }
 
-/// The network, or a graph of its own tensors: under the plan of --memory-budget, or for parameters that processes share.
+/// The network, or a graph of its own tensors for parameters that processes share.
 app::Network form_to_train(const app::Network& network, const app::ModelSpec& spec, const TrainFlags& flags,
-                           const distributed::ProcessGroup* group, const std::optional<Budgeted>& budgeted) {
-  if (budgeted && budgeted->checkpoints) return budgeted->checkpoints->apply(network, spec);
+                           const distributed::ProcessGroup* group) {
   const bool shares = group != nullptr && flags.parallel.zero == distributed::ZeroStage::parameters;
   return shares ? app::captured(network, spec) : network;
 }
@@ -414,7 +407,7 @@ void run(TrainFlags flags) {
   apply(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
-  const std::optional<amp::Fp8Recipe> fp8 = fp8_recipe(flags);
+  const std::optional<amp::Fp8Recipe> fp8 = read_fp8_recipe(flags.fp8_recipe, flags.options.precision);
   const std::shared_ptr<distributed::ProcessGroup> group = meet(flags);
   if (!group && flags.sharing.parallel != train::Parallel::data)
     throw CLI::ValidationError("--parallel",
@@ -430,22 +423,24 @@ void run(TrainFlags flags) {
   }
   if (!stored) spec.name = choose_model(flags, data);
   std::optional<Budgeted> budgeted;
+  app::CheckpointChoice kept(task_maker(flags, spec, data, fp8), flags.options,
+                             {.batch = flags.options.batch}, flags.plan);
   if (flags.budget) {
     const int64_t data_bytes = meter->live_bytes();
     meter.reset();
-    budgeted = fit_to_budget(flags, spec, data, data_bytes);
+    budgeted = fit_to_budget(flags, spec, data, data_bytes, fp8, kept);
     meter.emplace();
   }
   torch::manual_seed(flags.options.seed);
   app::Network network = start_network(flags, spec);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
-  const app::Network trained = form_to_train(network, spec, flags, group.get(), budgeted);
+  const app::Network trained = form_to_train(network, spec, flags, group.get());
   const bool shares_batches = flags.sharing.parallel == train::Parallel::data;
   train::Task task{
       .model = trained.module,
       .forward = trained.forward,
       .batches = training_stream(flags, data, flags.options.batch, shares_batches ? group.get() : nullptr),
-      .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : ""),
+      .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "") + flags.plan.to_json(),
       .group = group,
       .parallel = flags.parallel};
   graph::PassReport eight_bits;
@@ -464,6 +459,7 @@ void run(TrainFlags flags) {
     const auto recipe = amp::Int8Recipe::named(flags.options.precision.name());
     task = train::int8_task(std::move(task), recipe, &eight_bits);
   }
+  kept.apply(task);
   train::Trainer trainer(std::move(task), flags.options);
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
@@ -493,6 +489,8 @@ void add_train(CLI::App& app) {
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
                   "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --data book.txt --model gpt2 --precision int8\n"
+                  "  ulp train --data book.txt --checkpoint-activations sqrt --offload-optimizer file\n"
+                  "  ulp train --memory-budget 200MiB --activations int8 --activation-masks\n"
                   "  ulp launch -n 2 ulp train --data book.txt --parallel pipeline --micro-batches 8\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "cli/field_flags.h"
+#include "cli/fp8_recipe_file.h"
+#include "cli/memory_plan_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/base/byte_size.h"
 #include "ulp/models/registry.h"
@@ -52,9 +54,7 @@ void add_files(CLI::App& command, TrainFlags& flags) {
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
   command.add_flag("--keep-zeros", flags.keep_zeros,
                    "Weights of --init that are zero stay zero, as `ulp prune` left them");
-  command.add_option(
-      "--fp8-recipe", flags.fp8_recipe,
-      "In an fp8 precision: which layers compute in fp8, and how, as JSON (an ulp.amp.Fp8Recipe)");
+  add_fp8_recipe_flag(command, flags.fp8_recipe);
   flags.checkpointing.add_to(command);
 }
 
@@ -72,6 +72,7 @@ void TrainFlags::check_parts() const {
   refuse(parallel.zero != distributed::ZeroStage::off, "--zero");
   refuse(!prune.empty() || keep_zeros, "--prune or --keep-zeros");
   refuse(watch, "--watch");
+  refuse(plan.plans_activations(), "plans of activations");
   const bool splits = sharing.parallel == train::Parallel::tensor;
   refuse(!splits && (options.precision->fp8 || options.precision->int8), "precisions of 8 bits");
   // Parts of different sizes would draw different numbers of random ones, and what all have would be rounded differently.
@@ -87,6 +88,25 @@ void TrainFlags::check_parts() const {
   refuse(options.master_weights() == amp::MasterWeights::stochastic, "--masters stochastic");
   refuse(sharing.parallel == train::Parallel::pipeline && options.batch < sharing.pipeline.micro_batches,
          "a --batch with fewer samples than --micro-batches");
+}
+
+/// What does not go with what is said of activations and of the optimizer's state.
+void TrainFlags::check_plan() const {
+  check_memory_plan(plan, options);
+  if (plan.plans_activations() && parallel.zero == distributed::ZeroStage::parameters)
+    throw CLI::ValidationError("--zero 3 and plans of activations exclude each other");
+  if (plan.plans_activations() && watch)
+    throw CLI::ValidationError(
+        "--watch and plans of activations exclude each other: it would see calls twice");
+  if (!prune.empty() && plan.checkpoint_activations.kind == app::CheckpointRule::Kind::bytes)
+    throw CLI::ValidationError(
+        "--prune and --checkpoint-activations bytes:SIZE exclude each other; sqrt and every:K go with it");
+  if (plan.offload_optimizer != memory::SavedPlace::memory && parallel.zero != distributed::ZeroStage::off)
+    throw CLI::ValidationError("--offload-optimizer and --zero 1, 2 and 3 exclude each other");
+  if (budget && plan.offload_activations != memory::SavedPlace::memory)
+    throw CLI::ValidationError(
+        "--memory-budget and --offload-activations file exclude each other: how much is on its way "
+        "to the file depends on its speed");
 }
 
 void TrainFlags::check() {
@@ -118,15 +138,11 @@ void TrainFlags::check() {
   if (checkpoint_shares && (checkpointing.path.empty() || !shares))
     throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
   check_parts();
-  if (!fp8_recipe.empty() && !options.precision->fp8) {
-    throw CLI::ValidationError("--fp8-recipe needs an fp8 precision, and --precision " +
-                               options.precision.name() + " is none");
-  }
+  check_plan();
+  check_fp8_recipe_flag(fp8_recipe, options.precision);
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");
   if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
-  if (!fp8_recipe.empty() && budget)
-    throw CLI::ValidationError("--fp8-recipe and --memory-budget exclude each other");
   if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
   for (const std::string& file : {out, checkpointing.path, report}) {
@@ -147,6 +163,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add_training_options(command, flags);
   add_field_flags(command, flags.parallel);
   add_field_flags(command, flags.sharing);
+  add_field_flags(command, flags.plan);
   command.add_flag(
       "--checkpoint-shares", flags.checkpoint_shares,
       "With --zero: each process writes its share of the optimizer's state to a file of its own beside "

@@ -9,6 +9,7 @@
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
 #include "ulp/amp/watch/watch.h"
+#include "ulp/app/memory_plan.h"
 #include "ulp/distributed/data_parallel.h"
 #include "ulp/train/parted_model.h"
 #include "ulp/train/train_options.h"
@@ -20,6 +21,7 @@ struct TrainFlags : CommonFlags {
   std::string data = "fashion-mnist";
   std::string memory_budget;           ///< empty: as much as it takes
   std::optional<int64_t> budget = {};  ///< the same in bytes; set by check()
+  app::MemoryPlan plan;
   bool masters_given = false, moments_given = false;
   std::string init, out, report, prune, fp8_recipe;
   bool keep_zeros = false;
@@ -45,6 +47,7 @@ struct TrainFlags : CommonFlags {
 
  private:
   void check_parts() const;
+  void check_plan() const;
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);

@@ -41,7 +41,7 @@ const std::map<std::string, Names>& allowed() {
       {"models", {"base", "libtorch", "quant"}},
       {"train",
        {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
-        "models", "report"}},
+        "models", "memory", "report"}},
       {"app",
        {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed",
         "distill", "models", "measure", "memory", "report", "train"}}};

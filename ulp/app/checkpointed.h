@@ -1,27 +1,35 @@
-// Training under activation checkpointing, as a change to a run that must fit a budget.
+// Training under a plan of what it keeps: activation checkpointing, kept activations in fewer bits or in a
+// file, the
+// optimizer's state in files.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
-#include "ulp/app/model_file.h"
+#include "ulp/app/memory_plan.h"
 #include "ulp/app/training_probe.h"
 #include "ulp/base/export.h"
 
 namespace ulp::app {
 
-/// What is computed again in a network's backward pass, so that every network of the same kind can be given
-/// it.
+/// A MemoryPlan for one network, found once, so that every network of the same kind, of any batch, is trained
+/// alike.
 class ULP_API CheckpointChoice {
  public:
-  /// Activations and their gradients take a share in (0, 1) of their bytes at the peak, in the least time.
-  /// `batch` is one of the network, of any size. Throws ulp::Error where no plan keeps so little.
-  CheckpointChoice(const Network& network, const ModelSpec& spec, const train::TaskBatch& batch,
-                   const amp::Precision& precision, double share);
+  /// For tasks that `make` makes. A budget of bytes is for batches of `size`, which are not made: costs are
+  /// measured of 2 and of
+  /// 4 samples. `share` in (0, 1) is a budget, too, in the place of the plan's rule: of the bytes of
+  /// activations and their
+  /// gradients at the peak. Throws ulp::Error where no plan keeps so little, for a network that cannot be
+  /// captured, and as
+  /// MemoryPlan::validate().
+  CheckpointChoice(const MakeTask& make, const train::TrainOptions& options, memory::RunSize size,
+                   const MemoryPlan& plan, std::optional<double> share = {});
   ~CheckpointChoice();
 
-  /// The network as a graph under this plan; tensors are shared.
-  Network apply(const Network& network, const ModelSpec& spec) const;
+  /// Such a task trains by the plan from now on.
+  void apply(train::Task& task) const;
 
  private:
   struct State;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "ulp/app/checkpointed.h"
 #include "ulp/app/training_probe.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/train/fp8_task.h"
 
 namespace ulp::app {
 
@@ -35,36 +37,61 @@ std::vector<int64_t> looked_at(const std::vector<int64_t>& lengths, bool large) 
 /// A network that is trained in fp32 is made once: it is the same after each run but for its weights.
 class Probes {
  public:
-  Probes(const TrainedModel& model, const train::TrainOptions& options)
-      : model_(model), options_(options), shares_(!options.resolved_precision().parameter_dtype) {
+  Probes(const TrainedModel& model, const MemoryQuestion& question, int64_t length)
+      : model_(model),
+        options_(question.options),
+        fp8_(question.fp8),
+        shares_(!options_.resolved_precision().parameter_dtype) {
     first_ = model_.make();
     parameters_ = count_parameters(*first_->module);
     if (!shares_) first_.reset();
+    choice_.emplace([this](memory::RunSize of) { return task(of); }, options_,
+                    memory::RunSize{.batch = options_.batch, .length = length}, question.plan);
   }
 
   int64_t parameters() const { return parameters_; }
 
   memory::Recording operator()(memory::RunSize size) const {
     check_interrupted();
-    return record_training({.make = [this](memory::RunSize of) { return task(of); }}, options_, size);
+    return record_training(planned([this](memory::RunSize of) { return task(of); }), options_, size);
+  }
+
+  /// Two real steps, of a network of its own.
+  int64_t measure(memory::RunSize size) const {
+    return measure_training(planned([this](memory::RunSize of) { return in_fp8(model_.task(of)); }), options_,
+                            size);
   }
 
  private:
+  TrainingProgram planned(MakeTask make) const {
+    return {.make = [this, make = std::move(make)](memory::RunSize of) {
+      train::Task made = make(of);
+      choice_->apply(made);
+      return made;
+    }};
+  }
+
+  train::Task in_fp8(train::Task task) const {
+    return fp8_ ? train::fp8_task(std::move(task), *fp8_) : std::move(task);
+  }
+
   train::Task task(memory::RunSize size) const {
-    if (!shares_) return model_.task(size);
+    if (!shares_) return in_fp8(model_.task(size));
     TrainedModel shared = model_;
     shared.make = [this] {
       for (at::Tensor& parameter : first_->module->parameters()) parameter.mutable_grad().reset();
       return *first_;
     };
-    return shared.task(size);
+    return in_fp8(shared.task(size));
   }
 
   const TrainedModel& model_;
   train::TrainOptions options_;
+  std::optional<amp::Fp8Recipe> fp8_;
   bool shares_;
   int64_t parameters_ = 0;
   std::optional<Network> first_;
+  std::optional<CheckpointChoice> choice_;
 };
 
 struct Asked {
@@ -99,14 +126,22 @@ Fit fit_of(memory::Predictor& predictor, int64_t budget, int64_t length) {
 
 void check_question(const TrainedModel& model, const MemoryQuestion& question) {
   question.options.validate();
+  question.plan.validate();
+  if (question.plan.offload_activations != memory::SavedPlace::memory)
+    fail(kWhere,
+         "expected activations in memory, got them in a file: how much of them is on its way there, up to 64 "
+         "MiB, "
+         "depends on its speed");
+  if (question.fp8 && !question.options.precision->fp8)
+    fail(kWhere, "expected an fp8 precision beside an fp8 recipe, got ", question.options.precision.name());
   asked_lengths(model, question);
 }
 
 MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& question) {
   const PollsInterrupts polls;
-  question.options.validate();
+  check_question(model, question);
   const Asked asked = asked_lengths(model, question);
-  const Probes probes(model, question.options);
+  const Probes probes(model, question, asked.length);
   const bool large = probes.parameters() > kLarge;
   const bool any_length = question.budget && model.kind != NetworkKind::image;
   std::vector<int64_t> seen = asked.lengths;
@@ -118,6 +153,7 @@ MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& questio
   const memory::RunSize size{.batch = question.options.batch, .length = asked.length};
   MemoryAnswer answer{.model = model.name,
                       .options = question.options,
+                      .plan = question.plan,
                       .prediction = predictor.at(size),
                       .budget = question.budget,
                       .most_length = model.max_length};
@@ -130,8 +166,7 @@ MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& questio
   answer.slack = predictor.slack();
   if (question.prove) {
     check_interrupted();
-    answer.measured_bytes = measure_training({.make = [&](memory::RunSize of) { return model.task(of); }},
-                                             question.options, size);
+    answer.measured_bytes = probes.measure(size);
   }
   return answer;
 }

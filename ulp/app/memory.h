@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/amp/fp8/fp8_recipe.h"
+#include "ulp/app/memory_plan.h"
 #include "ulp/app/trained_model.h"
 #include "ulp/base/export.h"
 #include "ulp/memory/predict/predictor.h"
@@ -17,11 +19,13 @@ namespace ulp::app {
 
 /// What is asked.
 struct MemoryQuestion {
-  train::TrainOptions options = {};    ///< the batch among them
-  int64_t length = 0;                  ///< of texts; 0: the longest, at most 128
-  std::vector<int64_t> lengths = {};   ///< rows of the table of what fits; empty: `length` alone
-  std::optional<int64_t> budget = {};  ///< bytes
-  bool prove = false;                  ///< train two steps of the asked size and measure
+  train::TrainOptions options = {};        ///< the batch among them
+  MemoryPlan plan = {};                    ///< of activations and the optimizer's state
+  std::optional<amp::Fp8Recipe> fp8 = {};  ///< in an fp8 precision; nothing: the precision's own
+  int64_t length = 0;                      ///< of texts; 0: the longest, at most 128
+  std::vector<int64_t> lengths = {};       ///< rows of the table of what fits; empty: `length` alone
+  std::optional<int64_t> budget = {};      ///< bytes
+  bool prove = false;                      ///< train two steps of the asked size and measure
   /// Called before each run with its size; may be empty.
   std::function<void(memory::RunSize size)> progress = {};
 };
@@ -37,6 +41,7 @@ struct Fit {
 struct MemoryAnswer {
   std::string model = {};
   train::TrainOptions options = {};
+  MemoryPlan plan = {};
   memory::Prediction prediction = {};
   std::optional<int64_t> budget = {};
   std::vector<Fit> fits = {};  ///< with a budget: a row a length

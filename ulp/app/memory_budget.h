@@ -44,8 +44,8 @@ struct BudgetChoice {
 
 /// The first of these that fits: the run as it is; split masters, which keep the same weights in two bytes
 /// fewer; checkpointing and smaller batches of which more make a step (in this order with batch norms, whose
-/// statistics are of a batch, in the other without), then both together; the same with bf16 moments. Throws
-/// ulp::Error naming the smallest peak that was found if none does.
+/// statistics are of a batch, in the other without), then both together; the same with moments in bf16,
+/// in int8, in int4. Throws ulp::Error naming the smallest peak that was found if none does.
 ULP_API BudgetChoice fit_to_budget(const BudgetJob& job);
 
 /// Whether a network normalises by its batches.

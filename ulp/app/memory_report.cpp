@@ -2,6 +2,7 @@
 
 #include "ulp/app/memory.h"
 #include "ulp/app/report_parts.h"
+#include "ulp/base/fields_json.h"
 #include "ulp/report/format.h"
 #include "ulp/report/machine.h"
 
@@ -23,6 +24,12 @@ std::string size_text(const MemoryAnswer& answer) {
   if (answer.options.accumulate > 1) text += " x " + std::to_string(answer.options.accumulate);
   if (size.length > 0) text += ", length " + std::to_string(size.length);
   return text;
+}
+
+/// "checkpoint activations" of checkpoint_activations.
+std::string spaced(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
 }
 
 /// A chart's series of one category over time.
@@ -116,6 +123,9 @@ std::vector<report::Fact> settings_of(const MemoryAnswer& answer) {
                                      {"optimizer", word_of(options.optimizer)}};
   if (const auto masters = options.master_weights()) facts.push_back({"masters", word_of(*masters)});
   if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", word_of(options.moments)});
+  const nlohmann::json plan = changed_fields_to_json(answer.plan);
+  for (const auto& [name, value] : plan.items())
+    facts.push_back({spaced(name), value.is_string() ? value.get<std::string>() : value.dump()});
   facts.push_back({"small runs", std::to_string(answer.runs)});
   facts.push_back({"added for safety", number("%.3f %%", 100 * answer.slack)});
   return facts;

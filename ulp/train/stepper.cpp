@@ -155,23 +155,32 @@ std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& o
   return amp::with_fp32_moments(groups, fp32_moments);
 }
 
+bool is_told(const amp::OffloadOptions& offload) {
+  return offload.to_host || !offload.state_folder.empty();
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOptions& options, bool fused,
-                                                 const std::vector<at::Tensor>& fp32_moments) {
+                                                 const std::vector<at::Tensor>& fp32_moments,
+                                                 const amp::OffloadOptions& offload) {
   const bool wide = options.moments == amp::MomentFormat::fp32;
-  if (!options.master_weights() && !options.clip && !fused && wide)
+  if (!options.master_weights() && !options.clip && !fused && wide && !is_told(offload))
     return std::visit(TorchOptimizer{std::move(trained)}, update_rule(options));
   return std::make_unique<amp::FusedOptimizer>(fused_groups(std::move(trained), options, fp32_moments),
-                                               options.seed);
+                                               options.seed, offload);
 }
 
 /// Null where nothing is shared. Shares know neither masks nor bounds of weights.
 std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataParallel* parallel,
                                                             Trained trained, const TrainOptions& options,
-                                                            bool masks) {
+                                                            bool masks, const amp::OffloadOptions& offload) {
   if (parallel == nullptr || parallel->options().zero == distributed::ZeroStage::off) return nullptr;
   if (masks || !trained.latent.empty()) {
     fail("train.Trainer", "expected no shares of the training state (zero 0) for a network with ",
          masks ? "masks" : "binary weights", ", got zero ", word_of(parallel->options().zero));
+  }
+  if (is_told(offload)) {
+    fail("train.Trainer", "expected the optimizer's state in memory where processes share it (zero ",
+         word_of(parallel->options().zero), "), got it offloaded");
   }
   return std::make_unique<distributed::ShardedOptimizer>(
       *parallel, fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
@@ -184,13 +193,13 @@ Stepper::Stepper(const Task& task, const TrainOptions& options, int64_t total_st
     : masks_(task.masks),
       latent_(latent_weights_of(*task.model)),
       sharded_(make_sharded(parallel, {parameters_of(*task.model, latent_), latent_}, options,
-                            !masks_of(*task.model).empty())),
+                            !masks_of(*task.model).empty(), task.offload)),
       parted_(task.parted),
       options_(options),
       own_(sharded_ ? nullptr
                     : make_optimizer({parameters_of(*task.model, latent_), latent_}, options,
                                      !masks_of(*task.model).empty() || task.parted != nullptr,
-                                     with_fp32_moments(task, options.fp32_moments))),
+                                     with_fp32_moments(task, options.fp32_moments), task.offload)),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,

@@ -32,7 +32,7 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// Of the task it takes the model, the masks and the parts that processes have. `parallel` is null for a single process and
+  /// Of the task it takes the model, the masks, where state is kept and the parts that processes have. `parallel` is null for a single process and
   /// for parts.
   Stepper(const Task& task, const TrainOptions& options, int64_t total_steps,
           distributed::DataParallel* parallel);

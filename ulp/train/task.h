@@ -12,11 +12,17 @@
 #include <span>
 #include <string>
 
+#include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/base/export.h"
 #include "ulp/distributed/data_parallel.h"
 #include "ulp/io/dataset.h"
+#include "ulp/memory/checkpoint/plan.h"
 #include "ulp/models/image_model.h"
 #include "ulp/prune/masks/masks.h"
+
+namespace ulp::graph {
+class GraphModule;
+}
 
 namespace ulp::train {
 
@@ -97,6 +103,12 @@ struct Task {
   /// Where each of them has a part of the model (parted_task()): model and forward are the part then, and all read the same
   /// batches. Null: each has all of it.
   std::shared_ptr<PartedModel> parted = {};
+  /// What stays of the forward pass for the backward pass, and how. The trainer captures the model, as
+  /// fp8_task() does, and asks
+  /// once, with layers of 8 bits made, in the precision and the mode of training. Empty: all stays as it is.
+  std::function<memory::CheckpointPlan(const graph::GraphModule& model)> activations = {};
+  /// Where the optimizer keeps its state. An optimizer that is told is a FusedOptimizer.
+  amp::OffloadOptions offload = {};
 };
 
 /// Classification by an image network (images, or arrays in their shape). The network is laid out

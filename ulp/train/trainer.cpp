@@ -18,7 +18,10 @@
 #include "ulp/distributed/data_parallel.h"
 #include "ulp/distributed/random_states.h"
 #include "ulp/distributed/shard_files.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/memory/checkpoint/checkpoint.h"
+#include "ulp/train/captured_task.h"
 #include "ulp/train/fp8_task.h"
 #include "ulp/train/int8_task.h"
 #include "ulp/train/parted_model.h"
@@ -27,6 +30,8 @@
 namespace ulp::train {
 
 namespace {
+
+constexpr const char* kWhere = "train.Trainer";
 
 /// "learning_rate 0.2, got 0.5; seed 1, got 2".
 std::string differences(const nlohmann::json& expected, const nlohmann::json& got) {
@@ -67,6 +72,16 @@ Task in_eight_bits(Task task, const TrainOptions& options) {
     return int8_task(std::move(task), amp::Int8Recipe::named(options.precision.name()));
   if (!options.precision->fp8) return task;
   return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
+}
+
+/// The task as it is trained.
+Task to_train(Task task, const TrainOptions& options) {
+  const bool parted = task.parted != nullptr;
+  task = in_eight_bits(std::move(task), options);
+  if (!task.activations) return task;
+  if (parted || task.parallel.zero == distributed::ZeroStage::parameters)
+    fail(kWhere, "expected all of the model in each process where its activations have a plan, got parts");
+  return captured_task(std::move(task), kWhere, [](const auto& captured) { return captured; });
 }
 
 torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
@@ -133,11 +148,12 @@ struct Trainer::State {
   Stepper stepper;
   StepObserver* observer = nullptr;
   amp::AmaxReduction reduce_amaxes;
+  std::shared_ptr<std::atomic<uint64_t>> draws;  // of the rounding of what stays; null: there is no plan
   int64_t next_step = 0;
   bool had_shares = false;  // of the checkpoint that was resumed from
 
   State(Task task_in, const TrainOptions& options_in)
-      : task(in_eight_bits(std::move(task_in), options_in)),
+      : task(to_train(std::move(task_in), options_in)),
         options(options_in),
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
@@ -145,6 +161,7 @@ struct Trainer::State {
         parallel(make_parallel(in_precision(*task.model, precision), task)),
         stepper(task, options, total_steps, parallel.get()) {
     if (task.parted) amp::apply_precision(*task.parted->whole, precision);
+    if (task.activations) plan_activations();
     if (several()) {
       reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
         group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
@@ -152,6 +169,13 @@ struct Trainer::State {
     }
     // Dropout differs from process to process.
     if (rank() > 0 && draws_own_numbers()) torch::manual_seed(options.seed + static_cast<uint64_t>(rank()));
+  }
+
+  void plan_activations() {
+    auto& graph = dynamic_cast<graph::GraphModule&>(*task.model);
+    memory::CheckpointPlan plan = task.activations(graph);
+    draws = plan.draws = std::make_shared<std::atomic<uint64_t>>(0);
+    memory::checkpoint(graph, std::move(plan));
   }
 
   bool shares_parameters() const {
@@ -296,6 +320,7 @@ StepInfo Trainer::step() {
                 .learning_rate = s.stepper.learning_rate(),
                 .scale = s.stepper.scale()};
   s.stepper.zero_grad();
+  if (s.draws) *s.draws = static_cast<uint64_t>(info.step) << 32;  // a continued run draws the same
   if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   info.loss = s.accumulate();
   s.agree(info);

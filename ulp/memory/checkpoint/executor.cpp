@@ -44,7 +44,8 @@ void run_steps(const std::shared_ptr<const Layout>& layout, Program::Frame& fram
 }  // namespace
 
 CheckpointExecutor::CheckpointExecutor(CheckpointPlan plan) : plan_(std::move(plan)) {
-  if (plan_.saved.active() || !plan_.formats.empty()) packer_ = std::make_shared<Packer>(plan_.saved);
+  if (plan_.saved.active() || !plan_.formats.empty())
+    packer_ = std::make_shared<Packer>(plan_.saved, plan_.draws);
 }
 
 CheckpointExecutor::~CheckpointExecutor() = default;

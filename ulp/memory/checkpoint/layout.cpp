@@ -14,16 +14,18 @@ namespace {
 using graph::Argument;
 using graph::Node;
 
+bool is_norm(const Node& node) {
+  return node.is("aten::batch_norm") || node.is("aten::native_batch_norm") || node.is("aten::instance_norm");
+}
+
 bool is_statistic(const Node& node, size_t arg) {
-  return (node.is("aten::batch_norm") || node.is("aten::native_batch_norm") ||
-          node.is("aten::instance_norm")) &&
-         (arg == 3 || arg == 4);
+  return std::ranges::count(statistics_of(node), arg) > 0;
 }
 
 /// Whether a call writes to its argument.
 bool writes(const Node& node, size_t arg) {
-  if (node.kind() != Node::Kind::call) return false;
-  if (is_statistic(node, arg)) return node.has_effect();
+  if (node.kind() != Node::Kind::call || !node.args[arg].is_value()) return false;
+  if (is_norm(node) && is_statistic(node, arg)) return node.has_effect();
   const c10::AliasInfo* alias = node.schema().arguments()[arg].alias_info();
   return alias && alias->isWrite();
 }
@@ -44,7 +46,22 @@ std::unordered_set<std::string> written_attributes(const graph::Graph& graph) {
   return names;
 }
 
+/// Whether a call writes to what may be read again.
+bool changes_values(const Node& node) {
+  for (size_t arg = 0; arg < node.args.size(); ++arg) {
+    if (!is_statistic(node, arg) && writes(node, arg)) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<size_t> statistics_of(const Node& node) {
+  if (is_norm(node)) return {3, 4};
+  if (node.is("ulp::fp8_linear")) return {4};
+  if (node.is("ulp::fp8_convolution")) return {8};
+  return {};
+}
 
 Layout::Layout(std::shared_ptr<const graph::Graph> the_graph,
                std::shared_ptr<const graph::Program> the_program, const CheckpointPlan& plan,
@@ -139,7 +156,7 @@ void Layout::find_effects() {
       continue;
     }
     random[step] = graph::is_random(node.schema());
-    if (node.schema().is_mutable()) keep_all_of(step);
+    if (changes_values(node)) keep_all_of(step);
     for (size_t i = 0; i < node.args.size(); ++i) {
       const bool write = writes(node, i);
       if (is_statistic(node, i) && write) {

@@ -22,6 +22,11 @@ struct Region {
   std::vector<at::Tensor> attributes = {};  ///< that it reads and the graph does not write
 };
 
+/// Arguments that a call writes what it saw of its inputs to, and does not read for its result: running
+/// statistics of
+/// norms, magnitudes for the scales of fp8 layers.
+std::vector<size_t> statistics_of(const graph::Node& node);
+
 /// What a run and its replays need to know of graph and plan.
 struct Layout {
   /// Throws ulp::Error for a plan of another graph, and naming a call that changes values in a segment.
@@ -30,13 +35,12 @@ struct Layout {
 
   std::shared_ptr<const graph::Graph> graph;
   std::shared_ptr<const graph::Program> program;
-  std::vector<Region> regions;   ///< in order of their beginnings, outer ones first
-  std::vector<int64_t> made_by;  ///< of each slot the step; -1 for inputs of the graph
-  std::vector<char> kept;        ///< of each slot: stays in memory where it is needed
-  std::vector<char> kept_inner;  ///< of each step
-  std::vector<char> random;      ///< of each step
-  std::vector<char>
-      updates_statistics;  ///< of each step: a norm that writes its running statistics in train mode
+  std::vector<Region> regions;                 ///< in order of their beginnings, outer ones first
+  std::vector<int64_t> made_by;                ///< of each slot the step; -1 for inputs of the graph
+  std::vector<char> kept;                      ///< of each slot: stays in memory where it is needed
+  std::vector<char> kept_inner;                ///< of each step
+  std::vector<char> random;                    ///< of each step
+  std::vector<char> updates_statistics;        ///< of each step: a call that writes some
   std::vector<std::optional<MaskRule>> masks;  ///< of each step
   std::vector<size_t> last_reader;   ///< of each slot the step; the number of steps for results of the graph
   std::vector<SavedFormat> formats;  ///< of each slot

@@ -2,7 +2,9 @@
 // the ways to choose them: by hand, every k calls, by the square root, by a budget of bytes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +35,11 @@ struct CheckpointPlan {
   SavedOptions saved = {};
   /// Formats of single values, in the place of saved.format.
   std::unordered_map<const graph::Value*, SavedFormat> formats = {};
+  /// What the next stochastic rounding draws is a function of saved.seed and this number, which counts on.
+  /// Who sets it to
+  /// a number of the step's own before each step makes steps that depend on nothing before them. Null: nobody
+  /// does.
+  std::shared_ptr<std::atomic<uint64_t>> draws = {};
 };
 
 /// What a call costs in one training step.

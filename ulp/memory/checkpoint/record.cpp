@@ -175,7 +175,7 @@ void Record::replay_step(size_t step, Frame& frame, const Needs& needs) {
   const size_t at = step - region().begin;
   if (layout().random[step]) random_.at(step).restore();
   program.load_arguments(step, frame);
-  if (layout().updates_statistics[step] && frame.training) protect_statistics(frame);
+  if (layout().updates_statistics[step]) protect_statistics(program.node(step), frame);
   ReplayStep handler(*this, step, needs.results[at] ? -1 : needs.inner[at]);
   bool finished = true;
   try {

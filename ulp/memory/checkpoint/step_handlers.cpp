@@ -65,8 +65,8 @@ RandomGuards::~RandomGuards() {
   for (const RandomState& state : before_) state.restore();
 }
 
-void protect_statistics(graph::Program::Frame& frame) {
-  for (const size_t arg : {3, 4}) {
+void protect_statistics(const graph::Node& node, graph::Program::Frame& frame) {
+  for (const size_t arg : statistics_of(node)) {
     c10::IValue& statistic = frame.stack.at(arg);
     if (statistic.isTensor() && statistic.toTensor().defined()) statistic = statistic.toTensor().clone();
   }

@@ -64,7 +64,7 @@ class RandomGuards {
   std::vector<RandomState> before_;
 };
 
-/// Puts copies in the place of a norm's running statistics.
-void protect_statistics(graph::Program::Frame& frame);
+/// Puts copies in the place of the statistics that a call would write once more.
+void protect_statistics(const graph::Node& node, graph::Program::Frame& frame);
 
 }  // namespace ulp::memory

@@ -27,7 +27,8 @@ AutocastState AutocastState::current() {
   return state;
 }
 
-AutocastGuard::AutocastGuard(const AutocastState& wanted) : before_(AutocastState::current()) {
+AutocastGuard::AutocastGuard(const AutocastState& wanted)
+    : before_(AutocastState::current()), keys_(wanted.keys) {
   at::autocast::increment_nesting();
   set(wanted);
 }

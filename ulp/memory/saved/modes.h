@@ -4,12 +4,15 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <vector>
 
 namespace ulp::memory {
 
-/// The autocast of a thread.
+/// The autocast of a thread, and what else the dispatcher passes through or leaves out there: a backward
+/// formula may
+/// leave out autograd, which the work that is done again needs.
 struct AutocastState {
   struct Device {
     at::DeviceType type = at::kCPU;
@@ -18,10 +21,12 @@ struct AutocastState {
   };
   std::vector<Device> devices;
   bool cache = true;
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   static AutocastState current();
 };
 
-/// While it lives, autocast is as it was. Casts that it caches are forgotten at its end.
+/// While it lives, autocast and the dispatcher are as they were. Casts that it caches are forgotten at its
+/// end.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const AutocastState& wanted);
@@ -31,6 +36,7 @@ class AutocastGuard {
 
  private:
   AutocastState before_;
+  c10::impl::ForceDispatchKeyGuard keys_;
 };
 
 /// The states of the default generators of some devices.

@@ -63,7 +63,9 @@ bool has_groups(const at::Tensor& tensor) {
 
 }  // namespace
 
-Packer::Packer(SavedOptions options) : options_(std::move(options)) {
+Packer::Packer(SavedOptions options, std::shared_ptr<std::atomic<uint64_t>> draws)
+    : options_(std::move(options)),
+      draws_(draws ? std::move(draws) : std::make_shared<std::atomic<uint64_t>>(0)) {
   options_.validate();
   if (options_.place == SavedPlace::file) file_ = SpillFile::open(options_.folder);
 }

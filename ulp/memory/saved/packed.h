@@ -27,17 +27,17 @@ class Stored {
 class Packer {
  public:
   /// Throws ulp::Error as SavedOptions::validate() and SpillFile::open() do.
-  explicit Packer(SavedOptions options);
+  explicit Packer(SavedOptions options, std::shared_ptr<std::atomic<uint64_t>> draws = {});
 
   const SavedOptions& options() const { return options_; }
   std::unique_ptr<Stored> store(at::Tensor dense);
   /// The key of the next tensor that is rounded stochastically.
-  formats::RandomKey next_key() { return {options_.seed, stream_++}; }
+  formats::RandomKey next_key() { return {options_.seed, (*draws_)++}; }
 
  private:
   SavedOptions options_;
   std::shared_ptr<SpillFile> file_;
-  std::atomic<uint64_t> stream_{0};
+  std::shared_ptr<std::atomic<uint64_t>> draws_;  ///< CheckpointPlan::draws
 };
 
 /// Gives back a tensor of the same sizes, strides, type and device.

@@ -1,11 +1,9 @@
 #include "ulp/memory/saved/spill_file.h"
 
 #include <ATen/ops/empty_strided.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "ulp/base/error.h"
@@ -30,28 +28,14 @@ std::string transfer(const Call& call, int descriptor, Pointer* data, int64_t by
   return {};
 }
 
-int open_nameless(const std::string& folder) {
-  const int direct = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (direct >= 0) return direct;
-  std::string name = folder + "/ulp-memory-XXXXXX";  // not every file system can do the first
-  const int named = ::mkostemp(name.data(), O_CLOEXEC);
-  if (named < 0)
-    fail("memory.SpillFile", "expected a folder for temporary files, got '", folder,
-         "': ", std::strerror(errno));
-  ::unlink(name.c_str());
-  return named;
-}
-
 }  // namespace
 
 std::shared_ptr<SpillFile> SpillFile::open(const std::string& folder) {
-  const char* temporary = std::getenv("TMPDIR");
-  const std::string where = !folder.empty() ? folder : temporary && *temporary ? temporary : "/tmp";
-  return std::shared_ptr<SpillFile>(new SpillFile(open_nameless(where), where));
+  return std::shared_ptr<SpillFile>(new SpillFile(folder));
 }
 
-SpillFile::SpillFile(int descriptor, std::string folder)
-    : descriptor_(descriptor), folder_(std::move(folder)), thread_([this] { work(); }) {}
+SpillFile::SpillFile(const std::string& folder)
+    : nameless_("memory.SpillFile", folder), thread_([this] { work(); }) {}
 
 SpillFile::~SpillFile() {
   {
@@ -65,12 +49,11 @@ SpillFile::~SpillFile() {
   } else {
     thread_.join();
   }
-  ::close(descriptor_);
 }
 
 void SpillFile::check() const {
   if (!error_.empty())
-    fail("memory.SpillFile", "expected room in '", folder_, "' for what is kept, got: ", error_);
+    fail("memory.SpillFile", "expected room in '", nameless_.folder(), "' for what is kept, got: ", error_);
 }
 
 int64_t SpillFile::bytes_written() const {
@@ -140,8 +123,8 @@ void SpillFile::write_now(const std::shared_ptr<Entry>& entry, std::unique_lock<
   entry->offset_ = allocate(entry->bytes_);
   const int64_t offset = entry->offset_;
   lock.unlock();
-  std::string error = transfer(::pwrite, descriptor_, static_cast<const char*>(tensor.const_data_ptr()),
-                               entry->bytes_, offset);
+  std::string error = transfer(::pwrite, nameless_.descriptor(),
+                               static_cast<const char*>(tensor.const_data_ptr()), entry->bytes_, offset);
   lock.lock();
   if (!error.empty()) {
     error_ = std::move(error);
@@ -159,7 +142,7 @@ void SpillFile::read_now(const std::shared_ptr<Entry>& entry, std::unique_lock<s
   if (entry->waiting_.defined() || entry->ahead_.defined() || !entry->announced_) return;
   lock.unlock();
   at::Tensor tensor = entry->make();
-  std::string error = transfer(::pread, descriptor_, static_cast<char*>(tensor.mutable_data_ptr()),
+  std::string error = transfer(::pread, nameless_.descriptor(), static_cast<char*>(tensor.mutable_data_ptr()),
                                entry->bytes_, entry->offset_);
   lock.lock();
   if (error.empty()) entry->ahead_ = std::move(tensor);
@@ -218,8 +201,8 @@ at::Tensor SpillFile::Entry::get() {
   if (ahead_.defined()) return std::move(ahead_);
   lock.unlock();
   at::Tensor tensor = make();
-  const std::string error =
-      transfer(::pread, file_->descriptor_, static_cast<char*>(tensor.mutable_data_ptr()), bytes_, offset_);
+  const std::string error = transfer(::pread, file_->nameless_.descriptor(),
+                                     static_cast<char*>(tensor.mutable_data_ptr()), bytes_, offset_);
   if (!error.empty()) fail("memory.SpillFile", "expected to read ", bytes_, " bytes again, got: ", error);
   return tensor;
 }

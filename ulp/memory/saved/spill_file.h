@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "ulp/base/export.h"
+#include "ulp/base/nameless_file.h"
 
 namespace ulp::memory {
 
@@ -61,7 +62,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
   int64_t size() const;  ///< of the file
 
  private:
-  SpillFile(int descriptor, std::string folder);
+  explicit SpillFile(const std::string& folder);
   void work();
   void write_now(const std::shared_ptr<Entry>& entry, std::unique_lock<std::mutex>& lock);
   void read_now(const std::shared_ptr<Entry>& entry, std::unique_lock<std::mutex>& lock);
@@ -75,8 +76,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
     /// Of the thread that asked: who counts its tensors counts those made and freed here.
     std::shared_ptr<c10::ThreadLocalDebugInfo> counted = c10::ThreadLocalDebugInfo::current();
   };
-  int descriptor_;
-  std::string folder_;
+  NamelessFile nameless_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
