@@ -96,8 +96,7 @@ class Product {
       codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
       numbers[i] = static_cast<float>(codes[i]) / 1000;
     }
-    const DataType type =
-        word == "bf16" ? DataType::bf16 : word == "u8" ? DataType::u8 : DataType::f32;
+    const DataType type = word == "bf16" ? DataType::bf16 : word == "u8" ? DataType::u8 : DataType::f32;
     x_ = Buffer(s.rows * s.inner * 4);
     y_ = Buffer(s.rows * s.columns * 4);
     for (int64_t i = 0; i < s.rows * s.inner; ++i) {
@@ -120,7 +119,8 @@ class Product {
     config.shape.out_channels = s.columns;
     config.input = config.output = type;
     config.input_q = config.output_q = {0.1F, 100};
-    conv_ = make_conv(config, {.f32 = numbers.data(), .i8 = codes.data(), .scale = scale.data()}, selected_isa());
+    conv_ =
+        make_conv(config, {.f32 = numbers.data(), .i8 = codes.data(), .scale = scale.data()}, selected_isa());
   }
 
   std::function<void()> work(const ulp::Parallel& parallel) {
@@ -129,7 +129,9 @@ class Product {
                                : dynamic_->workspace_bytes(shape_.rows, workers);
     workspace_ = Buffer(static_cast<int64_t>(bytes) + 64);
     return [this, &parallel] {
-      if (conv_) return conv_->run(shape_.rows, x_.as<void>(), nullptr, y_.as<void>(), workspace_.as<void>(), parallel);
+      if (conv_)
+        return conv_->run(shape_.rows, x_.as<void>(), nullptr, y_.as<void>(), workspace_.as<void>(),
+                          parallel);
       dynamic_->run(shape_.rows, x_.as<float>(), nullptr, y_.as<float>(), workspace_.as<void>(), parallel);
     };
   }
@@ -145,20 +147,24 @@ void table(const std::string& word, int64_t only_rows) {
   const MathType type = word == "f32" ? MathType::f32 : word == "bf16" ? MathType::bf16 : MathType::int8;
   const double peak = peak_of(type);
   std::printf("\n%s: peak of one thread %.1f G/s\n", word.c_str(), peak / 1e9);
-  std::printf("| rows x inner x columns | threads | G/s | of the peak | median |\n|---|---:|---:|---:|---:|\n");
+  std::printf(
+      "| rows x inner x columns | threads | G/s | of the peak | median |\n|---|---:|---:|---:|---:|\n");
   const ulp::runtime::ThreadPool pool;
   const ulp::SerialParallel serial;
   for (int64_t rows : {1, 8, 49, 128, 196, 1024, 4096}) {
     if (only_rows != 0 && rows != only_rows) continue;
-    for (const auto& [inner, columns] : {std::pair<int64_t, int64_t>{768, 768}, {768, 3072}, {3072, 768}, {2048, 2048}}) {
+    for (const auto& [inner, columns] :
+         {std::pair<int64_t, int64_t>{768, 768}, {768, 3072}, {3072, 768}, {2048, 2048}}) {
       Product product(word, {rows, inner, columns});
-      for (const ulp::Parallel* parallel : {static_cast<const ulp::Parallel*>(&serial), static_cast<const ulp::Parallel*>(&pool)}) {
+      for (const ulp::Parallel* parallel :
+           {static_cast<const ulp::Parallel*>(&serial), static_cast<const ulp::Parallel*>(&pool)}) {
         const Times times = time(product.work(*parallel));
         const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(inner * columns);
         const double limit = peak * parallel->workers();
-        std::printf("| %ld x %ld x %ld | %d | %.1f | %.1f %% | %.1f %% |\n", static_cast<long>(rows), static_cast<long>(inner),
-                    static_cast<long>(columns), parallel->workers(), operations / times.best / 1e9,
-                    100 * operations / times.best / limit, 100 * operations / times.median / limit);
+        std::printf("| %ld x %ld x %ld | %d | %.1f | %.1f %% | %.1f %% |\n", static_cast<long>(rows),
+                    static_cast<long>(inner), static_cast<long>(columns), parallel->workers(),
+                    operations / times.best / 1e9, 100 * operations / times.best / limit,
+                    100 * operations / times.median / limit);
         std::fflush(stdout);
       }
     }

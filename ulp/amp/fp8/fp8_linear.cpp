@@ -25,7 +25,8 @@ struct Fp8LinearFunction : public torch::autograd::Function<Fp8LinearFunction> {
     const Tensor rows = x.reshape({-1, x.size(-1)});
     const Fp8Operand input = call->quantize_matrix(rows, Fp8Role::input, call->needs_weight);
     const QuantizedWeight kept = call->quantize_weight(weight, /*matrix=*/true);
-    Tensor y = fp8_product(input.by_columns, kept.forward, /*fast_accumulation=*/true);
+    Tensor y = fp8_product(input.by_columns, kept.forward, /*fast_accumulation=*/true,
+                           {call->name, Fp8ProductRole::forward});
     if (bias) y.add_(*bias);
     save_operands(*context, call, call->needs_weight ? input.by_rows : Fp8Tensor{},
                   call->needs_input ? kept.backward : Fp8Tensor{});
@@ -44,13 +45,15 @@ struct Fp8LinearFunction : public torch::autograd::Function<Fp8LinearFunction> {
     if (call->trains()) {
       const Fp8Operand gradient = call->quantize_matrix(rows, Fp8Role::gradient, call->needs_weight);
       if (call->needs_input) {
-        of_x = fp8_product(gradient.by_columns, saved.weight, /*fast_accumulation=*/false)
+        of_x = fp8_product(gradient.by_columns, saved.weight, /*fast_accumulation=*/false,
+                           {call->name, Fp8ProductRole::input_gradient})
                    .view(context->saved_data["sizes"].toIntVector())
                    .to(call->input_dtype);
       }
       if (call->needs_weight) {
-        of_weight =
-            fp8_product(gradient.by_rows, saved.x, /*fast_accumulation=*/false).to(call->weight_dtype);
+        of_weight = fp8_product(gradient.by_rows, saved.x, /*fast_accumulation=*/false,
+                                {call->name, Fp8ProductRole::weight_gradient})
+                        .to(call->weight_dtype);
       }
     }
     if (call->needs_bias) of_bias = rows.sum(0, /*keepdim=*/false, at::kFloat).to(call->bias_dtype);

@@ -1,6 +1,7 @@
-// fp8 products on GPUs that have them. Not run yet on one: docs/fp8.md says what was tried.
+// fp8 products on devices that have them. Run on processors in the tests, on no GPU yet: docs/gpu.md.
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -20,18 +21,11 @@ bool is_8_bit(const Fp8Tensor& x) {
   return x.format->bits() == 8 && x.scale_inv.dim() == 0 && x.codes.dim() == 2;
 }
 
-at::Tensor product(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulation) {
-  const at::Tensor left = a.codes.contiguous().view(type_of(*a.format));
-  const at::Tensor right = b.codes.contiguous().view(type_of(*b.format)).t();
-  return at::_scaled_mm(left, right, a.scale_inv.contiguous(), b.scale_inv.contiguous(), /*bias=*/{},
-                        /*scale_result=*/{}, at::kFloat, fast_accumulation);
-}
-
-/// True if this GPU multiplies fp8 matrices: asked once, by a small product.
+/// True if this device multiplies fp8 matrices: asked once, by a small product.
 bool has_fp8_products(const at::Device& device) {
   constexpr size_t kDevices = 64;
   static std::array<std::atomic<int>, kDevices> known{};  // 0: not asked, 1: yes, 2: no
-  const auto index = static_cast<size_t>(device.index());
+  const auto index = static_cast<size_t>(std::max<int>(device.index(), 0));
   if (index >= kDevices) return false;
   if (known[index] == 0) {
     const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
@@ -39,7 +33,7 @@ bool has_fp8_products(const at::Device& device) {
     const at::Tensor codes = at::zeros({kMultiple, kMultiple}, options.dtype(at::kByte));
     const Fp8Tensor zeros{.format = &formats::find("fp8_e4m3fn"), .codes = codes, .scale_inv = one};
     try {
-      product(zeros, zeros, /*fast_accumulation=*/true);
+      scaled_mm(zeros, zeros, /*fast_accumulation=*/true);
       known[index] = 1;
     } catch (const c10::Error&) {
       known[index] = 2;
@@ -50,13 +44,19 @@ bool has_fp8_products(const at::Device& device) {
 
 }  // namespace
 
-std::optional<at::Tensor> scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulation) {
-  if (!a.codes.is_cuda() || !is_8_bit(a) || !is_8_bit(b)) return std::nullopt;
+at::Tensor scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulation) {
+  const at::Tensor left = a.codes.contiguous().view(type_of(*a.format));
+  const at::Tensor right = b.codes.contiguous().view(type_of(*b.format)).t();
+  return at::_scaled_mm(left, right, a.scale_inv.contiguous(), b.scale_inv.contiguous(), /*bias=*/{},
+                        /*scale_result=*/{}, at::kFloat, fast_accumulation);
+}
+
+bool takes_scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b) {
+  if (!is_8_bit(a) || !is_8_bit(b)) return false;
   const int64_t k = a.codes.size(1), n = b.codes.size(0);
-  if (k % kMultiple != 0 || n % kMultiple != 0) return std::nullopt;
+  if (k % kMultiple != 0 || n % kMultiple != 0) return false;
   const bool both_wide = a.format->mantissa_bits == 2 && b.format->mantissa_bits == 2;
-  if (both_wide || !has_fp8_products(a.codes.device())) return std::nullopt;
-  return product(a, b, fast_accumulation);
+  return !both_wide && has_fp8_products(a.codes.device());
 }
 
 }  // namespace ulp::amp

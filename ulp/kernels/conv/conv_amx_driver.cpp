@@ -32,8 +32,8 @@ class AmxConv final : public Conv {
         residual_bytes_(element_bytes(config.residual_type)),
         output_bytes_(element_bytes(config.output)),
         tasks_(config.shape,
-               Staging(config, config.input, nullptr, layout_.length % (4 * unit()) != 0, false),
-               kAmxPixels, kAmxPixels) {
+               Staging(config, config.input, nullptr, layout_.length % (4 * unit()) != 0, false), kAmxPixels,
+               kAmxPixels) {
     panels_ = ceil_div(shape_.out_channels / shape_.groups, kAmxLanes);
     k_tiles_ = ceil_div(layout_.count * layout_.units * 4, kAmxKBytes);
     finish_ = make_finish(config, weights, shape_.out_channels + 2 * kAmxLanes, integer_);

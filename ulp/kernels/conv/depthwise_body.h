@@ -56,7 +56,8 @@ inline void depthwise_pixels(const DepthwiseArgs& t, int64_t pixel, int64_t chan
 /// P neighbours of a row, one vector of channels: each input is read once for all outputs that it is a part of. Sums
 /// are those of depthwise_pixels(), in the same order.
 template <typename Depth, int KW, int S, int P>
-inline __attribute__((always_inline)) void depthwise_run(const DepthwiseArgs& t, int64_t pixel, int64_t channel) {
+inline __attribute__((always_inline)) void depthwise_run(const DepthwiseArgs& t, int64_t pixel,
+                                                         int64_t channel) {
   using V = typename Depth::Vec;
   typename V::F acc[P][1];
   const typename V::F bias = Depth::load(static_cast<const uint8_t*>(t.finish->bias) + channel * 4);
@@ -80,11 +81,11 @@ inline __attribute__((always_inline)) void depthwise_run(const DepthwiseArgs& t,
     }
   }
   const int64_t at = pixel * t.channels + channel;
-  const void* residual = t.residual == nullptr ? nullptr
-                                               : static_cast<const uint8_t*>(t.residual) +
-                                                     at * element_bytes(t.finish->output);
-  finish_floats<V, P, 1>(acc, *t.finish, static_cast<uint8_t*>(t.y) + at * element_bytes(t.finish->output), residual,
-                         t.channels);
+  const void* residual = t.residual == nullptr
+                             ? nullptr
+                             : static_cast<const uint8_t*>(t.residual) + at * element_bytes(t.finish->output);
+  finish_floats<V, P, 1>(acc, *t.finish, static_cast<uint8_t*>(t.y) + at * element_bytes(t.finish->output),
+                         residual, t.channels);
 }
 
 /// All whole vectors of channels; returns how many channels that are.

@@ -246,8 +246,8 @@ inline __attribute__((always_inline)) void finish_bytes(typename V::I (&acc)[M][
 
 /// The same for floats: whole panels, and a residual, if there is one, of the output's type. Results are finish_rows()'s.
 template <typename V, int M, int NB, DataType kOutput, bool kResidual>
-inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
-                                                         const void* residual, int64_t y_step) {
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f,
+                                                         void* y, const void* residual, int64_t y_step) {
   const typename V::F lo = V::set1(f.lo), hi = V::set1(f.hi);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -273,8 +273,8 @@ inline bool finishes_floats(const Finish& f, bool residual) {
 }
 
 template <typename V, int M, int NB>
-inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f, void* y,
-                                                         const void* residual, int64_t y_step) {
+inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M][NB], const Finish& f,
+                                                         void* y, const void* residual, int64_t y_step) {
   if (f.output == DataType::bf16) {
     residual != nullptr ? finish_floats<V, M, NB, DataType::bf16, true>(acc, f, y, residual, y_step)
                         : finish_floats<V, M, NB, DataType::bf16, false>(acc, f, y, nullptr, y_step);
@@ -387,7 +387,7 @@ void tile(const TileArgs& t) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 4);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
       tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
-      __builtin_prefetch(ahead, 0, 2);  // into the second level
+      __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;
       advance(16);

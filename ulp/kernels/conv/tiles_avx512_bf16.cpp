@@ -37,6 +37,7 @@ const TileKernels kTilesBf16Avx512Bf16 = {
     {14, 14, 6},
     {{ULP_TILES_14(DotBf16, 1)}, {ULP_TILES_14(DotBf16, 2)}, {ULP_TILES_6(DotBf16, 4)}},
     nullptr};
-const DepthwiseKernels kDepthwiseAvx512Bf16 = {"avx512_bf16", 16, nullptr, depthwise<DepthBf16<Vec512Bf16>>, nullptr};
+const DepthwiseKernels kDepthwiseAvx512Bf16 = {"avx512_bf16", 16, nullptr, depthwise<DepthBf16<Vec512Bf16>>,
+                                               nullptr};
 
 }  // namespace ulp::kernels

@@ -67,7 +67,8 @@ inline double imbalance(const WorkSplit& split, int64_t pairs, int workers) {
     int64_t load = 0;
     for (int64_t i = w * tasks / workers; i < (w + 1) * tasks / workers; ++i) {
       const WorkSplit::Task task = split.task(i);
-      load += (task.end - task.first) * ((task.part + 1) * pairs / split.parts - task.part * pairs / split.parts);
+      load +=
+          (task.end - task.first) * ((task.part + 1) * pairs / split.parts - task.part * pairs / split.parts);
     }
     largest = std::max(largest, load);
   }

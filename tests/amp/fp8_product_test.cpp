@@ -1,0 +1,86 @@
+// Products of fp8 matrices: at::_scaled_mm gives what the numbers of the codes give, and is taken where it is faster.
+#include "ulp/amp/fp8/fp8_product.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "fp8_support.h"
+#include "ulp/amp/fp8/fp8_layers.h"
+
+namespace ulp::amp {
+namespace {
+
+Fp8Tensor codes_of(const at::Tensor& x, const char* format, double scale) {
+  const formats::Format& found = formats::find(format);
+  const auto type = found.mantissa_bits == 3 ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
+  return {.format = &found,
+          .codes = (x * scale).to(type).view(at::kByte),
+          .scale_inv = at::scalar_tensor(1 / scale, at::kFloat)};
+}
+
+TEST(Fp8Product, ScaledMmGivesWhatTheNumbersOfTheCodesGive) {
+  torch::manual_seed(1);
+  const Fp8Tensor a = codes_of(torch::randn({24, 64}), "fp8_e4m3fn", 16);
+  for (const char* format : {"fp8_e4m3fn", "fp8_e5m2"}) {
+    const Fp8Tensor b = codes_of(torch::randn({48, 64}), format, 4);
+    if (!takes_scaled_mm(a, b)) GTEST_SKIP() << "this LibTorch has no fp8 products on processors";
+    const at::Tensor expected = emulated_product(a, b);
+    EXPECT_LE((scaled_mm(a, b, false) - expected).abs().max().item<double>(),
+              1e-5 * expected.abs().max().item<double>())
+        << format;
+  }
+}
+
+TEST(Fp8Product, ScaledMmIsLeftOutWhereItTakesNoSuchMatrices) {
+  const Fp8Tensor a = codes_of(torch::randn({24, 64}), "fp8_e5m2", 1);
+  EXPECT_FALSE(takes_scaled_mm(a, codes_of(torch::randn({48, 64}), "fp8_e5m2", 1))) << "both of 2 bits";
+  EXPECT_FALSE(takes_scaled_mm(a, codes_of(torch::randn({40, 64}), "fp8_e4m3fn", 1))) << "40 outputs";
+}
+
+TEST(Fp8Product, EachSizeIsMeasuredOnceAndTheFasterWayIsTaken) {
+  const Fp8Tensor small = codes_of(torch::randn({16, 16}), "fp8_e4m3fn", 1);
+  const Fp8Tensor large = codes_of(torch::randn({32, 16}), "fp8_e4m3fn", 1);
+  Fp8ProductChooser chooser;
+  int calls = 0;
+  double native_seconds = 0, emulated_seconds = 0;
+  bool is_native = false;
+  const auto timer = [&](const std::function<void()>& call) {
+    ++calls;
+    call();
+    return is_native ? native_seconds : emulated_seconds;
+  };
+  const auto choose = [&](const Fp8Tensor& a, const std::string& layer, double native, double emulated) {
+    native_seconds = native;
+    emulated_seconds = emulated;
+    return chooser.native(
+        a, small, {layer, Fp8ProductRole::forward}, [&] { is_native = true; }, [&] { is_native = false; },
+        timer);
+  };
+  EXPECT_TRUE(choose(large, "first", 1, 2));
+  const int measured = calls;
+  EXPECT_GT(measured, 2) << "the first call of each is not counted";
+  EXPECT_TRUE(choose(large, "first", 2, 1)) << "known";
+  EXPECT_TRUE(choose(large, "second", 2, 1)) << "known from the first layer";
+  EXPECT_EQ(calls, measured);
+  EXPECT_FALSE(choose(small, "second", 2, 1));
+  EXPECT_EQ(calls, 2 * measured);
+
+  const std::vector<Fp8ProductChoice> choices = chooser.choices();
+  ASSERT_EQ(choices.size(), 3U);
+  EXPECT_EQ(choices[0].layer, "first");
+  EXPECT_EQ(choices[1].layer, "second");
+  EXPECT_EQ(choices[1].rows, 32);
+  EXPECT_TRUE(choices[1].native);
+  EXPECT_EQ(choices[2].rows, 16);
+  EXPECT_FALSE(choices[2].native);
+  EXPECT_EQ(choices[2].native_seconds, 2);
+}
+
+TEST(Fp8Product, NothingIsMeasuredOnProcessors) {
+  const auto layer = std::make_shared<Fp8LinearImpl>(16, 16, test::with(Fp8Scaling::current));
+  layer->forward(torch::randn({16, 16}));
+  EXPECT_TRUE(fp8_product_choices().empty());
+}
+
+}  // namespace
+}  // namespace ulp::amp
