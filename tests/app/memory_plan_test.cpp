@@ -1,4 +1,5 @@
-// What `ulp train` and `ulp memory` are told of activations and of the optimizer's state: texts, conflicts, and predictions
+// What `ulp train` and `ulp memory` are told of activations and of the optimizer's state: texts, conflicts,
+// and predictions
 // against the meter.
 #include "ulp/app/memory_plan.h"
 
@@ -111,6 +112,11 @@ TEST(MemoryPlan, PredictionsAreWithin3PercentUnderEveryPlan) {
     const auto measured = static_cast<double>(answer.measured_bytes.value());
     EXPECT_GE(predicted, 0.98 * measured) << one.model << ' ' << one.precision << ' ' << one.plan.to_json();
     EXPECT_LE(predicted, 1.03 * measured) << one.model << ' ' << one.precision << ' ' << one.plan.to_json();
+    const auto most = [&](ulp::memory::Category category) {
+      return answer.prediction.largest[static_cast<size_t>(category)];
+    };
+    EXPECT_GT(most(ulp::memory::Category::activations), most(ulp::memory::Category::inputs))
+        << one.model << ' ' << one.precision;
   }
 }
 

@@ -18,14 +18,21 @@ using memory::Phase;
 
 constexpr int64_t kSteps = 2;
 
-/// Says when a batch is brought.
+/// Whether the trainer makes another model of the task's, whose forward nobody here sees.
+bool is_rewritten(const train::Task& task, const train::TrainOptions& options) {
+  return task.activations || options.precision->fp8 || options.precision->int8;
+}
+
+/// Says when a batch is brought, and where the forward of the task says nothing, that one follows.
 class RecordedStream final : public train::BatchStream {
  public:
-  RecordedStream(std::unique_ptr<train::BatchStream> stream, MemoryRecorder& recorder)
-      : stream_(std::move(stream)), recorder_(recorder) {}
+  RecordedStream(std::unique_ptr<train::BatchStream> stream, MemoryRecorder& recorder, bool says_forward)
+      : stream_(std::move(stream)), recorder_(recorder), says_forward_(says_forward) {}
   std::optional<train::TaskBatch> next() override {
     recorder_.enter(Phase::data);
-    return stream_->next();
+    auto batch = stream_->next();
+    if (says_forward_) recorder_.enter(Phase::forward);
+    return batch;
   }
   int64_t samples() const override { return stream_->samples(); }
   int64_t batches() const override { return stream_->batches(); }
@@ -36,6 +43,7 @@ class RecordedStream final : public train::BatchStream {
  private:
   std::unique_ptr<train::BatchStream> stream_;
   MemoryRecorder& recorder_;
+  bool says_forward_;
 };
 
 /// Says when the optimizer begins.
@@ -48,8 +56,8 @@ class RecordedSteps final : public train::StepObserver {
   MemoryRecorder& recorder_;
 };
 
-train::Task recorded(train::Task task, MemoryRecorder& recorder) {
-  task.batches = std::make_unique<RecordedStream>(std::move(task.batches), recorder);
+train::Task recorded(train::Task task, MemoryRecorder& recorder, bool rewritten) {
+  task.batches = std::make_unique<RecordedStream>(std::move(task.batches), recorder, rewritten);
   task.forward = [forward = std::move(task.forward), &recorder](const train::TaskBatch& batch) {
     recorder.enter(Phase::forward);
     return forward(batch);
@@ -90,7 +98,8 @@ memory::Recording record_training(const TrainingProgram& program, const train::T
   train::Task task = program.make(size);
   const train::Task known = without_batches(task);
   recorder.watch(*task.model);
-  train::Trainer trainer(recorded(std::move(task), recorder), used);
+  const bool rewritten = is_rewritten(task, used);
+  train::Trainer trainer(recorded(std::move(task), recorder, rewritten), used);
   RecordedSteps steps(recorder);
   trainer.observe(&steps);
   while (!trainer.done()) trainer.step();
