@@ -224,8 +224,43 @@ TEST(Attention, OfOtherTypesIsThatOfTheirNumbersRounded) {
         shape.input = input;
         shape.output = output;
         run(queries.data(), keys.data(), values.data(), to.data());
+        if (attention_in_bf16(shape, isa)) continue;  // the next test
         EXPECT_EQ(to.bytes(), TypedBuffer(output, made).bytes())
             << to_string(isa) << " " << to_string(input.type) << " to " << to_string(output.type) << "; "
+            << repeat_command();
+      }
+    }
+  }
+}
+
+TEST(Attention, InBf16IsWithinTheRoundingOfItsSoftmax) {
+  const AttentionCase cases[] = {
+      {{2, 64, 128, 128, 0.125F, false}, 2, true}, {{3, 6, 7, 19, 0.5F, false}, 2, true},
+      {{4, 32, 50, 50, 0.25F, true}, 1, false},    {{1, 18, 1, 33, 0.3F, false}, 3, false},
+      {{2, 80, 25, 16, 0.1F, true}, 1, true},      {{1, 2, 3, 1, 1.0F, false}, 1, false}};
+  const ElementFormat bf16{.type = DataType::bf16};
+  for (AttentionCase c : cases) {
+    c.shape.input = bf16;
+    const int64_t width = c.shape.heads * c.shape.depth;
+    TypedBuffer q(bf16, random_floats(c.batch * c.shape.queries * width, 1, -2, 2));
+    TypedBuffer k(bf16, random_floats(c.batch * c.shape.keys * width, 2, -2, 2));
+    TypedBuffer v(bf16, random_floats(c.batch * c.shape.keys * width, 3, -2, 2));
+    std::vector<float> mask(static_cast<size_t>(c.batch * c.shape.keys));
+    for (size_t i = 0; i < mask.size(); ++i) {
+      if (i % 3 == 1) mask[i] = -std::numeric_limits<float>::infinity();
+    }
+    const std::vector<double> expected = attend_plainly(c, q.values(), k.values(), v.values(), mask);
+    for (const Isa isa : available_isas()) {
+      Guarded<float> y(static_cast<int64_t>(expected.size()));
+      Workspace workspace(attention_workspace_bytes(c.shape, 2));
+      attention(c.shape, c.batch, q.data(), k.data(), v.data(), c.mask ? mask.data() : nullptr, y.data(),
+                workspace.data(), isa, ThreadParallel(2));
+      EXPECT_TRUE(y.intact());
+      // Each weight of the mean is off by half a step of 8 bits, of values of at most 2.
+      const double bound = attention_in_bf16(c.shape, isa) ? 2.1 * 0x1p-9 : 1e-4;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(y.data()[i], expected[i], bound)
+            << to_string(isa) << " element " << i << " of " << c.shape.queries << "x" << c.shape.keys << "; "
             << repeat_command();
       }
     }

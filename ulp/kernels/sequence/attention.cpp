@@ -1,6 +1,9 @@
 #include "ulp/kernels/sequence/attention.h"
 
+#include <algorithm>
+
 #include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/isa/cpu.h"
 #include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/sequence/attention_head.h"
 
@@ -17,7 +20,7 @@ HeadFn head_of(Isa isa) {
 /// Floats of the head's own scratch, then of its rows of q, k, v and y where those are no f32.
 struct Scratch {
   explicit Scratch(const AttentionShape& s)
-      : head(round_up(head_scratch(s.keys, s.depth), 16)),
+      : head(round_up(std::max(head_scratch(s.keys, s.depth), head_bf16_scratch(s.keys, s.depth)), 16)),
         queries(round_up(s.queries * s.depth, 16)),
         keys(s.input.is_f32() ? 0 : round_up(s.keys * s.depth, 16)),
         inputs(s.input.is_f32() ? 0 : queries + 2 * keys),
@@ -64,6 +67,12 @@ class Heads {
 
 }  // namespace
 
+bool attention_in_bf16(const AttentionShape& shape, Isa isa) {
+  const bool admitted = isa == Isa::avx512_vnni || isa == Isa::amx;
+  return admitted && cpu_features().avx512_bf16 && !cpu_features().intel &&
+         shape.input.type == DataType::bf16 && shape.depth % 2 == 0;
+}
+
 size_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
   return static_cast<size_t>(workers * Scratch(shape).all) * sizeof(float);
 }
@@ -71,6 +80,7 @@ size_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
 void attention(const AttentionShape& shape, int64_t batch, const void* q, const void* k, const void* v,
                const float* mask, void* y, void* workspace, Isa isa, const Parallel& parallel) {
   const HeadFn head = head_of(isa);
+  const bool in_bf16 = attention_in_bf16(shape, isa);
   const Heads heads(shape, isa);
   const Scratch sizes(shape);
   const int64_t width = shape.heads * shape.depth;
@@ -80,24 +90,39 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
     const int64_t query = item * shape.queries * width + offset, key = item * item_keys * width + offset;
     float* scratch = static_cast<float*>(workspace) + worker * sizes.all;
     float* rows = scratch + sizes.head;
-    const HeadRows queries = heads.read(q, query, shape.queries, rows);
-    const HeadRows keys = heads.read(k, key, shape.keys, rows + sizes.queries);
-    const HeadRows values = heads.read(v, key, shape.keys, rows + sizes.queries + sizes.keys);
     float* made = heads.target(y, query, rows + sizes.inputs);
-    head({.q = queries.data,
-          .k = keys.data,
-          .v = values.data,
-          .y = made,
-          .stride = queries.stride,
-          .y_stride = heads.output_stride(),
-          .mask = mask == nullptr ? nullptr : mask + item * shape.keys,
-          .queries = shape.queries,
-          .keys = shape.keys,
-          .depth = shape.depth,
-          .scale = shape.scale,
-          .causal = shape.causal,
-          .earlier = shape.earlier,
-          .scratch = scratch});
+    const auto fill = [&](auto& args) {
+      args.y = made;
+      args.y_stride = heads.output_stride();
+      args.mask = mask == nullptr ? nullptr : mask + item * shape.keys;
+      args.queries = shape.queries;
+      args.keys = shape.keys;
+      args.depth = shape.depth;
+      args.scale = shape.scale;
+      args.causal = shape.causal;
+      args.earlier = shape.earlier;
+      args.scratch = scratch;
+    };
+    if (in_bf16) {
+      HeadBf16Args args;
+      args.q = static_cast<const uint16_t*>(q) + query;
+      args.k = static_cast<const uint16_t*>(k) + key;
+      args.v = static_cast<const uint16_t*>(v) + key;
+      args.stride = width;
+      fill(args);
+      kHeadAvx512Bf16(args);
+    } else {
+      const HeadRows queries = heads.read(q, query, shape.queries, rows);
+      const HeadRows keys = heads.read(k, key, shape.keys, rows + sizes.queries);
+      const HeadRows values = heads.read(v, key, shape.keys, rows + sizes.queries + sizes.keys);
+      HeadArgs args;
+      args.q = queries.data;
+      args.k = keys.data;
+      args.v = values.data;
+      args.stride = queries.stride;
+      fill(args);
+      head(args);
+    }
     heads.write(made, y, query);
   });
 }

@@ -19,9 +19,13 @@ struct AttentionShape {
   bool causal = false;            ///< query i sees the keys 0 to earlier + i only
   int64_t earlier = 0;            ///< keys before the first query's own
   int64_t item_keys = 0;          ///< rows from item to item of k and v; 0: as many as keys
-  ElementFormat input = {};       ///< of q, k and v; computed in f32 whatever it is
+  ElementFormat input = {};       ///< of q, k and v; computed in f32, or see attention_in_bf16()
   ElementFormat output = {};
 };
+
+/// True if queries and keys, and the softmax and values, are multiplied in bf16 and summed in f32: inputs are bf16 and this
+/// machine is faster so (vdpbf16ps). The softmax is rounded to bf16 then, before it is divided by its sum.
+ULP_API bool attention_in_bf16(const AttentionShape& shape, Isa isa);
 
 /// Bytes of scratch for so many workers.
 ULP_API size_t attention_workspace_bytes(const AttentionShape& shape, int workers);

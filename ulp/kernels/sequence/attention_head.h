@@ -8,18 +8,22 @@ namespace ulp::kernels {
 constexpr int64_t kQueryBlock = 24;  // queries whose scores are held at a time
 constexpr int64_t kRowPad = 16;      // rows of scratch are multiples of this
 
-struct HeadArgs {
-  const float *q, *k, *v;  ///< the head's first number of the first row
-  float* y;
-  int64_t stride;     ///< from row to row of q, k and v
-  int64_t y_stride;   ///< and of y
-  const float* mask;  ///< one for each key, or null
-  int64_t queries, keys, depth;
-  float scale;
-  bool causal;
-  int64_t earlier;  ///< causal: query i sees the keys 0 to earlier + i
-  float* scratch;   ///< head_scratch() floats
+template <typename T>
+struct HeadArgsOf {
+  const T *q = nullptr, *k = nullptr, *v = nullptr;  ///< the head's first number of the first row
+  int64_t stride = 0;                                ///< from row to row of q, k and v
+  float* y = nullptr;
+  int64_t y_stride = 0;         ///< and of y
+  const float* mask = nullptr;  ///< one for each key, or null
+  int64_t queries = 0, keys = 0, depth = 0;
+  float scale = 1;
+  bool causal = false;
+  int64_t earlier = 0;       ///< causal: query i sees the keys 0 to earlier + i
+  float* scratch = nullptr;  ///< head_scratch() floats
 };
+using HeadArgs = HeadArgsOf<float>;
+/// Of an even depth and stride; head_bf16_scratch() floats.
+using HeadBf16Args = HeadArgsOf<uint16_t>;
 
 constexpr int64_t pad_row(int64_t n) {
   return (n + kRowPad - 1) / kRowPad * kRowPad;
@@ -29,7 +33,15 @@ constexpr int64_t head_scratch(int64_t keys, int64_t depth) {
   return depth * pad_row(keys) + keys * pad_row(depth) + kQueryBlock * (pad_row(keys) + pad_row(depth));
 }
 
+/// The same in pairs of bf16, and the softmax of a block of queries once more.
+constexpr int64_t head_bf16_scratch(int64_t keys, int64_t depth) {
+  const int64_t wide = pad_row(keys);
+  return depth / 2 * wide + wide / 2 * pad_row(depth) + kQueryBlock * (wide + wide / 2 + pad_row(depth));
+}
+
 using HeadFn = void (*)(const HeadArgs&);
+using HeadBf16Fn = void (*)(const HeadBf16Args&);
+extern const HeadBf16Fn kHeadAvx512Bf16;
 extern const HeadFn kHeadPortable, kHeadAvx2, kHeadAvx512;
 
 }  // namespace ulp::kernels
