@@ -8,6 +8,7 @@
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/quant/static/average_codes.h"
 
 namespace ulp::exchange {
 
@@ -79,7 +80,7 @@ void learn(Store& store, const Inputs& inputs) {
   }
 }
 
-std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxImportOptions& options) {
+std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
   const Inputs inputs = onnx_import::read_inputs(model, options);
   Store store(model, options);
   learn(store, inputs);
@@ -90,9 +91,22 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
   };
   std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, inputs.examples, inputs.options);
   module->graph().remove_dead(/*attributes=*/true);
+  quant::average_on_codes(module->graph());
   module->recompile();
   module->eval();
   return module;
+}
+
+/// With a free batch where that can be.
+std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxImportOptions& options) {
+  OnnxImportOptions as_it_says = options;
+  as_it_says.free_batch = false;
+  if (!options.free_batch || onnx_import::has_batch(model)) return captured(model, as_it_says);
+  try {
+    return captured(model, options);
+  } catch (const Error&) {
+    return captured(model, as_it_says);
+  }
 }
 
 /// Errors of the capture and of nodes name the file, too.

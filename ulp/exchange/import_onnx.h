@@ -40,14 +40,18 @@ namespace ulp::exchange {
 
 /// What an ONNX file does not say.
 struct ULP_API OnnxImportOptions {
-  /// Sizes that a named dimension may have; max 0: the size stays `min`.
+  /// Sizes that a dimension may have; max 0: the size stays `min`.
   struct Range {
     int64_t min = 1, max = 0, multiple = 1;
   };
   /// By the names that the file gives its free dimensions, other than the batch. A dimension that is not here is free from
-  /// 1 to 64; an unnamed one is called "INPUT.DIM".
+  /// 1 to `longest`; an unnamed one is called "INPUT.DIM".
   std::map<std::string, Range> sizes = {};
-  /// Makes dimension 0 of every input the batch where the file has it as one and the same number.
+  int64_t longest = 64;
+  /// Height and width of images, inputs of floats [N, C, H, W], where the file leaves them free; 0: they stay free.
+  int64_t image_size = 0;
+  /// Makes dimension 0 of every input the batch where the file has it as one and the same number, and the nodes can
+  /// compute at other ones.
   bool free_batch = false;
   QdqForm qdq = QdqForm::codes;
   /// Bytes of all values of one run, beyond which a file is refused before anything is computed.
@@ -69,8 +73,7 @@ ULP_API std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::p
 ULP_API std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
                                                         const OnnxImportOptions& options = {});
 
-/// What a file says of itself (metadata_props): of a model that `ulp export` wrote, its description. Throws as
-/// import_onnx() does.
+/// What a file says of itself beside its graph (metadata_props). Throws as import_onnx() does.
 ULP_API std::map<std::string, std::string> onnx_metadata(const std::filesystem::path& path);
 
 }  // namespace ulp::exchange

@@ -99,7 +99,9 @@ bool Analysis::trains(const Use& use) const {
 bool Analysis::only_multiplies(const std::string& value) const {
   const std::vector<Use>& all = uses(value);
   return !all.empty() && !is_result(value) && std::ranges::all_of(all, [](const Use& use) {
-    return use.input == 1 && (use.node->op == "MatMul" || use.node->op == "Gemm");
+    const FileAttribute* turned = use.node->find("transB");
+    const bool plain = use.node->op == "MatMul" || (use.node->op == "Gemm" && (turned == nullptr || turned->i == 0));
+    return use.input == 1 && plain;
   });
 }
 

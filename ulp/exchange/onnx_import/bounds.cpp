@@ -35,13 +35,13 @@ std::vector<int64_t> over(at::IntArrayRef a, at::IntArrayRef b) {
 }
 
 /// An image [batch, channels, ...] with its padding, of `channels`.
-double padded_image(Call& call, const Tensor& x, double channels) {
+double padded_image(Call& call, const std::vector<int64_t>& x, double channels) {
   const std::vector<int64_t> kernel = call.attribute("kernel_shape", std::vector<int64_t>());
   const std::vector<int64_t> pads = call.attribute("pads", std::vector<int64_t>());
-  const size_t dims = static_cast<size_t>(std::max<int64_t>(x.dim(), 2)) - 2;
-  double all = channels * (x.dim() > 0 ? as_double(x.size(0)) : 1);
+  const size_t dims = std::max<size_t>(x.size(), 2) - 2;
+  double all = channels * (x.empty() ? 1 : as_double(x[0]));
   for (size_t d = 0; d < dims; ++d) {
-    const int64_t size = x.size(static_cast<int64_t>(d) + 2);
+    const int64_t size = x[d + 2];
     const double before = d < pads.size() ? as_double(pads[d]) : 0;
     const double behind = d + dims < pads.size() ? as_double(pads[d + dims]) : 0;
     const double same = call.has_attribute("auto_pad") && d < kernel.size() ? as_double(kernel[d]) : 0;
@@ -113,8 +113,8 @@ double einsum_product(Call& call) {
 
 double convolution(Call& call) {
   const std::vector<int64_t> weight = call.sizes(1);
-  const Tensor x = call.x(0);
-  const double in = x.dim() > 1 ? as_double(x.size(1)) : 1, out = weight.empty() ? 1 : as_double(weight[0]);
+  const std::vector<int64_t> x = call.sizes(0);
+  const double in = x.size() > 1 ? as_double(x[1]) : 1, out = weight.empty() ? 1 : as_double(weight[0]);
   double same = 1;  // padding that keeps the size may be as wide as the window
   if (call.has_attribute("auto_pad")) {
     for (size_t d = 2; d < weight.size(); ++d) same *= 2 + as_double(weight[d]);
@@ -137,8 +137,8 @@ double transposed_convolution(Call& call) {
 }
 
 double pooled(Call& call) {
-  const Tensor x = call.x(0);
-  return 2 * padded_image(call, x, x.dim() > 1 ? as_double(x.size(1)) : 1);
+  const std::vector<int64_t> x = call.sizes(0);
+  return 2 * padded_image(call, x, x.size() > 1 ? as_double(x[1]) : 1);
 }
 
 double gathered(Call& call) {

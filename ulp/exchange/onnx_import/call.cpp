@@ -27,6 +27,11 @@ at::Tensor Call::x(size_t i) {
   return as_ == As::calls ? run_.tensor(value, node_) : run_.slot(value, node_).value;
 }
 
+std::vector<int64_t> Call::sizes(size_t i) {
+  const Slot& found = run_.slot(name(i), node_);
+  return (found.value.defined() ? found.value : run_.store().find(name(i))).sizes().vec();
+}
+
 std::optional<at::Tensor> Call::optional(size_t i) {
   return has(i) ? std::optional(x(i)) : std::nullopt;
 }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
-constexpr int64_t kLongest = 64;
 
 bool says_batch(std::string name) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -92,7 +91,9 @@ class Reader {
       return kBatch;
     }
     if (given.size >= 0) return given.size;
-    OnnxImportOptions::Range range{.max = kLongest};
+    OnnxImportOptions::Range range{.max = options_.longest};
+    const bool image = inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
+    if (image && dim >= 2 && options_.image_size > 0) range = {.min = options_.image_size};
     if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
     if (range.max == 0) return range.min;
     made.options.free.push_back({input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});
@@ -118,6 +119,11 @@ class Reader {
 };
 
 }  // namespace
+
+bool has_batch(const FileModel& model) {
+  const std::vector<FileValue> inputs = wanted(model);
+  return !batch_name(inputs).empty() || !has_common_first(inputs);
+}
 
 std::vector<at::Tensor> at_other_sizes(const Inputs& inputs) {
   std::vector<at::Tensor> others;

@@ -17,6 +17,9 @@ struct Inputs {
   graph::CaptureOptions options;
 };
 
+/// Whether the file says which dimension is the batch, or has none that could be.
+bool has_batch(const FileModel& model);
+
 /// The examples at other sizes, where a size is free.
 std::vector<at::Tensor> at_other_sizes(const Inputs& inputs);
 

@@ -107,6 +107,9 @@ void dequantize(Call& call) {
   const bool fake = call.run().store().options().qdq == QdqForm::fake;
   const Tensor codes = call.run().store().find(call.name(0));
   if (codes.defined() && call.run().store().is_initializer(call.name(0))) {
+    const Tensor turned =
+        call.analysis().only_multiplies(call.node().outputs.at(0)) ? turned_codes(call, call.node()) : Tensor();
+    if (turned.defined()) return call.set(turned.t());
     const Step step = step_of(call, call.node(), codes.dim(), codes.scalar_type());
     return call.set(fake ? trained(call, step, codes)
                          : quant::dequantize(call.x(0), step.scale, step.zero_point, step.axis));

@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/export.h"
+
 namespace ulp::exchange {
 
 /// Goes through the fields of one message in order. It copies nothing: what bytes() gives lies in the message. Every
 /// error is a FileError that names the message, as its maker called it, and the field. Groups, which the format has given
 /// up, are refused. Format: protobuf.dev/programming-guides/encoding.
-class WireReader {
+class ULP_API WireReader {
  public:
   /// What is in a field.
   enum class Kind : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
@@ -59,6 +61,6 @@ class WireReader {
 };
 
 /// Whether bytes are UTF-8 without control characters.
-bool is_plain_text(std::string_view bytes);
+ULP_API bool is_plain_text(std::string_view bytes);
 
 }  // namespace ulp::exchange
