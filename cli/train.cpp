@@ -21,6 +21,7 @@
 #include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
 #include "ulp/app/memory_budget.h"
+#include "ulp/app/onnx_file.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
@@ -79,10 +80,16 @@ std::string choose_model(const TrainFlags& flags, const app::TaskData& data) {
                              flags.data + "; " + default_model(data.spec) + " does");
 }
 
-/// What --init's file holds; nothing without --init.
+/// A network from elsewhere is called as its file is.
+std::string path_stem(const std::string& path) {
+  return report::clean_line(std::filesystem::path(path).stem().string());
+}
+
+/// What --init's file says that it holds; nothing without --init.
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
+  if (!spec && app::is_onnx_file(flags.init)) return std::nullopt;  // what the data is decides
   if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
@@ -270,7 +277,7 @@ void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
 
 /// The network that a run starts from, before it is pruned.
 app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
-  app::Network network = flags.init.empty() ? app::make_network(spec) : app::load_network(flags.init);
+  app::Network network = flags.init.empty() ? app::make_network(spec) : app::load_network(flags.init, spec);
   if (flags.keep_zeros) keep_zeros(network, spec);
   return network;
 }
@@ -421,7 +428,7 @@ void run(TrainFlags flags) {
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
   }
-  if (!stored) spec.name = choose_model(flags, data);
+  if (!stored) spec.name = flags.init.empty() ? choose_model(flags, data) : path_stem(flags.init);
   std::optional<Budgeted> budgeted;
   app::CheckpointChoice kept(task_maker(flags, spec, data, fp8), flags.options,
                              {.batch = flags.options.batch}, flags.plan);

@@ -9,10 +9,13 @@
 #include <iostream>
 
 #include "checkpoint_net.h"
+#include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
+#include "ulp/quant/quantize.h"
 
 namespace {
 
@@ -92,6 +95,30 @@ void write_graphs(const fs::path& folder) {
   ulp::io::save_graph(folder / "linear", *model);
 }
 
+/// Layers of each kind in float, and the same in codes.
+void write_onnx(const fs::path& folder) {
+  torch::manual_seed(5);
+  ulp::fuzz::CheckpointNet net("SGD");
+  net.model->register_parameter("kernel", torch::randn({3, 2, 3, 3}));
+  net.model->register_parameter("table", torch::randn({4, 3}));
+  const auto image = [&](const std::vector<at::Tensor>& inputs) -> c10::IValue {
+    const at::Tensor y = torch::conv2d(inputs[0], net.model->named_parameters()["kernel"], {}, 1, 1).relu();
+    return net.model(torch::max_pool2d(y, 2).mean({2, 3}));
+  };
+  const auto images = ulp::graph::capture(*net.model, image, {torch::randn({2, 2, 4, 4})});
+  const auto text = [&](const std::vector<at::Tensor>& inputs) -> c10::IValue {
+    const at::Tensor y = torch::embedding(net.model->named_parameters()["table"], inputs[0]);
+    return torch::softmax(net.model(torch::gelu(y.layer_norm({3}))), -1).view({inputs[0].size(0), -1});
+  };
+  const at::Tensor ids = torch::zeros({2, 4}, torch::kLong);
+  const auto texts = ulp::graph::capture(*net.model, text, {ids}, {.free = {{0, 1, "time"}}});
+  const auto prepared = ulp::quant::prepare(images, ulp::quant::Recipe::onnx_qdq());
+  prepared->forward(torch::randn({2, 2, 4, 4}));
+  write(folder / "image", ulp::exchange::export_onnx(*images));
+  write(folder / "text", ulp::exchange::export_onnx(*texts));
+  write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
+}
+
 void write_idx(const fs::path& folder) {
   const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
   write(folder / "images", images);
@@ -121,6 +148,7 @@ int main(int argc, char** argv) {
   write_checkpoints(folder / "checkpoint");
   write_compressed(folder / "compressed");
   write_graphs(folder / "graph");
+  write_onnx(folder / "onnx");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");

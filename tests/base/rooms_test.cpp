@@ -34,7 +34,7 @@ const std::map<std::string, Names>& allowed() {
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
-      {"exchange", {"base", "graph"}},
+      {"exchange", {"base", "graph", "quant"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
       {"distributed", {"base", "libtorch", "graph", "memory", "amp", "io"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
@@ -43,7 +43,7 @@ const std::map<std::string, Names>& allowed() {
        {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
         "models", "memory", "report"}},
       {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed",
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "exchange", "io", "distributed",
         "distill", "models", "measure", "memory", "report", "train"}}};
   return table;
 }

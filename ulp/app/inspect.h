@@ -14,9 +14,9 @@
 
 namespace ulp::app {
 
-/// What a safetensors file holds; an engine file is one, too.
+/// What a safetensors file holds, of which an engine file is one, or an ONNX file.
 struct FileContents {
-  std::string kind;  ///< "engine" or "safetensors"
+  std::string kind;  ///< "engine", "safetensors", ...
   uint64_t bytes = 0;
   std::map<std::string, std::string> metadata;  ///< without the plan
   std::optional<report::Table> steps;           ///< of an engine

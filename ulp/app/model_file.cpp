@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/onnx_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -76,7 +77,7 @@ Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("app.load_model_file", "expected a model written by `ulp train` or a TorchScript file, got '",
+    fail_file("app.load_model_file", "expected a model written by `ulp train`, a TorchScript file or an ONNX file, got '",
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
@@ -176,10 +177,12 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 }
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+  if (is_onnx_file(path)) return load_onnx(path, script_spec);
   return is_zip(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
+  if (is_onnx_file(path)) return onnx_spec(path);
   if (is_zip(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -203,12 +206,18 @@ Network make_network(const ModelSpec& spec) {
   return {model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
 }
 
-Network load_network(const std::filesystem::path& path) {
+namespace {
+
+Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
+  return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+}
+
+}  // namespace
+
+Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
+  if (is_onnx_file(path)) return network_of(load_onnx_graph(path, onnx_spec(path).value_or(like), OnnxUse::training));
   const auto [spec, is_graph] = expect_stored(path);
-  if (is_graph) {
-    const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
-    return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
-  }
+  if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);
   io::load_model(path, *network.module);
   network.module->eval();
@@ -232,10 +241,11 @@ Network captured(const Network& network, const ModelSpec& spec) {
     graph = capture_text_model(text, spec);
   }
   if (!graph) fail("app.captured", "expected a reference network or a graph, got another module");
-  return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
+  return network_of(graph);
 }
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
+  if (is_onnx_file(path)) return load_onnx(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
@@ -251,6 +261,7 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
 }
 
 LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+  if (is_onnx_file(path)) return load_onnx(path, script_spec);
   const std::optional<ModelSpec> stored = read_model_spec(path);
   const bool text = stored && stored->kind != NetworkKind::image;
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);

@@ -74,9 +74,10 @@ Opened open(const RunOptions& options) {
   Opened opened;
   opened.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));
   for (const graph::Value* input : std::as_const(*model.graph).graph().inputs()) {
-    const int64_t size = model.spec.image_size;
-    opened.inputs.push_back(
-        {.name = input->name, .shape = {runtime::kBatch, model.spec.in_channels, size, size}});
+    runtime::TensorInfo info{.name = input->name, .shape = {}};
+    for (const graph::SizeExpr& size : input->meta.value_or(graph::TensorMeta()).sizes)
+      info.shape.push_back(size.constant() ? size.offset : runtime::kBatch);
+    opened.inputs.push_back(std::move(info));
   }
   return opened;
 }

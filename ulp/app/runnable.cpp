@@ -2,12 +2,14 @@
 
 #include <fstream>
 
+#include "ulp/app/onnx_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
 
 namespace ulp::app {
 
 bool is_engine_file(const std::filesystem::path& path) {
+  if (is_onnx_file(path)) return false;
   char magic[4] = {};
   std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
   if (std::string_view(magic, 2) == "PK") return false;  // TorchScript

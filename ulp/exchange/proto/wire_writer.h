@@ -6,12 +6,14 @@
 #include <functional>
 #include <string_view>
 
+#include "ulp/base/export.h"
+
 namespace ulp::exchange {
 
 /// Writes the fields of one message, in the order of the calls, to a sink. A message inside a message needs its size
 /// first: what writes it runs twice, once only to count. So nothing is held in memory but what the sink holds.
 /// Format: protobuf.dev/programming-guides/encoding.
-class WireWriter {
+class ULP_API WireWriter {
  public:
   /// Takes bytes as they come.
   using Sink = std::function<void(const void* data, size_t bytes)>;

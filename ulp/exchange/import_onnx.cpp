@@ -1,0 +1,140 @@
+#include "ulp/exchange/import_onnx.h"
+
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+#include "ulp/base/error.h"
+#include "ulp/exchange/onnx_import/inputs.h"
+#include "ulp/exchange/onnx_import/run.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/quant/static/average_codes.h"
+
+namespace ulp::exchange {
+
+namespace {
+
+using onnx_import::FileModel;
+using onnx_import::Inputs;
+using onnx_import::Run;
+using onnx_import::Store;
+
+constexpr const char* kWhere = "exchange.import_onnx";
+constexpr int64_t kFirstOpset = 7, kLastOpset = 23;
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    fail_file(kWhere, "expected a file, got '", path.string(), "'", error ? ": " + error.message() : "");
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (error || size > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
+    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '", path.string(),
+              "' of ", size, " bytes");
+  std::string bytes(size, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (!in) fail_file(kWhere, "could not read '", path.string(), "'");
+  return bytes;
+}
+
+FileModel checked_model(std::string_view bytes, const std::filesystem::path& name) {
+  FileModel model = onnx_import::read_model(bytes, name);
+  const auto opset = model.opsets.find("");
+  if (opset == model.opsets.end() || opset->second < kFirstOpset || opset->second > kLastOpset)
+    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset, ", got ",
+              opset == model.opsets.end() ? "none" : std::to_string(opset->second));
+  if (model.graph.outputs.empty()) fail_file(kWhere, "expected a graph with results, got none");
+  return model;
+}
+
+/// A module that holds the tensors and has a mode.
+std::shared_ptr<graph::GraphModule> holder_of(const Store& store) {
+  auto graph = std::make_shared<graph::Graph>();
+  for (const auto& [name, attribute] : store.attributes()) graph->set_attribute(name, attribute);
+  graph->set_output(graph::Argument::tuple({}));
+  return std::make_shared<graph::GraphModule>(graph);
+}
+
+/// One result as it is; several under their names.
+c10::IValue packed(const FileModel& model, const std::vector<at::Tensor>& results) {
+  if (results.size() == 1) return results[0];
+  std::vector<std::pair<std::string, c10::IValue>> named;
+  for (size_t i = 0; i < results.size(); ++i) named.emplace_back(model.graph.outputs[i].name, results[i]);
+  return graph::pack_names(named);
+}
+
+/// Runs the graph twice, before capture: each result is measured before it is computed, and the second run, at other
+/// sizes, tells which numbers follow sizes.
+void learn(Store& store, const Inputs& inputs) {
+  const at::NoGradGuard no_grad;
+  Run first(store, /*training=*/false, /*dry=*/true);
+  first.forward(inputs.examples);
+  Run second(store, /*training=*/false, /*dry=*/true);
+  second.forward(onnx_import::at_other_sizes(inputs));
+  const std::map<std::string, at::Tensor> one = first.sized_values(), other = second.sized_values();
+  for (const auto& [name, value] : one) {
+    const auto found = other.find(name);
+    const bool same = found != other.end() && value.scalar_type() == found->second.scalar_type() &&
+                      at::equal(value, found->second);
+    if (same) store.fixed.insert(name);
+  }
+}
+
+std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
+  const Inputs inputs = onnx_import::read_inputs(model, options);
+  Store store(model, options);
+  learn(store, inputs);
+  const std::shared_ptr<graph::GraphModule> holder = holder_of(store);
+  holder->eval();
+  const auto forward = [&](const std::vector<at::Tensor>& given) {
+    return packed(model, Run(store, holder->is_training(), /*dry=*/false).forward(given));
+  };
+  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, inputs.examples, inputs.options);
+  module->graph().remove_dead(/*attributes=*/true);
+  quant::average_on_codes(module->graph());
+  module->recompile();
+  module->eval();
+  return module;
+}
+
+/// With a free batch where that can be.
+std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxImportOptions& options) {
+  OnnxImportOptions as_it_says = options;
+  as_it_says.free_batch = false;
+  if (!options.free_batch || onnx_import::has_batch(model)) return captured(model, as_it_says);
+  try {
+    return captured(model, options);
+  } catch (const Error&) {
+    return captured(model, as_it_says);
+  }
+}
+
+/// Errors of the capture and of nodes name the file, too.
+template <typename Work>
+auto naming(const std::filesystem::path& name, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.find("'" + name.string() + "'") != std::string::npos) throw FileError(text);
+    const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+    fail_file(kWhere, "'", name.string(), "': ", end == std::string::npos ? text : text.substr(end + 2));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
+                                                const OnnxImportOptions& options) {
+  return naming(name, [&] { return imported(checked_model(bytes, name), options); });
+}
+
+std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path, const OnnxImportOptions& options) {
+  return import_onnx(read_bytes(path), path, options);
+}
+
+std::map<std::string, std::string> onnx_metadata(const std::filesystem::path& path) {
+  return naming(path, [&] { return checked_model(read_bytes(path), path).metadata; });
+}
+
+}  // namespace ulp::exchange

@@ -1,0 +1,219 @@
+#include "ulp/exchange/onnx_import/bounds.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace ulp::exchange::onnx_import {
+
+namespace {
+
+using at::Tensor;
+
+double as_double(int64_t value) {
+  return static_cast<double>(value);
+}
+
+double elements(at::IntArrayRef sizes) {
+  double all = 1;
+  for (const int64_t size : sizes) all *= as_double(size);
+  return all;
+}
+
+/// Sizes of two tensors over each other, from the last dimension on.
+std::vector<int64_t> over(at::IntArrayRef a, at::IntArrayRef b) {
+  std::vector<int64_t> sizes(std::max(a.size(), b.size()), 1);
+  for (const at::IntArrayRef one : {a, b}) {
+    for (size_t d = 0; d < one.size(); ++d) {
+      int64_t& size = sizes[sizes.size() - 1 - d];
+      size = std::max(size, one[one.size() - 1 - d]);
+    }
+  }
+  return sizes;
+}
+
+/// An image [batch, channels, ...] with its padding, of `channels`.
+double padded_image(Call& call, const std::vector<int64_t>& x, double channels) {
+  const std::vector<int64_t> kernel = call.attribute("kernel_shape", std::vector<int64_t>());
+  const std::vector<int64_t> pads = call.attribute("pads", std::vector<int64_t>());
+  const size_t dims = std::max<size_t>(x.size(), 2) - 2;
+  double all = channels * (x.empty() ? 1 : as_double(x[0]));
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t size = x[d + 2];
+    const double before = d < pads.size() ? as_double(pads[d]) : 0;
+    const double behind = d + dims < pads.size() ? as_double(pads[d + dims]) : 0;
+    const double same = call.has_attribute("auto_pad") && d < kernel.size() ? as_double(kernel[d]) : 0;
+    all *= std::max(as_double(size) + before + behind + same, 1.0);
+  }
+  return all;
+}
+
+}  // namespace
+
+double broadcast(Call& call) {
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < call.inputs(); ++i) {
+    if (call.has(i)) sizes = over(sizes, call.sizes(i));
+  }
+  return elements(sizes) * std::max(as_double(std::ssize(call.results())), 1.0);
+}
+
+double first_input(Call& call) {
+  return elements(call.sizes(0));
+}
+
+double twice(Call& call) {
+  return 2 * first_input(call);
+}
+
+double sum_of_inputs(Call& call) {
+  double all = 0;
+  for (size_t i = 0; i < call.inputs(); ++i) all += elements(call.sizes(i));
+  return all;
+}
+
+double matrix_product(Call& call) {
+  std::vector<int64_t> a = call.sizes(0), b = call.sizes(1);
+  const double rows = a.size() < 2 ? 1 : as_double(std::max(a[a.size() - 2], a[a.size() - 1]));
+  const double columns = b.size() < 2 ? 1 : as_double(std::max(b[b.size() - 2], b[b.size() - 1]));
+  a.resize(a.size() - std::min<size_t>(a.size(), 2));
+  b.resize(b.size() - std::min<size_t>(b.size(), 2));
+  return elements(over(a, b)) * rows * columns;
+}
+
+double einsum_product(Call& call) {
+  const std::string equation = call.attribute("equation", "");
+  std::map<char, double> sizes;
+  size_t input = 0, dim = 0;
+  const size_t arrow = std::min(equation.find("->"), equation.size());
+  for (size_t i = 0; i < arrow; ++i) {
+    const char c = equation[i];
+    if (c == ',') {
+      ++input;
+      dim = 0;
+    } else if (c == '.') {
+      call.refuse("expected an equation without dots");
+    } else if (c != ' ') {
+      const std::vector<int64_t> of = call.sizes(input);
+      if (dim >= of.size()) call.refuse("expected an equation of as many letters as dimensions");
+      sizes[c] = std::max(sizes[c], as_double(of[dim++]));
+    }
+  }
+  // Two operands are one product; of more, parts are computed before.
+  constexpr size_t kOneProduct = 2;
+  double all = 1;
+  for (const auto& [letter, size] : sizes) {
+    const bool kept = equation.find(letter, arrow) != std::string::npos;
+    if (kept || call.inputs() > kOneProduct || arrow == equation.size()) all *= std::max(size, 1.0);
+  }
+  return all;
+}
+
+double convolution(Call& call) {
+  const std::vector<int64_t> weight = call.sizes(1);
+  const std::vector<int64_t> x = call.sizes(0);
+  const double in = x.size() > 1 ? as_double(x[1]) : 1, out = weight.empty() ? 1 : as_double(weight[0]);
+  double same = 1;  // padding that keeps the size may be as wide as the window
+  if (call.has_attribute("auto_pad")) {
+    for (size_t d = 2; d < weight.size(); ++d) same *= 2 + as_double(weight[d]);
+  }
+  return padded_image(call, x, in + out) * same;
+}
+
+double transposed_convolution(Call& call) {
+  const std::vector<int64_t> weight = call.sizes(1), x = call.sizes(0);
+  const std::vector<int64_t> strides = call.attribute("strides", std::vector<int64_t>(weight.size(), 1));
+  const std::vector<int64_t> dilations = call.attribute("dilations", std::vector<int64_t>(weight.size(), 1));
+  const std::vector<int64_t> more = call.attribute("output_padding", std::vector<int64_t>(weight.size(), 0));
+  double all = x.empty() || weight.size() < 2 ? 1 : as_double(x[0]) * as_double(weight[1]);
+  all *= as_double(std::max<int64_t>(call.attribute("group", int64_t{1}), 1));
+  for (size_t d = 0; d + 2 < weight.size() && d + 2 < x.size(); ++d) {
+    const auto at = [&](const std::vector<int64_t>& list) { return d < list.size() ? as_double(std::abs(list[d])) : 1.0; };
+    all *= as_double(x[d + 2]) * at(strides) + as_double(weight[d + 2]) * at(dilations) + at(more) + 1;
+  }
+  return all;
+}
+
+double pooled(Call& call) {
+  const std::vector<int64_t> x = call.sizes(0);
+  return 2 * padded_image(call, x, x.size() > 1 ? as_double(x[1]) : 1);
+}
+
+double gathered(Call& call) {
+  const std::vector<int64_t> x = call.sizes(0);
+  const int64_t axis = call.dim(call.attribute("axis", int64_t{0}), std::ssize(x));
+  double row = 1;
+  for (size_t d = 0; d < x.size(); ++d) row *= static_cast<int64_t>(d) == axis ? 1 : as_double(x[d]);
+  return row * elements(call.sizes(1));
+}
+
+double by_index(Call& call) {
+  const std::vector<int64_t> index = call.sizes(1), x = call.sizes(0);
+  const size_t depth = index.empty() ? 0 : static_cast<size_t>(std::clamp<int64_t>(index.back(), 0, std::ssize(x)));
+  double row = 1;
+  if (call.node().op == "GatherND") {
+    for (size_t d = depth; d < x.size(); ++d) row *= as_double(x[d]);
+  }
+  return row * elements(index) + elements(x);
+}
+
+double filled(Call& call) {
+  return elements(call.ints(0));
+}
+
+double expanded(Call& call) {
+  return elements(over(call.sizes(0), call.ints(1)));
+}
+
+double tiled(Call& call) {
+  double all = elements(call.sizes(0));
+  for (const int64_t times : call.ints(1)) all *= std::abs(as_double(times));
+  return all;
+}
+
+double padded_bound(Call& call) {
+  const std::vector<int64_t> x = call.sizes(0), pads = call.list("pads", 1).value_or(std::vector<int64_t>());
+  double all = 1, widest = 0;
+  for (const int64_t pad : pads) widest += std::max(as_double(pad), 0.0);
+  // Which dimension a pad belongs to is seen later: no dimension becomes wider than by all of them.
+  const size_t places = pads.size() / 2;
+  if (places != x.size() || call.has(3)) {
+    for (const int64_t size : x) all *= as_double(size) + widest;
+    return all;
+  }
+  for (size_t d = 0; d < x.size(); ++d)
+    all *= as_double(x[d]) + std::max(as_double(pads[d]), 0.0) + std::max(as_double(pads[d + places]), 0.0);
+  return all;
+}
+
+double resized_bound(Call& call) {
+  const bool upsample = call.node().op == "Upsample";
+  const size_t sizes = upsample ? SIZE_MAX : 3, scales = upsample ? 1 : 2;
+  if (call.has(sizes)) return elements(call.ints(sizes));
+  const Tensor factors = call.known(scales).to(at::kDouble);
+  double all = elements(call.sizes(0));
+  for (int64_t i = 0; i < factors.numel(); ++i) all *= std::abs(factors.const_data_ptr<double>()[i]);
+  return std::isfinite(all) ? all : HUGE_VAL;
+}
+
+double range_bound(Call& call) {
+  const double count = (call.number(1) - call.number(0)) / call.number(2);
+  return std::isnan(count) ? HUGE_VAL : std::max(count, 0.0);
+}
+
+double one_hot_bound(Call& call) {
+  return elements(call.sizes(0)) * std::max(as_double(call.integer(1)), 1.0) * 2;
+}
+
+double recurrent_bound(Call& call) {
+  const std::vector<int64_t> x = call.sizes(0), weight = call.sizes(2);
+  if (x.size() != 3 || weight.size() != 3) call.refuse("expected inputs and weights of 3 dimensions");
+  constexpr double kPieces = 8;  // gates, and both products
+  // A step costs time, even of nothing.
+  const double rows = std::max(as_double(x[1]), 1.0) * std::max(as_double(weight[2]), 1.0);
+  return kPieces * as_double(x[0]) * rows * as_double(weight[0]);
+}
+
+}  // namespace ulp::exchange::onnx_import

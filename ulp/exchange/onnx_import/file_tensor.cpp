@@ -1,0 +1,226 @@
+#include "ulp/exchange/onnx_import/file_tensor.h"
+
+#include <torch/types.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "ulp/base/error.h"
+
+namespace ulp::exchange::onnx_import {
+
+namespace {
+
+constexpr const char* kRead = "exchange.read_tensor";
+// Types of TensorProto that have no number of bytes of their own.
+constexpr int64_t kText = 8, kUint4 = 21, kInt4 = 22;
+
+/// A tensor whose fields have been read.
+struct Parts {
+  std::vector<int64_t> dims, whole;  // int32_data, int64_data, uint64_data
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  std::string_view raw;
+  bool has_raw = false, external = false;
+  ExternalData data;
+};
+
+/// An entry of external_data.
+void read_entry(WireReader entry, ExternalData& data) {
+  std::string key, value;
+  while (entry.next()) {
+    if (entry.field() == 1) key = entry.text();
+    if (entry.field() == 2) value = entry.text();
+  }
+  if (key == "location") data.location = value;
+  if (key != "offset" && key != "length") return;
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < 0)
+    fail_file(kRead, "expected a number as the ", key, " of ", entry.where(), ", got '", value, "'");
+  (key == "offset" ? data.offset : data.length) = number;
+}
+
+/// Elements; sizes that no file can hold are refused.
+int64_t elements(const std::vector<int64_t>& dims, const std::string& where) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  constexpr size_t kMostDims = 32;
+  int64_t most = 1;  // as if no size were 0
+  bool empty = false;
+  if (dims.size() > kMostDims)
+    fail_file(kRead, "expected at most ", kMostDims, " dimensions of ", where, ", got ", dims.size());
+  for (const int64_t size : dims) {
+    if (size < 0 || size > kMost || most > kMost / std::max<int64_t>(size, 1))
+      fail_file(kRead, "expected sizes that a file can hold for ", where, ", got a size of ", size);
+    most *= std::max<int64_t>(size, 1);
+    empty = empty || size == 0;
+  }
+  return empty ? 0 : most;
+}
+
+/// The lower 4 bits of a byte come first; codes are sign-extended for int4.
+at::Tensor unpacked(const uint8_t* bytes, const Parts& parts, int64_t count, bool with_sign) {
+  at::Tensor codes = at::empty(parts.dims, with_sign ? at::kChar : at::kByte);
+  auto* out = static_cast<uint8_t*>(codes.mutable_data_ptr());
+  for (int64_t i = 0; i < count; ++i) {
+    const auto code = static_cast<uint8_t>(i % 2 == 0 ? bytes[i / 2] & 0xF : bytes[i / 2] >> 4);
+    out[i] = with_sign && code > 7 ? static_cast<uint8_t>(code | 0xF0) : code;
+  }
+  return codes;
+}
+
+/// Numbers of a list in another type, bits for those of 16 and 8 bits that are no integers.
+template <typename T>
+at::Tensor narrowed(const std::vector<int64_t>& whole, const Parts& parts, at::ScalarType type) {
+  at::Tensor tensor = at::empty(parts.dims, type);
+  auto* out = static_cast<char*>(tensor.mutable_data_ptr());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const T value = static_cast<T>(whole[i]);
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
+  }
+  return tensor;
+}
+
+template <typename T>
+at::Tensor copied(const T* values, const Parts& parts, at::ScalarType type) {
+  at::Tensor tensor = at::empty(parts.dims, type);
+  if (tensor.nbytes() > 0) std::memcpy(tensor.mutable_data_ptr(), values, tensor.nbytes());
+  return tensor;
+}
+
+void expect_count(size_t got, int64_t expected, const std::string& where) {
+  if (got != static_cast<size_t>(expected))
+    fail_file(kRead, "expected ", expected, " elements of ", where, " in the file, got ", got);
+}
+
+/// The numbers of a tensor that are no raw bytes.
+at::Tensor from_lists(const Parts& parts, at::ScalarType type, int64_t count, const std::string& where) {
+  if (type == at::kFloat) {
+    expect_count(parts.floats.size(), count, where);
+    return copied(parts.floats.data(), parts, type);
+  }
+  if (type == at::kDouble) {
+    expect_count(parts.doubles.size(), count, where);
+    return copied(parts.doubles.data(), parts, type);
+  }
+  expect_count(parts.whole.size(), count, where);
+  if (type == at::kBool) {
+    std::vector<int64_t> flags = parts.whole;
+    for (int64_t& flag : flags) flag = flag != 0;
+    return narrowed<uint8_t>(flags, parts, type);
+  }
+  switch (c10::elementSize(type)) {
+    case 1:
+      return narrowed<uint8_t>(parts.whole, parts, type);
+    case 2:
+      return narrowed<uint16_t>(parts.whole, parts, type);
+    case 4:
+      return narrowed<uint32_t>(parts.whole, parts, type);
+    default:
+      return narrowed<uint64_t>(parts.whole, parts, type);
+  }
+}
+
+at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesystem::path& folder,
+                    const std::string& where) {
+  const int64_t count = elements(parts.dims, where);
+  if (type_number == kText) return {};
+  if (type_number == kUint4 || type_number == kInt4) {
+    if (!parts.has_raw || parts.external) fail_file(kRead, "expected 4-bit codes as raw bytes in ", where);
+    expect_count(parts.raw.size(), (count + 1) / 2, where);
+    return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, type_number == kInt4);
+  }
+  const at::ScalarType type = scalar_type(type_number, where);
+  if (parts.external) return read_external(parts.data, folder, parts.dims, type, where);
+  if (!parts.has_raw) return from_lists(parts, type, count, where);
+  expect_count(parts.raw.size(), count * static_cast<int64_t>(c10::elementSize(type)), where + " in bytes");
+  if (type == at::kBool) {
+    for (const char one : parts.raw) {
+      if (static_cast<uint8_t>(one) > 1) fail_file(kRead, "expected 0 and 1 as the bools of ", where);
+    }
+  }
+  return copied(parts.raw.data(), parts, type);
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(int64_t type, const std::string& where) {
+  switch (type) {
+    case 1:
+      return at::kFloat;
+    case 2:
+      return at::kByte;
+    case 3:
+      return at::kChar;
+    case 4:
+      return at::kUInt16;
+    case 5:
+      return at::kShort;
+    case 6:
+      return at::kInt;
+    case 7:
+      return at::kLong;
+    case 9:
+      return at::kBool;
+    case 10:
+      return at::kHalf;
+    case 11:
+      return at::kDouble;
+    case 12:
+      return at::kUInt32;
+    case 13:
+      return at::kUInt64;
+    case 16:
+      return at::kBFloat16;
+    default:
+      fail_file(kRead, "expected numbers of a type that LibTorch has, got ONNX's type ", type, " in ", where);
+  }
+}
+
+FileTensor read_tensor(WireReader reader, const std::filesystem::path& folder) {
+  FileTensor tensor;
+  Parts parts;
+  while (reader.next()) {
+    switch (reader.field()) {
+      case 1:
+        reader.append(parts.dims);
+        break;
+      case 2:
+        tensor.type = reader.integer();
+        break;
+      case 3:
+        fail_file(kRead, "expected a tensor in one piece, got a segment in ", reader.where());
+      case 4:
+        reader.append(parts.floats);
+        break;
+      case 5:
+      case 7:
+      case 11:
+        reader.append(parts.whole);
+        break;
+      case 8:
+        tensor.name = reader.text();
+        break;
+      case 9:
+        parts.raw = reader.bytes();
+        parts.has_raw = true;
+        break;
+      case 10:
+        reader.append(parts.doubles);
+        break;
+      case 13:
+        read_entry(reader.message(", external_data"), parts.data);
+        break;
+      case 14:
+        parts.external = reader.integer() == 1;
+        break;
+      default:
+        break;
+    }
+  }
+  const std::string where = reader.where() + (tensor.name.empty() ? "" : " '" + tensor.name + "'");
+  tensor.value = value_of(parts, tensor.type, folder, where);
+  return tensor;
+}
+
+}  // namespace ulp::exchange::onnx_import

@@ -1,0 +1,147 @@
+#include "ulp/exchange/onnx_import/inputs.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ulp/base/error.h"
+
+namespace ulp::exchange::onnx_import {
+
+namespace {
+
+constexpr const char* kWhere = "exchange.import_onnx";
+constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
+
+bool says_batch(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.find("batch") != std::string::npos || name == "n" || name == "bs";
+}
+
+/// A dimension's name; one of its own where the file has none.
+std::string name_of(const FileValue& input, size_t dim) {
+  const FileDim& given = input.shape[dim];
+  return given.name.empty() ? input.name + '.' + std::to_string(dim) : given.name;
+}
+
+/// The inputs that are no tensors of the file.
+std::vector<FileValue> wanted(const FileModel& model) {
+  std::set<std::string> stored;
+  for (const FileTensor& one : model.graph.initializers) stored.insert(one.name);
+  std::vector<FileValue> inputs;
+  for (const FileValue& input : model.graph.inputs) {
+    if (!stored.contains(input.name)) inputs.push_back(input);
+  }
+  for (const FileValue& input : inputs) {
+    if (input.type == 0 || !input.has_shape)
+      fail_file(kWhere, "expected input '", input.name, "' to be a tensor with a known number of dimensions");
+  }
+  if (inputs.empty()) fail_file(kWhere, "expected a graph with inputs, got none");
+  return inputs;
+}
+
+/// The name of the batch; empty where there is none.
+std::string batch_name(const std::vector<FileValue>& inputs) {
+  for (const FileValue& input : inputs) {
+    for (const FileDim& dim : input.shape) {
+      if (dim.size < 0 && says_batch(dim.name)) return dim.name;
+    }
+  }
+  if (!inputs[0].shape.empty() && inputs[0].shape[0].size < 0) return name_of(inputs[0], 0);
+  return "";
+}
+
+/// Whether all inputs have one number as their dimension 0.
+bool has_common_first(const std::vector<FileValue>& inputs) {
+  return std::ranges::all_of(inputs, [&](const FileValue& input) {
+    return !input.shape.empty() && input.shape[0].size > 0 && input.shape[0].size == inputs[0].shape[0].size;
+  });
+}
+
+class Reader {
+ public:
+  Reader(std::vector<FileValue> inputs, const OnnxImportOptions& options)
+      : inputs_(std::move(inputs)),
+        options_(options),
+        batch_(batch_name(inputs_)),
+        first_(options.free_batch && batch_.empty() && has_common_first(inputs_)) {}
+
+  Inputs read() {
+    Inputs made;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      made.options.batch_dims.push_back(-1);
+      std::vector<int64_t> sizes;
+      for (size_t d = 0; d < inputs_[i].shape.size(); ++d) sizes.push_back(size(made, i, d));
+      made.examples.push_back(example(inputs_[i], sizes));
+      made.options.input_names.push_back(inputs_[i].name);
+    }
+    return made;
+  }
+
+ private:
+  int64_t size(Inputs& made, size_t input, size_t dim) const {
+    const FileDim& given = inputs_[input].shape[dim];
+    int64_t& batch_dim = made.options.batch_dims[input];
+    const std::string name = name_of(inputs_[input], dim);
+    // An unnamed first dimension is the batch of its input where the batch has no name either.
+    const bool unnamed = given.name.empty() && dim == 0 && !batch_.empty() && inputs_[0].shape[0].name.empty();
+    if (batch_dim < 0 && ((first_ && dim == 0) || (given.size < 0 && (name == batch_ || unnamed)))) {
+      batch_dim = static_cast<int64_t>(dim);
+      return kBatch;
+    }
+    if (given.size >= 0) return given.size;
+    OnnxImportOptions::Range range{.max = options_.longest};
+    const bool image = inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
+    if (image && dim >= 2 && options_.image_size > 0) range = {.min = options_.image_size};
+    if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
+    if (range.max == 0) return range.min;
+    made.options.free.push_back({input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});
+    return range.max / std::max<int64_t>(range.multiple, 1) * range.multiple;
+  }
+
+  /// Ids and masks of 0 and numbers that are small.
+  at::Tensor example(const FileValue& input, const std::vector<int64_t>& sizes) const {
+    double bytes = 1;
+    for (const int64_t one : sizes) bytes *= static_cast<double>(one);
+    const at::ScalarType type = scalar_type(input.type, "input '" + input.name + "'");
+    bytes *= static_cast<double>(c10::elementSize(type));
+    if (bytes > static_cast<double>(options_.max_bytes))
+      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name, "' of ",
+                at::IntArrayRef(sizes));
+    return torch::zeros(sizes, type);
+  }
+
+  std::vector<FileValue> inputs_;
+  const OnnxImportOptions& options_;
+  std::string batch_;
+  bool first_;
+};
+
+}  // namespace
+
+bool has_batch(const FileModel& model) {
+  const std::vector<FileValue> inputs = wanted(model);
+  return !batch_name(inputs).empty() || !has_common_first(inputs);
+}
+
+std::vector<at::Tensor> at_other_sizes(const Inputs& inputs) {
+  std::vector<at::Tensor> others;
+  for (size_t i = 0; i < inputs.examples.size(); ++i) {
+    std::vector<int64_t> sizes = inputs.examples[i].sizes().vec();
+    const int64_t batch = inputs.options.batch_dims[i];
+    if (batch >= 0) ++sizes[static_cast<size_t>(batch)];
+    for (const graph::FreeSize& free : inputs.options.free) {
+      int64_t& size = sizes[static_cast<size_t>(free.dim)];
+      if (free.input == i && size - free.multiple >= free.min) size -= free.multiple;
+    }
+    others.push_back(torch::zeros(sizes, inputs.examples[i].scalar_type()));
+  }
+  return others;
+}
+
+Inputs read_inputs(const FileModel& model, const OnnxImportOptions& options) {
+  return Reader(wanted(model), options).read();
+}
+
+}  // namespace ulp::exchange::onnx_import

@@ -1,0 +1,177 @@
+// Computing an ONNX graph with LibTorch: one run of it under capture makes our graph.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulp/base/error.h"
+#include "ulp/exchange/import_onnx.h"
+#include "ulp/exchange/onnx_import/analysis.h"
+#include "ulp/exchange/onnx_import/file_model.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange::onnx_import {
+
+/// The tensors of a file, and what became of them: parameters and buffers by their names.
+class Store {
+ public:
+  Store(const FileModel& model, const OnnxImportOptions& options);
+
+  const FileModel& model() const { return model_; }
+  const Analysis& analysis() const { return analysis_; }
+  const OnnxImportOptions& options() const { return options_; }
+  /// A tensor of the file, or one that a Constant node holds; undefined for other values.
+  at::Tensor find(const std::string& value) const;
+  bool is_initializer(const std::string& value) const { return initializers_.contains(value); }
+
+  /// The parameter or buffer of this name; made by `make` when it is first asked for.
+  template <typename Make>
+  at::Tensor attribute(const std::string& name, graph::Attribute::Kind kind, const Make& make) {
+    const std::string wish = plain_name(name);
+    const auto known = places_.find(wish);
+    return known == places_.end() ? add(wish, kind, make()) : attributes_[known->second].second.tensor;
+  }
+  /// All that were asked for, in order.
+  const std::vector<std::pair<std::string, graph::Attribute>>& attributes() const { return attributes_; }
+  /// Values of which two runs at different sizes have shown that they do not follow sizes.
+  std::set<std::string> fixed;
+
+ private:
+  static std::string plain_name(const std::string& name);
+  at::Tensor add(const std::string& name, graph::Attribute::Kind kind, at::Tensor tensor);
+
+  const FileModel& model_;
+  OnnxImportOptions options_;
+  Analysis analysis_;
+  std::map<std::string, at::Tensor> initializers_;
+  std::vector<std::pair<std::string, graph::Attribute>> attributes_;
+  std::map<std::string, size_t> places_;
+};
+
+/// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture, and becomes
+/// numbers in the arguments of calls.
+struct Slot {
+  at::Tensor value = {};
+  bool known = false;
+  bool sized = false;      ///< known, and another number at other sizes of the inputs
+  bool parameter = false;  ///< of the file; the value is there once a call reads it
+  const FileNode* maker = nullptr;
+  size_t output = 0;
+  at::Tensor made = {};  ///< of a known value that follows sizes: the calls that make it, once a call reads it as a tensor
+};
+
+/// One run.
+class Run {
+ public:
+  /// `dry`: memory is counted; the store learns which tensors are asked for.
+  Run(Store& store, bool training, bool dry) : store_(store), training_(training), dry_(dry) {}
+
+  /// The results in order.
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
+
+  Store& store() { return store_; }
+  bool training() const { return training_; }
+  int64_t opset() const { return store_.model().opsets.at(""); }
+
+  /// The value as a tensor that calls read.
+  at::Tensor tensor(const std::string& value, const FileNode& reader);
+  /// Of this run, the known values that follow sizes.
+  std::map<std::string, at::Tensor> sized_values() const;
+  /// Null for a value that is not known before the run.
+  const Slot* known(const std::string& value, const FileNode& reader);
+
+ private:
+  Slot& slot(const std::string& value, const FileNode& reader);
+  void evaluate(const FileNode& node);
+  void compute(const FileNode& node);
+  void choose(const FileNode& node);
+  void measure(const FileNode& node);
+  bool all_known(const FileNode& node, bool& sized);
+  std::vector<at::Tensor> results_of(const FileNode& node, bool known);
+  at::Tensor made(Slot& slot, const FileNode& reader);
+  /// Counts bytes before they are taken.
+  void count(const FileNode& node, double bytes);
+
+  void evaluate(const FileGraph& graph);
+
+  friend class Call;
+  Store& store_;
+  bool training_, dry_;
+  int depth_ = 0;
+  double bytes_ = 0;
+  std::map<std::string, Slot> slots_;
+};
+
+/// A node while it is computed: its inputs, attributes and results.
+class Call {
+ public:
+  /// How a node is computed.
+  enum class As : uint8_t {
+    calls,       ///< by calls that a capture records
+    known        ///< beside the capture, from known values
+  };
+  Call(Run& run, const FileNode& node, As as) : run_(run), node_(node), as_(as), results_(node.outputs.size()) {}
+
+  Run& run() { return run_; }
+  const FileNode& node() const { return node_; }
+  const Analysis& analysis() const { return run_.store_.analysis(); }
+  bool training() const { return run_.training(); }
+  int64_t opset() const { return run_.opset(); }
+
+  size_t inputs() const { return node_.inputs.size(); }
+  bool has(size_t i) const { return i < node_.inputs.size() && !node_.inputs[i].empty(); }
+  const std::string& name(size_t i) const;
+  at::Tensor x(size_t i = 0);
+  /// Sizes of an input, without asking for a tensor of the file.
+  std::vector<int64_t> sizes(size_t i);
+  /// None where the input is left out.
+  std::optional<at::Tensor> optional(size_t i);
+  /// Whether the numbers of an input are known before the run.
+  bool is_known(size_t i);
+  /// They; refuses an input that follows the inputs of the graph.
+  std::vector<int64_t> ints(size_t i);
+  int64_t integer(size_t i);
+  double number(size_t i);
+  at::Tensor known(size_t i);
+  /// An input of one element as a number in the arguments of a call: nothing where it is not known, or is no whole
+  /// number and follows sizes.
+  std::optional<at::Scalar> scalar(size_t i);
+
+  int64_t attribute(std::string_view name, int64_t otherwise) const;
+  double attribute(std::string_view name, double otherwise) const;
+  std::string attribute(std::string_view name, const char* otherwise) const;
+  std::vector<int64_t> attribute(std::string_view name, const std::vector<int64_t>& otherwise) const;
+  bool has_attribute(std::string_view name) const { return node_.find(name) != nullptr; }
+  /// Axes and the like, which later versions have as input `i`.
+  std::optional<std::vector<int64_t>> list(std::string_view name, size_t i);
+  /// A dimension of a tensor of this rank, counted from the front.
+  int64_t dim(int64_t axis, int64_t rank) const;
+
+  void set(at::Tensor result, size_t output = 0);
+  /// Whether a result is asked for.
+  bool wants(size_t output) const { return output < node_.outputs.size() && !node_.outputs[output].empty(); }
+  std::vector<at::Tensor>& results() { return results_; }
+
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail_file("exchange.import_onnx", node_.label(), ": ", parts...);
+  }
+
+ private:
+  Run& run_;
+  const FileNode& node_;
+  As as_;
+  std::vector<at::Tensor> results_;
+};
+
+/// The shortest decimal number that rounds to this float: 0.1 for 0.1F.
+double decimal(float value);
+
+}  // namespace ulp::exchange::onnx_import

@@ -1,0 +1,61 @@
+// The tensors of a file under the names that a module can have.
+#include <torch/types.h>
+
+#include "ulp/exchange/onnx_import/run.h"
+
+namespace ulp::exchange::onnx_import {
+
+namespace {
+
+/// A Constant's tensor, whatever attribute it is in; undefined for text.
+at::Tensor constant_of(const FileNode& node) {
+  for (const FileAttribute& attribute : node.attributes) {
+    if (attribute.name == "value") return attribute.t;
+    if (attribute.name == "value_int") return torch::full({}, attribute.i, at::kLong);
+    if (attribute.name == "value_float") return torch::full({}, attribute.f, at::kFloat);
+    if (attribute.name == "value_ints") return torch::tensor(attribute.ints, at::kLong);
+    if (attribute.name == "value_floats") return torch::tensor(attribute.floats, at::kFloat);
+  }
+  return {};
+}
+
+void gather(const FileGraph& graph, std::map<std::string, at::Tensor>& into) {
+  for (const FileTensor& one : graph.initializers) into.emplace(one.name, one.value);
+  for (const FileNode& node : graph.nodes) {
+    if (node.op == "Constant" && node.domain.empty() && node.outputs.size() == 1)
+      into.emplace(node.outputs[0], constant_of(node));
+    for (const FileAttribute& attribute : node.attributes) {
+      if (attribute.g) gather(*attribute.g, into);
+    }
+  }
+}
+
+}  // namespace
+
+Store::Store(const FileModel& model, const OnnxImportOptions& options)
+    : model_(model), options_(options), analysis_(model.graph) {
+  gather(model.graph, initializers_);
+}
+
+at::Tensor Store::find(const std::string& value) const {
+  const auto found = initializers_.find(value);
+  return found == initializers_.end() ? at::Tensor() : found->second;
+}
+
+std::string Store::plain_name(const std::string& name) {
+  // Parts between dots are names of modules, which are not empty.
+  std::string plain;
+  for (const char c : name) plain += c == '.' && (plain.empty() || plain.back() == '.') ? '_' : c;
+  if (plain.empty() || plain.back() == '.') plain += '_';
+  return plain;
+}
+
+at::Tensor Store::add(const std::string& name, graph::Attribute::Kind kind, at::Tensor tensor) {
+  at::Tensor own = tensor.detach();
+  if (kind == graph::Attribute::Kind::parameter) own.requires_grad_(true);
+  places_[name] = attributes_.size();
+  attributes_.emplace_back(name, graph::Attribute{kind, own});
+  return own;
+}
+
+}  // namespace ulp::exchange::onnx_import
