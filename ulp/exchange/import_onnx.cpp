@@ -28,8 +28,8 @@ std::string read_bytes(const std::filesystem::path& path) {
     fail_file(kWhere, "expected a file, got '", path.string(), "'", error ? ": " + error.message() : "");
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
-    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '", path.string(),
-              "' of ", size, " bytes");
+    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '",
+              path.string(), "' of ", size, " bytes");
   std::string bytes(size, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(bytes.data(), static_cast<std::streamsize>(size));
@@ -41,8 +41,8 @@ FileModel checked_model(std::string_view bytes, const std::filesystem::path& nam
   FileModel model = onnx_import::read_model(bytes, name);
   const auto opset = model.opsets.find("");
   if (opset == model.opsets.end() || opset->second < kFirstOpset || opset->second > kLastOpset)
-    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset, ", got ",
-              opset == model.opsets.end() ? "none" : std::to_string(opset->second));
+    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset,
+              ", got ", opset == model.opsets.end() ? "none" : std::to_string(opset->second));
   if (model.graph.outputs.empty()) fail_file(kWhere, "expected a graph with results, got none");
   return model;
 }
@@ -89,7 +89,8 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   const auto forward = [&](const std::vector<at::Tensor>& given) {
     return packed(model, Run(store, holder->is_training(), /*dry=*/false).forward(given));
   };
-  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, inputs.examples, inputs.options);
+  std::shared_ptr<graph::GraphModule> module =
+      graph::capture(*holder, forward, inputs.examples, inputs.options);
   module->graph().remove_dead(/*attributes=*/true);
   quant::average_on_codes(module->graph());
   module->recompile();
@@ -129,7 +130,8 @@ std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const st
   return naming(name, [&] { return imported(checked_model(bytes, name), options); });
 }
 
-std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path, const OnnxImportOptions& options) {
+std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
+                                                const OnnxImportOptions& options) {
   return import_onnx(read_bytes(path), path, options);
 }
 
