@@ -28,7 +28,8 @@ using Tensors = std::vector<torch::Tensor>;
 Tensors recorded(const fs::path& model, int run, char what) {
   Tensors all;
   for (int i = 0;; ++i) {
-    const fs::path file = fs::path(model).replace_extension(std::to_string(run) + "." + what + std::to_string(i) + ".npy");
+    const fs::path file =
+        fs::path(model).replace_extension(std::to_string(run) + "." + what + std::to_string(i) + ".npy");
     if (!fs::exists(file)) return all;
     all.push_back(ulp::io::load_npy(file));
   }
@@ -77,7 +78,8 @@ void compare_engine(Module& module, const fs::path& path, double step) {
 
 /// Share of the parameters that a gradient reached, and the loss before and after a step.
 void train(const fs::path& path) {
-  const Module module = ulp::exchange::import_onnx(path, {.longest = 32, .qdq = ulp::exchange::QdqForm::fake});
+  const Module module =
+      ulp::exchange::import_onnx(path, {.longest = 32, .qdq = ulp::exchange::QdqForm::fake});
   module->train();
   const Tensors x = recorded(path, 1, 'x');
   torch::manual_seed(0);

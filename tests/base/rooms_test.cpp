@@ -43,8 +43,8 @@ const std::map<std::string, Names>& allowed() {
        {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
         "models", "memory", "report"}},
       {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "exchange", "io", "distributed",
-        "distill", "models", "measure", "memory", "report", "train"}}};
+       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "exchange", "io",
+        "distributed", "distill", "models", "measure", "memory", "report", "train"}}};
   return table;
 }
 

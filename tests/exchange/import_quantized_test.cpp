@@ -59,22 +59,19 @@ std::string product_in_codes() {
 
 TEST(ImportQuantized, GivesCodesAndBitsBack) {
   const torch::NoGradGuard no_grad;
-  for (const char* name : {"resnet8", "mobilenet_v2"}) {
-    SCOPED_TRACE(name);
-    const auto [module, images] = in_codes(name);
-    const Module again = import_onnx(exchange::export_onnx(*module), "model.onnx");
-    size_t compared = 0;
-    for (const auto& item : module->named_buffers()) {
-      if (!item.key().ends_with(".int8") && !item.key().ends_with(".int32")) continue;
-      ASSERT_TRUE(again->named_buffers().contains(item.key())) << item.key();
-      EXPECT_TRUE(torch::equal(again->named_buffers()[item.key()], item.value())) << item.key();
-      ++compared;
-    }
-    EXPECT_GT(compared, 10);
-    for (const char* op : {"ulp::quantize", "ulp::dequantize", "ulp::average_codes"})
-      EXPECT_EQ(count_calls(again->graph(), op), count_calls(module->graph(), op)) << op;
-    EXPECT_TRUE(torch::equal(again->forward(images), module->forward(images)));
+  const auto [module, images] = in_codes("resnet8");
+  const Module again = import_onnx(exchange::export_onnx(*module), "model.onnx");
+  size_t compared = 0;
+  for (const auto& item : module->named_buffers()) {
+    if (!item.key().ends_with(".int8") && !item.key().ends_with(".int32")) continue;
+    ASSERT_TRUE(again->named_buffers().contains(item.key())) << item.key();
+    EXPECT_TRUE(torch::equal(again->named_buffers()[item.key()], item.value())) << item.key();
+    ++compared;
   }
+  EXPECT_GT(compared, 10);
+  for (const char* op : {"ulp::quantize", "ulp::dequantize", "ulp::average_codes"})
+    EXPECT_EQ(count_calls(again->graph(), op), count_calls(module->graph(), op)) << op;
+  EXPECT_TRUE(torch::equal(again->forward(images), module->forward(images)));
 }
 
 TEST(ImportQuantized, TheEngineGivesTheSameBits) {

@@ -30,7 +30,8 @@ class OnnxText {
     return value(11, name, sizes, type);
   }
   OnnxText& output(const std::string& name) { return value(12, name, {}, 1); }
-  OnnxText& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+  OnnxText& node(const std::string& op, const std::vector<std::string>& inputs,
+                 const std::vector<std::string>& outputs,
                  const std::vector<std::pair<std::string, int64_t>>& attributes = {}) {
     graph_ += message_of([&](exchange::WireWriter& out) {
       out.message(1, [&](exchange::WireWriter& node) {
@@ -63,7 +64,8 @@ class OnnxText {
     graph_ += message_of([&](exchange::WireWriter& out) { out.message(5, fields); });
     return *this;
   }
-  OnnxText& floats(const std::string& name, const std::vector<int64_t>& sizes, const std::vector<float>& values) {
+  OnnxText& floats(const std::string& name, const std::vector<int64_t>& sizes,
+                   const std::vector<float>& values) {
     return tensor<float>(name, 1, sizes, values);
   }
   OnnxText& ints(const std::string& name, const std::vector<int64_t>& values) {

@@ -85,7 +85,8 @@ TEST(WireReader, RefusesWhatIsNoMessage) {
 TEST(WireReader, KnowsPlainText) {
   for (const char* text : {"", "a.b/c:0", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"})
     EXPECT_TRUE(exchange::is_plain_text(text)) << text;
-  for (const char* text : {"\n", "\x7f", "\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"})
+  for (const char* text :
+       {"\n", "\x7f", "\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"})
     EXPECT_FALSE(exchange::is_plain_text(text)) << text;
 }
 
@@ -101,8 +102,10 @@ TEST(ReadOnnx, NamesTheFileAndTheNode) {
 }
 
 TEST(ReadOnnx, RefusesCycles) {
-  const OnnxText text = OnnxText().input("x", {-1, 2}).node("Add", {"x", "b"}, {"a"}).node("Relu", {"a"}, {"b"}).output("b");
-  EXPECT_SAYS(refusal(text.bytes()), "node 'the_Add' (Add): expected values that are made before they are read, got 'b'");
+  const OnnxText text =
+      OnnxText().input("x", {-1, 2}).node("Add", {"x", "b"}, {"a"}).node("Relu", {"a"}, {"b"}).output("b");
+  EXPECT_SAYS(refusal(text.bytes()),
+              "node 'the_Add' (Add): expected values that are made before they are read, got 'b'");
 }
 
 TEST(ReadOnnx, EveryPrefixIsAnError) {
@@ -118,7 +121,8 @@ TEST(ReadOnnx, ChangedBytesAreReadOrRefused) {
   constexpr int kTries = 1500;
   for (int i = 0; i < kTries; ++i) {
     std::string changed = bytes;
-    for (uint32_t k = 0; k <= random() % 3; ++k) changed[random() % changed.size()] = static_cast<char>(random());
+    for (uint32_t k = 0; k <= random() % 3; ++k)
+      changed[random() % changed.size()] = static_cast<char>(random());
     try {
       import_onnx(changed, "model.onnx", {.max_bytes = 1 << 20});
       ++read;
@@ -143,9 +147,12 @@ TEST(ReadOnnx, ResultsAreMeasuredBeforeTheyAreComputed) {
     return OnnxText().input("x", {-1, 1}).ints("to", sizes).node(op, {"x", "to"}, {"y"}).output("y").bytes();
   };
   for (const char* op : {"Expand", "Tile"})
-    EXPECT_SAYS(refusal(large(op, {1 << 20, 1 << 20})), "expected values of 4294967296 bytes in one run at most") << op;
+    EXPECT_SAYS(refusal(large(op, {1 << 20, 1 << 20})),
+                "expected values of 4294967296 bytes in one run at most")
+        << op;
   const OnnxText filled = OnnxText().input("x", {-1, 1}).ints("to", {1 << 20, 1 << 20});
-  EXPECT_SAYS(refusal(OnnxText(filled).node("ConstantOfShape", {"to"}, {"y"}).output("y").bytes()), "at most, got more");
+  EXPECT_SAYS(refusal(OnnxText(filled).node("ConstantOfShape", {"to"}, {"y"}).output("y").bytes()),
+              "at most, got more");
   OnnxText doubled = OnnxText().input("x", {-1, 1});
   std::string last = "x";
   for (int i = 0; i < 60; ++i) {
@@ -153,7 +160,8 @@ TEST(ReadOnnx, ResultsAreMeasuredBeforeTheyAreComputed) {
     last = "v" + std::to_string(i);
   }
   EXPECT_SAYS(refusal(doubled.output(last).bytes()), "(Concat): expected values of");
-  const OnnxText outer = OnnxText().input("x", {1 << 20, 1}).node("Transpose", {"x"}, {"t"}).node("MatMul", {"x", "t"}, {"y"});
+  const OnnxText outer =
+      OnnxText().input("x", {1 << 20, 1}).node("Transpose", {"x"}, {"t"}).node("MatMul", {"x", "t"}, {"y"});
   EXPECT_SAYS(refusal(OnnxText(outer).output("y").bytes()), "(MatMul): expected values of");
 }
 

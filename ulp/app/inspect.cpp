@@ -73,21 +73,22 @@ report::Table accounting_table(const std::filesystem::path& path) {
 
 /// The tensors that the graph of an ONNX file has.
 FileContents onnx_contents(const std::filesystem::path& path) {
-  FileContents contents{.kind = "ONNX model (--graph shows its graph)",
-                        .bytes = std::filesystem::file_size(path),
-                        .metadata = exchange::onnx_metadata(path),
-                        .steps = std::nullopt,
-                        .tensors = {.title = "Tensors",
-                                    .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
+  FileContents contents{
+      .kind = "ONNX model (--graph shows its graph)",
+      .bytes = std::filesystem::file_size(path),
+      .metadata = exchange::onnx_metadata(path),
+      .steps = std::nullopt,
+      .tensors = {.title = "Tensors",
+                  .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
   const LoadedModel model = load_onnx(path, {});
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
     const at::Tensor& tensor = attribute.tensor;
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
-    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())), shape_text(tensor.sizes().vec()),
-                              static_cast<double>(tensor.nbytes()),
-                              parameter                                            ? "parameter"
+    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
+                              shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes()),
+                              parameter                                          ? "parameter"
                               : attribute.kind == graph::Attribute::Kind::buffer ? "buffer"
-                                                                                   : "constant"});
+                                                                                 : "constant"});
   }
   return contents;
 }

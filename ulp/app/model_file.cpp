@@ -77,7 +77,8 @@ Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("app.load_model_file", "expected a model written by `ulp train`, a TorchScript file or an ONNX file, got '",
+    fail_file("app.load_model_file",
+              "expected a model written by `ulp train`, a TorchScript file or an ONNX file, got '",
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
@@ -215,7 +216,8 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 }  // namespace
 
 Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
-  if (is_onnx_file(path)) return network_of(load_onnx_graph(path, onnx_spec(path).value_or(like), OnnxUse::training));
+  if (is_onnx_file(path))
+    return network_of(load_onnx_graph(path, onnx_spec(path).value_or(like), OnnxUse::training));
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);

@@ -13,7 +13,8 @@ namespace {
 
 /// A size that is no expression of free ones.
 std::optional<int64_t> fixed(const graph::Value& value, size_t dim) {
-  if (!value.meta || dim >= value.meta->sizes.size() || !value.meta->sizes[dim].constant()) return std::nullopt;
+  if (!value.meta || dim >= value.meta->sizes.size() || !value.meta->sizes[dim].constant())
+    return std::nullopt;
   return value.meta->sizes[dim].offset;
 }
 

@@ -21,6 +21,7 @@ using onnx_import::Store;
 
 constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kFirstOpset = 7, kLastOpset = 23;
+constexpr size_t kMostNodes = 10'000;
 
 std::string read_bytes(const std::filesystem::path& path) {
   std::error_code error;
@@ -28,8 +29,8 @@ std::string read_bytes(const std::filesystem::path& path) {
     fail_file(kWhere, "expected a file, got '", path.string(), "'", error ? ": " + error.message() : "");
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
-    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '", path.string(),
-              "' of ", size, " bytes");
+    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '",
+              path.string(), "' of ", size, " bytes");
   std::string bytes(size, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(bytes.data(), static_cast<std::streamsize>(size));
@@ -37,12 +38,27 @@ std::string read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
+/// Nodes of a graph and of those inside it, constants apart.
+size_t count_nodes(const onnx_import::FileGraph& graph) {
+  size_t count = 0;
+  for (const onnx_import::FileNode& node : graph.nodes) {
+    count += node.op == "Constant" ? 0 : 1;
+    for (const onnx_import::FileAttribute& attribute : node.attributes) {
+      if (attribute.g) count += count_nodes(*attribute.g);
+    }
+  }
+  return count;
+}
+
 FileModel checked_model(std::string_view bytes, const std::filesystem::path& name) {
   FileModel model = onnx_import::read_model(bytes, name);
   const auto opset = model.opsets.find("");
   if (opset == model.opsets.end() || opset->second < kFirstOpset || opset->second > kLastOpset)
-    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset, ", got ",
-              opset == model.opsets.end() ? "none" : std::to_string(opset->second));
+    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset,
+              ", got ", opset == model.opsets.end() ? "none" : std::to_string(opset->second));
+  if (const size_t nodes = count_nodes(model.graph); nodes > kMostNodes)
+    fail_file(kWhere, "expected at most ", kMostNodes,
+              " nodes, since the time to capture them grows with their square, got ", nodes);
   if (model.graph.outputs.empty()) fail_file(kWhere, "expected a graph with results, got none");
   return model;
 }
@@ -89,7 +105,8 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   const auto forward = [&](const std::vector<at::Tensor>& given) {
     return packed(model, Run(store, holder->is_training(), /*dry=*/false).forward(given));
   };
-  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, inputs.examples, inputs.options);
+  std::shared_ptr<graph::GraphModule> module =
+      graph::capture(*holder, forward, inputs.examples, inputs.options);
   module->graph().remove_dead(/*attributes=*/true);
   quant::average_on_codes(module->graph());
   module->recompile();
@@ -129,7 +146,8 @@ std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const st
   return naming(name, [&] { return imported(checked_model(bytes, name), options); });
 }
 
-std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path, const OnnxImportOptions& options) {
+std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
+                                                const OnnxImportOptions& options) {
   return import_onnx(read_bytes(path), path, options);
 }
 

@@ -70,7 +70,8 @@ ULP_API std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::p
                                                         const OnnxImportOptions& options = {});
 
 /// The same of a file's bytes. `name` stands for the file in messages; tensors in other files are looked for in its folder.
-ULP_API std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
+ULP_API std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes,
+                                                        const std::filesystem::path& name,
                                                         const OnnxImportOptions& options = {});
 
 /// What a file says of itself beside its graph (metadata_props). Throws as import_onnx() does.

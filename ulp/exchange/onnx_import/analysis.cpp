@@ -29,10 +29,10 @@ constexpr WeightInputs kWeights[] = {{"Conv", 6},
                                      {"LSTM", 14},
                                      {"GRU", 14}};
 /// Ops that move a tensor's elements and change none, and the parts of what rounds them to codes or to signs.
-constexpr std::array<std::string_view, 15> kMoves = {"Transpose", "Reshape",        "Unsqueeze",        "Squeeze",
-                                                     "Flatten",   "Cast",           "Identity",         "Slice",
-                                                     "Split",     "Expand",         "Tile",             "QuantizeLinear",
-                                                     "Where",     "GreaterOrEqual", "DequantizeLinear"};
+constexpr std::array<std::string_view, 15> kMoves = {
+    "Transpose", "Reshape",        "Unsqueeze", "Squeeze",        "Flatten",
+    "Cast",      "Identity",       "Slice",     "Split",          "Expand",
+    "Tile",      "QuantizeLinear", "Where",     "GreaterOrEqual", "DequantizeLinear"};
 constexpr std::array<std::string_view, 3> kJoins = {"Add", "Mul", "Concat"};
 
 bool among(const auto& list, std::string_view op) {
@@ -43,7 +43,8 @@ bool among(const auto& list, std::string_view op) {
 
 Analysis::Analysis(const FileGraph& graph) {
   for (const FileValue& input : graph.inputs) runtime_.insert(input.name);
-  for (const FileTensor& one : graph.initializers) runtime_.erase(one.name);  // files before version 4 list them twice
+  for (const FileTensor& one : graph.initializers)
+    runtime_.erase(one.name);  // files before version 4 list them twice
   for (const FileValue& output : graph.outputs) results_.insert(output.name);
   visit(graph);
   // A value's readers come behind its maker.
@@ -89,7 +90,8 @@ bool Analysis::trains(const Use& use) const {
   const auto row = std::ranges::find(kWeights, node.op, &WeightInputs::op);
   if (row != std::end(kWeights) && use.input < 32 && (row->inputs >> use.input & 1U) != 0) return true;
   if (among(kJoins, node.op)) {
-    return std::ranges::any_of(node.inputs, [&](const std::string& other) { return follows_inputs(other); }) ||
+    return std::ranges::any_of(node.inputs,
+                               [&](const std::string& other) { return follows_inputs(other); }) ||
            (!node.outputs.empty() && is_parameter(node.outputs[0]));
   }
   if (use.input != 0 || !among(kMoves, node.op)) return false;
@@ -100,7 +102,8 @@ bool Analysis::only_multiplies(const std::string& value) const {
   const std::vector<Use>& all = uses(value);
   return !all.empty() && !is_result(value) && std::ranges::all_of(all, [](const Use& use) {
     const FileAttribute* turned = use.node->find("transB");
-    const bool plain = use.node->op == "MatMul" || (use.node->op == "Gemm" && (turned == nullptr || turned->i == 0));
+    const bool plain =
+        use.node->op == "MatMul" || (use.node->op == "Gemm" && (turned == nullptr || turned->i == 0));
     return use.input == 1 && plain;
   });
 }

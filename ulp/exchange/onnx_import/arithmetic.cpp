@@ -52,7 +52,8 @@ void div(Call& call) {
 /// The result has the sign of the divisor, or of the dividend where fmod is 1.
 void mod(Call& call) {
   const Tensor a = call.x(0), b = call.x(1);
-  if (!at::isFloatingType(a.scalar_type()) && call.is_known(1) && at::any(at::eq(call.known(1), 0)).item<bool>())
+  if (!at::isFloatingType(a.scalar_type()) && call.is_known(1) &&
+      at::any(at::eq(call.known(1), 0)).item<bool>())
     call.refuse("expected whole numbers to be divided by other numbers than 0");
   call.set(call.attribute("fmod", int64_t{0}) != 0 ? at::fmod(a, b) : at::remainder(a, b));
 }
@@ -61,7 +62,8 @@ void pow(Call& call) {
   const Tensor x = call.x(0);
   if (const auto number = number_beside(call, 1)) {
     // A whole exponent keeps whole numbers whole.
-    const bool whole = !at::isFloatingType(x.scalar_type()) || number->toDouble() == static_cast<double>(number->toLong());
+    const bool whole =
+        !at::isFloatingType(x.scalar_type()) || number->toDouble() == static_cast<double>(number->toLong());
     return call.set(whole ? at::pow(x, number->toLong()) : at::pow(x, *number));
   }
   call.set(at::pow(x, call.x(1)).to(x.scalar_type()));

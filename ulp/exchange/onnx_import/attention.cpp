@@ -79,7 +79,8 @@ bool strip_mask(Call& call, Found& found) {
 /// q k^T and the scale.
 bool find_product(Call& call, Found& found) {
   const Factors factors = factors_of(call, found.scores);
-  const FileNode* product = factors.values.size() == 1 ? maker_of(call, factors.values[0], "MatMul") : nullptr;
+  const FileNode* product =
+      factors.values.size() == 1 ? maker_of(call, factors.values[0], "MatMul") : nullptr;
   if (product == nullptr || product->inputs.size() != 2) return false;
   const Factors query = factors_of(call, product->inputs[0]), key = factors_of(call, product->inputs[1]);
   if (query.values.size() != 1 || key.values.size() != 1) return false;
@@ -104,7 +105,8 @@ Tensor key_of(Call& call, const Found& found) {
 
 /// Whether a mask that is known shows each query itself and what is before it.
 bool is_causal(Call& call, const Found& found) {
-  const Slot* known = call.analysis().follows_inputs(found.mask) ? nullptr : call.run().known(found.mask, call.node());
+  const Slot* known =
+      call.analysis().follows_inputs(found.mask) ? nullptr : call.run().known(found.mask, call.node());
   if (known == nullptr || known->value.dim() < 2) return false;
   const at::DisableRecordFunctionGuard beside_the_capture;
   const Tensor& mask = known->value;
@@ -137,7 +139,8 @@ Tensor attention_of(Call& product) {
   found.scores = softmax->inputs[0];
   if (!strip_mask(product, found) || !find_product(product, found)) return {};
   Run& run = product.run();
-  const Tensor query = run.tensor(found.query, product.node()), value = run.tensor(found.value, product.node());
+  const Tensor query = run.tensor(found.query, product.node()),
+               value = run.tensor(found.value, product.node());
   const int64_t rank = query.dim();
   if (rank < 3 || value.dim() != rank || !is_last(product, *softmax, rank)) return {};
   const Tensor key = key_of(product, found);

@@ -130,7 +130,9 @@ double transposed_convolution(Call& call) {
   double all = x.empty() || weight.size() < 2 ? 1 : as_double(x[0]) * as_double(weight[1]);
   all *= as_double(std::max<int64_t>(call.attribute("group", int64_t{1}), 1));
   for (size_t d = 0; d + 2 < weight.size() && d + 2 < x.size(); ++d) {
-    const auto at = [&](const std::vector<int64_t>& list) { return d < list.size() ? as_double(std::abs(list[d])) : 1.0; };
+    const auto at = [&](const std::vector<int64_t>& list) {
+      return d < list.size() ? as_double(std::abs(list[d])) : 1.0;
+    };
     all *= as_double(x[d + 2]) * at(strides) + as_double(weight[d + 2]) * at(dilations) + at(more) + 1;
   }
   return all;
@@ -151,7 +153,8 @@ double gathered(Call& call) {
 
 double by_index(Call& call) {
   const std::vector<int64_t> index = call.sizes(1), x = call.sizes(0);
-  const size_t depth = index.empty() ? 0 : static_cast<size_t>(std::clamp<int64_t>(index.back(), 0, std::ssize(x)));
+  const size_t depth =
+      index.empty() ? 0 : static_cast<size_t>(std::clamp<int64_t>(index.back(), 0, std::ssize(x)));
   double row = 1;
   if (call.node().op == "GatherND") {
     for (size_t d = depth; d < x.size(); ++d) row *= as_double(x[d]);

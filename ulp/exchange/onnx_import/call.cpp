@@ -43,7 +43,8 @@ bool Call::is_known(size_t i) {
 at::Tensor Call::known(size_t i) {
   const Slot* found = run_.known(name(i), node_);
   if (found == nullptr)
-    refuse("expected input ", i, ", '", name(i), "', to follow from constants and sizes alone, got one that follows "
+    refuse("expected input ", i, ", '", name(i),
+           "', to follow from constants and sizes alone, got one that follows "
            "the numbers of the inputs");
   return found->value;
 }

@@ -70,7 +70,8 @@ void prelu(Call& call) {
   // One slope a channel as [C, 1, ...], or one for all.
   const bool flat = slope.numel() == 1 || (x.dim() >= 2 && slope.numel() == x.size(1));
   if (flat && slope.dim() != 1) slope = at::reshape(slope, {-1});
-  const bool channels = slope.dim() == 1 && (slope.numel() == 1 || (x.dim() >= 2 && slope.numel() == x.size(1)));
+  const bool channels =
+      slope.dim() == 1 && (slope.numel() == 1 || (x.dim() >= 2 && slope.numel() == x.size(1)));
   if (channels) return call.set(at::prelu(x, slope));
   call.set(at::add(at::relu(x), at::mul(slope, at::clamp_max(x, 0))));
 }
@@ -129,7 +130,8 @@ void cast_like(Call& call) {
 }
 
 void is_inf(Call& call) {
-  if (call.attribute("detect_negative", int64_t{1}) == 0 || call.attribute("detect_positive", int64_t{1}) == 0)
+  if (call.attribute("detect_negative", int64_t{1}) == 0 ||
+      call.attribute("detect_positive", int64_t{1}) == 0)
     call.refuse("expected to detect both infinities");
   call.set(at::isinf(call.x(0)));
 }

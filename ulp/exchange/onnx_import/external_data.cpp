@@ -27,7 +27,8 @@ fs::path found_inside(const fs::path& folder, const std::string& location, const
   if (error) fail_file(kWhere, "expected the file '", location, "' for ", where, ": ", error.message());
   const fs::path below = real.lexically_relative(root);  // links are resolved
   if (below.empty() || *below.begin() == "..")
-    fail_file(kWhere, "expected a file inside the model's folder, got '", location, "', a link out of it, for ", where);
+    fail_file(kWhere, "expected a file inside the model's folder, got '", location,
+              "', a link out of it, for ", where);
   if (!fs::is_regular_file(real, error))
     fail_file(kWhere, "expected a regular file, got '", location, "' for ", where);
   return real;
@@ -44,8 +45,8 @@ at::Tensor read_external(const ExternalData& from, const fs::path& folder, const
   const auto size = static_cast<int64_t>(fs::file_size(real, error));
   const bool fits = !error && from.offset >= 0 && from.offset <= size && bytes <= size - from.offset;
   if (!fits || (from.length >= 0 && from.length != bytes))
-    fail_file(kWhere, "expected ", bytes, " bytes from byte ", from.offset, " on in '", from.location, "' for ", where,
-              ", got ", from.length >= 0 ? from.length : size - from.offset);
+    fail_file(kWhere, "expected ", bytes, " bytes from byte ", from.offset, " on in '", from.location,
+              "' for ", where, ", got ", from.length >= 0 ? from.length : size - from.offset);
   at::Tensor tensor = at::empty(sizes, type);
   std::ifstream in(real, std::ios::binary);
   in.seekg(from.offset);

@@ -16,7 +16,8 @@ constexpr int kDeepest = 8;  ///< graphs in graphs
 /// Reads messages, and counts what the objects made of them cost: a message of two bytes may become one of hundreds.
 class Reader {
  public:
-  Reader(size_t bytes, std::filesystem::path folder) : folder_(std::move(folder)), left_(kFree + kPerByte * bytes) {}
+  Reader(size_t bytes, std::filesystem::path folder)
+      : folder_(std::move(folder)), left_(kFree + kPerByte * bytes) {}
 
   FileModel model(WireReader reader) {
     FileModel model;
@@ -50,7 +51,8 @@ class Reader {
 
   template <typename T>
   void spend(const WireReader& reader) {
-    if (sizeof(T) > left_) fail_file(kRead, "expected fewer parts for its size, got too many in ", reader.where());
+    if (sizeof(T) > left_)
+      fail_file(kRead, "expected fewer parts for its size, got too many in ", reader.where());
     left_ -= sizeof(T);
   }
 
@@ -77,10 +79,13 @@ class Reader {
 
   FileGraph graph(WireReader reader, int depth) {
     if (depth > kDeepest)
-      fail_file(kRead, "expected at most ", kDeepest, " graphs inside each other, got more in ", reader.where());
+      fail_file(kRead, "expected at most ", kDeepest, " graphs inside each other, got more in ",
+                reader.where());
     FileGraph graph;
     while (reader.next()) {
-      const auto place = [&](const char* what, size_t i) { return std::string(", ") + what + ' ' + std::to_string(i); };
+      const auto place = [&](const char* what, size_t i) {
+        return std::string(", ") + what + ' ' + std::to_string(i);
+      };
       switch (reader.field()) {
         case 1:
           spend<FileNode>(reader);
@@ -238,8 +243,7 @@ const FileAttribute* FileNode::find(std::string_view attribute) const {
 }
 
 FileModel read_model(std::string_view bytes, const std::filesystem::path& file) {
-  return Reader(bytes.size(), file.parent_path())
-      .model(WireReader(bytes, "'" + file.string() + "'"));
+  return Reader(bytes.size(), file.parent_path()).model(WireReader(bytes, "'" + file.string() + "'"));
 }
 
 }  // namespace ulp::exchange::onnx_import

@@ -49,15 +49,17 @@ void one_hot(Call& call) {
   along[static_cast<size_t>(axis)] = depth;
   const Tensor hit = at::eq(at::unsqueeze(index, axis), at::reshape(places, along));
   const Tensor typed = hit.to(values.scalar_type());
-  const double off = values.to(at::kDouble).const_data_ptr<double>()[0], on = values.to(at::kDouble).const_data_ptr<double>()[1];
+  const double off = values.to(at::kDouble).const_data_ptr<double>()[0],
+               on = values.to(at::kDouble).const_data_ptr<double>()[1];
   call.set(on == 1 && off == 0 ? typed : at::add(at::mul(typed, on - off), off));
 }
 
 }  // namespace
 
 ConverterTable fill_table() {
-  static constexpr Converter kTable[] = {
-      {"ConstantOfShape", constant_of_shape, filled}, {"Range", range, range_bound}, {"OneHot", one_hot, one_hot_bound}};
+  static constexpr Converter kTable[] = {{"ConstantOfShape", constant_of_shape, filled},
+                                         {"Range", range, range_bound},
+                                         {"OneHot", one_hot, one_hot_bound}};
   return kTable;
 }
 

@@ -34,13 +34,15 @@ void pad(Call& call) {
   const Tensor x = call.x(0);
   Sizes pairs = pairs_of(call, x.dim());
   const std::string mode = call.attribute("mode", "constant");
-  while (pairs.size() >= 2 && pairs[pairs.size() - 1] == 0 && pairs[pairs.size() - 2] == 0) pairs.resize(pairs.size() - 2);
+  while (pairs.size() >= 2 && pairs[pairs.size() - 1] == 0 && pairs[pairs.size() - 2] == 0)
+    pairs.resize(pairs.size() - 2);
   if (pairs.empty()) return call.set(x);
   if (mode == "constant") {
     const double value = call.has(2) ? call.number(2) : call.attribute("value", 0.0);
     return call.set(at::constant_pad_nd(x, pairs, value));
   }
-  if (mode != "reflect" && mode != "edge") call.refuse("expected the mode constant, reflect or edge, got ", mode);
+  if (mode != "reflect" && mode != "edge")
+    call.refuse("expected the mode constant, reflect or edge, got ", mode);
   call.set(at::pad(x, pairs, mode == "edge" ? "replicate" : "reflect", std::nullopt));
 }
 
@@ -52,13 +54,14 @@ Rule rule_of(const Call& call) {
   const std::string mode = call.attribute("mode", "nearest");
   const std::string place = call.attribute("coordinate_transformation_mode",
                                            call.node().op == "Upsample" ? "asymmetric" : "half_pixel");
-  if (mode == "linear" && (place == "half_pixel" || place == "pytorch_half_pixel" || place == "align_corners"))
+  if (mode == "linear" &&
+      (place == "half_pixel" || place == "pytorch_half_pixel" || place == "align_corners"))
     return {.linear = true, .corners = place == "align_corners"};
   const std::string rounding =
       call.attribute("nearest_mode", call.node().op == "Upsample" ? "floor" : "round_prefer_floor");
   if (mode != "nearest" || place != "asymmetric" || rounding != "floor")
-    call.refuse("expected nearest by asymmetric and floor, or linear by half_pixel or align_corners, got ", mode, " by ",
-                place, mode == "nearest" ? " and " + rounding : "");
+    call.refuse("expected nearest by asymmetric and floor, or linear by half_pixel or align_corners, got ",
+                mode, " by ", place, mode == "nearest" ? " and " + rounding : "");
   return {};
 }
 
@@ -74,7 +77,8 @@ Sizes resized(Call& call, const Tensor& x) {
     const Tensor factors = call.known(scales).to(at::kFloat);
     if (static_cast<size_t>(factors.numel()) != rank) call.refuse("expected a scale for each dimension");
     for (size_t d = 0; d < rank; ++d) {
-      const double size = std::floor(static_cast<double>(x.size(static_cast<int64_t>(d))) * factors.const_data_ptr<float>()[d]);
+      const double size = std::floor(static_cast<double>(x.size(static_cast<int64_t>(d))) *
+                                     factors.const_data_ptr<float>()[d]);
       if (!(size >= 0 && size < 1e9)) call.refuse("expected scales that give a size, got ", size);
       all[d] = static_cast<int64_t>(size);
     }
@@ -90,11 +94,14 @@ void resize(Call& call) {
   const Sizes to = resized(call, x);
   switch (to.size()) {
     case 1:
-      return call.set(rule.linear ? at::upsample_linear1d(x, to, rule.corners) : at::upsample_nearest1d(x, to));
+      return call.set(rule.linear ? at::upsample_linear1d(x, to, rule.corners)
+                                  : at::upsample_nearest1d(x, to));
     case 2:
-      return call.set(rule.linear ? at::upsample_bilinear2d(x, to, rule.corners) : at::upsample_nearest2d(x, to));
+      return call.set(rule.linear ? at::upsample_bilinear2d(x, to, rule.corners)
+                                  : at::upsample_nearest2d(x, to));
     case 3:
-      return call.set(rule.linear ? at::upsample_trilinear3d(x, to, rule.corners) : at::upsample_nearest3d(x, to));
+      return call.set(rule.linear ? at::upsample_trilinear3d(x, to, rule.corners)
+                                  : at::upsample_nearest3d(x, to));
     default:
       call.refuse("expected 1 to 3 dimensions behind the channels, got ", to.size());
   }
@@ -108,7 +115,8 @@ void depth_to_space(Call& call) {
   if (call.attribute("mode", "DCR") == "CRD") return call.set(at::pixel_shuffle(x, block));
   const int64_t channels = x.size(1) / (block * block);
   const Tensor apart = at::reshape(x, {x.size(0), block, block, channels, x.size(2), x.size(3)});
-  call.set(at::reshape(at::permute(apart, {0, 3, 4, 1, 5, 2}), {x.size(0), channels, x.size(2) * block, x.size(3) * block}));
+  call.set(at::reshape(at::permute(apart, {0, 3, 4, 1, 5, 2}),
+                       {x.size(0), channels, x.size(2) * block, x.size(3) * block}));
 }
 
 void space_to_depth(Call& call) {

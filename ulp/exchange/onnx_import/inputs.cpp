@@ -15,7 +15,8 @@ constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
 
 bool says_batch(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return name.find("batch") != std::string::npos || name == "n" || name == "bs";
 }
 
@@ -85,18 +86,21 @@ class Reader {
     int64_t& batch_dim = made.options.batch_dims[input];
     const std::string name = name_of(inputs_[input], dim);
     // An unnamed first dimension is the batch of its input where the batch has no name either.
-    const bool unnamed = given.name.empty() && dim == 0 && !batch_.empty() && inputs_[0].shape[0].name.empty();
+    const bool unnamed =
+        given.name.empty() && dim == 0 && !batch_.empty() && inputs_[0].shape[0].name.empty();
     if (batch_dim < 0 && ((first_ && dim == 0) || (given.size < 0 && (name == batch_ || unnamed)))) {
       batch_dim = static_cast<int64_t>(dim);
       return kBatch;
     }
     if (given.size >= 0) return given.size;
     OnnxImportOptions::Range range{.max = options_.longest};
-    const bool image = inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
+    const bool image =
+        inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
     if (image && dim >= 2 && options_.image_size > 0) range = {.min = options_.image_size};
     if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
     if (range.max == 0) return range.min;
-    made.options.free.push_back({input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});
+    made.options.free.push_back(
+        {input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});
     return range.max / std::max<int64_t>(range.multiple, 1) * range.multiple;
   }
 
@@ -107,8 +111,8 @@ class Reader {
     const at::ScalarType type = scalar_type(input.type, "input '" + input.name + "'");
     bytes *= static_cast<double>(c10::elementSize(type));
     if (bytes > static_cast<double>(options_.max_bytes))
-      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name, "' of ",
-                at::IntArrayRef(sizes));
+      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name,
+                "' of ", at::IntArrayRef(sizes));
     return torch::zeros(sizes, type);
   }
 

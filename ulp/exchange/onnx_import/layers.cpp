@@ -11,7 +11,6 @@ namespace {
 
 using at::Tensor;
 
-
 Sizes kernel_of(const Tensor& weight) {
   return weight.dim() > 2 ? weight.sizes().slice(2).vec() : Sizes();
 }
@@ -24,11 +23,14 @@ void conv(Call& call) {
   const Tensor input = window.even() ? x : padded(x, window, 0);
   switch (window.kernel.size()) {
     case 1:
-      return call.set(at::conv1d(input, weight, bias, window.strides, window.before, window.dilations, groups));
+      return call.set(
+          at::conv1d(input, weight, bias, window.strides, window.before, window.dilations, groups));
     case 2:
-      return call.set(at::conv2d(input, weight, bias, window.strides, window.before, window.dilations, groups));
+      return call.set(
+          at::conv2d(input, weight, bias, window.strides, window.before, window.dilations, groups));
     default:
-      return call.set(at::conv3d(input, weight, bias, window.strides, window.before, window.dilations, groups));
+      return call.set(
+          at::conv3d(input, weight, bias, window.strides, window.before, window.dilations, groups));
   }
 }
 
@@ -91,12 +93,11 @@ void einsum(Call& call) {
 }  // namespace
 
 ConverterTable layer_table() {
-  static constexpr Converter kTable[] = {
-      {"Conv", conv, convolution},
-      {"ConvTranspose", conv_transpose, transposed_convolution},
-      {"Gemm", gemm, matrix_product},
-      {"MatMul", matmul, matrix_product},
-      {"Einsum", einsum, einsum_product}};
+  static constexpr Converter kTable[] = {{"Conv", conv, convolution},
+                                         {"ConvTranspose", conv_transpose, transposed_convolution},
+                                         {"Gemm", gemm, matrix_product},
+                                         {"MatMul", matmul, matrix_product},
+                                         {"Einsum", einsum, einsum_product}};
   return kTable;
 }
 

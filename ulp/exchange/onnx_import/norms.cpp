@@ -15,14 +15,15 @@ void batch_norm(Call& call) {
   const double kept = call.attribute("momentum", 0.9);
   const Tensor x = call.x(0);
   Tensor mean = call.x(3), var = call.x(4);
-  call.set(at::batch_norm(x, call.x(1), call.x(2), mean, var, call.training(), decimal(static_cast<float>(1 - kept)),
-                          call.attribute("epsilon", kEpsilon), /*cudnn_enabled=*/true));
+  call.set(at::batch_norm(x, call.x(1), call.x(2), mean, var, call.training(),
+                          decimal(static_cast<float>(1 - kept)), call.attribute("epsilon", kEpsilon),
+                          /*cudnn_enabled=*/true));
 }
 
 /// Of each sample and channel.
 void instance_norm(Call& call) {
-  call.set(at::instance_norm(call.x(0), call.x(1), call.x(2), {}, {}, /*use_input_stats=*/true, /*momentum=*/0.1,
-                             call.attribute("epsilon", kEpsilon), /*cudnn_enabled=*/true));
+  call.set(at::instance_norm(call.x(0), call.x(1), call.x(2), {}, {}, /*use_input_stats=*/true,
+                             /*momentum=*/0.1, call.attribute("epsilon", kEpsilon), /*cudnn_enabled=*/true));
 }
 
 std::vector<int64_t> sizes_from(const Call& call, const Tensor& x) {
@@ -47,7 +48,8 @@ void group_norm(Call& call) {
   const int64_t groups = call.attribute("num_groups", int64_t{1});
   Tensor scale = call.x(1), bias = call.x(2);
   if (call.opset() < kPerChannel) {
-    if (groups < 1 || x.dim() < 2 || x.size(1) % groups != 0) call.refuse("expected groups that divide the channels");
+    if (groups < 1 || x.dim() < 2 || x.size(1) % groups != 0)
+      call.refuse("expected groups that divide the channels");
     const int64_t size = x.size(1) / groups;
     scale = scale.repeat_interleave(size);
     bias = bias.repeat_interleave(size);
@@ -66,8 +68,9 @@ void lp_norm(Call& call) {
 
 ConverterTable norm_table() {
   static constexpr Converter kTable[] = {
-      {"BatchNormalization", batch_norm, first_input}, {"InstanceNormalization", instance_norm, first_input}, {"LayerNormalization", layer_norm, first_input},
-      {"RMSNormalization", rms_norm, first_input},     {"GroupNormalization", group_norm, first_input},       {"LpNormalization", lp_norm, first_input}};
+      {"BatchNormalization", batch_norm, first_input}, {"InstanceNormalization", instance_norm, first_input},
+      {"LayerNormalization", layer_norm, first_input}, {"RMSNormalization", rms_norm, first_input},
+      {"GroupNormalization", group_norm, first_input}, {"LpNormalization", lp_norm, first_input}};
   return kTable;
 }
 

@@ -87,7 +87,8 @@ bool is_cube(Call& call, const std::string& value, const std::string& x) {
 std::string gelu_form(Call& call, const std::string& x, const std::string& y) {
   if (const std::string z = inside_one_plus(call, y, "Erf"); !z.empty()) {
     const Factors inner = factors_of(call, z);
-    const bool same = inner.values.size() == 1 && inner.values[0] == x && near(inner.number, 1 / std::numbers::sqrt2);
+    const bool same =
+        inner.values.size() == 1 && inner.values[0] == x && near(inner.number, 1 / std::numbers::sqrt2);
     return same ? "none" : "";
   }
   const std::string z = inside_one_plus(call, y, "Tanh");
@@ -113,6 +114,19 @@ Tensor read(Call& call, const std::string& value) {
   return call.run().tensor(value, call.node());
 }
 
+/// Exporters that transpose a weight give it a name of their own; beside "fc.bias" it is "fc.weight" again.
+std::string weight_name(const Call& product, const std::string& value) {
+  const std::string ending = ".bias";
+  const std::vector<Use>& uses = product.analysis().uses(product.node().outputs.at(0));
+  if (value.find('.') != std::string::npos || uses.size() != 1 || uses[0].node->op != "Add") return value;
+  for (const std::string& bias : uses[0].node->inputs) {
+    if (!bias.ends_with(ending)) continue;
+    const std::string name = bias.substr(0, bias.size() - ending.size()) + ".weight";
+    return product.analysis().uses(name).empty() ? name : value;
+  }
+  return value;
+}
+
 /// Axes of a mean: the last dimension alone.
 bool over_the_last(Call& call, const FileNode& mean, int64_t rank) {
   Call inner(call.run(), mean, Call::As::calls);
@@ -126,7 +140,8 @@ std::string centered(Call& call, const std::string& value) {
   if (difference == nullptr) return "";
   const std::string& x = difference->inputs.at(0);
   const FileNode* mean = maker_of(call, difference->inputs.at(1), "ReduceMean");
-  const bool same = mean != nullptr && mean->inputs.at(0) == x && over_the_last(call, *mean, read(call, x).dim());
+  const bool same =
+      mean != nullptr && mean->inputs.at(0) == x && over_the_last(call, *mean, read(call, x).dim());
   return same ? x : "";
 }
 
@@ -179,9 +194,11 @@ Tensor linear_weight(Call& call, size_t i) {
   if (const FileNode* dequantize = maker_of(call, value, "DequantizeLinear"))
     return turned_codes(call, *dequantize);
   const Tensor stored = store.is_initializer(value) ? store.find(value) : Tensor();
-  if (!stored.defined() || stored.dim() != 2 || !at::isFloatingType(stored.scalar_type()) || stored.numel() < 2)
+  if (!stored.defined() || stored.dim() != 2 || !at::isFloatingType(stored.scalar_type()) ||
+      stored.numel() < 2)
     return {};
-  return store.attribute(value, graph::Attribute::Kind::parameter, [&] { return stored.t().contiguous(); });
+  return store.attribute(weight_name(call, value), graph::Attribute::Kind::parameter,
+                         [&] { return stored.t().contiguous(); });
 }
 
 Tensor linear_of(Call& add) {
@@ -216,7 +233,8 @@ Tensor activation_of(Call& product) {
     if (all.number != 1) continue;
     if (is_function(product, y, "Sigmoid", x)) return at::silu(read(product, x));
     const FileNode* tanh = maker_of(product, y, "Tanh");
-    if (tanh != nullptr && is_function(product, tanh->inputs[0], "Softplus", x)) return at::mish(read(product, x));
+    if (tanh != nullptr && is_function(product, tanh->inputs[0], "Softplus", x))
+      return at::mish(read(product, x));
     const FileNode* hard = maker_of(product, y, "HardSigmoid");
     if (hard == nullptr || hard->inputs[0] != x) continue;
     const Call inner(product.run(), *hard, Call::As::calls);
@@ -229,7 +247,8 @@ Tensor activation_of(Call& product) {
 Tensor sign_of(Call& choice) {
   if (choice.inputs() != 3) return {};
   const FileNode* above = maker_of(choice, choice.name(0), "GreaterOrEqual");
-  const bool signs = above != nullptr && number_of(choice, choice.name(1)) == 1.0 && number_of(choice, choice.name(2)) == -1.0;
+  const bool signs = above != nullptr && number_of(choice, choice.name(1)) == 1.0 &&
+                     number_of(choice, choice.name(2)) == -1.0;
   if (!signs || above->inputs.size() != 2 || number_of(choice, above->inputs[1]) != 0.0) return {};
   const Tensor x = read(choice, above->inputs[0]);
   return at::isFloatingType(x.scalar_type()) ? quant::binarize(x) : Tensor();
@@ -241,9 +260,11 @@ Tensor layer_norm_of(Call& add) {
     if (product == nullptr || add.analysis().follows_inputs(bias)) continue;
     for (const auto& [normed, weight] : orders(*product)) {
       const FileNode* quotient = maker_of(add, normed, "Div");
-      if (quotient == nullptr || quotient->inputs.size() != 2 || add.analysis().follows_inputs(weight)) continue;
+      if (quotient == nullptr || quotient->inputs.size() != 2 || add.analysis().follows_inputs(weight))
+        continue;
       const std::string x = centered(add, quotient->inputs[0]);
-      const std::optional<double> epsilon = x.empty() ? std::nullopt : epsilon_of(add, quotient->inputs[1], x);
+      const std::optional<double> epsilon =
+          x.empty() ? std::nullopt : epsilon_of(add, quotient->inputs[1], x);
       if (!epsilon) continue;
       const Tensor input = read(add, x), w = read(add, weight), b = read(add, bias);
       const int64_t size = input.size(-1);

@@ -32,7 +32,8 @@ void split(Call& call) {
     if (wanted != count) call.refuse("expected as many results as num_outputs, ", wanted, ", got ", count);
     parts = at::split(x, (x.size(dim) + count - 1) / count, dim);
   }
-  if (static_cast<int64_t>(parts.size()) != count) call.refuse("expected ", count, " parts, got ", parts.size());
+  if (static_cast<int64_t>(parts.size()) != count)
+    call.refuse("expected ", count, " parts, got ", parts.size());
   for (size_t i = 0; i < parts.size(); ++i) call.set(parts[i], i);
 }
 
@@ -63,8 +64,9 @@ void slice(Call& call) {
     if (step == 0 || step == std::numeric_limits<int64_t>::min()) call.refuse("expected a step other than 0");
     const bool whole = starts[i] == 0 && step == 1 && ends[i] >= std::numeric_limits<int32_t>::max();
     if (whole || x.size(dim) == 0) continue;
-    x = step > 0 ? at::slice(x, dim, starts[i], ends[i], step)
-                 : reversed(x, dim, std::max(starts[i], -x.size(dim)), std::max(ends[i], -x.size(dim) - 1), step);
+    x = step > 0
+            ? at::slice(x, dim, starts[i], ends[i], step)
+            : reversed(x, dim, std::max(starts[i], -x.size(dim)), std::max(ends[i], -x.size(dim) - 1), step);
   }
   call.set(x);
 }
@@ -109,7 +111,8 @@ void gather_nd(Call& call) {
   if (call.attribute("batch_dims", int64_t{0}) != 0) call.refuse("expected no batch_dims");
   const Tensor x = call.x(0), index = whole_numbers(call.x(1));
   const int64_t depth = index.dim() > 0 ? index.size(-1) : 0;
-  if (depth < 1 || depth > x.dim()) call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
+  if (depth < 1 || depth > x.dim())
+    call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
   c10::List<std::optional<Tensor>> places;
   for (int64_t d = 0; d < depth; ++d) places.push_back(at::select(index, -1, d));
   call.set(at::index(x, places));
@@ -126,7 +129,8 @@ void scatter_nd(Call& call) {
   if (call.attribute("reduction", "none") != "none") call.refuse("expected no reduction");
   const Tensor x = call.x(0), index = whole_numbers(call.x(1));
   const int64_t depth = index.dim() > 0 ? index.size(-1) : 0;
-  if (depth < 1 || depth > x.dim()) call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
+  if (depth < 1 || depth > x.dim())
+    call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
   c10::List<std::optional<Tensor>> places;
   for (int64_t d = 0; d < depth; ++d) places.push_back(at::select(index, -1, d));
   call.set(at::index_put(x, places, call.x(2)));

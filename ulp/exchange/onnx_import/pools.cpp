@@ -31,11 +31,14 @@ void max_pool(Call& call) {
   const bool ceil = call.attribute("ceil_mode", int64_t{0}) != 0;
   switch (window.kernel.size()) {
     case 1:
-      return call.set(at::max_pool1d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
+      return call.set(
+          at::max_pool1d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
     case 2:
-      return call.set(at::max_pool2d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
+      return call.set(
+          at::max_pool2d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
     default:
-      return call.set(at::max_pool3d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
+      return call.set(
+          at::max_pool3d(x, window.kernel, window.strides, window.before, window.dilations, ceil));
   }
 }
 

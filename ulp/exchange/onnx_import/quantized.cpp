@@ -37,7 +37,8 @@ Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
 
 /// Types of codes by TensorProto's number.
 at::ScalarType code_type(Call& call, const FileNode& node) {
-  if (node.inputs.size() > 2 && !node.inputs[2].empty()) return stored(call, node, 2, "zero point").scalar_type();
+  if (node.inputs.size() > 2 && !node.inputs[2].empty())
+    return stored(call, node, 2, "zero point").scalar_type();
   const Call inner(call.run(), node, Call::As::known);
   const int64_t given = inner.attribute("output_dtype", int64_t{0});
   return given == 0 ? at::kByte : scalar_type(given, node.label());
@@ -54,7 +55,8 @@ Step step_of(Call& call, const FileNode& node, int64_t rank, std::optional<at::S
   step.type = type ? *type : code_type(call, node);
   const bool fits = step.type == at::kByte || step.type == at::kChar || step.type == at::kInt;
   if (!fits) call.refuse("expected codes of 8 bits, or a bias of 32, got ", step.type);
-  if (scale.dim() > 1 || !at::isFloatingType(scale.scalar_type())) call.refuse("expected one scale a channel");
+  if (scale.dim() > 1 || !at::isFloatingType(scale.scalar_type()))
+    call.refuse("expected one scale a channel");
   if (scale.numel() != 1) step.axis = inner.dim(inner.attribute("axis", int64_t{1}), rank);
   const std::string name = without(node.inputs[1], {".onnx"});
   step.scale = store.attribute(name, Kind::buffer, [&] { return scale.to(at::kFloat).reshape({-1}); });
@@ -82,7 +84,8 @@ void quantize(Call& call) {
   const Tensor x = call.x(0);
   const Step step = step_of(call, call.node(), x.dim());
   if (step.type == at::kInt) call.refuse("expected codes of 8 bits");
-  call.set(quant::quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type), step.type));
+  call.set(quant::quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type),
+                           step.type));
 }
 
 /// A weight or a bias that trains, from its codes.
@@ -91,7 +94,8 @@ Tensor trained(Call& call, const Step& step, const Tensor& codes) {
   const auto values = [&] { return quant::dequantize(codes, step.scale, step.zero_point, step.axis); };
   const Tensor weight = call.run().store().attribute(name, Kind::parameter, values);
   if (codes.scalar_type() == at::kInt) return weight;
-  return quant::fake_quantize(weight, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type));
+  return quant::fake_quantize(weight, step.scale, step.zero_point, step.axis, lowest(step.type),
+                              highest(step.type));
 }
 
 /// The QuantizeLinear whose codes are read with the same step, or null.
@@ -107,8 +111,9 @@ void dequantize(Call& call) {
   const bool fake = call.run().store().options().qdq == QdqForm::fake;
   const Tensor codes = call.run().store().find(call.name(0));
   if (codes.defined() && call.run().store().is_initializer(call.name(0))) {
-    const Tensor turned =
-        call.analysis().only_multiplies(call.node().outputs.at(0)) ? turned_codes(call, call.node()) : Tensor();
+    const Tensor turned = call.analysis().only_multiplies(call.node().outputs.at(0))
+                              ? turned_codes(call, call.node())
+                              : Tensor();
     if (turned.defined()) return call.set(turned.t());
     const Step step = step_of(call, call.node(), codes.dim(), codes.scalar_type());
     return call.set(fake ? trained(call, step, codes)
@@ -119,7 +124,8 @@ void dequantize(Call& call) {
   const Step step = step_of(call, call.node(), q.dim(), q.scalar_type());
   if (before == nullptr) return call.set(quant::dequantize(q, step.scale, step.zero_point, step.axis));
   const Tensor x = call.run().tensor(before->inputs.at(0), call.node());
-  call.set(quant::fake_quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type)));
+  call.set(
+      quant::fake_quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type)));
 }
 
 }  // namespace
@@ -141,7 +147,8 @@ Tensor turned_codes(Call& call, const FileNode& node) {
 }
 
 ConverterTable quantize_table() {
-  static constexpr Converter kTable[] = {{"QuantizeLinear", quantize}, {"DequantizeLinear", dequantize}};
+  static constexpr Converter kTable[] = {{"QuantizeLinear", quantize, first_input},
+                                         {"DequantizeLinear", dequantize, first_input}};
   return kTable;
 }
 

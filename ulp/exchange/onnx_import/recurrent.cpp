@@ -73,10 +73,13 @@ class Weights {
     const std::string& file_name = call_.name(input);
     const Tensor stored = store.is_initializer(file_name) ? store.find(file_name) : Tensor();
     const int64_t rows = std::ssize(layer_.gates) * layer_.hidden * n;
-    if (!stored.defined() || stored.dim() < 2 || stored.size(0) != layer_.directions || stored.size(1) != rows)
-      call_.refuse("expected weights of ", layer_.directions, " directions and ", rows, " rows in the file as input ", input);
+    if (!stored.defined() || stored.dim() < 2 || stored.size(0) != layer_.directions ||
+        stored.size(1) != rows)
+      call_.refuse("expected weights of ", layer_.directions, " directions and ", rows,
+                   " rows in the file as input ", input);
     const auto make = [&] { return reordered(layer_, stored[direction].chunk(n)[static_cast<size_t>(i)]); };
-    return store.attribute(part_name(file_name, name, direction > 0), graph::Attribute::Kind::parameter, make);
+    return store.attribute(part_name(file_name, name, direction > 0), graph::Attribute::Kind::parameter,
+                           make);
   }
 
   Call& call_;
@@ -99,11 +102,12 @@ void run_layer(Call& call, Layer layer) {
   Tensor y, h, c;
   if (layer.cell) {
     const std::vector<Tensor> start = {state(call, 5, layer, x), state(call, 6, layer, x)};
-    std::tie(y, h, c) = at::lstm(x, start, weights, biases, 1, 0.0, call.training(), both, /*batch_first=*/false);
+    std::tie(y, h, c) =
+        at::lstm(x, start, weights, biases, 1, 0.0, call.training(), both, /*batch_first=*/false);
     call.set(c, 2);
   } else {
-    std::tie(y, h) =
-        at::gru(x, state(call, 5, layer, x), weights, biases, 1, 0.0, call.training(), both, /*batch_first=*/false);
+    std::tie(y, h) = at::gru(x, state(call, 5, layer, x), weights, biases, 1, 0.0, call.training(), both,
+                             /*batch_first=*/false);
   }
   call.set(h, 1);
   // [time, batch, directions * hidden] -> [time, directions, batch, hidden]

@@ -78,7 +78,8 @@ void top(Call& call) {
   const Tensor x = call.x(0);
   const int64_t dim = call.dim(call.attribute("axis", int64_t{-1}), x.dim());
   const bool largest_ones = call.attribute("largest", int64_t{1}) != 0;
-  const auto [values, places] = at::topk(x, call.integer(1), dim, largest_ones, call.attribute("sorted", int64_t{1}) != 0);
+  const auto [values, places] =
+      at::topk(x, call.integer(1), dim, largest_ones, call.attribute("sorted", int64_t{1}) != 0);
   call.set(values, 0);
   call.set(places, 1);
 }

@@ -57,10 +57,12 @@ Slot& Run::slot(const std::string& value, const FileNode& reader) {
   if (found != slots_.end()) return found->second;
   const at::Tensor stored = store_.is_initializer(value) ? store_.find(value) : at::Tensor();
   if (!stored.defined())
-    fail_file(kWhere, reader.label(), ": expected values that are made before they are read, got '", value, "'");
+    fail_file(kWhere, reader.label(), ": expected values that are made before they are read, got '", value,
+              "'");
   const bool parameter =
       at::isFloatingType(stored.scalar_type()) && stored.numel() > 1 && store_.analysis().is_parameter(value);
-  return slots_[value] = {.value = parameter ? at::Tensor() : stored, .known = !parameter, .parameter = parameter};
+  return slots_[value] = {
+             .value = parameter ? at::Tensor() : stored, .known = !parameter, .parameter = parameter};
 }
 
 at::Tensor Run::tensor(const std::string& value, const FileNode& reader) {
@@ -149,7 +151,9 @@ void Run::measure(const FileNode& node) {
     sizes = at::full({}, x.numel(), at::kLong);
   } else {
     std::vector<int64_t> all = x.sizes().vec();
-    const auto end = [&](int64_t place) { return std::clamp<int64_t>(place < 0 ? place + x.dim() : place, 0, x.dim()); };
+    const auto end = [&](int64_t place) {
+      return std::clamp<int64_t>(place < 0 ? place + x.dim() : place, 0, x.dim());
+    };
     const int64_t from = end(call.attribute("start", int64_t{0})), to = end(call.attribute("end", x.dim()));
     all = to > from ? std::vector<int64_t>(all.begin() + from, all.begin() + to) : std::vector<int64_t>();
     sizes = torch::tensor(all, at::kLong);
@@ -166,7 +170,8 @@ void Run::choose(const FileNode& node) {
   if (branch == nullptr || !branch->g || branch->g->outputs.size() != node.outputs.size())
     fail_file(kWhere, node.label(), ": expected a graph with as many results as the node has");
   evaluate(*branch->g);
-  for (size_t i = 0; i < node.outputs.size(); ++i) slots_[node.outputs[i]] = slot(branch->g->outputs[i].name, node);
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    slots_[node.outputs[i]] = slot(branch->g->outputs[i].name, node);
 }
 
 void Run::compute(const FileNode& node) {

@@ -64,7 +64,8 @@ struct Slot {
   bool parameter = false;  ///< of the file; the value is there once a call reads it
   const FileNode* maker = nullptr;
   size_t output = 0;
-  at::Tensor made = {};  ///< of a known value that follows sizes: the calls that make it, once a call reads it as a tensor
+  at::Tensor made =
+      {};  ///< of a known value that follows sizes: the calls that make it, once a call reads it as a tensor
 };
 
 /// One run.
@@ -114,10 +115,11 @@ class Call {
  public:
   /// How a node is computed.
   enum class As : uint8_t {
-    calls,       ///< by calls that a capture records
-    known        ///< beside the capture, from known values
+    calls,  ///< by calls that a capture records
+    known   ///< beside the capture, from known values
   };
-  Call(Run& run, const FileNode& node, As as) : run_(run), node_(node), as_(as), results_(node.outputs.size()) {}
+  Call(Run& run, const FileNode& node, As as)
+      : run_(run), node_(node), as_(as), results_(node.outputs.size()) {}
 
   Run& run() { return run_; }
   const FileNode& node() const { return node_; }

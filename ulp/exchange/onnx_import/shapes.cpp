@@ -99,15 +99,20 @@ void expand(Call& call) {
 void tile(Call& call) {
   const Tensor x = call.x(0);
   const Sizes times = call.ints(1);
-  if (static_cast<int64_t>(times.size()) != x.dim()) call.refuse("expected a number of repeats for each dimension");
+  if (static_cast<int64_t>(times.size()) != x.dim())
+    call.refuse("expected a number of repeats for each dimension");
   call.set(x.repeat(times));
 }
 
 }  // namespace
 
 ConverterTable shape_table() {
-  static constexpr Converter kTable[] = {{"Reshape", reshape, first_input},     {"Flatten", flatten}, {"Transpose", transpose},
-                                         {"Unsqueeze", unsqueeze, first_input}, {"Squeeze", squeeze, first_input}, {"Expand", expand, expanded},
+  static constexpr Converter kTable[] = {{"Reshape", reshape, first_input},
+                                         {"Flatten", flatten},
+                                         {"Transpose", transpose},
+                                         {"Unsqueeze", unsqueeze, first_input},
+                                         {"Squeeze", squeeze, first_input},
+                                         {"Expand", expand, expanded},
                                          {"Tile", tile, tiled}};
   return kTable;
 }

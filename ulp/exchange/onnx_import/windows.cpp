@@ -21,7 +21,8 @@ Sizes list_of(const Call& call, const char* name, size_t dims) {
 void pad_same(Window& window, const at::Tensor& x, bool more_behind) {
   const size_t dims = window.kernel.size();
   for (size_t d = 0; d < dims; ++d) {
-    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims)), step = window.strides[d];
+    const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims)),
+                  step = window.strides[d];
     const int64_t reach = (window.kernel[d] - 1) * window.dilations[d] + 1;
     const int64_t total = std::max<int64_t>(0, ((size + step - 1) / step - 1) * step + reach - size);
     window.before[d] = more_behind ? total / 2 : total - total / 2;
@@ -34,7 +35,8 @@ void pad_same(Window& window, const at::Tensor& x, bool more_behind) {
 Window window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
   const size_t dims = kernel.size();
   if (dims < 1 || dims > 3 || x.dim() != static_cast<int64_t>(dims) + 2)
-    call.refuse("expected a window of 1 to 3 dimensions over the last ones of its input, got ", dims, " of ", x.dim());
+    call.refuse("expected a window of 1 to 3 dimensions over the last ones of its input, got ", dims, " of ",
+                x.dim());
   Window window{.kernel = std::move(kernel),
                 .strides = list_of(call, "strides", dims),
                 .dilations = list_of(call, "dilations", dims),
@@ -47,7 +49,8 @@ Window window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
   }
   if (automatic == "VALID") return window;
   const Sizes pads = call.attribute("pads", Sizes(2 * dims, 0));
-  const bool fits = pads.size() == 2 * dims && std::ranges::all_of(pads, [](int64_t pad) { return pad >= 0; });
+  const bool fits =
+      pads.size() == 2 * dims && std::ranges::all_of(pads, [](int64_t pad) { return pad >= 0; });
   if (!fits) call.refuse("expected ", 2 * dims, " numbers of 0 or more as attribute 'pads'");
   window.before.assign(pads.begin(), pads.begin() + static_cast<int64_t>(dims));
   window.behind.assign(pads.begin() + static_cast<int64_t>(dims), pads.end());

@@ -47,8 +47,8 @@ bool is_plain_text(std::string_view bytes) {
     }
     const auto second = length > 1 ? static_cast<uint8_t>(bytes[i + 1]) : uint8_t{0};
     // Longer forms than needed, halves of pairs, and what is beyond the last character.
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
-        (first == 0xF4 && second > 0x8F))
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
       return false;
     i += length;
   }

@@ -19,8 +19,7 @@ class ULP_API WireReader {
   enum class Kind : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
   /// `where` says what the message is: "'model.onnx', node 3 of the graph".
-  WireReader(std::string_view message, std::string where)
-      : message_(message), where_(std::move(where)) {}
+  WireReader(std::string_view message, std::string where) : message_(message), where_(std::move(where)) {}
 
   /// Moves to the next field; false at the end.
   bool next();
