@@ -1,9 +1,10 @@
-// Reads the ONNX files of a folder that bench/peers/onnx_export.py wrote, compares each graph with what is recorded beside
-// its file, and trains it for one step:
+// Reads the ONNX files of a folder that bench/peers/onnx_export.py wrote, compares each graph with what is
+// recorded beside its file, and trains it for one step:
 //   onnx_import FOLDER
-// For a float file the largest difference as a share of the largest result; where the result is dequantized, in steps of its
-// scale. Training is one step of plain SGD on the mean of the squared results, in train mode; QuantizeLinear and
-// DequantizeLinear become fake quantization for it. "engine": whether the graph lowers, and the engine's difference.
+// For a float file the largest difference as a share of the largest result; where the result is
+// dequantized, in steps of its scale. Training is one step of plain SGD on the mean of the squared results,
+// in train mode; QuantizeLinear and DequantizeLinear become fake quantization for it. "engine": whether the
+// graph lowers, and the engine's difference.
 #include <torch/torch.h>
 
 #include <algorithm>

@@ -108,7 +108,8 @@ void write_onnx(const fs::path& folder) {
   const auto images = ulp::graph::capture(*net.model, image, {torch::randn({2, 2, 4, 4})});
   const auto text = [&](const std::vector<at::Tensor>& inputs) -> c10::IValue {
     const at::Tensor y = torch::embedding(net.model->named_parameters()["table"], inputs[0]);
-    return torch::softmax(net.model(torch::gelu(torch::layer_norm(y, {3}))), -1).view({inputs[0].size(0), -1});
+    return torch::softmax(net.model(torch::gelu(torch::layer_norm(y, {3}))), -1)
+        .view({inputs[0].size(0), -1});
   };
   const at::Tensor ids = torch::zeros({2, 4}, torch::kLong);
   const auto texts = ulp::graph::capture(*net.model, text, {ids}, {.free = {{0, 1, "time"}}});

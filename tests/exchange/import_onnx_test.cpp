@@ -1,5 +1,5 @@
-// ONNX files that come back: ours give the same bits under the same names. Files of other writers are compared by
-// bench/peers/onnx_import.py.
+// ONNX files that come back: ours give the same bits under the same names. Files of other writers are
+// compared by bench/onnx_import.cpp.
 #include "ulp/exchange/import_onnx.h"
 
 #include <torch/torch.h>

@@ -1,4 +1,5 @@
-// QuantizeLinear and DequantizeLinear as they come back: codes as they were, or fake quantization that trains.
+// QuantizeLinear and DequantizeLinear as they come back: codes as they were, or fake quantization that
+// trains.
 #include <torch/torch.h>
 
 #include "error_of.h"
@@ -38,7 +39,8 @@ size_t count_calls(const graph::Graph& graph, std::string_view op) {
   return count;
 }
 
-/// x [batch, 4] in codes times a weight of codes [4, 3], whose channels are the columns, as ONNX Runtime writes it.
+/// x [batch, 4] in codes times a weight of codes [4, 3], whose channels are the columns, as ONNX Runtime
+/// writes it.
 std::string product_in_codes() {
   return OnnxText()
       .input("x", {-1, 4})

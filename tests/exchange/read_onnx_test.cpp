@@ -1,4 +1,5 @@
-// Hostile and broken ONNX files: an error that names the file and the place, and no memory beyond what is there.
+// Hostile and broken ONNX files: an error that names the file and the place, and no memory beyond what is
+// there.
 #include <gtest/gtest.h>
 
 #include <filesystem>

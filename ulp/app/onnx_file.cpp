@@ -55,8 +55,8 @@ ModelSpec described(const std::filesystem::path& path, const graph::Graph& graph
 
 bool is_onnx_file(const std::filesystem::path& path) {
   if (path.extension() == ".onnx") return true;
-  // The first field is the version, a small number, and another field follows; a safetensors file begins with the size
-  // of its header in 8 bytes, of which the last ones are 0.
+  // The first field is the version, a small number, and another field follows; a safetensors file begins
+  // with the size of its header in 8 bytes, of which the last ones are 0.
   unsigned char start[8] = {};
   std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(start), sizeof start);
   constexpr unsigned char kVersionField = 0x08, kMostVersions = 64;

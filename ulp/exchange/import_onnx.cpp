@@ -79,8 +79,8 @@ c10::IValue packed(const FileModel& model, const std::vector<at::Tensor>& result
   return graph::pack_names(named);
 }
 
-/// Runs the graph twice, before capture: each result is measured before it is computed, and the second run, at other
-/// sizes, tells which numbers follow sizes.
+/// Runs the graph twice, before capture: each result is measured before it is computed, and the second run,
+/// at other sizes, tells which numbers follow sizes.
 void learn(Store& store, const Inputs& inputs) {
   const at::NoGradGuard no_grad;
   Run first(store, /*training=*/false, /*dry=*/true);

@@ -23,7 +23,7 @@ namespace ulp::exchange {
 
 /// What becomes of QuantizeLinear and DequantizeLinear.
 enum class QdqForm : uint8_t {
-  codes,  ///< codes as they are: for engines, and for files that leave again; only what is not quantized trains
+  codes,  ///< codes as they are, for engines; only what is not quantized trains
   fake    ///< the same numbers by fake quantization, whose weights are floats and train
 };
 
@@ -44,32 +44,35 @@ struct ULP_API OnnxImportOptions {
   struct Range {
     int64_t min = 1, max = 0, multiple = 1;
   };
-  /// By the names that the file gives its free dimensions, other than the batch. A dimension that is not here is free from
-  /// 1 to `longest`; an unnamed one is called "INPUT.DIM".
+  /// By the names that the file gives its free dimensions, other than the batch. A dimension that is not
+  /// here is free from 1 to `longest`; an unnamed one is called "INPUT.DIM".
   std::map<std::string, Range> sizes = {};
   int64_t longest = 64;
-  /// Height and width of images, inputs of floats [N, C, H, W], where the file leaves them free; 0: they stay free.
+  /// Height and width of images, inputs of floats [N, C, H, W], where the file leaves them free; 0: they
+  /// stay free.
   int64_t image_size = 0;
-  /// Makes dimension 0 of every input the batch where the file has it as one and the same number, and the nodes can
-  /// compute at other ones.
+  /// Makes dimension 0 of every input the batch where the file has it as one and the same number, and the
+  /// nodes can compute at other ones.
   bool free_batch = false;
   QdqForm qdq = QdqForm::codes;
   /// Bytes of all values of one run, beyond which a file is refused before anything is computed.
   int64_t max_bytes = int64_t{4} << 30;
 };
 
-/// A model from a file of ONNX, by the opsets 7 to 23 of the standard operators, in eval mode. It is captured (see
-/// graph::capture), so it trains: batch norms and dropouts follow its mode, and what layers read as weights are
-/// parameters under the names of the file; other tensors are buffers. The batch and other named dimensions stay free.
-/// Matrices that stand to the right of a product are kept transposed, as a linear layer's weight is. Products behind a
-/// softmax become attention, and spelled-out GELU, SiLU and layer norms their operators, where they mean the same.
-/// Memory stays in proportion to the file, tensors in other files are looked for in its folder alone, and the result of
-/// each node is measured before it is computed. Throws FileError that names the file and the place for anything that is
-/// no ONNX model, or has an operator, a type or a dependence on data that a graph cannot have.
+/// A model from a file of ONNX, by the opsets 7 to 23 of the standard operators, in eval mode. It is
+/// captured (see graph::capture), so it trains: batch norms and dropouts follow its mode, and what layers
+/// read as weights are parameters under the names of the file; other tensors are buffers. The batch and
+/// other named dimensions stay free. Matrices that stand to the right of a product are kept transposed, as
+/// a linear layer's weight is. Products behind a softmax become attention, and spelled-out GELU, SiLU and
+/// layer norms their operators, where they mean the same. Memory stays in proportion to the file, tensors
+/// in other files are looked for in its folder alone, and the result of each node is measured before it is
+/// computed. Throws FileError that names the file and the place for anything that is no ONNX model, or has
+/// an operator, a type or a dependence on data that a graph cannot have.
 ULP_API std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
                                                         const OnnxImportOptions& options = {});
 
-/// The same of a file's bytes. `name` stands for the file in messages; tensors in other files are looked for in its folder.
+/// The same of a file's bytes. `name` stands for the file in messages; tensors in other files are looked
+/// for in its folder.
 ULP_API std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes,
                                                         const std::filesystem::path& name,
                                                         const OnnxImportOptions& options = {});

@@ -1,5 +1,5 @@
-// What can be said of an ONNX graph before it runs: who makes and who reads each value, what depends on the inputs, and
-// which tensors are parameters.
+// What can be said of an ONNX graph before it runs: who makes and who reads each value, what depends on the
+// inputs, and which tensors are parameters.
 #pragma once
 
 #include <map>
@@ -28,8 +28,9 @@ class Analysis {
   const std::vector<Use>& uses(const std::string& value) const;
   /// Whether the numbers of a value follow those of the inputs, and not only their sizes.
   bool follows_inputs(const std::string& value) const { return runtime_.contains(value); }
-  /// Whether a tensor of the file is a parameter: ONNX does not say. It is where a layer reads it in the place of a
-  /// weight, or where it is added to, multiplied with or joined to what follows the inputs, itself or after it was moved.
+  /// Whether a tensor of the file is a parameter: ONNX does not say. It is where a layer reads it in the
+  /// place of a weight, or where it is added to, multiplied with or joined to what follows the inputs,
+  /// itself or after it was moved.
   bool is_parameter(const std::string& value) const { return parameters_.contains(value); }
   /// True if the only readers are matrix products, to the right of them.
   bool only_multiplies(const std::string& value) const;

@@ -1,5 +1,5 @@
-// Which function computes a node of an ONNX file. Each file of such functions ends in its own table, which converters.cpp
-// gathers: an op is one function and one line of one file.
+// Which function computes a node of an ONNX file. Each file of such functions ends in its own table, which
+// converters.cpp gathers: an op is one function and one line of one file.
 #pragma once
 
 #include <span>

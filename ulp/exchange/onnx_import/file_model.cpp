@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kRead = "exchange.read_onnx";
 constexpr int kDeepest = 8;  ///< graphs in graphs
 
-/// Reads messages, and counts what the objects made of them cost: a message of two bytes may become one of hundreds.
+/// Reads messages, and counts what the objects made of them cost: a message of two bytes may become one of
+/// hundreds.
 class Reader {
  public:
   Reader(size_t bytes, std::filesystem::path folder)

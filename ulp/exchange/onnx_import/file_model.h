@@ -73,8 +73,8 @@ struct FileModel {
   FileGraph graph;
 };
 
-/// Reads a model. `file` is for messages; tensors outside it are looked for in its folder alone. Memory stays in
-/// proportion to the bytes, whatever they say. Throws FileError that names the file and the place.
+/// Reads a model. `file` is for messages; tensors outside it are looked for in its folder alone. Memory
+/// stays in proportion to the bytes, whatever they say. Throws FileError that names the file and the place.
 FileModel read_model(std::string_view bytes, const std::filesystem::path& file);
 
 /// The element type of a TensorProto.DataType; throws FileError naming `where` for one that LibTorch has not.

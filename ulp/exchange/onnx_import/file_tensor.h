@@ -6,8 +6,8 @@
 
 namespace ulp::exchange::onnx_import {
 
-/// Reads a tensor. Its sizes have to belong to the bytes that are there before memory is taken. `folder`: where other
-/// files may lie. Throws FileError.
+/// Reads a tensor. Its sizes have to belong to the bytes that are there before memory is taken. `folder`:
+/// where other files may lie. Throws FileError.
 FileTensor read_tensor(WireReader reader, const std::filesystem::path& folder);
 
 /// Bytes of a tensor in another file.
@@ -16,8 +16,8 @@ struct ExternalData {
   int64_t offset = 0;
   int64_t length = -1;  ///< -1: as many as the tensor has
 };
-/// A tensor from a file inside `folder`. Throws FileError for a path that leads out of it, also by a link, for what is no
-/// regular file, and for one that is too short, before memory is taken.
+/// A tensor from a file inside `folder`. Throws FileError for a path that leads out of it, also by a link,
+/// for what is no regular file, and for one that is too short, before memory is taken.
 at::Tensor read_external(const ExternalData& from, const std::filesystem::path& folder,
                          const std::vector<int64_t>& sizes, at::ScalarType type, const std::string& where);
 

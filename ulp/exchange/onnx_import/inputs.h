@@ -1,4 +1,5 @@
-// The inputs of an ONNX graph: which of their dimensions are the batch, which stay free, and examples to run it on.
+// The inputs of an ONNX graph: which of their dimensions are the batch, which stay free, and examples to
+// run it on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +24,9 @@ bool has_batch(const FileModel& model);
 /// The examples at other sizes, where a size is free.
 std::vector<at::Tensor> at_other_sizes(const Inputs& inputs);
 
-/// The batch is the dimension that has "batch" in its name, or else the first dimension of the first input if that has
-/// no number. Throws FileError for inputs that are no tensors, or whose number of dimensions is not known.
+/// The batch is the dimension that has "batch" in its name, or else the first dimension of the first input
+/// if that has no number. Throws FileError for inputs that are no tensors, or whose number of dimensions is
+/// not known.
 Inputs read_inputs(const FileModel& model, const OnnxImportOptions& options);
 
 }  // namespace ulp::exchange::onnx_import

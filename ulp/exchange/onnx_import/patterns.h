@@ -1,6 +1,6 @@
-// Several nodes that are one operator of LibTorch: layers, attention, activations. Each function looks from the last of
-// the nodes back, and gives an undefined tensor where it finds something else. What the nodes before had computed is
-// read by nobody then, and leaves the graph.
+// Several nodes that are one operator of LibTorch: layers, attention, activations. Each function looks from
+// the last of the nodes back, and gives an undefined tensor where it finds something else. What the nodes
+// before had computed is read by nobody then, and leaves the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,9 @@
 
 namespace ulp::exchange::onnx_import {
 
-/// Input `i`, a matrix [in, out] to the right of a product, as the weight [out, in] of a linear layer: of a transpose its
-/// input, of a tensor of the file, or its codes, the transposed one. Undefined for what is no such weight.
+/// Input `i`, a matrix [in, out] to the right of a product, as the weight [out, in] of a linear layer: of a
+/// transpose its input, of a tensor of the file, or its codes, the transposed one. Undefined for what is no
+/// such weight.
 at::Tensor linear_weight(Call& call, size_t i);
 /// x W + b of a sum.
 at::Tensor linear_of(Call& add);

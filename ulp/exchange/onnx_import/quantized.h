@@ -7,8 +7,8 @@
 
 namespace ulp::exchange::onnx_import {
 
-/// The weight [out, in] of a linear layer from codes [in, out], whose channels are the columns. Undefined where the node
-/// has other inputs than tensors of the file.
+/// The weight [out, in] of a linear layer from codes [in, out], whose channels are the columns. Undefined
+/// where the node has other inputs than tensors of the file.
 at::Tensor turned_codes(Call& call, const FileNode& dequantize);
 
 }  // namespace ulp::exchange::onnx_import

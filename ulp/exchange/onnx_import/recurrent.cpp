@@ -1,4 +1,5 @@
-// LSTM and GRU layers. ONNX lists their gates in another order than LibTorch, all of a layer's directions in one tensor.
+// LSTM and GRU layers. ONNX lists their gates in another order than LibTorch, all of a layer's directions
+// in one tensor.
 #include <torch/types.h>
 
 #include "ulp/exchange/onnx_import/converters.h"
@@ -36,7 +37,8 @@ Tensor reordered(const Layer& layer, const Tensor& rows) {
   return torch::cat(ordered).contiguous();
 }
 
-/// "lstm.weight_ih_l0" for what `ulp export` calls "lstm.weight_ih_l0.onnx"; other names get the part behind them.
+/// "lstm.weight_ih_l0" for what `ulp export` calls "lstm.weight_ih_l0.onnx"; other names get the part
+/// behind them.
 std::string part_name(const std::string& file_name, const std::string& part, bool backward) {
   const std::string ending = ".onnx";
   std::string name = file_name;

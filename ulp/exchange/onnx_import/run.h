@@ -55,8 +55,8 @@ class Store {
   std::map<std::string, size_t> places_;
 };
 
-/// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture, and becomes
-/// numbers in the arguments of calls.
+/// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture,
+/// and becomes numbers in the arguments of calls.
 struct Slot {
   at::Tensor value = {};
   bool known = false;
@@ -142,8 +142,8 @@ class Call {
   int64_t integer(size_t i);
   double number(size_t i);
   at::Tensor known(size_t i);
-  /// An input of one element as a number in the arguments of a call: nothing where it is not known, or is no whole
-  /// number and follows sizes.
+  /// An input of one element as a number in the arguments of a call: nothing where it is not known, or is
+  /// no whole number and follows sizes.
   std::optional<at::Scalar> scalar(size_t i);
 
   int64_t attribute(std::string_view name, int64_t otherwise) const;

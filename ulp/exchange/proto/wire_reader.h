@@ -10,9 +10,9 @@
 
 namespace ulp::exchange {
 
-/// Goes through the fields of one message in order. It copies nothing: what bytes() gives lies in the message. Every
-/// error is a FileError that names the message, as its maker called it, and the field. Groups, which the format has given
-/// up, are refused. Format: protobuf.dev/programming-guides/encoding.
+/// Goes through the fields of one message in order. It copies nothing: what bytes() gives lies in the
+/// message. Every error is a FileError that names the message, as its maker called it, and the field.
+/// Groups, which the format has given up, are refused. Format: protobuf.dev/programming-guides/encoding.
 class ULP_API WireReader {
  public:
   /// What is in a field.
