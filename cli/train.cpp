@@ -406,7 +406,16 @@ std::shared_ptr<distributed::ProcessGroup> meet(TrainFlags& flags) {
 app::Network form_to_train(const app::Network& network, const app::ModelSpec& spec, const TrainFlags& flags,
                            const distributed::ProcessGroup* group) {
   const bool shares = group != nullptr && flags.parallel.zero == distributed::ZeroStage::parameters;
-  return shares ? app::captured(network, spec) : network;
+  if (!shares) return network;
+  app::Network form = app::captured(network, spec);
+  if (auto* graph = dynamic_cast<graph::GraphModule*>(form.module.get());
+      graph && !graph->graph().free.empty()) {
+    // Units of the network are gathered for inputs of one size.
+    const std::vector<int64_t> sizes(graph->graph().free.size(), spec.max_length);
+    graph->graph().fix_free(sizes);
+    graph->recompile();
+  }
+  return form;
 }
 
 void run(TrainFlags flags) {

@@ -160,13 +160,39 @@ TEST(Launch, PartsOfTheModelRefuseWhatTheyCannotDo) {
   expect_error(shop.ulp(run + "pipeline --micro-batches 0"), 2, "--micro-batches");
 }
 
+std::string some_text() {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += std::to_string(i * i % 97) + (i % 11 == 0 ? '\n' : ' ');
+  return text;
+}
+
+TEST(Launch, NetworksOverTextShareParametersAndStagesNameWhatTheyCannotShare) {
+  const Workshop shop;
+  write_file(shop / "book.txt", some_text());
+  const std::string run =
+      "launch -n 2 ulp train --data book.txt --model gpt2 --length 16 --batch 4 --max-steps 2 --threads 1 ";
+  const Outcome shares = shop.ulp(run + "--zero 3");
+  EXPECT_EQ(shares.code, 0) << shares.err;
+  const Outcome tied = shop.ulp(run + "--parallel pipeline --moments bf16");
+  EXPECT_EQ(tied.code, 1);
+  EXPECT_TRUE(says(tied.err, "expected no moments in bf16 for a weight that several stages have, got 'wte"))
+      << tied.err;
+  const Outcome wide = shop.ulp(run + "--parallel pipeline --moments bf16 --fp32-moments *wte*");
+  EXPECT_EQ(wide.code, 0) << wide.err;
+}
+
+TEST(Launch, MoreStagesThanLayersAreRefused) {
+  const Workshop shop;
+  shop.make_data("data", 64, 32);
+  const Outcome many =
+      shop.ulp("launch -n 5 ulp " + std::string(kTrain) + "--max-steps 1 --batch 10 --parallel pipeline");
+  EXPECT_EQ(many.code, 1);
+  EXPECT_TRUE(says(many.err, "expected a layer with parameters for each of 5 processes")) << many.err;
+}
+
 TEST(Launch, SplitLayersComputeInEightBits) {
   const Workshop shop;
-  write_file(shop / "book.txt", [] {
-    std::string text;
-    for (int i = 0; i < 3000; ++i) text += std::to_string(i * i % 97) + (i % 11 == 0 ? '\n' : ' ');
-    return text;
-  }());
+  write_file(shop / "book.txt", some_text());
   const auto loss = [&](const std::string& start, const std::string& flags) {
     const Outcome outcome = shop.ulp(start +
                                      "train --data book.txt --length 32 --batch 8 --max-steps 12 --threads 1 "

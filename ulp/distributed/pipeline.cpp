@@ -102,6 +102,10 @@ const ModelParts& Pipeline::parts() const {
   return state_->parts;
 }
 
+const std::vector<std::string>& Pipeline::shared_parameters() const {
+  return state_->stage.parameters.shared_names();
+}
+
 std::vector<at::Tensor> Pipeline::own_parameters() const {
   return state_->stage.parameters.own();
 }

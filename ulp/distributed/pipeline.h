@@ -79,6 +79,8 @@ class ULP_API Pipeline {
 
   /// Parameters of the stage that no stage before it has: over all ranks each parameter of the model once.
   std::vector<at::Tensor> own_parameters() const;
+  /// Names of the parameters that several stages have, the same on every rank.
+  const std::vector<std::string>& shared_parameters() const;
 
  private:
   struct State;

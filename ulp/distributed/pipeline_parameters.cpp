@@ -30,6 +30,7 @@ PipelineParameters::PipelineParameters(const std::vector<StageProgram>& programs
       if (first->second == s || std::exchange(is_shared[key], true)) continue;
       group.broadcast(tensor.detach(), static_cast<int>(first->second)).wait();
       if (!tensor.requires_grad()) continue;
+      shared_names_.push_back(name);
       const auto own = own_tensors.find(key);
       shared_.push_back({own == own_tensors.end() ? at::Tensor() : own->second,
                          at::empty_like(tensor, at::TensorOptions(at::kMeta)), tensor.device()});

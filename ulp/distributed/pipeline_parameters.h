@@ -28,6 +28,8 @@ class PipelineParameters {
 
   /// For each stage the names of its tensors that no stage before it has.
   const std::vector<std::vector<std::string>>& names() const { return names_; }
+  /// Parameters of several stages, by their names.
+  const std::vector<std::string>& shared_names() const { return shared_names_; }
 
  private:
   /// A parameter of several stages.
@@ -39,6 +41,7 @@ class PipelineParameters {
   std::vector<at::Tensor> own_;
   std::vector<Shared> shared_;
   std::vector<std::vector<std::string>> names_;
+  std::vector<std::string> shared_names_;
 };
 
 }  // namespace ulp::distributed

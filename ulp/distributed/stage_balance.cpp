@@ -45,6 +45,19 @@ std::vector<int> balanced(const CostTable& table, int stages,
   });
 }
 
+/// The same, of stages that all have parameters where there are enough layers with some.
+std::vector<int> balanced_with_parameters(const CostTable& table, int stages,
+                                          FunctionRef<bool(int stage, int begin, int end)> allowed) {
+  std::vector<int> before = {0};  // calls that read parameters
+  for (const CostTable::Call& call : table.calls)
+    before.push_back(before.back() + (call.parameter_bytes > 0));
+  if (before.back() < stages) return balanced(table, stages, allowed);
+  return balanced(table, stages, [&](int stage, int begin, int end) {
+    const bool some = before[static_cast<size_t>(end)] > before[static_cast<size_t>(begin)];
+    return some && allowed(stage, begin, end);
+  });
+}
+
 void fill_in_seconds(StagePlan& plan, const CostTable& table) {
   const std::vector<double> sums = seconds_before(table);
   for (Stage& stage : plan.stages)
@@ -81,7 +94,8 @@ void fill_in_seconds(StagePlan& plan, const CostTable& table) {
 StagePlan balance_stages(const graph::Graph& graph, const memory::Costs& costs, int stages) {
   const CostTable table(graph, costs);
   check_count("distributed.balance_stages", table.order, stages);
-  StagePlan plan = plan_of(table.order, balanced(table, stages, [](int, int, int) { return true; }));
+  StagePlan plan =
+      plan_of(table.order, balanced_with_parameters(table, stages, [](int, int, int) { return true; }));
   fill_in_seconds(plan, table);
   return plan;
 }
@@ -96,7 +110,7 @@ StagePlan place_stages(const graph::Graph& graph, const memory::Costs& costs,
     return memory.bytes(begin, end,
                         micro_batches_held(options.schedule, stage, stages, options.micro_batches));
   };
-  const std::vector<int> begins = balanced(table, stages, [&](int stage, int begin, int end) {
+  const std::vector<int> begins = balanced_with_parameters(table, stages, [&](int stage, int begin, int end) {
     return bytes(stage, begin, end) <= budgets[static_cast<size_t>(stage)];
   });
   if (begins.empty()) does_not_fit(table, budgets, bytes);

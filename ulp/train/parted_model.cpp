@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/base/error.h"
@@ -9,6 +10,7 @@
 #include "ulp/base/parse_json.h"
 #include "ulp/distributed/stage_plan.h"
 #include "ulp/io/checkpoint.h"
+#include "ulp/quant/recipe.h"
 #include "ulp/train/captured_task.h"
 #include "ulp/train/learning.h"
 
@@ -62,6 +64,31 @@ distributed::StagePlan choose_stages(const graph::GraphModule& captured, distrib
                                        .micro_batches = options.pipeline.micro_batches});
 }
 
+/// What a run of a pipeline needs. All processes find the same.
+void check_pipeline(const distributed::Pipeline& pipeline, distributed::ProcessGroup& group,
+                    const TrainOptions& training) {
+  // Each process rounds moments to bf16 with numbers of its own, and copies of a weight would drift apart.
+  if (training.moments == amp::MomentFormat::bf16) {
+    std::vector<std::string> patterns;
+    std::istringstream text(training.fp32_moments);
+    for (std::string pattern; std::getline(text, pattern, ',');) patterns.push_back(pattern);
+    for (const std::string& name : pipeline.shared_parameters()) {
+      const auto names = [&](const std::string& pattern) { return quant::matches_module(pattern, name); };
+      if (std::ranges::none_of(patterns, names))
+        fail(kWhere, "expected no moments in bf16 for a weight that several stages have, got '", name,
+             "'; --fp32-moments '", name, "' keeps its moments in fp32");
+    }
+  }
+  const at::Tensor without = at::zeros({group.size()}, at::kLong);
+  without[group.rank()] = pipeline.shared_module()->parameters().empty() ? 1 : 0;
+  group.all_reduce(without).wait();
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    if (without[rank].item<int64_t>() > 0)
+      fail(kWhere, "expected a layer with parameters for each of ", group.size(),
+           " processes, got none for process ", rank, ": the model has too few");
+  }
+}
+
 }  // namespace
 
 void ParallelOptions::visit_fields(FieldVisitor& visitor) {
@@ -108,6 +135,7 @@ Task parted_task(Task task, const ParallelOptions& options, const TrainOptions& 
                                       {"memory", limit_of(options)}}
                            .dump();
       parted->pipeline = std::make_unique<distributed::Pipeline>(*captured, plan, group, options.pipeline);
+      check_pipeline(*parted->pipeline, *group, training);
       return parted->pipeline->shared_module();
     }
     parted->tensor = std::make_unique<distributed::TensorParallel>(
