@@ -103,15 +103,16 @@ __attribute__((noinline)) void finish_tile(const typename Sums::Scalar* sums, in
   call(with ? finish_rows<Sums, DataType::f32, true> : finish_rows<Sums, DataType::f32, false>);
 }
 
-/// Fetches what finish_dynamic() will read and write while the products are summed: rows far apart, which the
-/// hardware does not foresee.
+/// Fetches what the end of a tile will read and write while the products are summed: rows far apart, which the hardware does
+/// not foresee.
 template <typename V>
-ULP_ONE_COPY void prefetch_dynamic(const TileArgs& t, int64_t pixels, int64_t panels) {
+ULP_ONE_COPY void prefetch_results(const TileArgs& t, int64_t pixels, int64_t panels) {
   const int64_t numbers = panels * V::kLanes, bytes = element_bytes(t.finish->output);
   const char* y = static_cast<const char*>(t.y);
-  const char* residual = static_cast<const char*>(t.residual);
-  if (residual != nullptr) {
-    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * t.y_step * 4, numbers * 4);
+  if (t.residual != nullptr) {
+    const int64_t step = element_bytes(t.finish->residual_type);
+    const char* residual = static_cast<const char*>(t.residual);
+    for (int64_t m = 0; m < pixels; ++m) prefetch_lines(residual + m * t.y_step * step, numbers * step);
   }
   for (int64_t m = 0; m < pixels; ++m) prefetch_lines<true>(y + m * t.y_step * bytes, numbers * bytes);
 }
@@ -312,9 +313,7 @@ inline __attribute__((always_inline)) void start_sums(typename Dot::Acc (&acc)[M
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[m][n] = bias;
   }
-  if constexpr (Dot::kInteger) {
-    if (t.row_scale != nullptr) prefetch_dynamic<V>(t, M, NB);
-  }
+  prefetch_results<V>(t, M, NB);
 }
 
 /// The sums of a tile -> the output.

@@ -1,5 +1,7 @@
 #include "ulp/kernels/conv/tile_panels.h"
 
+#include <algorithm>
+
 namespace ulp::kernels {
 namespace {
 
@@ -35,6 +37,17 @@ int TilePanels::panel_choice(int64_t left, int64_t pixels) const {
   return left >= 2 && kernels_.max_pixels[1] > 0 ? 1 : 0;
 }
 
+/// Pixels whose results stay in the cache while all panels of a part are at work; all of them where the weights are too many
+/// to be read again from the second level.
+int64_t TilePanels::pixels_at_a_time(const PixelRows& rows, const TileOutput& output, int64_t panels,
+                                     int64_t a_step) const {
+  constexpr int64_t kResults = 128 << 10, kWeights = 256 << 10;
+  if (rows.rows > 1 || panels < 4 || panels * panel_bytes_ > kWeights) return rows.pixels;
+  const int64_t residual = output.residual == nullptr ? 0 : output.residual_bytes;
+  const int64_t pixel = a_step + groups_ * channels_ * (output.y_bytes + residual);
+  return std::max<int64_t>(1, kResults / (pixel * kMaxTilePixels)) * kMaxTilePixels;
+}
+
 void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part,
                      int64_t parts, TileArgs args) const {
   args.tap_count = layout_.count;
@@ -42,6 +55,18 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
   args.b_panel = panel_bytes_;
   args.y_step = groups_ * channels_;
   const PanelRange range = panels_of_part(panels_, part, parts);
+  const int64_t most = pixels_at_a_time(rows, output, range.end - range.begin, args.a_step);
+  for (int64_t first = 0; first < rows.pixels; first += most) {
+    PixelRows some = rows;
+    some.a += first * args.a_step;
+    some.first_pixel += first;
+    some.pixels = std::min(most, rows.pixels - first);
+    run_panels(some, output, group, range, args);
+  }
+}
+
+void TilePanels::run_panels(const PixelRows& rows, const TileOutput& output, int64_t group, PanelRange range,
+                            TileArgs args) const {
   for (int64_t panel = range.begin; panel < range.end;) {
     const int log2 = panel_choice(range.end - panel, rows.pixels);
     args.b = packed_ + (group * panels_ + panel) * panel_bytes_;
