@@ -61,26 +61,27 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
     some.a += first * args.a_step;
     some.first_pixel += first;
     some.pixels = std::min(most, rows.pixels - first);
-    run_panels(some, output, group, range, args);
+    run_panels(some, output, group, range, most < rows.pixels, args);
   }
 }
 
 void TilePanels::run_panels(const PixelRows& rows, const TileOutput& output, int64_t group, PanelRange range,
-                            TileArgs args) const {
+                            bool weights_stay, TileArgs args) const {
   for (int64_t panel = range.begin; panel < range.end;) {
     const int log2 = panel_choice(range.end - panel, rows.pixels);
     args.b = packed_ + (group * panels_ + panel) * panel_bytes_;
     args.channel = group * channels_ + panel * kernels_.lanes;
     args.channels = channels_ - panel * kernels_.lanes;
-    args.ahead = args.b + (panel_bytes_ << log2);
-    for (int64_t row = 0; row < rows.rows; ++row) run_row(rows, row, log2, output, args);
+    // Each tile fetches its share of the next panels, and once all of them are there, input of the next tile.
+    const uint8_t* weights = weights_stay ? nullptr : args.b + (panel_bytes_ << log2);
+    for (int64_t row = 0; row < rows.rows; ++row) weights = run_row(rows, row, log2, output, args, weights);
     panel += 1 << log2;
   }
 }
 
-/// Cuts a row into tiles of nearly equal width.
-void TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
-                         TileArgs& args) const {
+/// Cuts a row into tiles of nearly equal width. Returns which weights are to be fetched next; null: they are all there.
+const uint8_t* TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
+                                   TileArgs& args, const uint8_t* weights) const {
   const int64_t tiles = ceil_div(rows.pixels, kernels_.max_pixels[log2]);
   const int64_t base = rows.pixels / tiles, wider = rows.pixels % tiles;
   const uint8_t* a = rows.a + row * rows.row_step;
@@ -95,13 +96,14 @@ void TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const Til
       args.row_scale = output.row_scale + pixel;
       args.row_zero = output.row_zero + pixel;
     }
+    args.ahead = weights != nullptr ? weights : a + count * args.a_step;
     kernels_.tile[log2][count](args);
-    // Each tile fetches its share of the next panels; once all of them are there, what is there anyway.
-    const uint8_t* fetched = args.ahead + bytes_ahead(args.tap_count, args.tap_units);
-    args.ahead = fetched < args.b + (panel_bytes_ << (log2 + 1)) && args.ahead != args.b ? fetched : args.b;
+    if (weights != nullptr) weights += bytes_ahead(args.tap_count, args.tap_units);
+    if (weights >= args.b + (panel_bytes_ << (log2 + 1))) weights = nullptr;
     a += count * args.a_step;
     pixel += count;
   }
+  return weights;
 }
 
 }  // namespace ulp::kernels

@@ -38,8 +38,9 @@ class TilePanels {
   int64_t pixels_at_a_time(const PixelRows& rows, const TileOutput& output, int64_t panels,
                            int64_t a_step) const;
   void run_panels(const PixelRows& rows, const TileOutput& output, int64_t group, PanelRange range,
-                  TileArgs args) const;
-  void run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output, TileArgs& args) const;
+                  bool weights_stay, TileArgs args) const;
+  const uint8_t* run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
+                         TileArgs& args, const uint8_t* weights) const;
   int panel_choice(int64_t left, int64_t pixels) const;
 
   const TileKernels& kernels_;
