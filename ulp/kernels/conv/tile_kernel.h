@@ -18,9 +18,10 @@ struct TileArgs {
   int64_t a_step;       ///< bytes from one output pixel's input to the next one's
   const int64_t* taps;  ///< byte offset of each tap
   int64_t tap_count, tap_units;
-  const uint8_t* b;                ///< packed weights: [panel][tap][unit][lane][4 bytes]
-  int64_t b_panel;                 ///< bytes of a panel
-  const uint8_t* ahead = nullptr;  ///< what is fetched on the way: weights or input of the tiles behind this one
+  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][4 bytes]
+  int64_t b_panel;   ///< bytes of a panel
+  const uint8_t* ahead =
+      nullptr;  ///< what is fetched on the way: weights or input of the tiles behind this one
   const Finish* finish;
   int64_t channel;                   ///< the tile's first output channel
   int64_t channels;                  ///< how many of its channels exist
