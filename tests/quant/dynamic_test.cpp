@@ -94,16 +94,27 @@ TEST(QuantizeDynamic, EveryLinearLayerOfBertIsQuantizedAndTheResultIsNear) {
   }
 }
 
-TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
+struct CapturedText {
+  std::shared_ptr<graph::GraphModule> module;
+  at::Tensor tokens;
+};
+
+/// Its linear layers read the transposes of what they store.
+CapturedText captured_gpt2() {
   torch::manual_seed(7);
-  const at::NoGradGuard no_grad;
   models::Gpt2Config config = models::Gpt2Config::tiny();
   config.vocab_size = 50;
   const auto model = models::make_gpt2(config);
   model->eval();
   const at::Tensor tokens = at::randint(0, 50, {3, 9});
-  const auto captured = capture(model, {tokens});
+  auto captured = capture(model, {tokens});
   captured->eval();
+  return {captured, tokens};
+}
+
+TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
+  const at::NoGradGuard no_grad;
+  const auto [captured, tokens] = captured_gpt2();
   graph::PassReport report;
   const auto quantized = quantize_dynamic(captured, {}, &report);
   EXPECT_TRUE(report.near_misses.empty()) << report.near_misses.front();
@@ -118,15 +129,8 @@ TEST(QuantizeDynamic, WeightsThatAreStoredTransposedAreTakenToo) {
 }
 
 TEST(Quantize, WeightsThatAreStoredTransposedAreTakenToo) {
-  torch::manual_seed(7);
   const at::NoGradGuard no_grad;
-  models::Gpt2Config config = models::Gpt2Config::tiny();
-  config.vocab_size = 50;
-  const auto model = models::make_gpt2(config);
-  model->eval();
-  const at::Tensor tokens = at::randint(0, 50, {3, 9});
-  const auto captured = capture(model, {tokens});
-  captured->eval();
+  const auto [captured, tokens] = captured_gpt2();
   const auto prepared = prepare(captured, Recipe::x86_int8());
   prepared->forward(tokens);
   const auto quantized = convert(prepared);

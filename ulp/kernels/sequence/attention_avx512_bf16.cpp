@@ -73,11 +73,7 @@ void head(const HeadBf16Args& h) {
       to_bf16(row, seen, weights + r * keys);
     }
     multiply<PairStep>({pairs(weights), keys / 2, values, depth, mixed, depth, (seen + 1) / 2}, rows, depth);
-    for (int64_t r = 0; r < rows; ++r) {
-      const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
-      float* to = h.y + (first + r) * h.y_stride;
-      for (int64_t d = 0; d < h.depth; ++d) to[d] = mixed[r * depth + d] * factor;
-    }
+    divide_rows(mixed, depth, sums, rows, h.depth, h.y + first * h.y_stride, h.y_stride);
   }
 }
 

@@ -43,11 +43,7 @@ void head(const HeadArgs& h) {
       for (int64_t i = mine; i < seen; ++i) row[i] = 0;
     }
     multiply<FloatStep>({scores, keys, values, depth, mixed, depth, seen}, rows, depth);
-    for (int64_t r = 0; r < rows; ++r) {
-      const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
-      float* to = h.y + (first + r) * h.y_stride;
-      for (int64_t d = 0; d < h.depth; ++d) to[d] = mixed[r * depth + d] * factor;
-    }
+    divide_rows(mixed, depth, sums, rows, h.depth, h.y + first * h.y_stride, h.y_stride);
   }
 }
 

@@ -109,6 +109,15 @@ float soften(float* scores, const float* mask, float scale, int64_t n) {
   return sum_of(sums);
 }
 
+/// Weighted sums of values, `step` from row to row, divided by the sums of their weights: zeros where there is no weight.
+inline void divide_rows(const float* mixed, int64_t step, const float* sums, int64_t rows, int64_t depth,
+                        float* y, int64_t y_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float factor = sums[r] == 0.0F ? 0.0F : 1.0F / sums[r];
+    for (int64_t d = 0; d < depth; ++d) y[r * y_stride + d] = mixed[r * step + d] * factor;
+  }
+}
+
 /// ULP_SHUFFLE(a, b, places...): those lanes of a and, counted on, of b.
 #if __has_builtin(__builtin_shufflevector)
 #define ULP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
