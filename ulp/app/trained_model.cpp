@@ -62,9 +62,12 @@ auto draw_tokens(int64_t vocabulary, int64_t classes, bool of_texts) {
 }
 
 TrainedModel image_model(const std::string& name, const ModelShape& shape) {
-  if (shape.image.size() != 3 || shape.image[1] != shape.image[2])
-    fail("app.find_trained_model", "expected channels, height and the same width, got ", shape.image.size(),
+  if (shape.image.size() != 3)
+    fail("app.find_trained_model", "expected channels, height and width, got ", shape.image.size(),
          " numbers");
+  if (shape.image[1] != shape.image[2])
+    fail("app.find_trained_model", "expected images as wide as high, got ", shape.image[1], " x ",
+         shape.image[2]);
   const ModelSpec spec{.name = name,
                        .in_channels = shape.image[0],
                        .num_classes = shape.classes,

@@ -53,7 +53,8 @@ SpillFile::~SpillFile() {
 
 void SpillFile::check() const {
   if (!error_.empty())
-    fail("memory.SpillFile", "expected room in '", nameless_.folder(), "' for what is kept, got: ", error_);
+    fail_file("memory.SpillFile", "expected room in '", nameless_.folder(),
+              "' for what is kept, got: ", error_);
 }
 
 int64_t SpillFile::bytes_written() const {
@@ -203,7 +204,8 @@ at::Tensor SpillFile::Entry::get() {
   at::Tensor tensor = make();
   const std::string error = transfer(::pread, file_->nameless_.descriptor(),
                                      static_cast<char*>(tensor.mutable_data_ptr()), bytes_, offset_);
-  if (!error.empty()) fail("memory.SpillFile", "expected to read ", bytes_, " bytes again, got: ", error);
+  if (!error.empty())
+    fail_file("memory.SpillFile", "expected to read ", bytes_, " bytes again, got: ", error);
   return tensor;
 }
 
