@@ -338,7 +338,7 @@ Budgeted fit_to_budget(TrainFlags& flags, const app::ModelSpec& spec, const app:
                                         data.stream(io::Split::test, {.batch = size.batch}), size.batch);
                                     train::evaluate(task.forward, *batches);
                                   }};
-  std::map<double, app::CheckpointChoice> choices;  // kept: another search may find another plan
+  std::map<double, app::CheckpointChoice> choices;  // of the programs, by the share they keep
   const auto checkpointed = [&](double share) -> std::optional<app::TrainingProgram> {
     const auto found = choose_checkpoints(flags, bare.make, share);
     if (!found) return std::nullopt;

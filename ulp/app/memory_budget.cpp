@@ -62,12 +62,11 @@ const char* cost_of(amp::MomentFormat moments) {
   switch (moments) {
     case amp::MomentFormat::int8:
       return "int8 moments: a quarter of the bytes of the optimizer's momentum and moments, codes of blocks "
-             "of 256 that "
-             "share a scale; the same loss within 1 %, a step of the optimizer takes about a third longer";
+             "of 256 that share a scale; the same loss within 1 %, a step of the optimizer takes about a "
+             "third longer";
     case amp::MomentFormat::int4:
       return "int4 moments: an eighth of the bytes of the optimizer's momentum and moments, codes of blocks "
-             "of 128 that "
-             "share a scale; the coarsest form, for which embeddings may want --fp32-moments";
+             "of 128 that share a scale; the coarsest form, for which embeddings may want --fp32-moments";
     default:
       return "bf16 moments: half the bytes of the optimizer's state; rounded at random, right in the mean";
   }
@@ -80,14 +79,14 @@ class Search {
   BudgetChoice run() {
     Candidate plain{.options = job_.options};
     const int64_t asked = peak(plain);
-    if (fits(asked)) return {plain.options, asked, asked, 1, {}};
+    if (fits(asked)) return {plain.options, asked, asked, 1, job_.program, {}};
     if (can_split(job_, plain.options)) split(plain);
     std::vector<Candidate> starts = {plain};
     for (const amp::MomentFormat moments : narrower_moments(job_, plain.options))
       starts.push_back(narrowed(plain, moments));
     for (const Candidate& start : starts) {
       if (const auto found = fit(start))
-        return {found->options, asked, peak(*found), found->share, found->changes};
+        return {found->options, asked, peak(*found), found->share, *program_of(found->share), found->changes};
     }
     fail(kWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_) + job_.taken),
          ", the smallest peak that was found and 2 % of training's part of it, got ",
@@ -152,8 +151,7 @@ class Search {
     candidate.options.masters = amp::MasterWeights::split;
     candidate.changes.emplace_back(
         "split masters: the same fp32 weights in 2 bytes a parameter instead of 4, no cost; the bf16 "
-        "parameter rounds "
-        "ties away from zero");
+        "parameter rounds ties away from zero");
   }
 
   static Candidate narrowed(Candidate candidate, amp::MomentFormat moments) {

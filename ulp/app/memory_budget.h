@@ -35,9 +35,11 @@ struct BudgetJob {
 /// How it fits.
 struct BudgetChoice {
   train::TrainOptions options = {};
-  int64_t asked_bytes = 0;      ///< predicted peak of the run as it was asked for
-  int64_t predicted_bytes = 0;  ///< and of the one chosen: at most the budget
-  double kept_share = 1;        ///< of the activations; below 1 the run is that of BudgetJob::checkpointed
+  int64_t asked_bytes = 0;       ///< predicted peak of the run as it was asked for
+  int64_t predicted_bytes = 0;   ///< and of the one chosen: at most the budget
+  double kept_share = 1;         ///< of the activations; below 1 the run is that of BudgetJob::checkpointed
+  TrainingProgram program = {};  ///< the one predicted. BudgetJob::checkpointed asked again may find another
+                                 ///< plan, for it goes by times that it measures
   std::vector<std::string> changes =
       {};  ///< what was changed and what it costs, one sentence each; empty: nothing
 };
