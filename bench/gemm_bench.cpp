@@ -1,9 +1,10 @@
 // Dense products of the engine, as linear layers and 1x1 convolutions use them, beside the peak of their instruction
 // measured just before: rows x inner x columns in f32, bf16 and int8, on one thread and on all.
 //
-//   gemm_bench [f32|bf16|u8|dynamic] [ROWS]
+//   gemm_bench [f32|bf16|u8|dynamic|weight8|weight4] [ROWS]
+//   gemm_bench gemv [f32|bf16|u8|dynamic|weight8|weight4]
 //
-// The best and the median of many calls. A call counts the clock on the wall, so that the machine has to be quiet.
+// `gemv` is one row times 4096 x 4096 weights that come from memory, beside what reading alone reaches. The best and the median of many calls. A call counts the clock on the wall, so that the machine has to be quiet.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
+#include "ulp/kernels/linear/weight_linear.h"
 #include "ulp/kernels/peak/peak.h"
 #include "ulp/runtime/engine/thread_pool.h"
 
@@ -85,13 +87,15 @@ struct Shape {
   int64_t rows, inner, columns;
 };
 
+constexpr int64_t kGroup = 128;  // weights of 4 bits that share a scale
+
 /// A layer with random weights, and what it reads and writes.
 class Product {
  public:
   Product(const std::string& word, const Shape& s) : shape_(s) {
     std::mt19937 random(1);
     std::vector<int8_t> codes(static_cast<size_t>(s.inner * s.columns));
-    std::vector<float> numbers(codes.size()), scale(static_cast<size_t>(s.columns), 0.001F);
+    std::vector<float> numbers(codes.size()), scale(codes.size() / kGroup, 0.001F);
     for (size_t i = 0; i < codes.size(); ++i) {
       codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
       numbers[i] = static_cast<float>(codes[i]) / 1000;
@@ -114,6 +118,13 @@ class Product {
       dynamic_ = make_dynamic_linear(config, weights, selected_isa());
       return;
     }
+    if (is_coded(word)) {
+      const int bits = word == "weight4" ? 4 : 8;
+      coded_ = make_weight_linear(
+          {.in = s.inner, .out = s.columns, .group = bits == 4 ? kGroup : s.inner, .bits = bits},
+          {.codes = codes.data(), .scale = scale.data()}, selected_isa());
+      return;
+    }
     ConvConfig config;
     config.shape.in_channels = s.inner;
     config.shape.out_channels = s.columns;
@@ -125,26 +136,35 @@ class Product {
 
   std::function<void()> work(const ulp::Parallel& parallel) {
     const int workers = parallel.workers();
-    const size_t bytes = conv_ ? conv_->workspace_bytes(shape_.rows, workers)
-                               : dynamic_->workspace_bytes(shape_.rows, workers);
+    const size_t bytes = conv_    ? conv_->workspace_bytes(shape_.rows, workers)
+                         : coded_ ? coded_->workspace_bytes(shape_.rows, workers)
+                                  : dynamic_->workspace_bytes(shape_.rows, workers);
     workspace_ = Buffer(static_cast<int64_t>(bytes) + 64);
     return [this, &parallel] {
       if (conv_)
         return conv_->run(shape_.rows, x_.as<void>(), nullptr, y_.as<void>(), workspace_.as<void>(),
                           parallel);
-      dynamic_->run(shape_.rows, x_.as<float>(), nullptr, y_.as<float>(), workspace_.as<void>(), parallel);
+      const auto run = [&](const auto& layer) {
+        layer.run(shape_.rows, x_.as<float>(), nullptr, y_.as<float>(), workspace_.as<void>(), parallel);
+      };
+      coded_ ? run(*coded_) : run(*dynamic_);
     };
   }
+
+  static bool is_coded(const std::string& word) { return word.starts_with("weight"); }
 
  private:
   Shape shape_;
   Buffer x_, y_, workspace_;
   std::unique_ptr<Conv> conv_;
   std::unique_ptr<DynamicLinear> dynamic_;
+  std::unique_ptr<WeightLinear> coded_;
 };
 
 void table(const std::string& word, int64_t only_rows) {
-  const MathType type = word == "f32" ? MathType::f32 : word == "bf16" ? MathType::bf16 : MathType::int8;
+  const MathType type = word == "f32" || Product::is_coded(word) ? MathType::f32
+                        : word == "bf16"                         ? MathType::bf16
+                                                                 : MathType::int8;
   const double peak = peak_of(type);
   std::printf("\n%s: peak of one thread %.1f G/s\n", word.c_str(), peak / 1e9);
   std::printf(
@@ -171,13 +191,73 @@ void table(const std::string& word, int64_t only_rows) {
   }
 }
 
+/// Bytes a second that all workers together read of arrays larger than the caches.
+double read_bandwidth(const ulp::Parallel& parallel) {
+  constexpr int64_t kCount = 1 << 24;  // doubles a worker
+  std::vector<Buffer> arrays;
+  for (int i = 0; i < parallel.workers(); ++i) arrays.emplace_back(kCount * 8);
+  const Times times = time([&] {
+    parallel.run(parallel.workers(), [&](int64_t i, int) {
+      memory_pass(MemoryPass::read, arrays[static_cast<size_t>(i)].as<double>(), nullptr, nullptr, kCount,
+                  selected_isa());
+    });
+  });
+  return static_cast<double>(parallel.workers() * kCount * 8) / times.best;
+}
+
+/// One row, and so many layers in turn that the weights of each come from memory.
+void vector_table(const std::vector<const char*>& words) {
+  constexpr int64_t kSize = 4096;
+  constexpr double kBeyondCaches = 300e6;
+  const ulp::runtime::ThreadPool pool;
+  const ulp::SerialParallel serial;
+  std::printf(
+      "| weights, 4096 x 4096 | threads | us | GB/s | of reading alone | median |\n"
+      "|---|---:|---:|---:|---:|---:|\n");
+  for (const char* word : words) {
+    const std::string name = word;
+    const double element = name == "f32"       ? 4
+                           : name == "bf16"    ? 2
+                           : name == "weight4" ? 0.5 + 4.0 / kGroup
+                                               : 1;
+    const double bytes = element * kSize * kSize;
+    const auto layers = static_cast<size_t>(kBeyondCaches / bytes) + 1;
+    std::vector<std::unique_ptr<Product>> products;
+    for (size_t i = 0; i < layers; ++i)
+      products.push_back(std::make_unique<Product>(name, Shape{1, kSize, kSize}));
+    for (const ulp::Parallel* parallel :
+         {static_cast<const ulp::Parallel*>(&serial), static_cast<const ulp::Parallel*>(&pool)}) {
+      const double limit = read_bandwidth(*parallel);
+      std::vector<std::function<void()>> calls;
+      for (const auto& product : products) calls.push_back(product->work(*parallel));
+      const Times all = time([&] {
+        for (const auto& call : calls) call();
+      });
+      const double count = static_cast<double>(layers);
+      std::printf("| %s | %d | %.0f | %.1f | %.1f %% | %.1f %% |\n", word, parallel->workers(),
+                  all.best / count * 1e6, bytes * count / all.best / 1e9,
+                  100 * bytes * count / all.best / limit, 100 * bytes * count / all.median / limit);
+      std::fflush(stdout);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc > 1 ? argv[1] : "";
-  const int64_t rows = argc > 2 ? std::atol(argv[2]) : 0;
-  for (const char* word : {"f32", "bf16", "u8", "dynamic"}) {
-    if (only.empty() || only == word) table(word, rows);
+  std::vector<const char*> words = {"f32", "bf16", "u8", "dynamic", "weight8", "weight4"};
+  const bool vectors = argc > 1 && std::strcmp(argv[1], "gemv") == 0;
+  const std::string only = argc > 1 + vectors ? argv[1 + vectors] : "";
+  if (!only.empty()) std::erase_if(words, [&](const char* word) { return only != word; });
+  if (words.empty()) {
+    std::fprintf(stderr, "gemm_bench: expected f32, bf16, u8, dynamic, weight8, weight4 or gemv, got '%s'\n",
+                 only.c_str());
+    return 2;
+  }
+  if (vectors) {
+    vector_table(words);
+  } else {
+    for (const char* word : words) table(word, argc > 2 ? std::atol(argv[2]) : 0);
   }
   return 0;
 }

@@ -53,7 +53,7 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
   args.tap_count = layout_.count;
   args.tap_units = layout_.units;
   args.b_panel = panel_bytes_;
-  args.y_step = groups_ * channels_;
+  args.y_step = output.y_step > 0 ? output.y_step : groups_ * channels_;
   const PanelRange range = panels_of_part(panels_, part, parts);
   const int64_t most = pixels_at_a_time(rows, output, range.end - range.begin, args.a_step);
   for (int64_t first = 0; first < rows.pixels; first += most) {

@@ -15,6 +15,7 @@ struct TileOutput {
   int64_t residual_bytes;
   const float* row_scale = nullptr;  ///< dynamic layers: one for each pixel
   const int32_t* row_zero = nullptr;
+  int64_t y_step = 0;  ///< elements from one pixel to the next; 0: all channels of the panels
 };
 
 class TilePanels {

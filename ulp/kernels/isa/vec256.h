@@ -45,6 +45,15 @@ struct Vec256 {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
   }
 
+  static I load_s8(const void* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+  /// Four bits of each lane, from bit 4 j on, as a number with a sign.
+  template <int kJ>
+  static I signed_nibble(I words) {
+    return _mm256_srai_epi32(_mm256_slli_epi32(words, 28 - 4 * kJ), 28);
+  }
+
   /// The first n elements as floats; nothing behind them is read.
   static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {
     if (n < kLanes) {

@@ -46,6 +46,14 @@ struct Vec512 {
   static I load_u8(const void* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
+  static I load_s8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  /// Four bits of each lane, from bit 4 j on, as a number with a sign.
+  template <int kJ>
+  static I signed_nibble(I words) {
+    return _mm512_srai_epi32(_mm512_slli_epi32(words, 28 - 4 * kJ), 28);
+  }
 
   /// The first n elements as floats; nothing behind them is read.
   static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {

@@ -1,63 +1,66 @@
 #include "ulp/kernels/linear/weight_linear.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/aligned_buffer.h"
 #include "ulp/kernels/common/clamp.h"
+#include "ulp/kernels/conv/tile_panels.h"
 #include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/linear/weight_tile.h"
-#include "ulp/kernels/matmul/matmul_ops.h"
 
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kRowBlock = 56;   // rows of a task: a panel's codes are read once for all of them
-constexpr int64_t kDenseRows = 24;  // from here on a block of weights is unpacked once
-constexpr int64_t kDenseChannels =
-    2 * kWeightLanes;                // of such a block; a multiple of every matmul panel's width
-constexpr int64_t kDenseChunk = 96;  // rows whose sums stay in the cache until they are finished
+constexpr int64_t kDenseRows = 6;        // from here on a block of weights is unpacked once
+constexpr int64_t kDenseChannels = 32;   // of such a block; a multiple of every panel's width
+constexpr int64_t kSparseChannels = 64;  // of a task with fewer rows
 
-constexpr Variant<const WeightTiles*> kTables[] = {{Isa::avx512, &kWeightTilesAvx512},
-                                                   {Isa::avx2, &kWeightTilesAvx2},
-                                                   {Isa::portable, &kWeightTilesPortable}};
+/// Kernels of an instruction set; `dense` where weights are unpacked for it.
+struct Kernels {
+  const WeightTiles* coded;
+  const TileKernels* dense;
+};
 
-const WeightTiles& tiles_of(Isa isa) {
-  return *first_admitted(kTables, isa);
-}
+constexpr Variant<Kernels> kTables[] = {{Isa::avx512, {&kWeightTilesAvx512, &kTilesF32Avx512}},
+                                        {Isa::avx2, {&kWeightTilesAvx2, &kTilesF32Avx2}},
+                                        {Isa::portable, {&kWeightTilesPortable, nullptr}}};
 
 class PanelWeightLinear final : public WeightLinear {
  public:
   PanelWeightLinear(const WeightLinearConfig& config, const WeightLinearWeights& weights, Isa isa)
       : config_(config),
         isa_(isa),
-        kernel_(config.bits == 4 ? tiles_of(isa).bits4 : tiles_of(isa).bits8),
-        finish_(tiles_of(isa).finish),
-        dense_(matmul_ops(isa)),
+        kernel_(config.bits == 4 ? first_admitted(kTables, isa).coded->bits4
+                                 : first_admitted(kTables, isa).coded->bits8),
+        dense_(first_admitted(kTables, isa).dense),
         groups_(ceil_div(config.in, config.group)),
         panels_(ceil_div(config.out, kWeightLanes)),
-        panel_bytes_(ceil_div(config.in, config.bits == 4 ? 2 : 1) * kWeightLanes),
+        panel_bytes_(kWeightLanes * (config.bits == 4 ? 4 * groups_ * words_of_group() : config.in)),
+        has_zero_(weights.zero != nullptr),
         codes_(panels_ * panel_bytes_),
         scale_(panels_ * groups_ * kWeightLanes * 4),
-        zero_(panels_ * groups_ * kWeightLanes * 4),
-        bias_(panels_ * kWeightLanes * 4) {
+        zero_(has_zero_ ? panels_ * groups_ * kWeightLanes * 4 : 0),
+        bias_(round_up(panels_ * kWeightLanes, kDenseChannels) * 4) {
     for (int64_t c = 0; c < config.out; ++c) pack_channel(weights, c);
+    const Clamp clamp = clamp_of(config.activation);
+    finish_.lo = clamp.low;
+    finish_.hi = clamp.high;
+    finish_.curve = curve_of(config.activation);
+    finish_.bias = bias_.data();
   }
 
   size_t workspace_bytes(int64_t rows, int workers) const override {
-    return rows < kDenseRows ? 0 : static_cast<size_t>(workers * block_floats()) * sizeof(float);
+    return is_dense(rows) ? static_cast<size_t>(workers * block_floats()) * sizeof(float) : 0;
   }
 
   void run(int64_t rows, const float* x, const float* residual, float* y, void* workspace,
            const Parallel& parallel) const override {
     const Rows all{x, config_.residual ? residual : nullptr, y};
-    if (rows >= kDenseRows) return run_dense(rows, all, static_cast<float*>(workspace), parallel);
-    const int64_t blocks = ceil_div(rows, kRowBlock);
-    // Panels of one block follow each other: its rows stay in the cache.
-    parallel.run(blocks * panels_, [&](int64_t task, int) {
-      const int64_t row = task / panels_ * kRowBlock;
-      kernel_.tile(
-          tile_args(row, std::min(kRowBlock, rows - row), task % panels_ * kWeightLanes, kWeightLanes, all));
+    if (is_dense(rows)) return run_dense(rows, all, static_cast<float*>(workspace), parallel);
+    parallel.run(ceil_div(config_.out, kSparseChannels), [&](int64_t task, int) {
+      kernel_.tile(tile_args(rows, task * kSparseChannels, kSparseChannels, all));
     });
   }
 
@@ -66,19 +69,41 @@ class PanelWeightLinear final : public WeightLinear {
   }
 
  private:
+  int64_t words_of_group() const { return ceil_div(config_.group, kCodesOfWord); }
+  bool is_dense(int64_t rows) const { return dense_ != nullptr && rows >= kDenseRows; }
+
   void pack_channel(const WeightLinearWeights& weights, int64_t c) {
-    const int64_t panel = c / kWeightLanes, lane = c % kWeightLanes, per_byte = config_.bits == 4 ? 2 : 1;
-    const auto* from = static_cast<const uint8_t*>(weights.codes) + c * groups_ * (config_.group / per_byte);
-    uint8_t* codes = codes_.data() + panel * panel_bytes_ + lane;
-    for (int64_t i = 0; i < ceil_div(config_.in, per_byte); ++i) codes[i * kWeightLanes] = from[i];
+    const int64_t panel = c / kWeightLanes, lane = c % kWeightLanes;
+    uint8_t* panel_codes = codes_.data() + panel * panel_bytes_;
+    const auto* codes = static_cast<const uint8_t*>(weights.codes);
+    if (config_.bits == 4) {
+      pack_nibbles(codes + c * groups_ * (config_.group / 2), panel_codes + lane * 4);
+    } else {
+      const uint8_t* from = codes + c * groups_ * config_.group;
+      for (int64_t k = 0; k < config_.in; ++k) panel_codes[k * kWeightLanes + lane] = from[k];
+    }
     for (int64_t g = 0; g < groups_; ++g) {
       const int64_t at = (panel * groups_ + g) * kWeightLanes + lane;
-      const float middle = config_.bits == 4 ? 8.0F : 0.0F;
       scale_.as<float>()[at] = weights.scale[c * groups_ + g];
-      zero_.as<float>()[at] =
-          weights.zero == nullptr ? middle : static_cast<float>(weights.zero[c * groups_ + g]);
+      if (!has_zero_) continue;
+      const int middle = config_.bits == 4 ? 8 : 0;
+      zero_.as<float>()[at] = static_cast<float>(weights.zero[c * groups_ + g] - middle);
     }
     if (weights.bias != nullptr) bias_.as<float>()[c] = weights.bias[c];
+  }
+
+  /// Pairs of a channel -> words of its lane; a group begins with a word of its own.
+  void pack_nibbles(const uint8_t* from, uint8_t* to) const {
+    for (int64_t g = 0; g < groups_; ++g) {
+      for (int64_t w = 0; w < words_of_group(); ++w) {
+        uint32_t word = 0;
+        const int64_t first = w * (kCodesOfWord / 2);
+        std::memcpy(&word, from + g * (config_.group / 2) + first,
+                    static_cast<size_t>(std::min<int64_t>(4, config_.group / 2 - first)));
+        word ^= 0x88888888U;
+        std::memcpy(to + (g * words_of_group() + w) * kWeightLanes * 4, &word, 4);
+      }
+    }
   }
 
   /// What a run reads and writes, from its first row on.
@@ -89,73 +114,70 @@ class PanelWeightLinear final : public WeightLinear {
   };
 
   /// `channel`: the first one, that of a panel.
-  WeightTileArgs tile_args(int64_t row, int64_t rows, int64_t channel, int64_t channels,
-                           const Rows& all) const {
-    const int64_t panel = channel / kWeightLanes, at = row * config_.out + channel;
-    const Clamp clamp = clamp_of(config_.activation);
-    return {.x = all.x + row * config_.in,
+  WeightTileArgs tile_args(int64_t rows, int64_t channel, int64_t channels, const Rows& all) const {
+    const int64_t panel = channel / kWeightLanes, scales = panel * groups_ * kWeightLanes;
+    return {.x = all.x,
             .x_stride = config_.in,
             .rows = rows,
             .codes = codes_.data() + panel * panel_bytes_,
-            .scale = scale_.as<float>() + panel * groups_ * kWeightLanes,
-            .zero = zero_.as<float>() + panel * groups_ * kWeightLanes,
+            .panel_bytes = panel_bytes_,
+            .scale = scale_.as<float>() + scales,
+            .zero = has_zero_ ? zero_.as<float>() + scales : nullptr,
             .in = config_.in,
             .group = config_.group,
-            .bias = bias_.as<float>() + channel,
-            .residual = all.residual == nullptr ? nullptr : all.residual + at,
-            .y = all.y + at,
-            .y_stride = config_.out,
+            .groups = groups_,
+            .finish = &finish_,
+            .channel = channel,
             .channels = std::min(channels, config_.out - channel),
-            .lo = clamp.low,
-            .hi = clamp.high,
-            .curve = curve_of(config_.activation)};
+            .y = all.y + channel,
+            .residual = all.residual == nullptr ? nullptr : all.residual + channel,
+            .y_stride = config_.out};
   }
 
-  /// Of unpacked weights, [in][kDenseChannels].
+  /// Of unpacked weights, [panel][in][lane].
   int64_t block_floats() const { return config_.in * kDenseChannels; }
 
   void run_dense(int64_t rows, const Rows& all, float* workspace, const Parallel& parallel) const {
     const int64_t blocks = ceil_div(config_.out, kDenseChannels);
     // Few channels: the rows are shared out, too.
     const int64_t parts =
-        std::clamp(ceil_div(2 * parallel.workers(), blocks), int64_t{1}, ceil_div(rows, kDenseChunk));
-    const int64_t each = ceil_div(rows, parts);
+        std::clamp(ceil_div(2 * parallel.workers(), blocks), int64_t{1}, ceil_div(rows, kMaxTilePixels));
     parallel.run(blocks * parts, [&](int64_t task, int worker) {
-      const int64_t channel = task / parts * kDenseChannels, first = task % parts * each;
+      const int64_t part = task % parts, first = part * rows / parts;
       float* weights = workspace + worker * block_floats();
-      for (int64_t c = 0; c < kDenseChannels && channel + c < config_.out; c += kWeightLanes) {
-        kernel_.unpack(tile_args(0, 0, channel + c, kWeightLanes, all), weights + c, kDenseChannels);
-      }
-      const int64_t last = std::min(rows, first + each);
-      for (int64_t row = first; row < last; row += kDenseChunk) {
-        run_chunk(tile_args(row, std::min(kDenseChunk, last - row), channel, kDenseChannels, all), weights);
-      }
+      run_block(task / parts * kDenseChannels, first, (part + 1) * rows / parts - first, all, weights);
     });
   }
 
-  void run_chunk(const WeightTileArgs& args, const float* weights) const {
-    for (int64_t c = 0; c < args.channels; c += dense_.width) {
-      dense_.panel({.a = args.x,
-                    .a_stride = args.x_stride,
-                    .b = weights + c,
-                    .b_stride = kDenseChannels,
-                    .c = args.y + c,
-                    .c_stride = args.y_stride,
-                    .rows = args.rows,
-                    .depth = args.in,
-                    .columns = std::min(dense_.width, args.channels - c),
-                    .adds = false});
-    }
-    finish_(args);
+  void run_block(int64_t channel, int64_t first, int64_t rows, const Rows& all, float* weights) const {
+    const WeightTileArgs coded = tile_args(rows, channel, kDenseChannels, all);
+    kernel_.unpack(coded, weights);
+    const TilePanels panels(coded.channels, config_.in, reinterpret_cast<const uint8_t*>(weights), *dense_);
+    const TileOutput output{.y = reinterpret_cast<uint8_t*>(coded.y),
+                            .y_bytes = sizeof(float),
+                            .residual = reinterpret_cast<const uint8_t*>(coded.residual),
+                            .residual_bytes = sizeof(float),
+                            .y_step = config_.out};
+    Finish finish = finish_;
+    finish.bias = bias_.as<float>() + channel;
+    const int64_t no_offset = 0;
+    TileArgs args{};
+    args.a_step = config_.in * static_cast<int64_t>(sizeof(float));
+    args.taps = &no_offset;
+    args.finish = &finish;
+    const auto* x = reinterpret_cast<const uint8_t*>(all.x + first * config_.in);
+    panels.run({.a = x, .row_step = 0, .first_pixel = first, .rows = 1, .pixels = rows}, output, 0, 0, 1,
+               args);
   }
 
   WeightLinearConfig config_;
   Isa isa_;
   WeightKernel kernel_;
-  WeightTileFn finish_;
-  const MatmulOps& dense_;
+  const TileKernels* dense_;
   int64_t groups_, panels_, panel_bytes_;
+  bool has_zero_;
   AlignedBuffer codes_, scale_, zero_, bias_;
+  Finish finish_;
 };
 
 }  // namespace

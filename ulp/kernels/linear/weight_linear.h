@@ -31,10 +31,10 @@ struct WeightLinearWeights {
   const float* bias = nullptr;    ///< [out], may be null
 };
 
-/// y[r][c] = activation(sum_k x[r][k] * w[c][k] + bias[c] [+ residual]) with
-/// w[c][k] = (float(code) - zero) * scale, the product rounded to float32. Sums are in f32, in the order of
-/// k. Codes of few rows are unpacked in registers; for many rows a block of weights is unpacked once. Both give
-/// the same bits where the compiler fuses products into sums in both, as GCC does.
+/// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) with
+/// w[c][k] = (float(code) - zero) * scale, the product rounded to float32. Sums are in f32, begin with the bias and are in
+/// the order of k. Codes of few rows are unpacked in registers; for more rows a block of weights is unpacked once, and
+/// multiplied as dense layers are. Both give the same bits.
 class ULP_API WeightLinear {
  public:
   virtual ~WeightLinear() = default;

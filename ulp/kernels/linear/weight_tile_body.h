@@ -1,145 +1,194 @@
-// Rows times a panel of coded weights, on vectors of the compiler. Included once by a file per instruction
-// set, which names its table with ULP_WEIGHT_TILES and gives the rows that fit its registers; everything here
-// has internal linkage.
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
+// Rows times panels of coded weights, as templates over a vector type; included by one file per instruction set.
+// Everything has internal linkage. A weight is (code - zero) * scale, rounded, before it is multiplied: the
+// numbers of the dense kernels.
+#pragma once
 
-#include "ulp/kernels/common/compiler.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/conv/tile_body.h"
 #include "ulp/kernels/linear/weight_tile.h"
 
 namespace ulp::kernels {
 namespace {
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint8_t Bytes __attribute__((vector_size(16)));
-/// As they may lie in memory: a variable of such a type would promise less than the compiler takes it to be.
-typedef float StoredFloats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint8_t StoredBytes __attribute__((vector_size(16), aligned(1), may_alias));
-
-inline __attribute__((always_inline)) Floats load(const float* p) {
-  return *reinterpret_cast<const StoredFloats*>(p);
-}
-
-/// 16 bytes with or without a sign. GCC takes __builtin_convertvector to four times the width apart, byte by byte.
-template <bool kSigned>
-inline __attribute__((always_inline)) Ints widen(const uint8_t* p) {
-#if defined(__AVX512F__)
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return reinterpret_cast<Ints>(kSigned ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
-#elif defined(__AVX2__)
-  Ints made;
-  for (int half = 0; half < 2; ++half) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * half));
-    const __m256i wide = kSigned ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
-    __builtin_memcpy(reinterpret_cast<char*>(&made) + 32 * half, &wide, 32);
-  }
-  return made;
-#else
-  typedef int8_t SignedBytes __attribute__((vector_size(16)));
-  const Bytes bytes = *reinterpret_cast<const StoredBytes*>(p);
-  if (kSigned) return __builtin_convertvector(reinterpret_cast<SignedBytes>(bytes), Ints);
-  return __builtin_convertvector(bytes, Ints);
-#endif
-}
-
-/// (code - zero) * scale of 16 channels.
-struct Decoder {
-  Floats zero, scale;
-  inline __attribute__((always_inline)) Floats of(Ints codes) const {
-    return (__builtin_convertvector(codes, Floats) - zero) * scale;
-  }
-};
-
-/// s8 codes: calls use(k, weights) for k of one group.
+/// s8 codes, of one input after the other.
+template <typename V>
 struct Codes8 {
-  template <typename Use>
-  static inline __attribute__((always_inline)) void each(const WeightTileArgs& t, const Decoder& decoder,
-                                                         int64_t first, int64_t last, const Use& use) {
-    for (int64_t k = first; k < last; ++k) use(k, decoder.of(widen<true>(t.codes + k * kWeightLanes)));
+  static constexpr int kStep = 1;
+  static const uint8_t* at(const WeightTileArgs& t, int64_t group, int64_t vector) {
+    const int64_t channel = vector * V::kLanes;
+    return t.codes + channel / kWeightLanes * t.panel_bytes + group * t.group * kWeightLanes +
+           channel % kWeightLanes;
+  }
+  static constexpr int64_t kStepBytes = kWeightLanes;
+  template <int kJ>
+  static inline __attribute__((always_inline)) typename V::I load(const uint8_t* p) {
+    return V::load_s8(p);
   }
 };
 
-/// Two codes a byte; groups begin at even k.
+/// Words of eight codes of a channel.
+template <typename V>
 struct Codes4 {
-  template <typename Use>
-  static inline __attribute__((always_inline)) void each(const WeightTileArgs& t, const Decoder& decoder,
-                                                         int64_t first, int64_t last, const Use& use) {
-    int64_t k = first;
-    for (; k + 2 <= last; k += 2) {
-      const Ints both = widen<false>(t.codes + k / 2 * kWeightLanes);
-      use(k, decoder.of(both & 15));
-      use(k + 1, decoder.of(both >> 4));
-    }
-    if (k < last) {
-      use(k, decoder.of(widen<false>(t.codes + k / 2 * kWeightLanes) & 15));
-    }
+  static constexpr int kStep = kCodesOfWord;
+  static const uint8_t* at(const WeightTileArgs& t, int64_t group, int64_t vector) {
+    const int64_t channel = vector * V::kLanes, words = (t.group + kStep - 1) / kStep;
+    return t.codes + channel / kWeightLanes * t.panel_bytes +
+           (group * words * kWeightLanes + channel % kWeightLanes) * 4;
+  }
+  static constexpr int64_t kStepBytes = kWeightLanes * 4;
+  template <int kJ>
+  static inline __attribute__((always_inline)) typename V::I load(const uint8_t* p) {
+    return V::template signed_nibble<kJ>(V::loadi(p));
   }
 };
 
-/// The same over all groups.
-template <typename Codes, typename Use>
-inline __attribute__((always_inline)) void each_weight(const WeightTileArgs& t, const Use& use) {
-  for (int64_t first = 0, g = 0; first < t.in; first += t.group, ++g) {
-    const int64_t last = first + t.group < t.in ? first + t.group : t.in;
-    const Decoder decoder{load(t.zero + g * kWeightLanes), load(t.scale + g * kWeightLanes)};
-    Codes::each(t, decoder, first, last, use);
+/// What the codes of a group of inputs become, for kVectors neighbouring vectors of channels.
+template <typename V, int kVectors, bool kZero>
+struct Decoder {
+  typename V::F scale[kVectors], zero[kVectors];
+
+  inline __attribute__((always_inline)) Decoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) {
+      const int64_t channel = (vector + n) * V::kLanes;
+      const int64_t at = (channel / kWeightLanes * t.groups + group) * kWeightLanes + channel % kWeightLanes;
+      scale[n] = V::loadf(t.scale + at);
+      if constexpr (kZero) zero[n] = V::loadf(t.zero + at);
+    }
+  }
+  inline __attribute__((always_inline)) typename V::F weight(int n, typename V::I code) const {
+    typename V::F number = V::to_float(code);
+    if constexpr (kZero) number = V::sub(number, zero[n]);
+    return V::mul(number, scale[n]);
+  }
+};
+
+/// The weights of one input for several rows; `k` counts from the input that x points to.
+template <typename V, typename Codes, int kJ, int kRows, int kVectors, bool kZero>
+inline __attribute__((always_inline)) void one_input(typename V::F (&sums)[kRows][kVectors],
+                                                     const Decoder<V, kVectors, kZero>& decoder,
+                                                     const uint8_t* const (&codes)[kVectors], int64_t offset,
+                                                     const float* x, int64_t stride) {
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; ++n) {
+    const typename V::F weight = decoder.weight(n, Codes::template load<kJ>(codes[n] + offset));
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(V::set1(x[m * stride + kJ]), weight, sums[m][n]);
   }
 }
 
-/// One copy serves the tiles of all sizes.
-ULP_ONE_COPY void finish_row(const WeightTileArgs& t, int64_t row, const float* sums) {
-  const float* residual = t.residual == nullptr ? nullptr : t.residual + row * t.y_stride;
-  float* y = t.y + row * t.y_stride;
-  for (int64_t c = 0; c < t.channels; ++c) {
-    float v = sums[c] + t.bias[c];
-    if (residual != nullptr) v += residual[c];
-    v = v < t.lo ? t.lo : v;
-    y[c] = v > t.hi ? t.hi : v;
+/// All inputs of a step, or the first `left` of them.
+template <typename V, typename Codes, int kJ, int kRows, int kVectors, bool kZero>
+inline __attribute__((always_inline)) void inputs(typename V::F (&sums)[kRows][kVectors],
+                                                  const Decoder<V, kVectors, kZero>& decoder,
+                                                  const uint8_t* const (&codes)[kVectors], int64_t offset,
+                                                  const float* x, int64_t stride, int64_t left) {
+  if constexpr (kJ < Codes::kStep) {
+    if (kJ >= left) return;
+    one_input<V, Codes, kJ>(sums, decoder, codes, offset, x, stride);
+    inputs<V, Codes, kJ + 1>(sums, decoder, codes, offset, x, stride, left);
   }
-  if (t.curve != Activation::none) apply_curve(t.curve, y, y, t.channels);
 }
 
-void finish(const WeightTileArgs& t) {
-  for (int64_t row = 0; row < t.rows; ++row) finish_row(t, row, t.y + row * t.y_stride);
-}
-
-template <typename Codes, int kRows>
-void tile(const WeightTileArgs& t, int64_t row) {
-  Floats sums[kRows] = {};
+template <typename V, typename Codes, int kRows, int kVectors, bool kZero>
+void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
+  const int64_t channel = vector * V::kLanes;
+  typename V::F sums[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; ++n) {
+    const auto* bias = static_cast<const float*>(t.finish->bias) + t.channel + channel;
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) sums[m][n] = V::loadf(bias + n * V::kLanes);
+  }
   const float* x = t.x + row * t.x_stride;
-  each_weight<Codes>(
-      t, [&](int64_t k, Floats w) __attribute__((always_inline)) {
-#pragma GCC unroll 16
-        for (int m = 0; m < kRows; ++m) sums[m] += x[m * t.x_stride + k] * w;
-      });
+  for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
+    const Decoder<V, kVectors, kZero> decoder(t, group, vector);
+    const uint8_t* codes[kVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) codes[n] = Codes::at(t, group, vector + n);
+    const int64_t length = t.in - first < t.group ? t.in - first : t.group;
+    int64_t k = 0, offset = 0;
+    for (; k + Codes::kStep <= length; k += Codes::kStep, offset += Codes::kStepBytes)
+      inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, Codes::kStep);
+    if (k < length) inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, length - k);
+  }
+  alignas(64) float stored[kRows * kVectors * V::kLanes];
+#pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) {
-    float values[kWeightLanes];
-    *reinterpret_cast<StoredFloats*>(values) = sums[m];
-    finish_row(t, row + m, values);
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) V::storef(stored + (m * kVectors + n) * V::kLanes, sums[m][n]);
+  }
+  const int64_t at = row * t.y_stride + channel;
+  const auto finish = [&](auto how) {
+    how(stored, kRows, kVectors, *t.finish, t.channel + channel, t.channels - channel, t.y + at,
+        t.residual == nullptr ? nullptr : t.residual + at, t.y_stride);
+  };
+  t.finish->curve == Activation::none ? finish(finish_tile<DotF32<V>>) : finish(finish_curve<DotF32<V>>);
+}
+
+/// All rows of a run of vectors: few rows leave registers for more of these.
+template <typename V, typename Codes, bool kZero, int kVectors>
+void weight_rows(const WeightTileArgs& t, int64_t vector) {
+  int64_t row = 0;
+  if constexpr (kVectors <= 2) {
+    for (; row + 4 <= t.rows; row += 4) weight_tile<V, Codes, 4, kVectors, kZero>(t, row, vector);
+  }
+  for (; row + 2 <= t.rows; row += 2) weight_tile<V, Codes, 2, kVectors, kZero>(t, row, vector);
+  if (row < t.rows) weight_tile<V, Codes, 1, kVectors, kZero>(t, row, vector);
+}
+
+template <typename V, typename Codes, bool kZero>
+void weight_columns(const WeightTileArgs& t) {
+  // Whole panels, so that no vector lies behind the codes.
+  const int64_t vectors = (t.channels + kWeightLanes - 1) / kWeightLanes * (kWeightLanes / V::kLanes);
+  int64_t vector = 0;
+  if (t.rows < 4) {
+    for (; vector + 4 <= vectors; vector += 4) weight_rows<V, Codes, kZero, 4>(t, vector);
+  }
+  for (; vector + 2 <= vectors; vector += 2) weight_rows<V, Codes, kZero, 2>(t, vector);
+  if (vector < vectors) weight_rows<V, Codes, kZero, 1>(t, vector);
+}
+
+template <typename V, typename Codes>
+void multiply_codes(const WeightTileArgs& t) {
+  t.zero == nullptr ? weight_columns<V, Codes, false>(t) : weight_columns<V, Codes, true>(t);
+}
+
+template <typename V, typename Codes, int kJ, bool kZero>
+inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, 1, kZero>& decoder,
+                                                         const uint8_t* codes, float* to, int64_t left) {
+  if constexpr (kJ < Codes::kStep) {
+    if (kJ >= left) return;
+    V::storef(to + kJ * V::kLanes, decoder.weight(0, Codes::template load<kJ>(codes)));
+    unpack_inputs<V, Codes, kJ + 1>(decoder, codes, to, left);
   }
 }
 
-template <typename Codes>
-void rows(const WeightTileArgs& t) {
-  int64_t row = 0;
-  for (; row + ULP_WEIGHT_ROWS <= t.rows; row += ULP_WEIGHT_ROWS) tile<Codes, ULP_WEIGHT_ROWS>(t, row);
-  for (; row + 2 <= t.rows; row += 2) tile<Codes, 2>(t, row);
-  if (row < t.rows) tile<Codes, 1>(t, row);
+template <typename V, typename Codes, bool kZero>
+void unpack_vector(const WeightTileArgs& t, int64_t vector, float* to) {
+  for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
+    const Decoder<V, 1, kZero> decoder(t, group, vector);
+    const uint8_t* codes = Codes::at(t, group, vector);
+    const int64_t last = t.in - first < t.group ? t.in : first + t.group;
+    for (int64_t k = first; k < last; k += Codes::kStep, codes += Codes::kStepBytes)
+      unpack_inputs<V, Codes, 0>(decoder, codes, to + k * V::kLanes, last - k);
+  }
 }
 
-template <typename Codes>
-void unpack(const WeightTileArgs& t, float* to, int64_t stride) {
-  each_weight<Codes>(
-      t, [&](int64_t k, Floats w)
-             __attribute__((always_inline)) { *reinterpret_cast<StoredFloats*>(to + k * stride) = w; });
+template <typename V, typename Codes>
+void unpack_codes(const WeightTileArgs& t, float* to) {
+  const int64_t vectors = (t.channels + V::kLanes - 1) / V::kLanes;
+  for (int64_t vector = 0; vector < vectors; ++vector, to += t.in * V::kLanes) {
+    t.zero == nullptr ? unpack_vector<V, Codes, false>(t, vector, to)
+                      : unpack_vector<V, Codes, true>(t, vector, to);
+  }
+}
+
+/// Of one instruction set.
+template <typename V>
+constexpr WeightTiles weight_tiles() {
+  return {{multiply_codes<V, Codes8<V>>, unpack_codes<V, Codes8<V>>},
+          {multiply_codes<V, Codes4<V>>, unpack_codes<V, Codes4<V>>}};
 }
 
 }  // namespace
-
-extern const WeightTiles ULP_WEIGHT_TILES;
-const WeightTiles ULP_WEIGHT_TILES = {{rows<Codes8>, unpack<Codes8>}, {rows<Codes4>, unpack<Codes4>}, finish};
-
 }  // namespace ulp::kernels
