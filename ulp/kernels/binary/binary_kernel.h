@@ -18,6 +18,7 @@ namespace ulp::kernels {
 
 constexpr int kMostBinaryRows = 8;
 constexpr int kPanelOutputs = 16;  // of a panel of words, and of a part of a panel of nibbles
+constexpr int kMostPanelOutputs = 32;
 
 /// What becomes of the sums. Arrays reach to the end of the last panel.
 struct BinaryFinish {

@@ -99,6 +99,7 @@ template <const DepthwiseKernels& kKernels>
 std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kKernels);
 }
+#if defined(__x86_64__)
 std::unique_ptr<Conv> depthwise_vnni(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kDepthwiseAvx512, kDepthwiseBytesAvx512Vnni);
 }
@@ -111,23 +112,24 @@ std::unique_ptr<Conv> tiled_bf16(const ConvConfig& config, const ConvWeights& we
   if (!cpu_features().avx512_bf16 || cpu_features().intel) return nullptr;
   return make_tiled_conv(config, weights, kTilesBf16Avx512Bf16);
 }
+#endif
 
 // clang-format off
 constexpr Variant<MakeConv> kConvs[] = {
-    {Isa::amx, amx<kAmxKernels>},
-    {Isa::amx_emulated, amx<kAmxEmulatedKernels>},
-    {Isa::avx512_vnni, depthwise_bf16},
-    {Isa::avx512_vnni, depthwise_vnni},
-    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
-    {Isa::avx512_vnni, tiled_bf16},
-    {Isa::avx512, depthwise<kDepthwiseAvx512>},
-    {Isa::avx512, tiled<kTilesF32Avx512>},
-    {Isa::avx512, tiled<kTilesBf16Avx512>},
-    {Isa::avx512, tiled<kTilesU8Avx512>},
-    {Isa::avx2, depthwise<kDepthwiseAvx2>},
-    {Isa::avx2, tiled<kTilesF32Avx2>},
-    {Isa::avx2, tiled<kTilesBf16Avx2>},
-    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::amx, ULP_ON_X86(amx<kAmxKernels>)},
+    {Isa::amx_emulated, ULP_ON_X86(amx<kAmxEmulatedKernels>)},
+    {Isa::avx512_vnni, ULP_ON_X86(depthwise_bf16)},
+    {Isa::avx512_vnni, ULP_ON_X86(depthwise_vnni)},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled<kTilesU8Avx512Vnni>)},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled_bf16)},
+    {Isa::avx512, ULP_ON_X86(depthwise<kDepthwiseAvx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesF32Avx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesBf16Avx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(depthwise<kDepthwiseAvx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesF32Avx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesBf16Avx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},
     {Isa::portable, make_reference_conv},
 };
 // clang-format on

@@ -183,9 +183,9 @@ std::unique_ptr<DynamicLinear> reference(const DynamicLinearConfig& config,
 }
 
 constexpr Variant<MakeDynamicLinear> kDynamicLinears[] = {
-    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
-    {Isa::avx512, tiled<kTilesU8Avx512>},
-    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled<kTilesU8Avx512Vnni>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},
     {Isa::portable, reference},
 };
 

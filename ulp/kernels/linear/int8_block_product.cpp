@@ -155,9 +155,9 @@ class TiledProduct {
 
 /// Null: plain loops.
 constexpr Variant<const BlockKernels*> kKernels[] = {
-    {Isa::avx512_vnni, &kBlocksAvx512Vnni},
-    {Isa::avx512, &kBlocksAvx512},
-    {Isa::avx2, &kBlocksAvx2},
+    {Isa::avx512_vnni, ULP_ON_X86(&kBlocksAvx512Vnni)},
+    {Isa::avx512, ULP_ON_X86(&kBlocksAvx512)},
+    {Isa::avx2, ULP_ON_X86(&kBlocksAvx2)},
     {Isa::portable, nullptr},
 };
 

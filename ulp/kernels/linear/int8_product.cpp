@@ -169,9 +169,9 @@ class TiledProduct {
 
 /// Null: plain loops.
 constexpr Variant<const TileKernels*> kKernels[] = {
-    {Isa::avx512_vnni, &kTilesU8Avx512Vnni},
-    {Isa::avx512, &kTilesU8Avx512},
-    {Isa::avx2, &kTilesU8Avx2},
+    {Isa::avx512_vnni, ULP_ON_X86(&kTilesU8Avx512Vnni)},
+    {Isa::avx512, ULP_ON_X86(&kTilesU8Avx512)},
+    {Isa::avx2, ULP_ON_X86(&kTilesU8Avx2)},
     {Isa::portable, nullptr},
 };
 

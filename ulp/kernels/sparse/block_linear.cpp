@@ -191,13 +191,13 @@ std::unique_ptr<Conv> blocks(const ConvConfig& config, const ConvWeights& weight
 
 // clang-format off
 constexpr Variant<MakeBlocks> kBlocks[] = {
-    {Isa::avx512_vnni, blocks<kBlocksU8Avx512Vnni>},
-    {Isa::avx512, blocks<kBlocksF32Avx512>},
-    {Isa::avx512, blocks<kBlocksBf16Avx512>},
-    {Isa::avx512, blocks<kBlocksU8Avx512>},
-    {Isa::avx2, blocks<kBlocksF32Avx2>},
-    {Isa::avx2, blocks<kBlocksBf16Avx2>},
-    {Isa::avx2, blocks<kBlocksU8Avx2>},
+    {Isa::avx512_vnni, ULP_ON_X86(blocks<kBlocksU8Avx512Vnni>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksF32Avx512>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksBf16Avx512>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksF32Avx2>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksBf16Avx2>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksU8Avx2>)},
     {Isa::portable, blocks<kBlocksF32Portable>},
     {Isa::portable, blocks<kBlocksBf16Portable>},
     {Isa::portable, blocks<kBlocksU8Portable>},
