@@ -244,6 +244,7 @@ std::unique_ptr<Conv> vpopcntdq(const BinaryConvConfig& config, const BinaryConv
 constexpr Variant<MakeBinary> kBinaries[] = {{Isa::avx512, ULP_ON_X86(vpopcntdq)},
                                              {Isa::avx512, ULP_ON_X86(layer<kBinaryAvx512>)},
                                              {Isa::avx2, ULP_ON_X86(layer<kBinaryAvx2>)},
+                                             {Isa::neon, ULP_ON_ARM(layer<kBinaryNeon>)},
                                              {Isa::portable, layer<kBinaryPortable>}};
 
 }  // namespace

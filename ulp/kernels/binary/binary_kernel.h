@@ -63,6 +63,6 @@ struct BinaryKernels {
 };
 
 extern ULP_API const BinaryKernels kBinaryAvx512;  // tests run it where the next one takes its place
-extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512Vpopcntdq;
+extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512Vpopcntdq, kBinaryNeon;
 
 }  // namespace ulp::kernels

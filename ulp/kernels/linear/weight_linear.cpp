@@ -20,6 +20,7 @@ constexpr int64_t kDenseChunk = 96;  // rows whose sums stay in the cache until 
 
 constexpr Variant<const WeightTiles*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kWeightTilesAvx512)},
                                                    {Isa::avx2, ULP_ON_X86(&kWeightTilesAvx2)},
+                                                   {Isa::neon, ULP_ON_ARM(&kWeightTilesNeon)},
                                                    {Isa::portable, &kWeightTilesPortable}};
 
 const WeightTiles& tiles_of(Isa isa) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr Variant<const MatmulOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kMatmulOpsAvx512)},
                                                  {Isa::avx2, ULP_ON_X86(&kMatmulOpsAvx2)},
+                                                 {Isa::neon, ULP_ON_ARM(&kMatmulOpsNeon)},
                                                  {Isa::portable, &kMatmulOpsPortable}};
 
 constexpr int64_t kDepth = 256;    // of a block: its part of b stays in the second cache

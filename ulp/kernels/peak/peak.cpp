@@ -25,6 +25,10 @@ const TableRow kTables[] = {
     {Isa::avx512_vnni, nullptr, ULP_ON_X86(&kPeakAvx512Vnni)},
     {Isa::avx512_vnni, &CpuFeatures::avx512_bf16, ULP_ON_X86(&kPeakAvx512Bf16)},
     {Isa::amx, nullptr, ULP_ON_X86(&kPeakAmx)},
+    {Isa::neon, nullptr, ULP_ON_ARM(&kPeakNeon)},
+    {Isa::neon_dotprod, nullptr, ULP_ON_ARM(&kPeakNeonDotprod)},
+    {Isa::neon_i8mm, nullptr, ULP_ON_ARM(&kPeakNeonI8mm)},
+    {Isa::neon_bf16, nullptr, ULP_ON_ARM(&kPeakNeonBf16)},
 };
 
 constexpr Variant<const MemoryTable*> kMemory[] = {{Isa::avx512, ULP_ON_X86(&kMemoryAvx512)},

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Variant<const HeadFn*> kHeads[] = {{Isa::avx512, ULP_ON_X86(&kHeadAvx512)},
                                              {Isa::avx2, ULP_ON_X86(&kHeadAvx2)},
+                                             {Isa::neon, ULP_ON_ARM(&kHeadNeon)},
                                              {Isa::portable, &kHeadPortable}};
 
 HeadBf16Fn bf16_head() {
