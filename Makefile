@@ -7,7 +7,7 @@ SECONDS ?= 60
 CMAKE  ?= cmake
 TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench fuzz docs format format-check install clean
+.PHONY: help setup build test demo quick bench fuzz arm64 docs format format-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
 	@echo "make bench    run the benchmarks"
 	@echo "make fuzz     run each fuzzer for SECONDS=60 (PRESET=fuzz-torch: also those that need LibTorch); needs clang-14"
+	@echo "make arm64    cross-compile the runtime for 64-bit Arm and run its tests under qemu-user"
 	@echo "make docs     the public headers as HTML"
 	@echo "make format   apply clang-format;  make format-check  only check"
 	@echo "make install  install into PREFIX (default /usr/local)"
@@ -53,6 +54,11 @@ bench: build
 fuzz:
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh $(if $(filter fuzz%,$(PRESET)),$(PRESET),fuzz) $(JOBS) $(SECONDS)
+
+arm64:
+	@scripts/setup.sh arm64
+	@scripts/build.sh arm64 $(JOBS)
+	@cd build/arm64 && ctest --output-on-failure --parallel $(JOBS)
 
 docs:
 	@scripts/setup.sh docs

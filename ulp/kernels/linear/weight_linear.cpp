@@ -18,8 +18,9 @@ constexpr int64_t kDenseChannels =
     2 * kWeightLanes;                // of such a block; a multiple of every matmul panel's width
 constexpr int64_t kDenseChunk = 96;  // rows whose sums stay in the cache until they are finished
 
-constexpr Variant<const WeightTiles*> kTables[] = {{Isa::avx512, &kWeightTilesAvx512},
-                                                   {Isa::avx2, &kWeightTilesAvx2},
+constexpr Variant<const WeightTiles*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kWeightTilesAvx512)},
+                                                   {Isa::avx2, ULP_ON_X86(&kWeightTilesAvx2)},
+                                                   {Isa::neon, ULP_ON_ARM(&kWeightTilesNeon)},
                                                    {Isa::portable, &kWeightTilesPortable}};
 
 const WeightTiles& tiles_of(Isa isa) {

@@ -38,6 +38,6 @@ struct WeightTiles {
   /// Takes sums in y to results in y; any number of channels.
   WeightTileFn finish;
 };
-extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512;
+extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512, kWeightTilesNeon;
 
 }  // namespace ulp::kernels
