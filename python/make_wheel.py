@@ -69,6 +69,7 @@ def files(library: Path) -> dict[str, bytes]:
     found[f"{info}/METADATA"] = METADATA.format(version=version()).encode()
     found[f"{info}/WHEEL"] = wheel.encode()
     found[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    found[f"{info}/copyright"] = (ROOT / "cmake/copyright").read_bytes()  # of what is compiled in, too
     record = "".join(f"{name},sha256={digest(content)},{len(content)}\n" for name, content in found.items())
     found[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
     return found
