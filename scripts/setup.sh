@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prepares a Debian 12 (or newer, or Ubuntu) machine for building ulp: Debian packages, LibTorch, the data set of the
-# demo; `setup.sh docs` also what writes the documentation, `setup.sh fuzz` the compiler of the fuzzers. Does only what
-# is missing; says what it does, and what to do when it cannot.
+# demo; `setup.sh docs` also what writes the documentation, `setup.sh fuzz` the compiler of the fuzzers, `setup.sh wheel`
+# what tries the Python package, `setup.sh packages` what finds the dependencies of Debian packages. Does only what is
+# missing; says what it does, and what to do when it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,8 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-de
   libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
 [ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
 [ "${1:-}" != fuzz ] || BUILD_PACKAGES+=(clang-14 libclang-rt-14-dev libomp-14-dev)
+[ "${1:-}" != wheel ] || BUILD_PACKAGES+=(python3-numpy python3-venv)
+[ "${1:-}" != packages ] || BUILD_PACKAGES+=(dpkg-dev)
 DATA_PACKAGE=dataset-fashion-mnist
 DATA_FOLDER=usr/share/datasets/fashion-mnist
 
