@@ -52,7 +52,7 @@ static int run(ulp_context* context, int64_t batch) {
 
 /* This program feeds and reads floats. */
 static int takes_floats(const ulp_engine* engine) {
-  ulp_tensor_info input = {sizeof input}, output = {sizeof output};
+  ulp_tensor_info input = {.struct_size = sizeof input}, output = {.struct_size = sizeof output};
   if (!passed(ulp_engine_input(engine, 0, &input)) || !passed(ulp_engine_output(engine, 0, &output))) return 0;
   if (input.dtype == ULP_F32 && output.dtype == ULP_F32) return 1;
   fprintf(stderr, "this example feeds and reads f32 only, and '%s' or '%s' is not\n", input.name, output.name);
@@ -62,14 +62,13 @@ static int takes_floats(const ulp_engine* engine) {
 int main(int argc, char** argv) {
   ulp_engine* engine = NULL;
   ulp_context* context = NULL;
-  ulp_context_options options = {sizeof options};
+  ulp_context_options options = {.struct_size = sizeof options, .threads = 2};
   const char* isa = NULL;
   int good;
   if (argc < 2 || argc > 3) {
     fprintf(stderr, "usage: c_engine model.ulp [batch]\n");
     return 2;
   }
-  options.threads = 2;
   good = passed(ulp_engine_load(argv[1], NULL, &engine)) && takes_floats(engine) &&
          passed(ulp_engine_isa(engine, &isa)) && passed(ulp_context_create(engine, &options, &context)) &&
          run(context, argc == 3 ? atol(argv[2]) : 1);
