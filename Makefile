@@ -7,7 +7,7 @@ SECONDS ?= 60
 CMAKE  ?= cmake
 TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench fuzz arm64 docs format format-check install clean
+.PHONY: help setup build test demo quick bench fuzz arm64 docs format format-check install wheel packages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,8 @@ help:
 	@echo "make docs     the public headers as HTML"
 	@echo "make format   apply clang-format;  make format-check  only check"
 	@echo "make install  install into PREFIX (default /usr/local)"
+	@echo "make wheel    the runtime as a Python wheel in dist, tried in a fresh environment"
+	@echo "make packages Debian packages in dist, tried without installing them"
 
 setup:
 	@scripts/setup.sh
@@ -75,6 +77,16 @@ PREFIX ?= /usr/local
 install: setup
 	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
+
+wheel:
+	@echo "wheel: 1. setup; 2. build the runtime; 3. pack dist/ulp_runtime-*.whl; 4. install it into an environment and test it"
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh $(PRESET) $(JOBS)
+
+packages:
+	@echo "packages: 1. setup; 2. build the preset package; 3. pack dist/*.deb; 4. unpack them and try them there"
+	@scripts/setup.sh packages
+	@scripts/packages.sh $(JOBS)
 
 clean:
 	rm -rf build
