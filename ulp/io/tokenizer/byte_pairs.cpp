@@ -84,10 +84,9 @@ void BytePairs::encode(std::span<const Character> word, Encoding& out) const {
   for (const Character& character : word) {
     std::string own;
     append_utf8(own, character.code);
-    const bool added = character.begin == character.end;  // a space that the tokenizer put before the text
     for (size_t i = 0; i < own.size(); ++i, ++at) {
-      const int64_t begin = added ? character.begin : character.begin + static_cast<int64_t>(i);
-      const TextRange range{begin, added ? begin : begin + 1};
+      const int64_t begin = character.begin + static_cast<int64_t>(i);
+      const TextRange range{begin, begin + 1};
       const int64_t id = bytes_[static_cast<uint8_t>(bytes[at])];
       if (id >= 0) {
         symbols.push_back({.id = id, .range = range});

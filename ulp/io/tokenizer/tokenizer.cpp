@@ -82,7 +82,7 @@ void TokenizerState::encode_text(std::span<const Character> text, Encoding& out)
   Characters with_space;
   if (add_prefix_space && !text.empty() && text.front().code != ' ') {
     with_space.reserve(text.size() + 1);
-    with_space.push_back({' ', text.front().begin, text.front().begin});
+    with_space.push_back({' ', text.front().begin, text.front().end});
     with_space.insert(with_space.end(), text.begin(), text.end());
     text = with_space;
   }

@@ -194,7 +194,9 @@ void Reader::read_added(const Json& added) {
     token.rstrip = flag(one, "rstrip", false);
     token.special = flag(one, "special", false);
     token.normalized = flag(one, "normalized", !token.special);
-    name(token.id, token.content);
+    // Hugging Face's decoder gives back what the token looks like when normalized.
+    name(token.id, token.normalized ? utf8_of(state_.normalize(characters_of(kWhere, token.content)))
+                                    : token.content);
     state_.added.push_back(std::move(token));
     state_.by_id[state_.added.back().id] = &state_.added.back();
   }
