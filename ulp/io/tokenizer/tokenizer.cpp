@@ -90,7 +90,7 @@ void TokenizerState::encode_text(std::span<const Character> text, Encoding& out)
   for (const auto word : words) std::get<BytePairs>(*model).encode(word, out);
 }
 
-Encoding Tokenizer::encode(std::string_view text, bool special) const {
+Encoding Tokenizer::encode(std::string_view text, bool special, int64_t most) const {
   const Characters characters = characters_of(kEncode, text);
   Encoding own;
   const auto add = [&](const TextPart& part) {
@@ -109,6 +109,15 @@ Encoding Tokenizer::encode(std::string_view text, bool special) const {
       else
         state_->encode_text(inner.characters, own);
     }
+  }
+  size_t around = 0;
+  if (special)
+    for (const TemplatePart& part : state_->pattern) around += part.ids.size();
+  if (most > 0) {
+    const auto limit = static_cast<size_t>(most);
+    if (limit < around) fail(kEncode, "expected at least ", around, " tokens for the template, got ", most);
+    own.ids.resize(std::min(own.ids.size(), limit - around));
+    own.ranges.resize(own.ids.size());
   }
   if (!special) return own;
   Encoding whole;

@@ -54,8 +54,9 @@ class ULP_API Tokenizer {
   int64_t vocab_size() const;
 
   /// The tokens of a text; `special` puts those around it that the file's template names ([CLS], [SEP]). The file's truncation and padding do
-  /// not count: whoever makes batches cuts and fills up. Throws Error for a text that is no UTF-8, naming the byte.
-  Encoding encode(std::string_view text, bool special = true) const;
+  /// not count: with `most` above 0 the end of the text is cut so that there are at most so many tokens, template included. Throws Error for
+  /// a text that is no UTF-8, naming the byte, and for a `most` that the template alone exceeds.
+  Encoding encode(std::string_view text, bool special = true, int64_t most = 0) const;
 
   /// A text for these ids as Hugging Face's decoders make it, in UTF-8 with U+FFFD for bytes that are none. Ids that name no token are
   /// left out, as are special tokens unless `special`.

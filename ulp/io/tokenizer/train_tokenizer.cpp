@@ -135,6 +135,7 @@ Json byte_file(const LearnedPairs& learned) {
 }  // namespace
 
 void TokenizerTraining::visit_fields(FieldVisitor& visitor) {
+  visitor({.name = "kind", .help = "How texts are cut"}, kind);
   visitor({.name = "vocab_size", .help = "Tokens at most", .min = 2, .max = 1 << 24}, vocab_size);
   visitor({.name = "min_frequency", .help = "How often a pair of tokens must be seen to become one", .min = 1},
           min_frequency);
