@@ -38,7 +38,7 @@ void run(EvalFlags& flags) {
                        {"seconds", seconds}});
   }
   std::cout << flags.options.model << " (" << trial.kind
-            << "): " << describe(accuracy, trial.spec.kind, trial.unit) << ", " << seconds << " s\n";
+            << "): " << describe(accuracy, trial.spec, trial.unit) << ", " << seconds << " s\n";
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
@@ -255,7 +256,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
     return print_json(json);
   }
-  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec.kind, unit)
+  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit)
             << ", " << epoch_seconds << " s per epoch\n";
   if (budgeted) {
     std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
@@ -432,7 +433,11 @@ void run(TrainFlags flags) {
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();
-  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
+  std::shared_ptr<const io::Tokenizer> tokenizer;
+  if (!flags.tokenizer.empty())
+    tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(flags.tokenizer));
+  const app::TaskData data =
+      app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
   app::ModelSpec spec = stored ? *stored : data.spec;
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
@@ -503,6 +508,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+                  "  ulp train --data book.txt --model gpt2 --tokenizer tokenizer.json\n"
                   "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --data book.txt --model gpt2 --precision int8\n"
                   "  ulp train --data book.txt --checkpoint-activations sqrt --offload-optimizer file\n"

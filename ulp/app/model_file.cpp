@@ -133,12 +133,21 @@ const char* to_string(NetworkKind kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
+int64_t ModelSpec::vocab_size() const {
+  return tokenizer ? tokenizer->vocab_size() : io::kByteVocabulary;
+}
+
+int64_t ModelSpec::padding_token() const {
+  return tokenizer ? tokenizer->padding().value_or(-1) : io::kTextPadding;
+}
+
 std::string ModelSpec::to_json() const {
   nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
   if (kind == NetworkKind::image) {
     json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
   } else {
     json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
+    if (tokenizer) json["tokenizer"] = tokenizer->to_json();
   }
   return json.dump();
 }
@@ -160,6 +169,10 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
+      if (json.contains("tokenizer")) {
+        spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(
+            json.at("tokenizer").get_ref<const std::string&>(), "the model's tokenizer"));
+      }
       fits = fits && sane(spec.max_length);
     }
     if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
@@ -201,9 +214,10 @@ Network make_network(const ModelSpec& spec) {
   const auto model = models::make_text_model(
       spec.name,
       {.task = classifies ? models::TextTask::classification : models::TextTask::language_modelling,
+       .vocab_size = spec.vocab_size(),
        .max_length = spec.max_length,
        .num_classes = spec.num_classes,
-       .padding_token = classifies ? io::kTextPadding : -1});
+       .padding_token = classifies ? spec.padding_token() : -1});
   return {model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
 }
 

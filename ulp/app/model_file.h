@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/models/image_model.h"
 #include "ulp/train/evaluate.h"
 #include "ulp/train/task.h"
@@ -25,8 +26,8 @@ namespace app {
 /// What a network takes and says.
 enum class NetworkKind {
   image,     ///< images, or rows of arrays, to the logits of classes
-  language,  ///< bytes to the logits of the next byte, at each place
-  text       ///< bytes to the logits of classes
+  language,  ///< bytes or tokens to the logits of the next one, at each place
+  text       ///< bytes or tokens to the logits of classes
 };
 /// The name of the enumerator.
 ULP_API const char* to_string(NetworkKind kind);
@@ -42,8 +43,15 @@ struct ULP_API ModelSpec {
   /// The defaults are Fashion-MNIST's.
   std::vector<double> mean = {0.2860};
   std::vector<double> std = {0.3530};
-  int64_t max_length = 0;                     ///< language and text: bytes in one input
+  int64_t max_length = 0;                     ///< language and text: bytes or tokens in one input
   std::vector<std::string> class_names = {};  ///< text: empty where labels are numbers
+  /// language and text: what makes tokens of texts; null: they are read byte by byte.
+  std::shared_ptr<const io::Tokenizer> tokenizer = nullptr;
+
+  /// language and text: how many tokens there are.
+  int64_t vocab_size() const;
+  /// text: what short texts are filled up with.
+  int64_t padding_token() const;
 
   std::string to_json() const;
   /// Throws FileError for text that is no such JSON.
