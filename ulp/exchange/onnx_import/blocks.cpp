@@ -57,12 +57,17 @@ Blocks blocks_of(Call& call, const FileNode& node) {
 
 /// The numbers: (q - z) s.
 Tensor values_of(const Blocks& blocks) {
-  const auto spread = [&](const Tensor& of_blocks) {
-    return of_blocks.repeat_interleave(blocks.size, 1).narrow(1, 0, blocks.codes.size(1));
-  };
+  const Tensor places = at::arange(blocks.codes.size(1), at::kLong).floor_divide(blocks.size);
+  const auto spread = [&](const Tensor& of_blocks) { return of_blocks.index_select(1, places); };
   Tensor centered = blocks.codes.to(at::kFloat);
   if (blocks.zero_point.defined()) centered = centered - spread(blocks.zero_point.to(at::kFloat));
   return (centered * spread(blocks.scale.to(at::kFloat))).contiguous();
+}
+
+/// Whether two codes lie in a byte, and the last block pads a row to no more than the file could have asked for.
+bool packs(const Blocks& blocks) {
+  constexpr int64_t kUsual = 256;
+  return blocks.size % 2 == 0 && (blocks.size <= kUsual || blocks.size <= 2 * blocks.codes.size(1));
 }
 
 bool all_between(const Tensor& codes, int64_t low, int64_t high) {
@@ -73,7 +78,7 @@ bool all_between(const Tensor& codes, int64_t low, int64_t high) {
 Tensor packed(const Blocks& blocks, int64_t moved) {
   const Tensor nibbles = (blocks.codes.to(at::kShort) + moved).to(at::kByte);
   const int64_t groups = blocks.scale.size(1), columns = blocks.codes.size(1);
-  const Tensor whole = at::constant_pad_nd(nibbles, {0, groups * blocks.size - columns}, moved);
+  const Tensor whole = at::constant_pad_nd(nibbles, {0, groups * blocks.size - columns});
   const Tensor pairs = whole.reshape({whole.size(0), groups, blocks.size / 2, 2});
   return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
 }
@@ -89,7 +94,7 @@ Tensor block_weight(Call& call, const FileNode& node) {
   const bool is_signed = blocks.codes.scalar_type() == at::kChar, zeros = blocks.zero_point.defined();
   const int64_t moved = is_signed ? 8 : 0, columns = blocks.codes.size(1);
   const bool codes_stay = store.options().qdq == QdqForm::codes;
-  if (codes_stay && blocks.size % 2 == 0 && all_between(blocks.codes, -moved, 15 - moved) &&
+  if (codes_stay && packs(blocks) && all_between(blocks.codes, -moved, 15 - moved) &&
       (!zeros || all_between(blocks.zero_point, -moved, 15 - moved))) {
     const Tensor codes = buffer(blocks.name, [&] { return packed(blocks, moved); });
     const Tensor scale = buffer(node.inputs[1], [&] { return blocks.scale.to(at::kFloat).contiguous(); });
