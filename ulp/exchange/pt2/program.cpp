@@ -92,14 +92,6 @@ ProgramNode node_of(const Json& json) {
   return node;
 }
 
-ProgramGraph graph_of(const Json& json) {
-  ProgramGraph graph;
-  for (const Json& input : json.at("inputs")) graph.inputs.push_back(union_of(input, "an input"));
-  for (const Json& output : json.at("outputs")) graph.outputs.push_back(union_of(output, "a result"));
-  for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_of(node));
-  return graph;
-}
-
 ProgramInput input_of(const Json& argument, const Json& metas) {
   const ProgramArgument given = union_of(argument, "an input");
   if (given.kind != "as_tensor")
@@ -187,6 +179,14 @@ std::string ProgramNode::label() const {
   return shown + " (" + target.substr(0, kShown) + ")";
 }
 
+ProgramGraph read_graph(const Json& json) {
+  ProgramGraph graph;
+  for (const Json& input : json.at("inputs")) graph.inputs.push_back(union_of(input, "an input"));
+  for (const Json& output : json.at("outputs")) graph.outputs.push_back(union_of(output, "a result"));
+  for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_of(node));
+  return graph;
+}
+
 Program read_program(std::string_view text) {
   const Json json = parse_json(text);
   const auto schema = json.at("schema_version").at("major").get<int64_t>();
@@ -199,7 +199,7 @@ Program read_program(std::string_view text) {
     fail_file(kWhere, "expected at most ", kMostNodes, " nodes, since the time to capture them grows with their square, got ",
               nodes);
   Program program;
-  program.graph = graph_of(graph);
+  program.graph = read_graph(graph);
   read_inputs(module.at("signature").at("input_specs"), graph.at("tensor_values"), program);
   read_outputs(module.at("signature").at("output_specs"), program);
   if (program.inputs.empty()) fail_file(kWhere, "expected a program with inputs, got none");

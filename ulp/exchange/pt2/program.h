@@ -80,6 +80,9 @@ struct Program {
 /// nlohmann::json::exception for what lacks a field.
 Program read_program(std::string_view text);
 
+/// A graph that an argument holds.
+ProgramGraph read_graph(const Json& json);
+
 /// The element type of a number of the file's own ScalarType, which is not LibTorch's. Throws FileError for another one.
 at::ScalarType scalar_type(const Json& number);
 
