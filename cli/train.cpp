@@ -21,7 +21,7 @@
 #include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
 #include "ulp/app/memory_budget.h"
-#include "ulp/app/onnx_file.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
@@ -90,7 +90,7 @@ std::string path_stem(const std::string& path) {
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
-  if (!spec && app::is_onnx_file(flags.init)) return std::nullopt;  // what the data is decides
+  if (!spec && app::is_exchange_file(flags.init)) return std::nullopt;  // what the data is decides
   if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +

@@ -6,11 +6,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/model_sizes.h"
-#include "ulp/app/onnx_file.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -43,13 +42,6 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
-/// TorchScript archives are zip files.
-bool is_zip(const std::filesystem::path& path) {
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, 4) == std::string_view("PK\x03\x04", 4);
-}
-
 LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
   auto module = std::make_shared<torch::jit::Module>();
   try {
@@ -78,7 +70,7 @@ Stored expect_stored(const std::filesystem::path& path) {
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
     fail_file("app.load_model_file",
-              "expected a model written by `ulp train`, a TorchScript file or an ONNX file, got '",
+              "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '",
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
@@ -191,13 +183,13 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 }
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  if (is_onnx_file(path)) return load_onnx(path, script_spec);
-  return is_zip(path) ? load_script(path, script_spec) : load_stored(path);
+  if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return onnx_spec(path);
-  if (is_zip(path)) return std::nullopt;
+  if (is_exchange_file(path)) return exchange_spec(path);
+  if (is_zip_file(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end()) return std::nullopt;
@@ -230,8 +222,8 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 }  // namespace
 
 Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
-  if (is_onnx_file(path))
-    return network_of(load_onnx_graph(path, onnx_spec(path).value_or(like), OnnxUse::training));
+  if (is_exchange_file(path))
+    return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);
@@ -261,7 +253,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 }
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return load_onnx(path, {});
+  if (is_exchange_file(path)) return load_exchange(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
@@ -277,7 +269,7 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
 }
 
 LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  if (is_onnx_file(path)) return load_onnx(path, script_spec);
+  if (is_exchange_file(path)) return load_exchange(path, script_spec);
   const std::optional<ModelSpec> stored = read_model_spec(path);
   const bool text = stored && stored->kind != NetworkKind::image;
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);
