@@ -7,7 +7,7 @@ SECONDS ?= 60
 CMAKE  ?= cmake
 TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench fuzz docs format format-check install clean
+.PHONY: help setup build test demo quick bench fuzz arm64 docs format format-check install wheel packages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,9 +18,12 @@ help:
 	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
 	@echo "make bench    run the benchmarks"
 	@echo "make fuzz     run each fuzzer for SECONDS=60 (PRESET=fuzz-torch: also those that need LibTorch); needs clang-14"
+	@echo "make arm64    cross-compile the runtime for 64-bit Arm and run its tests under qemu-user"
 	@echo "make docs     the public headers as HTML"
 	@echo "make format   apply clang-format;  make format-check  only check"
 	@echo "make install  install into PREFIX (default /usr/local)"
+	@echo "make wheel    the runtime as a Python wheel in dist, tried in a fresh environment"
+	@echo "make packages Debian packages in dist, tried without installing them"
 
 setup:
 	@scripts/setup.sh
@@ -54,6 +57,11 @@ fuzz:
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh $(if $(filter fuzz%,$(PRESET)),$(PRESET),fuzz) $(JOBS) $(SECONDS)
 
+arm64:
+	@scripts/setup.sh arm64
+	@scripts/build.sh arm64 $(JOBS)
+	@cd build/arm64 && ctest --output-on-failure --parallel $(JOBS)
+
 docs:
 	@scripts/setup.sh docs
 	@scripts/build.sh $(PRESET) $(JOBS) docs
@@ -69,6 +77,16 @@ PREFIX ?= /usr/local
 install: setup
 	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
+
+wheel:
+	@echo "wheel: 1. setup; 2. build the runtime; 3. pack dist/ulp_runtime-*.whl; 4. install it into an environment and test it"
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh $(PRESET) $(JOBS)
+
+packages:
+	@echo "packages: 1. setup; 2. build the preset package; 3. pack dist/*.deb; 4. unpack them and try them there"
+	@scripts/setup.sh packages
+	@scripts/packages.sh $(JOBS)
 
 clean:
 	rm -rf build

@@ -70,6 +70,7 @@ void add_eval(CLI::App& app);
 void add_export(CLI::App& app);
 void add_formats(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_tokenizer(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_launch(CLI::App& app);
 /// Takes the -- that stands before the command of `ulp launch` out of the arguments, which CLI11 would hand to the

@@ -38,7 +38,7 @@ void run(EvalFlags& flags) {
                        {"seconds", seconds}});
   }
   std::cout << flags.options.model << " (" << trial.kind
-            << "): " << describe(accuracy, trial.spec.kind, trial.unit) << ", " << seconds << " s\n";
+            << "): " << describe(accuracy, trial.spec, trial.unit) << ", " << seconds << " s\n";
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void add_eval(CLI::App& app) {
                   *flags);
   command
       ->add_option("model", flags->options.model,
-                   "An engine file, a file of `ulp train`, or a TorchScript file")
+                   "An engine file, a file of `ulp train`, or a TorchScript, ONNX or .pt2 file")
       ->required();
   add_any_data_option(*command, flags->options.data);
   command->add_option("--batch", flags->options.batch, "Samples at a time")

@@ -62,11 +62,13 @@ void add_any_data_option(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
-std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, const std::string& unit) {
+std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec, const std::string& unit) {
   std::ostringstream out;
-  if (kind == app::NetworkKind::language) {
-    out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2
-        << " bits a byte), " << accuracy.percent() << " % of " << accuracy.total << " test bytes right";
+  if (spec.kind == app::NetworkKind::language) {
+    const char* const token = spec.tokenizer ? "token" : "byte";
+    out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2 << " bits a "
+        << token << "), " << accuracy.percent() << " % of " << accuracy.total << " test " << token
+        << "s right";
   } else {
     out << accuracy.percent() << " % of " << accuracy.total << " test " << unit << 's';
   }

@@ -31,7 +31,7 @@ void add_any_data_option(CLI::App& command, std::string& data);
 
 /// "92.5 % of 10000 test images", or for text "perplexity 5.2 (2.4 bits a byte), 51.3 % of 4096 test bytes
 /// right".
-std::string describe(const train::Accuracy& accuracy, app::NetworkKind kind, const std::string& unit);
+std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec, const std::string& unit);
 
 /// Throws ulp::Error now, before hours of work, if the folder of an output file does not exist or cannot be
 /// written to.

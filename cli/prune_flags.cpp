@@ -73,7 +73,9 @@ void PruneFlags::check() const {
 }
 
 void add_prune_flags(CLI::App& command, PruneFlags& flags) {
-  command.add_option("model", flags.model, "A file of `ulp train` or `ulp prune`, or a TorchScript file")
+  command
+      .add_option("model", flags.model,
+                  "A file of `ulp train` or `ulp prune`, or a TorchScript, ONNX or .pt2 file")
       ->required();
   command.add_option("-o,--out", flags.out, "Model file to write, which every command takes");
   command

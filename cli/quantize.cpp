@@ -50,15 +50,10 @@ bool is_onnx(const QuantizeFlags& flags) {
 }
 
 /// Finds before hours of work what an ONNX file cannot hold.
-void check_fits_onnx(const QuantizeFlags& flags, const app::QuantizeMode& mode,
-                     const quant::AnyRecipe& recipe) {
+void check_fits_onnx(const QuantizeFlags& flags, const quant::AnyRecipe& recipe) {
   const quant::Recipe* tensors = quant::tensors_of(recipe);
-  const bool binary = tensors != nullptr && tensors->backend == quant::Backend::binary;
-  if (is_onnx(flags) && (!mode.needs_data || binary)) {
-    throw CLI::ValidationError(
-        "--out", std::string("an ONNX file holds what --mode static and qat make in int8, got ") +
-                     (binary ? "a binary network" : std::string("--mode ") + mode.name));
-  }
+  if (is_onnx(flags) && tensors != nullptr && tensors->backend == quant::Backend::binary)
+    throw CLI::ValidationError("--out", "an ONNX file holds 8 and 4 bits, got a binary network");
 }
 
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
@@ -214,7 +209,7 @@ void run(const QuantizeFlags& flags) {
   flags.check();
   const Plan plan = make_plan(flags);
   flags.check(plan.mode);
-  check_fits_onnx(flags, plan.mode, plan.recipe.recipe);
+  check_fits_onnx(flags, plan.recipe.recipe);
   amp::prepare_training_memory();
   apply(flags);
   app::QuantizeRun run = quantize(flags, plan);

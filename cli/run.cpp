@@ -64,7 +64,9 @@ void add_run(CLI::App& app) {
                                   "  ulp run model.int8.ulp --random --count 64 --json\n"
                                   "  ulp run scripted.pt --shape 3,224,224 --pieces --random\n",
                                   *flags);
-  command->add_option("model", options.model, "Engine file, file of `ulp train`, or TorchScript file")
+  command
+      ->add_option("model", options.model,
+                   "Engine file, file of `ulp train`, or TorchScript, ONNX or .pt2 file")
       ->required();
   command->add_flag("--pieces", options.pieces, "Let LibTorch run what the engine does not have of a model");
   command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");

@@ -20,13 +20,14 @@
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/app/memory_budget.h"
-#include "ulp/app/onnx_file.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
@@ -89,7 +90,7 @@ std::string path_stem(const std::string& path) {
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
-  if (!spec && app::is_onnx_file(flags.init)) return std::nullopt;  // what the data is decides
+  if (!spec && app::is_exchange_file(flags.init)) return std::nullopt;  // what the data is decides
   if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
@@ -255,8 +256,8 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
     return print_json(json);
   }
-  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec.kind, unit)
-            << ", " << epoch_seconds << " s per epoch\n";
+  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit) << ", "
+            << epoch_seconds << " s per epoch\n";
   if (budgeted) {
     std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
               << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
@@ -432,7 +433,10 @@ void run(TrainFlags flags) {
   const std::optional<app::ModelSpec> stored = initial_spec(flags);
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();
-  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr);
+  std::shared_ptr<const io::Tokenizer> tokenizer;
+  if (!flags.tokenizer.empty())
+    tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(flags.tokenizer));
+  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
   app::ModelSpec spec = stored ? *stored : data.spec;
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
@@ -503,6 +507,7 @@ void add_train(CLI::App& app) {
                   "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
                   "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
                   "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+                  "  ulp train --data book.txt --model gpt2 --tokenizer tokenizer.json\n"
                   "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
                   "  ulp train --data book.txt --model gpt2 --precision int8\n"
                   "  ulp train --data book.txt --checkpoint-activations sqrt --offload-optimizer file\n"

@@ -50,6 +50,10 @@ void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option("--init", flags.init, "Model file whose network and weights the run starts from");
   command.add_option("-o,--out", flags.out, "Model file to write at the end");
   command.add_option(
+      "--tokenizer", flags.tokenizer,
+      "tokenizer.json whose tokens a network over text reads (`ulp tokenizer` makes one; default: bytes); "
+      "the model file keeps it");
+  command.add_option(
       "--prune", flags.prune,
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");
   command.add_flag("--keep-zeros", flags.keep_zeros,
@@ -110,6 +114,8 @@ void TrainFlags::check_plan() const {
 }
 
 void TrainFlags::check() {
+  if (!tokenizer.empty() && !init.empty())
+    throw CLI::ValidationError("--tokenizer and --init exclude each other: a model file has its own");
   checkpointing.check();
   if (!memory_budget.empty()) {
     const auto read = ByteSize::from_text(memory_budget);

@@ -23,7 +23,7 @@ struct TrainFlags : CommonFlags {
   std::optional<int64_t> budget = {};  ///< the same in bytes; set by check()
   app::MemoryPlan plan;
   bool masters_given = false, moments_given = false;
-  std::string init, out, report, prune, fp8_recipe;
+  std::string init, out, report, prune, fp8_recipe, tokenizer;
   bool keep_zeros = false;
   CheckpointFlags checkpointing;
   bool checkpoint_shares = false;

@@ -1,6 +1,7 @@
-# Installation and the package configuration found by find_package(ulp). Components: runtime (the small library), dev
-# (headers, package), torch (training and compression, the tool). Each room installs the headers it lists as public; a
-# header that an installed header includes is installed, too (tests/base/rooms_test.cpp, tests/consumer/headers).
+# Installation and the package configuration found by find_package(ulp). Components: runtime (the small library), dev (its
+# headers and the package), torch (the library for training and compression), torch_dev (its headers), tool. Each room
+# installs the headers it lists as public; a header that an installed header includes is installed, too
+# (tests/base/rooms_test.cpp, tests/consumer/headers). Each component is a Debian package (UlpPackage.cmake).
 if(NOT ULP_INSTALL)
   return()
 endif()
@@ -10,7 +11,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ulp)
 # ulp_install_library(target component targets_file package_component)
 function(ulp_install_library target component targets_file package_component)
   install(TARGETS ${target} EXPORT ${targets_file}
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT dev)
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT ${package_component})
   install(EXPORT ${targets_file} NAMESPACE ulp:: DESTINATION ${package_dir} FILE ${targets_file}.cmake
           COMPONENT ${package_component})
 endfunction()
@@ -18,18 +19,27 @@ endfunction()
 # Installed files look for libraries beside themselves and in LibTorch's own folder, and nowhere else.
 ulp_install_library(ulp_runtime runtime ulp-runtime-targets dev)
 set_target_properties(ulp_runtime PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(FILES ulp/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT dev)
+install(FILES ulp/ulp_runtime.h ulp/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT dev)
 if(ULP_WITH_TORCH)
-  ulp_install_library(ulp torch ulp-torch-targets torch)
-  set_target_properties(ulp PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_INSTALL_PREFIX}/lib")
-  install(FILES ulp/ulp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT dev)
+  set(ULP_TORCH_HOME ${TORCH_INSTALL_PREFIX} CACHE PATH "Where installed files look for LibTorch")
+  ulp_install_library(ulp torch ulp-torch-targets torch_dev)
+  set_target_properties(ulp PROPERTIES INSTALL_RPATH "$ORIGIN;${ULP_TORCH_HOME}/lib")
+  install(FILES ulp/ulp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT torch_dev)
 endif()
 if(TARGET ulp_tool)
-  file(RELATIVE_PATH to_libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-  set_target_properties(ulp_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries};${TORCH_INSTALL_PREFIX}/lib")
-  install(TARGETS ulp_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT torch)
+  set(tool_dir ${CMAKE_INSTALL_BINDIR})
+  if(ULP_PACKAGE)  # a script stands in its place that says where LibTorch is missing
+    set(tool_dir ${CMAKE_INSTALL_LIBEXECDIR}/ulp)
+  endif()
+  file(RELATIVE_PATH to_libraries ${CMAKE_INSTALL_PREFIX}/${tool_dir} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(ulp_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries};${ULP_TORCH_HOME}/lib")
+  install(TARGETS ulp_tool RUNTIME DESTINATION ${tool_dir} COMPONENT tool)
 endif()
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+if(ULP_PACKAGE)
+  include(UlpPackage)
+else()
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ulp-config.cmake.in ${PROJECT_BINARY_DIR}/ulp-config.cmake
                               INSTALL_DESTINATION ${package_dir})

@@ -8,6 +8,10 @@ if [ "$version" != 14 ]; then  # other versions break lines elsewhere
   echo "format: skipped, needs clang-format 14, found ${version:-none}"
   exit 0
 fi
+if ! git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+  echo "format: skipped, this is no git checkout"
+  exit 0
+fi
 files=()
 while IFS= read -r -d '' file; do
   [ -f "$file" ] && files+=("$file")

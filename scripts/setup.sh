@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
 # Prepares a Debian 12 (or newer, or Ubuntu) machine for building ulp: Debian packages, LibTorch, the data set of the
-# demo; `setup.sh docs` also what writes the documentation, `setup.sh fuzz` the compiler of the fuzzers. Does only what
-# is missing; says what it does, and what to do when it cannot.
+# demo; `setup.sh docs` also what writes the documentation, `setup.sh fuzz` the compiler of the fuzzers, `setup.sh wheel`
+# what tries the Python package, `setup.sh packages` what finds the dependencies of Debian packages. `setup.sh arm64`
+# prepares for the runtime on 64-bit Arm instead: a cross compiler, and qemu-user to run its tests. Does only what is
+# missing; says what it does, and what to do when it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
 BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libgtest-dev
-  libbenchmark-dev zlib1g-dev libzip-dev libjs-chart.js clang-format)
+  libbenchmark-dev zlib1g-dev libzip-dev libicu-dev libjs-chart.js clang-format)
 [ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
+[ "${1:-}" != arm64 ] || BUILD_PACKAGES+=(g++-aarch64-linux-gnu qemu-user googletest)
 [ "${1:-}" != fuzz ] || BUILD_PACKAGES+=(clang-14 libclang-rt-14-dev libomp-14-dev)
+[ "${1:-}" != wheel ] || BUILD_PACKAGES+=(python3-numpy python3-venv)
+[ "${1:-}" != packages ] || BUILD_PACKAGES+=(dpkg-dev)
 DATA_PACKAGE=dataset-fashion-mnist
 DATA_FOLDER=usr/share/datasets/fashion-mnist
 
@@ -133,6 +138,8 @@ if [ -n "${Torch_DIR:-}" ] || [ -n "${CMAKE_PREFIX_PATH:-}" ]; then OWN_TORCH=ye
 
 setup_packages
 check_tools
-setup_torch
-setup_data
+if [ "${1:-}" != arm64 ]; then  # the runtime needs neither
+  setup_torch
+  setup_data
+fi
 say "ready"

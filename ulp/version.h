@@ -1,4 +1,4 @@
-// The version of ulp. CMake reads it from here, so this is the one place to change it.
+// The version of ulp, for C and C++. CMake reads it from here, so this is the one place to change it.
 #pragma once
 
 #define ULP_VERSION_MAJOR 0
@@ -12,9 +12,11 @@
 /// "major.minor.patch" as a string literal. Before 1.0 a new minor version may change the API.
 #define ULP_VERSION ULP_VERSION_WORDS_(ULP_VERSION_MAJOR, ULP_VERSION_MINOR, ULP_VERSION_PATCH)
 
+#ifdef __cplusplus
 namespace ulp {
 
 /// The version a program was compiled against.
 inline constexpr const char* kVersion = ULP_VERSION;
 
 }  // namespace ulp
+#endif

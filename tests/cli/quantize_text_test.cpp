@@ -89,7 +89,7 @@ TEST(Generate, RefusesWhatItCannotGoOnFrom) {
   expect_error(shop.ulp("generate plain.ulp --prompt a"), 3, "runs continue each other");
   expect_error(shop.ulp("generate none.ulp --prompt a"), 3, "none.ulp");
   expect_error(shop.ulp("generate gpt2.ulp --prompt a --temperature -1"), 2, "--temperature");
-  expect_error(shop.ulp("generate gpt2.ulp --prompt a --top-k 300"), 2, "--top-k");
+  expect_error(shop.ulp("generate gpt2.ulp --prompt a --top-k -3"), 2, "--top-k");
   expect_error(shop.ulp("lower lstm.safetensors --continued time --out l.ulp"), 1,
                "only looks back along 'time'");
   expect_error(shop.ulp("lower gpt2.safetensors --continued length --out l.ulp"), 1, "got 'length'");

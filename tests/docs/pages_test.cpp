@@ -42,12 +42,12 @@ std::string sources_of_this_test() {
   return all.str();
 }
 
-TEST(Pages, EveryCppBlockIsCompiledOrSaysWhyNot) {
+TEST(Pages, EveryBlockOfCodeIsCompiledOrSaysWhyNot) {
   const std::string sources = sources_of_this_test();
   int samples = 0;
   for_each_page([&](const Page& page) {
     for (const auto& block : page.blocks) {
-      if (block.language != "cpp") continue;
+      if (block.language != "cpp" && block.language != "c") continue;
       const std::string where = page.path + ":" + std::to_string(block.first_line);
       if (!block.excuse.empty()) continue;
       ASSERT_FALSE(block.sample.empty())
@@ -116,7 +116,7 @@ const std::set<std::string>& tree() {
   static const std::set<std::string> paths = [] {
     std::set<std::string> found;
     for (const char* folder :
-         {"ulp", "cli", "tests", "bench", "examples", "scripts", "cmake", "docs", "fuzz"}) {
+         {"ulp", "cli", "tests", "bench", "examples", "python", "scripts", "cmake", "docs", "fuzz"}) {
       found.insert(folder);
       for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
         found.insert(fs::relative(entry.path(), kRoot).string());

@@ -163,10 +163,12 @@ TEST(BinaryEmulated, TilesOf64BytesMatchPlainLoops) {
   expect_tiles(one, two, four);
 }
 
+#if defined(__x86_64__)
 TEST(BinaryAvx512, TilesMatchPlainLoopsOnMachinesThatCountBits) {
   if (!admits(Isa::avx512, Isa::avx512)) GTEST_SKIP() << "no AVX-512";
   expect_tiles(kBinaryAvx512.tile[0], kBinaryAvx512.tile[1], kBinaryAvx512.tile[2]);
 }
+#endif
 
 }  // namespace
 }  // namespace ulp::kernels

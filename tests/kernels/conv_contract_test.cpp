@@ -29,13 +29,17 @@ TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
       config.input = config.output = type;
       return make_conv(config, weights, isa)->name();
     };
-    EXPECT_EQ(name(DataType::u8, 1), "conv_u8_" + word);
+    EXPECT_EQ(name(DataType::u8, 1), "conv_u8_" + (isa == Isa::neon_bf16 ? "neon_i8mm" : word));
     if (isa == Isa::amx || isa == Isa::amx_emulated) {
       EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
     }
     if (isa == Isa::avx2 || isa == Isa::avx512) {
       EXPECT_EQ(name(DataType::bf16, 1), "conv_bf16_" + word);
       EXPECT_EQ(name(DataType::f32, 1), "conv_f32_" + word);
+    }
+    if (word.starts_with("neon")) {
+      EXPECT_EQ(name(DataType::bf16, 1), isa == Isa::neon_bf16 ? "conv_bf16_neon_bf16" : "conv_bf16_neon");
+      EXPECT_EQ(name(DataType::f32, 1), "conv_f32_neon");
     }
     const bool plain = isa == Isa::portable;
     EXPECT_EQ(name(DataType::u8, 64).find("depthwise") == std::string::npos, plain);

@@ -15,8 +15,23 @@ namespace {
 
 using ulp::kernels::Isa;
 
+constexpr Isa kX86[] = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::amx};
+constexpr Isa kArm[] = {Isa::portable, Isa::neon, Isa::neon_dotprod, Isa::neon_i8mm, Isa::neon_bf16};
+
+std::vector<Isa> all_isas() {
+  std::vector<Isa> all(std::begin(kX86), std::end(kX86));
+  all.insert(all.end(), std::begin(kArm) + 1, std::end(kArm));
+  all.push_back(Isa::amx_emulated);
+  return all;
+}
+
+bool runs(Isa isa) {
+  const auto isas = ulp::kernels::available_isas();
+  return std::find(isas.begin(), isas.end(), isa) != isas.end();
+}
+
 TEST(Isa, WordsGoThereAndBack) {
-  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::amx, Isa::amx_emulated}) {
+  for (Isa isa : all_isas()) {
     EXPECT_EQ(ulp::kernels::isa_from_string(ulp::kernels::to_string(isa)), isa);
   }
 }
@@ -45,50 +60,65 @@ TEST(Isa, AvailableAreBestFirstAndForceable) {
   EXPECT_EQ(ulp::kernels::choose_isa(""), ulp::kernels::best_isa());
 }
 
+TEST(Isa, OneArchitectureIsThere) {
+#if defined(__aarch64__)
+  EXPECT_TRUE(runs(Isa::neon));
+  for (Isa isa : kX86) EXPECT_EQ(runs(isa), isa == Isa::portable) << to_string(isa);
+#else
+  for (Isa isa : kArm) EXPECT_EQ(runs(isa), isa == Isa::portable) << to_string(isa);
+#endif
+}
+
 TEST(Isa, ForcingWhatTheMachineLacksIsAnError) {
-  bool lacking = false;
-  const auto isas = ulp::kernels::available_isas();
-  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::amx}) {
-    bool runs = false;
-    for (Isa have : isas) runs = runs || have == isa;
-    if (runs) continue;
-    lacking = true;
-    EXPECT_THROW(ulp::kernels::choose_isa(ulp::kernels::to_string(isa)), ulp::Error);
+  for (Isa isa : all_isas()) {
+    if (!runs(isa)) EXPECT_THROW(ulp::kernels::choose_isa(ulp::kernels::to_string(isa)), ulp::Error);
   }
-  if (!lacking) GTEST_SKIP() << "this machine runs everything";
+}
+
+/// Each of the chain includes those before it.
+void expect_chain(const Isa (&chain)[5]) {
+  for (size_t i = 0; i < std::size(chain); ++i) {
+    if (!runs(chain[i])) continue;
+    for (size_t j = 0; j < std::size(chain); ++j) {
+      EXPECT_EQ(ulp::kernels::admits(chain[i], chain[j]), j <= i && runs(chain[j]))
+          << to_string(chain[i]) << " " << to_string(chain[j]);
+    }
+    EXPECT_FALSE(ulp::kernels::admits(chain[i], Isa::amx_emulated)) << to_string(chain[i]);
+  }
 }
 
 TEST(Isa, AdmitsWhatItIncludesAndTheMachineRuns) {
   using ulp::kernels::admits;
-  const auto isas = ulp::kernels::available_isas();
-  const bool vnni = std::find(isas.begin(), isas.end(), Isa::avx512_vnni) != isas.end();
-  for (Isa isa : isas) {
-    EXPECT_TRUE(admits(isa, isa));
-    EXPECT_TRUE(admits(isa, Isa::portable));
-    EXPECT_EQ(admits(Isa::portable, isa), isa == Isa::portable);
-    // The emulation runs beside the instructions of AVX-512, so what it adds to them is up to the machine.
-    const bool wide = isa == Isa::avx512_vnni || isa == Isa::amx || isa == Isa::amx_emulated;
-    EXPECT_EQ(admits(isa, Isa::avx512_vnni), wide && vnni) << to_string(isa);
-    EXPECT_EQ(admits(isa, Isa::avx512), wide || isa == Isa::avx512) << to_string(isa);
-    EXPECT_EQ(admits(isa, Isa::avx2), isa != Isa::portable) << to_string(isa);
-    EXPECT_EQ(admits(isa, Isa::amx), isa == Isa::amx) << to_string(isa);
-    EXPECT_EQ(admits(isa, Isa::amx_emulated), isa == Isa::amx_emulated) << to_string(isa);
-  }
+  expect_chain(kX86);
+  expect_chain(kArm);
+  for (Isa isa : all_isas()) EXPECT_TRUE(admits(isa, Isa::portable));
+  // The emulation runs beside the instructions of AVX-512, so what it adds to them is up to the machine.
+  EXPECT_EQ(admits(Isa::amx_emulated, Isa::amx_emulated), runs(Isa::avx512));
+  EXPECT_EQ(admits(Isa::amx_emulated, Isa::avx512_vnni), runs(Isa::avx512_vnni));
+  EXPECT_EQ(admits(Isa::amx_emulated, Isa::avx2), runs(Isa::avx2));
+  EXPECT_FALSE(admits(Isa::amx_emulated, Isa::amx));
 }
 
 TEST(Isa, AdmitsNothingThatTheMachineLacks) {
   using ulp::kernels::admits;
-  constexpr Isa all[] = {Isa::portable,    Isa::avx2, Isa::avx512,
-                         Isa::avx512_vnni, Isa::amx,  Isa::amx_emulated};
-  const auto isas = ulp::kernels::available_isas();
+  const std::vector<Isa> all = all_isas();
   for (Isa needed : all) {
-    const bool runs = std::find(isas.begin(), isas.end(), needed) != isas.end();
-    EXPECT_EQ(admits(needed, needed), runs) << to_string(needed);
+    EXPECT_EQ(admits(needed, needed), runs(needed)) << to_string(needed);
     for (Isa isa : all)
-      EXPECT_TRUE(runs || !admits(isa, needed)) << to_string(isa) << " " << to_string(needed);
+      EXPECT_TRUE(runs(needed) || !admits(isa, needed)) << to_string(isa) << " " << to_string(needed);
   }
 }
 
+#if defined(__aarch64__)
+TEST(Isa, TheProcessorHasTheNameThatTheSystemSays) {
+  const std::string name = ulp::kernels::processor_name();
+  const std::string digits = "0123456789abcdef";
+  ASSERT_TRUE(name.starts_with("Arm")) << name;
+  if (name == "Arm") GTEST_SKIP() << "the system does not say it";
+  ASSERT_TRUE(name.starts_with("Arm (") && name.ends_with(")")) << name;
+  EXPECT_EQ(name.substr(5, name.size() - 6).find_first_not_of(digits), std::string::npos) << name;
+}
+#else
 TEST(Isa, TheProcessorHasTheNameThatTheSystemSays) {
   const std::string name = ulp::kernels::processor_name();
   EXPECT_TRUE(name.ends_with(")")) << name;
@@ -101,27 +131,31 @@ TEST(Isa, TheProcessorHasTheNameThatTheSystemSays) {
   if (said.empty() || said == "unknown") GTEST_SKIP() << "the system does not say it";
   EXPECT_TRUE(name.starts_with(said + " (")) << name << " and " << said;
 }
+#endif
 
 TEST(Dispatch, TakesTheFirstThatIsAdmittedAndMakesSomething) {
   using ulp::kernels::Variant;
-  constexpr Variant<int> table[] = {
-      {Isa::avx512_vnni, 3}, {Isa::avx512, 2}, {Isa::avx2, 1}, {Isa::portable, 0}};
+  const Isa plainest = runs(Isa::neon) ? Isa::neon : Isa::avx2;  // but for portable
+  const Variant<int> table[] = {
+      {Isa::avx512_vnni, 3}, {Isa::neon_dotprod, 2}, {plainest, 1}, {Isa::portable, 0}};
   EXPECT_EQ(first_admitted(table, Isa::portable), 0);
   using Make = std::unique_ptr<int> (*)(int);
   const Variant<Make> makers[] = {
-      {Isa::avx2, [](int) -> std::unique_ptr<int> { return nullptr; }},
-      {Isa::avx2, [](int x) -> std::unique_ptr<int> { return x > 5 ? std::make_unique<int>(1) : nullptr; }},
+      {plainest, [](int) -> std::unique_ptr<int> { return nullptr; }},
+      {plainest, [](int x) -> std::unique_ptr<int> { return x > 5 ? std::make_unique<int>(1) : nullptr; }},
       {Isa::portable, [](int) { return std::make_unique<int>(2); }}};
   EXPECT_EQ(*make_first(makers, Isa::portable, 9), 2);
-  const auto isas = ulp::kernels::available_isas();
-  if (std::find(isas.begin(), isas.end(), Isa::avx2) == isas.end()) GTEST_SKIP() << "this machine lacks AVX2";
-  EXPECT_EQ(first_admitted(table, Isa::avx2), 1);
-  EXPECT_EQ(*make_first(makers, Isa::avx2, 9), 1);
-  EXPECT_EQ(*make_first(makers, Isa::avx2, 3), 2);
+  if (!runs(plainest)) GTEST_SKIP() << "this machine lacks AVX2";
+  EXPECT_EQ(first_admitted(table, plainest), 1);
+  EXPECT_EQ(*make_first(makers, plainest, 9), 1);
+  EXPECT_EQ(*make_first(makers, plainest, 3), 2);
 }
 
 // The variable is read once per process, so each word needs a fresh one.
 TEST(IsaDeathTest, EnvironmentForcesTheChoice) {
+#ifdef ULP_EMULATED
+  GTEST_SKIP() << "under an emulator a program cannot start itself again";
+#endif
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {

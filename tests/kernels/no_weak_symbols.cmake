@@ -1,10 +1,10 @@
-# Fails if an object of ulp/kernels that was compiled for AVX2 or AVX-512 defines a weak symbol.
+# Fails if an object of ulp/kernels that was compiled for one instruction set alone defines a weak symbol.
 # Usage: cmake -DNM=nm -DOBJECTS="a.o|b.o" -P no_weak_symbols.cmake
 string(REPLACE "|" ";" OBJECTS "${OBJECTS}")
 set(checked 0)
 foreach(object IN LISTS OBJECTS)
   get_filename_component(name ${object} NAME)
-  if(NOT name MATCHES "_avx|_amx(_emulated)?\\.cpp")
+  if(NOT name MATCHES "_avx|_neon|_amx(_emulated)?\\.cpp")
     continue()
   endif()
   math(EXPR checked "${checked} + 1")

@@ -71,7 +71,7 @@ inline io::TextDataset running_text(int64_t windows, int64_t length, uint64_t se
     text += grammar.sentence(grammar.below(Grammar::kTopics));
   }
   io::TextDataset data;
-  data.bytes = torch::from_blob(text.data(), {windows, length + 1}, torch::kByte).clone();
+  data.tokens = torch::from_blob(text.data(), {windows, length + 1}, torch::kByte).clone();
   return data;
 }
 
@@ -79,13 +79,13 @@ inline io::TextDataset running_text(int64_t windows, int64_t length, uint64_t se
 inline io::TextDataset labelled_sentences(int64_t count, int64_t length, uint64_t seed) {
   Grammar grammar(seed);
   io::TextDataset data;
-  data.bytes = torch::full({count, length}, io::kTextPadding, torch::kByte);
+  data.tokens = torch::full({count, length}, io::kTextPadding, torch::kByte);
   data.labels = torch::empty({count}, torch::kLong);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t topic = grammar.below(Grammar::kTopics);
     const std::string text = grammar.sentence(topic);
     const int64_t kept = std::min<int64_t>(length, static_cast<int64_t>(text.size()));
-    std::copy_n(text.data(), kept, data.bytes[i].mutable_data_ptr<uint8_t>());
+    std::copy_n(text.data(), kept, data.tokens[i].mutable_data_ptr<uint8_t>());
     data.labels[i] = topic;
   }
   return data;

@@ -65,7 +65,8 @@ void expect_kind(const ModelSpec* model, NetworkKind kind, const std::string& na
   }
 }
 
-TaskData load_file(const std::string& name, int64_t length, const ModelSpec* model) {
+TaskData load_file(const std::string& name, int64_t length, const ModelSpec* model,
+                   const TokenizerPointer& tokenizer) {
   if (!fs::exists(name)) {
     fail_file(kWhere, "expected 'fashion-mnist', a folder, FILE.npz, X.npy,Y.npy, FILE.tsv or a text, got '",
               name, "', which does not exist");
@@ -81,7 +82,8 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
     fail_file(kWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
   const bool labelled = ends_with(name, ".tsv");
   expect_kind(model, labelled ? NetworkKind::text : NetworkKind::language, name);
-  return labelled ? labelled_text_data(name, length, model) : language_data(name, length);
+  return labelled ? labelled_text_data(name, length, model, tokenizer)
+                  : language_data(name, length, tokenizer);
 }
 
 TaskData load_folder(const std::string& name, const ModelSpec* model) {
@@ -193,8 +195,12 @@ io::ImageDataset load_images(const std::string& name, io::Split split, const Mod
   return data;
 }
 
-TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model) {
-  if (model != nullptr) length = model->max_length;
+TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model,
+                   TokenizerPointer tokenizer) {
+  if (model != nullptr) {
+    length = model->max_length;
+    tokenizer = model->tokenizer;
+  }
   const size_t comma = name.find(',');
   TaskData data;
   if (comma != std::string::npos && !fs::exists(name)) {
@@ -204,8 +210,10 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
     expect_kind(model, NetworkKind::image, name);
     data = load_folder(name, model);
   } else {
-    data = load_file(name, length, model);
+    data = load_file(name, length, model, tokenizer);
   }
+  if (tokenizer && data.spec.kind == NetworkKind::image)
+    fail(kWhere, "expected a text for the tokenizer, got '", name, "', which is none");
   if (model != nullptr) expect_fit(data.spec, *model, name);
   return data;
 }

@@ -33,13 +33,14 @@ struct TaskData {
 ///                          x_train, y_train, x_test and y_test instead, otherwise every tenth row is for
 ///                          testing
 ///   FILE.tsv               a text in each line, behind its label and a tab; every tenth line is for testing
-///   any other text file    bytes to predict, in windows of `length`; the last tenth is for testing
+///   any other text file    bytes or tokens to predict, in windows of `length`; the last tenth is for testing
 ///
 /// Images and rows are normalised per channel; arrays of bytes of shape (N, H, W), (N, C, H, W) or (N, H, W,
-/// C) are images. `length`: bytes of a text that a network reads at once. With `model` the data is prepared
-/// for that network instead: its normalisation, classes and length. Throws FileError for a file that is
+/// C) are images. `length`: bytes of a text that a network reads at once, or tokens of the `tokenizer` where there is one. With `model`
+/// the data is prepared for that network instead: its normalisation, classes, length and tokenizer. Throws FileError for a file that is
 /// missing, damaged, of another form or too short, and ulp::Error for data that does not fit the model.
-ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr);
+ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr,
+                           std::shared_ptr<const io::Tokenizer> tokenizer = nullptr);
 
 /// Data of which the labels count for nothing: what load_data() takes, and X.npy or FILE.npz without labels. Throws as load_data().
 ULP_API TaskData load_unlabelled(const std::string& name, const ModelSpec& model);

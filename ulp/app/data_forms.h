@@ -25,10 +25,13 @@ TaskData array_data(const std::filesystem::path& x, const std::filesystem::path&
 /// X.npy alone, or an archive with x and without y: every row is for training, of class 0. Nothing for other files.
 std::optional<TaskData> values_alone(const std::filesystem::path& path, const ModelSpec& model);
 
-/// Bytes to predict.
-TaskData language_data(const std::filesystem::path& path, int64_t length);
+using TokenizerPointer = std::shared_ptr<const io::Tokenizer>;  ///< null: texts are read byte by byte
+
+/// Bytes or tokens to predict.
+TaskData language_data(const std::filesystem::path& path, int64_t length, const TokenizerPointer& tokenizer);
 /// Lines of label, tab, text. The classes are the model's where there is one.
-TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, const ModelSpec* model);
+TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, const ModelSpec* model,
+                            const TokenizerPointer& tokenizer);
 
 /// The numbers of the samples for training or testing where a data set does not say itself: every tenth is
 /// for testing.

@@ -6,10 +6,15 @@
 #include <array>
 #include <chrono>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "ulp/app/model_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/io/safetensors.h"
+#include "ulp/io/text_dataset.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::app {
@@ -17,13 +22,11 @@ namespace ulp::app {
 namespace {
 
 constexpr const char* kWhere = "app.generate";
-constexpr int64_t kBytes = 256;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Chooses bytes by their logits.
+/// Chooses tokens by their logits.
 class Sampler {
  public:
   explicit Sampler(const Sampling& options)
@@ -33,13 +36,14 @@ class Sampler {
     if (options_.temperature == 0 || !torch::isfinite(logits).all().item<bool>())
       return logits.argmax().item<int64_t>();
     at::Tensor scaled = logits.to(at::kDouble) / options_.temperature;
-    if (options_.top_k > 0 && options_.top_k < kBytes) {
+    const int64_t count = logits.numel();
+    if (options_.top_k > 0 && options_.top_k < count) {
       const at::Tensor least = std::get<0>(scaled.topk(options_.top_k)).min();
       scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());
     }
     const at::Tensor sums = scaled.softmax(0).cumsum(0);
-    const double drawn = std::uniform_real_distribution<double>(0, sums[kBytes - 1].item<double>())(random_);
-    return std::min<int64_t>((sums <= drawn).sum().item<int64_t>(), kBytes - 1);
+    const double drawn = std::uniform_real_distribution<double>(0, sums[count - 1].item<double>())(random_);
+    return std::min<int64_t>((sums <= drawn).sum().item<int64_t>(), count - 1);
   }
 
  private:
@@ -47,28 +51,71 @@ class Sampler {
   std::mt19937_64 random_;
 };
 
-/// An engine that reads bytes and says the logits of the next one.
+/// What texts and ids are to each other: bytes, or the tokens of a tokenizer.
+class Alphabet {
+ public:
+  explicit Alphabet(const GenerateOptions& options) {
+    if (!options.tokenizer.empty()) {
+      tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
+      return;
+    }
+    const io::Metadata metadata = io::load_metadata(options.engine);
+    const auto found = metadata.find(kModelSpecKey);
+    if (found != metadata.end()) tokenizer_ = ModelSpec::from_json(found->second).tokenizer;
+  }
+
+  int64_t size() const { return tokenizer_ ? tokenizer_->vocab_size() : io::kByteVocabulary; }
+  const char* unit() const { return tokenizer_ ? "tokens" : "bytes"; }
+
+  std::vector<int64_t> ids(const std::string& text) const {
+    if (tokenizer_) return tokenizer_->encode(text, /*special=*/false).ids;
+    std::vector<int64_t> ids;
+    for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+    return ids;
+  }
+
+  std::string text(std::span<const int64_t> ids) const {
+    if (tokenizer_) return tokenizer_->decode(ids);
+    std::string text;
+    for (const int64_t id : ids) text.push_back(static_cast<char>(id));
+    return text;
+  }
+
+  /// How much of a text is not yet to be shown: characters at its end whose bytes have not all come.
+  size_t unfinished(const std::string& text) const {
+    constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+    size_t end = text.size();
+    while (tokenizer_ && std::string_view(text).substr(0, end).ends_with(kReplacement))
+      end -= kReplacement.size();
+    return text.size() - end;
+  }
+
+ private:
+  std::shared_ptr<const io::Tokenizer> tokenizer_;
+};
+
+/// An engine that reads tokens and says the logits of the next one.
 class Writer {
  public:
-  explicit Writer(const GenerateOptions& options)
-      : engine_(options.engine, {.threads = options.threads}), name_(continued_dimension(options.engine)) {
+  Writer(const GenerateOptions& options, const Alphabet& alphabet)
+      : engine_(options.engine, {.threads = options.threads}),
+        name_(continued_dimension(options.engine, alphabet)),
+        vocabulary_(alphabet.size()) {
     longest_ = engine_.free()[0].max;
   }
 
   int64_t longest() const { return longest_; }
   int64_t left() const { return longest_ - engine_.position(); }
 
-  /// The logits behind these bytes, which follow those read before.
-  at::Tensor read(const std::string& bytes) {
-    const auto count = static_cast<int64_t>(bytes.size());
+  /// The logits behind these tokens, which follow those read before.
+  at::Tensor read(std::span<const int64_t> ids) {
+    const auto count = static_cast<int64_t>(ids.size());
     engine_.set_sizes({{name_, count}});
-    const std::vector<int64_t> read = {runtime::kBatch, count}, said = {runtime::kBatch, count, kBytes};
+    const std::vector<int64_t> read = {runtime::kBatch, count}, said = {runtime::kBatch, count, vocabulary_};
     if (engine_.inputs()[0].shape != read || engine_.outputs()[0].shape != said)
-      fail_file(kWhere, "expected an engine that reads and says so many bytes as the dimension's size, ",
+      fail_file(kWhere, "expected an engine that reads and says so many tokens as the dimension's size, ",
                 count);
-    std::vector<int64_t> ids;
-    for (const char byte : bytes) ids.push_back(static_cast<unsigned char>(byte));
-    const at::Tensor logits = torch::empty({count, kBytes});
+    const at::Tensor logits = torch::empty({count, vocabulary_});
     const std::array<const void*, 1> in = {ids.data()};
     const std::array<void*, 1> out = {logits.mutable_data_ptr()};
     engine_.run(1, in, out);
@@ -77,7 +124,7 @@ class Writer {
 
  private:
   /// Refuses engines that do something else.
-  std::string continued_dimension(const std::string& path) const {
+  std::string continued_dimension(const std::string& path, const Alphabet& alphabet) const {
     const auto &inputs = engine_.inputs(), &outputs = engine_.outputs();
     const bool continued = engine_.free().size() == 1 && engine_.continued() == engine_.free()[0].name;
     if (!continued) {
@@ -85,58 +132,73 @@ class Writer {
                 "expected an engine whose runs continue each other (ulp lower --continued time), got '", path,
                 "'");
     }
-    const bool bytes =
-        inputs.size() == 1 && inputs[0].type == runtime::DataType::i64 && inputs[0].shape.size() == 2 &&
-        outputs.size() == 1 && outputs[0].type == runtime::DataType::f32 && outputs[0].shape.size() == 3 &&
-        outputs[0].shape[2] == kBytes && engine_.free()[0].min == 1 && engine_.free()[0].multiple == 1;
-    if (!bytes)
-      fail_file(kWhere, "expected an engine from ids of bytes to logits of ", kBytes, " bytes, got '", path,
-                "'");
+    const bool tokens = inputs.size() == 1 && inputs[0].type == runtime::DataType::i64 &&
+                        inputs[0].shape.size() == 2 && outputs.size() == 1 &&
+                        outputs[0].type == runtime::DataType::f32 && outputs[0].shape.size() == 3 &&
+                        engine_.free()[0].min == 1 && engine_.free()[0].multiple == 1;
+    const int64_t said = tokens ? outputs[0].shape[2] : 0;
+    if (!tokens || said != alphabet.size()) {
+      fail_file(kWhere, "expected an engine from ids of ", alphabet.unit(), " to logits of ", alphabet.size(),
+                ' ', alphabet.unit(), ", got '", path, "'", tokens ? " with " + std::to_string(said) : "",
+                tokens && said > alphabet.size() ? "; --tokenizer names the file of its tokens" : "");
+    }
     return engine_.continued();
   }
 
   runtime::Engine engine_;
   std::string name_;
-  int64_t longest_ = 0;
+  int64_t vocabulary_ = 0, longest_ = 0;
 };
 
 }  // namespace
 
 void Sampling::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "temperature",
-           .help = "Logits are divided by it before the softmax; 0: always the likeliest byte",
+           .help = "Logits are divided by it before the softmax; 0: always the likeliest token",
            .min = 0,
            .max = 1e6},
           temperature);
-  visitor({.name = "top_k", .help = "Only so many of the likeliest bytes; 0: all", .min = 0, .max = kBytes},
-          top_k);
+  visitor({.name = "top_k", .help = "Only so many of the likeliest tokens; 0: all", .min = 0}, top_k);
   visitor({.name = "seed", .help = "Of the random numbers", .min = 0}, seed);
 }
 
-GenerateOutcome generate(const GenerateOptions& options, const std::function<void(char)>& written) {
-  if (options.prompt.empty()) fail(kWhere, "expected a prompt of at least one byte, got none");
-  Writer writer(options);
-  if (static_cast<int64_t>(options.prompt.size()) > writer.longest())
-    fail(kWhere, "expected a prompt of at most ", writer.longest(),
-         " bytes, the longest text of the engine, got ", options.prompt.size());
+GenerateOutcome generate(const GenerateOptions& options,
+                         const std::function<void(std::string_view)>& written) {
+  const Alphabet alphabet(options);
+  std::vector<int64_t> ids = alphabet.ids(options.prompt);
+  if (ids.empty()) fail(kWhere, "expected a prompt of at least one token, got none");
+  Writer writer(options, alphabet);
+  if (static_cast<int64_t>(ids.size()) > writer.longest())
+    fail(kWhere, "expected a prompt of at most ", writer.longest(), ' ', alphabet.unit(),
+         ", the longest text of the engine, got ", ids.size());
   Sampler sampler(options.sampling);
   GenerateOutcome outcome;
   auto start = std::chrono::steady_clock::now();
-  at::Tensor logits = writer.read(options.prompt);
+  at::Tensor logits = writer.read(ids);
   outcome.prompt_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < options.count; ++i) {
-    outcome.text.push_back(static_cast<char>(sampler.choose(logits)));
-    written(outcome.text.back());
-    if (i + 1 == options.count) break;
+  const size_t prompt = alphabet.text(ids).size();
+  const auto show = [&](const std::string& text, size_t end) {
+    const size_t shown = prompt + outcome.text.size();
+    if (end <= shown) return;
+    outcome.text += text.substr(shown, end - shown);
+    written(std::string_view(text).substr(shown, end - shown));
+  };
+  int64_t steps = 0;
+  for (; steps < options.count; ++steps) {
+    ids.push_back(sampler.choose(logits));
+    const std::string text = alphabet.text(ids);
+    show(text, text.size() - alphabet.unfinished(text));
+    if (steps + 1 == options.count) break;
     if (writer.left() == 0) {
       outcome.full = true;
       break;
     }
-    logits = writer.read(outcome.text.substr(outcome.text.size() - 1));
+    logits = writer.read(std::span(ids).last(1));
   }
-  const auto steps = static_cast<double>(outcome.text.size()) - 1;
-  if (steps > 0) outcome.seconds_per_token = seconds_since(start) / steps;
+  const std::string text = alphabet.text(ids);
+  show(text, text.size());
+  if (steps > 0) outcome.seconds_per_token = seconds_since(start) / static_cast<double>(steps);
   return outcome;
 }
 

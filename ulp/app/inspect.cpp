@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ulp/app/onnx_file.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
@@ -71,16 +71,17 @@ report::Table accounting_table(const std::filesystem::path& path) {
   return table;
 }
 
-/// The tensors that the graph of an ONNX file has.
-FileContents onnx_contents(const std::filesystem::path& path) {
+/// The tensors that the graph of a file of another program has.
+FileContents exchange_contents(const std::filesystem::path& path) {
   FileContents contents{
-      .kind = "ONNX model (--graph shows its graph)",
+      .kind = std::string(is_pt2_file(path) ? "torch.export archive" : "ONNX model") +
+              " (--graph shows its graph)",
       .bytes = std::filesystem::file_size(path),
-      .metadata = exchange::onnx_metadata(path),
+      .metadata = is_pt2_file(path) ? std::map<std::string, std::string>() : exchange::onnx_metadata(path),
       .steps = std::nullopt,
       .tensors = {.title = "Tensors",
                   .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
-  const LoadedModel model = load_onnx(path, {});
+  const LoadedModel model = load_exchange(path, {});
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
     const at::Tensor& tensor = attribute.tensor;
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
@@ -96,7 +97,7 @@ FileContents onnx_contents(const std::filesystem::path& path) {
 }  // namespace
 
 FileContents read_contents(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return onnx_contents(path);
+  if (is_exchange_file(path)) return exchange_contents(path);
   const SafetensorsFile file(path);
   FileContents contents{.kind = "safetensors",
                         .bytes = std::filesystem::file_size(path),

@@ -14,7 +14,7 @@
 
 namespace ulp::app {
 
-/// What a safetensors file holds, of which an engine file is one, or an ONNX file.
+/// What a safetensors file holds, of which an engine file is one, or an ONNX or .pt2 file.
 struct FileContents {
   std::string kind;  ///< "engine", "safetensors", ...
   uint64_t bytes = 0;

@@ -6,11 +6,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
-#include "ulp/app/onnx_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -43,13 +42,6 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
-/// TorchScript archives are zip files.
-bool is_zip(const std::filesystem::path& path) {
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, 4) == std::string_view("PK\x03\x04", 4);
-}
-
 LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
   auto module = std::make_shared<torch::jit::Module>();
   try {
@@ -78,7 +70,7 @@ Stored expect_stored(const std::filesystem::path& path) {
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
     fail_file("app.load_model_file",
-              "expected a model written by `ulp train`, a TorchScript file or an ONNX file, got '",
+              "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '",
               path.string(),
               metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
   }
@@ -133,12 +125,21 @@ const char* to_string(NetworkKind kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
+int64_t ModelSpec::vocab_size() const {
+  return tokenizer ? tokenizer->vocab_size() : io::kByteVocabulary;
+}
+
+int64_t ModelSpec::padding_token() const {
+  return tokenizer ? tokenizer->padding().value_or(-1) : io::kTextPadding;
+}
+
 std::string ModelSpec::to_json() const {
   nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
   if (kind == NetworkKind::image) {
     json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
   } else {
     json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
+    if (tokenizer) json["tokenizer"] = tokenizer->to_json();
   }
   return json.dump();
 }
@@ -160,6 +161,10 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
+      if (json.contains("tokenizer")) {
+        spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(
+            json.at("tokenizer").get_ref<const std::string&>(), "the model's tokenizer"));
+      }
       fits = fits && sane(spec.max_length);
     }
     if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
@@ -178,13 +183,13 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 }
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  if (is_onnx_file(path)) return load_onnx(path, script_spec);
-  return is_zip(path) ? load_script(path, script_spec) : load_stored(path);
+  if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return onnx_spec(path);
-  if (is_zip(path)) return std::nullopt;
+  if (is_exchange_file(path)) return exchange_spec(path);
+  if (is_zip_file(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end()) return std::nullopt;
@@ -201,9 +206,10 @@ Network make_network(const ModelSpec& spec) {
   const auto model = models::make_text_model(
       spec.name,
       {.task = classifies ? models::TextTask::classification : models::TextTask::language_modelling,
+       .vocab_size = spec.vocab_size(),
        .max_length = spec.max_length,
        .num_classes = spec.num_classes,
-       .padding_token = classifies ? io::kTextPadding : -1});
+       .padding_token = classifies ? spec.padding_token() : -1});
   return {model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};
 }
 
@@ -216,8 +222,8 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 }  // namespace
 
 Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
-  if (is_onnx_file(path))
-    return network_of(load_onnx_graph(path, onnx_spec(path).value_or(like), OnnxUse::training));
+  if (is_exchange_file(path))
+    return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);
@@ -247,7 +253,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 }
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return load_onnx(path, {});
+  if (is_exchange_file(path)) return load_exchange(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
@@ -263,7 +269,7 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
 }
 
 LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  if (is_onnx_file(path)) return load_onnx(path, script_spec);
+  if (is_exchange_file(path)) return load_exchange(path, script_spec);
   const std::optional<ModelSpec> stored = read_model_spec(path);
   const bool text = stored && stored->kind != NetworkKind::image;
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);

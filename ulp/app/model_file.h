@@ -1,5 +1,5 @@
 // Models as the tool passes them between commands: a safetensors file that says which reference network it
-// holds, or holds a captured model with its graph, a TorchScript file, or an ONNX file.
+// holds, or holds a captured model with its graph, a TorchScript file, an ONNX file, or a .pt2 archive of torch.export.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/models/image_model.h"
 #include "ulp/train/evaluate.h"
 #include "ulp/train/task.h"
@@ -25,8 +26,8 @@ namespace app {
 /// What a network takes and says.
 enum class NetworkKind {
   image,     ///< images, or rows of arrays, to the logits of classes
-  language,  ///< bytes to the logits of the next byte, at each place
-  text       ///< bytes to the logits of classes
+  language,  ///< bytes or tokens to the logits of the next one, at each place
+  text       ///< bytes or tokens to the logits of classes
 };
 /// The name of the enumerator.
 ULP_API const char* to_string(NetworkKind kind);
@@ -42,8 +43,15 @@ struct ULP_API ModelSpec {
   /// The defaults are Fashion-MNIST's.
   std::vector<double> mean = {0.2860};
   std::vector<double> std = {0.3530};
-  int64_t max_length = 0;                     ///< language and text: bytes in one input
+  int64_t max_length = 0;                     ///< language and text: bytes or tokens in one input
   std::vector<std::string> class_names = {};  ///< text: empty where labels are numbers
+  /// language and text: what makes tokens of texts; null: they are read byte by byte.
+  std::shared_ptr<const io::Tokenizer> tokenizer = nullptr;
+
+  /// language and text: how many tokens there are.
+  int64_t vocab_size() const;
+  /// text: what short texts are filled up with.
+  int64_t padding_token() const;
 
   std::string to_json() const;
   /// Throws FileError for text that is no such JSON.
@@ -77,19 +85,19 @@ struct Network {
 /// Throws Error where make_model() and make_text_model() do, and for a network of another kind.
 ULP_API Network make_network(const ModelSpec& spec);
 
-/// A network of any kind from a file of save_model_file() or an ONNX file, in eval mode. `like` has the size of images
-/// and texts where an ONNX file leaves them free. Throws FileError for anything else.
+/// A network of any kind from a file of save_model_file() or one of exchange_file.h, in eval mode. `like` has the size of images
+/// and texts where such a file leaves them free. Throws FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {});
 
 /// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
 ULP_API void to_float(torch::nn::Module& module);
 
-/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or an ONNX file, which take
-/// what they do not say of shape and normalisation from `script_spec`; an ONNX file may hold any network. Throws FileError for a file that is missing, damaged, or of
+/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or one of exchange_file.h, which take
+/// what they do not say of shape and normalisation from `script_spec`; the latter may hold any network. Throws FileError for a file that is missing, damaged, or of
 /// neither kind.
 ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
-/// Reads a network over text from an ONNX file, or a file of save_model_file(), captured for as many bytes as its data had;
+/// Reads a network over text from a file of exchange_file.h, or a file of save_model_file(), captured for as many bytes as its data had;
 /// `forward` takes tokens. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
 

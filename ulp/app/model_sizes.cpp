@@ -51,6 +51,7 @@ void check_sizes(const std::filesystem::path& path, const ModelSpec& spec) {
               path.string(), "', got ", size);
   };
   if (spec.kind != NetworkKind::language) check("num_classes", spec.num_classes, largest);
+  if (spec.tokenizer) check("a vocabulary", spec.vocab_size(), largest);
   if (spec.kind != NetworkKind::image) return;
   check("in_channels", spec.in_channels, largest);
   const int64_t pixels = spec.image_size * spec.image_size;

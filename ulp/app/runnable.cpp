@@ -1,18 +1,13 @@
 #include "ulp/app/runnable.h"
 
-#include <fstream>
-
-#include "ulp/app/onnx_file.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
 
 namespace ulp::app {
 
 bool is_engine_file(const std::filesystem::path& path) {
-  if (is_onnx_file(path)) return false;
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  if (std::string_view(magic, 2) == "PK") return false;  // TorchScript
+  if (is_exchange_file(path) || is_zip_file(path)) return false;
   return SafetensorsFile(path).metadata().contains("ulp.plan");
 }
 

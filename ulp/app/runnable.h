@@ -26,7 +26,7 @@ struct Runnable {
 /// True for an engine file, false for another that is there. Throws FileError for one that is damaged.
 ULP_API bool is_engine_file(const std::filesystem::path& path);
 
-/// Opens an engine file, a file of `ulp train`, a TorchScript file or an ONNX file. `script_spec` says what the file does
+/// Opens an engine file, a file of `ulp train`, a TorchScript, ONNX or .pt2 file. `script_spec` says what the file does
 /// not. Throws FileError for anything else, and for an engine with other than one input and one output.
 ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
                                int threads = 0);

@@ -1,4 +1,4 @@
-// Text as data: bytes to predict, and labelled lines.
+// Text as data: bytes or tokens to predict, and labelled lines.
 #include <torch/types.h>
 
 #include "ulp/app/data_forms.h"
@@ -23,18 +23,19 @@ std::unique_ptr<train::BatchStream> text_stream(const io::TextDataset& texts, co
 
 }  // namespace
 
-TaskData language_data(const std::filesystem::path& path, int64_t length) {
-  const io::TextDataset windows = io::load_text(path, length);
+TaskData language_data(const std::filesystem::path& path, int64_t length, const TokenizerPointer& tokenizer) {
+  const io::TextDataset windows = io::load_text(path, length, /*stride=*/0, tokenizer.get());
   const int64_t test = windows.size() / kHoldout;
   if (test < 1) {
     fail_file("app.load_data", "expected a text of at least ", kHoldout, " windows of ", length,
-              " bytes, got ", windows.size(), " in '", path.string(), "'; a smaller length may help");
+              tokenizer ? " tokens, got " : " bytes, got ", windows.size(), " in '", path.string(),
+              "'; a smaller length may help");
   }
   const at::Tensor samples = torch::arange(windows.size(), torch::kLong);
-  TaskData data{
-      .spec = {.kind = NetworkKind::language, .num_classes = io::kByteVocabulary, .max_length = length},
-      .unit = "window",
-      .stream = {}};
+  TaskData data{.spec = {.kind = NetworkKind::language, .max_length = length, .tokenizer = tokenizer},
+                .unit = "window",
+                .stream = {}};
+  data.spec.num_classes = data.spec.vocab_size();
   data.stream = [=](io::Split split, const train::StreamOptions& options) {
     const int64_t border = windows.size() - test;
     const bool train = split == io::Split::train;
@@ -43,9 +44,10 @@ TaskData language_data(const std::filesystem::path& path, int64_t length) {
   return data;
 }
 
-TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, const ModelSpec* model) {
-  const io::TextDataset texts =
-      io::load_labelled_text(path, length, model ? model->class_names : std::vector<std::string>{});
+TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, const ModelSpec* model,
+                            const TokenizerPointer& tokenizer) {
+  const io::TextDataset texts = io::load_labelled_text(
+      path, length, model ? model->class_names : std::vector<std::string>{}, tokenizer.get());
   if (texts.size() < kHoldout) {
     fail_file("app.load_data", "expected at least ", kHoldout, " labelled lines in '", path.string(),
               "', got ", texts.size());
@@ -53,7 +55,8 @@ TaskData labelled_text_data(const std::filesystem::path& path, int64_t length, c
   TaskData data{.spec = {.kind = NetworkKind::text,
                          .num_classes = static_cast<int64_t>(texts.class_names.size()),
                          .max_length = length,
-                         .class_names = texts.class_names},
+                         .class_names = texts.class_names,
+                         .tokenizer = tokenizer},
                 .unit = "line",
                 .stream = {}};
   data.stream = [=](io::Split split, const train::StreamOptions& options) {

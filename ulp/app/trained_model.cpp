@@ -92,15 +92,14 @@ TrainedModel published_model(const std::string& name) {
           .max_length = max_length};
 }
 
-constexpr int64_t kBytes = 256;
-
 TrainedModel text_model(const ModelSpec& spec, std::function<Network()> make) {
   const bool classifies = spec.kind == NetworkKind::text;
-  return {.name = spec.name,
-          .kind = spec.kind,
-          .make = std::move(make),
-          .draw = draw_tokens(kBytes, classifies ? spec.num_classes : kBytes, classifies),
-          .max_length = spec.max_length};
+  return {
+      .name = spec.name,
+      .kind = spec.kind,
+      .make = std::move(make),
+      .draw = draw_tokens(spec.vocab_size(), classifies ? spec.num_classes : spec.vocab_size(), classifies),
+      .max_length = spec.max_length};
 }
 
 TrainedModel named_text_model(const std::string& name, const ModelShape& shape) {

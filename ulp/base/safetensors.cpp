@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -49,8 +50,7 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  const std::byte* data() const { return static_cast<const std::byte*>(data_); }
-  size_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
 
  private:
   [[noreturn]] static void refuse(const std::filesystem::path& path, int reason) {
@@ -68,7 +68,7 @@ uint64_t read_little_endian(const std::byte* bytes) {
 }
 
 /// The header's text; throws std::string when its length cannot be.
-std::string_view header_text(const Mapping& file) {
+std::string_view header_text(std::span<const std::byte> file) {
   if (file.size() < 8) throw "expected at least 8 bytes, got " + std::to_string(file.size());
   const uint64_t length = read_little_endian(file.data());
   if (length > detail::kSafetensorsMaxHeader) {
@@ -136,15 +136,25 @@ void check_entries(std::span<const TensorEntry> tensors) {
 }  // namespace
 
 struct SafetensorsFile::State {
-  explicit State(const std::filesystem::path& path) : file(path) {}
-
-  Mapping file;
+  std::optional<Mapping> mapping;
+  std::span<const std::byte> file;
   std::vector<TensorEntry> tensors;
   std::map<std::string, std::string> metadata;
   std::unordered_map<std::string, size_t> by_name;
 };
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : state_(std::make_unique<State>()) {
+  state_->file = state_->mapping.emplace(path).bytes();
+  read(path.string());
+}
+
+SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, const std::string& name)
+    : state_(std::make_unique<State>()) {
+  state_->file = bytes;
+  read(name);
+}
+
+void SafetensorsFile::read(const std::string& name) {
   try {
     const std::string_view text = header_text(state_->file);
     const std::byte* data = state_->file.data() + 8 + text.size();
@@ -159,7 +169,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : state_(std
                                  {data + entry.begin, data + entry.end}});
     }
   } catch (const std::string& reason) {
-    fail_file(kRead, "'", path.string(), "' is not a valid safetensors file: ", reason);
+    fail_file(kRead, "'", name, "' is not a valid safetensors file: ", reason);
   }
 }
 

@@ -1,4 +1,4 @@
-// The safetensors container: named tensors and string metadata in one file, read by memory mapping.
+// The safetensors container: named tensors and string metadata in one file, read where it is mapped or lies in memory.
 //
 // Layout: 8 bytes little-endian header length N, N bytes of JSON, then the tensors' bytes. The JSON maps a
 // name to {"dtype", "shape", "data_offsets": [begin, end]} relative to the end of the header; "__metadata__"
@@ -40,6 +40,8 @@ class ULP_API SafetensorsFile {
   /// Maps and checks the whole header. Throws FileError for a file that is missing, unreadable, truncated or
   /// hostile.
   explicit SafetensorsFile(const std::filesystem::path& path);
+  /// The same of a file's bytes, which outlive this object and stay as they are. Errors call them `name`.
+  SafetensorsFile(std::span<const std::byte> bytes, const std::string& name);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
@@ -51,6 +53,8 @@ class ULP_API SafetensorsFile {
   const TensorEntry* find(const std::string& name) const;
 
  private:
+  void read(const std::string& name);
+
   struct State;
   std::unique_ptr<State> state_;
 };

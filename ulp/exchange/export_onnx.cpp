@@ -6,6 +6,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/exchange/onnx/converters.h"
+#include "ulp/exchange/onnx/external.h"
+#include "ulp/exchange/onnx/half.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
@@ -90,41 +92,23 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
   graph->remove_dead(/*attributes=*/true);
+  if (options.fp16) onnx::to_half(*graph);
   return built(*graph, options);
 }
 
-/// What goes to the sink; a file that no reader would take is refused before the first byte.
-void write_model(const onnx::Model& model, const WireWriter::Sink& sink) {
+uint64_t size_of(const onnx::Model& model) {
   WireWriter counter;
   onnx::write(model, counter);
-  if (counter.size() > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
-    fail(kWhere, "expected a model below 2 GB, the limit of the format without external data, got ",
-         counter.size(), " bytes");
-  WireWriter writer(&sink);
-  onnx::write(model, writer);
+  return counter.size();
 }
 
-}  // namespace
+/// A message of protocol buffers.
+constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int32_t>::max());
 
-void OnnxOptions::visit_fields(FieldVisitor& visitor) {
-  visitor({.name = "opset", .help = "Version of ONNX's operators", .min = kFirstOpset, .max = kLastOpset},
-          opset);
-}
-
-std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options) {
-  std::string bytes;
-  const WireWriter::Sink sink = [&](const void* data, size_t count) {
-    bytes.append(static_cast<const char*>(data), count);
-  };
-  write_model(model_of(model, options), sink);
-  return bytes;
-}
-
-void export_onnx(const graph::GraphModule& model, const std::filesystem::path& path,
-                 const OnnxOptions& options) {
-  const onnx::Model made = model_of(model, options);
-  constexpr size_t kEnough = 1 << 20;  // fields are small, and each write is a call of the system
-  AtomicFile file(path);
+/// Calls write(sink), whose many small pieces go to the file in large ones.
+template <typename Write>
+void write_in_blocks(AtomicFile& file, const Write& write) {
+  constexpr size_t kEnough = 1 << 20;
   std::string waiting;
   const auto flush = [&] {
     file.write(waiting);
@@ -135,8 +119,59 @@ void export_onnx(const graph::GraphModule& model, const std::filesystem::path& p
     if (count > kEnough) return file.write(data, count);
     waiting.append(static_cast<const char*>(data), count);
   };
-  write_model(made, sink);
+  write(sink);
   flush();
+}
+
+void write_model(const onnx::Model& model, AtomicFile& file) {
+  write_in_blocks(file, [&](const WireWriter::Sink& sink) {
+    WireWriter writer(&sink);
+    onnx::write(model, writer);
+  });
+}
+
+}  // namespace
+
+void OnnxOptions::visit_fields(FieldVisitor& visitor) {
+  visitor({.name = "opset", .help = "Version of ONNX's operators", .min = kFirstOpset, .max = kLastOpset},
+          opset);
+  visitor({.name = "external_data", .help = "Write weights to a file beside the model, FILE.data"},
+          external_data);
+  visitor({.name = "fp16", .help = "Weights and arithmetic in 16 bits; inputs and results stay as they are"},
+          fp16);
+}
+
+std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options) {
+  const onnx::Model made = model_of(model, options);
+  const uint64_t size = size_of(made);
+  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
+  if (size > kLargest)
+    fail(kWhere, "expected a model below 2 GB, the limit of one ONNX file, got ", size,
+         " bytes; written to a path, its weights go into a second file");
+  std::string bytes;
+  bytes.reserve(size);
+  const WireWriter::Sink sink = [&](const void* data, size_t count) {
+    bytes.append(static_cast<const char*>(data), count);
+  };
+  WireWriter writer(&sink);
+  onnx::write(made, writer);
+  return bytes;
+}
+
+void export_onnx(const graph::GraphModule& model, const std::filesystem::path& path,
+                 const OnnxOptions& options) {
+  onnx::Model made = model_of(model, options);
+  if (!options.external_data && size_of(made) <= kLargest) {
+    AtomicFile file(path);
+    write_model(made, file);
+    return file.commit();
+  }
+  const std::filesystem::path data_path = path.string() + ".data";
+  onnx::move_out(made, data_path.filename().string());
+  AtomicFile data(data_path), file(path);
+  write_in_blocks(data, [&](const WireWriter::Sink& sink) { onnx::write_moved(made, sink); });
+  write_model(made, file);
+  data.commit();
   file.commit();
 }
 

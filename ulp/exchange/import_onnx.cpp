@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/graph/graph_module.h"
@@ -63,14 +64,6 @@ FileModel checked_model(std::string_view bytes, const std::filesystem::path& nam
   return model;
 }
 
-/// A module that holds the tensors and has a mode.
-std::shared_ptr<graph::GraphModule> holder_of(const Store& store) {
-  auto graph = std::make_shared<graph::Graph>();
-  for (const auto& [name, attribute] : store.attributes()) graph->set_attribute(name, attribute);
-  graph->set_output(graph::Argument::tuple({}));
-  return std::make_shared<graph::GraphModule>(graph);
-}
-
 /// One result as it is; several under their names.
 c10::IValue packed(const FileModel& model, const std::vector<at::Tensor>& results) {
   if (results.size() == 1) return results[0];
@@ -100,17 +93,13 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   const Inputs inputs = onnx_import::read_inputs(model, options);
   Store store(model, options);
   learn(store, inputs);
-  const std::shared_ptr<graph::GraphModule> holder = holder_of(store);
-  holder->eval();
-  const auto forward = [&](const std::vector<at::Tensor>& given) {
-    return packed(model, Run(store, holder->is_training(), /*dry=*/false).forward(given));
+  const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
+    return packed(model, Run(store, training, /*dry=*/false).forward(given));
   };
   std::shared_ptr<graph::GraphModule> module =
-      graph::capture(*holder, forward, inputs.examples, inputs.options);
-  module->graph().remove_dead(/*attributes=*/true);
+      captured_run(store.attributes(), run, inputs.examples, inputs.options);
   quant::average_on_codes(module->graph());
   module->recompile();
-  module->eval();
   return module;
 }
 
@@ -129,14 +118,7 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
 /// Errors of the capture and of nodes name the file, too.
 template <typename Work>
 auto naming(const std::filesystem::path& name, const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    if (text.find("'" + name.string() + "'") != std::string::npos) throw FileError(text);
-    const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-    fail_file(kWhere, "'", name.string(), "': ", end == std::string::npos ? text : text.substr(end + 2));
-  }
+  return naming_file(kWhere, name, work);
 }
 
 }  // namespace

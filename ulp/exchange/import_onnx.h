@@ -12,6 +12,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
+#include "ulp/exchange/size_range.h"
 
 namespace ulp {
 namespace graph {
@@ -40,10 +41,7 @@ namespace ulp::exchange {
 
 /// What an ONNX file does not say.
 struct ULP_API OnnxImportOptions {
-  /// Sizes that a dimension may have; max 0: the size stays `min`.
-  struct Range {
-    int64_t min = 1, max = 0, multiple = 1;
-  };
+  using Range = SizeRange;
   /// By the names that the file gives its free dimensions, other than the batch. A dimension that is not
   /// here is free from 1 to `longest`; an unnamed one is called "INPUT.DIM".
   std::map<std::string, Range> sizes = {};

@@ -1,5 +1,5 @@
 // Which operators the graph of a file may call: files come from strangers, and LibTorch does not check all that operators
-// are given. Internal to the room.
+// are given.
 #pragma once
 
 #include <string>

@@ -63,10 +63,44 @@ std::vector<std::string> labels_of(const std::vector<Line>& lines) {
   return {names.begin(), names.end()};
 }
 
+std::string_view view_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+/// int32 (tokens).
+at::Tensor tokens_of(const char* where, const Tokenizer& tokenizer, const at::Tensor& bytes,
+                     const std::string& path) {
+  try {
+    const std::vector<int64_t> ids = encode_lines(tokenizer, view_of(bytes));
+    return torch::tensor(ids, at::kLong).to(at::kInt);
+  } catch (const Error& error) {
+    fail_file(where, error.what(), " in '", path, "'");
+  }
+}
+
+/// int32 (lines, length), padded at the end.
+at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::vector<Line>& lines,
+                    int64_t length, const std::string& path) {
+  const std::optional<int64_t> padding = tokenizer.padding();
+  if (!padding) fail(where, "expected a tokenizer with a token for padding, got none");
+  at::Tensor tokens = torch::full({static_cast<int64_t>(lines.size()), length}, *padding, at::kInt);
+  auto* row = tokens.mutable_data_ptr<int32_t>();
+  for (size_t i = 0; i < lines.size(); ++i, row += length) {
+    try {
+      const Encoding line = tokenizer.encode(lines[i].text, /*special=*/true, length);
+      std::transform(line.ids.begin(), line.ids.end(), row,
+                     [](int64_t id) { return static_cast<int32_t>(id); });
+    } catch (const Error& error) {
+      fail_file(where, error.what(), " in line ", i + 1, " of '", path, "'");
+    }
+  }
+  return tokens;
+}
+
 }  // namespace
 
 int64_t TextDataset::length() const {
-  return bytes.defined() ? bytes.size(1) - (labelled() ? 0 : 1) : 0;
+  return tokens.defined() ? tokens.size(1) - (labelled() ? 0 : 1) : 0;
 }
 
 TextBatch TextDataset::gather(std::span<const int64_t> samples) const {
@@ -76,7 +110,7 @@ TextBatch TextDataset::gather(std::span<const int64_t> samples) const {
     }
   }
   const at::Tensor index = torch::tensor(at::ArrayRef<int64_t>(samples.data(), samples.size()), at::kLong);
-  const at::Tensor rows = bytes.index_select(0, index).to(at::kLong);
+  const at::Tensor rows = tokens.index_select(0, index).to(at::kLong);
   if (labelled()) return {rows, labels.index_select(0, index)};
   return {rows.narrow(1, 0, length()).contiguous(), rows.narrow(1, 1, length()).contiguous()};
 }
@@ -86,41 +120,38 @@ TextDataset slice(const TextDataset& dataset, int64_t begin, int64_t end) {
     fail("io.slice", "expected a range within the ", dataset.size(), " texts, got ", begin, "..", end);
   }
   TextDataset part = dataset;
-  part.bytes = dataset.bytes.slice(0, begin, end);
+  part.tokens = dataset.tokens.slice(0, begin, end);
   if (dataset.labelled()) part.labels = dataset.labels.slice(0, begin, end);
   return part;
 }
 
-TextDataset load_text(const fs::path& path, int64_t length, int64_t stride) {
+TextDataset load_text(const fs::path& path, int64_t length, int64_t stride, const Tokenizer* tokenizer) {
   constexpr const char* kWhere = "io.load_text";
   check_length(kWhere, length);
   if (stride < 0) fail(kWhere, "expected a stride of at least 0, got ", stride);
-  const at::Tensor bytes = read_bytes(kWhere, path);
-  if (bytes.size(0) <= length) {
-    fail_file(kWhere, "expected at least ", length + 1, " bytes in '", path.string(), "', got ",
-              bytes.size(0));
+  at::Tensor text = read_bytes(kWhere, path);
+  if (tokenizer != nullptr) text = tokens_of(kWhere, *tokenizer, text, path.string());
+  if (text.size(0) <= length) {
+    fail_file(kWhere, "expected at least ", length + 1, tokenizer != nullptr ? " tokens" : " bytes", " in '",
+              path.string(), "', got ", text.size(0));
   }
   TextDataset dataset;
-  dataset.bytes = bytes.unfold(0, length + 1, stride > 0 ? stride : length);
+  dataset.tokens = text.unfold(0, length + 1, stride > 0 ? stride : length);
   return dataset;
 }
 
 TextDataset load_labelled_text(const fs::path& path, int64_t length,
-                               const std::vector<std::string>& class_names) {
+                               const std::vector<std::string>& class_names, const Tokenizer* tokenizer) {
   constexpr const char* kWhere = "io.load_labelled_text";
   check_length(kWhere, length);
   const at::Tensor file = read_bytes(kWhere, path);
-  const std::string_view all(static_cast<const char*>(file.const_data_ptr()),
-                             static_cast<size_t>(file.numel()));
-  const std::vector<Line> lines = split_lines(kWhere, all, path.string());
+  const std::vector<Line> lines = split_lines(kWhere, view_of(file), path.string());
   if (lines.empty())
     fail_file(kWhere, "expected lines of `label<TAB>text`, got none in '", path.string(), "'");
   TextDataset dataset;
   dataset.class_names = class_names.empty() ? labels_of(lines) : class_names;
   const auto count = static_cast<int64_t>(lines.size());
-  dataset.bytes = torch::full({count, length}, kTextPadding, at::kByte);
   dataset.labels = torch::empty({count}, at::kLong);
-  auto* target = dataset.bytes.mutable_data_ptr<uint8_t>();
   auto* labels = dataset.labels.mutable_data_ptr<int64_t>();
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto& names = dataset.class_names;
@@ -130,6 +161,14 @@ TextDataset load_labelled_text(const fs::path& path, int64_t length,
                 " of '", path.string(), "'");
     }
     labels[i] = found - names.begin();
+  }
+  if (tokenizer != nullptr) {
+    dataset.tokens = lines_of(kWhere, *tokenizer, lines, length, path.string());
+    return dataset;
+  }
+  dataset.tokens = torch::full({count, length}, kTextPadding, at::kByte);
+  auto* target = dataset.tokens.mutable_data_ptr<uint8_t>();
+  for (size_t i = 0; i < lines.size(); ++i) {
     const size_t kept = std::min(lines[i].text.size(), static_cast<size_t>(length));
     std::memcpy(target + i * static_cast<size_t>(length), lines[i].text.data(), kept);
   }

@@ -3,7 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "ulp/base/error.h"
 
@@ -48,23 +48,25 @@ const std::string& Builder::name_of(const Value* value) {
   if (found != names_.end()) return found->second;
   const graph::Node& producer = *value->producer;
   if (producer.kind() == graph::Node::Kind::attribute) {
-    const at::Tensor tensor = graph_.attribute_tensor(value);
-    store(producer.target(), tensor);
-    return names_[value] = producer.target();
+    return names_[value] = derived(producer.target(), "", [&] { return graph_.attribute_tensor(value); });
   }
   return names_[value] = value->name;
 }
 
-void Builder::store(const std::string& name, const at::Tensor& tensor) {
-  data_type(tensor.scalar_type(), name);
-  // Before a copy is made: a tensor that stands for more elements than it holds would become large here.
-  bytes_ += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  if (bytes_ > std::numeric_limits<int32_t>::max()) {
-    fail("exchange.export_onnx",
-         "expected tensors below 2 GB, the limit of the format without external data, got ", bytes_,
-         " bytes up to '", name, "'");
-  }
-  model_.initializers.push_back({name, tensor.detach().to(at::kCPU).contiguous()});
+std::string Builder::store(const std::string& wish, const at::Tensor& tensor) {
+  const int32_t type = data_type(tensor.scalar_type(), wish);
+  const bool free = graph_.find_attribute(wish) != nullptr && !stored_.contains(wish);
+  const std::string name = free ? wish : unique(wish);
+  stored_.insert(name);
+  model_.initializers.push_back({name, type, tensor.sizes().vec(), tensor.detach()});
+  return name;
+}
+
+std::string Builder::store(const std::string& wish, const Codes& codes) {
+  const std::string name = store(wish, codes.bytes);
+  model_.initializers.back().type = codes.type;
+  model_.initializers.back().dims = codes.dims;
+  return name;
 }
 
 const std::string& Builder::in(const graph::Node& node, std::string_view argument) {
@@ -97,18 +99,18 @@ void Builder::results(const graph::Node& node, const std::string& op, Names inpu
 }
 
 std::string Builder::constant(const at::Tensor& tensor, const std::string& wish) {
-  const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
-  std::string key = std::string(c10::toString(dense.scalar_type())) + wish;
-  for (const int64_t size : dense.sizes()) key += "," + std::to_string(size);
-  key.append(":").append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  const at::Tensor flat = dense(tensor);
+  std::string key = std::string(c10::toString(flat.scalar_type())) + wish;
+  for (const int64_t size : flat.sizes()) key += "," + std::to_string(size);
+  key.append(":").append(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
   const auto found = constants_.find(key);
   if (found != constants_.end()) return found->second;
-  const std::string name = unique(wish);
-  store(name, dense);
-  return constants_[key] = name;
+  return constants_[key] = store(wish, flat);
 }
 
 std::string Builder::scalar(double value, at::ScalarType type) {
+  constexpr double kLargestHalf = 65504;
+  if (type == at::kHalf && std::isfinite(value)) value = std::clamp(value, -kLargestHalf, kLargestHalf);
   return constant(torch::full({}, value, torch::dtype(type)));
 }
 
@@ -190,8 +192,7 @@ void Builder::add_input(const Value& value) {
 void Builder::add_output(const Value& value, const std::string& name) {
   const std::string made = name_of(&value);
   std::string shown = name.empty() ? made : unique(name);
-  const bool stored = value.producer->kind() == graph::Node::Kind::attribute;
-  if (name.empty() && (stored || results_.contains(made))) shown = unique("result");
+  if (name.empty() && (stored_.contains(made) || results_.contains(made))) shown = unique("result");
   if (shown != made) model_.calls.push_back({"Identity", shown, {made}, {shown}, {}});
   model_.outputs.push_back(info(value, shown));
   results_.insert(shown);

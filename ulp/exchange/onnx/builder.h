@@ -32,6 +32,13 @@ template <typename... Parts>
 using Names = std::vector<std::string>;
 using Attributes = std::vector<Attribute>;
 
+/// Codes of 4 bits.
+struct Codes {
+  int32_t type = kUint4;
+  std::vector<int64_t> dims;
+  at::Tensor bytes;  ///< two in a byte
+};
+
 class Builder {
  public:
   Builder(const graph::Graph& graph, int64_t opset);
@@ -59,6 +66,15 @@ class Builder {
 
   /// An initializer; equal ones of one wish are one. `wish` is its name, made unique.
   std::string constant(const at::Tensor& tensor, const std::string& wish = "const");
+  /// What `make` gives of the tensor `name` of the graph: `form` says how, and it is made once for each. The first tensor of
+  /// the file that is made of `name` has this name.
+  template <typename Make>
+  const std::string& derived(const std::string& name, const std::string& form, const Make& make) {
+    const auto [place, first] = derived_.try_emplace(name + '\n' + form);
+    if (first) place->second = store(name, make());
+    return place->second;
+  }
+  /// A finite number that is beyond a half becomes its largest one.
   std::string scalar(double value, at::ScalarType type);
   std::string ints(const std::vector<int64_t>& values);
   /// A list of sizes as int64 [n]: a constant, or computed from the sizes of the inputs.
@@ -74,8 +90,9 @@ class Builder {
 
  private:
   std::string unique(const std::string& wish);
-  /// Adds an initializer. Throws ulp::Error where all of them together are too large for one file.
-  void store(const std::string& name, const at::Tensor& tensor);
+  /// Adds an initializer and returns its name: `wish`, or one like it where there is another of this name.
+  std::string store(const std::string& wish, const at::Tensor& tensor);
+  std::string store(const std::string& wish, const Codes& codes);
   /// One size as int64 [1].
   std::string size(const graph::Node& node, const graph::SizeExpr& expr);
   /// The i-th of the batch and the free dimensions as int64 [1].
@@ -87,9 +104,9 @@ class Builder {
   std::vector<std::string> free_names_;  // the batch first
   std::map<const graph::Value*, std::string> names_;
   std::map<std::string, std::string> constants_;  // by their bytes
+  std::map<std::string, std::string> derived_;    // by name and form
   std::map<size_t, std::string> free_sizes_;
-  std::set<std::string> taken_, results_;
-  int64_t bytes_ = 0;  // of all initializers
+  std::set<std::string> taken_, stored_, results_;
 };
 
 /// Sizes of a value; refuses where they are not known.

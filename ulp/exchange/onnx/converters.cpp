@@ -8,6 +8,9 @@ namespace ulp::exchange::onnx {
 // The files that have a table, <name>_converters().
 #define ULP_CONVERTERS(X) \
   X(layer)                \
+  X(linear)               \
+  X(weight)               \
+  X(dynamic)              \
   X(norm)                 \
   X(pool)                 \
   X(elementwise)          \

@@ -30,6 +30,16 @@ std::string converter_names();
 void reshape_to_output(Builder& builder, const graph::Node& node, const std::string& x);
 /// Attributes of an AveragePool over this many dimensions, from kernel_size, stride, padding and the like.
 Attributes average_window(const graph::Node& node, size_t dims);
+/// ReduceMin and the like over dimensions.
+std::string reduced(Builder& builder, const graph::Node& node, const std::string& op, const std::string& x,
+                    const std::vector<int64_t>& dims, bool keep);
+/// A layer's result: `op` of these inputs, plus the argument "bias" where there is one.
+void add_bias(Builder& builder, const graph::Node& node, const std::string& op, Names inputs);
+/// Whether all that read a stored weight, or the numbers of its codes, are linear layers that want it as [in, out].
+bool is_turned(const graph::Graph& graph, const graph::Value& weight);
+/// Numbers of stored codes [out, in] as a weight [in, out]: of ulp::dequantize, and of ulp::dequantize_weight.
+std::string turned_codes(Builder& builder, const graph::Node& node);
+std::string turned_blocks(Builder& builder, const graph::Node& node);
 /// Permuted dimensions.
 std::string transposed(Builder& builder, const graph::Node& node, const std::string& x,
                        const std::vector<int64_t>& order);

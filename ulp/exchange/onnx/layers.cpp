@@ -1,4 +1,4 @@
-// Convolutions, products of matrices, embeddings.
+// Convolutions and products of matrices.
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -52,15 +52,6 @@ void conv_transpose(Builder& builder, const Node& node) {
   builder.result(node, "ConvTranspose", layer_inputs(builder, node), std::move(attributes));
 }
 
-void linear(Builder& builder, const Node& node) {
-  const Names inputs = layer_inputs(builder, node);
-  if (rank_of(node, *value_arg(node, "input")) == 2)
-    return builder.result(node, "Gemm", inputs, {{"transB", int64_t{1}}});
-  const std::string weight = transposed(builder, node, inputs[1], {1, 0});
-  if (inputs.size() == 2) return builder.result(node, "MatMul", {inputs[0], weight});
-  builder.result(node, "Add", {builder.call(node, "MatMul", {inputs[0], weight}), inputs[2]});
-}
-
 void matmul(Builder& builder, const Node& node) {
   builder.result(node, "MatMul",
                  {builder.name_of(node.args.at(0).value), builder.name_of(node.args.at(1).value)});
@@ -85,11 +76,6 @@ void baddbmm(Builder& builder, const Node& node) {
   add_product(builder, node, "batch1", "batch2");
 }
 
-void embedding(Builder& builder, const Node& node) {
-  builder.result(node, "Gather", {builder.in(node, "weight"), builder.in(node, "indices")},
-                 {{"axis", int64_t{0}}});
-}
-
 }  // namespace
 
 std::string transposed(Builder& builder, const Node& node, const std::string& x,
@@ -104,13 +90,11 @@ ConverterTable layer_converters() {
                                          {"aten::conv_transpose1d", conv_transpose},
                                          {"aten::conv_transpose2d", conv_transpose},
                                          {"aten::conv_transpose3d", conv_transpose},
-                                         {"aten::linear", linear},
                                          {"aten::matmul", matmul},
                                          {"aten::mm", matmul},
                                          {"aten::bmm", matmul},
                                          {"aten::addmm", addmm},
-                                         {"aten::baddbmm", baddbmm},
-                                         {"aten::embedding", embedding}};
+                                         {"aten::baddbmm", baddbmm}};
   return kTable;
 }
 

@@ -15,12 +15,29 @@ struct Kind {
 };
 constexpr Kind kFloat{1, 2}, kInt{2, 3}, kString{3, 4}, kTensor{4, 5}, kInts{7, 8};
 
-/// TensorProto.
-void write_tensor(const std::string& name, const at::Tensor& tensor, WireWriter& out) {
-  for (const int64_t size : tensor.sizes()) out.integer(1, size);
-  out.integer(2, data_type(tensor.scalar_type(), name));
-  if (!name.empty()) out.text(8, name);
-  out.bytes(9, tensor.const_data_ptr(), tensor.nbytes());
+/// An entry of external_data.
+void write_entry(const char* key, const std::string& value, WireWriter& out) {
+  out.message(13, [&](WireWriter& inner) {
+    inner.text(1, key);
+    inner.text(2, value);
+  });
+}
+
+/// TensorProto. `data_file` has the bytes of a tensor that is not in the model.
+void write_tensor(const Initializer& tensor, const std::string& data_file, WireWriter& out) {
+  constexpr int64_t kExternal = 1;
+  for (const int64_t size : tensor.dims) out.integer(1, size);
+  out.integer(2, tensor.type);
+  if (!tensor.name.empty()) out.text(8, tensor.name);
+  if (tensor.offset < 0) {
+    // No copy is made only to be counted.
+    const at::Tensor bytes = out.counts() ? tensor.data : dense(tensor.data);
+    return out.bytes(9, out.counts() ? nullptr : bytes.const_data_ptr(), byte_count(tensor));
+  }
+  write_entry("location", data_file, out);
+  write_entry("offset", std::to_string(tensor.offset), out);
+  write_entry("length", std::to_string(byte_count(tensor)), out);
+  out.integer(14, kExternal);
 }
 
 /// AttributeProto.
@@ -38,7 +55,9 @@ void write_attribute(const Attribute& attribute, WireWriter& out) {
       out.text(kString.field, value);
       return kString.type;
     } else if constexpr (std::is_same_v<T, at::Tensor>) {
-      out.message(kTensor.field, [&](WireWriter& inner) { write_tensor("", value, inner); });
+      const Initializer tensor{"", data_type(value.scalar_type(), attribute.name), value.sizes().vec(),
+                               value};
+      out.message(kTensor.field, [&](WireWriter& inner) { write_tensor(tensor, "", inner); });
       return kTensor.type;
     } else {
       for (const int64_t one : value) out.integer(kInts.field, one);
@@ -82,7 +101,7 @@ void write_graph(const Model& model, WireWriter& out) {
   for (const Call& call : model.calls) out.message(1, [&](WireWriter& inner) { write_call(call, inner); });
   out.text(2, "ulp");
   for (const Initializer& one : model.initializers)
-    out.message(5, [&](WireWriter& inner) { write_tensor(one.name, one.tensor, inner); });
+    out.message(5, [&](WireWriter& inner) { write_tensor(one, model.data_file, inner); });
   for (const ValueInfo& value : model.inputs)
     out.message(11, [&](WireWriter& inner) { write_value(value, inner); });
   for (const ValueInfo& value : model.outputs)
@@ -115,6 +134,14 @@ int32_t data_type(at::ScalarType type, const std::string& tensor) {
       fail("exchange.export_onnx", "expected numbers of 16 bits or more, integers or bools, got ",
            c10::toString(type), " in '", tensor, "'; bfloat16 models are exported after .to(torch::kFloat)");
   }
+}
+
+at::Tensor dense(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).contiguous();
+}
+
+uint64_t byte_count(const Initializer& tensor) {
+  return static_cast<uint64_t>(tensor.data.numel()) * tensor.data.element_size();
 }
 
 void write(const Model& model, WireWriter& out) {

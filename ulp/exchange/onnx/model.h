@@ -30,10 +30,18 @@ struct Call {
   std::vector<Attribute> attributes;
 };
 
+/// TensorProto.DataType of codes of 4 bits.
+inline constexpr int32_t kUint4 = 21, kInt4 = 22;
+
 /// A tensor of the file.
 struct Initializer {
   std::string name;
-  at::Tensor tensor;  ///< dense, on the CPU
+  int32_t type = 0;  ///< TensorProto.DataType
+  std::vector<int64_t> dims;
+  /// Its elements in order, in any layout; 4-bit codes two in a byte, the first one in the low half.
+  at::Tensor data;
+  /// Where it begins in the file beside the model; -1: it is in the model itself.
+  int64_t offset = -1;
 };
 
 /// An input or a result of the graph. A dimension is a number, or the name of one that is free.
@@ -51,7 +59,13 @@ struct Model {
   std::vector<Initializer> initializers;
   std::vector<ValueInfo> inputs, outputs;
   std::map<std::string, std::string> metadata;
+  std::string data_file = {};  ///< the name of the file beside the model, where there is one
 };
+
+/// The same numbers as they lie in a file.
+at::Tensor dense(const at::Tensor& tensor);
+/// What it takes in a file.
+uint64_t byte_count(const Initializer& tensor);
 
 /// The fields of ModelProto.
 void write(const Model& model, WireWriter& out);

@@ -64,24 +64,35 @@ void quantize(Builder& builder, const Node& node) {
   builder.result(node, "QuantizeLinear", {x, step.scale, step.zero_point});
 }
 
-/// A weight, or a bias in int32, whose zero points are all 0.
-void dequantize_stored(Builder& builder, const Node& node) {
+/// What a DequantizeLinear of stored codes reads: of a weight, or of a bias in int32, whose zero points are all 0. `turned`:
+/// of a weight [out, in] as [in, out].
+struct Form {
+  Names inputs;
+  Attributes attributes;
+};
+Form form_of(Builder& builder, const Node& node, bool turned) {
   const at::Tensor codes = stored(builder, node, "q"), scale = stored(builder, node, "scale");
   const at::Tensor zero = stored(builder, node, "zero_point");
   const int64_t axis = int_arg(node, "axis");
   const bool one = axis == -1;
-  const std::string at = value_arg(node, "scale")->producer->target();
-  Names inputs = {builder.in(node, "q"),
-                  one ? builder.constant(scale.reshape({}), at + ".onnx") : builder.in(node, "scale")};
+  const auto at = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
+  Form form{{turned ? builder.derived(at("q"), "turned", [&] { return codes.t(); }) : builder.in(node, "q"),
+             one ? builder.constant(scale.reshape({}), at("scale") + ".onnx") : builder.in(node, "scale")},
+            {}};
   if (codes.scalar_type() == at::kInt) {
     if (zero.any().item<bool>()) refuse(node, "expected a bias whose zero point is 0");
   } else {
     const at::Tensor typed = (one ? zero.reshape({}) : zero).to(codes.scalar_type());
-    inputs.push_back(builder.constant(typed, value_arg(node, "zero_point")->producer->target() + ".onnx"));
+    form.inputs.push_back(builder.constant(typed, at("zero_point") + ".onnx"));
   }
-  Attributes attributes;
-  if (!one) attributes.push_back({"axis", axis});
-  builder.result(node, "DequantizeLinear", std::move(inputs), std::move(attributes));
+  if (!one) form.attributes.push_back({"axis", turned ? 1 - axis : axis});
+  return form;
+}
+
+void dequantize_stored(Builder& builder, const Node& node) {
+  if (is_turned(builder.graph(), *node.output())) return;  // linear layers ask for it
+  Form form = form_of(builder, node, /*turned=*/false);
+  builder.result(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
 }
 
 void dequantize(Builder& builder, const Node& node) {
@@ -109,6 +120,11 @@ void average_codes(Builder& builder, const Node& node) {
 }
 
 }  // namespace
+
+std::string turned_codes(Builder& builder, const Node& node) {
+  Form form = form_of(builder, node, /*turned=*/true);
+  return builder.call(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
+}
 
 ConverterTable quantize_converters() {
   static constexpr Converter kTable[] = {

@@ -75,6 +75,12 @@ void argmax(Builder& builder, const Node& node) {
 
 }  // namespace
 
+std::string reduced(Builder& builder, const Node& node, const std::string& op, const std::string& x,
+                    const std::vector<int64_t>& dims, bool keep) {
+  Form form = form_of(builder, op, x, dims, keep);
+  return builder.call(node, op, std::move(form.inputs), std::move(form.attributes));
+}
+
 ConverterTable reduce_converters() {
   static constexpr Converter kTable[] = {
       {"aten::sum", sum},     {"aten::mean", mean},   {"aten::amax", amax},     {"aten::amin", amin},

@@ -33,6 +33,13 @@ void reshape(Builder& builder, const Node& node) {
 }
 
 void transpose(Builder& builder, const Node& node, std::vector<int64_t> order) {
+  const Value& x = *value_arg(node, "self");
+  if (const at::Tensor stored = builder.graph().attribute_tensor(&x); stored.defined()) {
+    std::string form = "permuted";
+    for (const int64_t dim : order) form += " " + std::to_string(dim);
+    const auto permuted = [&] { return stored.permute(order); };
+    return builder.alias(node.output(), builder.derived(x.producer->target(), form, permuted));
+  }
   builder.result(node, "Transpose", {builder.in(node, "self")}, {{"perm", std::move(order)}});
 }
 

@@ -126,9 +126,15 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
   const int64_t count = elements(parts.dims, where);
   if (type_number == kText) return {};
   if (type_number == kUint4 || type_number == kInt4) {
-    if (!parts.has_raw || parts.external) fail_file(kRead, "expected 4-bit codes as raw bytes in ", where);
-    expect_count(parts.raw.size(), (count + 1) / 2, where);
-    return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, type_number == kInt4);
+    const bool with_sign = type_number == kInt4;
+    const int64_t bytes = (count + 1) / 2;
+    if (parts.external) {
+      const at::Tensor packed = read_external(parts.data, folder, {bytes}, at::kByte, where);
+      return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, with_sign);
+    }
+    if (!parts.has_raw) fail_file(kRead, "expected 4-bit codes as raw bytes in ", where);
+    expect_count(parts.raw.size(), bytes, where);
+    return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, with_sign);
   }
   const at::ScalarType type = scalar_type(type_number, where);
   if (parts.external) return read_external(parts.data, folder, parts.dims, type, where);

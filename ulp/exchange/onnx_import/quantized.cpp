@@ -110,6 +110,10 @@ const FileNode* partner(const Call& call) {
 void dequantize(Call& call) {
   const bool fake = call.run().store().options().qdq == QdqForm::fake;
   const Tensor codes = call.run().store().find(call.name(0));
+  if (call.attribute("block_size", int64_t{0}) != 0) {
+    const Tensor weight = block_weight(call, call.node());
+    return call.set(call.dim(call.attribute("axis", int64_t{1}), 2) == 0 ? weight.t() : weight);
+  }
   if (codes.defined() && call.run().store().is_initializer(call.name(0))) {
     const Tensor turned = call.analysis().only_multiplies(call.node().outputs.at(0))
                               ? turned_codes(call, call.node())
@@ -135,6 +139,11 @@ Tensor turned_codes(Call& call, const FileNode& node) {
   const std::string& name = node.inputs.at(0);
   const Tensor codes = store.is_initializer(name) ? store.find(name) : Tensor();
   if (!codes.defined() || codes.dim() != 2 || call.analysis().uses(name).size() != 1) return {};
+  const Call inner(call.run(), node, Call::As::known);
+  if (inner.attribute("block_size", int64_t{0}) != 0) {
+    const bool columns = inner.dim(inner.attribute("axis", int64_t{1}), 2) == 0;
+    return columns ? block_weight(call, node) : Tensor();
+  }
   Step step = step_of(call, node, 2, codes.scalar_type());
   if (step.axis >= 0) step.axis = 1 - step.axis;
   const Tensor turned = codes.t().contiguous();

@@ -11,4 +11,8 @@ namespace ulp::exchange::onnx_import {
 /// where the node has other inputs than tensors of the file.
 at::Tensor turned_codes(Call& call, const FileNode& dequantize);
 
+/// The same of codes with a scale a block, [rows, columns] with the blocks along the columns: as ulp::dequantize_weight where that
+/// has the form, else as floats that train.
+at::Tensor block_weight(Call& call, const FileNode& dequantize);
+
 }  // namespace ulp::exchange::onnx_import

@@ -37,6 +37,8 @@ class ULP_API WireWriter {
     write(*this);
   }
 
+  /// Whether it has no sink: bytes() may get null.
+  bool counts() const { return sink_ == nullptr; }
   /// Bytes written so far.
   uint64_t size() const { return size_; }
 

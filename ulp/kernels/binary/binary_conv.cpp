@@ -234,14 +234,17 @@ template <const BinaryKernels& kKernels>
 std::unique_ptr<Conv> layer(const BinaryConvConfig& config, const BinaryConvWeights& weights) {
   return std::make_unique<BinaryLayer>(config, weights, kKernels);
 }
+#if defined(__x86_64__)
 std::unique_ptr<Conv> vpopcntdq(const BinaryConvConfig& config, const BinaryConvWeights& weights) {
   if (!cpu_features().avx512_vpopcntdq) return nullptr;
   return layer<kBinaryAvx512Vpopcntdq>(config, weights);
 }
+#endif
 
-constexpr Variant<MakeBinary> kBinaries[] = {{Isa::avx512, vpopcntdq},
-                                             {Isa::avx512, layer<kBinaryAvx512>},
-                                             {Isa::avx2, layer<kBinaryAvx2>},
+constexpr Variant<MakeBinary> kBinaries[] = {{Isa::avx512, ULP_ON_X86(vpopcntdq)},
+                                             {Isa::avx512, ULP_ON_X86(layer<kBinaryAvx512>)},
+                                             {Isa::avx2, ULP_ON_X86(layer<kBinaryAvx2>)},
+                                             {Isa::neon, ULP_ON_ARM(layer<kBinaryNeon>)},
                                              {Isa::portable, layer<kBinaryPortable>}};
 
 }  // namespace
@@ -265,7 +268,7 @@ void check_binary(const BinaryConvConfig& config, const BinaryConvWeights& weigh
 
 int64_t binary_conv_bytes(const BinaryConvConfig& config) {
   const ConvShape& s = config.shape;
-  const int64_t outputs = round_up(s.out_channels, kBinaryAvx512.outputs), bytes = window_bytes(s);
+  const int64_t outputs = round_up(s.out_channels, kMostPanelOutputs), bytes = window_bytes(s);
   const int64_t kinds = config.padding == BinaryPadding::zero ? std::min(s.out_h(), 2 * s.kernel_h + 1) *
                                                                     std::min(s.out_w(), 2 * s.kernel_w + 1)
                                                               : 1;

@@ -18,6 +18,7 @@ namespace ulp::kernels {
 
 constexpr int kMostBinaryRows = 8;
 constexpr int kPanelOutputs = 16;  // of a panel of words, and of a part of a panel of nibbles
+constexpr int kMostPanelOutputs = 32;
 
 /// What becomes of the sums. Arrays reach to the end of the last panel.
 struct BinaryFinish {
@@ -62,6 +63,6 @@ struct BinaryKernels {
 };
 
 extern ULP_API const BinaryKernels kBinaryAvx512;  // tests run it where the next one takes its place
-extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512Vpopcntdq;
+extern const BinaryKernels kBinaryPortable, kBinaryAvx2, kBinaryAvx512Vpopcntdq, kBinaryNeon;
 
 }  // namespace ulp::kernels

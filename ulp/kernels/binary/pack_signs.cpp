@@ -11,8 +11,10 @@ namespace ulp::kernels {
 namespace {
 
 using GetSigns = SignFn (*)();
-constexpr Variant<GetSigns> kSigns[] = {
-    {Isa::avx512, pack_signs_avx512}, {Isa::avx2, pack_signs_avx2}, {Isa::portable, pack_signs_portable}};
+constexpr Variant<GetSigns> kSigns[] = {{Isa::avx512, ULP_ON_X86(pack_signs_avx512)},
+                                        {Isa::avx2, ULP_ON_X86(pack_signs_avx2)},
+                                        {Isa::neon, ULP_ON_ARM(pack_signs_neon)},
+                                        {Isa::portable, pack_signs_portable}};
 
 }  // namespace
 

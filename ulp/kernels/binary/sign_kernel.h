@@ -15,7 +15,7 @@ struct SignArgs {
 
 using SignFn = void (*)(const SignArgs&);
 
-SignFn pack_signs_portable(), pack_signs_avx2(), pack_signs_avx512();
+SignFn pack_signs_portable(), pack_signs_avx2(), pack_signs_avx512(), pack_signs_neon();
 
 /// The byte of the first `count` channels, at most 8, from channel c on.
 static inline uint8_t sign_byte(const SignArgs& s, const float* x, int64_t c, int64_t count) {

@@ -74,14 +74,15 @@ void set_multiplier(const ConvConfig& config, const ConvWeights& weights, Finish
   }
 }
 
-void fold_input_zero_point(const ConvConfig& config, const ConvWeights& weights, int32_t* bias) {
+void fold_input_zero_point(const ConvConfig& config, const ConvWeights& weights, int32_t offset,
+                           int32_t* bias) {
   const ConvShape& s = config.shape;
   const int64_t k = s.in_channels / s.groups * s.kernel_h * s.kernel_w;
   for (int64_t c = 0; c < s.out_channels; ++c) {
     uint32_t sum = 0;  // wraps like the accumulators do
     for (int64_t i = 0; i < k; ++i) sum += static_cast<uint32_t>(int32_t{weights.i8[c * k + i]});
     bias[c] = static_cast<int32_t>(static_cast<uint32_t>(bias[c]) -
-                                   static_cast<uint32_t>(config.input_q.zero_point) * sum);
+                                   static_cast<uint32_t>(config.input_q.zero_point - offset) * sum);
   }
 }
 
@@ -99,6 +100,7 @@ template <const DepthwiseKernels& kKernels>
 std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kKernels);
 }
+#if defined(__x86_64__)
 std::unique_ptr<Conv> depthwise_vnni(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kDepthwiseAvx512, kDepthwiseBytesAvx512Vnni);
 }
@@ -111,23 +113,32 @@ std::unique_ptr<Conv> tiled_bf16(const ConvConfig& config, const ConvWeights& we
   if (!cpu_features().avx512_bf16 || cpu_features().intel) return nullptr;
   return make_tiled_conv(config, weights, kTilesBf16Avx512Bf16);
 }
+#endif
 
 // clang-format off
 constexpr Variant<MakeConv> kConvs[] = {
-    {Isa::amx, amx<kAmxKernels>},
-    {Isa::amx_emulated, amx<kAmxEmulatedKernels>},
-    {Isa::avx512_vnni, depthwise_bf16},
-    {Isa::avx512_vnni, depthwise_vnni},
-    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
-    {Isa::avx512_vnni, tiled_bf16},
-    {Isa::avx512, depthwise<kDepthwiseAvx512>},
-    {Isa::avx512, tiled<kTilesF32Avx512>},
-    {Isa::avx512, tiled<kTilesBf16Avx512>},
-    {Isa::avx512, tiled<kTilesU8Avx512>},
-    {Isa::avx2, depthwise<kDepthwiseAvx2>},
-    {Isa::avx2, tiled<kTilesF32Avx2>},
-    {Isa::avx2, tiled<kTilesBf16Avx2>},
-    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::amx, ULP_ON_X86(amx<kAmxKernels>)},
+    {Isa::amx_emulated, ULP_ON_X86(amx<kAmxEmulatedKernels>)},
+    {Isa::avx512_vnni, ULP_ON_X86(depthwise_bf16)},
+    {Isa::avx512_vnni, ULP_ON_X86(depthwise_vnni)},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled<kTilesU8Avx512Vnni>)},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled_bf16)},
+    {Isa::avx512, ULP_ON_X86(depthwise<kDepthwiseAvx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesF32Avx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesBf16Avx512>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(depthwise<kDepthwiseAvx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesF32Avx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesBf16Avx2>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},
+    {Isa::neon_bf16, ULP_ON_ARM(tiled<kTilesBf16NeonMatrix>)},
+    {Isa::neon_bf16, ULP_ON_ARM(tiled<kTilesBf16NeonBf16>)},
+    {Isa::neon_i8mm, ULP_ON_ARM(tiled<kTilesU8NeonI8mm>)},
+    {Isa::neon_dotprod, ULP_ON_ARM(tiled<kTilesU8NeonDotprod>)},
+    {Isa::neon, ULP_ON_ARM(depthwise<kDepthwiseNeon>)},
+    {Isa::neon, ULP_ON_ARM(tiled<kTilesF32Neon>)},
+    {Isa::neon, ULP_ON_ARM(tiled<kTilesBf16Neon>)},
+    {Isa::neon, ULP_ON_ARM(tiled<kTilesU8Neon>)},
     {Isa::portable, make_reference_conv},
 };
 // clang-format on
@@ -167,14 +178,14 @@ void check_shape(const ConvShape& s) {
 }
 
 FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int64_t channels,
-                       bool fold_zero_point) {
+                       bool fold_zero_point, int32_t input_offset) {
   FinishData out;
   const int64_t n = config.shape.out_channels;
   out.bias = AlignedBuffer(channels * 4);
   out.finish.bias = out.bias.data();
   if (config.input == DataType::u8) {
     if (weights.bias_i32 != nullptr) std::copy_n(weights.bias_i32, n, out.bias.as<int32_t>());
-    if (fold_zero_point) fold_input_zero_point(config, weights, out.bias.as<int32_t>());
+    if (fold_zero_point) fold_input_zero_point(config, weights, input_offset, out.bias.as<int32_t>());
     out.multiplier = AlignedBuffer(channels * 4);
     set_multiplier(config, weights, &out);
     out.finish.multiplier = out.multiplier.as<float>();

@@ -27,9 +27,10 @@ struct FinishData {
 };
 
 /// `channels` is the padded number of output channels (the rest is zero). With `fold_zero_point` the integer
-/// bias becomes bias - zx * sum(w), for kernels that accumulate x * w instead of (x - zx) * w.
+/// bias becomes bias - (zx - input_offset) * sum(w), for kernels that accumulate (x - input_offset) * w instead of
+/// (x - zx) * w.
 FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int64_t channels,
-                       bool fold_zero_point);
+                       bool fold_zero_point, int32_t input_offset = 0);
 
 /// The plain C++ implementation; takes every configuration.
 std::unique_ptr<Conv> make_reference_conv(const ConvConfig& config, const ConvWeights& weights);

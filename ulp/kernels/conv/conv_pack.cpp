@@ -47,11 +47,11 @@ bool is_depthwise(const ConvShape& s) {
 }
 
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
-                          int unit, int lanes, DataType type, int64_t panel_units) {
+                          int unit, int lanes, DataType type, int64_t panel_units, int unit_bytes) {
   const ConvShape& s = config.shape;
   const int64_t width = s.out_channels / s.groups, depth = s.in_channels / s.groups;
-  const int64_t panels = ceil_div(width, lanes), bytes = 4 / unit;
-  const int64_t panel_bytes = std::max(panel_units, layout.count * layout.units) * lanes * 4;
+  const int64_t panels = ceil_div(width, lanes), bytes = unit_bytes / unit;
+  const int64_t panel_bytes = std::max(panel_units, layout.count * layout.units) * lanes * unit_bytes;
   AlignedBuffer out(s.groups * panels * panel_bytes);
   for (int64_t o = 0; o < s.out_channels; ++o) {
     const int64_t group = o / width, lane = o % width;
@@ -63,7 +63,8 @@ AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, 
             layout.per_row == 1 ? kw * depth : 0;  // where this column begins inside its tap
         for (int64_t i = 0; i < depth; ++i) {
           const int64_t k = start + i, from = ((o * depth + i) * s.kernel_h + kh) * s.kernel_w + kw;
-          const int64_t at = ((tap * layout.units + k / unit) * lanes + lane % lanes) * 4 + k % unit * bytes;
+          const int64_t at =
+              ((tap * layout.units + k / unit) * lanes + lane % lanes) * unit_bytes + k % unit * bytes;
           store_weight(weights, from, type, panel + at);
         }
       }

@@ -20,8 +20,8 @@ class TiledConv final : public Conv {
             Staging(config, kernels.stage, kernels.copy, panels_.layout().length % kernels.unit != 0, true),
             kMaxTilePixels, 1),
         // A panel of a group may reach into the channels behind it; the last one needs them to exist.
-        finish_(
-            make_finish(config, weights, shape_.out_channels + kernels.lanes, config.input == DataType::u8)),
+        finish_(make_finish(config, weights, shape_.out_channels + kernels.lanes,
+                            config.input == DataType::u8, kernels.input_offset)),
         offsets_(panels_.layout().count * 8) {
     const TapLayout& layout = panels_.layout();
     for (int64_t t = 0; t < layout.count; ++t) {

@@ -22,11 +22,11 @@ bool is_flat(const ConvShape& shape);
 /// One input channel for each output channel.
 bool is_depthwise(const ConvShape& shape);
 
-/// Weights of type f32, bf16, i8 or i16: [group][panel][tap][unit][lane][4 bytes], zero where there is none.
+/// Weights of type f32, bf16, i8 or i16: [group][panel][tap][unit][lane][unit_bytes], zero where there is none.
 /// `tap_units` of the layout are kept; `panel_units` (at least count * units; 0: just that) pads the end of a
 /// panel.
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
-                          int unit, int lanes, DataType type, int64_t panel_units = 0);
+                          int unit, int lanes, DataType type, int64_t panel_units = 0, int unit_bytes = 4);
 
 /// Each returns null for a configuration it does not take.
 std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeights& weights,

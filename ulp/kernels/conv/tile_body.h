@@ -18,6 +18,7 @@ struct FloatSums {
   using Acc = typename V::F;
   using Scalar = float;
   static constexpr bool kInteger = false;
+  static constexpr bool kByLane = false;
   static Acc load(const void* p) { return V::loadf(static_cast<const float*>(p)); }
   static void store(Scalar* p, Acc v) { V::storef(p, v); }
 };
@@ -29,6 +30,7 @@ struct IntSums {
   using Acc = typename V::I;
   using Scalar = int32_t;
   static constexpr bool kInteger = true;
+  static constexpr bool kByLane = false;
   static Acc load(const void* p) { return V::loadi(p); }
   static void store(Scalar* p, Acc v) { V::storei(p, v); }
 };
@@ -302,6 +304,42 @@ inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M]
   }
 }
 
+/// Step number kUnit of four, whose units of each pixel are the lanes of `a`.
+template <typename Dot, int kUnit, int M, int NB>
+inline __attribute__((always_inline)) void lane_step(typename Dot::Acc (&acc)[M][NB],
+                                                     const typename Dot::Vec::I (&a)[M],
+                                                     const uint8_t* const* panels) {
+  using V = typename Dot::Vec;
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) {
+    const auto b = Dot::weights(V::loadi(panels[n] + kUnit * 4 * V::kLanes));
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) acc[m][n] = Dot::template dot_lane<kUnit>(acc[m][n], a[m], b);
+  }
+}
+
+/// Four steps. Where an instruction multiplies by one lane of a vector (Dot::kByLane, vectors of 16 bytes), one load brings
+/// the four units of a pixel.
+template <typename Dot, int M, int NB>
+inline __attribute__((always_inline)) void four_steps(typename Dot::Acc (&acc)[M][NB],
+                                                      const uint8_t* const* rows, int64_t step,
+                                                      const uint8_t* const* panels) {
+  if constexpr (Dot::kByLane) {
+    typename Dot::Vec::I a[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) a[m] = Dot::input(rows[m / 3] + (m % 3) * step);
+    lane_step<Dot, 0, M, NB>(acc, a, panels);
+    lane_step<Dot, 1, M, NB>(acc, a, panels);
+    lane_step<Dot, 2, M, NB>(acc, a, panels);
+    lane_step<Dot, 3, M, NB>(acc, a, panels);
+  } else {
+    tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
+    tile_step<Dot, M, NB>(acc, rows, step, panels, 4);
+    tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
+    tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
+  }
+}
+
 /// A tile begins with its bias.
 template <typename Dot, int M, int NB>
 inline __attribute__((always_inline)) void start_sums(typename Dot::Acc (&acc)[M][NB], const TileArgs& t) {
@@ -382,10 +420,7 @@ void tile(const TileArgs& t) {
       for (int n = 0; n < NB; ++n) panels[n] += bytes * V::kLanes;
     };
     for (; left >= 4; left -= 4) {
-      tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
-      tile_step<Dot, M, NB>(acc, rows, step, panels, 4);
-      tile_step<Dot, M, NB>(acc, rows, step, panels, 8);
-      tile_step<Dot, M, NB>(acc, rows, step, panels, 12);
+      four_steps<Dot, M, NB>(acc, rows, step, panels);
       __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;

@@ -1,8 +1,8 @@
 // The contract between the convolution drivers (compiled for any machine) and the tile kernels (one
 // instruction set a file). Plain data, see float_bits.h for why.
 //
-// A tile is M output pixels by NB panels of `lanes` output channels. Its inputs are read in units of 4 bytes:
-// one f32, two bf16, two i16 or four u8. The pixels of a tile are equally spaced in memory, and so are the
+// A tile is M output pixels by NB panels of `lanes` output channels. Its inputs are read in units of 4 bytes, one f32, two
+// bf16, two i16 or four u8, or of 8 bytes. The pixels of a tile are equally spaced in memory, and so are the
 // bytes of a tap: with an NHWC image and no dilation a whole kernel row is one tap, so that few input
 // channels cost little.
 #pragma once
@@ -18,7 +18,7 @@ struct TileArgs {
   int64_t a_step;       ///< bytes from one output pixel's input to the next one's
   const int64_t* taps;  ///< byte offset of each tap
   int64_t tap_count, tap_units;
-  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][4 bytes]
+  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][bytes of a unit]
   int64_t b_panel;   ///< bytes of a panel
   const uint8_t* ahead =
       nullptr;  ///< what is fetched on the way: weights or input of the tiles behind this one
@@ -46,10 +46,14 @@ struct TileKernels {
   DataType input;  ///< of the layer
   DataType stage;  ///< how the input must lie in memory: f32, bf16, u8 or i16
   int lanes;
-  int unit;                                                     ///< input elements in 4 bytes
+  int unit;                                                     ///< input elements in a unit
   int max_pixels[3];                                            ///< for 1, 2 and 4 panels; 0: no such kernel
   TileFn tile[3][kMaxTilePixels + 1];                           ///< [log2 of the panels][pixels]
   void (*copy)(const void* x, void* staged, int64_t elements);  ///< null: bytes as they are
+  int unit_bytes = 4;
+  /// What the kernels take off each byte of the input, to multiply numbers with a sign: sums begin with as many times the
+  /// sum of the weights.
+  int32_t input_offset = 0;
 };
 
 /// A run of output pixels of one row, all channels. Weights: [tap][padded channel] as f32 or i32.
@@ -79,7 +83,10 @@ struct DepthwiseKernels {
 extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
 extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
 extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
-extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512;
+extern const TileKernels kTilesF32Neon, kTilesBf16Neon, kTilesU8Neon;
+extern const TileKernels kTilesU8NeonDotprod, kTilesU8NeonI8mm;
+extern const TileKernels kTilesBf16NeonBf16, kTilesBf16NeonMatrix;  ///< the second: units of four
+extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512, kDepthwiseNeon;
 extern const DepthwiseKernels kDepthwiseAvx512Bf16;  ///< of bf16 alone: rounds to it in one instruction
 
 /// u8 -> u8 with no residual or one of u8. Weights, as i8: [64 channels][tap][q][64 bytes], where only byte 4

@@ -18,8 +18,9 @@ TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, con
       groups_(config.shape.groups),
       channels_(config.shape.out_channels / groups_),
       panels_(ceil_div(channels_, kernels.lanes)),
-      panel_bytes_(layout_.count * layout_.units * kernels.lanes * 4),
-      own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage))),
+      panel_bytes_(layout_.count * layout_.units * kernels.lanes * kernels.unit_bytes),
+      own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage), 0,
+                       kernels.unit_bytes)),
       packed_(own_.data()) {}
 
 TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels)
@@ -28,12 +29,14 @@ TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, c
       groups_(1),
       channels_(channels),
       panels_(ceil_div(channels, kernels.lanes)),
-      panel_bytes_(units * kernels.lanes * 4),
+      panel_bytes_(units * kernels.lanes * kernels.unit_bytes),
       packed_(panels) {}
 
-/// log2 of the panels of the next tiles: few pixels leave registers for many panels.
+/// log2 of the panels of the next tiles: few pixels leave registers for many panels, and where panels are narrow, many of
+/// them are the rule.
 int TilePanels::panel_choice(int64_t left, int64_t pixels) const {
-  if (left >= 4 && pixels <= kernels_.max_pixels[2]) return 2;
+  const bool narrow = kernels_.max_pixels[2] >= kernels_.max_pixels[1];
+  if (left >= 4 && (narrow || pixels <= kernels_.max_pixels[2])) return 2;
   return left >= 2 && kernels_.max_pixels[1] > 0 ? 1 : 0;
 }
 

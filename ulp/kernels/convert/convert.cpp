@@ -16,8 +16,9 @@ using formats::Format;
 using formats::Kind;
 using formats::Overflow;
 
-constexpr Variant<const ConvertOps*> kTables[] = {
-    {Isa::avx512, &kConvertOpsAvx512}, {Isa::avx2, &kConvertOpsAvx2}, {Isa::portable, &kConvertOpsPortable}};
+constexpr Variant<const ConvertOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kConvertOpsAvx512)},
+                                                  {Isa::avx2, ULP_ON_X86(&kConvertOpsAvx2)},
+                                                  {Isa::portable, &kConvertOpsPortable}};
 
 const ConvertOps& convert_ops(Isa isa) {
   return *first_admitted(kTables, isa);

@@ -36,8 +36,9 @@ ElementwiseArgs code_args(Activation activation, Affine q) {
   return args;
 }
 
-constexpr Variant<const SmallOps*> kTables[] = {
-    {Isa::avx512, &kSmallOpsAvx512}, {Isa::avx2, &kSmallOpsAvx2}, {Isa::portable, &kSmallOpsPortable}};
+constexpr Variant<const SmallOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kSmallOpsAvx512)},
+                                                {Isa::avx2, ULP_ON_X86(&kSmallOpsAvx2)},
+                                                {Isa::portable, &kSmallOpsPortable}};
 
 }  // namespace
 

@@ -9,8 +9,9 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const RowOps*> kTables[] = {
-    {Isa::avx512, &kRowOpsAvx512}, {Isa::avx2, &kRowOpsAvx2}, {Isa::portable, &kRowOpsPortable}};
+constexpr Variant<const RowOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kRowOpsAvx512)},
+                                              {Isa::avx2, ULP_ON_X86(&kRowOpsAvx2)},
+                                              {Isa::portable, &kRowOpsPortable}};
 
 }  // namespace
 

@@ -15,10 +15,17 @@ struct CpuFeatures {
   bool avx512_vpopcntdq = false;  ///< vpopcntq, and what avx512 says
   bool amx = false;               ///< tiles, int8 and bf16 products, and the permission to use them
   bool intel = false;             ///< vdpbf16ps runs at half the rate of FMA there
+  bool neon = false;              ///< Advanced SIMD of 64-bit Arm, fused multiply-add included
+  bool neon_dotprod = false;      ///< udot, sdot
+  bool neon_i8mm = false;         ///< ummla, usmmla, usdot, and what neon_dotprod says
+  bool neon_bf16 = false;         ///< bfdot, bfmmla, and what neon_i8mm says
 };
 
 /// Detected on first use; asks the operating system for the AMX registers then.
 const CpuFeatures& cpu_features();
+
+/// What cpu_features() keeps. A file for each architecture (cpu_x86.cpp, cpu_arm.cpp): flags of others stay false.
+CpuFeatures detect_cpu();
 
 /// Bytes of the second-level cache of a core; 512 KB where the system does not say.
 int64_t second_level_cache();

@@ -9,6 +9,17 @@
 
 namespace ulp::kernels {
 
+/// What only one architecture has, for its rows of a table; {} on another one, which never admits them.
+#if defined(__x86_64__)
+#define ULP_ON_X86(...) __VA_ARGS__
+#define ULP_ON_ARM(...) \
+  {}
+#elif defined(__aarch64__)
+#define ULP_ON_X86(...) \
+  {}
+#define ULP_ON_ARM(...) __VA_ARGS__
+#endif
+
 /// A way to do something, and the instruction set it is compiled for.
 template <typename Implementation>
 struct Variant {

@@ -1,11 +1,7 @@
 #include "ulp/kernels/isa/isa.h"
 
-#include <cpuid.h>
-
 #include <array>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/isa/cpu.h"
@@ -29,6 +25,10 @@ constexpr IsaRow kRows[] = {
     {Isa::avx512, "avx512", &CpuFeatures::avx512, Isa::avx2, true},
     {Isa::avx2, "avx2", &CpuFeatures::avx2, Isa::portable, true},
     {Isa::amx_emulated, "amx_emulated", &CpuFeatures::avx512, Isa::avx512_vnni, false},
+    {Isa::neon_bf16, "neon_bf16", &CpuFeatures::neon_bf16, Isa::neon_i8mm, true},
+    {Isa::neon_i8mm, "neon_i8mm", &CpuFeatures::neon_i8mm, Isa::neon_dotprod, true},
+    {Isa::neon_dotprod, "neon_dotprod", &CpuFeatures::neon_dotprod, Isa::neon, true},
+    {Isa::neon, "neon", &CpuFeatures::neon, Isa::portable, true},
     {Isa::portable, "portable", nullptr, Isa::portable, true},
 };
 constexpr size_t kIsas = std::size(kRows);
@@ -116,26 +116,6 @@ Isa choose_isa(const char* forced) {
 Isa selected_isa() {
   static const Isa isa = choose_isa(std::getenv("ULP_ISA"));
   return isa;
-}
-
-std::string processor_name() {
-  constexpr uint32_t kFirstLeaf = 0x80000002, kLeaves = 3;
-  std::string name;
-  uint32_t words[4] = {};
-  for (uint32_t leaf = 0; leaf < kLeaves; ++leaf) {
-    if (!__get_cpuid(kFirstLeaf + leaf, &words[0], &words[1], &words[2], &words[3])) break;
-    char text[sizeof(words)];
-    std::memcpy(text, words, sizeof(words));
-    for (const char c : text) {
-      if (c >= ' ' && c <= '~') name += c;
-    }
-  }
-  name.erase(0, name.find_first_not_of(' '));
-  name.erase(name.find_last_not_of(' ') + 1);
-  char version[16] = "";
-  if (__get_cpuid(1, &words[0], &words[1], &words[2], &words[3]))
-    std::snprintf(version, sizeof(version), " (%x)", words[0]);
-  return name + version;
 }
 
 }  // namespace ulp::kernels

@@ -9,10 +9,21 @@
 
 namespace ulp::kernels {
 
-/// Kernel families from the plainest to the best. amx_emulated runs the AMX kernels with the tile
-/// instructions done in software, so that their logic is tested on machines without AMX; it is never chosen
-/// by itself.
-enum class Isa : uint8_t { portable, avx2, avx512, avx512_vnni, amx, amx_emulated };
+/// Kernel families: plain C++, those of x86-64 and those of 64-bit Arm, each from the plainest to the best.
+/// amx_emulated runs the AMX kernels with the tile instructions done in software, so that their logic is tested on
+/// machines without AMX; it is never chosen by itself.
+enum class Isa : uint8_t {
+  portable,
+  avx2,
+  avx512,
+  avx512_vnni,
+  amx,
+  amx_emulated,
+  neon,          ///< Advanced SIMD, which every 64-bit Arm processor has
+  neon_dotprod,  ///< and dot products of bytes (Armv8.2)
+  neon_i8mm,     ///< and products of matrices of bytes (Armv8.6)
+  neon_bf16      ///< and products of bf16 (Armv8.6)
+};
 
 /// Whether kernels compiled for `needed` may serve where `isa` was chosen: when `isa` is or includes it
 /// (avx512 includes avx2 and portable) and this machine runs `needed`. A layer made for an `isa` that the machine lacks
@@ -33,7 +44,8 @@ ULP_API Isa choose_isa(const char* forced);
 ULP_API Isa selected_isa();
 
 /// What the processor calls itself, and its family, model and stepping as CPUID has them:
-/// "Intel(R) Xeon(R) Gold 6430 (806f8)". Printable ASCII. The first part is empty on one without a name.
+/// "Intel(R) Xeon(R) Gold 6430 (806f8)". Printable ASCII. The first part is empty on one without a name. Arm processors
+/// have none: "Arm (413fd0c1)", with the register MIDR_EL1, or "Arm" alone where the system keeps it to itself.
 ULP_API std::string processor_name();
 
 }  // namespace ulp::kernels

@@ -17,12 +17,13 @@ static_assert(kMaxDynamicFeatures * 255 * 128 <= INT32_MAX);
 
 /// The constants of the epilogue, zero behind the last channel.
 struct Epilogue {
-  AlignedBuffer zeros, multiplier, weight_sum, bias;
+  AlignedBuffer start, multiplier, weight_sum, bias;
   Finish finish;
 };
 
+/// `input_offset`: see TileKernels.
 Epilogue make_epilogue(const DynamicLinearConfig& config, const DynamicLinearWeights& weights,
-                       int64_t channels) {
+                       int64_t channels, int32_t input_offset) {
   Epilogue e{AlignedBuffer(channels * 4),
              AlignedBuffer(channels * 4),
              AlignedBuffer(channels * 4),
@@ -34,11 +35,12 @@ Epilogue make_epilogue(const DynamicLinearConfig& config, const DynamicLinearWei
     int32_t sum = 0;
     for (int64_t k = 0; k < config.in; ++k) sum += weights.codes[c * config.in + k];
     e.weight_sum.as<int32_t>()[c] = sum;
+    e.start.as<int32_t>()[c] = input_offset * sum;
   }
   e.finish.lo = clamp_of(config.activation).low;
   e.finish.hi = clamp_of(config.activation).high;
   e.finish.curve = curve_of(config.activation);
-  e.finish.bias = e.zeros.data();
+  e.finish.bias = e.start.data();
   e.finish.multiplier = e.multiplier.as<float>();
   e.finish.weight_sum = e.weight_sum.as<int32_t>();
   e.finish.bias_f32 = e.bias.as<float>();
@@ -50,7 +52,7 @@ class ReferenceDynamicLinear final : public DynamicLinear {
  public:
   ReferenceDynamicLinear(const DynamicLinearConfig& config, const DynamicLinearWeights& weights)
       : config_(config),
-        epilogue_(make_epilogue(config, weights, config.out)),
+        epilogue_(make_epilogue(config, weights, config.out, 0)),
         codes_(config.in * config.out),
         rows_(config.in, config.in, config.per_tensor, nullptr, Isa::portable) {
     std::copy_n(weights.codes, config.in * config.out, codes_.as<int8_t>());
@@ -112,8 +114,9 @@ class TiledDynamicLinear final : public DynamicLinear {
       : config_(config),
         name_(std::string("dynamic_") + kernels.name),
         panels_(conv_config(config), conv_weights(weights), kernels),
-        epilogue_(make_epilogue(config, weights, panels_.padded_channels())),
-        rows_(config.in, panels_.layout().units * 4, config.per_tensor, kernels.copy, isa) {}
+        epilogue_(make_epilogue(config, weights, panels_.padded_channels(), kernels.input_offset)),
+        row_bytes_(panels_.layout().units * kernels.unit_bytes),
+        rows_(config.in, row_bytes_, config.per_tensor, kernels.copy, isa) {}
 
   size_t workspace_bytes(int64_t rows, int workers) const override {
     return rows_.workspace_bytes(rows, workers);
@@ -134,7 +137,7 @@ class TiledDynamicLinear final : public DynamicLinear {
     };
     const int64_t no_offset = 0;
     TileArgs args{};
-    args.a_step = panels_.layout().units * 4;
+    args.a_step = row_bytes_;
     args.taps = &no_offset;
     args.finish = &epilogue_.finish;
     parallel.run(work.tasks(), [&](int64_t i, int) {
@@ -149,8 +152,7 @@ class TiledDynamicLinear final : public DynamicLinear {
 
  private:
   WorkSplit split(int64_t rows, int workers) const {
-    const int64_t row = panels_.layout().units * 4;
-    const int64_t cached = std::max<int64_t>(1, kStageBytes / (row * kMaxTilePixels)) * kMaxTilePixels;
+    const int64_t cached = std::max<int64_t>(1, kStageBytes / (row_bytes_ * kMaxTilePixels)) * kMaxTilePixels;
     return split_work({.images = 1,
                        .rows = rows,
                        .cache_rows = cached,
@@ -158,7 +160,7 @@ class TiledDynamicLinear final : public DynamicLinear {
                        .pairs = ceil_div(panels_.panels(), 2),
                        .macs = static_cast<double>(rows) * static_cast<double>(config_.in * config_.out),
                        .weight_bytes = panels_.bytes(),
-                       .input_bytes = rows * row},
+                       .input_bytes = rows * row_bytes_},
                       workers);
   }
 
@@ -166,6 +168,7 @@ class TiledDynamicLinear final : public DynamicLinear {
   std::string name_;
   TilePanels panels_;
   Epilogue epilogue_;
+  int64_t row_bytes_;
   DynamicRows rows_;
 };
 
@@ -183,9 +186,12 @@ std::unique_ptr<DynamicLinear> reference(const DynamicLinearConfig& config,
 }
 
 constexpr Variant<MakeDynamicLinear> kDynamicLinears[] = {
-    {Isa::avx512_vnni, tiled<kTilesU8Avx512Vnni>},
-    {Isa::avx512, tiled<kTilesU8Avx512>},
-    {Isa::avx2, tiled<kTilesU8Avx2>},
+    {Isa::avx512_vnni, ULP_ON_X86(tiled<kTilesU8Avx512Vnni>)},
+    {Isa::avx512, ULP_ON_X86(tiled<kTilesU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},
+    {Isa::neon_i8mm, ULP_ON_ARM(tiled<kTilesU8NeonI8mm>)},
+    {Isa::neon_dotprod, ULP_ON_ARM(tiled<kTilesU8NeonDotprod>)},
+    {Isa::neon, ULP_ON_ARM(tiled<kTilesU8Neon>)},
     {Isa::portable, reference},
 };
 

@@ -37,8 +37,10 @@ struct BlockKernels {
   int lanes;                            ///< columns of a panel
   int unit;                             ///< codes in 4 bytes
   BlockTileFn tile[kMaxBlockRows + 1];  ///< by its rows
+  int32_t input_offset = 0;             ///< as TileKernels has it
 };
 
 extern const BlockKernels kBlocksAvx2, kBlocksAvx512, kBlocksAvx512Vnni;
+extern const BlockKernels kBlocksNeon, kBlocksNeonDotprod, kBlocksNeonI8mm;
 
 }  // namespace ulp::kernels

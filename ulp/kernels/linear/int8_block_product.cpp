@@ -108,7 +108,7 @@ class TiledProduct {
       at<float>(layout_.bias)[c] = there && p_.bias != nullptr ? p_.bias[c] : 0.0F;
       for (int64_t block = 0; block < layout_.blocks; ++block) {
         at<int32_t>(layout_.start)[(group * layout_.blocks + block) * kScaleBlock + i] =
-            there && codes.bytes() ? -128 * sum_of(c, block) : 0;
+            there && codes.bytes() ? (kernels_.input_offset - 128) * sum_of(c, block) : 0;
       }
     }
   }
@@ -155,9 +155,12 @@ class TiledProduct {
 
 /// Null: plain loops.
 constexpr Variant<const BlockKernels*> kKernels[] = {
-    {Isa::avx512_vnni, &kBlocksAvx512Vnni},
-    {Isa::avx512, &kBlocksAvx512},
-    {Isa::avx2, &kBlocksAvx2},
+    {Isa::avx512_vnni, ULP_ON_X86(&kBlocksAvx512Vnni)},
+    {Isa::avx512, ULP_ON_X86(&kBlocksAvx512)},
+    {Isa::avx2, ULP_ON_X86(&kBlocksAvx2)},
+    {Isa::neon_i8mm, ULP_ON_ARM(&kBlocksNeonI8mm)},
+    {Isa::neon_dotprod, ULP_ON_ARM(&kBlocksNeonDotprod)},
+    {Isa::neon, ULP_ON_ARM(&kBlocksNeon)},
     {Isa::portable, nullptr},
 };
 

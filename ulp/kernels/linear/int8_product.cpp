@@ -37,13 +37,13 @@ void plain_product(const Int8Product& p, const Parallel& parallel) {
 /// Where the parts of the workspace begin.
 struct Layout {
   int64_t units, row_bytes, panels, panel_bytes;
-  int64_t a, b, row_scale, row_zero, scale, sums, bias, zeros, end;
+  int64_t a, b, row_scale, row_zero, scale, sums, bias, start, end;
 
   Layout(const Int8Product& p, const TileKernels& kernels)
       : units(ceil_div(p.inner, kernels.unit)),
-        row_bytes(staged_row_bytes(units)),
+        row_bytes(staged_row_bytes(units, kernels.unit_bytes)),
         panels(ceil_div(p.columns, kernels.lanes)),
-        panel_bytes(units * kernels.lanes * 4) {
+        panel_bytes(units * kernels.lanes * kernels.unit_bytes) {
     int64_t at = 0;
     const auto take = [&](int64_t bytes) {
       const int64_t begin = at;
@@ -58,7 +58,7 @@ struct Layout {
     scale = take(padded);
     sums = take(padded);
     bias = take(padded);
-    zeros = take(padded);
+    start = take(padded);
     end = at;
   }
 };
@@ -82,11 +82,11 @@ class TiledProduct {
   T* at(int64_t offset) const {
     return reinterpret_cast<T*>(memory_ + offset);
   }
-  bool bytes() const { return kernels_.unit == 4; }
+  bool bytes() const { return kernels_.unit == kernels_.unit_bytes; }
 
   void stage(const Parallel& parallel) const {
-    stage_codes({p_.a.codes, p_.a.step, p_.rows, p_.inner, kernels_.unit}, layout_.units, memory_ + layout_.a,
-                parallel);
+    stage_codes({p_.a.codes, p_.a.step, p_.rows, p_.inner, kernels_.unit, kernels_.unit_bytes}, layout_.units,
+                memory_ + layout_.a, parallel);
     for (int64_t r = 0; r < p_.rows; ++r) {
       at<float>(layout_.row_scale)[r] = p_.a.scale[p_.a.scale_by_row ? r : 0];
       at<int32_t>(layout_.row_zero)[r] = bytes() ? 128 : 0;
@@ -94,7 +94,7 @@ class TiledProduct {
   }
 
   void pack(const Parallel& parallel) const {
-    const CodeRows codes{p_.b.codes, p_.b.step, p_.columns, p_.inner, kernels_.unit};
+    const CodeRows codes{p_.b.codes, p_.b.step, p_.columns, p_.inner, kernels_.unit, kernels_.unit_bytes};
     parallel.run(layout_.panels, [&](int64_t panel, int) {
       pack_codes(codes, panel, kernels_.lanes, layout_.units,
                  memory_ + layout_.b + panel * layout_.panel_bytes);
@@ -102,8 +102,9 @@ class TiledProduct {
         const bool there = c < p_.columns;
         at<float>(layout_.scale)[c] = there ? p_.b.scale[p_.b.scale_by_row ? c : 0] : 0.0F;
         at<float>(layout_.bias)[c] = there && p_.bias != nullptr ? p_.bias[c] : 0.0F;
-        at<int32_t>(layout_.sums)[c] = there && bytes() ? sum_of(c) : 0;
-        at<int32_t>(layout_.zeros)[c] = 0;
+        const int32_t sum = there && bytes() ? sum_of(c) : 0;
+        at<int32_t>(layout_.sums)[c] = sum;
+        at<int32_t>(layout_.start)[c] = kernels_.input_offset * sum;
       }
     });
   }
@@ -118,7 +119,7 @@ class TiledProduct {
     Finish finish;
     finish.lo = -std::numeric_limits<float>::infinity();
     finish.hi = std::numeric_limits<float>::infinity();
-    finish.bias = memory_ + layout_.zeros;
+    finish.bias = memory_ + layout_.start;
     finish.multiplier = at<float>(layout_.scale);
     finish.weight_sum = at<int32_t>(layout_.sums);
     finish.bias_f32 = at<float>(layout_.bias);
@@ -169,9 +170,12 @@ class TiledProduct {
 
 /// Null: plain loops.
 constexpr Variant<const TileKernels*> kKernels[] = {
-    {Isa::avx512_vnni, &kTilesU8Avx512Vnni},
-    {Isa::avx512, &kTilesU8Avx512},
-    {Isa::avx2, &kTilesU8Avx2},
+    {Isa::avx512_vnni, ULP_ON_X86(&kTilesU8Avx512Vnni)},
+    {Isa::avx512, ULP_ON_X86(&kTilesU8Avx512)},
+    {Isa::avx2, ULP_ON_X86(&kTilesU8Avx2)},
+    {Isa::neon_i8mm, ULP_ON_ARM(&kTilesU8NeonI8mm)},
+    {Isa::neon_dotprod, ULP_ON_ARM(&kTilesU8NeonDotprod)},
+    {Isa::neon, ULP_ON_ARM(&kTilesU8Neon)},
     {Isa::portable, nullptr},
 };
 

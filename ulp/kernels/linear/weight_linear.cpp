@@ -23,8 +23,9 @@ struct Kernels {
   const TileKernels* dense;
 };
 
-constexpr Variant<Kernels> kTables[] = {{Isa::avx512, {&kWeightTilesAvx512, &kTilesF32Avx512}},
-                                        {Isa::avx2, {&kWeightTilesAvx2, &kTilesF32Avx2}},
+constexpr Variant<Kernels> kTables[] = {{Isa::avx512, ULP_ON_X86({&kWeightTilesAvx512, &kTilesF32Avx512})},
+                                        {Isa::avx2, ULP_ON_X86({&kWeightTilesAvx2, &kTilesF32Avx2})},
+                                        {Isa::neon, ULP_ON_ARM({&kWeightTilesNeon, &kTilesF32Neon})},
                                         {Isa::portable, {&kWeightTilesPortable, nullptr}}};
 
 class PanelWeightLinear final : public WeightLinear {

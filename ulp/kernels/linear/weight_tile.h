@@ -39,6 +39,6 @@ struct WeightKernel {
 struct WeightTiles {
   WeightKernel bits8, bits4;
 };
-extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512;
+extern const WeightTiles kWeightTilesPortable, kWeightTilesAvx2, kWeightTilesAvx512, kWeightTilesNeon;
 
 }  // namespace ulp::kernels

@@ -11,8 +11,10 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const MatmulOps*> kTables[] = {
-    {Isa::avx512, &kMatmulOpsAvx512}, {Isa::avx2, &kMatmulOpsAvx2}, {Isa::portable, &kMatmulOpsPortable}};
+constexpr Variant<const MatmulOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kMatmulOpsAvx512)},
+                                                 {Isa::avx2, ULP_ON_X86(&kMatmulOpsAvx2)},
+                                                 {Isa::neon, ULP_ON_ARM(&kMatmulOpsNeon)},
+                                                 {Isa::portable, &kMatmulOpsPortable}};
 
 constexpr int64_t kDepth = 256;    // of a block: its part of b stays in the second cache
 constexpr int64_t kColumns = 256;  // likewise; a multiple of every panel's width

@@ -24,7 +24,7 @@ struct MatmulOps {
   void (*panel)(const MatmulPanel&);
 };
 
-extern const MatmulOps kMatmulOpsPortable, kMatmulOpsAvx2, kMatmulOpsAvx512;
+extern const MatmulOps kMatmulOpsPortable, kMatmulOpsAvx2, kMatmulOpsAvx512, kMatmulOpsNeon;
 
 /// Those for an instruction set.
 const MatmulOps& matmul_ops(Isa isa);

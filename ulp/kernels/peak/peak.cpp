@@ -13,22 +13,27 @@ namespace {
 struct TableRow {
   Isa needs;
   bool CpuFeatures::*also;  ///< beside the family; null: nothing
-  const PeakTable& table;
+  const PeakTable* table;
 };
 
 // Plainest first. Kernels with vdpbf16ps are chosen within the family avx512_vnni.
 const TableRow kTables[] = {
-    {Isa::portable, nullptr, kPeakPortable},
-    {Isa::avx2, nullptr, kPeakAvx2},
-    {Isa::avx512, nullptr, kPeakAvx512},
-    {Isa::avx512, &CpuFeatures::avx512_vpopcntdq, kPeakAvx512Vpopcntdq},
-    {Isa::avx512_vnni, nullptr, kPeakAvx512Vnni},
-    {Isa::avx512_vnni, &CpuFeatures::avx512_bf16, kPeakAvx512Bf16},
-    {Isa::amx, nullptr, kPeakAmx},
+    {Isa::portable, nullptr, &kPeakPortable},
+    {Isa::avx2, nullptr, ULP_ON_X86(&kPeakAvx2)},
+    {Isa::avx512, nullptr, ULP_ON_X86(&kPeakAvx512)},
+    {Isa::avx512, &CpuFeatures::avx512_vpopcntdq, ULP_ON_X86(&kPeakAvx512Vpopcntdq)},
+    {Isa::avx512_vnni, nullptr, ULP_ON_X86(&kPeakAvx512Vnni)},
+    {Isa::avx512_vnni, &CpuFeatures::avx512_bf16, ULP_ON_X86(&kPeakAvx512Bf16)},
+    {Isa::amx, nullptr, ULP_ON_X86(&kPeakAmx)},
+    {Isa::neon, nullptr, ULP_ON_ARM(&kPeakNeon)},
+    {Isa::neon_dotprod, nullptr, ULP_ON_ARM(&kPeakNeonDotprod)},
+    {Isa::neon_i8mm, nullptr, ULP_ON_ARM(&kPeakNeonI8mm)},
+    {Isa::neon_bf16, nullptr, ULP_ON_ARM(&kPeakNeonBf16)},
 };
 
-constexpr Variant<const MemoryTable*> kMemory[] = {
-    {Isa::avx512, &kMemoryAvx512}, {Isa::avx2, &kMemoryAvx2}, {Isa::portable, &kMemoryPortable}};
+constexpr Variant<const MemoryTable*> kMemory[] = {{Isa::avx512, ULP_ON_X86(&kMemoryAvx512)},
+                                                   {Isa::avx2, ULP_ON_X86(&kMemoryAvx2)},
+                                                   {Isa::portable, &kMemoryPortable}};
 
 constexpr const char* kTypeNames[] = {"f32", "bf16", "int8", "binary"};
 static_assert(std::size(kTypeNames) == kMathTypeCount);
@@ -49,7 +54,7 @@ std::vector<PeakChoice> peak_loops(Isa isa) {
   std::vector<PeakChoice> found;
   for (const TableRow& row : kTables) {
     if (!admits(isa, row.needs) || (row.also != nullptr && !(cpu_features().*row.also))) continue;
-    for (int i = 0; i < row.table.count; ++i) found.push_back({row.table.isa, row.table.loops[i]});
+    for (int i = 0; i < row.table->count; ++i) found.push_back({row.table->isa, row.table->loops[i]});
   }
   return found;
 }

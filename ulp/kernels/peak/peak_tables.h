@@ -14,6 +14,7 @@ struct PeakTable {
 };
 extern const PeakTable kPeakPortable, kPeakAvx2, kPeakAvx512, kPeakAvx512Vnni, kPeakAvx512Bf16,
     kPeakAvx512Vpopcntdq, kPeakAmx;
+extern const PeakTable kPeakNeon, kPeakNeonDotprod, kPeakNeonI8mm, kPeakNeonBf16;
 
 /// Passes in the order of MemoryPass.
 struct MemoryTable {

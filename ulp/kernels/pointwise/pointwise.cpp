@@ -19,8 +19,8 @@ namespace {
 /// Elements of a block: what a program touches for one stays in the nearest cache.
 constexpr int64_t kBlock = 256;
 
-constexpr Variant<const PointwiseOps*> kTables[] = {{Isa::avx512, &kPointwiseOpsAvx512},
-                                                    {Isa::avx2, &kPointwiseOpsAvx2},
+constexpr Variant<const PointwiseOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kPointwiseOpsAvx512)},
+                                                    {Isa::avx2, ULP_ON_X86(&kPointwiseOpsAvx2)},
                                                     {Isa::portable, &kPointwiseOpsPortable}};
 
 ElementwiseArgs to_float(Affine q) {

@@ -12,8 +12,9 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const ReduceOps*> kTables[] = {
-    {Isa::avx512, &kReduceOpsAvx512}, {Isa::avx2, &kReduceOpsAvx2}, {Isa::portable, &kReduceOpsPortable}};
+constexpr Variant<const ReduceOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kReduceOpsAvx512)},
+                                                 {Isa::avx2, ULP_ON_X86(&kReduceOpsAvx2)},
+                                                 {Isa::portable, &kReduceOpsPortable}};
 
 /// Numbers that are widened at a time where the source is no f32.
 constexpr int64_t kScratch = 4096;

@@ -10,8 +10,14 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const HeadFn*> kHeads[] = {
-    {Isa::avx512, &kHeadAvx512}, {Isa::avx2, &kHeadAvx2}, {Isa::portable, &kHeadPortable}};
+constexpr Variant<const HeadFn*> kHeads[] = {{Isa::avx512, ULP_ON_X86(&kHeadAvx512)},
+                                             {Isa::avx2, ULP_ON_X86(&kHeadAvx2)},
+                                             {Isa::neon, ULP_ON_ARM(&kHeadNeon)},
+                                             {Isa::portable, &kHeadPortable}};
+
+HeadBf16Fn bf16_head() {
+  return ULP_ON_X86(kHeadAvx512Bf16);
+}
 
 HeadFn head_of(Isa isa) {
   return *first_admitted(kHeads, isa);
@@ -110,7 +116,7 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
       args.v = static_cast<const uint16_t*>(v) + key;
       args.stride = width;
       fill(args);
-      kHeadAvx512Bf16(args);
+      bf16_head()(args);
     } else {
       const HeadRows queries = heads.read(q, query, shape.queries, rows);
       const HeadRows keys = heads.read(k, key, shape.keys, rows + sizes.queries);

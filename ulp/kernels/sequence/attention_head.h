@@ -42,6 +42,6 @@ constexpr int64_t head_bf16_scratch(int64_t keys, int64_t depth) {
 using HeadFn = void (*)(const HeadArgs&);
 using HeadBf16Fn = void (*)(const HeadBf16Args&);
 extern const HeadBf16Fn kHeadAvx512Bf16;
-extern const HeadFn kHeadPortable, kHeadAvx2, kHeadAvx512;
+extern const HeadFn kHeadPortable, kHeadAvx2, kHeadAvx512, kHeadNeon;
 
 }  // namespace ulp::kernels

@@ -144,15 +144,18 @@ class BitmaskLinear final : public Conv {
 
 using MakeBitmask = std::unique_ptr<Conv> (*)(const ConvConfig&, const ConvWeights&);
 
+#if defined(__x86_64__)
 std::unique_ptr<Conv> vbmi2(const ConvConfig& config, const ConvWeights& weights) {
   if (!cpu_features().avx512_vbmi2) return nullptr;
   return std::make_unique<BitmaskLinear>(config, weights, kBitmaskAvx512Vbmi2);
 }
+#endif
 std::unique_ptr<Conv> portable(const ConvConfig& config, const ConvWeights& weights) {
   return std::make_unique<BitmaskLinear>(config, weights, kBitmaskPortable);
 }
 
-constexpr Variant<MakeBitmask> kBitmasks[] = {{Isa::avx512_vnni, vbmi2}, {Isa::portable, portable}};
+constexpr Variant<MakeBitmask> kBitmasks[] = {{Isa::avx512_vnni, ULP_ON_X86(vbmi2)},
+                                              {Isa::portable, portable}};
 
 }  // namespace
 

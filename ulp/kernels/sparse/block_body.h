@@ -21,12 +21,12 @@ inline __attribute__((always_inline)) void block_step(typename Dot::Acc (&acc)[M
 #pragma GCC unroll 2
   for (int u = 0; u < kUnits; ++u) {
     typename V::I b[kVectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) b[v] = V::loadi(block + (u * kBlockOutputs + v * V::kLanes) * 4);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const typename V::I a = V::broadcast(kApart ? x + m * t.a_step + u * 4 : x + (u * M + m) * 4);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v)
         acc[m][p * kVectors + v] = Dot::dot(acc[m][p * kVectors + v], a, b[v]);
     }

@@ -39,11 +39,14 @@ struct BlockKernels {
   void (*copy)(const void* x, void* staged, int64_t elements);  ///< null: bytes as they are
   /// Rows of `units` units, `step` bytes apart -> [unit][row][4 bytes].
   void (*interleave)(const uint8_t* rows, int64_t step, int64_t count, int64_t units, uint8_t* to);
+  int32_t input_offset = 0;  ///< as TileKernels has it
 };
 
 extern const BlockKernels kBlocksU8Portable, kBlocksF32Portable, kBlocksBf16Portable;
 extern const BlockKernels kBlocksU8Avx2, kBlocksF32Avx2, kBlocksBf16Avx2;
 extern const BlockKernels kBlocksU8Avx512, kBlocksF32Avx512, kBlocksBf16Avx512;
 extern const BlockKernels kBlocksU8Avx512Vnni;
+extern const BlockKernels kBlocksU8Neon, kBlocksF32Neon, kBlocksBf16Neon;
+extern const BlockKernels kBlocksU8NeonDotprod, kBlocksU8NeonI8mm;
 
 }  // namespace ulp::kernels

@@ -51,7 +51,8 @@ class BlockLinear final : public Conv {
         near_panels_(std::max<int64_t>(
             4, second_level_cache() / 4 * pack_.panels() / (pack_.blocks() * pack_.block_bytes() + 1))),
         // The last panel needs the channels behind it to exist.
-        finish_(make_finish(config, weights, out_ + kBlockOutputs, config.input == DataType::u8)) {}
+        finish_(make_finish(config, weights, out_ + kBlockOutputs, config.input == DataType::u8,
+                            kernels.input_offset)) {}
 
   size_t workspace_bytes(int64_t batch, int workers) const override {
     return static_cast<size_t>(workers * worker_bytes(batch * pixels_));
@@ -191,13 +192,18 @@ std::unique_ptr<Conv> blocks(const ConvConfig& config, const ConvWeights& weight
 
 // clang-format off
 constexpr Variant<MakeBlocks> kBlocks[] = {
-    {Isa::avx512_vnni, blocks<kBlocksU8Avx512Vnni>},
-    {Isa::avx512, blocks<kBlocksF32Avx512>},
-    {Isa::avx512, blocks<kBlocksBf16Avx512>},
-    {Isa::avx512, blocks<kBlocksU8Avx512>},
-    {Isa::avx2, blocks<kBlocksF32Avx2>},
-    {Isa::avx2, blocks<kBlocksBf16Avx2>},
-    {Isa::avx2, blocks<kBlocksU8Avx2>},
+    {Isa::avx512_vnni, ULP_ON_X86(blocks<kBlocksU8Avx512Vnni>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksF32Avx512>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksBf16Avx512>)},
+    {Isa::avx512, ULP_ON_X86(blocks<kBlocksU8Avx512>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksF32Avx2>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksBf16Avx2>)},
+    {Isa::avx2, ULP_ON_X86(blocks<kBlocksU8Avx2>)},
+    {Isa::neon_i8mm, ULP_ON_ARM(blocks<kBlocksU8NeonI8mm>)},
+    {Isa::neon_dotprod, ULP_ON_ARM(blocks<kBlocksU8NeonDotprod>)},
+    {Isa::neon, ULP_ON_ARM(blocks<kBlocksF32Neon>)},
+    {Isa::neon, ULP_ON_ARM(blocks<kBlocksBf16Neon>)},
+    {Isa::neon, ULP_ON_ARM(blocks<kBlocksU8Neon>)},
     {Isa::portable, blocks<kBlocksF32Portable>},
     {Isa::portable, blocks<kBlocksBf16Portable>},
     {Isa::portable, blocks<kBlocksU8Portable>},
@@ -207,7 +213,7 @@ constexpr Variant<MakeBlocks> kBlocks[] = {
 /// Where make_conv() may take kernels that add two products before they add the sum.
 bool sums_pairs(Isa isa) {
   const bool vectors = admits(isa, Isa::avx512_vnni) && cpu_features().avx512_bf16 && !cpu_features().intel;
-  return vectors || admits(isa, Isa::amx) || admits(isa, Isa::amx_emulated);
+  return vectors || admits(isa, Isa::amx) || admits(isa, Isa::amx_emulated) || admits(isa, Isa::neon_bf16);
 }
 
 }  // namespace

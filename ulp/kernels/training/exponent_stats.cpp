@@ -15,8 +15,8 @@ namespace {
 using Binade = ExponentStats::Binade;
 constexpr int64_t kPiece = 1 << 17;  // elements a task counts: worth a thread's while, and below 2^32
 
-constexpr Variant<const ExponentCounters*> kTables[] = {{Isa::avx512, &kExponentCountersAvx512},
-                                                        {Isa::avx2, &kExponentCountersAvx2},
+constexpr Variant<const ExponentCounters*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kExponentCountersAvx512)},
+                                                        {Isa::avx2, ULP_ON_X86(&kExponentCountersAvx2)},
                                                         {Isa::portable, &kExponentCountersPortable}};
 
 const ExponentCounters& counters(Isa isa) {

@@ -7,8 +7,8 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const FakeQuantOps*> kTables[] = {{Isa::avx512, &kFakeQuantOpsAvx512},
-                                                    {Isa::avx2, &kFakeQuantOpsAvx2},
+constexpr Variant<const FakeQuantOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kFakeQuantOpsAvx512)},
+                                                    {Isa::avx2, ULP_ON_X86(&kFakeQuantOpsAvx2)},
                                                     {Isa::portable, &kFakeQuantOpsPortable}};
 
 const FakeQuantOps& fake_quant_ops(Isa isa) {

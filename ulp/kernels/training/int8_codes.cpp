@@ -13,8 +13,9 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr Variant<const Int8Ops*> kTables[] = {
-    {Isa::avx512, &kInt8OpsAvx512}, {Isa::avx2, &kInt8OpsAvx2}, {Isa::portable, &kInt8OpsPortable}};
+constexpr Variant<const Int8Ops*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kInt8OpsAvx512)},
+                                               {Isa::avx2, ULP_ON_X86(&kInt8OpsAvx2)},
+                                               {Isa::portable, &kInt8OpsPortable}};
 
 /// Rows and columns that are worked on at once: two blocks, a line of codes, a group of random numbers.
 constexpr int64_t kTile = 64;

@@ -27,8 +27,8 @@ std::vector<Chunk> cut(const std::vector<OptimizerTensor>& tensors) {
   return chunks;
 }
 
-constexpr Variant<const OptimizerOps*> kTables[] = {{Isa::avx512, &kOptimizerOpsAvx512},
-                                                    {Isa::avx2, &kOptimizerOpsAvx2},
+constexpr Variant<const OptimizerOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kOptimizerOpsAvx512)},
+                                                    {Isa::avx2, ULP_ON_X86(&kOptimizerOpsAvx2)},
                                                     {Isa::portable, &kOptimizerOpsPortable}};
 
 const OptimizerOps& optimizer_ops(Isa isa) {

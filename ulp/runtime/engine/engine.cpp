@@ -14,6 +14,8 @@ Engine::Engine(const std::filesystem::path& path, const EngineOptions& options)
     : Engine(std::make_shared<const Model>(VerifiedPlan::load(path), options), options) {}
 Engine::Engine(const Plan& plan, const EngineOptions& options)
     : Engine(std::make_shared<const Model>(VerifiedPlan::check(plan), options), options) {}
+Engine::Engine(std::span<const std::byte> file, const EngineOptions& options)
+    : Engine(std::make_shared<const Model>(VerifiedPlan::load(file), options), options) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;

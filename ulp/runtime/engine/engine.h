@@ -47,6 +47,8 @@ class ULP_API Engine {
  public:
   explicit Engine(const std::filesystem::path& path, const EngineOptions& options = {});
   explicit Engine(const Plan& plan, const EngineOptions& options = {});
+  /// The bytes of an engine file, which are not needed afterwards.
+  explicit Engine(std::span<const std::byte> file, const EngineOptions& options = {});
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;

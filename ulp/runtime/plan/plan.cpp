@@ -66,6 +66,14 @@ Plan read_plan(const SafetensorsFile& file) {
   return plan;
 }
 
+Plan read_plan(const SafetensorsFile& file, const std::string& name) {
+  try {
+    return read_plan(file);
+  } catch (const PlanProblem& found) {
+    fail_file("runtime.load", "'", name, "': ", found.text);
+  }
+}
+
 }  // namespace
 
 const char* to_string(Layout layout) {
@@ -116,12 +124,12 @@ void Plan::save(const std::filesystem::path& path) const {
 }
 
 Plan Plan::load(const std::filesystem::path& path) {
-  const SafetensorsFile file(path);
-  try {
-    return read_plan(file);
-  } catch (const PlanProblem& found) {
-    fail_file("runtime.load", "'", path.string(), "': ", found.text);
-  }
+  return read_plan(SafetensorsFile(path), path.string());
+}
+
+Plan Plan::load(std::span<const std::byte> file) {
+  const std::string name = "bytes in memory";
+  return read_plan(SafetensorsFile(file, name), name);
 }
 
 }  // namespace ulp::runtime

@@ -165,6 +165,8 @@ struct ULP_API Plan {
   void save(const std::filesystem::path& path) const;
   /// Reads and verifies an engine file. Throws FileError for a damaged, foreign, hostile or newer file.
   static Plan load(const std::filesystem::path& path);
+  /// The same of an engine file's bytes, which are not needed afterwards.
+  static Plan load(std::span<const std::byte> file);
 };
 
 /// The largest version of engine files; a file with a larger one is refused. Plans without free dimensions are written as

@@ -25,4 +25,8 @@ VerifiedPlan VerifiedPlan::load(const std::filesystem::path& path) {
   return VerifiedPlan(std::make_shared<const Plan>(Plan::load(path)));
 }
 
+VerifiedPlan VerifiedPlan::load(std::span<const std::byte> file) {
+  return VerifiedPlan(std::make_shared<const Plan>(Plan::load(file)));
+}
+
 }  // namespace ulp::runtime

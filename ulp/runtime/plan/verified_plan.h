@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "ulp/runtime/plan/plan.h"
@@ -20,6 +21,7 @@ class VerifiedPlan {
   static VerifiedPlan check(Plan&& plan, ConstantFacts& facts);
   /// Reads and checks an engine file. Throws FileError as Plan::load() does.
   static VerifiedPlan load(const std::filesystem::path& path);
+  static VerifiedPlan load(std::span<const std::byte> file);
 
   const Plan& operator*() const { return *plan_; }
   const Plan* operator->() const { return plan_.get(); }

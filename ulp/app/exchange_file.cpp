@@ -1,10 +1,13 @@
-#include "ulp/app/onnx_file.h"
+#include "ulp/app/exchange_file.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/import_onnx.h"
+#include "ulp/exchange/import_pt2.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/zip_archive.h"
 #include "ulp/report/format.h"
 
 namespace ulp::app {
@@ -51,10 +54,7 @@ ModelSpec described(const std::filesystem::path& path, const graph::Graph& graph
   return spec;
 }
 
-}  // namespace
-
-bool is_onnx_file(const std::filesystem::path& path) {
-  if (path.extension() == ".onnx") return true;
+bool begins_as_onnx(const std::filesystem::path& path) {
   // The first field is the version, a small number, and another field follows; a safetensors file begins
   // with the size of its header in 8 bytes, of which the last ones are 0.
   unsigned char start[8] = {};
@@ -64,28 +64,66 @@ bool is_onnx_file(const std::filesystem::path& path) {
          (start[6] != 0 || start[7] != 0);
 }
 
-std::optional<ModelSpec> onnx_spec(const std::filesystem::path& path) {
+std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path, const ModelSpec& like,
+                                              ExchangeUse use) {
+  exchange::OnnxImportOptions options;
+  options.free_batch = true;
+  options.image_size = like.image_size;
+  if (like.kind != NetworkKind::image) options.longest = like.max_length;
+  if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;
+  return exchange::import_onnx(path, options);
+}
+
+std::shared_ptr<graph::GraphModule> load_pt2(const std::filesystem::path& path, const ModelSpec& like) {
+  exchange::Pt2ImportOptions options;
+  if (like.kind != NetworkKind::image) options.longest = like.max_length;
+  return exchange::import_pt2(path, options);
+}
+
+}  // namespace
+
+bool is_zip_file(const std::filesystem::path& path) {
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, 4) == std::string_view("PK\x03\x04", 4);
+}
+
+bool is_pt2_file(const std::filesystem::path& path) {
+  if (path.extension() == ".pt2") return true;
+  if (!is_zip_file(path)) return false;
+  try {
+    const io::ZipArchive archive(path, "app.is_pt2_file", "a zip archive");
+    return std::ranges::any_of(
+        archive.entries(), [](const io::ZipEntry& entry) { return entry.name.ends_with("/archive_format"); });
+  } catch (const FileError&) {
+    return false;  // whoever reads it says what is wrong
+  }
+}
+
+bool is_exchange_file(const std::filesystem::path& path) {
+  return path.extension() == ".onnx" || begins_as_onnx(path) || is_pt2_file(path);
+}
+
+std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
+  if (is_pt2_file(path)) return std::nullopt;
   const auto metadata = exchange::onnx_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   return found == metadata.end() ? std::nullopt : std::optional(ModelSpec::from_json(found->second));
 }
 
-std::shared_ptr<graph::GraphModule> load_onnx_graph(const std::filesystem::path& path, const ModelSpec& like,
-                                                    OnnxUse use) {
-  exchange::OnnxImportOptions options;
-  options.free_batch = true;
-  options.image_size = like.image_size;
-  if (like.kind != NetworkKind::image) options.longest = like.max_length;
-  if (use == OnnxUse::training) options.qdq = exchange::QdqForm::fake;
-  std::shared_ptr<graph::GraphModule> graph = exchange::import_onnx(path, options);
+std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::path& path,
+                                                        const ModelSpec& like, ExchangeUse use) {
+  std::shared_ptr<graph::GraphModule> graph =
+      is_pt2_file(path) ? load_pt2(path, like) : load_onnx(path, like, use);
   models::to_channels_last(*graph);
   graph->recompile();
+  graph->eval();
   return graph;
 }
 
-LoadedModel load_onnx(const std::filesystem::path& path, const ModelSpec& like) {
-  const std::optional<ModelSpec> stored = onnx_spec(path);
-  const auto graph = load_onnx_graph(path, stored ? *stored : like, OnnxUse::inference);
+LoadedModel load_exchange(const std::filesystem::path& path, const ModelSpec& like) {
+  const std::optional<ModelSpec> stored = exchange_spec(path);
+  const auto graph = load_exchange_graph(path, stored ? *stored : like, ExchangeUse::inference);
   return {.spec = stored ? *stored : described(path, graph->graph(), like),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
           .graph = graph};

@@ -1,0 +1,42 @@
+// Files of other programs as models of the tool: ONNX files, and .pt2 archives of torch.export.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "ulp/app/model_file.h"
+#include "ulp/base/export.h"
+
+namespace ulp::app {
+
+/// What such a file is opened for.
+enum class ExchangeUse {
+  inference,  ///< codes stay codes
+  training    ///< codes become fake quantization
+};
+
+/// True for a file that begins as zip archives do: a .pt2 archive, TorchScript.
+ULP_API bool is_zip_file(const std::filesystem::path& path);
+
+/// True for a .pt2 archive, by its name or by what is in it.
+ULP_API bool is_pt2_file(const std::filesystem::path& path);
+
+/// True for such an archive, and for a file that begins as ONNX files do, or is named so; false for another and for none.
+ULP_API bool is_exchange_file(const std::filesystem::path& path);
+
+/// The description that `ulp export` wrote into an ONNX file; nothing in a file of another writer. Throws FileError for a
+/// damaged ONNX file.
+ULP_API std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path);
+
+/// The graph, of ONNX with a free batch where the nodes can have one, of an archive as it was exported; weights of images lie in memory as those of
+/// the reference networks. `like` has the size of images and texts where the file leaves them free. Throws
+/// FileError.
+ULP_API std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::path& path,
+                                                                const ModelSpec& like, ExchangeUse use);
+
+/// The graph in eval mode and a description: the file's own, or one by its inputs and results, with what
+/// `like` says of pixels. Throws FileError.
+ULP_API LoadedModel load_exchange(const std::filesystem::path& path, const ModelSpec& like);
+
+}  // namespace ulp::app

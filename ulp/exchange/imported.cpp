@@ -1,0 +1,34 @@
+#include "ulp/exchange/imported.h"
+
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::exchange {
+
+namespace {
+
+/// A module that holds the tensors and has a mode.
+std::shared_ptr<graph::GraphModule> holder_of(const Attributes& attributes) {
+  auto graph = std::make_shared<graph::Graph>();
+  for (const auto& [name, attribute] : attributes) graph->set_attribute(name, attribute);
+  graph->set_output(graph::Argument::tuple({}));
+  return std::make_shared<graph::GraphModule>(graph);
+}
+
+}  // namespace
+
+std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, const ModelRun& run,
+                                                 const std::vector<at::Tensor>& examples,
+                                                 const graph::CaptureOptions& options) {
+  const std::shared_ptr<graph::GraphModule> holder = holder_of(attributes);
+  holder->eval();
+  const auto forward = [&](const std::vector<at::Tensor>& inputs) {
+    return run(inputs, holder->is_training());
+  };
+  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, examples, options);
+  module->graph().remove_dead(/*attributes=*/true);
+  module->recompile();
+  module->eval();
+  return module;
+}
+
+}  // namespace ulp::exchange

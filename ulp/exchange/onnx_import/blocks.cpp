@@ -1,0 +1,124 @@
+// Weights in codes with a scale a block: what weight-only quantization writes.
+#include <torch/types.h>
+
+#include "ulp/exchange/onnx_import/quantized.h"
+#include "ulp/quant/weights/weights.h"
+
+namespace ulp::exchange::onnx_import {
+
+namespace {
+
+using at::Tensor;
+using Kind = graph::Attribute::Kind;
+
+/// Codes [rows, columns] with a scale for each block of columns.
+struct Blocks {
+  Tensor codes, scale, zero_point;  ///< the latter undefined: 0
+  int64_t size = 0;                 ///< columns of a block
+  std::string name;
+};
+
+Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
+  const bool there = i < node.inputs.size() && !node.inputs[i].empty();
+  const Tensor found = there ? call.run().store().find(node.inputs[i]) : Tensor();
+  if (!found.defined()) call.refuse("expected the ", what, " of codes in blocks to be a tensor of the file");
+  return found;
+}
+
+/// As matrices whose blocks are in the columns.
+Blocks blocks_of(Call& call, const FileNode& node) {
+  const Call inner(call.run(), node, Call::As::known);
+  Blocks blocks{.codes = stored(call, node, 0, "numbers"),
+                .scale = stored(call, node, 1, "scale"),
+                .zero_point = {},
+                .size = inner.attribute("block_size", int64_t{0}),
+                .name = node.inputs[0]};
+  if (node.inputs.size() > 2 && !node.inputs[2].empty())
+    blocks.zero_point = stored(call, node, 2, "zero point");
+  const auto is_code = [](const Tensor& t) {
+    return t.scalar_type() == at::kChar || t.scalar_type() == at::kByte;
+  };
+  const bool matrices = blocks.codes.dim() == 2 && blocks.scale.dim() == 2 && blocks.codes.numel() > 0;
+  if (!matrices || !is_code(blocks.codes) || !at::isFloatingType(blocks.scale.scalar_type()))
+    call.refuse("expected codes in blocks to be a matrix of at most 8 bits, got ", blocks.codes.scalar_type(),
+                " ", blocks.codes.sizes());
+  if (inner.dim(inner.attribute("axis", int64_t{1}), 2) == 0) {
+    blocks.codes = blocks.codes.t();
+    blocks.scale = blocks.scale.t();
+    if (blocks.zero_point.defined()) blocks.zero_point = blocks.zero_point.t();
+  }
+  const int64_t columns = blocks.codes.size(1);
+  const bool whole = blocks.size > 0 && blocks.scale.size(0) == blocks.codes.size(0) &&
+                     blocks.scale.size(1) == (columns + blocks.size - 1) / blocks.size;
+  const bool fits =
+      !blocks.zero_point.defined() || (blocks.zero_point.sizes() == blocks.scale.sizes() &&
+                                       blocks.zero_point.scalar_type() == blocks.codes.scalar_type());
+  if (!whole || !fits)
+    call.refuse("expected a scale, and a zero point if any, for each block of ", blocks.size, " codes of ",
+                blocks.codes.sizes(), ", got ", blocks.scale.sizes());
+  return blocks;
+}
+
+/// The numbers: (q - z) s.
+Tensor values_of(const Blocks& blocks) {
+  const Tensor places = at::arange(blocks.codes.size(1), at::kLong).floor_divide(blocks.size);
+  const auto spread = [&](const Tensor& of_blocks) { return of_blocks.index_select(1, places); };
+  Tensor centered = blocks.codes.to(at::kFloat);
+  if (blocks.zero_point.defined()) centered = centered - spread(blocks.zero_point.to(at::kFloat));
+  return (centered * spread(blocks.scale.to(at::kFloat))).contiguous();
+}
+
+/// Whether two codes lie in a byte, and the last block pads a row to no more than the file could have asked for.
+bool packs(const Blocks& blocks) {
+  constexpr int64_t kUsual = 256;
+  return blocks.size % 2 == 0 && (blocks.size <= kUsual || blocks.size <= 2 * blocks.codes.size(1));
+}
+
+bool all_between(const Tensor& codes, int64_t low, int64_t high) {
+  return codes.min().item<int64_t>() >= low && codes.max().item<int64_t>() <= high;
+}
+
+/// Codes that are within 4 bits: moved to be u8 around their zero point, two in a byte [rows, groups, size / 2].
+Tensor packed(const Blocks& blocks, int64_t moved) {
+  const Tensor nibbles = (blocks.codes.to(at::kShort) + moved).to(at::kByte);
+  const int64_t groups = blocks.scale.size(1), columns = blocks.codes.size(1);
+  const Tensor whole = at::constant_pad_nd(nibbles, {0, groups * blocks.size - columns});
+  const Tensor pairs = whole.reshape({whole.size(0), groups, blocks.size / 2, 2});
+  return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
+}
+
+}  // namespace
+
+Tensor block_weight(Call& call, const FileNode& node) {
+  const Blocks blocks = blocks_of(call, node);
+  Store& store = call.run().store();
+  const auto buffer = [&](const std::string& name, const auto& make) {
+    return store.attribute(name, Kind::buffer, make);
+  };
+  const bool is_signed = blocks.codes.scalar_type() == at::kChar, zeros = blocks.zero_point.defined();
+  const int64_t moved = is_signed ? 8 : 0, columns = blocks.codes.size(1);
+  const bool codes_stay = store.options().qdq == QdqForm::codes;
+  if (codes_stay && packs(blocks) && all_between(blocks.codes, -moved, 15 - moved) &&
+      (!zeros || all_between(blocks.zero_point, -moved, 15 - moved))) {
+    const Tensor codes = buffer(blocks.name, [&] { return packed(blocks, moved); });
+    const Tensor scale = buffer(node.inputs[1], [&] { return blocks.scale.to(at::kFloat).contiguous(); });
+    // Without a zero point it is 8 for the operator; unsigned codes have 0.
+    if (is_signed && !zeros) return quant::dequantize_weight(codes, scale, std::nullopt, columns);
+    const auto make_zero = [&] {
+      const Tensor given = zeros ? blocks.zero_point : at::zeros_like(blocks.scale, at::kByte);
+      return (given.to(at::kShort) + moved).to(at::kByte).contiguous();
+    };
+    return quant::dequantize_weight(
+        codes, scale, buffer(zeros ? node.inputs[2] : blocks.name + ".zero_point", make_zero), columns);
+  }
+  const Tensor first = blocks.scale.narrow(1, 0, 1);
+  if (codes_stay && is_signed && !zeros && at::equal(first.expand_as(blocks.scale), blocks.scale)) {
+    const Tensor codes = buffer(blocks.name, [&] { return blocks.codes.contiguous(); });
+    const Tensor scale =
+        buffer(node.inputs[1], [&] { return first.reshape({-1}).to(at::kFloat).contiguous(); });
+    return quant::dequantize_weight(codes, scale, std::nullopt, columns);
+  }
+  return store.attribute(blocks.name, Kind::parameter, [&] { return values_of(blocks); });
+}
+
+}  // namespace ulp::exchange::onnx_import

@@ -1,0 +1,108 @@
+#include "ulp/exchange/pt2/inputs.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+
+namespace ulp::exchange::pt2 {
+
+namespace {
+
+constexpr const char* kWhere = "exchange.import_pt2";
+constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
+
+/// The symbol of the batch; empty where there is none. It is one dimension of an input, alone.
+std::string batch_symbol(const std::vector<ProgramInput>& inputs) {
+  const auto is_plain = [&](const std::string& symbol) {
+    return std::ranges::all_of(inputs, [&](const ProgramInput& input) {
+      const auto with = [&](const ProgramSize& size) { return size.symbol == symbol; };
+      const auto found = std::ranges::find_if(input.sizes, with);
+      return std::ranges::count_if(input.sizes, with) <= 1 &&
+             (found == input.sizes.end() || found->factor == 1);
+    });
+  };
+  for (const ProgramInput& input : inputs) {
+    if (!input.sizes.empty() && !input.sizes[0].symbol.empty() && is_plain(input.sizes[0].symbol))
+      return input.sizes[0].symbol;
+  }
+  return "";
+}
+
+class Reader {
+ public:
+  Reader(const Program& program, const Pt2ImportOptions& options)
+      : program_(program), options_(options), batch_(batch_symbol(program.inputs)) {}
+
+  Inputs read() {
+    Inputs made;
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      const ProgramInput& input = program_.inputs[i];
+      made.options.batch_dims.push_back(-1);
+      std::vector<int64_t> sizes;
+      for (size_t d = 0; d < input.sizes.size(); ++d) sizes.push_back(size(made, i, d));
+      made.examples.push_back(example(input, sizes));
+      made.options.input_names.push_back(input.name);
+    }
+    return made;
+  }
+
+ private:
+  int64_t size(Inputs& made, size_t input, size_t dim) {
+    const ProgramSize& given = program_.inputs[input].sizes[dim];
+    if (given.symbol.empty()) return given.factor;
+    if (given.symbol == batch_) {
+      made.options.batch_dims[input] = static_cast<int64_t>(dim);
+      return kBatch;
+    }
+    const auto [place, first] =
+        names_.try_emplace(given.symbol, program_.inputs[input].name + '.' + std::to_string(dim));
+    const SizeRange range = range_of(given, place->second);
+    if (range.max == 0) return range.min;
+    made.options.free.push_back(
+        {input, static_cast<int64_t>(dim), place->second, range.max, range.min, range.multiple});
+    return range.max / range.multiple * range.multiple;
+  }
+
+  SizeRange range_of(const ProgramSize& size, const std::string& name) const {
+    if (const auto given = options_.sizes.find(name); given != options_.sizes.end()) {
+      SizeRange range = given->second;
+      range.multiple = std::max<int64_t>(range.multiple, size.factor);
+      return range;
+    }
+    SizeRange range{.min = 1, .max = options_.longest, .multiple = size.factor};
+    range.max *= size.factor;
+    const auto found = program_.ranges.find(size.symbol);
+    constexpr int64_t kMost = int64_t{1} << 24;
+    if (found == program_.ranges.end()) return range;
+    const auto times = [&](int64_t number) { return std::clamp<int64_t>(number, 1, kMost) * size.factor; };
+    range.min = std::max<int64_t>(range.min, times(found->second.min));
+    if (found->second.max >= 0 && found->second.max <= kMost) range.max = times(found->second.max);
+    range.max = std::max(range.max, range.min);
+    return range;
+  }
+
+  /// Ids and masks of 0 and numbers that are small.
+  at::Tensor example(const ProgramInput& input, const std::vector<int64_t>& sizes) const {
+    double bytes = static_cast<double>(c10::elementSize(input.type));
+    for (const int64_t one : sizes) bytes *= static_cast<double>(one);
+    if (bytes > static_cast<double>(options_.max_bytes))
+      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name,
+                "' of ", at::IntArrayRef(sizes));
+    return torch::zeros(sizes, input.type);
+  }
+
+  const Program& program_;
+  const Pt2ImportOptions& options_;
+  std::string batch_;
+  std::map<std::string, std::string> names_;  // of symbols
+};
+
+}  // namespace
+
+Inputs inputs_of(const Program& program, const Pt2ImportOptions& options) {
+  return Reader(program, options).read();
+}
+
+}  // namespace ulp::exchange::pt2

@@ -1,0 +1,290 @@
+#include "ulp/exchange/pt2/interpreter.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ulp/base/error.h"
+#include "ulp/exchange/pt2/memory_limit.h"
+#include "ulp/exchange/pt2/numbers.h"
+#include "ulp/io/graph_operators.h"
+
+namespace ulp::exchange::pt2 {
+
+namespace {
+
+using c10::IValue;
+
+constexpr const char* kWhere = "exchange.import_pt2";
+constexpr const char* kSetGradients = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+/// Runs `work`, whose failures become those of the node.
+template <typename Work>
+void guarded(const ProgramNode& node, const Work& work) {
+  const auto refuse = [&](const std::string& why) { fail_file(kWhere, node.label(), ": ", why); };
+  try {
+    work();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::string place = "[" + std::string(kWhere) + "] ";
+    if (text.starts_with(place + "node '") || text.starts_with(place + "a node ("))
+      throw;  // of a graph inside
+    refuse(text.starts_with('[') ? text.substr(text.find("] ") + 2) : text);
+  } catch (const c10::Error& error) {
+    refuse(first_line(error.what_without_backtrace()));
+  } catch (const Json::exception&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse(first_line(error.what()));
+  }
+}
+
+/// Name and overload of "torch.ops.aten.conv2d.default".
+struct Target {
+  std::string name, overload;
+  std::string text() const { return overload.empty() ? name : name + "." + overload; }
+};
+Target target_of(const ProgramNode& node) {
+  constexpr std::string_view kStart = "torch.ops.aten.";
+  const std::string_view all = node.target;
+  const size_t dot = all.rfind('.');
+  if (!all.starts_with(kStart) || dot < kStart.size())
+    fail_file(kWhere, "expected operators of aten, and functions of numbers");
+  const std::string_view overload = all.substr(dot + 1);
+  return {"aten::" + std::string(all.substr(kStart.size(), dot - kStart.size())),
+          overload == "default" ? "" : std::string(overload)};
+}
+
+/// What only checks, at sizes that the capture knows anyway.
+bool is_check(const std::string& target) {
+  static const std::set<std::string> kChecks = {
+      "torch.ops.aten._assert_scalar.default", "torch.ops.aten._assert_tensor_metadata.default",
+      "torch.ops.aten._assert_async.msg", "torch.ops.aten.sym_constrain_range.default",
+      "torch.ops.aten.sym_constrain_range_for_size.default"};
+  return kChecks.contains(target);
+}
+
+const ProgramArgument* find(const ProgramNode& node, const std::string& name) {
+  for (const auto& [given, argument] : node.inputs) {
+    if (given == name) return &argument;
+  }
+  return nullptr;
+}
+
+std::optional<c10::OperatorHandle> operator_of(const Target& target) {
+  return c10::Dispatcher::singleton().findSchema({target.name, target.overload});
+}
+
+bool is_literal_number(const ProgramArgument& argument) {
+  return argument.kind == "as_int" || argument.kind == "as_float" || argument.kind == "as_bool" ||
+         argument.kind == "as_sym_int" || argument.kind == "as_sym_float";
+}
+
+/// The operator. Python writes x + 1 as add.Tensor; C++ calls add.Scalar, with the same bits.
+c10::OperatorHandle find_operator(const ProgramNode& node) {
+  Target target = target_of(node);
+  io::check_operator(target.text());
+  std::optional<c10::OperatorHandle> found = operator_of(target);
+  if (!found) fail_file(kWhere, "expected an operator that this LibTorch has");
+  const ProgramArgument* other = find(node, "other");
+  const size_t place = target.overload.find("Tensor");
+  if (other == nullptr || !is_literal_number(*other) || place == std::string::npos) return *found;
+  target.overload.replace(place, std::string("Tensor").size(), "Scalar");
+  const std::optional<c10::OperatorHandle> of_numbers = operator_of(target);
+  return of_numbers ? *of_numbers : *found;
+}
+
+/// The size of a dimension and the like, beside the capture: nothing where the node is none of them.
+IValue measured(const ProgramNode& node, const Values& values) {
+  const auto is = [&](const char* target) { return node.target == target; };
+  const bool dimension = is("torch.ops.aten.sym_size.int") || is("torch.ops.aten.sym_stride.int");
+  if (!dimension && !is("torch.ops.aten.sym_numel.default")) return {};
+  const ProgramArgument* self = find(node, "self");
+  const IValue x = self != nullptr && self->kind == "as_tensor"
+                       ? value_of(values, self->value.at("name").get<std::string>())
+                       : IValue();
+  if (!x.isTensor()) fail_file(kWhere, "expected a tensor");
+  if (!dimension) return x.toTensor().numel();
+  const ProgramArgument* dim = find(node, "dim");
+  const IValue number = dim == nullptr ? IValue() : number_of(*dim, values);
+  const int64_t rank = x.toTensor().dim();
+  if (!number.isInt() || number.toInt() < -rank || number.toInt() >= rank)
+    fail_file(kWhere, "expected a dimension of ", rank);
+  return is("torch.ops.aten.sym_size.int") ? x.toTensor().size(number.toInt())
+                                           : x.toTensor().stride(number.toInt());
+}
+
+bool counts_batches(const std::string& name) {
+  return name == "num_batches_tracked" || name.ends_with(".num_batches_tracked");
+}
+
+}  // namespace
+
+Interpreter::Interpreter(const Program& program,
+                         const std::vector<std::pair<std::string, graph::Attribute>>& tensors, bool training,
+                         int64_t most_bytes)
+    : program_(program),
+      tensors_(tensors),
+      training_(training),
+      most_bytes_(static_cast<double>(most_bytes)) {}
+
+std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inputs) {
+  const MemoryLimit limit(static_cast<int64_t>(most_bytes_));
+  Values values;
+  for (size_t i = 0; i < tensors_.size(); ++i) values[program_.tensors[i].value] = tensors_[i].second.tensor;
+  for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs.at(i).name] = inputs[i];
+  run(program_.graph, values, 0);
+  update(values);
+  std::vector<at::Tensor> results;
+  for (const std::string& name : program_.results) {
+    const IValue& value = value_of(values, name);
+    if (!value.isTensor()) fail_file(kWhere, "expected the result '", name, "' to be a tensor");
+    results.push_back(value.toTensor());
+  }
+  return results;
+}
+
+void Interpreter::run(const ProgramGraph& graph, Values& values, int depth) {
+  constexpr size_t kMostNodes = 10'000;
+  for (const ProgramNode& node : graph.nodes) {
+    if (++nodes_ > kMostNodes) fail_file(kWhere, "expected at most ", kMostNodes, " nodes");
+    guarded(node, [&] { evaluate(node, values, depth); });
+  }
+}
+
+void Interpreter::evaluate(const ProgramNode& node, Values& values, int depth) {
+  if (is_check(node.target)) return;
+  if (node.target == kSetGradients) return call_without_gradients(node, values, depth);
+  if (is_number_function(node.target)) {
+    std::vector<IValue> numbers;
+    for (const auto& [name, argument] : node.inputs) numbers.push_back(number_of(argument, values));
+    return keep(node, {number_function(node.target, numbers)}, values);
+  }
+  if (const IValue size = measured(node, values); !size.isNone()) return keep(node, {size}, values);
+  call(node, values);
+}
+
+/// A part of a model under torch.no_grad(), or torch.enable_grad(): a graph of its own, with the values that it reads.
+void Interpreter::call_without_gradients(const ProgramNode& node, Values& values, int depth) {
+  constexpr int kDeepest = 8;
+  if (depth >= kDeepest) fail_file(kWhere, "expected graphs at most ", kDeepest, " deep");
+  if (node.inputs.size() < 2 || node.inputs[1].second.kind != "as_graph")
+    fail_file(kWhere, "expected a mode and a graph");
+  const IValue enabled = number_of(node.inputs[0].second, values);
+  if (!enabled.isBool()) fail_file(kWhere, "expected true or false");
+  const ProgramGraph graph = read_graph(node.inputs[1].second.value.at("graph"));
+  if (graph.inputs.size() + 2 != node.inputs.size())
+    fail_file(kWhere, "expected an input for each value of the graph");
+  const auto name_of = [](const ProgramArgument& argument) {
+    const bool tensor = argument.kind == "as_tensor";
+    return argument.value.at(tensor ? "name" : "as_name").get<std::string>();
+  };
+  Values inner;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const ProgramArgument& given = node.inputs[i + 2].second;
+    inner[name_of(graph.inputs[i])] =
+        given.kind == "as_tensor" ? value_of(values, name_of(given)) : number_of(given, values);
+  }
+  {
+    const at::AutoGradMode mode(enabled.toBool() && at::GradMode::is_enabled());
+    run(graph, inner, depth + 1);
+  }
+  std::vector<IValue> results;
+  for (const ProgramArgument& output : graph.outputs) results.push_back(value_of(inner, name_of(output)));
+  keep(node, results, values);
+}
+
+IValue Interpreter::argument(const ProgramNode& node, const c10::Argument& wanted,
+                             const Values& values) const {
+  const ProgramArgument* given = find(node, wanted.name());
+  if (given == nullptr) {
+    if (!wanted.default_value()) fail_file(kWhere, "expected the argument '", wanted.name(), "'");
+    return *wanted.default_value();
+  }
+  const IValue value = argument_of(*given, wanted, values);
+  const bool mode = (wanted.name() == "training" || wanted.name() == "train") && value.isBool();
+  // Of a program in train mode, what did not train stays so: it was frozen.
+  if (mode && (value.toBool() || !program_.trains)) return training_;
+  const bool drops = wanted.name() == "dropout_p" && value.isDouble() && value.toDouble() > 0;
+  return drops && !training_ ? IValue(0.0) : value;
+}
+
+void Interpreter::call(const ProgramNode& node, Values& values) {
+  const c10::OperatorHandle handle = find_operator(node);
+  const c10::FunctionSchema& schema = handle.schema();
+  for (const auto& [name, argument] : node.inputs) {
+    const auto named = [&](const c10::Argument& one) { return one.name() == name; };
+    if (std::ranges::none_of(schema.arguments(), named))
+      fail_file(kWhere, "expected arguments of the operator, got '", name.substr(0, 100), "'");
+  }
+  torch::jit::Stack stack;
+  for (const c10::Argument& wanted : schema.arguments()) stack.push_back(argument(node, wanted, values));
+  if (!training_ && schema.is_mutable() && !node.inputs.empty() &&
+      node.inputs[0].second.kind == "as_tensor") {
+    const auto changed = node.inputs[0].second.value.at("name").get<std::string>();
+    for (const ProgramTensor& one : program_.tensors) {
+      if (one.value == changed && counts_batches(one.name)) return keep(node, {stack[0]}, values);
+    }
+  }
+  handle.callBoxed(stack);
+  keep(node, stack, values);
+}
+
+void Interpreter::set(const std::string& name, const IValue& value, Values& values) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    const at::Tensor& tensor = value.toTensor();
+    bytes_ += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
+    if (!(bytes_ <= most_bytes_))
+      fail_file(kWhere, "expected values of ", most_bytes_,
+                " bytes in one run at most, got more with one of ", tensor.sizes());
+  }
+  values[name] = value;
+}
+
+void Interpreter::keep(const ProgramNode& node, const std::vector<IValue>& results, Values& values) {
+  const auto name_of = [](const Json& named) { return named.at("name").get<std::string>(); };
+  if (node.outputs.size() > results.size())
+    fail_file(kWhere, "expected ", results.size(), " results, got names of ", node.outputs.size());
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ProgramArgument& output = node.outputs[i];
+    if (output.kind == "as_tensor") {
+      if (!results[i].isTensor()) fail_file(kWhere, "expected result ", i, " to be a tensor");
+      set(name_of(output.value), results[i], values);
+    } else if (output.kind == "as_tensors") {
+      if (!results[i].isTensorList() || results[i].toTensorVector().size() != output.value.size())
+        fail_file(kWhere, "expected result ", i, " to be a list of ", output.value.size(), " tensors");
+      const std::vector<at::Tensor> tensors = results[i].toTensorVector();
+      for (size_t k = 0; k < tensors.size(); ++k) set(name_of(output.value[k]), tensors[k], values);
+    } else if (output.kind == "as_sym_int" || output.kind == "as_sym_float" || output.kind == "as_sym_bool") {
+      if (output.value.contains("as_name"))
+        set(output.value.at("as_name").get<std::string>(), results[i], values);
+    } else if (output.kind != "as_none") {
+      fail_file(kWhere, "expected results that are tensors and numbers, got one that is ",
+                output.kind.substr(0, 32));
+    }
+  }
+}
+
+void Interpreter::update(const Values& values) {
+  for (const auto& [value, name] : program_.updates) {
+    const auto named = [&](const auto& one) { return one.first == name; };
+    const auto found = std::ranges::find_if(tensors_, named);
+    if (found == tensors_.end()) fail_file(kWhere, "expected a buffer '", name.substr(0, 100), "'");
+    if (counts_batches(name) && !training_) continue;
+    const IValue& given = value_of(values, value);
+    at::Tensor buffer = found->second.tensor;
+    if (!given.isTensor() || given.toTensor().sizes() != buffer.sizes())
+      fail_file(kWhere, "expected a tensor of the sizes of '", name, "' for it");
+    const at::NoGradGuard no_grad;
+    buffer.copy_(given.toTensor());
+  }
+}
+
+}  // namespace ulp::exchange::pt2

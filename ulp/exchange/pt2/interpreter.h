@@ -1,0 +1,41 @@
+// One run of a program by LibTorch's operators: under capture it makes our graph.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "ulp/exchange/pt2/arguments.h"
+#include "ulp/exchange/pt2/program.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange::pt2 {
+
+class Interpreter {
+ public:
+  /// `tensors` are those of the program, in its order. `most_bytes` bounds the values of the run.
+  Interpreter(const Program& program, const std::vector<std::pair<std::string, graph::Attribute>>& tensors,
+              bool training, int64_t most_bytes);
+
+  /// The results in order. Throws FileError that names the node.
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
+
+ private:
+  void run(const ProgramGraph& graph, Values& values, int depth);
+  void evaluate(const ProgramNode& node, Values& values, int depth);
+  void call(const ProgramNode& node, Values& values);
+  void call_without_gradients(const ProgramNode& node, Values& values, int depth);
+  c10::IValue argument(const ProgramNode& node, const c10::Argument& wanted, const Values& values) const;
+  void keep(const ProgramNode& node, const std::vector<c10::IValue>& results, Values& values);
+  void set(const std::string& name, const c10::IValue& value, Values& values);
+  void update(const Values& values);
+
+  const Program& program_;
+  const std::vector<std::pair<std::string, graph::Attribute>>& tensors_;
+  bool training_;
+  double most_bytes_, bytes_ = 0;
+  size_t nodes_ = 0;
+};
+
+}  // namespace ulp::exchange::pt2

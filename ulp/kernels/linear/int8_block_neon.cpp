@@ -1,0 +1,10 @@
+// Bytes widened to 16 bits.
+#include "ulp/kernels/conv/dot_neon.h"
+// after the vector type
+#include "ulp/kernels/linear/int8_block_body.h"
+
+namespace ulp::kernels {
+
+const BlockKernels kBlocksNeon = {4, 2, ULP_BLOCK_TILES(LaneI16, 2, 2)};
+
+}  // namespace ulp::kernels

@@ -1,0 +1,9 @@
+#include "ulp/kernels/conv/dot_neon_i8mm.h"
+// after the vector type
+#include "ulp/kernels/linear/int8_block_body.h"
+
+namespace ulp::kernels {
+
+const BlockKernels kBlocksNeonI8mm = {4, 4, ULP_BLOCK_TILES(DotU8, 1, 2)};
+
+}  // namespace ulp::kernels
