@@ -1,6 +1,7 @@
 // Layers with coded weights against float64, within the rounding of a sum of f32 products.
 #include "ulp/kernels/linear/weight_linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "helpers.h"
@@ -28,27 +29,32 @@ const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
                        {15, 40, 16, 16, 8, false, false, true, Activation::relu6},
                        {200, 33, 40, 32, 8, false, true, true, Activation::gelu}};
 
-/// Rows one by one are computed in registers, all together from unpacked weights.
+/// Few rows are computed in registers, many from unpacked weights.
 TEST(WeightLinear, GivesTheSameForAnyNumberOfRows) {
-  constexpr int64_t kRows = 131, kIn = 90, kOut = 70, kGroup = 32, kGroups = 3;
+  constexpr int64_t kRows = 131, kIn = 90, kOut = 70, kGroup = 34, kGroups = 3;
   const auto x = random_floats(kRows * kIn, 1), residual = random_floats(kRows * kOut, 2),
              bias = random_floats(kOut, 3);
   const auto scale = random_floats(kOut * kGroups, 4, 0.01F, 0.1F);
   const auto codes = random_ints<uint8_t>(kOut * kGroups * kGroup, 5, 0, 255);
+  const auto zeros = random_ints<uint8_t>(kOut * kGroups, 6, 0, 15);
   for (const int bits : {8, 4}) {
-    for (const Isa isa : available_isas()) {
-      const auto linear = make_weight_linear({kIn, kOut, kGroup, bits, Activation::gelu, true},
-                                             {codes.data(), scale.data(), nullptr, bias.data()}, isa);
-      Guarded<float> all(kRows * kOut), single(kRows * kOut);
-      Workspace workspace(linear->workspace_bytes(kRows, 3));
-      linear->run(kRows, x.data(), residual.data(), all.data(), workspace.data(), ThreadParallel(3));
-      for (int64_t r = 0; r < kRows; ++r) {
-        linear->run(1, x.data() + r * kIn, residual.data() + r * kOut, single.data() + r * kOut, nullptr,
-                    ThreadParallel(1));
+    for (const uint8_t* zero : {static_cast<const uint8_t*>(nullptr), zeros.data()}) {
+      for (const Isa isa : available_isas()) {
+        const auto linear = make_weight_linear({kIn, kOut, kGroup, bits, Activation::gelu, true},
+                                               {codes.data(), scale.data(), zero, bias.data()}, isa);
+        Guarded<float> all(kRows * kOut), few(kRows * kOut);
+        Workspace workspace(linear->workspace_bytes(kRows, 3));
+        linear->run(kRows, x.data(), residual.data(), all.data(), workspace.data(), ThreadParallel(3));
+        for (const int64_t count : {1, 2, 3, 4, 5, 7, 9}) {
+          for (int64_t r = 0; r < kRows; r += count) {
+            linear->run(std::min(count, kRows - r), x.data() + r * kIn, residual.data() + r * kOut,
+                        few.data() + r * kOut, workspace.data(), ThreadParallel(1));
+          }
+          EXPECT_TRUE(all.intact() && few.intact());
+          for (int64_t i = 0; i < kRows * kOut; ++i)
+            ASSERT_EQ(all.data()[i], few.data()[i]) << linear->name() << ", " << count << " rows, " << i;
+        }
       }
-      EXPECT_TRUE(all.intact() && single.intact());
-      for (int64_t i = 0; i < kRows * kOut; ++i)
-        ASSERT_EQ(all.data()[i], single.data()[i]) << linear->name() << " " << i;
     }
   }
 }
