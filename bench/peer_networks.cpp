@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/peer_modules.h"
 #include "bench/random_networks.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/models/bert.h"
@@ -66,6 +67,9 @@ Network classifier(const char* name) {
 constexpr Entry kNetworks[] = {
     {"resnet50", [] { return classifier("resnet50"); }},
     {"mobilenet_v2", [] { return classifier("mobilenet_v2"); }},
+    {"mobilenet_v3", [] { return image_network(ulp::bench::make_mobilenet_v3(), kSide); }},
+    {"efficientnet_b0", [] { return image_network(ulp::bench::make_efficientnet_b0(), kSide); }},
+    {"vit_tiny", [] { return image_network(ulp::bench::make_vit_tiny(), kSide); }},
     {"unet", [] { return image_network(ulp::models::make_unet({.width = 32}), 256); }},
     {"bert", [] { return text_network(ulp::models::make_bert(ulp::models::BertConfig::base()), 30000); }},
     {"gpt2", [] { return text_network(ulp::models::make_gpt2(), 50257); }},

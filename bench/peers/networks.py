@@ -269,10 +269,39 @@ def measure(args, network):
     return rows
 
 
+def draw(args, rows):
+    """Bars of the peers' times over ours, a panel for each type of numbers."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    peers = sorted({row["runs on"] for row in rows if not row["runs on"].startswith("ulp ")})
+    color = {peer: f"C{i}" for i, peer in enumerate(peers)}
+    panels = [p for p in TOLERANCE if any(row["precision"] == p for row in rows)]
+    bars = {p: [(f"{row['network']}, {batch}", row["runs on"], row[f"batch {batch} ulp is"]) for row in rows
+                for batch in args.batches if row["precision"] == p and row[f"batch {batch} ulp is"]] for p in panels}
+    height = max(len(found) for found in bars.values())
+    figure, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 1.5 + 0.24 * height), squeeze=False)
+    for axis, precision in zip(axes[0], panels):
+        found = bars[precision][::-1]
+        axis.barh(range(len(found)), [ratio for _, _, ratio in found], color=[color[peer] for _, peer, _ in found])
+        axis.set_yticks(range(len(found)), [label for label, _, _ in found], fontsize=7)
+        for i, (_, _, ratio) in enumerate(found):
+            axis.text(ratio, i, f" {ratio:.2f}", va="center", fontsize=7)
+        axis.axvline(1, color="black", linewidth=0.8)
+        axis.set_xlim(0, 1.15 * max((ratio for _, _, ratio in found), default=1))
+        axis.set_title(f"{precision}: time of the peer / time of ulp", fontsize=9)
+    figure.legend([plt.Rectangle((0, 0), 1, 1, color=color[peer]) for peer in peers], peers, loc="lower center",
+                  ncol=len(peers), fontsize=8)
+    figure.text(0.01, 0.99, f"{machine()}; {args.threads} threads; network, batch", va="top", fontsize=7)
+    figure.tight_layout(rect=(0, 0.05, 1, 0.97))
+    figure.savefig(args.chart, dpi=120)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="what peer_networks wrote")
-    parser.add_argument("--networks", nargs="+", default=["resnet50", "mobilenet_v2", "unet", "bert", "gpt2", "lstm"])
+    parser.add_argument("--networks", nargs="+", default=[
+        "resnet50", "mobilenet_v2", "mobilenet_v3", "efficientnet_b0", "vit_tiny", "unet", "bert", "gpt2", "lstm"])
     parser.add_argument("--only", nargs="+", default=[""], help="variants whose name or precision has one of these words")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--turns", type=int, default=5)
@@ -280,6 +309,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ulp", default=os.path.join(ROOT, "build/release/bin/ulp"), help="the tool")
     parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--chart", help="picture of how many times as long each peer takes: .svg, .png or .pdf")
     for hidden in ("--peer", "--network", "--result"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
@@ -293,6 +323,8 @@ def main():
     if args.json:
         with open(args.json, "w") as file:
             json.dump({"machine": machine(), "rows": rows}, file, indent=1)
+    if args.chart:
+        draw(args, rows)
 
 
 if __name__ == "__main__":
