@@ -26,30 +26,30 @@ ulp_package(runtime libulp-runtime${soname} libs)
 ulp_package(dev libulp-runtime-dev libdevel "libulp-runtime${soname} ${same}")
 set(CPACK_COMPONENTS_ALL runtime dev)
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "runs engine files of ulp
- Neural networks in fp32, bf16 and int8 on the CPU, from C and C++. Needs no
- LibTorch.")
+Neural networks in fp32, bf16 and int8 on the CPU, from C and C++. Needs no
+LibTorch.")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "development files of ulp's runtime
- Headers for C and C++, and the CMake package: find_package(ulp COMPONENTS
- runtime).")
+Headers for C and C++, and the CMake package: find_package(ulp COMPONENTS
+runtime).")
 
 if(ULP_WITH_TORCH)
   set(libtorch "LibTorch ${ULP_TORCH_VERSION}, which no Debian package provides,
- is looked for in ${ULP_TORCH_HOME}.")
+is looked for in ${ULP_TORCH_HOME}.")
   # The OpenMP of a LibTorch may have another name.
   ulp_package(torch libulp${soname} libs "libulp-runtime${soname} ${same}" libgomp1)
   ulp_package(torch_dev libulp-dev libdevel "libulp${soname} ${same}" "libulp-runtime-dev ${same}")
   list(APPEND CPACK_COMPONENTS_ALL torch torch_dev)
   set(CPACK_DEBIAN_TORCH_DESCRIPTION "low-precision training and compression of LibTorch models
- ${libtorch}")
+${libtorch}")
   set(CPACK_DEBIAN_TORCH_DEV_DESCRIPTION "development files of ulp
- Headers for C++, and the CMake package: find_package(ulp). ${libtorch}")
+Headers for C++, and the CMake package: find_package(ulp). ${libtorch}")
 endif()
 if(TARGET ulp_tool)
   ulp_package(tool ulp science "libulp${soname} ${same}")
   list(APPEND CPACK_COMPONENTS_ALL tool)
   set(CPACK_DEBIAN_TOOL_PACKAGE_SUGGESTS "dataset-fashion-mnist, python3-pip")
   set(CPACK_DEBIAN_TOOL_DESCRIPTION "trains, compresses and runs LibTorch models in low precision
- The command-line tool. ${libtorch}")
+The command-line tool. ${libtorch}")
   set(ULP_TOOL_PROGRAM ${CMAKE_INSTALL_FULL_LIBEXECDIR}/ulp/ulp)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/launcher.sh.in ${PROJECT_BINARY_DIR}/launcher/ulp @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launcher/ulp DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
@@ -58,6 +58,7 @@ endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ulp)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each has its own
 set(CPACK_PACKAGE_CONTACT "The maintainers of ulp <maintainers@ulp.invalid>")
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_STRIP_FILES ON)
