@@ -13,6 +13,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
+#include "ulp/io/tokenizer/train_tokenizer.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/quantize.h"
@@ -120,6 +121,14 @@ void write_onnx(const fs::path& folder) {
   write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
 }
 
+void write_tokenizers(const fs::path& folder) {
+  using namespace ulp::io;
+  const std::string text = "low lower lowest caf\xC3\xA9\nthe lower the slow\n";
+  write(folder / "bpe", train_tokenizer(text, {.vocab_size = 264, .min_frequency = 1}).to_json());
+  const TokenizerTraining words{.kind = TokenizerKind::wordpiece, .vocab_size = 40, .min_frequency = 1};
+  write(folder / "wordpiece", train_tokenizer(text, words).to_json());
+}
+
 void write_idx(const fs::path& folder) {
   const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
   write(folder / "images", images);
@@ -150,6 +159,7 @@ int main(int argc, char** argv) {
   write_compressed(folder / "compressed");
   write_graphs(folder / "graph");
   write_onnx(folder / "onnx");
+  write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
