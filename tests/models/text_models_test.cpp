@@ -231,7 +231,7 @@ TEST(DistilBert, IsWhatThePaperSays) {
                                 .num_classes = 3,
                                 .padding_token = 0};
   const auto model = make_distilbert(config);
-  for (auto& parameter : model->parameters()) torch::NoGradGuard(), parameter.data().normal_(0, 0.3);
+  for (auto& parameter : model->parameters()) parameter.data().normal_(0, 0.3);
   model->eval();
   const Weights w{model->named_parameters()};
   at::Tensor tokens = tokens_of(2, 7);
