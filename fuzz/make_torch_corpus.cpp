@@ -10,10 +10,12 @@
 
 #include "checkpoint_net.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/gguf.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
 #include "ulp/io/tokenizer/train_tokenizer.h"
+#include "ulp/models/gpt2.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/quantize.h"
@@ -121,6 +123,15 @@ void write_onnx(const fs::path& folder) {
   write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
 }
 
+void write_gguf(const fs::path& folder) {
+  using namespace ulp::exchange;
+  fs::create_directories(folder);
+  torch::manual_seed(6);
+  const auto model = ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
+  for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
+    export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
+}
+
 void write_tokenizers(const fs::path& folder) {
   using namespace ulp::io;
   const std::string text = "low lower lowest caf\xC3\xA9\nthe lower the slow\n";
@@ -159,6 +170,7 @@ int main(int argc, char** argv) {
   write_compressed(folder / "compressed");
   write_graphs(folder / "graph");
   write_onnx(folder / "onnx");
+  write_gguf(folder / "gguf");
   write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
