@@ -10,9 +10,12 @@
 
 #include "checkpoint_net.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/gguf.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
+#include "ulp/io/tokenizer/train_tokenizer.h"
+#include "ulp/models/gpt2.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/quantize.h"
@@ -120,6 +123,23 @@ void write_onnx(const fs::path& folder) {
   write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
 }
 
+void write_gguf(const fs::path& folder) {
+  using namespace ulp::exchange;
+  fs::create_directories(folder);
+  torch::manual_seed(6);
+  const auto model = ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
+  for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
+    export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
+}
+
+void write_tokenizers(const fs::path& folder) {
+  using namespace ulp::io;
+  const std::string text = "low lower lowest caf\xC3\xA9\nthe lower the slow\n";
+  write(folder / "bpe", train_tokenizer(text, {.vocab_size = 264, .min_frequency = 1}).to_json());
+  const TokenizerTraining words{.kind = TokenizerKind::wordpiece, .vocab_size = 40, .min_frequency = 1};
+  write(folder / "wordpiece", train_tokenizer(text, words).to_json());
+}
+
 void write_idx(const fs::path& folder) {
   const std::string images = std::string("\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\2", 16) + std::string(12, 'x');
   write(folder / "images", images);
@@ -150,6 +170,8 @@ int main(int argc, char** argv) {
   write_compressed(folder / "compressed");
   write_graphs(folder / "graph");
   write_onnx(folder / "onnx");
+  write_gguf(folder / "gguf");
+  write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
   copy_arrays(argv[2], folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");

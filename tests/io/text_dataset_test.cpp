@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "temp_folder.h"
+#include "ulp/io/tokenizer/train_tokenizer.h"
 
 namespace {
 
@@ -105,6 +106,31 @@ TEST_F(Text, SlicesShareTheSamples) {
   const int64_t outside[] = {4}, negative[] = {-1};
   EXPECT_THROW(data.gather(outside), ulp::Error);
   EXPECT_THROW(data.gather(negative), ulp::Error);
+}
+
+TEST_F(Text, TokensOfATokenizerStandInWindows) {
+  const auto tokenizer = train_tokenizer("low low lower\nlow lower\n", {.vocab_size = 262, .min_frequency = 1});
+  write("text", "low lower\nlow\n low");
+  const auto data = load_text(at("text"), 2, /*stride=*/0, &tokenizer);
+  const std::vector<int64_t> ids = encode_lines(tokenizer, read("text"));
+  ASSERT_EQ(data.size(), (static_cast<int64_t>(ids.size()) - 1) / 2);
+  const int64_t samples[] = {0};
+  EXPECT_TRUE(torch::equal(data.gather(samples).tokens, torch::tensor({{ids[0], ids[1]}})));
+  EXPECT_TRUE(torch::equal(data.gather(samples).targets, torch::tensor({{ids[1], ids[2]}})));
+  expect_file_error("at least 51 tokens", [&] { load_text(at("text"), 50, 0, &tokenizer); });
+  write("text", "fine\n\xff\n");
+  expect_file_error("line 2", [&] { load_text(at("text"), 1, 0, &tokenizer); });
+}
+
+TEST_F(Text, LabelledTokensHaveATemplateAndPadding) {
+  const auto tokenizer =
+      train_tokenizer("spam ham spam ham\n", {.kind = TokenizerKind::wordpiece, .min_frequency = 1});
+  write("lines.tsv", "a\tspam ham spam\nb\tham\n");
+  const auto data = load_labelled_text(at("lines.tsv"), 4, {}, &tokenizer);
+  const int64_t spam = *tokenizer.id_of("spam"), ham = *tokenizer.id_of("ham");
+  const int64_t samples[] = {0, 1};
+  EXPECT_TRUE(torch::equal(data.gather(samples).tokens, torch::tensor({{2L, spam, ham, 3L}, {2L, ham, 3L, 0L}})));
+  expect_file_error("template", [&] { load_labelled_text(at("lines.tsv"), 1, {}, &tokenizer); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "parameter_count.h"
 #include "ulp/base/error.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
 #include "ulp/models/text_registry.h"
@@ -220,6 +221,39 @@ TEST(Lstm, NamesSizesAndPadding) {
       torch::allclose(classifier->forward(text), classifier->forward(padded), kTolerance, kTolerance));
 }
 
+TEST(DistilBert, IsWhatThePaperSays) {
+  const DistilBertConfig config{.vocab_size = 50,
+                                .max_length = 12,
+                                .width = 8,
+                                .layers = 2,
+                                .heads = 2,
+                                .intermediate = 20,
+                                .num_classes = 3,
+                                .padding_token = 0};
+  const auto model = make_distilbert(config);
+  for (auto& parameter : model->parameters()) parameter.data().normal_(0, 0.3);
+  model->eval();
+  const Weights w{model->named_parameters()};
+  at::Tensor tokens = tokens_of(2, 7);
+  tokens.narrow(1, 5, 2).zero_();
+  const at::Tensor seen = tokens.ne(0).unsqueeze(1).expand({2, 7, 7});
+  const std::string embeddings = "distilbert.embeddings.";
+  at::Tensor x = w.norm(embeddings + "LayerNorm",
+                        torch::embedding(w[embeddings + "word_embeddings.weight"], tokens) +
+                            w[embeddings + "position_embeddings.weight"].narrow(0, 0, 7),
+                        1e-12);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const std::string layer = "distilbert.transformer.layer." + std::to_string(i) + ".";
+    const auto part = [&](const char* name) { return w.linear(layer + "attention." + name, x); };
+    const at::Tensor mixed = attention(part("q_lin"), part("k_lin"), part("v_lin"), config.heads, seen);
+    x = w.norm(layer + "sa_layer_norm", w.linear(layer + "attention.out_lin", mixed) + x, 1e-12);
+    const at::Tensor wide = torch::gelu(w.linear(layer + "ffn.lin1", x));
+    x = w.norm(layer + "output_layer_norm", w.linear(layer + "ffn.lin2", wide) + x, 1e-12);
+  }
+  const at::Tensor expected = w.linear("classifier", torch::relu(w.linear("pre_classifier", x.select(1, 0))));
+  EXPECT_TRUE(torch::allclose(model->forward(tokens), expected, kTolerance, kTolerance));
+}
+
 struct Case {
   std::string name;
   TextTask task;
@@ -339,10 +373,14 @@ TEST(TextModels, NamesAreSortedAndUnknownNamesAndTasksAreErrors) {
 
 TEST(TextModels, PublishedSizesHaveNames) {
   const auto names = published_text_names();
-  EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "gpt2-medium", "gpt2-small"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "distilbert-base", "gpt2-medium", "gpt2-small",
+                                             "tinybert-4", "tinybert-6"}));
   EXPECT_EQ(published_text_sizes("bert-large").max_length, 512);
   EXPECT_EQ(published_text_sizes("gpt2-medium").vocab_size, 50257);
   EXPECT_EQ(parameter_count(*make_published_text("gpt2-small")), 124'439'808);
+  // Below the classifiers: two classes, and DistilBERT's layer before them.
+  EXPECT_EQ(parameter_count(*make_published_text("tinybert-4")), 14'350'248 + 2 * (312 + 1));
+  EXPECT_EQ(parameter_count(*make_published_text("distilbert-base")), 66'362'880 + 768 * 769 + 2 * 769);
   EXPECT_THROW(published_text_sizes("bert-small"), ulp::Error);
   EXPECT_THROW(make_published_text("bert-small"), ulp::Error);
 }
@@ -352,6 +390,8 @@ TEST(TextModels, ConfigurationsThatCannotBeAreErrors) {
   EXPECT_THROW(make_bert({.dropout = 1.0}), ulp::Error);
   EXPECT_THROW(make_bert({.attention_dropout = -0.1}), ulp::Error);
   EXPECT_THROW(make_bert({.layers = 0}), ulp::Error);
+  EXPECT_THROW(make_distilbert({.width = 10, .heads = 3}), ulp::Error);
+  EXPECT_THROW(make_distilbert({.classifier_dropout = 1}), ulp::Error);
   EXPECT_THROW(make_gpt2({.width = 10, .heads = 0}), ulp::Error);
   EXPECT_THROW(make_gpt2({.dropout = std::nan("")}), ulp::Error);
   EXPECT_THROW(make_lstm({.hidden = 0}), ulp::Error);

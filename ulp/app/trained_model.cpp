@@ -79,7 +79,7 @@ TrainedModel image_model(const std::string& name, const ModelShape& shape) {
 }
 
 TrainedModel published_model(const std::string& name) {
-  const bool classifies = name.starts_with("bert");
+  const bool classifies = !name.starts_with("gpt2");
   const auto make = [name] {
     const std::shared_ptr<models::TextModel> model = models::make_published_text(name);
     return Network{model, [model](const train::TaskBatch& batch) { return model->forward(batch.inputs); }};

@@ -169,6 +169,14 @@ BertConfig BertConfig::large() {
   return {.width = 1024, .layers = 24, .heads = 16, .intermediate = 4096};
 }
 
+BertConfig BertConfig::tinybert4() {
+  return {.width = 312, .layers = 4, .intermediate = 1200};
+}
+
+BertConfig BertConfig::tinybert6() {
+  return {.layers = 6};
+}
+
 BertConfig BertConfig::tiny() {
   return {.vocab_size = 256,
           .max_length = 256,

@@ -24,6 +24,10 @@ struct ULP_API BertConfig {
   static BertConfig base();
   /// bert-large-uncased: 335,141,888 parameters below the classifier.
   static BertConfig large();
+  /// TinyBERT (Jiao et al. 2020) with 4 layers: 14,350,248 parameters below the classifier.
+  static BertConfig tinybert4();
+  /// TinyBERT with 6 layers: 66,955,008 parameters below the classifier.
+  static BertConfig tinybert6();
   /// bert-tiny over bytes (2 layers of 128): trains on text files in seconds; byte 0 is padding.
   static BertConfig tiny();
   /// Throws Error naming the field.

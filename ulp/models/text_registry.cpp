@@ -7,6 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
 
@@ -26,6 +27,15 @@ std::shared_ptr<TextModel> make_bert_for(const TextModelOptions& options) {
   config.num_classes = options.num_classes;
   config.padding_token = options.padding_token;
   return make_bert(config);
+}
+
+std::shared_ptr<TextModel> make_distilbert_for(const TextModelOptions& options) {
+  DistilBertConfig config = DistilBertConfig::tiny();
+  config.vocab_size = options.vocab_size;
+  config.max_length = options.max_length;
+  config.num_classes = options.num_classes;
+  config.padding_token = options.padding_token;
+  return make_distilbert(config);
 }
 
 std::shared_ptr<TextModel> make_gpt2_for(const TextModelOptions& options) {
@@ -49,17 +59,21 @@ std::shared_ptr<TextModel> make_lstm_for(const TextModelOptions& options) {
 const std::map<std::string, Entry>& entries() {
   static const std::map<std::string, Entry> all = {
       {"bert", {{TextTask::classification}, make_bert_for}},
+      {"distilbert", {{TextTask::classification}, make_distilbert_for}},
       {"gpt2", {{TextTask::language_modelling}, make_gpt2_for}},
       {"lstm", {{TextTask::language_modelling, TextTask::classification}, make_lstm_for}},
   };
   return all;
 }
 
-using PublishedConfig = std::variant<BertConfig, Gpt2Config>;
+using PublishedConfig = std::variant<BertConfig, DistilBertConfig, Gpt2Config>;
 
 const std::map<std::string, PublishedConfig>& published() {
   static const std::map<std::string, PublishedConfig> all = {{"bert-base", BertConfig::base()},
                                                              {"bert-large", BertConfig::large()},
+                                                             {"distilbert-base", DistilBertConfig::base()},
+                                                             {"tinybert-4", BertConfig::tinybert4()},
+                                                             {"tinybert-6", BertConfig::tinybert6()},
                                                              {"gpt2-small", Gpt2Config::small()},
                                                              {"gpt2-medium", Gpt2Config::medium()}};
   return all;
@@ -67,6 +81,9 @@ const std::map<std::string, PublishedConfig>& published() {
 
 std::shared_ptr<TextModel> make(const BertConfig& config) {
   return make_bert(config);
+}
+std::shared_ptr<TextModel> make(const DistilBertConfig& config) {
+  return make_distilbert(config);
 }
 std::shared_ptr<TextModel> make(const Gpt2Config& config) {
   return make_gpt2(config);

@@ -31,8 +31,8 @@ ULP_API std::vector<std::string> text_model_names();
 /// unknown name.
 ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
 
-/// A network at a size that was published, over the tokens of its own vocabulary: bert-base, bert-large (with
-/// two classes), gpt2-small, gpt2-medium. Throws Error for another name.
+/// A network at a size that was published, over the tokens of its own vocabulary: bert-base, bert-large,
+/// distilbert-base, tinybert-4, tinybert-6 (with two classes), gpt2-small, gpt2-medium. Throws Error for another name.
 ULP_API std::shared_ptr<TextModel> make_published_text(const std::string& name);
 
 /// What such a network takes.

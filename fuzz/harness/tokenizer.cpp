@@ -1,0 +1,38 @@
+// tokenizer.json: what is read encodes a text and decodes it.
+#include "container_mutator.h"
+#include "harness.h"
+#include "ulp/io/tokenizer/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  ulp::fuzz::refused([&] {
+    const auto tokenizer = ulp::io::Tokenizer::from_json(bytes);
+    const auto encoded = tokenizer.encode("The caf\xC3\xA9's [MASK] \xE4\xB8\xAD\xE6\x96\x87 low lower<|endoftext|> ");
+    ulp::fuzz::require(encoded.ids.size() == encoded.ranges.size(), "a range for each token");
+    for (const int64_t id : encoded.ids) ulp::fuzz::require(id < tokenizer.vocab_size(), "ids of the vocabulary");
+    tokenizer.decode(encoded.ids);
+  });
+  return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  static const ulp::fuzz::Vocabulary vocabulary = {
+      .words = {"WordPiece", "BPE", "BertNormalizer", "BertPreTokenizer", "ByteLevel", "TemplateProcessing",
+                "BertProcessing", "Sequence", "[CLS]", "[UNK]", "##", "a b", "lo", "<|endoftext|>"},
+      .fields = {{"type", "ByteLevel"},
+                 {"id", 1},
+                 {"ids", {1, 2}},
+                 {"content", "low"},
+                 {"normalized", true},
+                 {"lstrip", true},
+                 {"rstrip", true},
+                 {"single_word", true},
+                 {"max_input_chars_per_word", 1},
+                 {"unk_token", "[UNK]"},
+                 {"fuse_unk", true},
+                 {"ignore_merges", true},
+                 {"processors", nlohmann::json::array()},
+                 {"merges", {"l o", "lo w"}},
+                 {"pad_id", 3}}};
+  return ulp::fuzz::mutate_text(data, size, max_size, seed, vocabulary);
+}

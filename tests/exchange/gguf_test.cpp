@@ -1,0 +1,160 @@
+// GGUF files: those of the Python package `gguf` in, GPT-2 out and in again, and files of strangers.
+#include "ulp/exchange/gguf.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "error_of.h"
+#include "temporary_folder.h"
+#include "ulp/io/published_weights.h"
+#include "ulp/models/bert.h"
+#include "ulp/models/gpt2.h"
+#include "ulp/quant/weights/weights.h"
+
+namespace ulp::test {
+
+namespace {
+
+using namespace ulp::exchange;
+
+std::string file_bytes(const std::filesystem::path& path) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  return bytes.str();
+}
+
+const std::string& types_file() {
+  static const std::string bytes = file_bytes(ULP_SOURCE_DIR "/tests/golden/gguf/types.gguf");
+  return bytes;
+}
+
+std::shared_ptr<models::TextModel> gguf_gpt2() {
+  torch::manual_seed(3);
+  const auto model =
+      models::make_gpt2({.vocab_size = 40, .max_length = 8, .width = 32, .layers = 2, .heads = 4});
+  for (at::Tensor& parameter : model->parameters()) parameter.data().normal_(0, 0.3);
+  return model;
+}
+
+TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
+  const auto golden = nlohmann::json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/gguf.json")).at("decoded");
+  const GgufModel file = import_gguf(types_file(), "types.gguf");
+  ASSERT_EQ(file.tensors.size(), golden.size());
+  ASSERT_EQ(file.tensors.size(), 7U);
+  for (const auto& [name, expected] : golden.items()) {
+    const GgufTensor* tensor = file.find(name);
+    ASSERT_NE(tensor, nullptr) << name;
+    EXPECT_EQ(tensor->type, expected.at("type"));
+    EXPECT_EQ(tensor->values.sizes().vec(), expected.at("shape").get<std::vector<int64_t>>());
+    const auto bits = expected.at("bits").get<std::vector<uint32_t>>();
+    const at::Tensor flat = tensor->values.contiguous();
+    EXPECT_EQ(std::memcmp(flat.const_data_ptr(), bits.data(), bits.size() * 4), 0) << name;
+  }
+  const auto metadata = nlohmann::json::parse(file.metadata);
+  EXPECT_EQ(metadata.at("gpt2.context_length"), 7);
+  EXPECT_EQ(metadata.at("test.words"), (nlohmann::json{"one", "tw\xC3\xB6"}));
+  EXPECT_EQ(metadata.at("test.flag"), true);
+}
+
+TEST(Gguf, FourBitCodesAreWeightOnlyConstants) {
+  const GgufModel file = import_gguf(types_file(), "types.gguf");
+  const GgufTensor& tensor = *file.find("q4_0");
+  ASSERT_TRUE(tensor.codes);
+  const WeightCodes& codes = *tensor.codes;
+  EXPECT_TRUE(torch::equal(quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns),
+                           tensor.values));
+  EXPECT_FALSE(file.find("q8_0")->codes);
+}
+
+TEST(Gguf, Gpt2ComesBack) {
+  const TemporaryFolder folder;
+  const auto model = gguf_gpt2(), other = gguf_gpt2();
+  const at::Tensor tokens = torch::randint(0, 40, {2, 8}, at::kLong);
+  model->eval();
+  const at::Tensor right = model->forward(tokens);
+  for (const auto type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0}) {
+    const auto path = folder.path() / "gpt2.gguf";
+    export_gguf(*model, path, {.type = type, .heads = 4});
+    const GgufModel file = import_gguf(path);
+    const auto metadata = nlohmann::json::parse(file.metadata);
+    EXPECT_EQ(metadata.at("gpt2.block_count"), 2);
+    EXPECT_EQ(metadata.at("gpt2.feed_forward_length"), 128);
+    const GgufTensor& qkv = *file.find("blk.1.attn_qkv.weight");
+    EXPECT_EQ(qkv.values.sizes(), (std::vector<int64_t>{96, 32})) << "(out, in)";
+    EXPECT_EQ(qkv.type, type == GgufType::f32 ? "F32" : type == GgufType::q8_0 ? "Q8_0" : "Q4_0");
+    EXPECT_EQ(file.find("position_embd.weight")->type, "F32");
+    for (at::Tensor& parameter : other->parameters()) parameter.data().zero_();
+    EXPECT_TRUE(io::assign_published(*other, gpt2_tensors(file), true, path.string()).differences.ok());
+    other->eval();
+    const at::Tensor again = other->forward(tokens);
+    const double error = ((again - right).norm() / right.norm()).item<double>();
+    if (type == GgufType::f32)
+      EXPECT_TRUE(torch::equal(again, right));
+    else
+      EXPECT_LT(error, type == GgufType::q8_0 ? 0.05 : 0.5);
+    EXPECT_GT(error, type == GgufType::f32 ? -1.0 : 0.0);
+  }
+}
+
+TEST(Gguf, WritesNothingOfOtherModels) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "out.gguf";
+  EXPECT_ERROR(export_gguf(*models::make_bert(models::BertConfig::tiny()), path, {.heads = 2}), "GPT-2's parameters");
+  EXPECT_ERROR(export_gguf(*gguf_gpt2(), path, {}), "heads that divide the width 32, got 0");
+  EXPECT_ERROR(export_gguf(*gguf_gpt2(), path, {.heads = 5}), "got 5");
+  const auto model = gguf_gpt2();
+  model->parameters()[0].data()[0][0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_ERROR(export_gguf(*model, path, {.heads = 4}), "'wte.weight'");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_ERROR(gpt2_tensors(import_gguf(types_file(), "types.gguf")), "tensors of GPT-2");
+}
+
+/// The file with these bytes at a place.
+std::string with(std::string bytes, size_t at, const std::string& others) {
+  return bytes.replace(at, others.size(), others);
+}
+
+TEST(GgufFiles, RefuseDamage) {
+  const std::string& good = types_file();
+  const auto refusal = [](const std::string& bytes) { return error_of([&] { import_gguf(bytes, "strange.gguf"); }); };
+  EXPECT_SAYS(refusal(""), "strange.gguf");
+  EXPECT_SAYS(refusal("GGML"), "a GGUF file");
+  EXPECT_SAYS(refusal(with(good, 4, std::string("\1\0\0\0", 4))), "version 2 or 3");
+  EXPECT_SAYS(refusal(with(good, 4, std::string("\0\0\0\3", 4))), "little-endian");
+  EXPECT_SAYS(refusal(with(good, 8, std::string(8, '\xff'))), "numbers of tensors");
+  EXPECT_SAYS(refusal(with(good, 16, std::string(8, '\xff'))), "numbers of tensors");
+  EXPECT_SAYS(refusal(with(good, 24, std::string(8, '\xff'))), "more bytes");
+  const size_t name = good.find("q4_0");
+  ASSERT_NE(name, std::string::npos);
+  const size_t dimensions = name + 4, type = dimensions + 4 + 16, offset = type + 4;
+  EXPECT_SAYS(refusal(with(good, dimensions, "\x9")), "at most 4 dimensions of 'q4_0'");
+  EXPECT_SAYS(refusal(with(good, dimensions + 4, std::string(8, '\xff'))), "'q4_0'");
+  EXPECT_SAYS(refusal(with(good, dimensions + 4, std::string("\x21", 1))), "whole blocks of 32");
+  EXPECT_SAYS(refusal(with(good, dimensions + 12, std::string("\0\0\0\0\0\0\0\x3f", 8))), "fewer");
+  EXPECT_SAYS(refusal(with(good, type, "\x3")), "F32, F16, Q4_0");
+  EXPECT_SAYS(refusal(with(good, offset, "\x1")), "within the");
+  EXPECT_SAYS(refusal(with(good, offset, std::string(7, '\x7f'))), "within the");
+  EXPECT_SAYS(refusal(with(good, name, "bf16")), "each tensor once");
+  EXPECT_ERROR(import_gguf(std::filesystem::path("nowhere.gguf")), "nowhere.gguf");
+}
+
+TEST(GgufFiles, EveryBeginningIsRefused) {
+  const std::string& good = types_file();
+  for (size_t size = 0; size < good.size(); size += size < 900 ? 1 : 37) {
+    try {
+      import_gguf(std::string_view(good).substr(0, size), "cut.gguf");
+      EXPECT_GT(size + 32, good.size()) << "only padding may be missing";
+    } catch (const FileError& error) {
+      EXPECT_SAYS(error.what(), "cut.gguf");
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace ulp::test

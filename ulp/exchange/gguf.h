@@ -1,0 +1,78 @@
+// GGUF files, as llama.cpp and its relatives run: weights of 4 to 8 bits in, GPT-2-like models out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ulp/base/export.h"
+#include "ulp/base/words.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ulp::exchange {
+
+/// A weight as ulp::dequantize_weight takes it (quant/weights/weights.h).
+struct WeightCodes {
+  at::Tensor codes;                      ///< u8 [rows, groups, 16]: two codes in a byte
+  at::Tensor scale;                      ///< f32 [rows, groups]
+  std::optional<at::Tensor> zero_point;  ///< none: 8
+  int64_t columns = 0;
+};
+
+/// A tensor of a GGUF file.
+struct GgufTensor {
+  std::string name;
+  std::string type;                    ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
+  at::Tensor values;                   ///< f32, the numbers that the codes stand for, bit for bit those of gguf
+  std::optional<WeightCodes> codes{};  ///< Q4_0 matrices: the same numbers in 4 bits
+};
+
+struct GgufModel {
+  std::string metadata;             ///< the file's keys and values as a JSON object
+  std::vector<GgufTensor> tensors;  ///< in the order of the file
+
+  /// Null when there is none of that name.
+  ULP_API const GgufTensor* find(std::string_view name) const;
+};
+
+/// Reads versions 2 and 3. Throws FileError that names the file and the place for one that is missing, damaged or hostile, and that names
+/// the tensor for other types of codes.
+ULP_API GgufModel import_gguf(const std::filesystem::path& path);
+/// The same from memory; `source` stands for the file in messages.
+ULP_API GgufModel import_gguf(std::string_view bytes, const std::string& source);
+
+/// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for io::assign_published(). Throws
+/// FileError for another architecture, and for a tensor that GPT-2 has not.
+ULP_API std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file);
+
+/// How the matrices of a model are stored.
+enum class GgufType { f32, q8_0, q4_0 };
+
+struct GgufOptions {
+  GgufType type = GgufType::q8_0;
+  int64_t heads = 0;         ///< of attention, which no tensor tells; must divide the width
+  std::string name = "ulp";  ///< "general.name"
+};
+
+/// Writes a model of GPT-2's parameter names (models::make_gpt2()) as llama.cpp names and turns them, atomically. Matrices whose rows are
+/// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. The vocabulary is not written: tools
+/// that need one take it from the tokenizer. Throws Error for another model, heads that do not divide its width, values that are not finite,
+/// and where AtomicFile does.
+ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path, const GgufOptions& options);
+
+}  // namespace ulp::exchange
+
+template <>
+struct ulp::Words<ulp::exchange::GgufType> {
+  static constexpr std::array<Word<exchange::GgufType>, 3> list = {
+      {{exchange::GgufType::f32, "f32"}, {exchange::GgufType::q8_0, "q8_0"}, {exchange::GgufType::q4_0, "q4_0"}}};
+};

@@ -1,0 +1,171 @@
+#include "ulp/models/distilbert.h"
+
+#include "ulp/models/layers.h"
+#include "ulp/models/text_layers.h"
+
+namespace ulp::models {
+
+namespace {
+
+namespace nn = torch::nn;
+
+nn::LayerNorm distil_norm(int64_t width) {
+  return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
+}
+
+struct DistilEmbeddings final : nn::Module {
+  explicit DistilEmbeddings(const DistilBertConfig& config)
+      : words(register_module("word_embeddings", nn::Embedding(config.vocab_size, config.width))),
+        positions(register_module("position_embeddings", nn::Embedding(config.max_length, config.width))),
+        norm(register_module("LayerNorm", distil_norm(config.width))),
+        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    return dropout(norm(words(tokens) + positions->weight.narrow(0, 0, tokens.size(1))));
+  }
+
+  nn::Embedding words, positions;
+  nn::LayerNorm norm;
+  nn::Dropout dropout;
+};
+
+struct DistilAttention final : nn::Module {
+  explicit DistilAttention(const DistilBertConfig& config)
+      : q_lin(register_module("q_lin", nn::Linear(config.width, config.width))),
+        k_lin(register_module("k_lin", nn::Linear(config.width, config.width))),
+        v_lin(register_module("v_lin", nn::Linear(config.width, config.width))),
+        out_lin(register_module("out_lin", nn::Linear(config.width, config.width))),
+        heads(config.heads),
+        dropout(config.attention_dropout) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    return out_lin(attend(q_lin(x), k_lin(x), v_lin(x), mask,
+                          {.heads = heads, .dropout = is_training() ? dropout : 0.0}));
+  }
+
+  nn::Linear q_lin, k_lin, v_lin, out_lin;
+  int64_t heads;
+  double dropout;
+};
+
+struct DistilFeedForward final : nn::Module {
+  explicit DistilFeedForward(const DistilBertConfig& config)
+      : lin1(register_module("lin1", nn::Linear(config.width, config.intermediate))),
+        lin2(register_module("lin2", nn::Linear(config.intermediate, config.width))),
+        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& x) { return dropout(lin2(torch::gelu(lin1(x)))); }
+
+  nn::Linear lin1, lin2;
+  nn::Dropout dropout;
+};
+
+struct DistilLayer final : nn::Module {
+  explicit DistilLayer(const DistilBertConfig& config)
+      : attention(register_module("attention", std::make_shared<DistilAttention>(config))),
+        sa_layer_norm(register_module("sa_layer_norm", distil_norm(config.width))),
+        ffn(register_module("ffn", std::make_shared<DistilFeedForward>(config))),
+        output_layer_norm(register_module("output_layer_norm", distil_norm(config.width))) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    const at::Tensor attended = sa_layer_norm(attention->forward(x, mask) + x);
+    return output_layer_norm(ffn->forward(attended) + attended);
+  }
+
+  std::shared_ptr<DistilAttention> attention;
+  nn::LayerNorm sa_layer_norm;
+  std::shared_ptr<DistilFeedForward> ffn;
+  nn::LayerNorm output_layer_norm;
+};
+
+struct DistilStack final : nn::Module {
+  explicit DistilStack(const DistilBertConfig& config) : layers(register_module("layer", nn::ModuleList())) {
+    for (int64_t i = 0; i < config.layers; ++i) layers->push_back(std::make_shared<DistilLayer>(config));
+  }
+
+  at::Tensor forward(at::Tensor x, const at::Tensor& mask) {
+    for (const auto& layer : *layers) x = layer->as<DistilLayer>()->forward(x, mask);
+    return x;
+  }
+
+  nn::ModuleList layers;
+};
+
+struct DistilTrunk final : nn::Module {
+  explicit DistilTrunk(const DistilBertConfig& config)
+      : embeddings(register_module("embeddings", std::make_shared<DistilEmbeddings>(config))),
+        transformer(register_module("transformer", std::make_shared<DistilStack>(config))) {}
+
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
+    return transformer->forward(embeddings->forward(tokens), mask);
+  }
+
+  std::shared_ptr<DistilEmbeddings> embeddings;
+  std::shared_ptr<DistilStack> transformer;
+};
+
+class DistilBert final : public TextModel {
+ public:
+  explicit DistilBert(const DistilBertConfig& config)
+      : config_(config),
+        distilbert_(register_module("distilbert", std::make_shared<DistilTrunk>(config))),
+        pre_classifier_(register_module("pre_classifier", nn::Linear(config.width, config.width))),
+        dropout_(register_module("dropout", nn::Dropout(config.classifier_dropout))),
+        classifier_(register_module("classifier", nn::Linear(config.width, config.num_classes))) {
+    init_like_transformers(*this);
+  }
+
+  TextTask task() const override { return TextTask::classification; }
+
+  at::Tensor forward(at::Tensor tokens) override {
+    check_tokens("distilbert", tokens, config_.max_length);
+    at::Tensor mask;
+    if (config_.padding_token >= 0) mask = tokens.ne(config_.padding_token).unsqueeze(1).unsqueeze(1);
+    const at::Tensor first = distilbert_->forward(tokens, mask).select(1, 0);
+    return classifier_(dropout_(torch::relu(pre_classifier_(first))));
+  }
+
+ private:
+  DistilBertConfig config_;
+  std::shared_ptr<DistilTrunk> distilbert_;
+  nn::Linear pre_classifier_;
+  nn::Dropout dropout_;
+  nn::Linear classifier_;
+};
+
+}  // namespace
+
+DistilBertConfig DistilBertConfig::base() {
+  return {};
+}
+
+DistilBertConfig DistilBertConfig::tiny() {
+  return {.vocab_size = 256,
+          .max_length = 256,
+          .width = 128,
+          .layers = 2,
+          .heads = 2,
+          .intermediate = 512,
+          .padding_token = 0};
+}
+
+void DistilBertConfig::validate() const {
+  check_option("distilbert", "vocab_size", vocab_size);
+  check_option("distilbert", "max_length", max_length);
+  check_option("distilbert", "width", width);
+  check_option("distilbert", "layers", layers);
+  check_option("distilbert", "intermediate", intermediate);
+  check_option("distilbert", "num_classes", num_classes);
+  check_option("distilbert", "padding_token", padding_token, -1);
+  check_heads("distilbert", width, heads);
+  check_rate("distilbert", "dropout", dropout);
+  check_rate("distilbert", "attention_dropout", attention_dropout);
+  check_rate("distilbert", "classifier_dropout", classifier_dropout);
+}
+
+std::shared_ptr<TextModel> make_distilbert(const DistilBertConfig& config) {
+  config.validate();
+  return std::make_shared<DistilBert>(config);
+}
+
+}  // namespace ulp::models
