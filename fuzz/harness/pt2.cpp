@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "archive.h"
-#include "array.h"
 #include "harness.h"
 #include "json_mutator.h"
 #include "ulp/exchange/import_pt2.h"

@@ -25,7 +25,7 @@ Module dynamic_layer(bool per_tensor) {
 }
 
 /// The inputs of the one node of this operator.
-std::vector<std::string> inputs_of(const ReadModel& model, const std::string& op) {
+std::vector<std::string> single_inputs(const ReadModel& model, const std::string& op) {
   const std::vector<ReadNode> nodes = model.of(op);
   EXPECT_EQ(nodes.size(), 1U) << op;
   return nodes.empty() ? std::vector<std::string>() : nodes[0].inputs;
@@ -36,12 +36,12 @@ std::vector<std::string> inputs_of(const ReadModel& model, const std::string& op
 TEST(ExportDynamic, OneScaleForAllIsTheOperatorOfOnnx) {
   const Module module = dynamic_layer(true);
   const ReadModel model = read_onnx(export_onnx(*module));
-  const std::vector<std::string> product = inputs_of(model, "MatMulInteger");
+  const std::vector<std::string> product = single_inputs(model, "MatMulInteger");
   ASSERT_EQ(product.size(), 3U);
   const ReadNode quantizer = *model.maker(product[0]);
   EXPECT_EQ(quantizer.op, "DynamicQuantizeLinear");
   EXPECT_EQ(product[2], quantizer.outputs.at(2));
-  EXPECT_EQ(inputs_of(model, "Add").at(1), "bias");
+  EXPECT_EQ(single_inputs(model, "Add").at(1), "bias");
   const ReadTensor& codes = model.initializers.at(product[1]);
   EXPECT_EQ(product[1], "weight.int8");
   EXPECT_EQ(codes.dims, (std::vector<int64_t>{6, 4}));
@@ -54,7 +54,7 @@ TEST(ExportDynamic, AScaleARowTakesZeroPointsOutOfTheSums) {
   for (const int64_t opset : {17, 21}) {
     const ReadModel model = read_onnx(export_onnx(*module, {.opset = opset}));
     EXPECT_EQ(model.of("DynamicQuantizeLinear").size(), 0U);
-    EXPECT_EQ(inputs_of(model, "MatMulInteger").size(), 2U);
+    EXPECT_EQ(single_inputs(model, "MatMulInteger").size(), 2U);
     const at::Tensor sums = module->named_buffers()["weight.int8"].sum(1, false, torch::kInt);
     const std::vector<int32_t> stored = model.initializers.at("weight.int8.sums").as<int32_t>();
     ASSERT_EQ(stored.size(), 4U);

@@ -21,12 +21,12 @@ using exchange::export_onnx;
 using exchange::import_onnx;
 using Module = std::shared_ptr<graph::GraphModule>;
 
-std::string content(const std::filesystem::path& path) {
+std::string external_content(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-Module lenet() {
+Module external_lenet() {
   torch::manual_seed(1);
   const auto model = models::make_model("lenet5", {.in_channels = 1, .image_size = 28});
   model->eval();
@@ -39,10 +39,10 @@ Module lenet() {
 
 TEST(ExportExternal, LargeTensorsBeginAtPagesOfTheSecondFile) {
   const TemporaryFolder folder;
-  const Module module = lenet();
+  const Module module = external_lenet();
   export_onnx(*module, folder / "m.onnx", {.external_data = true});
-  const ReadModel model = read_onnx(content(folder / "m.onnx"));
-  const std::string data = content(folder / "m.onnx.data");
+  const ReadModel model = read_onnx(external_content(folder / "m.onnx"));
+  const std::string data = external_content(folder / "m.onnx.data");
   const ReadModel whole = read_onnx(export_onnx(*module));
   size_t outside = 0;
   for (const auto& [name, tensor] : model.initializers) {
@@ -62,13 +62,13 @@ TEST(ExportExternal, LargeTensorsBeginAtPagesOfTheSecondFile) {
     EXPECT_EQ(data.substr(offset, expected.size()), expected) << name;
   }
   EXPECT_GT(outside, 3U);
-  EXPECT_LT(content(folder / "m.onnx").size(), 20'000U);
+  EXPECT_LT(external_content(folder / "m.onnx").size(), 20'000U);
 }
 
 TEST(ExportExternal, ComesBackWithTheSameBits) {
   const torch::NoGradGuard no_grad;
   const TemporaryFolder folder;
-  const Module module = lenet();
+  const Module module = external_lenet();
   export_onnx(*module, folder / "m.onnx", {.external_data = true});
   const at::Tensor images = torch::randn({3, 1, 28, 28});
   EXPECT_TRUE(torch::equal(import_onnx(folder / "m.onnx")->forward(images), module->forward(images)));
@@ -79,20 +79,20 @@ TEST(ExportExternal, ComesBackWithTheSameBits) {
 TEST(ExportExternal, CodesOfFourBitsComeBackFromTheSecondFile) {
   const torch::NoGradGuard no_grad;
   const TemporaryFolder folder;
-  const Module module = quant::quantize_weights(lenet(), {.bits = 4});
+  const Module module = quant::quantize_weights(external_lenet(), {.bits = 4});
   export_onnx(*module, folder / "m.onnx", {.external_data = true});
   const at::Tensor images = torch::randn({3, 1, 28, 28});
   EXPECT_TRUE(torch::equal(import_onnx(folder / "m.onnx")->forward(images), module->forward(images)));
 }
 
 TEST(ExportExternal, BytesAreOneFile) {
-  EXPECT_ERROR(export_onnx(*lenet(), {.external_data = true}), "expected a path to write to");
+  EXPECT_ERROR(export_onnx(*external_lenet(), {.external_data = true}), "expected a path to write to");
 }
 
 TEST(ExportExternal, NothingIsLeftWhereTheModelCannotBeWritten) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "m.onnx");  // a folder in the place of the file
-  EXPECT_ERROR(export_onnx(*lenet(), folder / "m.onnx", {.external_data = true}), "m.onnx");
+  EXPECT_ERROR(export_onnx(*external_lenet(), folder / "m.onnx", {.external_data = true}), "m.onnx");
   EXPECT_FALSE(std::filesystem::exists(folder / "m.onnx.data"));
 }
 

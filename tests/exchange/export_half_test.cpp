@@ -16,7 +16,7 @@ namespace {
 
 using exchange::export_onnx;
 using Module = std::shared_ptr<graph::GraphModule>;
-constexpr int64_t kFloat = 1, kHalf = 10;
+constexpr int64_t kFloatType = 1, kHalfType = 10;
 
 Module half_network(const std::string& name, at::Tensor* first = nullptr) {
   torch::manual_seed(1);
@@ -33,14 +33,14 @@ Module half_network(const std::string& name, at::Tensor* first = nullptr) {
 TEST(ExportHalf, WeightsAreHalvesInputsAndResultsAreNot) {
   const Module module = half_network("resnet8");
   const ReadModel model = read_onnx(export_onnx(*module, {.fp16 = true}));
-  EXPECT_EQ(model.inputs.at(0).type, kFloat);
-  EXPECT_EQ(model.outputs.at(0).type, kFloat);
+  EXPECT_EQ(model.inputs.at(0).type, kFloatType);
+  EXPECT_EQ(model.outputs.at(0).type, kFloatType);
   size_t statistics = 0;
   for (const auto& [name, tensor] : model.initializers) {
     const bool kept = name.ends_with("running_mean") || name.ends_with("running_var");
     statistics += kept;
-    if (tensor.type != kHalf && tensor.type != kFloat) continue;
-    EXPECT_EQ(tensor.type, kept ? kFloat : kHalf) << name;
+    if (tensor.type != kHalfType && tensor.type != kFloatType) continue;
+    EXPECT_EQ(tensor.type, kept ? kFloatType : kHalfType) << name;
   }
   EXPECT_GT(statistics, 10U);
   for (const auto& item : module->named_parameters()) {
@@ -51,8 +51,8 @@ TEST(ExportHalf, WeightsAreHalvesInputsAndResultsAreNot) {
     EXPECT_EQ(item.value().scalar_type(), torch::kFloat) << "the model stays as it is";
   }
   ASSERT_EQ(model.of("Cast").size(), 2U);
-  EXPECT_EQ(model.of("Cast")[0].attributes.at("to").i, kHalf);
-  EXPECT_EQ(model.of("Cast")[1].attributes.at("to").i, kFloat);
+  EXPECT_EQ(model.of("Cast")[0].attributes.at("to").i, kHalfType);
+  EXPECT_EQ(model.of("Cast")[1].attributes.at("to").i, kFloatType);
 }
 
 TEST(ExportHalf, TheNumbersAreThoseOfHalves) {

@@ -17,7 +17,7 @@ namespace {
 
 using exchange::export_onnx;
 using Module = std::shared_ptr<graph::GraphModule>;
-constexpr int64_t kInt8 = 3, kUint4 = 21, kInt4 = 22;
+constexpr int64_t kCodesS8 = 3, kCodesU4 = 21, kCodesS4 = 22;
 constexpr int64_t kWords = 11, kWidth = 40, kOut = 5;
 
 struct SmallText : torch::nn::Module {
@@ -53,15 +53,15 @@ at::Tensor dequantized(const ReadModel& model, const ReadNode& node) {
   const int64_t rows = codes.dims.at(0), columns = codes.dims.at(1);
   const int64_t axis = node.attributes.at("axis").i;
   const int64_t block = node.attributes.contains("block_size") ? node.attributes.at("block_size").i : 0;
-  const std::vector<int> nibbles = codes.type == kInt8 ? std::vector<int>() : codes.nibbles();
-  const std::vector<int> zeros = node.inputs.size() > 2 ? model.initializers.at(node.inputs[2]).nibbles() : std::vector<int>();
+  const std::vector<int> nibbles = codes.type == kCodesS8 ? std::vector<int>() : codes.nibbles();
+  const std::vector<int> zeros = node.inputs.size() > 2 && codes.type != kCodesS8 ? model.initializers.at(node.inputs[2]).nibbles() : std::vector<int>();
   const std::vector<float> scales = scale.as<float>();
   at::Tensor values = torch::empty({rows, columns});
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       const auto at = static_cast<size_t>(r * columns + c);
       int code = nibbles.empty() ? static_cast<int8_t>(codes.raw.at(at)) : nibbles.at(at);
-      if (codes.type == kInt4 && code > 7) code -= 16;
+      if (codes.type == kCodesS4 && code > 7) code -= 16;
       size_t place = static_cast<size_t>(axis == 0 ? r : c);
       if (block > 0) {
         place = static_cast<size_t>(axis == 0 ? r / block * columns + c : r * scale.dims.at(1) + c / block);
@@ -89,7 +89,7 @@ TEST(ExportWeights, FourBitsAreBlocksAlongTheInputs) {
     const ReadNode layer = dequantizer_of(model, "MatMul", 1);
     ASSERT_EQ(layer.op, "DequantizeLinear");
     const ReadTensor& codes = model.initializers.at(layer.inputs[0]);
-    EXPECT_EQ(codes.type, affine ? kUint4 : kInt4);
+    EXPECT_EQ(codes.type, affine ? kCodesU4 : kCodesS4);
     EXPECT_EQ(codes.dims, (std::vector<int64_t>{kWidth, kOut}));
     EXPECT_EQ(codes.raw.size(), static_cast<size_t>(kWidth * kOut / 2));
     EXPECT_EQ(layer.attributes.at("block_size").i, 16);
@@ -107,11 +107,12 @@ TEST(ExportWeights, EightBitsOfALayerAreBlocksOfEqualScales) {
   const ReadModel model = read_onnx(export_onnx(*module));
   const ReadNode layer = dequantizer_of(model, "MatMul", 1);
   ASSERT_EQ(layer.op, "DequantizeLinear");
-  EXPECT_EQ(model.initializers.at(layer.inputs[0]).type, kInt8);
+  EXPECT_EQ(model.initializers.at(layer.inputs[0]).type, kCodesS8);
   EXPECT_EQ(layer.attributes.at("block_size").i, 128);
+  for (const char zero : model.initializers.at(layer.inputs.at(2)).raw) EXPECT_EQ(zero, 0);
   EXPECT_TRUE(torch::equal(dequantized(model, layer), weight_of(module, "fc.weight", kWidth).t()));
   // Rows of codes are picked before they are unpacked.
-  EXPECT_EQ(model.initializers.at(model.of("Gather").at(0).inputs[0]).type, kInt8);
+  EXPECT_EQ(model.initializers.at(model.of("Gather").at(0).inputs[0]).type, kCodesS8);
   EXPECT_EQ(model.of("DequantizeLinear").size(), 1U);
 }
 

@@ -18,7 +18,7 @@ using Module = std::shared_ptr<graph::GraphModule>;
 constexpr uint64_t kSeed = 3;  // of make_pt2.py
 
 /// One run of a network of tests/golden at a batch.
-void expect_same_bits(const std::string& name, int64_t batch) {
+void expect_bits_of_pytorch(const std::string& name, int64_t batch) {
   SCOPED_TRACE(name + " at batch " + std::to_string(batch));
   const auto recorded = io::load_npz(golden_pt2(name + "." + std::to_string(batch) + ".npz"));
   const Module module = import_pt2(golden_pt2(name + ".pt2"));
@@ -56,7 +56,7 @@ using ImportPt2 = OneThread;
 
 TEST_F(ImportPt2, GivesTheBitsOfPyTorch) {
   for (const char* name : {"images", "images.train", "texts"}) {
-    for (const int64_t batch : {1, 7, 64}) expect_same_bits(name, batch);
+    for (const int64_t batch : {1, 7, 64}) expect_bits_of_pytorch(name, batch);
   }
 }
 
@@ -96,7 +96,7 @@ TEST_F(ImportPt2, ADictionaryKeepsItsNames) {
 }
 
 TEST_F(ImportPt2, BytesAreAsAFile) {
-  const std::string bytes = bytes_of(golden_pt2("texts.pt2"));
+  const std::string bytes = file_bytes(golden_pt2("texts.pt2"));
   const at::Tensor ids = torch::ones({3, 4}, torch::kLong);
   EXPECT_TRUE(torch::equal(import_pt2(bytes, "texts.pt2")->forward(ids), import_pt2(golden_pt2("texts.pt2"))->forward(ids)));
 }

@@ -15,7 +15,7 @@ inline std::filesystem::path golden_pt2(const std::string& name) {
   return std::filesystem::path(ULP_SOURCE_DIR) / "tests/golden/pt2" / name;
 }
 
-inline std::string bytes_of(const std::filesystem::path& path) {
+inline std::string file_bytes(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }

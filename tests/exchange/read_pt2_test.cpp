@@ -55,7 +55,7 @@ TEST_F(ReadPt2, TheUnchangedEntriesAreAnArchive) {
 }
 
 TEST_F(ReadPt2, RefusesEveryTruncation) {
-  const std::string bytes = bytes_of(golden_pt2("images.pt2"));
+  const std::string bytes = file_bytes(golden_pt2("images.pt2"));
   for (size_t size = 0; size < bytes.size(); size += size < 64 || size + 64 > bytes.size() ? 1 : 499)
     EXPECT_SAYS(error_of([&] { import_pt2(std::string_view(bytes).substr(0, size), "cut.pt2"); }), "cut.pt2");
 }
