@@ -55,7 +55,7 @@ TEST(ExportDynamic, AScaleARowTakesZeroPointsOutOfTheSums) {
     const ReadModel model = read_onnx(export_onnx(*module, {.opset = opset}));
     EXPECT_EQ(model.of("DynamicQuantizeLinear").size(), 0U);
     EXPECT_EQ(single_inputs(model, "MatMulInteger").size(), 2U);
-    const at::Tensor sums = module->named_buffers()["weight.int8"].sum(1, false, torch::kInt);
+    const at::Tensor sums = module->named_buffers()["weight.int8"].sum({1}, false, torch::kInt);
     const std::vector<int32_t> stored = model.initializers.at("weight.int8.sums").as<int32_t>();
     ASSERT_EQ(stored.size(), 4U);
     for (int64_t c = 0; c < 4; ++c) EXPECT_EQ(stored[static_cast<size_t>(c)], sums[c].item<int32_t>());
