@@ -1,5 +1,5 @@
 // Writes the files that fuzzing of what needs LibTorch starts from: make_torch_corpus FOLDER GOLDEN, where GOLDEN
-// holds arrays that NumPy wrote.
+// is tests/golden, with arrays that NumPy wrote and archives of torch.export.
 #include <torch/types.h>
 #include <torch/utils.h>
 #include <zlib.h>
@@ -127,7 +127,8 @@ void write_gguf(const fs::path& folder) {
   using namespace ulp::exchange;
   fs::create_directories(folder);
   torch::manual_seed(6);
-  const auto model = ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
   for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
     export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
 }
@@ -149,11 +150,15 @@ void write_idx(const fs::path& folder) {
   gzclose(packed);
 }
 
-void copy_arrays(const fs::path& golden, const fs::path& folder) {
+/// Files of these kinds, by the ends of their names, each kind into a folder of its own.
+void copy_files(const fs::path& golden, const std::vector<std::string>& kinds, const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(golden)) {
-    const std::string kind = entry.path().extension().string().substr(1);
-    fs::create_directories(folder / kind);
-    fs::copy_file(entry.path(), folder / kind / entry.path().stem(), fs::copy_options::overwrite_existing);
+    const std::string ending = entry.path().extension().string();
+    for (const std::string& kind : kinds) {
+      if (ending != "." + kind) continue;
+      fs::create_directories(folder / kind);
+      fs::copy_file(entry.path(), folder / kind / entry.path().stem(), fs::copy_options::overwrite_existing);
+    }
   }
 }
 
@@ -173,7 +178,8 @@ int main(int argc, char** argv) {
   write_gguf(folder / "gguf");
   write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
-  copy_arrays(argv[2], folder);
+  copy_files(fs::path(argv[2]) / "numpy", {"npy", "npz"}, folder);
+  copy_files(fs::path(argv[2]) / "pt2", {"pt2"}, folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
   write(folder / "text" / "plain", "One long text of some words, without a tab.");
   return 0;

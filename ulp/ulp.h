@@ -17,6 +17,7 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/import_onnx.h"
+#include "ulp/exchange/import_pt2.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"

@@ -5,10 +5,13 @@
 
 Prints for each file and runtime the largest difference as a share of the largest result, over batches of 1 and 7. Files of int8
 networks (`onnx_networks FOLDER int8`) have a second result, the last quantized activation: it is compared in steps of its scale, and
-the float products that a runtime's optimized graph still has are counted. Each file goes through onnx.checker first.
+the float products that a runtime's optimized graph still has are counted. Of weights alone (`weights8`, `weights4`) the numbers that
+ONNX Runtime makes of each tensor of codes are compared bit by bit. The runtimes' own rounding is off: of activations before weights in
+blocks, and of sums of 8-bit products on processors that saturate. Each file goes through onnx.checker first.
 """
 
 import argparse
+import collections
 import glob
 import os
 import tempfile
@@ -16,6 +19,7 @@ import tempfile
 import numpy as np
 import onnx
 
+INTEGER = {"MatMulNBits", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulInteger", "GatherBlockQuantized"}
 PRODUCTS = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose"}
 
 
@@ -28,11 +32,14 @@ class OnnxRuntime:
         import onnxruntime
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+        options.add_session_config_entry("session.x64quantprecision", "1")
         options.optimized_model_filepath = os.path.join(directory, "optimized.onnx")
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.version = onnxruntime.__version__
         graph = onnx.load(options.optimized_model_filepath).graph
         self.float_products = sorted(node.op_type for node in graph.node if node.op_type in PRODUCTS)
+        self.integer_products = collections.Counter(node.op_type for node in graph.node if node.op_type in INTEGER)
 
     def run(self, x):
         return self.session.run(None, {self.session.get_inputs()[0].name: x})
@@ -43,11 +50,12 @@ class OpenVino:
 
     name = "OpenVINO"
     float_products = None  # its names say nothing of precision
+    integer_products = {}
 
     def __init__(self, path, _):
         import openvino
         self.version = openvino.__version__.split("-")[0]
-        config = {"INFERENCE_PRECISION_HINT": "f32"}
+        config = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
         self.model = openvino.Core().compile_model(path, "CPU", config)
 
     def run(self, x):
@@ -62,6 +70,29 @@ def step_of(model):
         if model.graph.output[1].name in node.output:
             return float(values[node.input[1]])
     raise SystemExit("expected a second result that is dequantized")
+
+
+def check_weights(path):
+    """How many weights ONNX Runtime dequantizes to the bits that ulp has, of how many."""
+    import onnxruntime
+    model = onnx.load(path)
+    values = {one.name: one for one in model.graph.initializer}
+    same, all_weights = 0, 0
+    for node in model.graph.node:
+        recorded = [glob.glob(glob.escape(f"{path[:-5]}.w.{name}.npy")) for name in (node.input[0], node.input[0].rpartition("_")[0])
+                    ] if node.op_type == "DequantizeLinear" else []
+        found = next((files[0] for files in recorded if files), None)
+        if found is None:
+            continue
+        result = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)
+        graph = onnx.helper.make_graph([node], "weight", [], [result], [values[name] for name in node.input])
+        one = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+        session = onnxruntime.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"])
+        theirs, ours = session.run(None, {})[0], np.load(found)
+        all_weights += 1
+        same += any(np.array_equal(theirs.view(np.uint32), np.ascontiguousarray(o).view(np.uint32)) for o in (ours, ours.T)
+                    if o.shape == theirs.shape)
+    return same, all_weights
 
 
 def check(path, runtime_class):
@@ -85,6 +116,8 @@ def check(path, runtime_class):
         line += f", codes differ by up to {steps:.0f} in {100 * different / elements:.3f} %"
         if runtime.float_products is not None:
             line += f", float products left: {len(runtime.float_products)} {' '.join(runtime.float_products)}"
+    if runtime.integer_products:
+        line += ", " + ", ".join(f"{count} {op}" for op, count in sorted(runtime.integer_products.items()))
     print(line, flush=True)
     return relative
 
@@ -103,6 +136,10 @@ def main():
         onnx.checker.check_model(path, full_check=True)
         for runtime in [OnnxRuntime] + [OpenVino] * arguments.openvino:
             worst = max(worst, check(path, runtime))
+        same, weights = check_weights(path)
+        if weights:
+            print(f"{os.path.basename(path)[:-5]:22} {same} of {weights} weights have the same bits", flush=True)
+            worst = worst if same == weights else float("inf")
     print(f"{len(paths)} files, largest difference {worst:.1e}")
 
 

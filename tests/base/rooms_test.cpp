@@ -34,7 +34,7 @@ const std::map<std::string, Names>& allowed() {
       {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
       {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
       {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
-      {"exchange", {"base", "formats", "graph", "quant"}},
+      {"exchange", {"base", "formats", "graph", "quant", "io"}},
       {"io", {"base", "libtorch", "amp", "graph"}},
       {"distributed", {"base", "libtorch", "graph", "memory", "amp", "io"}},
       {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},

@@ -36,10 +36,46 @@ TEST_F(Export, QuantizeWritesIntegersForOtherRuntimes) {
   const std::string file = read_file(*shop_ / "q.onnx");
   EXPECT_NE(file.find("QuantizeLinear"), std::string::npos);
   EXPECT_LT(file.size(), std::filesystem::file_size(*shop_ / "m.safetensors") / 3);
+}
+
+TEST_F(Export, QuantizeWritesTheModesThatNeedNoData) {
+  for (const char* mode : {"dynamic", "weight-only --weight-bits 4"}) {
+    const Outcome made = shop_->ulp(
+        std::string("quantize m.safetensors --data data --test 50 --threads 1 --out w.onnx --mode ") + mode);
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_LT(std::filesystem::file_size(*shop_ / "w.onnx"),
+              std::filesystem::file_size(*shop_ / "m.safetensors") / 2)
+        << mode;
+  }
   // What no such file can hold is said before anything is made.
-  for (const char* mode : {"dynamic", "weight-only"})
-    expect_error(shop_->ulp(std::string("quantize m.safetensors --out x.onnx --mode ") + mode), 2, mode);
+  expect_error(shop_->ulp("quantize m.safetensors --data data --recipe binary --out x.onnx"), 2, "binary");
   EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.onnx"));
+}
+
+TEST_F(Export, WeightsGoBesideTheModelAndIntoHalves) {
+  const Outcome two = shop_->ulp("export m.safetensors --external-data --out two.onnx");
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_GT(std::filesystem::file_size(*shop_ / "two.onnx.data"),
+            std::filesystem::file_size(*shop_ / "two.onnx"));
+  const Outcome again = shop_->ulp("inspect two.onnx --json");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(again.out.find("conv1.weight"), std::string::npos);
+  const Outcome half = shop_->ulp("export m.safetensors --fp16 --out half.onnx");
+  ASSERT_EQ(half.code, 0) << half.err;
+  EXPECT_LT(std::filesystem::file_size(*shop_ / "half.onnx"),
+            0.6 * static_cast<double>(std::filesystem::file_size(*shop_ / "m.safetensors")));
+}
+
+TEST_F(Export, TakesArchivesOfTorchExport) {
+  const std::filesystem::path archive = std::filesystem::path(ULP_SOURCE_DIR) / "tests/golden/pt2/texts.pt2";
+  const Outcome made = shop_->ulp("export " + archive.string() + " --out t.onnx");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Outcome inspected = shop_->ulp("inspect " + archive.string());
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("torch.export archive"), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find("words.weight"), std::string::npos);
+  std::filesystem::copy_file(archive, *shop_ / "renamed.bin");
+  EXPECT_EQ(shop_->ulp("lower renamed.bin --out t.ulp").code, 0);
 }
 
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {

@@ -5,8 +5,11 @@
 #include <filesystem>
 
 #include "exchange/export.includes.h"
+#include "exchange/fp16.includes.h"
 #include "exchange/import.includes.h"
+#include "exchange/import_pt2.includes.h"
 #include "exchange/int8.includes.h"
+#include "exchange/small.includes.h"
 #include "in_temporary_folder.h"
 #include "ulp/models/lenet5.h"
 
@@ -20,12 +23,26 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
   const torch::NoGradGuard no_grad;
   const auto images = torch::randn({4, 1, 28, 28});
 #include "exchange/export.inc"
+#include "exchange/fp16.inc"
 #include "exchange/int8.inc"
+#include "exchange/small.inc"
   const auto size = [](const char* file) { return std::filesystem::file_size(file); };
   EXPECT_GT(size("model.onnx"), 3 * size("model.int8.onnx"));
+  EXPECT_GT(2.1 * size("model.fp16.onnx"), size("model.onnx"));
+  EXPECT_LT(1.9 * size("model.fp16.onnx"), size("model.onnx"));
+  EXPECT_GT(size("model.onnx"), size("model.dynamic.onnx"));
+  EXPECT_GT(size("model.dynamic.onnx"), size("model.int4.onnx"));
   const torch::AutoGradMode grad(true);
 #include "exchange/import.inc"
   EXPECT_TRUE(imported->named_parameters()["conv1.weight"].grad().defined());
+}
+
+TEST(ExchangePage, AnArchiveOfTorchExportComesInAndTrains) {
+  const ulp::docs::InTemporaryFolder here;
+  std::filesystem::copy_file(std::string(ULP_SOURCE_DIR) + "/tests/golden/pt2/texts.pt2", "model.pt2");
+  const auto images = torch::ones({2, 5}, torch::kLong);  // this one reads words
+#include "exchange/import_pt2.inc"
+  EXPECT_TRUE(exported->named_parameters()["qkv.weight"].grad().defined());
 }
 
 }  // namespace

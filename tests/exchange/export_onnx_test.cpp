@@ -226,7 +226,41 @@ TEST(ExportOnnx, RefusesBfloat16ByName) {
   EXPECT_ERROR(export_onnx(*module), "BFloat16");
 }
 
-TEST(ExportOnnx, RefusesModelsBeyondTheFormatsLimit) {
+TEST(ExportOnnx, StoresWeightsAsProductsReadThem) {
+  for (const std::string& name : models::text_model_names()) {
+    SCOPED_TRACE(name);
+    const models::TextTask task = models::text_model_tasks(name).front();
+    const auto model = models::make_text_model(name, {.task = task, .max_length = 16, .num_classes = 3});
+    model->eval();
+    const auto network = capture(model, {torch::ones({2, 16}, torch::kLong)});
+    network->eval();
+    const ReadModel made = read_onnx(export_onnx(*network));
+    for (const ReadNode& node : made.of("Transpose"))
+      EXPECT_FALSE(made.initializers.contains(node.inputs[0])) << node.inputs[0];
+    // Each once, whoever reads it.
+    size_t elements = 0, stored = 0;
+    for (const auto& item : network->named_parameters())
+      elements += static_cast<size_t>(item.value().numel());
+    for (const auto& [tensor_name, tensor] : made.initializers) {
+      if (network->named_parameters().contains(tensor_name)) stored += tensor.as<float>().size();
+    }
+    EXPECT_LE(stored, elements);
+  }
+}
+
+TEST(ExportOnnx, AWeightThatOthersReadIsStoredOnce) {
+  auto net = std::make_shared<OnnxNet>();
+  auto table = net->register_module("table", torch::nn::Embedding(7, 4));
+  net->body = [&](const at::Tensor& ids) { return torch::linear(table->forward(ids), table->weight); };
+  const auto module = onnx_captured(net, torch::ones({2, 3}, torch::kLong));
+  const ReadModel model = read_onnx(export_onnx(*module));
+  EXPECT_EQ(model.of("Transpose").size(), 0);
+  ASSERT_EQ(model.of("Gemm").size(), 1);
+  EXPECT_EQ(model.of("Gemm")[0].inputs.at(1), "table.weight");
+  EXPECT_EQ(model.initializers.at("table.weight").dims, (Ints{7, 4}));
+}
+
+TEST(ExportOnnx, RefusesModelsThatOneFileCannotHold) {
   auto graph = std::make_shared<graph::Graph>();
   graph::Value* x = graph->add_input("x");
   x->meta = graph::TensorMeta{.dtype = at::kFloat, .sizes = {{1, 1, 0}}, .channels_last = false};
@@ -234,7 +268,7 @@ TEST(ExportOnnx, RefusesModelsBeyondTheFormatsLimit) {
   graph->set_attribute("huge", {graph::Attribute::Kind::constant, torch::zeros({1}).expand({600'000'000})});
   graph->set_output(graph->call("aten::add.Tensor", {x, graph->attribute("huge")})->output());
   const graph::GraphModule module(graph);
-  EXPECT_ERROR(export_onnx(module), "expected tensors below 2 GB");
+  EXPECT_ERROR(export_onnx(module), "expected a model below 2 GB");
 }
 
 }  // namespace ulp::test

@@ -54,7 +54,18 @@ struct ReadTensor {
   int64_t type = 0;
   std::vector<int64_t> dims;
   std::string raw;
+  bool external = false;
+  std::map<std::string, std::string> place;  ///< external_data
 
+  /// Codes of 4 bits in the order of the elements, the low half of a byte first.
+  std::vector<int> nibbles() const {
+    std::vector<int> values;
+    for (const char byte : raw) {
+      values.push_back(static_cast<uint8_t>(byte) & 15);
+      values.push_back(static_cast<uint8_t>(byte) >> 4);
+    }
+    return values;
+  }
   template <typename T>
   std::vector<T> as() const {
     std::vector<T> values(raw.size() / sizeof(T));
@@ -70,6 +81,10 @@ inline ReadTensor read_tensor(std::string_view message) {
     if (field.number == 2) tensor.type = static_cast<int64_t>(field.value);
     if (field.number == 8) tensor.name = field.bytes;
     if (field.number == 9) tensor.raw = field.bytes;
+    if (field.number == 14) tensor.external = field.value == 1;
+    if (field.number != 13) continue;
+    const auto entry = wire_fields(field.bytes);
+    tensor.place[std::string(entry.at(0).bytes)] = entry.at(1).bytes;
   }
   return tensor;
 }

@@ -73,7 +73,7 @@ Product by_row(Builder& builder, const Node& node) {
   const std::string sums = call("MatMulInteger", {codes, turned_weight(builder, node)});
   const std::string& of_weights =
       builder.derived(value_arg(node, "weight")->producer->target() + ".sums", "",
-                      [&] { return codes_of(builder, node).sum(1, /*keepdim=*/false, at::kInt); });
+                      [&] { return codes_of(builder, node).sum({1}, /*keepdim=*/false, at::kInt); });
   const std::string zero = builder.cast(node, rows.zero, at::kInt);
   return {call("Sub", {sums, call("Mul", {zero, of_weights})}), rows.scale};
 }

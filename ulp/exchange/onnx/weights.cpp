@@ -101,8 +101,11 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
     return {{codes, builder.derived(name("scale"), "list", [&] { return blocks.scale.flatten(); })},
             {{"axis", int64_t{1}}}};
   const int64_t count = (blocks.group + kBlock - 1) / kBlock;
-  const auto repeated = [&] { return blocks.scale.t().expand({count, blocks.codes.size(0)}); };
-  return {{codes, builder.derived(name("scale"), "blocks", repeated)},
+  const std::vector<int64_t> sizes = {count, blocks.codes.size(0)};
+  const auto repeated = [&] { return blocks.scale.t().expand(sizes); };
+  // ONNX Runtime refuses 8-bit blocks without zero points.
+  return {{codes, builder.derived(name("scale"), "blocks", repeated),
+           builder.constant(at::zeros(sizes, at::kChar), name("codes") + ".zero_point")},
           {{"axis", int64_t{0}}, {"block_size", kBlock}}};
 }
 

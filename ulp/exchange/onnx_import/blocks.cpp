@@ -56,6 +56,8 @@ Blocks blocks_of(Call& call, const FileNode& node) {
   if (!whole || !fits)
     call.refuse("expected a scale, and a zero point if any, for each block of ", blocks.size, " codes of ",
                 blocks.codes.sizes(), ", got ", blocks.scale.sizes());
+  const bool zeros = blocks.zero_point.defined() && !blocks.zero_point.any().item<bool>();
+  if (zeros && blocks.codes.scalar_type() == at::kChar) blocks.zero_point.reset();  // as if there were none
   return blocks;
 }
 

@@ -21,9 +21,9 @@ constexpr std::string_view kModels = "models/", kJson = ".json";
 /// Whether a name stays inside the archive's folder.
 bool is_inside(const std::string& name) {
   const fs::path path(name);
-  const bool plain = !name.empty() && path.is_relative() && name.find('\\') == std::string::npos;
-  return plain &&
-         std::ranges::none_of(path, [](const fs::path& part) { return part == ".." || part == "."; });
+  bool plain = !name.empty() && path.is_relative() && name.find('\\') == std::string::npos;
+  for (const fs::path& part : path) plain = plain && part != ".." && part != ".";
+  return plain;
 }
 
 /// Elements of a tensor whose places all lie in its memory; sizes and strides of strangers overflow integers.

@@ -130,13 +130,10 @@ bool counts_batches(const std::string& name) {
 Interpreter::Interpreter(const Program& program,
                          const std::vector<std::pair<std::string, graph::Attribute>>& tensors, bool training,
                          int64_t most_bytes)
-    : program_(program),
-      tensors_(tensors),
-      training_(training),
-      most_bytes_(static_cast<double>(most_bytes)) {}
+    : program_(program), tensors_(tensors), training_(training), most_bytes_(most_bytes) {}
 
 std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inputs) {
-  const MemoryLimit limit(static_cast<int64_t>(most_bytes_));
+  const MemoryLimit limit(most_bytes_);
   Values values;
   for (size_t i = 0; i < tensors_.size(); ++i) values[program_.tensors[i].value] = tensors_[i].second.tensor;
   for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs.at(i).name] = inputs[i];
@@ -241,7 +238,7 @@ void Interpreter::set(const std::string& name, const IValue& value, Values& valu
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor& tensor = value.toTensor();
     bytes_ += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
-    if (!(bytes_ <= most_bytes_))
+    if (!(bytes_ <= static_cast<double>(most_bytes_)))
       fail_file(kWhere, "expected values of ", most_bytes_,
                 " bytes in one run at most, got more with one of ", tensor.sizes());
   }

@@ -34,7 +34,8 @@ class Interpreter {
   const Program& program_;
   const std::vector<std::pair<std::string, graph::Attribute>>& tensors_;
   bool training_;
-  double most_bytes_, bytes_ = 0;
+  int64_t most_bytes_;
+  double bytes_ = 0;
   size_t nodes_ = 0;
 };
 

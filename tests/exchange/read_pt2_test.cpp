@@ -1,0 +1,226 @@
+// Archives from strangers: whatever is wrong is an error that names the file and the place.
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "error_of.h"
+#include "pt2_archive.h"
+#include "temporary_folder.h"
+#include "ulp/exchange/import_pt2.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::test {
+
+namespace {
+
+using exchange::import_pt2;
+using Json = nlohmann::json;
+
+class ReadPt2 : public testing::Test {
+ protected:
+  /// The error of an archive of these entries.
+  std::string error_of_entries(const exchange::Pt2ImportOptions& options = {}) {
+    write_pt2(folder_ / "m.pt2", entries_);
+    const std::string error = error_of([&] { import_pt2(folder_ / "m.pt2", options); });
+    EXPECT_SAYS(error, "m.pt2");
+    return error;
+  }
+  /// Changes a JSON entry.
+  void change(const std::string& entry, const std::function<void(Json&)>& edit) {
+    Json json = Json::parse(entries_.at(entry));
+    edit(json);
+    entries_[entry] = json.dump();
+  }
+  void change_program(const std::function<void(Json&)>& edit) { change("models/model.json", edit); }
+  void change_node(const std::string& name, const std::function<void(Json&)>& edit) {
+    change_program([&](Json& program) {
+      for (Json& node : program["graph_module"]["graph"]["nodes"]) {
+        if (node["name"] == name) edit(node);
+      }
+    });
+  }
+  void change_tensor(const std::string& name, const std::function<void(Json&)>& edit) {
+    change("data/weights/model_weights_config.json", [&](Json& json) { edit(json["config"][name]); });
+  }
+
+  TemporaryFolder folder_;
+  std::map<std::string, std::string> entries_ = pt2_entries(golden_pt2("images.pt2"));
+};
+
+}  // namespace
+
+TEST_F(ReadPt2, TheUnchangedEntriesAreAnArchive) {
+  write_pt2(folder_ / "m.pt2", entries_);
+  EXPECT_EQ(import_pt2(folder_ / "m.pt2")->forward_all({torch::zeros({2, 2, 4, 4})}).size(), 2U);
+}
+
+TEST_F(ReadPt2, RefusesEveryTruncation) {
+  const std::string bytes = file_bytes(golden_pt2("images.pt2"));
+  for (size_t size = 0; size < bytes.size(); size += size < 64 || size + 64 > bytes.size() ? 1 : 499)
+    EXPECT_SAYS(error_of([&] { import_pt2(std::string_view(bytes).substr(0, size), "cut.pt2"); }), "cut.pt2");
+}
+
+TEST_F(ReadPt2, NamesStayInsideTheArchive) {
+  for (const char* name : {"m/../../etc/x", "/m/x", "m\\x", "other/x", "alone", "m/./x"}) {
+    std::map<std::string, std::string> placed;
+    for (const auto& [entry, content] : entries_) placed["m/" + entry] = content;
+    placed[name] = "x";
+    write_zip(folder_ / "m.pt2", placed);
+    EXPECT_SAYS(error_of([&] { import_pt2(folder_ / "m.pt2"); }), "m.pt2") << name;
+  }
+}
+
+TEST_F(ReadPt2, CompressedEntriesAndPicklesAreNeverRead) {
+  std::map<std::string, std::string> placed;
+  for (const auto& [entry, content] : entries_) placed["m/" + entry] = content;
+  placed["m/models/model.json"].append(1'000'000, ' ');
+  write_zip(folder_ / "m.pt2", placed, ZIP_CM_DEFLATE);
+  EXPECT_SAYS(error_of([&] { import_pt2(folder_ / "m.pt2"); }), "which is compressed");
+  change_tensor("head.weight", [](Json& one) { one["use_pickle"] = true; });
+  EXPECT_SAYS(error_of_entries(), "'head.weight' as a pickle");
+}
+
+TEST_F(ReadPt2, OtherArchivesAreRefusedByName) {
+  entries_["archive_version"] = "7";
+  EXPECT_SAYS(error_of_entries(), "expected version 0 of the archive");
+  entries_["archive_version"] = "0";
+  entries_["byteorder"] = "big";
+  EXPECT_SAYS(error_of_entries(), "little-endian");
+  entries_["byteorder"] = "little";
+  entries_["models/second.json"] = "{}";
+  EXPECT_SAYS(error_of_entries(), "expected an archive of one program");
+  entries_.erase("models/second.json");
+  entries_.erase("archive_format");
+  EXPECT_SAYS(error_of_entries(), "archive_format");
+}
+
+TEST_F(ReadPt2, TensorsThatLieAreRefused) {
+  const auto entries = entries_;
+  const auto refused = [&](const std::function<void(Json&)>& edit, const char* part) {
+    entries_ = entries;
+    change_tensor("head.weight", [&](Json& one) { edit(one["tensor_meta"]); });
+    EXPECT_SAYS(error_of_entries(), part);
+  };
+  refused([](Json& meta) { meta["sizes"][0] = {{"as_int", 4000}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["sizes"][0] = {{"as_int", -1}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["sizes"][0] = {{"as_int", int64_t{1} << 62}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["strides"][0] = {{"as_int", int64_t{1} << 62}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["strides"][0] = {{"as_int", -3}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["storage_offset"] = {{"as_int", 1}}; }, "'head.weight'");
+  refused([](Json& meta) { meta["storage_offset"] = {{"as_expr", {{"expr_str", "s0"}}}}; }, "expression");
+  refused([](Json& meta) { meta["dtype"] = 99; }, "type 99");
+  refused([](Json& meta) { meta.erase("layout"); }, "layout");
+  // Many numbers out of one.
+  refused(
+      [](Json& meta) {
+        meta["sizes"] = {{{"as_int", 1'000'000'000}}};
+        meta["strides"] = {{{"as_int", 0}}};
+      },
+      "'head.weight'");
+  entries_ = entries;
+  change_tensor("head.weight", [](Json& one) { one["path_name"] = "../../../weight"; });
+  EXPECT_SAYS(error_of_entries(), "../../../weight");
+  entries_ = entries;
+  entries_["data/weights/weight_0"].resize(5);
+  EXPECT_SAYS(error_of_entries(), "weight_0");
+}
+
+TEST_F(ReadPt2, NodesAreNamedInErrors) {
+  const auto entries = entries_;
+  const auto refused = [&](const std::string& node, const std::function<void(Json&)>& edit,
+                           const char* part) {
+    entries_ = entries;
+    change_node(node, edit);
+    const std::string error = error_of_entries();
+    EXPECT_SAYS(error, "node '" + node + "'");
+    EXPECT_SAYS(error, part);
+  };
+  refused(
+      "relu", [](Json& node) { node["target"] = "torch.ops.aten.no_such_operator.default"; }, "LibTorch has");
+  refused(
+      "relu", [](Json& node) { node["target"] = "torch.ops.aten.set_.source_Tensor"; }, "only computes");
+  refused(
+      "relu", [](Json& node) { node["target"] = "torch.ops.mylib.relu.default"; }, "operators of aten");
+  refused(
+      "relu", [](Json& node) { node["target"] = "os.system"; }, "operators of aten");
+  refused(
+      "relu", [](Json& node) { node["inputs"][0]["name"] = "nobody"; }, "'nobody'");
+  refused(
+      "relu", [](Json& node) { node["inputs"] = Json::array(); }, "expected the argument 'self'");
+  refused(
+      "relu",
+      [](Json& node) {
+        node["inputs"][0]["arg"] = {{"as_string", "x"}};
+      },
+      "as_string");
+  refused(
+      "relu", [](Json& node) { node["inputs"][0]["arg"]["as_tensor"]["name"] = "later"; }, "'later'");
+  refused(
+      "conv2d",
+      [](Json& node) {
+        node["inputs"][3]["arg"] = {{"as_ints", {1, 2, 3, 4}}};
+      },
+      "conv2d");
+  refused(
+      "conv2d",
+      [](Json& node) {
+        node["inputs"][3]["arg"] = {{"as_floats", {1.5}}};
+      },
+      "as_floats");
+  refused(
+      "relu", [](Json& node) { node["outputs"].push_back(node["outputs"][0]); }, "expected 1 results");
+}
+
+TEST_F(ReadPt2, MemoryIsBounded) {
+  const auto entries = entries_;
+  const auto ones = [&](const char* target, const Json& sizes) {
+    entries_ = entries;
+    change_node("relu", [&](Json& node) {
+      node["target"] = target;
+      node["inputs"] = {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "batch_norm"}}}}}, {"kind", 1}},
+                        {{"name", "size"}, {"arg", {{"as_ints", sizes}}}, {"kind", 1}}};
+    });
+    return error_of_entries({.max_bytes = 1 << 20});
+  };
+  EXPECT_SAYS(ones("torch.ops.aten.new_ones.default", {1 << 20}), "1048576 bytes");
+  EXPECT_SAYS(ones("torch.ops.aten.new_ones.default", {int64_t{1} << 40}), "node 'relu'");
+  entries_ = entries;
+  change_node("relu", [](Json& node) {
+    node["target"] = "torch.ops.aten.repeat.default";
+    node["inputs"].push_back(
+        {{"name", "repeats"}, {"arg", {{"as_ints", {1000, 1000, 1000, 1000}}}}, {"kind", 1}});
+  });
+  EXPECT_SAYS(error_of_entries({.max_bytes = 1 << 20}), "node 'relu'");
+}
+
+TEST_F(ReadPt2, DeepAndDamagedDescriptionsAreRefused) {
+  const std::string program = entries_.at("models/model.json");
+  entries_["models/model.json"] = std::string(100'000, '[');
+  EXPECT_SAYS(error_of_entries(), "description");
+  entries_["models/model.json"] = program.substr(0, program.size() / 2);
+  EXPECT_SAYS(error_of_entries(), "description");
+  for (const char* field : {"graph_module", "schema_version", "range_constraints"}) {
+    entries_["models/model.json"] = program;
+    change_program([&](Json& json) { json.erase(field); });
+    EXPECT_SAYS(error_of_entries(), field);
+  }
+  entries_["models/model.json"] = program;
+  change_program([](Json& json) { json["schema_version"]["major"] = 99; });
+  EXPECT_SAYS(error_of_entries(), "got 99");
+}
+
+TEST_F(ReadPt2, InputsThatHaveNoFormAreRefused) {
+  const auto entries = entries_;
+  const auto refused = [&](const std::string& text, const char* part) {
+    entries_ = entries;
+    change_program([&](Json& json) {
+      json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][0] = {{"as_expr", {{"expr_str", text}}}};
+    });
+    EXPECT_SAYS(error_of_entries(), part);
+  };
+  refused("Add(Symbol('s0', integer=True), Integer(1))", "Add(Symbol");
+  refused("Mul(Integer(99999999999999999999), Symbol('s0'))", "multiples of one");
+  refused("", "multiples of one");
+}
+
+}  // namespace ulp::test
