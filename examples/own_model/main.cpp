@@ -9,8 +9,10 @@
 #include "own_net.h"
 
 int main() {
-  const auto model = std::make_shared<OwnNet>();  // torch::load(model, "weights.pt") where it has learned something
+  const auto model =
+      std::make_shared<OwnNet>();  // torch::load(model, "weights.pt") where it has learned something
   const auto graph = ulp::capture(model, {torch::randn({2, 1, 28, 28})});
-  const ulp::app::ModelSpec takes = {.name = "own_net", .in_channels = 1, .num_classes = 10, .image_size = 28};
+  const ulp::app::ModelSpec takes = {
+      .name = "own_net", .in_channels = 1, .num_classes = 10, .image_size = 28};
   ulp::app::save_model_file("own_model.safetensors", *graph, takes);
 }

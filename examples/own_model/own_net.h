@@ -5,7 +5,8 @@
 
 struct GatedBlock : torch::nn::Module {
   explicit GatedBlock(int64_t channels)
-      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3).padding(1)))),
+      : conv(register_module("conv",
+                             torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3).padding(1)))),
         norm(register_module("norm", torch::nn::BatchNorm2d(channels))),
         gate(register_module("gate", torch::nn::Linear(channels, channels))) {}
 
@@ -34,6 +35,7 @@ struct OwnNet : torch::nn::Module {
   }
 
   torch::nn::Conv2d stem{torch::nn::Conv2dOptions(1, 16, 3).stride(2).padding(1)};
-  std::shared_ptr<GatedBlock> first = std::make_shared<GatedBlock>(16), second = std::make_shared<GatedBlock>(16);
+  std::shared_ptr<GatedBlock> first = std::make_shared<GatedBlock>(16),
+                              second = std::make_shared<GatedBlock>(16);
   torch::nn::Linear head{16, 10};
 };

@@ -15,7 +15,8 @@ namespace rt = ulp::runtime;
 /// Class 7 has the bias.
 rt::Plan ten_classes() {
   rt::Plan plan;
-  plan.tensors = {{.name = "pixels", .shape = {rt::kBatch, 784}}, {.name = "scores", .shape = {rt::kBatch, 10}}};
+  plan.tensors = {{.name = "pixels", .shape = {rt::kBatch, 784}},
+                  {.name = "scores", .shape = {rt::kBatch, 10}}};
   rt::Constant bias{rt::DataType::f32, {10}, std::vector<std::byte>(10 * sizeof(float))};
   reinterpret_cast<float*>(bias.bytes.data())[7] = 1.0F;
   plan.constants = {{"weight", {rt::DataType::f32, {10, 784}, std::vector<std::byte>(7840 * sizeof(float))}},
@@ -43,7 +44,10 @@ TEST(CApiPage, AnEngineRuns) {
 TEST(CApiPage, OptionsAreAccepted) {
   const ulp::docs::InTemporaryFolder folder;
   ten_classes().save("model.ulp");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"  // of C++; C has none for named fields
 #include "c-api/options.inc"
+#pragma GCC diagnostic pop
   ulp_engine* engine = nullptr;
   ASSERT_EQ(ulp_engine_load("model.ulp", &options, &engine), ULP_OK) << ulp_last_error();
   const char* isa = nullptr;

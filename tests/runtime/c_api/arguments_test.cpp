@@ -144,7 +144,8 @@ TEST_F(CArguments, AnOlderSmallerStructIsAccepted) {
   old.behind.fill(0xAB);
   const std::vector<std::byte> file = file_of(plan_);
   ulp_engine* made = nullptr;
-  ASSERT_EQ(ulp_engine_load_memory(file.data(), file.size(), reinterpret_cast<const ulp_engine_options*>(&old), &made),
+  ASSERT_EQ(ulp_engine_load_memory(file.data(), file.size(),
+                                   reinterpret_cast<const ulp_engine_options*>(&old), &made),
             ULP_OK)
       << ulp_last_error();
   const EngineHandle engine(made);
@@ -178,10 +179,12 @@ TEST_F(CArguments, ANewerStructIsAcceptedWhereItAsksForNothingNew) {
   EXPECT_EQ(ulp_context_create(engine_.get(), &newer.known, &made), ULP_OK) << ulp_last_error();
   ulp_context_destroy(made);
   newer.later = 1;
-  EXPECT_STATUS(ulp_context_create(engine_.get(), &newer.known, &made), ULP_INVALID_ARGUMENT, "newer than this library");
+  EXPECT_STATUS(ulp_context_create(engine_.get(), &newer.known, &made), ULP_INVALID_ARGUMENT,
+                "newer than this library");
   newer.later = 0;
   newer.known.reserved = 3;
-  EXPECT_STATUS(ulp_context_create(engine_.get(), &newer.known, &made), ULP_INVALID_ARGUMENT, "reserved to be 0, got 3");
+  EXPECT_STATUS(ulp_context_create(engine_.get(), &newer.known, &made), ULP_INVALID_ARGUMENT,
+                "reserved to be 0, got 3");
 
   struct NewerInfo {
     ulp_tensor_info known{};
@@ -201,11 +204,12 @@ TEST_F(CArguments, OptionsAreChecked) {
     ulp_engine_destroy(made);
     return status;
   };
-  EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .isa = "avx9000"}), ULP_INVALID_ARGUMENT, "'avx9000'");
+  EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .isa = "avx9000"}), ULP_INVALID_ARGUMENT,
+                "'avx9000'");
   EXPECT_SAYS(std::string(ulp_last_error()), "'portable'");
   for (const int32_t wrong : {-1, 3, INT32_MAX}) {
-    EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .sparse_weights = wrong}), ULP_INVALID_ARGUMENT,
-                  "got " + std::to_string(wrong));
+    EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .sparse_weights = wrong}),
+                  ULP_INVALID_ARGUMENT, "got " + std::to_string(wrong));
   }
   EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .max_constant_bytes = 1}), ULP_REFUSED,
                 "max_constant_bytes");
@@ -226,21 +230,25 @@ TEST_F(CArguments, IndicesAndNumbersAreChecked) {
   const char* name = nullptr;
   for (const size_t wrong : {size_t{1}, std::numeric_limits<size_t>::max()}) {
     EXPECT_STATUS(ulp_engine_input(engine_.get(), wrong, &info), ULP_INVALID_ARGUMENT, "below 1 of inputs");
-    EXPECT_STATUS(ulp_context_output(context_.get(), wrong, &info), ULP_INVALID_ARGUMENT, "below 1 of outputs");
+    EXPECT_STATUS(ulp_context_output(context_.get(), wrong, &info), ULP_INVALID_ARGUMENT,
+                  "below 1 of outputs");
     EXPECT_STATUS(ulp_context_input_bytes(context_.get(), wrong, 1, &bytes), ULP_INVALID_ARGUMENT, "inputs");
-    EXPECT_STATUS(ulp_engine_free_dimension(engine_.get(), wrong, &free), ULP_INVALID_ARGUMENT, "below 0 of free");
+    EXPECT_STATUS(ulp_engine_free_dimension(engine_.get(), wrong, &free), ULP_INVALID_ARGUMENT,
+                  "below 0 of free");
   }
   EXPECT_STATUS(ulp_isa_name(1000, &name), ULP_INVALID_ARGUMENT, "instruction sets");
   for (const int32_t wrong : {-1, kDataTypeCount, INT32_MIN})
     EXPECT_STATUS(ulp_dtype_bytes(wrong, &bytes), ULP_INVALID_ARGUMENT, "got " + std::to_string(wrong));
   for (const int64_t wrong : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
     EXPECT_STATUS(run_buffers(wrong), ULP_INVALID_ARGUMENT, "batch of at least 1");
-    EXPECT_STATUS(ulp_context_input_bytes(context_.get(), 0, wrong, &bytes), ULP_INVALID_ARGUMENT, "at least 1");
+    EXPECT_STATUS(ulp_context_input_bytes(context_.get(), 0, wrong, &bytes), ULP_INVALID_ARGUMENT,
+                  "at least 1");
     EXPECT_STATUS(ulp_context_reserve(context_.get(), wrong), ULP_REFUSED, "at least 1");
   }
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_STATUS(run_buffers(huge), ULP_INVALID_ARGUMENT, "memory can hold");
-  EXPECT_STATUS(ulp_context_output_bytes(context_.get(), 0, huge, &bytes), ULP_INVALID_ARGUMENT, "memory can hold");
+  EXPECT_STATUS(ulp_context_output_bytes(context_.get(), 0, huge, &bytes), ULP_INVALID_ARGUMENT,
+                "memory can hold");
   EXPECT_STATUS(ulp_context_reserve(context_.get(), huge), ULP_REFUSED, "memory of this machine");
   EXPECT_STATUS(ulp_context_rewind(context_.get(), -1), ULP_INVALID_ARGUMENT, "got -1");
   EXPECT_EQ(run_buffers(), ULP_OK) << ulp_last_error();
@@ -254,7 +262,8 @@ TEST_F(CArguments, BuffersAreChecked) {
                 "expected 1 outputs, got 9");
   const ulp_const_buffer good = in_[0];
   in_[0].bytes -= 1;
-  EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT, "inputs[0] '" + name + "' to have " + std::to_string(good.bytes));
+  EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT,
+                "inputs[0] '" + name + "' to have " + std::to_string(good.bytes));
   in_[0] = {nullptr, good.bytes};
   EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT, "to have data, got NULL");
   Bytes shifted(good.bytes + 1);
@@ -288,7 +297,8 @@ TEST_F(CArguments, ShapesAreChecked) {
   EXPECT_STATUS(set({0, 3, 6}), ULP_INVALID_ARGUMENT, "got [0, 3, 6]");
   EXPECT_STATUS(set({-5, 3, 6}), ULP_INVALID_ARGUMENT, "got [-5, 3, 6]");
   const ulp_shape without = {nullptr, 3};
-  EXPECT_STATUS(ulp_context_set_input_shapes(context.get(), &without, 1, &batch), ULP_INVALID_ARGUMENT, "NULL");
+  EXPECT_STATUS(ulp_context_set_input_shapes(context.get(), &without, 1, &batch), ULP_INVALID_ARGUMENT,
+                "NULL");
   EXPECT_EQ(batch, -7);
   int64_t width = 0;
   ASSERT_EQ(ulp_context_size(context.get(), "width", &width), ULP_OK);
@@ -309,7 +319,8 @@ TEST_F(CArguments, BadIdsAreRefused) {
   std::vector<Bytes> outputs = {Bytes(bytes)};
   const auto in = const_buffers(inputs);
   const auto out = buffers(outputs);
-  EXPECT_STATUS(ulp_context_run(context.get(), 1, in.data(), in.size(), out.data(), out.size()), ULP_REFUSED, "id");
+  EXPECT_STATUS(ulp_context_run(context.get(), 1, in.data(), in.size(), out.data(), out.size()), ULP_REFUSED,
+                "id");
 }
 
 TEST_F(CArguments, DamagedBytesAreFileErrors) {
@@ -317,7 +328,8 @@ TEST_F(CArguments, DamagedBytesAreFileErrors) {
   ulp_engine* made = nullptr;
   for (size_t size = 0; size < file.size(); size += 1 + size / 64) {
     const std::vector<std::byte> prefix(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-    ASSERT_EQ(ulp_engine_load_memory(size == 0 ? file.data() : prefix.data(), size, nullptr, &made), ULP_FILE_ERROR)
+    ASSERT_EQ(ulp_engine_load_memory(size == 0 ? file.data() : prefix.data(), size, nullptr, &made),
+              ULP_FILE_ERROR)
         << size;
     ASSERT_EQ(made, nullptr);
     ASSERT_TRUE(ulp::test::contains(ulp_last_error(), "bytes in memory")) << ulp_last_error();
@@ -356,10 +368,12 @@ TEST_F(CArguments, TwoCallsOnOneContextDoNotMeet) {
     for (int i = 0; i < 200; ++i) {
       for (Bytes& bytes : own) std::fill(bytes.begin(), bytes.end(), std::byte{0});
       const std::vector<ulp_buffer> out = buffers(own);
-      const ulp_status status = ulp_context_run(context_.get(), 2, in_.data(), in_.size(), out.data(), out.size());
+      const ulp_status status =
+          ulp_context_run(context_.get(), 2, in_.data(), in_.size(), out.data(), out.size());
       const std::string said = ulp_last_error();
       if (status == ULP_OK) passed[caller] += 1;
-      if (status == ULP_OK ? own != expected : said.find("one call at a time") == std::string::npos) wrong[caller] += 1;
+      if (status == ULP_OK ? own != expected : said.find("one call at a time") == std::string::npos)
+        wrong[caller] += 1;
     }
   };
   std::thread other(call, 1);

@@ -170,7 +170,8 @@ TEST(CApi, RunsContinueEachOther) {
   Bytes out(in.size());
   const ulp_const_buffer input = {in.data(), in.size()};
   const ulp_buffer output = {out.data(), out.size()};
-  EXPECT_STATUS(ulp_context_run(context.get(), 1, &input, 1, &output, 1), ULP_REFUSED, "at most 2 more of 'time'");
+  EXPECT_STATUS(ulp_context_run(context.get(), 1, &input, 1, &output, 1), ULP_REFUSED,
+                "at most 2 more of 'time'");
   EXPECT_STATUS(ulp_context_rewind(context.get(), 7), ULP_INVALID_ARGUMENT, "0 to 6");
   ASSERT_EQ(ulp_context_rewind(context.get(), 3), ULP_OK);
   EXPECT_EQ(ulp_context_run(context.get(), 1, &input, 1, &output, 1), ULP_OK) << ulp_last_error();

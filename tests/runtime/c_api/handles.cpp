@@ -43,10 +43,12 @@ std::vector<ulp_buffer> buffers(std::vector<Bytes>& bytes) {
 std::vector<Bytes> run(ulp_context* context, int64_t batch, const std::vector<Bytes>& inputs) {
   std::vector<Bytes> outputs;
   size_t bytes = 0;
-  while (ulp_context_output_bytes(context, outputs.size(), batch, &bytes) == ULP_OK) outputs.emplace_back(bytes);
+  while (ulp_context_output_bytes(context, outputs.size(), batch, &bytes) == ULP_OK)
+    outputs.emplace_back(bytes);
   const std::vector<ulp_const_buffer> in = const_buffers(inputs);
   const std::vector<ulp_buffer> out = buffers(outputs);
-  EXPECT_EQ(ulp_context_run(context, batch, in.data(), in.size(), out.data(), out.size()), ULP_OK) << ulp_last_error();
+  EXPECT_EQ(ulp_context_run(context, batch, in.data(), in.size(), out.data(), out.size()), ULP_OK)
+      << ulp_last_error();
   return outputs;
 }
 
