@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Applies clang-format 14 (Debian 12's) to every C++ file of the project (-i) or checks that it has been applied (--check).
+# Applies clang-format 14 (Debian 12's) to every C and C++ file of the project (-i) or checks that it has been applied (--check).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tool=$(command -v clang-format-14 || command -v clang-format || true)
@@ -15,7 +15,7 @@ fi
 files=()
 while IFS= read -r -d '' file; do
   [ -f "$file" ] && files+=("$file")
-done < <(git ls-files -z --cached --others --exclude-standard '*.h' '*.cpp')
+done < <(git ls-files -z --cached --others --exclude-standard '*.h' '*.c' '*.cpp')
 case "${1:-}" in
   -i) "$tool" -i "${files[@]}" ;;
   --check)

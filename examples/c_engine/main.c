@@ -53,9 +53,11 @@ static int run(ulp_context* context, int64_t batch) {
 /* This program feeds and reads floats. */
 static int takes_floats(const ulp_engine* engine) {
   ulp_tensor_info input = {.struct_size = sizeof input}, output = {.struct_size = sizeof output};
-  if (!passed(ulp_engine_input(engine, 0, &input)) || !passed(ulp_engine_output(engine, 0, &output))) return 0;
+  if (!passed(ulp_engine_input(engine, 0, &input)) || !passed(ulp_engine_output(engine, 0, &output)))
+    return 0;
   if (input.dtype == ULP_F32 && output.dtype == ULP_F32) return 1;
-  fprintf(stderr, "this example feeds and reads f32 only, and '%s' or '%s' is not\n", input.name, output.name);
+  fprintf(stderr, "this example feeds and reads f32 only, and '%s' or '%s' is not\n", input.name,
+          output.name);
   return 0;
 }
 

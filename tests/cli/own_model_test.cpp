@@ -30,7 +30,7 @@ TEST(OwnModel, TheToolTrainsCompressesAndRunsIt) {
   for (const char* file : {"t.safetensors", "f.ulp", "q.ulp", "p.safetensors", "t.onnx"}) {
     const auto json =
         nlohmann::json::parse(expect_done(std::string("run ") + file + " --data data --count 4 --json"));
-    EXPECT_EQ(json[0]["shape"], (std::vector<int64_t>{4, 10})) << file;
+    EXPECT_EQ(json[0]["shape"].get<std::vector<int64_t>>(), (std::vector<int64_t>{4, 10})) << file;
   }
   // Its names are its own.
   EXPECT_NE(ulp::test::read_file(shop / "t.safetensors").find("second.gate.weight"), std::string::npos);

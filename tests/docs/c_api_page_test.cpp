@@ -44,7 +44,10 @@ TEST(CApiPage, AnEngineRuns) {
 TEST(CApiPage, OptionsAreAccepted) {
   const ulp::docs::InTemporaryFolder folder;
   ten_classes().save("model.ulp");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"  // of C++; C has none for named fields
 #include "c-api/options.inc"
+#pragma GCC diagnostic pop
   ulp_engine* engine = nullptr;
   ASSERT_EQ(ulp_engine_load("model.ulp", &options, &engine), ULP_OK) << ulp_last_error();
   const char* isa = nullptr;

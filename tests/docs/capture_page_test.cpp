@@ -7,7 +7,9 @@
 #include "capture/check.includes.h"
 #include "capture/free.includes.h"
 #include "capture/states.includes.h"
+#include "capture/tool.includes.h"
 #include "capture/types.includes.h"
+#include "in_temporary_folder.h"
 
 namespace {
 
@@ -63,6 +65,17 @@ TEST(CapturePage, AStructIsReturned) {
 #include "capture/types.inc"
   EXPECT_TRUE(torch::equal(found.boxes, detector.forward(images).boxes));
   EXPECT_TRUE(torch::equal(found.scores, detector.forward(images).scores));
+}
+
+TEST(CapturePage, AModelIsAFileForTheTool) {
+  const ulp::docs::InTemporaryFolder folder;
+  torch::nn::Sequential model(torch::nn::Conv2d(1, 4, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                              torch::nn::Linear(4 * 26 * 26, 10));
+#include "capture/tool.inc"
+  const ulp::app::LoadedModel loaded = ulp::app::load_model_file("own_model.safetensors");
+  const torch::Tensor images = torch::randn({3, 1, 28, 28});
+  EXPECT_EQ(loaded.spec.name, "own_net");
+  EXPECT_TRUE(torch::equal(loaded.forward(images), model->forward(images)));
 }
 
 }  // namespace

@@ -228,10 +228,10 @@ TEST_F(CArguments, IndicesAndNumbersAreChecked) {
   ulp_free_dimension free = {.struct_size = sizeof free};
   size_t bytes = 0;
   const char* name = nullptr;
-  for (const size_t wrong : {size_t{1}, std::numeric_limits<size_t>::max()}) {
+  for (const size_t wrong : {size_t{2}, std::numeric_limits<size_t>::max()}) {
     EXPECT_STATUS(ulp_engine_input(engine_.get(), wrong, &info), ULP_INVALID_ARGUMENT, "below 1 of inputs");
     EXPECT_STATUS(ulp_context_output(context_.get(), wrong, &info), ULP_INVALID_ARGUMENT,
-                  "below 1 of outputs");
+                  "below 2 of outputs");
     EXPECT_STATUS(ulp_context_input_bytes(context_.get(), wrong, 1, &bytes), ULP_INVALID_ARGUMENT, "inputs");
     EXPECT_STATUS(ulp_engine_free_dimension(engine_.get(), wrong, &free), ULP_INVALID_ARGUMENT,
                   "below 0 of free");
@@ -259,7 +259,7 @@ TEST_F(CArguments, BuffersAreChecked) {
   EXPECT_STATUS(ulp_context_run(context_.get(), 2, in_.data(), 0, out_.data(), 1), ULP_INVALID_ARGUMENT,
                 "expected 1 inputs, got 0");
   EXPECT_STATUS(ulp_context_run(context_.get(), 2, in_.data(), 1, out_.data(), 9), ULP_INVALID_ARGUMENT,
-                "expected 1 outputs, got 9");
+                "expected 2 outputs, got 9");
   const ulp_const_buffer good = in_[0];
   in_[0].bytes -= 1;
   EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT,
@@ -277,6 +277,10 @@ TEST_F(CArguments, BuffersAreChecked) {
   out_[0] = {together.data() + good.bytes - 4, separate.bytes};
   EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT, "outputs[0] on inputs[0]");
   out_[0].data = together.data() + good.bytes;
+  const ulp_buffer second = out_[1];
+  out_[1].data = out_[0].data;
+  EXPECT_STATUS(run_buffers(), ULP_INVALID_ARGUMENT, "outputs[1] on outputs[0]");
+  out_[1] = second;
   EXPECT_EQ(run_buffers(), ULP_OK) << ulp_last_error();
 }
 

@@ -44,6 +44,8 @@ Plan continued();
 }  // namespace ulp::runtime::testing
 
 /// EXPECT that a call fails with this status and a message that has this part.
-#define EXPECT_STATUS(call, status, part)          \
-  EXPECT_EQ((call), (status)) << ulp_last_error(); \
-  EXPECT_SAYS(std::string(ulp_last_error()), part)
+#define EXPECT_STATUS(call, status, part)             \
+  do {                                                \
+    EXPECT_EQ((call), (status)) << ulp_last_error();  \
+    EXPECT_SAYS(std::string(ulp_last_error()), part); \
+  } while (false)
