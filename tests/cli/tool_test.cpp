@@ -39,7 +39,7 @@ TEST_F(Tool, TrainedModelAndItsEnginesAgreeOnAccuracy) {
 }
 
 TEST_F(Tool, EveryCommandHasHelpWithExamplesAndJson) {
-  for (const char* command : {"demo", "train", "eval", "quantize", "lower", "generate", "run", "bench",
+  for (const char* command : {"demo", "train", "eval", "quantize", "lower", "tokenizer", "generate", "run", "bench",
                               "roofline", "inspect", "devices", "formats"}) {
     const Outcome outcome = shop_->ulp(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0);
