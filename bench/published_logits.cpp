@@ -18,12 +18,24 @@ using namespace ulp::models;
 /// The sizes are those of the script.
 std::shared_ptr<TextModel> make(const std::string& name) {
   if (name == "bert") {
-    return make_bert({.vocab_size = 99, .max_length = 40, .width = 24, .layers = 3, .heads = 4, .intermediate = 50,
-                      .num_classes = 3, .padding_token = 0});
+    return make_bert({.vocab_size = 99,
+                      .max_length = 40,
+                      .width = 24,
+                      .layers = 3,
+                      .heads = 4,
+                      .intermediate = 50,
+                      .num_classes = 3,
+                      .padding_token = 0});
   }
   if (name == "distilbert") {
-    return make_distilbert({.vocab_size = 99, .max_length = 40, .width = 24, .layers = 3, .heads = 4,
-                            .intermediate = 50, .num_classes = 3, .padding_token = 0});
+    return make_distilbert({.vocab_size = 99,
+                            .max_length = 40,
+                            .width = 24,
+                            .layers = 3,
+                            .heads = 4,
+                            .intermediate = 50,
+                            .num_classes = 3,
+                            .padding_token = 0});
   }
   if (name == "gpt2")
     return make_gpt2({.vocab_size = 99, .max_length = 40, .width = 24, .layers = 3, .heads = 4});
@@ -43,7 +55,8 @@ int main(int argc, char** argv) try {
             << (report.transposed ? ", turned" : "") << '\n';
   model->eval();
   const torch::NoGradGuard no_grad;
-  ulp::io::save_tensors(argv[4], {{"logits", model->forward(*ulp::io::load_tensors(argv[3]).find("tokens"))}});
+  ulp::io::save_tensors(argv[4],
+                        {{"logits", model->forward(*ulp::io::load_tensors(argv[3]).find("tokens"))}});
   if (argc > 5) ulp::io::save_published(argv[5], *model);
   return 0;
 } catch (const std::exception& error) {

@@ -46,8 +46,9 @@ void add_generate(CLI::App& app) {
                                   *flags);
   command->add_option("engine", options.engine, "Engine file made with --continued time")->required();
   command->add_option("--prompt", options.prompt, "What the text begins with")->required();
-  command->add_option("--tokenizer", options.tokenizer,
-                      "tokenizer.json of the engine's tokens (default: the one in the engine file, else bytes)");
+  command->add_option(
+      "--tokenizer", options.tokenizer,
+      "tokenizer.json of the engine's tokens (default: the one in the engine file, else bytes)");
   command->add_option("--count", options.count, "Tokens to write")->check(positive())->capture_default_str();
   add_field_flags(*command, options.sampling);
   command->callback([flags] { run(*flags); });

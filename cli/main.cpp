@@ -45,8 +45,8 @@ int run(int argc, char** argv) {
       "Exit codes: 0 ok, 1 failed, 2 usage, 3 bad input file, 130 interrupted.\nStart with: ulp demo "
       "--quick");
   for (auto add : {add_demo, add_train, add_launch, add_eval, add_quantize, add_prune, add_distill, add_lower,
-                   add_export, add_tokenizer, add_generate, add_run, add_bench, add_roofline, add_memory, add_inspect,
-                   add_devices, add_formats}) {
+                   add_export, add_tokenizer, add_generate, add_run, add_bench, add_roofline, add_memory,
+                   add_inspect, add_devices, add_formats}) {
     add(app);
   }
   const auto named = [&](CLI::App* command) { return argc > 1 && command->get_name() == argv[1]; };

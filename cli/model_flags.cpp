@@ -66,8 +66,9 @@ std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec
   std::ostringstream out;
   if (spec.kind == app::NetworkKind::language) {
     const char* const token = spec.tokenizer ? "token" : "byte";
-    out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2
-        << " bits a " << token << "), " << accuracy.percent() << " % of " << accuracy.total << " test " << token << "s right";
+    out << "perplexity " << accuracy.perplexity() << " (" << accuracy.loss / std::numbers::ln2 << " bits a "
+        << token << "), " << accuracy.percent() << " % of " << accuracy.total << " test " << token
+        << "s right";
   } else {
     out << accuracy.percent() << " % of " << accuracy.total << " test " << unit << 's';
   }

@@ -30,10 +30,11 @@ void run(const TokenizerFlags& flags) {
 
 void add_tokenizer(CLI::App& app) {
   auto flags = std::make_shared<TokenizerFlags>();
-  CLI::App* command = add_command(app, "tokenizer", "Learn a tokenizer from a text",
-                                  "  ulp tokenizer book.txt --out tokenizer.json\n"
-                                  "  ulp tokenizer book.txt --kind wordpiece --vocab-size 4000 --out wordpiece.json\n",
-                                  *flags);
+  CLI::App* command =
+      add_command(app, "tokenizer", "Learn a tokenizer from a text",
+                  "  ulp tokenizer book.txt --out tokenizer.json\n"
+                  "  ulp tokenizer book.txt --kind wordpiece --vocab-size 4000 --out wordpiece.json\n",
+                  *flags);
   command->add_option("text", flags->text, "Text file in UTF-8")->required();
   command->add_option("-o,--out", flags->out, "File to write, as Hugging Face's tokenizer.json")->required();
   add_field_flags(*command, flags->training);

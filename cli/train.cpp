@@ -256,8 +256,8 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
     return print_json(json);
   }
-  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit)
-            << ", " << epoch_seconds << " s per epoch\n";
+  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit) << ", "
+            << epoch_seconds << " s per epoch\n";
   if (budgeted) {
     std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
               << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "
@@ -436,8 +436,7 @@ void run(TrainFlags flags) {
   std::shared_ptr<const io::Tokenizer> tokenizer;
   if (!flags.tokenizer.empty())
     tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(flags.tokenizer));
-  const app::TaskData data =
-      app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
+  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
   app::ModelSpec spec = stored ? *stored : data.spec;
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;

@@ -49,9 +49,10 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
 void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option("--init", flags.init, "Model file whose network and weights the run starts from");
   command.add_option("-o,--out", flags.out, "Model file to write at the end");
-  command.add_option("--tokenizer", flags.tokenizer,
-                     "tokenizer.json whose tokens a network over text reads (`ulp tokenizer` makes one; default: bytes); "
-                     "the model file keeps it");
+  command.add_option(
+      "--tokenizer", flags.tokenizer,
+      "tokenizer.json whose tokens a network over text reads (`ulp tokenizer` makes one; default: bytes); "
+      "the model file keeps it");
   command.add_option(
       "--prune", flags.prune,
       "Prune weights while training, by this recipe as JSON (`ulp prune --save-recipe` writes one)");

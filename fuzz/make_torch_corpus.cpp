@@ -127,7 +127,8 @@ void write_gguf(const fs::path& folder) {
   using namespace ulp::exchange;
   fs::create_directories(folder);
   torch::manual_seed(6);
-  const auto model = ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
   for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
     export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
 }

@@ -35,14 +35,15 @@ struct Pieces : Workshop {
 
 TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
   const Pieces shop;
-  shop.good("train --model gpt2 --data book.txt --tokenizer bpe.json --length 12 --batch 8 --max-steps 30 "
-            "--threads 1 --out gpt2.safetensors");
+  shop.good(
+      "train --model gpt2 --data book.txt --tokenizer bpe.json --length 12 --batch 8 --max-steps 30 "
+      "--threads 1 --out gpt2.safetensors");
   const Outcome quality = shop.good("eval gpt2.safetensors --data book.txt");
   EXPECT_NE(quality.out.find("bits a token"), std::string::npos) << quality.out;
   shop.good("lower gpt2.safetensors --continued time --out gpt2.ulp");
   const Outcome inside = shop.good("generate gpt2.ulp --prompt \"Line 7\" --count 6 --temperature 0 --json");
-  const Outcome outside =
-      shop.good("generate gpt2.ulp --tokenizer bpe.json --prompt \"Line 7\" --count 6 --temperature 0 --json");
+  const Outcome outside = shop.good(
+      "generate gpt2.ulp --tokenizer bpe.json --prompt \"Line 7\" --count 6 --temperature 0 --json");
   EXPECT_EQ(nlohmann::json::parse(inside.out)["text"], nlohmann::json::parse(outside.out)["text"]);
   EXPECT_FALSE(nlohmann::json::parse(inside.out)["text"].get<std::string>().empty());
   expect_error(shop.ulp("generate gpt2.ulp --tokenizer wordpiece.json --prompt a"), 3, "tokens");
@@ -53,8 +54,10 @@ TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
 TEST(TokenizerTool, AClassifierReadsTheTemplateAndPadding) {
   const Pieces shop;
   for (const std::string model : {"bert", "distilbert"}) {
-    shop.good("train --model " + model + " --data lines.tsv --tokenizer wordpiece.json --length 8 --batch 8 "
-              "--max-steps 60 --threads 1 --out " + model + ".safetensors");
+    shop.good("train --model " + model +
+              " --data lines.tsv --tokenizer wordpiece.json --length 8 --batch 8 "
+              "--max-steps 60 --threads 1 --out " +
+              model + ".safetensors");
     const Outcome quality = shop.good("eval " + model + ".safetensors --data lines.tsv --json");
     EXPECT_GT(nlohmann::json::parse(quality.out)["accuracy_percent"].get<double>(), 90) << model;
   }

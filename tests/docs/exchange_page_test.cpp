@@ -33,7 +33,8 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
 
 TEST(ExchangePage, Gpt2LeavesAsGgufAndComesBack) {
   const ulp::docs::InTemporaryFolder here;
-  const auto gpt2 = ulp::models::make_gpt2({.vocab_size = 20, .max_length = 8, .width = 32, .layers = 1, .heads = 2});
+  const auto gpt2 =
+      ulp::models::make_gpt2({.vocab_size = 20, .max_length = 8, .width = 32, .layers = 1, .heads = 2});
   const at::Tensor before = gpt2->named_parameters()["wte.weight"].detach().clone();
 #include "exchange/gguf.inc"
   EXPECT_EQ(file.find("token_embd.weight")->type, "Q4_0");

@@ -10,7 +10,8 @@ namespace {
 
 TEST(PublishedWeightsPage, ANewClassifierStandsOnPublishedLayers) {
   const ulp::docs::InTemporaryFolder here;
-  const ulp::models::BertConfig config{.vocab_size = 20, .max_length = 8, .width = 8, .layers = 1, .heads = 2, .intermediate = 8};
+  const ulp::models::BertConfig config{
+      .vocab_size = 20, .max_length = 8, .width = 8, .layers = 1, .heads = 2, .intermediate = 8};
   const auto published = ulp::models::make_bert(config);
   ulp::io::NamedTensors trunk = ulp::io::named_state(*published);
   std::erase_if(trunk, [](const auto& one) { return one.first.starts_with("classifier"); });

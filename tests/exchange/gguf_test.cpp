@@ -42,7 +42,8 @@ std::shared_ptr<models::TextModel> gguf_gpt2() {
 }
 
 TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
-  const auto golden = nlohmann::json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/gguf.json")).at("decoded");
+  const auto golden =
+      nlohmann::json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/gguf.json")).at("decoded");
   const GgufModel file = import_gguf(types_file(), "types.gguf");
   ASSERT_EQ(file.tensors.size(), golden.size());
   ASSERT_EQ(file.tensors.size(), 7U);
@@ -66,8 +67,8 @@ TEST(Gguf, FourBitCodesAreWeightOnlyConstants) {
   const GgufTensor& tensor = *file.find("q4_0");
   ASSERT_TRUE(tensor.codes);
   const WeightCodes& codes = *tensor.codes;
-  EXPECT_TRUE(torch::equal(quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns),
-                           tensor.values));
+  EXPECT_TRUE(torch::equal(
+      quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values));
   EXPECT_FALSE(file.find("q8_0")->codes);
 }
 
@@ -101,7 +102,8 @@ TEST(Gguf, Gpt2ComesBack) {
 TEST(Gguf, WritesNothingOfOtherModels) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "out.gguf";
-  EXPECT_ERROR(export_gguf(*models::make_bert(models::BertConfig::tiny()), path, {.heads = 2}), "GPT-2's parameters");
+  EXPECT_ERROR(export_gguf(*models::make_bert(models::BertConfig::tiny()), path, {.heads = 2}),
+               "GPT-2's parameters");
   EXPECT_ERROR(export_gguf(*gguf_gpt2(), path, {}), "heads that divide the width 32, got 0");
   EXPECT_ERROR(export_gguf(*gguf_gpt2(), path, {.heads = 5}), "got 5");
   const auto model = gguf_gpt2();
@@ -118,7 +120,9 @@ std::string with(std::string bytes, size_t at, const std::string& others) {
 
 TEST(GgufFiles, RefuseDamage) {
   const std::string& good = types_file();
-  const auto refusal = [](const std::string& bytes) { return error_of([&] { import_gguf(bytes, "strange.gguf"); }); };
+  const auto refusal = [](const std::string& bytes) {
+    return error_of([&] { import_gguf(bytes, "strange.gguf"); });
+  };
   EXPECT_SAYS(refusal(""), "strange.gguf");
   EXPECT_SAYS(refusal("GGML"), "a GGUF file");
   EXPECT_SAYS(refusal(with(good, 4, std::string("\1\0\0\0", 4))), "version 2 or 3");

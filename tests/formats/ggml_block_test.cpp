@@ -36,7 +36,8 @@ TEST(GgmlBlock, CodesAreThoseOfGguf) {
       encode_ggml(type, values, blocks);
       const auto expected = one.at(name).get<std::vector<uint8_t>>();
       for (size_t i = 0; i < blocks.size(); ++i)
-        ASSERT_EQ(std::to_integer<uint8_t>(blocks[i]), expected[i]) << name << " byte " << i << " of " << one.at("bits");
+        ASSERT_EQ(std::to_integer<uint8_t>(blocks[i]), expected[i])
+            << name << " byte " << i << " of " << one.at("bits");
     }
   }
 }
@@ -56,8 +57,8 @@ TEST(GgmlBlock, WhatIsDecodedIsWithinAStepOfWhatWasEncoded) {
 }
 
 TEST(GgmlBlock, RefusesWhatItCannotDo) {
-  const GgmlType &q4 = *find_ggml_type("Q4_0"), &q8 = *find_ggml_type("Q8_0"), &q4_k = *find_ggml_type("Q4_K"),
-                 &f32 = *find_ggml_type("F32");
+  const GgmlType &q4 = *find_ggml_type("Q4_0"), &q8 = *find_ggml_type("Q8_0"),
+                 &q4_k = *find_ggml_type("Q4_K"), &f32 = *find_ggml_type("F32");
   std::vector<float> values(32, 1);
   std::vector<std::byte> blocks(34);
   EXPECT_THROW(encode_ggml(q4_k, values, blocks), ulp::Error);

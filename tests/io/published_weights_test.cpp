@@ -19,7 +19,8 @@ namespace models = ulp::models;
 class Published : public TempFolder {};
 
 std::shared_ptr<models::TextModel> small_bert() {
-  return models::make_bert({.vocab_size = 20, .max_length = 8, .width = 8, .layers = 2, .heads = 2, .intermediate = 12});
+  return models::make_bert(
+      {.vocab_size = 20, .max_length = 8, .width = 8, .layers = 2, .heads = 2, .intermediate = 12});
 }
 std::shared_ptr<models::TextModel> small_distilbert() {
   return models::make_distilbert(
@@ -32,7 +33,8 @@ std::shared_ptr<models::TextModel> small_gpt2() {
 /// Random values under the model's names.
 NamedTensors random_state(const torch::nn::Module& model) {
   NamedTensors state;
-  for (const auto& [name, tensor] : named_state(model)) state.emplace_back(name, torch::randn(tensor.sizes()));
+  for (const auto& [name, tensor] : named_state(model))
+    state.emplace_back(name, torch::randn(tensor.sizes()));
   return state;
 }
 
@@ -167,7 +169,8 @@ TEST_F(Published, ShardsStandInTheFolderOfTheirIndex) {
     write("model.safetensors.index.json", changed.dump());
     expect_file_error(what, [&] { load_published_tensors(at("model.safetensors.index.json")); });
   };
-  for (const char* const path : {"../a.safetensors", "/etc/passwd", "..", "", "x/a.safetensors", "x\\a.safetensors"})
+  for (const char* const path :
+       {"../a.safetensors", "/etc/passwd", "..", "", "x/a.safetensors", "x\\a.safetensors"})
     refuse("shards beside", {{"weight_map", {{"w", path}}}});
   refuse("a file", {{"weight_map", {{"w", "none.safetensors"}}}});
   refuse("the tensor 'w' in the shard", {{"weight_map", {{"w", "a.safetensors"}}}});
@@ -189,7 +192,8 @@ TEST_F(Published, PickledWeightsAreRefusedWithTheWayToConvertThem) {
   const auto model = small_gpt2();
   for (const std::string& start : {std::string("PK\x03\x04rest"), std::string("\x80\x02}q\x00", 5)}) {
     write("pytorch_model.bin", start);
-    expect_file_error("safetensors.torch.save_file", [&] { load_published(at("pytorch_model.bin"), *model); });
+    expect_file_error("safetensors.torch.save_file",
+                      [&] { load_published(at("pytorch_model.bin"), *model); });
     expect_file_error("safetensors.torch.save_file", [&] { load_published(folder_, *model); });
   }
   expect_file_error("expected a file", [&] { load_published(at("nowhere"), *model); });

@@ -109,7 +109,8 @@ TEST_F(Text, SlicesShareTheSamples) {
 }
 
 TEST_F(Text, TokensOfATokenizerStandInWindows) {
-  const auto tokenizer = train_tokenizer("low low lower\nlow lower\n", {.vocab_size = 262, .min_frequency = 1});
+  const auto tokenizer =
+      train_tokenizer("low low lower\nlow lower\n", {.vocab_size = 262, .min_frequency = 1});
   write("text", "low lower\nlow\n low");
   const auto data = load_text(at("text"), 2, /*stride=*/0, &tokenizer);
   const std::vector<int64_t> ids = encode_lines(tokenizer, read("text"));
@@ -129,7 +130,8 @@ TEST_F(Text, LabelledTokensHaveATemplateAndPadding) {
   const auto data = load_labelled_text(at("lines.tsv"), 4, {}, &tokenizer);
   const int64_t spam = *tokenizer.id_of("spam"), ham = *tokenizer.id_of("ham");
   const int64_t samples[] = {0, 1};
-  EXPECT_TRUE(torch::equal(data.gather(samples).tokens, torch::tensor({{2L, spam, ham, 3L}, {2L, ham, 3L, 0L}})));
+  EXPECT_TRUE(
+      torch::equal(data.gather(samples).tokens, torch::tensor({{2L, spam, ham, 3L}, {2L, ham, 3L, 0L}})));
   expect_file_error("template", [&] { load_labelled_text(at("lines.tsv"), 1, {}, &tokenizer); });
 }
 

@@ -36,7 +36,8 @@ TEST(Tokenizer, EqualsHuggingFaceOnEveryLine) {
 }
 
 TEST(Tokenizer, LearnsTheMergesOfHuggingFace) {
-  const auto tokenizer = train_tokenizer(golden().at("training_text").get<std::string>(), {.vocab_size = 500});
+  const auto tokenizer =
+      train_tokenizer(golden().at("training_text").get<std::string>(), {.vocab_size = 500});
   const Json model = Json::parse(tokenizer.to_json()).at("model");
   EXPECT_EQ(model.at("vocab"), golden().at("bpe_vocab"));
   EXPECT_EQ(model.at("merges"), golden().at("bpe_merges"));
@@ -60,14 +61,16 @@ TEST(Tokenizer, LearnsWordPieces) {
 
 TEST(Tokenizer, BytePairsKnowEveryText) {
   const auto tokenizer = train_tokenizer("low lower lowest\n", {.vocab_size = 300, .min_frequency = 1});
-  for (const std::string text : {std::string("low \xF0\x9F\x99\x82\t?"), std::string("\0x", 2), std::string()})
+  for (const std::string text :
+       {std::string("low \xF0\x9F\x99\x82\t?"), std::string("\0x", 2), std::string()})
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text).ids), text);
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{*tokenizer.id_of("\xC3\xB0")}), "\xEF\xBF\xBD");
 }
 
 TEST(Tokenizer, SaysWhereTokensComeFrom) {
-  const auto tokenizer = train_tokenizer("na\xC3\xAFve caf\xC3\xA9 na\xC3\xAFve caf\xC3\xA9\n",
-                                         {.kind = TokenizerKind::wordpiece, .vocab_size = 60, .min_frequency = 1});
+  const auto tokenizer =
+      train_tokenizer("na\xC3\xAFve caf\xC3\xA9 na\xC3\xAFve caf\xC3\xA9\n",
+                      {.kind = TokenizerKind::wordpiece, .vocab_size = 60, .min_frequency = 1});
   const std::string text = " na\xC3\xAFve  caf\xC3\xA9";
   const Encoding encoded = tokenizer.encode(text, /*special=*/false);
   ASSERT_EQ(encoded.ids.size(), 2U);
@@ -77,7 +80,8 @@ TEST(Tokenizer, SaysWhereTokensComeFrom) {
 
 TEST(Tokenizer, CutsTheTextAndKeepsTheTemplate) {
   const auto tokenizer = Tokenizer::from_json(golden().at("cases")[0].at("tokenizer").get<std::string>());
-  const auto whole = tokenizer.encode("the of and to in").ids, cut = tokenizer.encode("the of and to in", true, 4).ids;
+  const auto whole = tokenizer.encode("the of and to in").ids,
+             cut = tokenizer.encode("the of and to in", true, 4).ids;
   ASSERT_GT(whole.size(), 4U);
   EXPECT_EQ(cut, (std::vector<int64_t>{whole[0], whole[1], whole[2], whole.back()}));
   EXPECT_EQ(tokenizer.encode("the of and", true, 100).ids, tokenizer.encode("the of and").ids);
@@ -134,7 +138,12 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowByName) {
   expect_refusal("got Fuse", [](Json& file) { file["decoder"] = {{"type", "Fuse"}}; });
   expect_refusal("'dropout'", [](Json& file) { file["model"]["dropout"] = 0.1; });
   expect_refusal("'byte_fallback'", [](Json& file) { file["model"]["byte_fallback"] = true; });
-  expect_refusal("got NFC", [](Json& file) { file["normalizer"] = {{"type", "NFC"}}; }, 0);
+  expect_refusal(
+      "got NFC",
+      [](Json& file) {
+        file["normalizer"] = {{"type", "NFC"}};
+      },
+      0);
 }
 
 TEST(TokenizerJson, RefusesDamagedParts) {
@@ -149,10 +158,13 @@ TEST(TokenizerJson, RefusesDamagedParts) {
                  [](Json& file) { file["added_tokens"][0]["content"] = std::string(2000, 'x'); });
   expect_refusal("added token", [](Json& file) { file["added_tokens"][0]["id"] = 12; });
   expect_refusal("true or false", [](Json& file) { file["added_tokens"][0]["lstrip"] = 1; });
-  expect_refusal("unk_token", [](Json& file) { file["model"]["unk_token"] = "nowhere"; }, 0);
-  expect_refusal("one text", [](Json& file) { file["post_processor"]["single"] = Json::array(); }, 0);
-  expect_refusal("known tokens",
-                 [](Json& file) { file["post_processor"]["special_tokens"]["[CLS]"]["ids"] = {99999}; }, 0);
+  expect_refusal(
+      "unk_token", [](Json& file) { file["model"]["unk_token"] = "nowhere"; }, 0);
+  expect_refusal(
+      "one text", [](Json& file) { file["post_processor"]["single"] = Json::array(); }, 0);
+  expect_refusal(
+      "known tokens", [](Json& file) { file["post_processor"]["special_tokens"]["[CLS]"]["ids"] = {99999}; },
+      0);
   expect_file_error("JSON", [] { Tokenizer::from_json("{"); });
   expect_file_error("deeper", [] { Tokenizer::from_json(std::string(200, '[')); });
 }

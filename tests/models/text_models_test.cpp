@@ -373,8 +373,8 @@ TEST(TextModels, NamesAreSortedAndUnknownNamesAndTasksAreErrors) {
 
 TEST(TextModels, PublishedSizesHaveNames) {
   const auto names = published_text_names();
-  EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "distilbert-base", "gpt2-medium", "gpt2-small",
-                                             "tinybert-4", "tinybert-6"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "distilbert-base", "gpt2-medium",
+                                             "gpt2-small", "tinybert-4", "tinybert-6"}));
   EXPECT_EQ(published_text_sizes("bert-large").max_length, 512);
   EXPECT_EQ(published_text_sizes("gpt2-medium").vocab_size, 50257);
   EXPECT_EQ(parameter_count(*make_published_text("gpt2-small")), 124'439'808);

@@ -82,7 +82,8 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
     fail_file(kWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
   const bool labelled = ends_with(name, ".tsv");
   expect_kind(model, labelled ? NetworkKind::text : NetworkKind::language, name);
-  return labelled ? labelled_text_data(name, length, model, tokenizer) : language_data(name, length, tokenizer);
+  return labelled ? labelled_text_data(name, length, model, tokenizer)
+                  : language_data(name, length, tokenizer);
 }
 
 TaskData load_folder(const std::string& name, const ModelSpec* model) {
@@ -194,7 +195,8 @@ io::ImageDataset load_images(const std::string& name, io::Split split, const Mod
   return data;
 }
 
-TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model, TokenizerPointer tokenizer) {
+TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model,
+                   TokenizerPointer tokenizer) {
   if (model != nullptr) {
     length = model->max_length;
     tokenizer = model->tokenizer;

@@ -85,7 +85,8 @@ class Alphabet {
   size_t unfinished(const std::string& text) const {
     constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
     size_t end = text.size();
-    while (tokenizer_ && std::string_view(text).substr(0, end).ends_with(kReplacement)) end -= kReplacement.size();
+    while (tokenizer_ && std::string_view(text).substr(0, end).ends_with(kReplacement))
+      end -= kReplacement.size();
     return text.size() - end;
   }
 
@@ -131,14 +132,14 @@ class Writer {
                 "expected an engine whose runs continue each other (ulp lower --continued time), got '", path,
                 "'");
     }
-    const bool tokens =
-        inputs.size() == 1 && inputs[0].type == runtime::DataType::i64 && inputs[0].shape.size() == 2 &&
-        outputs.size() == 1 && outputs[0].type == runtime::DataType::f32 && outputs[0].shape.size() == 3 &&
-        engine_.free()[0].min == 1 && engine_.free()[0].multiple == 1;
+    const bool tokens = inputs.size() == 1 && inputs[0].type == runtime::DataType::i64 &&
+                        inputs[0].shape.size() == 2 && outputs.size() == 1 &&
+                        outputs[0].type == runtime::DataType::f32 && outputs[0].shape.size() == 3 &&
+                        engine_.free()[0].min == 1 && engine_.free()[0].multiple == 1;
     const int64_t said = tokens ? outputs[0].shape[2] : 0;
     if (!tokens || said != alphabet.size()) {
-      fail_file(kWhere, "expected an engine from ids of ", alphabet.unit(), " to logits of ", alphabet.size(), ' ',
-                alphabet.unit(), ", got '", path, "'", tokens ? " with " + std::to_string(said) : "",
+      fail_file(kWhere, "expected an engine from ids of ", alphabet.unit(), " to logits of ", alphabet.size(),
+                ' ', alphabet.unit(), ", got '", path, "'", tokens ? " with " + std::to_string(said) : "",
                 tokens && said > alphabet.size() ? "; --tokenizer names the file of its tokens" : "");
     }
     return engine_.continued();
@@ -161,7 +162,8 @@ void Sampling::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "seed", .help = "Of the random numbers", .min = 0}, seed);
 }
 
-GenerateOutcome generate(const GenerateOptions& options, const std::function<void(std::string_view)>& written) {
+GenerateOutcome generate(const GenerateOptions& options,
+                         const std::function<void(std::string_view)>& written) {
   const Alphabet alphabet(options);
   std::vector<int64_t> ids = alphabet.ids(options.prompt);
   if (ids.empty()) fail(kWhere, "expected a prompt of at least one token, got none");

@@ -28,13 +28,13 @@ TaskData language_data(const std::filesystem::path& path, int64_t length, const 
   const int64_t test = windows.size() / kHoldout;
   if (test < 1) {
     fail_file("app.load_data", "expected a text of at least ", kHoldout, " windows of ", length,
-              tokenizer ? " tokens, got " : " bytes, got ", windows.size(), " in '", path.string(), "'; a smaller length may help");
+              tokenizer ? " tokens, got " : " bytes, got ", windows.size(), " in '", path.string(),
+              "'; a smaller length may help");
   }
   const at::Tensor samples = torch::arange(windows.size(), torch::kLong);
-  TaskData data{
-      .spec = {.kind = NetworkKind::language, .max_length = length, .tokenizer = tokenizer},
-      .unit = "window",
-      .stream = {}};
+  TaskData data{.spec = {.kind = NetworkKind::language, .max_length = length, .tokenizer = tokenizer},
+                .unit = "window",
+                .stream = {}};
   data.spec.num_classes = data.spec.vocab_size();
   data.stream = [=](io::Split split, const train::StreamOptions& options) {
     const int64_t border = windows.size() - test;

@@ -94,11 +94,12 @@ TrainedModel published_model(const std::string& name) {
 
 TrainedModel text_model(const ModelSpec& spec, std::function<Network()> make) {
   const bool classifies = spec.kind == NetworkKind::text;
-  return {.name = spec.name,
-          .kind = spec.kind,
-          .make = std::move(make),
-          .draw = draw_tokens(spec.vocab_size(), classifies ? spec.num_classes : spec.vocab_size(), classifies),
-          .max_length = spec.max_length};
+  return {
+      .name = spec.name,
+      .kind = spec.kind,
+      .make = std::move(make),
+      .draw = draw_tokens(spec.vocab_size(), classifies ? spec.num_classes : spec.vocab_size(), classifies),
+      .max_length = spec.max_length};
 }
 
 TrainedModel named_text_model(const std::string& name, const ModelShape& shape) {

@@ -31,8 +31,8 @@ struct WeightCodes {
 /// A tensor of a GGUF file.
 struct GgufTensor {
   std::string name;
-  std::string type;                    ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
-  at::Tensor values;                   ///< f32, the numbers that the codes stand for, bit for bit those of gguf
+  std::string type;   ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
+  at::Tensor values;  ///< f32, the numbers that the codes stand for, bit for bit those of gguf
   std::optional<WeightCodes> codes{};  ///< Q4_0 matrices: the same numbers in 4 bits
 };
 
@@ -67,12 +67,14 @@ struct GgufOptions {
 /// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. The vocabulary is not written: tools
 /// that need one take it from the tokenizer. Throws Error for another model, heads that do not divide its width, values that are not finite,
 /// and where AtomicFile does.
-ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path, const GgufOptions& options);
+ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
+                         const GgufOptions& options);
 
 }  // namespace ulp::exchange
 
 template <>
 struct ulp::Words<ulp::exchange::GgufType> {
-  static constexpr std::array<Word<exchange::GgufType>, 3> list = {
-      {{exchange::GgufType::f32, "f32"}, {exchange::GgufType::q8_0, "q8_0"}, {exchange::GgufType::q4_0, "q4_0"}}};
+  static constexpr std::array<Word<exchange::GgufType>, 3> list = {{{exchange::GgufType::f32, "f32"},
+                                                                    {exchange::GgufType::q8_0, "q8_0"},
+                                                                    {exchange::GgufType::q4_0, "q4_0"}}};
 };

@@ -33,7 +33,8 @@ uint8_t byte_at(const std::byte* block, size_t at) {
 }
 
 float half_at(const std::byte* block, size_t at) {
-  return static_cast<float>(decode(half(), byte_at(block, at) | static_cast<uint64_t>(byte_at(block, at + 1)) << 8));
+  return static_cast<float>(
+      decode(half(), byte_at(block, at) | static_cast<uint64_t>(byte_at(block, at + 1)) << 8));
 }
 
 void decode_q4_0(const std::byte* block, float* values) {
@@ -47,7 +48,8 @@ void decode_q4_0(const std::byte* block, float* values) {
 
 void decode_q8_0(const std::byte* block, float* values) {
   const float d = half_at(block, 0);
-  for (size_t i = 0; i < kSmall; ++i) values[i] = static_cast<float>(static_cast<int8_t>(byte_at(block, 2 + i))) * d;
+  for (size_t i = 0; i < kSmall; ++i)
+    values[i] = static_cast<float>(static_cast<int8_t>(byte_at(block, 2 + i))) * d;
 }
 
 /// Four scales in the low 6 bits of bytes 0 to 3 and four minima in those of 4 to 7; of the other four, 4 bits in bytes 8 to 11 and 2 in
@@ -126,8 +128,8 @@ void encode_q4_0(const float* values, std::byte* block) {
 void check_sizes(const char* where, const GgmlType& type, size_t values, size_t bytes) {
   const auto elements = static_cast<size_t>(type.elements);
   if (values % elements == 0 && bytes == values / elements * static_cast<size_t>(type.bytes)) return;
-  fail(where, "expected blocks of ", type.elements, " values in ", type.bytes, " bytes for ", type.name, ", got ",
-       values, " values in ", bytes, " bytes");
+  fail(where, "expected blocks of ", type.elements, " values in ", type.bytes, " bytes for ", type.name,
+       ", got ", values, " values in ", bytes, " bytes");
 }
 
 }  // namespace
@@ -137,7 +139,8 @@ std::span<const GgmlType> ggml_types() {
 }
 
 const GgmlType* find_ggml_type(uint32_t code) {
-  const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const GgmlType& type) { return type.code == code; });
+  const auto found =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const GgmlType& type) { return type.code == code; });
   return found == kTypes.end() ? nullptr : &*found;
 }
 
@@ -158,7 +161,8 @@ void decode_ggml(const GgmlType& type, std::span<const std::byte> blocks, std::s
                                         : decode_q6_k;
   const size_t count = values.size() / static_cast<size_t>(type.elements);
   for (size_t i = 0; i < count; ++i)
-    decoder(blocks.data() + i * static_cast<size_t>(type.bytes), values.data() + i * static_cast<size_t>(type.elements));
+    decoder(blocks.data() + i * static_cast<size_t>(type.bytes),
+            values.data() + i * static_cast<size_t>(type.elements));
 }
 
 void encode_ggml(const GgmlType& type, std::span<const float> values, std::span<std::byte> blocks) {
@@ -170,7 +174,8 @@ void encode_ggml(const GgmlType& type, std::span<const float> values, std::span<
   const auto encoder = std::string_view(type.name) == "Q4_0" ? encode_q4_0 : encode_q8_0;
   const size_t count = values.size() / static_cast<size_t>(type.elements);
   for (size_t i = 0; i < count; ++i)
-    encoder(values.data() + i * static_cast<size_t>(type.elements), blocks.data() + i * static_cast<size_t>(type.bytes));
+    encoder(values.data() + i * static_cast<size_t>(type.elements),
+            blocks.data() + i * static_cast<size_t>(type.bytes));
 }
 
 }  // namespace ulp::formats

@@ -62,7 +62,8 @@ NamedTensors load_index(const fs::path& path) {
   std::map<std::string, std::set<std::string>> shards;
   try {
     const nlohmann::json index = parse_json(text.str());
-    for (const auto& [name, file] : index.at("weight_map").items()) shards[file.get<std::string>()].insert(name);
+    for (const auto& [name, file] : index.at("weight_map").items())
+      shards[file.get<std::string>()].insert(name);
   } catch (const nlohmann::json::exception& failed) {
     fail_file(kWhere, "expected an index of shards in '", path.string(), "': ", failed.what());
   }
@@ -74,8 +75,8 @@ NamedTensors load_index(const fs::path& path) {
     for (auto& [name, tensor] : load_shard(path.parent_path() / file))
       if (left.erase(name) > 0) all.emplace_back(name, std::move(tensor));
     if (!left.empty())
-      fail_file(kWhere, "expected the tensor '", *left.begin(), "' in the shard '", file, "' of '", path.string(),
-                "', got none");
+      fail_file(kWhere, "expected the tensor '", *left.begin(), "' in the shard '", file, "' of '",
+                path.string(), "', got none");
   }
   return all;
 }
@@ -86,7 +87,8 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 
 /// Tensors that published files hold beside weights.
 bool holds_nothing(const std::string& name) {
-  return ends_with_any(name, {".position_ids", ".attn.bias", ".attn.masked_bias", ".total_ops", ".total_params"}) ||
+  return ends_with_any(name,
+                       {".position_ids", ".attn.bias", ".attn.masked_bias", ".total_ops", ".total_params"}) ||
          name.starts_with("fit_dense") || name.find(".fit_dense") != std::string::npos;
 }
 
@@ -95,7 +97,8 @@ bool is_tied(const std::string& name) {
 }
 
 bool is_gpt2_matrix(const std::string& name) {
-  return ends_with_any(name, {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"});
+  return ends_with_any(
+      name, {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"});
 }
 
 /// Finds the model's name for a name of a file.
@@ -141,7 +144,8 @@ bool comes_transposed(const Names& names, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (!is_gpt2_matrix(name) || tensor.dim() != 2 || tensor.size(0) == tensor.size(1)) continue;
     const at::Tensor* own = names.find(name);
-    if (own != nullptr && own->dim() == 2 && own->sizes() != tensor.sizes()) return own->t().sizes() == tensor.sizes();
+    if (own != nullptr && own->dim() == 2 && own->sizes() != tensor.sizes())
+      return own->t().sizes() == tensor.sizes();
   }
   return false;
 }
@@ -184,14 +188,16 @@ PublishedReport assign_published(torch::nn::Module& model, const NamedTensors& t
     }
     const auto [before, fresh] = from.emplace(*own, name);
     if (!fresh)
-      fail_file(kWhere, "expected one tensor for '", *own, "' in '", source, "', got '", before->second, "' and '",
-                name, "'");
+      fail_file(kWhere, "expected one tensor for '", *own, "' in '", source, "', got '", before->second,
+                "' and '", name, "'");
     if (*own != name) report.renamed.push_back(name + " -> " + *own);
     mapped.emplace_back(*own, tensor);
   }
-  for (const auto& [name, tensor] : tensors) {  // a tied copy says the same, or the file is of another network
+  for (const auto& [name, tensor] :
+       tensors) {  // a tied copy says the same, or the file is of another network
     if (!is_tied(name) || !from.contains("wte.weight")) continue;
-    const auto table = std::find_if(mapped.begin(), mapped.end(), [](const auto& one) { return one.first == "wte.weight"; });
+    const auto table =
+        std::find_if(mapped.begin(), mapped.end(), [](const auto& one) { return one.first == "wte.weight"; });
     if (table->second.sizes() == tensor.sizes() && torch::equal(table->second, tensor)) continue;
     if (std::erase(report.ignored, name) > 0) unexpected.push_back(name);
   }

@@ -79,8 +79,8 @@ at::Tensor tokens_of(const char* where, const Tokenizer& tokenizer, const at::Te
 }
 
 /// int32 (lines, length), padded at the end.
-at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::vector<Line>& lines, int64_t length,
-                    const std::string& path) {
+at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::vector<Line>& lines,
+                    int64_t length, const std::string& path) {
   const std::optional<int64_t> padding = tokenizer.padding();
   if (!padding) fail(where, "expected a tokenizer with a token for padding, got none");
   at::Tensor tokens = torch::full({static_cast<int64_t>(lines.size()), length}, *padding, at::kInt);
@@ -88,7 +88,8 @@ at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::ve
   for (size_t i = 0; i < lines.size(); ++i, row += length) {
     try {
       const Encoding line = tokenizer.encode(lines[i].text, /*special=*/true, length);
-      std::transform(line.ids.begin(), line.ids.end(), row, [](int64_t id) { return static_cast<int32_t>(id); });
+      std::transform(line.ids.begin(), line.ids.end(), row,
+                     [](int64_t id) { return static_cast<int32_t>(id); });
     } catch (const Error& error) {
       fail_file(where, error.what(), " in line ", i + 1, " of '", path, "'");
     }

@@ -26,8 +26,8 @@ struct TextBatch {
 
 /// Samples of equal length. Which ones make a batch is the caller's choice (SampleOrder).
 struct ULP_API TextDataset {
-  at::Tensor tokens;                     ///< windows (N, S + 1), or padded texts (N, S); uint8 of bytes, int32 of a tokenizer
-  at::Tensor labels;                     ///< int64 (N), or undefined: the next token is to be predicted
+  at::Tensor tokens;  ///< windows (N, S + 1), or padded texts (N, S); uint8 of bytes, int32 of a tokenizer
+  at::Tensor labels;  ///< int64 (N), or undefined: the next token is to be predicted
   std::vector<std::string> class_names;  ///< one for each label; empty without labels
 
   int64_t size() const { return tokens.defined() ? tokens.size(0) : 0; }

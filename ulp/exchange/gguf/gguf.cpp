@@ -39,7 +39,8 @@ WeightCodes codes_of(const gguf::FileTensor& tensor) {
   const at::Tensor blocks = torch::empty({rows, groups, kBytes}, at::kByte);
   if (!tensor.bytes.empty()) std::memcpy(blocks.mutable_data_ptr(), tensor.bytes.data(), tensor.bytes.size());
   const at::Tensor both = blocks.narrow(2, 2, kBytes - 2);
-  const at::Tensor codes = torch::cat({both.bitwise_and(15), both.bitwise_right_shift(4)}, 2).view({rows, groups, kBlock / 2, 2});
+  const at::Tensor codes =
+      torch::cat({both.bitwise_and(15), both.bitwise_right_shift(4)}, 2).view({rows, groups, kBlock / 2, 2});
   return {.codes = codes.select(3, 0).bitwise_or(codes.select(3, 1).bitwise_left_shift(4)).contiguous(),
           .scale = blocks.narrow(2, 0, 2).contiguous().view(at::kHalf).squeeze(2).to(at::kFloat),
           .zero_point = std::nullopt,
@@ -49,7 +50,8 @@ WeightCodes codes_of(const gguf::FileTensor& tensor) {
 }  // namespace
 
 const GgufTensor* GgufModel::find(std::string_view name) const {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const GgufTensor& one) { return one.name == name; });
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(), [&](const GgufTensor& one) { return one.name == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -59,9 +61,10 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
   for (const gguf::FileTensor& tensor : file.tensors) {
     if (tensor.type == nullptr) {
       std::string known;
-      for (const formats::GgmlType& type : formats::ggml_types()) known += (known.empty() ? "" : ", ") + std::string(type.name);
-      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name, "', got the type ", tensor.type_code,
-                " in '", source, "'");
+      for (const formats::GgmlType& type : formats::ggml_types())
+        known += (known.empty() ? "" : ", ") + std::string(type.name);
+      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name, "', got the type ",
+                tensor.type_code, " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
     made.values = tensor.type->blocks ? decoded_values(tensor) : plain_values(tensor);
@@ -74,7 +77,8 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
 
 GgufModel import_gguf(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) fail_file(kWhere, "expected a file, got '", path.string(), "'");
+  if (!std::filesystem::is_regular_file(path, error))
+    fail_file(kWhere, "expected a file, got '", path.string(), "'");
   std::string bytes(std::filesystem::file_size(path, error), '\0');
   std::ifstream in(path, std::ios::binary);
   if (error || !in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
@@ -87,7 +91,8 @@ std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& fi
   const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
   const auto architecture = metadata.find("general.architecture");
   if (architecture == metadata.end() || *architecture != "gpt2")
-    fail_file(kHere, "expected the architecture gpt2, got ", architecture == metadata.end() ? "none" : architecture->dump());
+    fail_file(kHere, "expected the architecture gpt2, got ",
+              architecture == metadata.end() ? "none" : architecture->dump());
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const GgufTensor& tensor : file.tensors) {
     const auto name = gguf::gpt2_name(tensor.name);

@@ -25,13 +25,15 @@ constexpr std::array<Pair, 6> kBlock = {{{"attn_norm", "ln_1"},
                                          {"ffn_down", "mlp.c_proj", true}}};
 
 template <typename Table>
-std::optional<TensorName> translate(std::string_view name, const Table& table, bool to_gpt2, const std::string& prefix) {
+std::optional<TensorName> translate(std::string_view name, const Table& table, bool to_gpt2,
+                                    const std::string& prefix) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view layer = name.substr(0, dot), part = name.substr(dot + 1);
   if (part != "weight" && part != "bias") return std::nullopt;
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const Pair& pair) { return (to_gpt2 ? pair.gguf : pair.gpt2) == layer; });
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Pair& pair) {
+    return (to_gpt2 ? pair.gguf : pair.gpt2) == layer;
+  });
   if (found == table.end()) return std::nullopt;
   return TensorName{prefix + std::string(to_gpt2 ? found->gpt2 : found->gguf) + '.' + std::string(part),
                     found->matrix && part == "weight"};
@@ -43,7 +45,8 @@ std::optional<TensorName> rename(std::string_view name, bool to_gpt2) {
   const size_t dot = name.find('.', from.size());
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view number = name.substr(from.size(), dot - from.size());
-  const bool digits = !number.empty() && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits = !number.empty() &&
+                      std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (!digits) return std::nullopt;
   return translate(name.substr(dot + 1), kBlock, to_gpt2, std::string(to) + std::string(number) + '.');
 }

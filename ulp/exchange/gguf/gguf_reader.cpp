@@ -53,19 +53,32 @@ class Reader {
   nlohmann::json value(ValueType type, int depth = 0) {
     if (++values_ > kMostValues) refuse("expected at most ", kMostValues, " values");
     switch (type) {
-      case ValueType::u8: return number<uint8_t>();
-      case ValueType::i8: return number<int8_t>();
-      case ValueType::u16: return number<uint16_t>();
-      case ValueType::i16: return number<int16_t>();
-      case ValueType::u32: return number<uint32_t>();
-      case ValueType::i32: return number<int32_t>();
-      case ValueType::f32: return number<float>();
-      case ValueType::boolean: return number<uint8_t>() != 0;
-      case ValueType::text: return valid_text();
-      case ValueType::u64: return number<uint64_t>();
-      case ValueType::i64: return number<int64_t>();
-      case ValueType::f64: return number<double>();
-      case ValueType::array: break;
+      case ValueType::u8:
+        return number<uint8_t>();
+      case ValueType::i8:
+        return number<int8_t>();
+      case ValueType::u16:
+        return number<uint16_t>();
+      case ValueType::i16:
+        return number<int16_t>();
+      case ValueType::u32:
+        return number<uint32_t>();
+      case ValueType::i32:
+        return number<int32_t>();
+      case ValueType::f32:
+        return number<float>();
+      case ValueType::boolean:
+        return number<uint8_t>() != 0;
+      case ValueType::text:
+        return valid_text();
+      case ValueType::u64:
+        return number<uint64_t>();
+      case ValueType::i64:
+        return number<int64_t>();
+      case ValueType::f64:
+        return number<double>();
+      case ValueType::array:
+        break;
     }
     if (depth >= kMostDepth) refuse("expected arrays at most ", kMostDepth, " deep");
     const ValueType element = value_type();
@@ -100,7 +113,8 @@ FileTensor read_tensor(Reader& reader, uint64_t& offset) {
   tensor.name = reader.valid_text();
   const auto dimensions = reader.number<uint32_t>();
   if (dimensions > kMostDimensions)
-    reader.refuse("expected at most ", kMostDimensions, " dimensions of '", tensor.name, "', got ", dimensions);
+    reader.refuse("expected at most ", kMostDimensions, " dimensions of '", tensor.name, "', got ",
+                  dimensions);
   for (uint32_t i = 0; i < dimensions; ++i) {
     const auto size = reader.number<uint64_t>();
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
@@ -120,7 +134,8 @@ int64_t bytes_of(const Reader& reader, const FileTensor& tensor) {
     if (!multiply(count, size)) reader.refuse("expected fewer elements in '", tensor.name, "'");
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (row % tensor.type->elements != 0)
-    reader.refuse("expected rows of whole blocks of ", tensor.type->elements, " for '", tensor.name, "', got ", row);
+    reader.refuse("expected rows of whole blocks of ", tensor.type->elements, " for '", tensor.name,
+                  "', got ", row);
   count /= tensor.type->elements;
   if (!multiply(count, tensor.type->bytes)) reader.refuse("expected fewer bytes in '", tensor.name, "'");
   return count;
@@ -134,16 +149,19 @@ File read(std::string_view bytes, const std::string& source) {
   reader.take(4);
   const auto version = reader.number<uint32_t>();
   if (version != 2 && version != 3)
-    reader.refuse("expected version 2 or 3", version << 16 == 0 ? " in little-endian order" : "", ", got ", version);
+    reader.refuse("expected version 2 or 3", version << 16 == 0 ? " in little-endian order" : "", ", got ",
+                  version);
   const auto tensors = reader.number<uint64_t>(), pairs = reader.number<uint64_t>();
   if (tensors > kMostTensors || tensors > reader.left() || pairs > kMostValues || pairs > reader.left())
-    reader.refuse("expected numbers of tensors and pairs that the file can hold, got ", tensors, " and ", pairs);
+    reader.refuse("expected numbers of tensors and pairs that the file can hold, got ", tensors, " and ",
+                  pairs);
   File file;
   file.metadata = nlohmann::json::object();
   for (uint64_t i = 0; i < pairs; ++i) {
     const std::string key = reader.valid_text();
     const ValueType type = reader.value_type();
-    if (!file.metadata.emplace(key, reader.value(type)).second) reader.refuse("expected each key once, got '", key, "' again");
+    if (!file.metadata.emplace(key, reader.value(type)).second)
+      reader.refuse("expected each key once, got '", key, "' again");
   }
   uint64_t alignment = kAlignment;
   if (const auto stated = file.metadata.find("general.alignment"); stated != file.metadata.end()) {
@@ -166,8 +184,8 @@ File read(std::string_view bytes, const std::string& source) {
     if (tensor.type == nullptr) continue;
     const auto size = static_cast<uint64_t>(bytes_of(reader, tensor));
     if (offsets[i] % alignment != 0 || offsets[i] > data.size() || size > data.size() - offsets[i])
-      reader.refuse("expected the tensor '", tensor.name, "' within the ", data.size(), " bytes of tensors, got ", size,
-                    " bytes from ", offsets[i], " on");
+      reader.refuse("expected the tensor '", tensor.name, "' within the ", data.size(),
+                    " bytes of tensors, got ", size, " bytes from ", offsets[i], " on");
     tensor.bytes = data.substr(offsets[i], size);
   }
   return file;

@@ -72,7 +72,8 @@ Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted
   at::Tensor values = tensor.detach().cpu().to(at::kFloat);
   if (place->turned) values = values.t();
   values = values.contiguous();
-  const bool blocks = wanted != GgufType::f32 && values.dim() == 2 && values.size(1) % 32 == 0 && name != "wpe.weight";
+  const bool blocks =
+      wanted != GgufType::f32 && values.dim() == 2 && values.size(1) % 32 == 0 && name != "wpe.weight";
   const char* const type = !blocks ? "F32" : wanted == GgufType::q8_0 ? "Q8_0" : "Q4_0";
   Stored made{place->name, formats::find_ggml_type(type), values.sizes().vec(), {}};
   const auto count = static_cast<size_t>(values.numel());
@@ -92,7 +93,8 @@ Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted
 
 }  // namespace
 
-void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path, const GgufOptions& options) {
+void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
+                 const GgufOptions& options) {
   std::map<std::string, at::Tensor> own;
   std::vector<Stored> tensors;
   uint32_t blocks = 0;
@@ -102,7 +104,8 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
     blocks += item.key().ends_with(".ln_1.weight") ? 1 : 0;
   }
   for (const char* const name : {"wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"})
-    if (!own.contains(name) || own.at(name).dim() != 2) fail(kWhere, "expected a model with GPT-2's matrix '", name, "'");
+    if (!own.contains(name) || own.at(name).dim() != 2)
+      fail(kWhere, "expected a model with GPT-2's matrix '", name, "'");
   const int64_t width = own.at("wte.weight").size(1);
   if (options.heads < 1 || width % options.heads != 0)
     fail(kWhere, "expected heads that divide the width ", width, ", got ", options.heads);
@@ -115,7 +118,9 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   header.pair("general.name", options.name);
   header.pair("general.quantization_version", 2U);
   // The numbers of llama.cpp's LLAMA_FTYPE: all f32, mostly Q4_0, mostly Q8_0.
-  header.pair("general.file_type", options.type == GgufType::f32 ? 0U : options.type == GgufType::q4_0 ? 2U : 7U);
+  header.pair("general.file_type", options.type == GgufType::f32    ? 0U
+                                   : options.type == GgufType::q4_0 ? 2U
+                                                                    : 7U);
   header.pair("gpt2.context_length", static_cast<uint32_t>(own.at("wpe.weight").size(0)));
   header.pair("gpt2.embedding_length", static_cast<uint32_t>(width));
   header.pair("gpt2.feed_forward_length", static_cast<uint32_t>(own.at("h.0.mlp.c_fc.weight").size(1)));
@@ -126,13 +131,16 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   for (const Stored& tensor : tensors) {
     header.text(tensor.name);
     header.number(static_cast<uint32_t>(tensor.shape.size()));
-    for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) header.number<uint64_t>(static_cast<uint64_t>(*size));
+    for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size)
+      header.number<uint64_t>(static_cast<uint64_t>(*size));
     header.number(tensor.type->code);
     header.number(offset);
     offset += tensor.bytes.size() + padding_of(tensor.bytes.size());
   }
   AtomicFile file(path);
-  const auto write = [&](const std::string& bytes) { file.write(bytes + std::string(padding_of(bytes.size()), '\0')); };
+  const auto write = [&](const std::string& bytes) {
+    file.write(bytes + std::string(padding_of(bytes.size()), '\0'));
+  };
   write(header.bytes());
   for (const Stored& tensor : tensors) write(tensor.bytes);
   file.commit();

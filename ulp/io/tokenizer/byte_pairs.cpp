@@ -143,8 +143,8 @@ size_t contraction(std::span<const Character> text) {
   if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
   if (text.size() < 3) return 0;
   const char32_t second = text[2].code;
-  const bool known = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
-                     (first == 'l' && second == 'l');
+  const bool known =
+      (first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l');
   return known ? 3 : 0;
 }
 

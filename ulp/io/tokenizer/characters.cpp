@@ -102,9 +102,8 @@ const icu::Normalizer2& canonical() {
 }
 
 uint8_t combining_class(char32_t code) {
-  return newer_than(code, kDecompositionVersion)
-             ? uint8_t{0}
-             : u_getCombiningClass(static_cast<UChar32>(code));
+  return newer_than(code, kDecompositionVersion) ? uint8_t{0}
+                                                 : u_getCombiningClass(static_cast<UChar32>(code));
 }
 
 bool in(char32_t code, char32_t first, char32_t last) {

@@ -107,7 +107,8 @@ class Learner {
   }
 
   void merge(const Pending& top) {
-    const auto left = static_cast<int64_t>(top.pair >> 32), right = static_cast<int64_t>(top.pair & 0xFFFFFFFF);
+    const auto left = static_cast<int64_t>(top.pair >> 32),
+               right = static_cast<int64_t>(top.pair & 0xFFFFFFFF);
     const std::string& end = tokens_[static_cast<size_t>(right)];
     const bool prefixed = !options_.prefix.empty() && end.starts_with(options_.prefix);
     const int64_t joint =
@@ -160,7 +161,8 @@ class Learner {
     std::vector<std::pair<int64_t, int64_t>> kept;
     for (size_t i = 0; i < merges_.size(); ++i) {
       if (last[merges_[i]] == i)
-        kept.emplace_back(static_cast<int64_t>(merges_[i] >> 32), static_cast<int64_t>(merges_[i] & 0xFFFFFFFF));
+        kept.emplace_back(static_cast<int64_t>(merges_[i] >> 32),
+                          static_cast<int64_t>(merges_[i] & 0xFFFFFFFF));
     }
     return kept;
   }

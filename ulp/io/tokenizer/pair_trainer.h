@@ -22,8 +22,8 @@ struct PairTraining {
 };
 
 struct LearnedPairs {
-  std::vector<std::string> tokens;                     ///< by id
-  std::vector<std::pair<int64_t, int64_t>> merges;     ///< in the order of their ranks
+  std::vector<std::string> tokens;                  ///< by id
+  std::vector<std::pair<int64_t, int64_t>> merges;  ///< in the order of their ranks
 };
 
 /// The merges of `tokenizers`' BpeTrainer, ties in the order of the ids. `words`: each with its count, in the order in which they are seen.

@@ -45,9 +45,11 @@ inline uint64_t pair_of(int64_t left, int64_t right) {
 class BytePairs {
  public:
   struct Options {
-    std::optional<int64_t> unknown = {};  ///< for bytes outside of the vocabulary, which are left out without it
-    bool fuse_unknown = false;            ///< neighbours of them become one
-    bool whole_words = false;  ///< a word of the vocabulary is a token whatever the merges say ("ignore_merges")
+    std::optional<int64_t> unknown =
+        {};                     ///< for bytes outside of the vocabulary, which are left out without it
+    bool fuse_unknown = false;  ///< neighbours of them become one
+    bool whole_words =
+        false;  ///< a word of the vocabulary is a token whatever the merges say ("ignore_merges")
   };
   BytePairs(const TokenIds& vocabulary, Merges merges, Options options);
   void encode(std::span<const Character> word, Encoding& out) const;

@@ -106,7 +106,8 @@ void Reader::read_vocabulary(const Json& model) {
     const int64_t number = id(value, "the token '" + token.substr(0, 60) + "'");
     state_.vocabulary.emplace(token, number);
     if (state_.names.contains(number))
-      refuse("expected one token for each id, got '", state_.names.at(number), "' and '", token, "' for ", number);
+      refuse("expected one token for each id, got '", state_.names.at(number), "' and '", token, "' for ",
+             number);
     name(number, token);
   }
 }
@@ -170,8 +171,8 @@ void Reader::read_byte_pairs(const Json& model) {
     options.unknown = find_id(state_.vocabulary, unknown);
     if (!options.unknown) refuse("expected the unk_token '", unknown, "' in the vocabulary, got none");
   }
-  state_.model.emplace(std::in_place_type<BytePairs>, state_.vocabulary,
-                       read_merges(member(model, "merges")), options);
+  state_.model.emplace(std::in_place_type<BytePairs>, state_.vocabulary, read_merges(member(model, "merges")),
+                       options);
 }
 
 void Reader::read_added(const Json& added) {
@@ -188,15 +189,16 @@ void Reader::read_added(const Json& added) {
       refuse("expected the id ", *own, " of the vocabulary for ", what, ", got ", token.id);
     const auto other = state_.names.find(token.id);
     if (other != state_.names.end() && other->second != token.content)
-      refuse("expected one token for each id, got '", other->second, "' and '", token.content, "' for ", token.id);
+      refuse("expected one token for each id, got '", other->second, "' and '", token.content, "' for ",
+             token.id);
     token.single_word = flag(one, "single_word", false);
     token.lstrip = flag(one, "lstrip", false);
     token.rstrip = flag(one, "rstrip", false);
     token.special = flag(one, "special", false);
     token.normalized = flag(one, "normalized", !token.special);
     // Hugging Face's decoder gives back what the token looks like when normalized.
-    name(token.id, token.normalized ? utf8_of(state_.normalize(characters_of(kWhere, token.content)))
-                                    : token.content);
+    name(token.id,
+         token.normalized ? utf8_of(state_.normalize(characters_of(kWhere, token.content))) : token.content);
     state_.added.push_back(std::move(token));
     state_.by_id[state_.added.back().id] = &state_.added.back();
   }
@@ -263,9 +265,10 @@ void Reader::read_template(const Json& processor, int depth) {
     return;
   }
   if (type != "TemplateProcessing")
-    refuse("expected the post_processor TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel or a "
-           "Sequence of them, got ",
-           type);
+    refuse(
+        "expected the post_processor TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel or a "
+        "Sequence of them, got ",
+        type);
   const Json &single = member(processor, "single"), &tokens = member(processor, "special_tokens");
   if (!single.is_array() || single.size() > kMostTemplateIds)
     refuse("expected a list 'single' of up to ", kMostTemplateIds, " parts, got ", shown(single));

@@ -31,10 +31,10 @@ struct TemplatePart {
 struct TokenizerState {
   std::string json;
   TokenizerKind kind = TokenizerKind::wordpiece;
-  TokenIds vocabulary;                            ///< of the model
-  std::unordered_map<int64_t, std::string> names; ///< of the model and the added ones
+  TokenIds vocabulary;                             ///< of the model
+  std::unordered_map<int64_t, std::string> names;  ///< of the model and the added ones
   int64_t vocab_size = 0;
-  std::deque<AddedToken> added;                      ///< stays where it is
+  std::deque<AddedToken> added;                          ///< stays where it is
   std::unordered_map<int64_t, const AddedToken*> by_id;  ///< the added ones
   TokenFinder raw, normalized;
   std::optional<BertNormalizer> normalizer;

@@ -72,7 +72,9 @@ Json vocabulary_of(const std::vector<std::string>& tokens) {
 
 Json bert_file(const LearnedPairs& learned, const TokenizerTraining& options) {
   const BertNormalizer normalizer = normalizer_of(options);
-  const auto special = [](const char* token) { return Json{{"SpecialToken", {{"id", token}, {"type_id", 0}}}}; };
+  const auto special = [](const char* token) {
+    return Json{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+  };
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const Json second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
   const Json last = {{"SpecialToken", {{"id", "[SEP]"}, {"type_id", 1}}}};
@@ -109,7 +111,8 @@ Json byte_file(const LearnedPairs& learned) {
   for (const auto& [left, right] : learned.merges)
     merges.push_back({learned.tokens[static_cast<size_t>(left)], learned.tokens[static_cast<size_t>(right)]});
   const auto byte_level = [] {
-    return Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
+    return Json{
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", true}};
   };
   return {{"version", "1.0"},
           {"truncation", nullptr},
@@ -137,8 +140,9 @@ Json byte_file(const LearnedPairs& learned) {
 void TokenizerTraining::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "kind", .help = "How texts are cut"}, kind);
   visitor({.name = "vocab_size", .help = "Tokens at most", .min = 2, .max = 1 << 24}, vocab_size);
-  visitor({.name = "min_frequency", .help = "How often a pair of tokens must be seen to become one", .min = 1},
-          min_frequency);
+  visitor(
+      {.name = "min_frequency", .help = "How often a pair of tokens must be seen to become one", .min = 1},
+      min_frequency);
   visitor({.name = "alphabet", .help = "wordpiece: so many characters, the most frequent ones", .min = 1},
           alphabet);
   visitor({.name = "lowercase", .help = "wordpiece: in lower case and without accents"}, lowercase);

@@ -17,10 +17,10 @@ namespace io {
 /// trainers of Hugging Face's `tokenizers` do.
 struct ULP_API TokenizerTraining {
   TokenizerKind kind = TokenizerKind::byte_level_bpe;
-  int64_t vocab_size = 8192;   ///< at most, special tokens and single characters among them
-  int64_t min_frequency = 2;   ///< of a pair that becomes a token
-  int64_t alphabet = 1000;     ///< wordpiece: so many characters, the most frequent ones
-  bool lowercase = true;       ///< wordpiece: texts are read in lower case without accents
+  int64_t vocab_size = 8192;  ///< at most, special tokens and single characters among them
+  int64_t min_frequency = 2;  ///< of a pair that becomes a token
+  int64_t alphabet = 1000;    ///< wordpiece: so many characters, the most frequent ones
+  bool lowercase = true;      ///< wordpiece: texts are read in lower case without accents
 
   void visit_fields(FieldVisitor& visitor);
   /// Throws Error naming the field.
@@ -32,7 +32,8 @@ struct ULP_API TokenizerTraining {
 /// tokenizer. Throws Error for a text that is no UTF-8 or has no word, and for options out of range.
 ULP_API Tokenizer train_tokenizer(std::string_view text, const TokenizerTraining& options = {});
 /// The same of a file. Throws FileError for one that is missing or no text in UTF-8.
-ULP_API Tokenizer train_tokenizer_on(const std::filesystem::path& path, const TokenizerTraining& options = {});
+ULP_API Tokenizer train_tokenizer_on(const std::filesystem::path& path,
+                                     const TokenizerTraining& options = {});
 
 }  // namespace io
 }  // namespace ulp
