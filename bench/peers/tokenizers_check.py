@@ -133,7 +133,7 @@ def compare(program, name, tokenizer, lines, folder):
     file = folder / "tokenizer.json"
     tokenizer.save(str(file))
     wrong = {"ids": 0, "offsets": 0, "texts": 0}
-    shown = 0
+    shown = {"ids": 3, "offsets": 1, "texts": 3}  # so many of each
     for line, (ids, ranges, text) in zip(lines, ours(program, file, lines, folder)):
         right = tokenizer.encode(line)
         differs = []
@@ -146,8 +146,8 @@ def compare(program, name, tokenizer, lines, folder):
                 differs.append("texts")
         for what in differs:
             wrong[what] += 1
-        if differs and shown < 3:
-            shown += 1
+        if differs and shown[differs[0]] > 0:
+            shown[differs[0]] -= 1
             print(f"  {differs} {line!r}\n    theirs {right.tokens} {right.offsets} {tokenizer.decode(right.ids)!r}\n    ours   "
                   f"{[tokenizer.id_to_token(i) for i in ids]} {char_ranges(line, ranges)} {text!r}")
     print(f"{name}: {len(lines)} lines, different ids in {wrong['ids']}, offsets in {wrong['offsets']}, "

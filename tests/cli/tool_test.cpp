@@ -39,8 +39,8 @@ TEST_F(Tool, TrainedModelAndItsEnginesAgreeOnAccuracy) {
 }
 
 TEST_F(Tool, EveryCommandHasHelpWithExamplesAndJson) {
-  for (const char* command : {"demo", "train", "eval", "quantize", "lower", "generate", "run", "bench",
-                              "roofline", "inspect", "devices", "formats"}) {
+  for (const char* command : {"demo", "train", "eval", "quantize", "lower", "tokenizer", "generate", "run",
+                              "bench", "roofline", "inspect", "devices", "formats"}) {
     const Outcome outcome = shop_->ulp(std::string(command) + " --help");
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("Examples:"), std::string::npos) << command;

@@ -6,12 +6,15 @@
 
 #include "exchange/export.includes.h"
 #include "exchange/fp16.includes.h"
+#include "exchange/gguf.includes.h"
 #include "exchange/import.includes.h"
 #include "exchange/import_pt2.includes.h"
 #include "exchange/int8.includes.h"
 #include "exchange/small.includes.h"
 #include "in_temporary_folder.h"
+#include "ulp/models/gpt2.h"
 #include "ulp/models/lenet5.h"
+#include "ulp/ulp.h"
 
 namespace {
 
@@ -43,6 +46,19 @@ TEST(ExchangePage, AnArchiveOfTorchExportComesInAndTrains) {
   const auto images = torch::ones({2, 5}, torch::kLong);  // this one reads words
 #include "exchange/import_pt2.inc"
   EXPECT_TRUE(exported->named_parameters()["qkv.weight"].grad().defined());
+}
+
+TEST(ExchangePage, Gpt2LeavesAsGgufAndComesBack) {
+  const ulp::docs::InTemporaryFolder here;
+  const auto gpt2 =
+      ulp::models::make_gpt2({.vocab_size = 20, .max_length = 8, .width = 32, .layers = 1, .heads = 2});
+  const at::Tensor before = gpt2->named_parameters()["wte.weight"].detach().clone();
+#include "exchange/gguf.inc"
+  EXPECT_EQ(file.find("token_embd.weight")->type, "Q4_0");
+  const at::Tensor after = gpt2->named_parameters()["wte.weight"].detach();
+  EXPECT_FALSE(torch::equal(before, after));
+  // A step of Q4_0 is an eighth of the largest of its block, and the largest of the other sign is one step short.
+  EXPECT_TRUE(torch::allclose(before, after, 0, before.abs().max().item<double>() / 7));
 }
 
 }  // namespace

@@ -27,11 +27,12 @@ constexpr const char* kIndexEnd = ".index.json";
 
 /// Refuses what Python's pickle wrote: it is a program, which this one does not run.
 void refuse_pickle(const fs::path& path) {
-  std::string head(4, '\0');
-  std::ifstream(path, std::ios::binary).read(head.data(), 4);
-  const std::string_view start = head;
+  std::string head(9, '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (head[8] == '{') return;  // the header of safetensors, behind its length
+  const std::string_view start = std::string_view(head).substr(0, 4);
   const bool zip = start == std::string_view("PK\x03\x04", 4);  // torch.save of today
-  const bool pickle = start[0] == '\x80' && start[1] > 0 && start[1] <= 5 && start[2] != '\0';
+  const bool pickle = start[0] == '\x80' && start[1] > 0 && start[1] <= 5;
   if (!zip && !pickle) return;
   fail_file(kWhere, "expected a safetensors file, got '", path.string(),
             "', which holds pickled weights. Convert it in Python: import torch, safetensors.torch; "

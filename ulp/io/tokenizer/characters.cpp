@@ -15,8 +15,8 @@ namespace ulp::io {
 
 namespace {
 
-/// The classes of BERT's parts are those of Unicode 8, decomposition that of Unicode 12, whatever ICU has.
-constexpr uint8_t kBertVersion = 8, kDecompositionVersion = 12;
+/// The classes of BERT's parts are those of Unicode 8, decomposition that of Unicode 9, whatever ICU has.
+constexpr uint8_t kBertVersion = 8, kDecompositionVersion = 9;
 
 bool newer_than(char32_t code, uint8_t version) {
   UVersionInfo age;
