@@ -75,7 +75,7 @@ TEST_F(Export, TakesArchivesOfTorchExport) {
   EXPECT_NE(inspected.out.find("torch.export archive"), std::string::npos) << inspected.out;
   EXPECT_NE(inspected.out.find("words.weight"), std::string::npos);
   std::filesystem::copy_file(archive, *shop_ / "renamed.bin");
-  EXPECT_EQ(shop_->ulp("lower renamed.bin --out t.ulp").code, 0);
+  EXPECT_EQ(shop_->ulp("export renamed.bin --out r.onnx").code, 0);
 }
 
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {

@@ -44,15 +44,15 @@ void expect_bits_of_pytorch(const std::string& name, int64_t batch) {
   EXPECT_EQ(gradients, module->named_parameters().size());
 }
 
-class OneThread : public testing::Test {
+}  // namespace
+
+/// On one thread, as PyTorch ran.
+class ImportPt2 : public testing::Test {
  protected:
   void SetUp() override { torch::set_num_threads(1); }
   void TearDown() override { torch::set_num_threads(threads_); }
   int threads_ = torch::get_num_threads();
 };
-using ImportPt2 = OneThread;
-
-}  // namespace
 
 TEST_F(ImportPt2, GivesTheBitsOfPyTorch) {
   for (const char* name : {"images", "images.train", "texts"}) {

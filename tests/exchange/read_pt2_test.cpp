@@ -16,6 +16,8 @@ namespace {
 using exchange::import_pt2;
 using Json = nlohmann::json;
 
+}  // namespace
+
 class ReadPt2 : public testing::Test {
  protected:
   /// The error of an archive of these entries.
@@ -46,8 +48,6 @@ class ReadPt2 : public testing::Test {
   TemporaryFolder folder_;
   std::map<std::string, std::string> entries_ = pt2_entries(golden_pt2("images.pt2"));
 };
-
-}  // namespace
 
 TEST_F(ReadPt2, TheUnchangedEntriesAreAnArchive) {
   write_pt2(folder_ / "m.pt2", entries_);

@@ -92,7 +92,7 @@ class Stored {
     const int64_t offset = plain_number(meta.at("storage_offset"));
     check_places(sizes, strides, offset, memory.numel(), name);
     at::Tensor& view = views_[{path, type, sizes, strides, offset}];
-    if (!view.defined()) view = at::as_strided(memory, sizes, strides, offset);
+    if (!view.defined()) view = at::as_strided(memory, sizes, strides, offset).detach();
     if (entry.at("is_param").get<bool>() && at::isFloatingType(type) && meta.at("requires_grad").get<bool>())
       view.requires_grad_(true);
     return view;
