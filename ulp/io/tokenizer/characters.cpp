@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "ulp/base/error.h"
 
@@ -58,6 +59,26 @@ LetterClass newer_class(char32_t code) {
                                       [](char32_t c, const Range& range) { return c < range.first; });
   if (after == kNewer.begin() || code > (after - 1)->last) return LetterClass::other;
   return (after - 1)->is;
+}
+
+/// Marks that Unicode 16 brought, by first and last.
+constexpr auto kNewerMarks = std::to_array<std::pair<char32_t, char32_t>>({{0x897, 0x897},
+                                                                           {0x10D69, 0x10D6D},
+                                                                           {0x10EFC, 0x10EFC},
+                                                                           {0x113B8, 0x113C0},
+                                                                           {0x113C2, 0x113C2},
+                                                                           {0x113C5, 0x113C5},
+                                                                           {0x113C7, 0x113CA},
+                                                                           {0x113CC, 0x113D0},
+                                                                           {0x113D2, 0x113D2},
+                                                                           {0x113E1, 0x113E2},
+                                                                           {0x11F5A, 0x11F5A},
+                                                                           {0x1611E, 0x1612F},
+                                                                           {0x1E5EE, 0x1E5EF}});
+
+bool is_newer_mark(char32_t code) {
+  return std::any_of(kNewerMarks.begin(), kNewerMarks.end(),
+                     [&](const auto& range) { return code >= range.first && code <= range.second; });
 }
 
 struct Cased {
@@ -161,7 +182,8 @@ bool is_word_character(char32_t code) {
   const auto c = static_cast<UChar32>(code);
   constexpr uint32_t kMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
   return u_isUAlphabetic(c) || (U_MASK(u_charType(c)) & kMask) != 0 ||
-         u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) || newer_class(code) != LetterClass::other;
+         u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) || newer_class(code) != LetterClass::other ||
+         is_newer_mark(code);
 }
 
 LetterClass letter_class(char32_t code) {
