@@ -32,7 +32,8 @@ void by_rows(Builder& builder, const Node& node, const Value& weight) {
       node, "Reshape", {builder.in(node, "input"), builder.ints({-1, fixed_size(node, weight, 1)})});
   Names inputs = {rows, builder.name_of(&weight)};
   if (const Value* bias = optional_value(node, "bias")) inputs.push_back(builder.name_of(bias));
-  reshape_to_output(builder, node, builder.call(node, "Gemm", std::move(inputs), {{"transB", int64_t{1}}}));
+  const std::string product = builder.call(node, "Gemm", std::move(inputs), {{"transB", int64_t{1}}});
+  builder.result(node, "Reshape", {product, builder.sizes(node, sizes_of(node, *node.output()))});
 }
 
 void linear(Builder& builder, const Node& node) {
