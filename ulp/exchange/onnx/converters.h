@@ -37,6 +37,9 @@ std::string reduced(Builder& builder, const graph::Node& node, const std::string
 void add_bias(Builder& builder, const graph::Node& node, const std::string& op, Names inputs);
 /// Whether all that read a stored weight, or the numbers of its codes, are linear layers that want it as [in, out].
 bool is_turned(const graph::Graph& graph, const graph::Value& weight);
+/// The stored weight [in, out], as GPT-2's are, whose transpose this is; null where it is not one or others than linear layers
+/// read it as their weight.
+const graph::Value* before_turn(const graph::Graph& graph, const graph::Value& weight);
 /// Numbers of stored codes [out, in] as a weight [in, out]: of ulp::dequantize, and of ulp::dequantize_weight.
 std::string turned_codes(Builder& builder, const graph::Node& node);
 std::string turned_blocks(Builder& builder, const graph::Node& node);

@@ -41,11 +41,13 @@ void linear(Builder& builder, const Node& node) {
   const std::string& x = builder.in(node, "input");
   const auto product = [&](const std::string& turned) { add_bias(builder, node, "MatMul", {x, turned}); };
   if (weight.producer->is("ulp::dequantize_weight")) return product(turned_blocks(builder, *weight.producer));
+  const Value* before = before_turn(builder.graph(), weight);
   if (rank_of(node, *value_arg(node, "input")) == 2) {
-    Names inputs = {x, builder.name_of(&weight)};
+    Names inputs = {x, builder.name_of(before != nullptr ? before : &weight)};
     if (const Value* bias = optional_value(node, "bias")) inputs.push_back(builder.name_of(bias));
-    return builder.result(node, "Gemm", std::move(inputs), {{"transB", int64_t{1}}});
+    return builder.result(node, "Gemm", std::move(inputs), {{"transB", int64_t{before == nullptr}}});
   }
+  if (before != nullptr) return product(builder.name_of(before));
   if (is_turned(builder.graph(), weight)) {
     if (!is_attribute(weight)) return product(turned_codes(builder, *weight.producer));
     const auto turn = [&] { return builder.graph().attribute_tensor(&weight).t(); };
@@ -61,6 +63,17 @@ bool is_turned(const graph::Graph& graph, const Value& weight) {
   if (!is_attribute(weight) && !are_codes(weight)) return false;
   const std::vector<Node*> readers = graph.users(&weight);
   return std::ranges::all_of(readers, [&](const Node* reader) { return multiplies(*reader, weight); });
+}
+
+const Value* before_turn(const graph::Graph& graph, const Value& weight) {
+  if (!weight.producer->is("aten::t")) return nullptr;
+  const Value* stored = weight.producer->args.at(0).value;
+  if (stored == nullptr || !is_attribute(*stored)) return nullptr;
+  const auto multiplies_it = [&](const Node* reader) {
+    return reader->is("aten::linear") && reader->arg("weight").value == &weight &&
+           reader->arg("input").value != &weight;
+  };
+  return std::ranges::all_of(graph.users(&weight), multiplies_it) ? stored : nullptr;
 }
 
 void add_bias(Builder& builder, const Node& node, const std::string& op, Names inputs) {

@@ -58,6 +58,8 @@ void swap(Builder& builder, const Node& node) {
 }
 
 void turn(Builder& builder, const Node& node) {
+  if (before_turn(builder.graph(), *node.output()) != nullptr)
+    return;  // linear layers read the weight itself
   const int64_t rank = rank_of(node, *value_arg(node, "self"));
   std::vector<int64_t> order = straight(rank);
   std::ranges::reverse(order);
