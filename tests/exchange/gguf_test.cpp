@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "error_of.h"
+#include "file_bytes.h"
 #include "temporary_folder.h"
 #include "ulp/io/published_weights.h"
 #include "ulp/models/bert.h"
@@ -21,12 +22,6 @@ namespace ulp::test {
 namespace {
 
 using namespace ulp::exchange;
-
-std::string file_bytes(const std::filesystem::path& path) {
-  std::ostringstream bytes;
-  bytes << std::ifstream(path, std::ios::binary).rdbuf();
-  return bytes.str();
-}
 
 const std::string& types_file() {
   static const std::string bytes = file_bytes(ULP_SOURCE_DIR "/tests/golden/gguf/types.gguf");

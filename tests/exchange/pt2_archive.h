@@ -4,20 +4,16 @@
 #include <zip.h>
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
+
+#include "file_bytes.h"
 
 namespace ulp::test {
 
 inline std::filesystem::path golden_pt2(const std::string& name) {
   return std::filesystem::path(ULP_SOURCE_DIR) / "tests/golden/pt2" / name;
-}
-
-inline std::string file_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 /// The entries of an archive without their folder.

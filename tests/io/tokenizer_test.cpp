@@ -61,7 +61,7 @@ TEST(Tokenizer, LearnsWordPieces) {
 
 TEST(Tokenizer, BytePairsKnowEveryText) {
   const auto tokenizer = train_tokenizer("low lower lowest\n", {.vocab_size = 300, .min_frequency = 1});
-  for (const std::string text :
+  for (const std::string& text :
        {std::string("low \xF0\x9F\x99\x82\t?"), std::string("\0x", 2), std::string()})
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text).ids), text);
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{*tokenizer.id_of("\xC3\xB0")}), "\xEF\xBF\xBD");
