@@ -318,9 +318,12 @@ TEST_F(CArguments, BadIdsAreRefused) {
   const ContextHandle context = context_of(engine.get());
   std::vector<Bytes> inputs = make_inputs(plan, 1, 1);
   for (Bytes& bytes : inputs) std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
-  size_t bytes = 0;
-  ASSERT_EQ(ulp_context_output_bytes(context.get(), 0, 1, &bytes), ULP_OK);
-  std::vector<Bytes> outputs = {Bytes(bytes)};
+  std::vector<Bytes> outputs;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    size_t bytes = 0;
+    ASSERT_EQ(ulp_context_output_bytes(context.get(), i, 1, &bytes), ULP_OK);
+    outputs.emplace_back(bytes);
+  }
   const auto in = const_buffers(inputs);
   const auto out = buffers(outputs);
   EXPECT_STATUS(ulp_context_run(context.get(), 1, in.data(), in.size(), out.data(), out.size()), ULP_REFUSED,
