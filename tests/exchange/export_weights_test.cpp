@@ -140,11 +140,11 @@ TEST(ExportWeights, ComeBackWithTheirCodesAndBits) {
     const Module module = small_text(recipe);
     const Module again = exchange::import_onnx(export_onnx(*module), "model.onnx");
     EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
+    const auto ours = module->named_buffers(), theirs = again->named_buffers();
     for (const char* name : {"fc.weight.int4", "fc.weight.int8", "fc.weight.scale", "fc.weight.zero_point"}) {
-      const at::Tensor* ours = module->named_buffers().find(name);
-      if (ours == nullptr) continue;
-      ASSERT_TRUE(again->named_buffers().contains(name)) << name;
-      EXPECT_TRUE(torch::equal(again->named_buffers()[name].flatten(), ours->flatten())) << name;
+      if (!ours.contains(name)) continue;
+      ASSERT_TRUE(theirs.contains(name)) << name;
+      EXPECT_TRUE(torch::equal(theirs[name].flatten(), ours[name].flatten())) << name;
     }
   }
 }

@@ -82,7 +82,7 @@ onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
   onnx::Model model = std::move(builder.model());
   model.producer = "ulp";
   model.producer_version = kVersion;
-  model.metadata = options.metadata;
+  model.metadata.insert(options.metadata.begin(), options.metadata.end());
   return model;
 }
 
