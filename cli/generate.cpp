@@ -40,7 +40,7 @@ void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   app::GenerateOptions& options = flags->options;
   CLI::App* command = add_command(app, "generate", "Write on from a prompt, byte by byte or token by token",
-                                  "  ulp train --model gpt2 --data text:book.txt --out gpt2.safetensors\n"
+                                  "  ulp train --model gpt2 --data book.txt --out gpt2.safetensors\n"
                                   "  ulp lower gpt2.safetensors --continued time --out gpt2.ulp\n"
                                   "  ulp generate gpt2.ulp --prompt \"Once upon a time\" --count 200\n",
                                   *flags);

@@ -32,6 +32,16 @@ void show_graph(const InspectFlags& flags, graph::GraphModule& module) {
   std::cout << printable(text.str());
 }
 
+/// The beginning of what is long, such as a tokenizer; --json has all of it.
+std::string beginning(const std::string& value) {
+  constexpr size_t kMost = 200;
+  if (value.size() <= kMost) return value;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(value[end]) & 0xC0U) == 0x80U)
+    --end;  // not inside a character
+  return value.substr(0, end) + "... (" + std::to_string(value.size()) + " bytes; --json shows them)";
+}
+
 void show_file(const InspectFlags& flags) {
   const app::FileContents contents = app::read_contents(flags.what);
   if (flags.json) {
@@ -44,7 +54,8 @@ void show_file(const InspectFlags& flags) {
   std::cout << report::escape_controls(flags.what) << ": " << contents.kind << ", " << contents.bytes
             << " bytes\n";
   for (const auto& [key, value] : contents.metadata)
-    std::cout << "  " << report::escape_controls(key) << " = " << report::escape_controls(value) << '\n';
+    std::cout << "  " << report::escape_controls(key) << " = " << report::escape_controls(beginning(value))
+              << '\n';
   std::cout << '\n';
   if (contents.steps) {
     print_table(*contents.steps);

@@ -38,6 +38,8 @@ TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
   shop.good(
       "train --model gpt2 --data book.txt --tokenizer bpe.json --length 12 --batch 8 --max-steps 30 "
       "--threads 1 --out gpt2.safetensors");
+  const Outcome shown = shop.good("inspect gpt2.safetensors");
+  EXPECT_NE(shown.out.find("--json shows them"), std::string::npos) << "a tokenizer is long: " << shown.out;
   const Outcome quality = shop.good("eval gpt2.safetensors --data book.txt");
   EXPECT_NE(quality.out.find("bits a token"), std::string::npos) << quality.out;
   shop.good("lower gpt2.safetensors --continued time --out gpt2.ulp");
