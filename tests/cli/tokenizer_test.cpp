@@ -43,11 +43,9 @@ TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
   const Outcome quality = shop.good("eval gpt2.safetensors --data book.txt");
   EXPECT_NE(quality.out.find("bits a token"), std::string::npos) << quality.out;
   shop.good("lower gpt2.safetensors --continued time --out gpt2.ulp");
-  const Outcome inside = shop.good("generate gpt2.ulp --prompt \"Line 7\" --count 6 --temperature 0 --json");
-  const Outcome outside = shop.good(
+  const Outcome written = shop.good(
       "generate gpt2.ulp --tokenizer bpe.json --prompt \"Line 7\" --count 6 --temperature 0 --json");
-  EXPECT_EQ(nlohmann::json::parse(inside.out)["text"], nlohmann::json::parse(outside.out)["text"]);
-  EXPECT_FALSE(nlohmann::json::parse(inside.out)["text"].get<std::string>().empty());
+  EXPECT_FALSE(nlohmann::json::parse(written.out)["text"].get<std::string>().empty());
   expect_error(shop.ulp("generate gpt2.ulp --tokenizer wordpiece.json --prompt a"), 3, "tokens");
   shop.good("quantize gpt2.safetensors --mode weight-only --data book.txt --out q.ulp");
   shop.good("train --init gpt2.safetensors --data book.txt --batch 8 --max-steps 2 --threads 1");
