@@ -43,9 +43,13 @@ TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
   const Outcome quality = shop.good("eval gpt2.safetensors --data book.txt");
   EXPECT_NE(quality.out.find("bits a token"), std::string::npos) << quality.out;
   shop.good("lower gpt2.safetensors --continued time --out gpt2.ulp");
-  const Outcome written = shop.good(
-      "generate gpt2.ulp --tokenizer bpe.json --prompt \"Line 7\" --count 6 --temperature 0 --json");
-  EXPECT_FALSE(written.out.empty());
+  const std::string generate = "generate gpt2.ulp --prompt 'Line 7' --count 6 --temperature 0 --json";
+  const Outcome inside = shop.good(generate), outside = shop.good(generate + " --tokenizer bpe.json");
+  const auto text = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out)["text"].get<std::string>();
+  };
+  EXPECT_EQ(text(inside), text(outside));
+  EXPECT_FALSE(text(inside).empty());
   expect_error(shop.ulp("generate gpt2.ulp --tokenizer wordpiece.json --prompt a"), 3, "tokens");
   shop.good("quantize gpt2.safetensors --mode weight-only --data book.txt --out q.ulp");
   shop.good("train --init gpt2.safetensors --data book.txt --batch 8 --max-steps 2 --threads 1");

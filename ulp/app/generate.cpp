@@ -12,7 +12,6 @@
 #include "ulp/app/model_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
-#include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/runtime/engine/engine.h"
@@ -54,14 +53,14 @@ class Sampler {
 /// What texts and ids are to each other: bytes, or the tokens of a tokenizer.
 class Alphabet {
  public:
-  explicit Alphabet(const GenerateOptions& options) {
+  /// The tokenizer that was asked for, else the plan's.
+  Alphabet(const GenerateOptions& options, const runtime::Plan& plan) {
     if (!options.tokenizer.empty()) {
       tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
       return;
     }
-    const io::Metadata metadata = io::load_metadata(options.engine);
-    const auto found = metadata.find(kModelSpecKey);
-    if (found != metadata.end()) tokenizer_ = ModelSpec::from_json(found->second).tokenizer;
+    const auto found = plan.metadata.find(kModelSpecKey);
+    if (found != plan.metadata.end()) tokenizer_ = ModelSpec::from_json(found->second).tokenizer;
   }
 
   int64_t size() const { return tokenizer_ ? tokenizer_->vocab_size() : io::kByteVocabulary; }
@@ -97,8 +96,8 @@ class Alphabet {
 /// An engine that reads tokens and says the logits of the next one.
 class Writer {
  public:
-  Writer(const GenerateOptions& options, const Alphabet& alphabet)
-      : engine_(options.engine, {.threads = options.threads}),
+  Writer(const GenerateOptions& options, const runtime::Plan& plan, const Alphabet& alphabet)
+      : engine_(plan, {.threads = options.threads}),
         name_(continued_dimension(options.engine, alphabet)),
         vocabulary_(alphabet.size()) {
     longest_ = engine_.free()[0].max;
@@ -164,10 +163,11 @@ void Sampling::visit_fields(FieldVisitor& visitor) {
 
 GenerateOutcome generate(const GenerateOptions& options,
                          const std::function<void(std::string_view)>& written) {
-  const Alphabet alphabet(options);
+  const runtime::Plan plan = runtime::Plan::load(options.engine);
+  const Alphabet alphabet(options, plan);
   std::vector<int64_t> ids = alphabet.ids(options.prompt);
   if (ids.empty()) fail(kWhere, "expected a prompt of at least one token, got none");
-  Writer writer(options, alphabet);
+  Writer writer(options, plan, alphabet);
   if (static_cast<int64_t>(ids.size()) > writer.longest())
     fail(kWhere, "expected a prompt of at most ", writer.longest(), ' ', alphabet.unit(),
          ", the longest text of the engine, got ", ids.size());
