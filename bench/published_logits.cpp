@@ -16,27 +16,21 @@ namespace {
 using namespace ulp::models;
 
 /// The sizes are those of the script.
+template <typename Config>
+Config small_encoder() {
+  return {.vocab_size = 99,
+          .max_length = 40,
+          .width = 24,
+          .layers = 3,
+          .heads = 4,
+          .intermediate = 50,
+          .num_classes = 3,
+          .padding_token = 0};
+}
+
 std::shared_ptr<TextModel> make(const std::string& name) {
-  if (name == "bert") {
-    return make_bert({.vocab_size = 99,
-                      .max_length = 40,
-                      .width = 24,
-                      .layers = 3,
-                      .heads = 4,
-                      .intermediate = 50,
-                      .num_classes = 3,
-                      .padding_token = 0});
-  }
-  if (name == "distilbert") {
-    return make_distilbert({.vocab_size = 99,
-                            .max_length = 40,
-                            .width = 24,
-                            .layers = 3,
-                            .heads = 4,
-                            .intermediate = 50,
-                            .num_classes = 3,
-                            .padding_token = 0});
-  }
+  if (name == "bert") return make_bert(small_encoder<BertConfig>());
+  if (name == "distilbert") return make_distilbert(small_encoder<DistilBertConfig>());
   if (name == "gpt2")
     return make_gpt2({.vocab_size = 99, .max_length = 40, .width = 24, .layers = 3, .heads = 4});
   ulp::fail("published_logits", "expected bert, distilbert or gpt2, got '", name, "'");

@@ -77,6 +77,13 @@ def _array(given: ArrayLike, info: TensorInfo) -> Array:
         raise lib.ArgumentError(
             f"expected {info.dtype.name} for input '{info.name}' ({info.type}), got {array.dtype}; {hint} converts it"
         )
+    if array.dtype.kind in "iu" and info.dtype.kind in "iu" and array.size > 0:
+        limits, least, most = np.iinfo(info.dtype), array.min(), array.max()
+        if least < limits.min or most > limits.max:
+            raise lib.ArgumentError(
+                f"expected numbers from {limits.min} to {limits.max} for input '{info.name}' ({info.type}), "
+                f"got some from {least} to {most}"
+            )
     return np.require(array, info.dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
@@ -92,11 +99,13 @@ class Context:
         options = lib.ContextOptions(
             threads=_number("threads", threads, 31), max_arena_bytes=_number("max_arena_bytes", max_arena_bytes, 64)
         )
-        lib.call("ulp_context_create", engine._open(), c.byref(options), c.byref(self._handle))
+        with engine._lock:  # close() waits
+            lib.call("ulp_context_create", engine._open(), c.byref(options), c.byref(self._handle))
         self._inputs, self._outputs = engine.inputs, engine.outputs
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._finalize = weakref.finalize(self, _destroy_context, self._handle, self._process)
+        self._finalize.atexit = False  # daemon threads may still run it; the system takes the memory
 
     @overload
     def run(self, inputs: Mapping[str, ArrayLike], /) -> dict[str, Array]: ...
@@ -115,26 +124,32 @@ class Context:
     @property
     def position(self) -> int:
         """Rows that the runs so far have taken, of an engine whose runs continue each other; else 0."""
-        return int(lib.ask("ulp_context_position", c.c_int64, self._alive()))
+        return self._ask("ulp_context_position", c.c_int64)
 
     def rewind(self, position: int = 0) -> None:
         """Forgets the runs behind an earlier position."""
-        lib.call("ulp_context_rewind", self._alive(), position)
+        with self._lock:
+            lib.call("ulp_context_rewind", self._alive(), position)
 
     @property
     def arena_bytes(self) -> int:
         """Bytes held for intermediates and scratch."""
-        return int(lib.ask("ulp_context_arena_bytes", c.c_uint64, self._alive()))
+        return self._ask("ulp_context_arena_bytes", c.c_uint64)
 
     @property
     def threads(self) -> int:
         """The threads that a run uses."""
-        return int(lib.ask("ulp_context_threads", c.c_int32, self._alive()))
+        return self._ask("ulp_context_threads", c.c_int32)
 
     def close(self) -> None:
         """Gives the memory back now."""
         with self._lock:
             self._finalize()
+
+    def _ask(self, function: str, kind: Any) -> int:
+        """A number of the context, when no run is going on."""
+        with self._lock:
+            return int(lib.ask(function, kind, self._alive()))
 
     def _alive(self) -> c.c_void_p:
         if not self._finalize.alive:
@@ -246,12 +261,14 @@ class Engine:
     @property
     def isa(self) -> str:
         """The instruction set of the kernels."""
-        return str(lib.ask("ulp_engine_isa", c.c_char_p, self._open()).decode())
+        with self._lock:
+            return str(lib.ask("ulp_engine_isa", c.c_char_p, self._open()).decode())
 
     @property
     def constant_bytes(self) -> int:
         """Bytes of the constants."""
-        return int(lib.ask("ulp_engine_constant_bytes", c.c_uint64, self._open()))
+        with self._lock:
+            return int(lib.ask("ulp_engine_constant_bytes", c.c_uint64, self._open()))
 
     def close(self) -> None:
         """Gives the memory back now; contexts that are in use keep theirs."""
@@ -274,6 +291,7 @@ class Engine:
         lib.call(function, *arguments, c.byref(handle))
         self._handle = handle
         self._finalize = weakref.finalize(self, lib.library.ulp_engine_destroy, handle)
+        self._finalize.atexit = False  # as that of a context
         self._threads = _number("threads", threads, 31)
         self._lock = threading.Lock()
         self._idle: list[Context] = []

@@ -104,23 +104,10 @@ struct Layer final : nn::Module {
   std::shared_ptr<Output> output;
 };
 
-struct Encoder final : nn::Module {
-  explicit Encoder(const BertConfig& config) : layers(register_module("layer", nn::ModuleList())) {
-    for (int64_t i = 0; i < config.layers; ++i) layers->push_back(std::make_shared<Layer>(config));
-  }
-
-  at::Tensor forward(at::Tensor x, const at::Tensor& mask) {
-    for (const auto& layer : *layers) x = layer->as<Layer>()->forward(x, mask);
-    return x;
-  }
-
-  nn::ModuleList layers;
-};
-
 struct Trunk final : nn::Module {
   explicit Trunk(const BertConfig& config)
       : embeddings(register_module("embeddings", std::make_shared<Embeddings>(config))),
-        encoder(register_module("encoder", std::make_shared<Encoder>(config))),
+        encoder(register_module("encoder", std::make_shared<LayerStack<Layer>>(config))),
         pooler(register_module("pooler", std::make_shared<Dense>(config.width, config.width))) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
@@ -129,7 +116,7 @@ struct Trunk final : nn::Module {
   }
 
   std::shared_ptr<Embeddings> embeddings;
-  std::shared_ptr<Encoder> encoder;
+  std::shared_ptr<LayerStack<Layer>> encoder;
   std::shared_ptr<Dense> pooler;
 };
 
@@ -147,8 +134,7 @@ class Bert final : public TextModel {
 
   at::Tensor forward(at::Tensor tokens) override {
     check_tokens("bert", tokens, config_.max_length);
-    at::Tensor mask;
-    if (config_.padding_token >= 0) mask = tokens.ne(config_.padding_token).unsqueeze(1).unsqueeze(1);
+    const at::Tensor mask = padding_mask(tokens, config_.padding_token);
     return classifier_(dropout_(bert_->forward(tokens, mask)));
   }
 
@@ -188,16 +174,7 @@ BertConfig BertConfig::tiny() {
 }
 
 void BertConfig::validate() const {
-  check_option("bert", "vocab_size", vocab_size);
-  check_option("bert", "max_length", max_length);
-  check_option("bert", "width", width);
-  check_option("bert", "layers", layers);
-  check_option("bert", "intermediate", intermediate);
-  check_option("bert", "num_classes", num_classes);
-  check_option("bert", "padding_token", padding_token, -1);
-  check_heads("bert", width, heads);
-  check_rate("bert", "dropout", dropout);
-  check_rate("bert", "attention_dropout", attention_dropout);
+  check_encoder("bert", *this);
 }
 
 std::shared_ptr<TextModel> make_bert(const BertConfig& config) {

@@ -78,30 +78,17 @@ struct DistilLayer final : nn::Module {
   nn::LayerNorm output_layer_norm;
 };
 
-struct DistilStack final : nn::Module {
-  explicit DistilStack(const DistilBertConfig& config) : layers(register_module("layer", nn::ModuleList())) {
-    for (int64_t i = 0; i < config.layers; ++i) layers->push_back(std::make_shared<DistilLayer>(config));
-  }
-
-  at::Tensor forward(at::Tensor x, const at::Tensor& mask) {
-    for (const auto& layer : *layers) x = layer->as<DistilLayer>()->forward(x, mask);
-    return x;
-  }
-
-  nn::ModuleList layers;
-};
-
 struct DistilTrunk final : nn::Module {
   explicit DistilTrunk(const DistilBertConfig& config)
       : embeddings(register_module("embeddings", std::make_shared<DistilEmbeddings>(config))),
-        transformer(register_module("transformer", std::make_shared<DistilStack>(config))) {}
+        transformer(register_module("transformer", std::make_shared<LayerStack<DistilLayer>>(config))) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
     return transformer->forward(embeddings->forward(tokens), mask);
   }
 
   std::shared_ptr<DistilEmbeddings> embeddings;
-  std::shared_ptr<DistilStack> transformer;
+  std::shared_ptr<LayerStack<DistilLayer>> transformer;
 };
 
 class DistilBert final : public TextModel {
@@ -119,8 +106,7 @@ class DistilBert final : public TextModel {
 
   at::Tensor forward(at::Tensor tokens) override {
     check_tokens("distilbert", tokens, config_.max_length);
-    at::Tensor mask;
-    if (config_.padding_token >= 0) mask = tokens.ne(config_.padding_token).unsqueeze(1).unsqueeze(1);
+    const at::Tensor mask = padding_mask(tokens, config_.padding_token);
     const at::Tensor first = distilbert_->forward(tokens, mask).select(1, 0);
     return classifier_(dropout_(torch::relu(pre_classifier_(first))));
   }
@@ -150,16 +136,7 @@ DistilBertConfig DistilBertConfig::tiny() {
 }
 
 void DistilBertConfig::validate() const {
-  check_option("distilbert", "vocab_size", vocab_size);
-  check_option("distilbert", "max_length", max_length);
-  check_option("distilbert", "width", width);
-  check_option("distilbert", "layers", layers);
-  check_option("distilbert", "intermediate", intermediate);
-  check_option("distilbert", "num_classes", num_classes);
-  check_option("distilbert", "padding_token", padding_token, -1);
-  check_heads("distilbert", width, heads);
-  check_rate("distilbert", "dropout", dropout);
-  check_rate("distilbert", "attention_dropout", attention_dropout);
+  check_encoder("distilbert", *this);
   check_rate("distilbert", "classifier_dropout", classifier_dropout);
 }
 

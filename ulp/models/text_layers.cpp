@@ -26,6 +26,11 @@ void check_heads(const char* model, int64_t width, int64_t heads) {
        heads);
 }
 
+at::Tensor padding_mask(const at::Tensor& tokens, int64_t padding_token) {
+  if (padding_token < 0) return {};
+  return tokens.ne(padding_token).unsqueeze(1).unsqueeze(1);
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   const at::Tensor& mask, const AttentionOptions& options) {
   const auto split = [&](const at::Tensor& x) {

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "ulp/models/layers.h"
 #include "ulp/models/text_model.h"
 
 namespace ulp::models {
@@ -20,6 +21,40 @@ void check_tokens(const char* model, const at::Tensor& tokens, int64_t max_lengt
 void check_rate(const char* model, const char* option, double value);
 /// Throws Error unless heads divide the width.
 void check_heads(const char* model, int64_t width, int64_t heads);
+
+/// Throws Error naming the option of an encoder that makes no sense.
+template <typename Config>
+void check_encoder(const char* model, const Config& config) {
+  check_option(model, "vocab_size", config.vocab_size);
+  check_option(model, "max_length", config.max_length);
+  check_option(model, "width", config.width);
+  check_option(model, "layers", config.layers);
+  check_option(model, "intermediate", config.intermediate);
+  check_option(model, "num_classes", config.num_classes);
+  check_option(model, "padding_token", config.padding_token, -1);
+  check_heads(model, config.width, config.heads);
+  check_rate(model, "dropout", config.dropout);
+  check_rate(model, "attention_dropout", config.attention_dropout);
+}
+
+/// True where a token (B, S) is no padding, as attend() takes it; undefined where nothing is padding (-1).
+at::Tensor padding_mask(const at::Tensor& tokens, int64_t padding_token);
+
+/// An encoder's layers one after the other, registered as "layer".
+template <typename Layer>
+struct LayerStack final : torch::nn::Module {
+  template <typename Config>
+  explicit LayerStack(const Config& config) : layers(register_module("layer", torch::nn::ModuleList())) {
+    for (int64_t i = 0; i < config.layers; ++i) layers->push_back(std::make_shared<Layer>(config));
+  }
+
+  at::Tensor forward(at::Tensor x, const at::Tensor& mask) {
+    for (const auto& layer : *layers) x = layer->template as<Layer>()->forward(x, mask);
+    return x;
+  }
+
+  torch::nn::ModuleList layers;
+};
 
 struct AttentionOptions {
   int64_t heads = 1;

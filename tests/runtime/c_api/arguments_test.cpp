@@ -243,7 +243,7 @@ TEST_F(CArguments, IndicesAndNumbersAreChecked) {
     EXPECT_STATUS(run_buffers(wrong), ULP_INVALID_ARGUMENT, "batch of at least 1");
     EXPECT_STATUS(ulp_context_input_bytes(context_.get(), 0, wrong, &bytes), ULP_INVALID_ARGUMENT,
                   "at least 1");
-    EXPECT_STATUS(ulp_context_reserve(context_.get(), wrong), ULP_REFUSED, "at least 1");
+    EXPECT_STATUS(ulp_context_reserve(context_.get(), wrong), ULP_INVALID_ARGUMENT, "at least 1");
   }
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_STATUS(run_buffers(huge), ULP_INVALID_ARGUMENT, "memory can hold");

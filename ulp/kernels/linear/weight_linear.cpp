@@ -13,9 +13,10 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kDenseRows = 6;        // from here on a block of weights is unpacked once
-constexpr int64_t kDenseChannels = 32;   // of such a block; a multiple of every panel's width
-constexpr int64_t kSparseChannels = 64;  // of a task with fewer rows
+constexpr int64_t kDenseRows = 6;         // from here on a block of weights is unpacked once
+constexpr int64_t kDenseChannels = 32;    // of such a block; a multiple of every panel's width
+constexpr int64_t kRowBlock = 56;         // of a task on plain loops, which take any number of rows
+constexpr int64_t kFewRowsChannels = 64;  // of a task with fewer rows
 
 /// Kernels of an instruction set; `dense` where weights are unpacked for it.
 struct Kernels {
@@ -60,8 +61,12 @@ class PanelWeightLinear final : public WeightLinear {
            const Parallel& parallel) const override {
     const Rows all{x, config_.residual ? residual : nullptr, y};
     if (is_dense(rows)) return run_dense(rows, all, static_cast<float*>(workspace), parallel);
-    parallel.run(ceil_div(config_.out, kSparseChannels), [&](int64_t task, int) {
-      kernel_.tile(tile_args(rows, task * kSparseChannels, kSparseChannels, all));
+    const int64_t across = ceil_div(config_.out, kFewRowsChannels);
+    parallel.run(across * ceil_div(rows, kRowBlock), [&](int64_t task, int) {
+      const int64_t first = task / across * kRowBlock, at = first * config_.out;
+      const Rows some{x + first * config_.in, all.residual == nullptr ? nullptr : all.residual + at, y + at};
+      kernel_.tile(tile_args(std::min(kRowBlock, rows - first), task % across * kFewRowsChannels,
+                             kFewRowsChannels, some));
     });
   }
 

@@ -1,36 +1,23 @@
 // The functions of the C API on contexts.
-#include <algorithm>
 #include <map>
 
 #include "ulp/runtime/c_api/handles.h"
 #include "ulp/runtime/c_api/sized_struct.h"
+#include "ulp/runtime/engine/one_call.h"
 
 namespace ulp::runtime::c_api {
 namespace {
-
-/// The context while one call works with it.
-class Use {
- public:
-  Use(const char* function, ulp_context* context) : context_(context) {
-    expect_pointer(function, context, "context");
-    if (context->busy.test_and_set(std::memory_order_acquire))
-      refuse(function,
-             "expected one call at a time, got one while another thread uses this context; make one for each "
-             "thread");
-  }
-  ~Use() { context_->busy.clear(std::memory_order_release); }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
- private:
-  ulp_context* context_;
-};
 
 /// call(function, context) while no other call uses the context.
 template <typename Call>
 ulp_status with_context(const char* function, ulp_context* context, const Call& call) {
   return guarded(function, [&](const char* where) {
-    const Use use(where, context);
+    expect_pointer(where, context, "context");
+    const OneCall call_of_one(context->busy, [&] {
+      refuse(where,
+             "expected one call at a time, got one while another thread uses this context; make one for each "
+             "thread");
+    });
     call(where, context->context);
   });
 }
@@ -45,9 +32,13 @@ ulp_status ask(const char* function, ulp_context* context, Result* result, const
   });
 }
 
+void expect_batch(const char* function, int64_t batch) {
+  if (batch < 1) refuse(function, "expected a batch of at least 1, got ", batch);
+}
+
 /// Bytes of a tensor; BadArgument where no memory can hold them.
 size_t bytes_of(const char* function, const TensorInfo& tensor, int64_t batch) {
-  if (batch < 1) refuse(function, "expected a batch of at least 1, got ", batch);
+  expect_batch(function, batch);
   int64_t bytes = element_bytes(tensor.type);
   for (const int64_t size : tensor.shape) {
     if (__builtin_mul_overflow(bytes, size == kBatch ? batch : size, &bytes))
@@ -243,7 +234,10 @@ ulp_status ulp_context_output_bytes(ulp_context* context, size_t index, int64_t 
 }
 
 ulp_status ulp_context_reserve(ulp_context* context, int64_t batch) {
-  return with_context(__func__, context, [&](const char*, Context& set) { set.reserve(batch); });
+  return with_context(__func__, context, [&](const char* where, Context& set) {
+    expect_batch(where, batch);
+    set.reserve(batch);
+  });
 }
 
 ulp_status ulp_context_run(ulp_context* context, int64_t batch, const ulp_const_buffer* inputs,

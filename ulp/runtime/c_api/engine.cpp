@@ -1,16 +1,17 @@
 // The functions of the C API on engines.
-#include <new>
+#include <algorithm>
 #include <span>
 #include <utility>
 
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/runtime/c_api/handles.h"
 #include "ulp/runtime/c_api/sized_struct.h"
+#include "ulp/runtime/plan/verified_plan.h"
 
 namespace ulp::runtime::c_api {
 namespace {
 
-static_assert(kBatch == ULP_BATCH);
+static_assert(kBatch == ULP_BATCH && kMaxRank == ULP_MAX_RANK);
 static_assert(static_cast<int>(Layout::plain) == ULP_PLAIN && static_cast<int>(Layout::nhwc) == ULP_NHWC);
 static_assert(kLayoutCount == ULP_NHWC + 1);
 static_assert(static_cast<int>(SparseWeights::measure) == ULP_SPARSE_MEASURE);
@@ -96,8 +97,7 @@ void write_tensor_info(const char* function, const std::vector<TensorInfo>& tens
   made.rank = static_cast<int32_t>(tensor.shape.size());
   made.zero_point = tensor.zero_point;
   made.scale = tensor.scale;
-  for (size_t dim = 0; dim < tensor.shape.size() && dim < ULP_MAX_RANK; ++dim)
-    made.shape[dim] = tensor.shape[dim];
+  std::ranges::copy(tensor.shape, made.shape);
   write_struct(function, made, info, "info");
 }
 

@@ -31,7 +31,10 @@ thread_local char last_error[kMostText] = "";
 void keep_text(const char* text, const char* function = nullptr) noexcept {
   const int length = function == nullptr ? std::snprintf(last_error, kMostText, "%s", text)
                                          : std::snprintf(last_error, kMostText, "[%s] %s", function, text);
-  if (length >= static_cast<int>(kMostText)) std::memcpy(last_error + kMostText - 4, "...", 3);
+  if (length < static_cast<int>(kMostText)) return;
+  char* end = last_error + kMostText - 4;
+  while (end > last_error && (static_cast<unsigned char>(*end) & 0xC0U) == 0x80U) --end;  // not in a character
+  std::memcpy(end, "...", 4);
 }
 
 DataType checked_type(const char* function, int32_t dtype) {

@@ -33,22 +33,13 @@ std::vector<int64_t> largest_sizes(const std::vector<FreeDimension>& free) {
 }
 
 /// The context while one call works with it.
-class Use {
- public:
-  Use(std::atomic_flag& busy, const char* where) : busy_(busy) {
-    if (busy_.test_and_set(std::memory_order_acquire)) {
-      fail(where,
-           "expected one call at a time, got one while another thread runs this context; give each "
-           "thread a Context of the engine");
-    }
-  }
-  ~Use() { busy_.clear(std::memory_order_release); }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
- private:
-  std::atomic_flag& busy_;
-};
+OneCall only_call(std::atomic_flag& busy, const char* where) {
+  return OneCall(busy, [&] {
+    fail(where,
+         "expected one call at a time, got one while another thread runs this context; give each "
+         "thread a Context of the engine");
+  });
+}
 
 /// Where the dimension of that name is.
 size_t free_index(const std::vector<FreeDimension>& free, const std::string& name) {
@@ -198,7 +189,7 @@ Context::State& Context::state() const {
 }
 
 size_t Context::arena_bytes() const {
-  const Use use(state().busy, "runtime.Engine.arena_bytes");
+  const OneCall use = only_call(state().busy, "runtime.Engine.arena_bytes");
   return state().block.bytes();
 }
 int Context::threads() const {
@@ -207,7 +198,7 @@ int Context::threads() const {
 
 void Context::set_sizes(const std::map<std::string, int64_t>& wanted) {
   State& own = state();
-  const Use use(own.busy, "runtime.Engine.set_sizes");
+  const OneCall use = only_call(own.busy, "runtime.Engine.set_sizes");
   const std::vector<FreeDimension>& free = own.model->free();
   std::vector<int64_t> sizes = own.sizes;
   for (const auto& [name, size] : wanted) {
@@ -222,18 +213,18 @@ void Context::set_sizes(const std::map<std::string, int64_t>& wanted) {
 }
 
 int64_t Context::size(const std::string& name) const {
-  const Use use(state().busy, "runtime.Engine.size");
+  const OneCall use = only_call(state().busy, "runtime.Engine.size");
   return state().sizes[free_index(state().model->free(), name)];
 }
 
 int64_t Context::position() const {
-  const Use use(state().busy, "runtime.Engine.position");
+  const OneCall use = only_call(state().busy, "runtime.Engine.position");
   return state().position;
 }
 
 void Context::rewind(int64_t position) {
   State& own = state();
-  const Use use(own.busy, "runtime.Engine.rewind");
+  const OneCall use = only_call(own.busy, "runtime.Engine.rewind");
   if (position < 0 || position > own.position)
     fail("runtime.Engine.rewind", "expected a position of 0 to ", own.position, ", got ", position);
   own.position = position;
@@ -249,7 +240,7 @@ const std::vector<TensorInfo>& Context::outputs() const {
 void Context::reserve(int64_t batch) {
   State& own = state();
   if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
-  const Use use(own.busy, "runtime.Engine.reserve");
+  const OneCall use = only_call(own.busy, "runtime.Engine.reserve");
   check_batch(own.program(), batch);
   if (own.position == 0) own.plan_kept(batch);
   own.plan_batch(batch);
@@ -257,7 +248,7 @@ void Context::reserve(int64_t batch) {
 
 void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<void* const> outputs) {
   State& own = state();
-  const Use use(own.busy, "runtime.Engine.run");
+  const OneCall use = only_call(own.busy, "runtime.Engine.run");
   own.check_call(batch, inputs, outputs);
   own.plan_kept(batch);
   own.plan_batch(batch);
@@ -276,7 +267,7 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
                                           std::span<void* const> outputs) {
   using Clock = std::chrono::steady_clock;
   State& own = state();
-  const Use use(own.busy, "runtime.Engine.profile");
+  const OneCall use = only_call(own.busy, "runtime.Engine.profile");
   own.check_call(batch, inputs, outputs);
   const Program& program = own.program();
   own.plan_kept(batch);

@@ -13,7 +13,6 @@
 namespace ulp::runtime {
 namespace {
 
-constexpr size_t kMaxRank = 8;
 
 template <typename... Parts>
 [[noreturn]] void tensor_problem(size_t index, const TensorInfo& tensor, const Parts&... parts) {
