@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import platform
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "ulp_runtime"
 
+MACHINES = {"Advanced Micro Devices X86-64": "x86_64", "AArch64": "aarch64"}  # words of readelf
 # The version of glibc beside which distributions ship a libstdc++ with these symbols (manylinux policies of auditwheel).
 GLIBC_OF_GLIBCXX = {19: 17, 22: 24, 24: 27, 25: 28, 28: 31, 29: 34, 30: 35, 31: 38, 32: 38, 33: 39}
 
@@ -34,7 +34,8 @@ def tag(library: Path) -> str:
     glibc = max(int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", needs))
     glibcxx = max(int(patch) for patch in re.findall(r"Name: GLIBCXX_3\.4\.(\d+)", needs))
     beside = [minor for patch, minor in GLIBC_OF_GLIBCXX.items() if patch >= glibcxx]
-    machine = platform.machine()
+    header = subprocess.run(["readelf", "-h", "-W", str(library)], check=True, capture_output=True, text=True).stdout
+    machine = MACHINES[re.search(r"Machine: +(.*)", header)[1].strip()]
     if not beside:
         return f"py3-none-linux_{machine}"
     return f"py3-none-manylinux_2_{max(glibc, min(beside))}_{machine}"
@@ -56,10 +57,10 @@ and its Python functions, without LibTorch.
 """
 
 
-def files(library: Path) -> dict[str, bytes]:
+def files(library: Path, platforms: str) -> dict[str, bytes]:
     """What is in the wheel, by name, but for the list of it."""
     info = f"{PACKAGE}-{version()}.dist-info"
-    wheel = f"Wheel-Version: 1.0\nGenerator: ulp\nRoot-Is-Purelib: false\nTag: {tag(library)}\n"
+    wheel = f"Wheel-Version: 1.0\nGenerator: ulp\nRoot-Is-Purelib: false\nTag: {platforms}\n"
     found = {
         f"{PACKAGE}/{path.name}": path.read_bytes()
         for path in sorted((ROOT / "python" / PACKAGE).iterdir())
@@ -84,9 +85,10 @@ def main() -> None:
         sys.exit("usage: make_wheel.py LIBRARY FOLDER")
     library, folder = Path(sys.argv[1]), Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"{PACKAGE}-{version()}-{tag(library)}.whl"
+    platforms = tag(library)
+    wheel = folder / f"{PACKAGE}-{version()}-{platforms}.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, content in files(library).items():
+        for name, content in files(library, platforms).items():
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED

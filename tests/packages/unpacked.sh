@@ -24,7 +24,7 @@ for file in $(find "$root" -name '*.so.*.*' -type f) $(find "$root/usr/libexec" 
   paths=$(readelf -d "$file" | sed -n 's/.*R\(UN\)\?PATH.*\[\(.*\)\].*/\2/p')
   case $paths in *"$source_dir"* | *.deps*) fail "$file looks for libraries in $paths" ;; esac
 done
-! grep -rlF "$source_dir" "$root" --include='*.cmake' --include=ulp || fail "files above name the folder of the sources"
+! grep -rlF "$source_dir" "$root" --include='*.cmake' --include='*.so.*' --include=ulp || fail "files above name the folder of the sources"
 
 # Programs in C and C++ compile against them.
 engine=$root/small.ulp
@@ -49,6 +49,13 @@ if [ -e "$tool" ]; then
     ! said=$(env -u LD_LIBRARY_PATH "$tool" --version 2>&1) || fail "the tool started without LibTorch"
     grep -q 'expected LibTorch .* in /opt/libtorch, found none' <<<"$said" || fail "the tool said: $said"
   fi
+  # Another LibTorch beside it is no help.
+  mkdir -p "$root/torch/lib" "$root/torch/include/torch/headeronly"
+  touch "$root/torch/lib/libtorch.so"
+  printf '#define TORCH_VERSION_MAJOR 1\n#define TORCH_VERSION_MINOR 13\n' >"$root/torch/include/torch/headeronly/version.h"
+  sed "s|^home=.*|home=$root/torch|" "$tool" >"$root/other_torch"
+  ! said=$(env -u LD_LIBRARY_PATH sh "$root/other_torch" --version 2>&1) || fail "the tool started with LibTorch 1.13"
+  grep -q 'found another version' <<<"$said" || fail "the tool said: $said"
   torch=${Torch_DIR:+${Torch_DIR%/share/cmake/Torch}}
   LD_LIBRARY_PATH+=:${torch:-$source_dir/.deps/libtorch/torch}/lib
   "$root/usr/libexec/ulp/ulp" --version | grep -q '^ulp [0-9]' || fail "the tool did not start"

@@ -59,10 +59,10 @@ def sum_and_relu() -> bytes:
     )
 
 
-def lookup(table: np.ndarray) -> bytes:
+def lookup(table: np.ndarray, ids: str = "i64") -> bytes:
     """The rows of a table by id."""
     return engine_file(
-        [tensor("ids", "batch", 4, type="i64"), tensor("rows", "batch", 4, table.shape[1])],
+        [tensor("ids", "batch", 4, type=ids), tensor("rows", "batch", 4, table.shape[1])],
         [step("embedding", [0], 1, constants={"weight": "t"})],
         [0],
         [1],

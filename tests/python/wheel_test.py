@@ -62,6 +62,10 @@ class Running(unittest.TestCase):
             engine.run([[0, 1, 2, 5]])
         with self.assertRaisesRegex(ArgumentError, "int64 for input 'ids'"):
             engine.run([[0.0, 1.0, 2.0, 3.0]])
+        narrow = Engine.from_bytes(files.lookup(table, "i32"))
+        np.testing.assert_array_equal(narrow.run([[0, 4, 2, 1]]), table[[[0, 4, 2, 1]]])
+        with self.assertRaisesRegex(ArgumentError, "4294967299"):
+            narrow.run([[0, 1, 2, 2**32 + 3]])  # would be 3 in 32 bits
 
     def test_free_dimensions_follow_the_arrays(self) -> None:
         engine = Engine.from_bytes(files.relu_along({"name": "time", "min": 1, "max": 8, "multiple": 1}))
@@ -210,6 +214,24 @@ class Threads(unittest.TestCase):
             stop.set()
             counter.join()
         self.assertGreater(seen[0], 1000)
+
+    def test_what_a_context_says_waits_for_its_run(self) -> None:
+        context = Engine.from_bytes(files.heavy(128), threads=1).context()
+        x = np.ones((512, 128), np.float32)
+        context.run(x)
+
+        def work() -> None:
+            for _ in range(20):
+                context.run(x)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        asked = 0
+        while worker.is_alive() or asked < 100:
+            self.assertEqual(context.position, 0)
+            self.assertEqual(context.threads, 1)
+            asked += 1
+        worker.join()
 
     def test_a_child_of_fork_runs(self) -> None:
         engine = Engine.from_bytes(files.linear(WEIGHT, BIAS), threads=2)

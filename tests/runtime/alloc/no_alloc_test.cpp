@@ -7,6 +7,7 @@
 
 #include "../support.h"
 #include "ulp/kernels/isa/isa.h"
+#include "ulp/ulp_runtime.h"
 
 namespace {
 
@@ -124,6 +125,40 @@ TEST(NoAllocationOfContexts, AContextTakesItsArenaAndLittleElse) {
     EXPECT_GT(context.arena_bytes(), 0U);
     EXPECT_LE(allocated, static_cast<int64_t>(context.arena_bytes()) + kLittle);
   }
+}
+
+TEST(NoAllocationInC, RunAllocatesNothingOnceReserved) {
+  constexpr int64_t kItems = 64;
+  const Plan plan = small_network(Numbers::f32);
+  const TemporaryFolder folder;
+  plan.save(folder / "plan.ulp");
+  ulp_engine* engine = nullptr;
+  ASSERT_EQ(ulp_engine_load((folder / "plan.ulp").c_str(), nullptr, &engine), ULP_OK) << ulp_last_error();
+  ulp_context_options options = {};
+  options.struct_size = sizeof options;
+  options.threads = 3;
+  ulp_context* context = nullptr;
+  ASSERT_EQ(ulp_context_create(engine, &options, &context), ULP_OK) << ulp_last_error();
+  const std::vector<Bytes> inputs = make_inputs(plan, kItems, 1);
+  std::vector<Bytes> outputs;
+  std::vector<ulp_const_buffer> in;
+  std::vector<ulp_buffer> out;
+  for (const Bytes& bytes : inputs) in.push_back({bytes.data(), bytes.size()});
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    size_t bytes = 0;
+    ASSERT_EQ(ulp_context_output_bytes(context, i, kItems, &bytes), ULP_OK) << ulp_last_error();
+    outputs.emplace_back(bytes);
+  }
+  for (Bytes& bytes : outputs) out.push_back({bytes.data(), bytes.size()});
+  ASSERT_EQ(ulp_context_reserve(context, kItems), ULP_OK) << ulp_last_error();
+  allocations = 0;
+  counting = true;
+  const ulp_status status = ulp_context_run(context, kItems, in.data(), in.size(), out.data(), out.size());
+  counting = false;
+  EXPECT_EQ(status, ULP_OK) << ulp_last_error();
+  EXPECT_EQ(allocations, 0);
+  ulp_context_destroy(context);
+  ulp_engine_destroy(engine);
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, NoAllocation, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),

@@ -40,6 +40,7 @@ struct Nibbles512 {
 
 }  // namespace
 
+static_assert(Nibbles512::kOutputs <= kMostPanelOutputs);
 const BinaryKernels kBinaryAvx512 = {
     "avx512",
     false,

@@ -48,26 +48,15 @@ void matrix_tile(const TileArgs& t) {
   }
   const int64_t step = t.a_step;
   const uint8_t* panels[NB];
-#pragma GCC unroll 4
-  for (int n = 0; n < NB; ++n) panels[n] = t.b + n * t.b_panel;
+  begin_panels(panels, t);
   const uint8_t* ahead = t.ahead;
   for (int64_t tap = 0; tap < t.tap_count; ++tap) {
     const uint8_t* rows[kGroups];
-#pragma GCC unroll 8
-    for (int g = 0; g < kGroups; ++g) rows[g] = t.a + t.taps[tap] + 3 * g * step;
+    begin_rows(rows, t, tap);
     // The last pixel of an odd number passes twice.
     const auto pixel = [&](int m) __attribute__((always_inline)) {
       const int own = m < M ? m : M - 1;
       return rows[own / 3] + own % 3 * step;
-    };
-    const auto advance = [&](int64_t units) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-      for (int g = 0; g < kGroups; ++g) {
-        rows[g] += units * kUnit;
-        __asm__("" : "+r"(rows[g]));  // or the compiler keeps a pointer for every pixel
-      }
-#pragma GCC unroll 4
-      for (int n = 0; n < NB; ++n) panels[n] += units * kPanelUnit;
     };
     int64_t left = t.tap_units;
     for (; left >= 2; left -= 2) {
@@ -82,7 +71,7 @@ void matrix_tile(const TileArgs& t) {
       matrix_step<Matrix, kPairs, NB>(block, high, panels, kPanelUnit);
       __builtin_prefetch(ahead, 0, 2);  // into the second level
       ahead += 64;
-      advance(2);
+      advance(rows, panels, 2 * kUnit, 2 * kPanelUnit);
     }
     if (left > 0) {
       int32x4_t pair[kPairs];
@@ -91,7 +80,7 @@ void matrix_tile(const TileArgs& t) {
         pair[p] = vreinterpretq_s32_u8(vcombine_u8(vld1_u8(pixel(2 * p)), vld1_u8(pixel(2 * p + 1))));
       }
       matrix_step<Matrix, kPairs, NB>(block, pair, panels, 0);
-      advance(1);
+      advance(rows, panels, kUnit, kPanelUnit);
     }
   }
 #pragma GCC unroll 16

@@ -390,45 +390,58 @@ inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[
   finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
 }
 
+/// Panels side by side.
+template <int NB>
+inline __attribute__((always_inline)) void begin_panels(const uint8_t* (&panels)[NB], const TileArgs& t) {
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) panels[n] = t.b + n * t.b_panel;
+}
+
+/// The input of a tap: a base register for three pixels, base, base + step, base + 2 * step.
+template <int kGroups>
+inline __attribute__((always_inline)) void begin_rows(const uint8_t* (&rows)[kGroups], const TileArgs& t,
+                                                      int64_t tap) {
+#pragma GCC unroll 8
+  for (int g = 0; g < kGroups; ++g) rows[g] = t.a + t.taps[tap] + 3 * g * t.a_step;
+}
+
+template <int kGroups, int NB>
+inline __attribute__((always_inline)) void advance(const uint8_t* (&rows)[kGroups],
+                                                   const uint8_t* (&panels)[NB], int64_t row_bytes,
+                                                   int64_t panel_bytes) {
+#pragma GCC unroll 8
+  for (int g = 0; g < kGroups; ++g) {
+    rows[g] += row_bytes;
+    // Or the compiler keeps a pointer for every pixel, more than there are registers.
+    __asm__("" : "+r"(rows[g]));
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) panels[n] += panel_bytes;
+}
+
 template <typename Dot, int M, int NB>
 void tile(const TileArgs& t) {
   using V = typename Dot::Vec;
-  constexpr int kGroups =
-      (M + 2) / 3;  // a base register for three pixels: base, base + step, base + 2 * step
   typename Dot::Acc acc[M][NB];
   start_sums<Dot, M, NB>(acc, t);
   const int64_t step = t.a_step;
   const uint8_t* panels[NB];
-#pragma GCC unroll 4
-  for (int n = 0; n < NB; ++n) panels[n] = t.b + n * t.b_panel;
+  begin_panels(panels, t);
   const uint8_t* ahead = t.ahead;
   for (int64_t tap = 0; tap < t.tap_count; ++tap) {
-    const uint8_t* rows[kGroups];
-#pragma GCC unroll 8
-    for (int g = 0; g < kGroups; ++g) rows[g] = t.a + t.taps[tap] + 3 * g * step;
+    const uint8_t* rows[(M + 2) / 3];
+    begin_rows(rows, t, tap);
     int64_t left = t.tap_units;
-    const auto advance = [&](int64_t bytes) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-      for (int g = 0; g < kGroups; ++g) {
-        rows[g] += bytes;
-        __asm__(
-            ""
-            : "+r"(
-                rows[g]));  // or the compiler keeps a pointer for every pixel, more than there are registers
-      }
-#pragma GCC unroll 4
-      for (int n = 0; n < NB; ++n) panels[n] += bytes * V::kLanes;
-    };
     for (; left >= 4; left -= 4) {
       four_steps<Dot, M, NB>(acc, rows, step, panels);
       __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;
-      advance(16);
+      advance(rows, panels, 16, 16 * V::kLanes);
     }
     for (; left > 0; --left) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
-      advance(4);
+      advance(rows, panels, 4, 4 * V::kLanes);
     }
   }
   finish_sums<Dot, M, NB>(acc, t);

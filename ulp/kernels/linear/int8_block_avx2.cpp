@@ -5,6 +5,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksAvx2 = {8, 2, ULP_BLOCK_TILES(DotI16<Vec256>, 2, 1)};
+const Int8BlockKernels kInt8BlocksAvx2 = {8, 2, ULP_BLOCK_TILES(DotI16<Vec256>, 2, 1)};
 
 }  // namespace ulp::kernels

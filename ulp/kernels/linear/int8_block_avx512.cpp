@@ -5,6 +5,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksAvx512 = {16, 2, ULP_BLOCK_TILES(DotI16<Vec512>, 2, 2)};
+const Int8BlockKernels kInt8BlocksAvx512 = {16, 2, ULP_BLOCK_TILES(DotI16<Vec512>, 2, 2)};
 
 }  // namespace ulp::kernels

@@ -5,6 +5,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksAvx512Vnni = {16, 4, ULP_BLOCK_TILES(DotU8, 1, 2)};
+const Int8BlockKernels kInt8BlocksAvx512Vnni = {16, 4, ULP_BLOCK_TILES(DotU8, 1, 2)};
 
 }  // namespace ulp::kernels

@@ -11,7 +11,7 @@ namespace {
 
 /// M rows by NB panels, beginning with panel `first`.
 template <typename Dot, int kCodeBytes, int M, int NB>
-inline __attribute__((always_inline)) void block_panels(const BlockTileArgs& t, int64_t first) {
+inline __attribute__((always_inline)) void block_panels(const Int8BlockTileArgs& t, int64_t first) {
   using V = typename Dot::Vec;
   typename V::F total[M][NB];
 #pragma GCC unroll 6
@@ -61,7 +61,7 @@ inline __attribute__((always_inline)) void block_panels(const BlockTileArgs& t, 
 
 /// 32 columns: as many panels at a time as registers hold.
 template <typename Dot, int kCodeBytes, int M, int NB>
-void block_tile(const BlockTileArgs& t) {
+void block_tile(const Int8BlockTileArgs& t) {
   for (int64_t first = 0; first < kScaleBlock / Dot::Vec::kLanes; first += NB) {
     if (first * Dot::Vec::kLanes >= t.columns) break;
     block_panels<Dot, kCodeBytes, M, NB>(t, first);

@@ -12,7 +12,7 @@ namespace ulp::kernels {
 constexpr int64_t kScaleBlock = 32;
 
 /// Some rows of one row of blocks by one column of blocks: 32 columns of the result.
-struct BlockTileArgs {
+struct Int8BlockTileArgs {
   const uint8_t* a;      ///< the first row, staged (linear/int8_pack.h)
   int64_t a_step;        ///< bytes from row to row
   const uint8_t* b;      ///< the first panel of the 32 columns
@@ -28,19 +28,19 @@ struct BlockTileArgs {
   int64_t columns;       ///< how many of the 32 exist
 };
 
-using BlockTileFn = void (*)(const BlockTileArgs&);
+using Int8BlockTileFn = void (*)(const Int8BlockTileArgs&);
 
 /// Rows of a tile.
-constexpr int kMaxBlockRows = 6;
+constexpr int kMaxInt8BlockRows = 6;
 
-struct BlockKernels {
-  int lanes;                            ///< columns of a panel
-  int unit;                             ///< codes in 4 bytes
-  BlockTileFn tile[kMaxBlockRows + 1];  ///< by its rows
-  int32_t input_offset = 0;             ///< as TileKernels has it
+struct Int8BlockKernels {
+  int lanes;                                    ///< columns of a panel
+  int unit;                                     ///< codes in 4 bytes
+  Int8BlockTileFn tile[kMaxInt8BlockRows + 1];  ///< by its rows
+  int32_t input_offset = 0;                     ///< as TileKernels has it
 };
 
-extern const BlockKernels kBlocksAvx2, kBlocksAvx512, kBlocksAvx512Vnni;
-extern const BlockKernels kBlocksNeon, kBlocksNeonDotprod, kBlocksNeonI8mm;
+extern const Int8BlockKernels kInt8BlocksAvx2, kInt8BlocksAvx512, kInt8BlocksAvx512Vnni;
+extern const Int8BlockKernels kInt8BlocksNeon, kInt8BlocksNeonDotprod, kInt8BlocksNeonI8mm;
 
 }  // namespace ulp::kernels

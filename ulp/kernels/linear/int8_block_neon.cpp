@@ -5,6 +5,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksNeon = {4, 2, ULP_BLOCK_TILES(LaneI16, 2, 2)};
+const Int8BlockKernels kInt8BlocksNeon = {4, 2, ULP_BLOCK_TILES(LaneI16, 2, 2)};
 
 }  // namespace ulp::kernels

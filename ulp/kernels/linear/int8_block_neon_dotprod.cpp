@@ -4,6 +4,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksNeonDotprod = {4, 4, ULP_BLOCK_TILES(DotS8, 1, 2), DotS8::kInputOffset};
+const Int8BlockKernels kInt8BlocksNeonDotprod = {4, 4, ULP_BLOCK_TILES(DotS8, 1, 2), DotS8::kInputOffset};
 
 }  // namespace ulp::kernels

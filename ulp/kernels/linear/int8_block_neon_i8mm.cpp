@@ -4,6 +4,6 @@
 
 namespace ulp::kernels {
 
-const BlockKernels kBlocksNeonI8mm = {4, 4, ULP_BLOCK_TILES(DotU8, 1, 2)};
+const Int8BlockKernels kInt8BlocksNeonI8mm = {4, 4, ULP_BLOCK_TILES(DotU8, 1, 2)};
 
 }  // namespace ulp::kernels

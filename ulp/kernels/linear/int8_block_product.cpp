@@ -45,7 +45,7 @@ struct Layout {
   int64_t blocks, units, row_bytes, groups, panel_bytes;  ///< a group: 32 columns
   int64_t a, b, start, bias, end;
 
-  Layout(const Int8BlockProduct& p, const BlockKernels& kernels)
+  Layout(const Int8BlockProduct& p, const Int8BlockKernels& kernels)
       : blocks(ceil_div(p.inner, kScaleBlock)),
         units(blocks * kScaleBlock / kernels.unit),
         row_bytes(staged_row_bytes(units)),
@@ -67,7 +67,7 @@ struct Layout {
 
 class TiledProduct {
  public:
-  TiledProduct(const Int8BlockProduct& product, const BlockKernels& kernels, void* workspace)
+  TiledProduct(const Int8BlockProduct& product, const Int8BlockKernels& kernels, void* workspace)
       : p_(product),
         kernels_(kernels),
         layout_(product, kernels),
@@ -126,7 +126,7 @@ class TiledProduct {
   void multiply(int64_t row, int64_t group) const {
     const int64_t first = row * kScaleBlock, count = std::min(kScaleBlock, p_.rows - first);
     const int64_t column = group * kScaleBlock, bytes = element_bytes(p_.output);
-    BlockTileArgs args{};
+    Int8BlockTileArgs args{};
     args.a_step = layout_.row_bytes;
     args.b = memory_ + layout_.b + group * (kScaleBlock / kernels_.lanes) * layout_.panel_bytes;
     args.b_panel = layout_.panel_bytes;
@@ -138,7 +138,7 @@ class TiledProduct {
     args.output = p_.output;
     args.y_step = p_.columns;
     args.columns = p_.columns - column;
-    const int64_t tiles = ceil_div(count, kMaxBlockRows);
+    const int64_t tiles = ceil_div(count, kMaxInt8BlockRows);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t r = first + count * tile / tiles, end = first + count * (tile + 1) / tiles;
       args.a = memory_ + layout_.a + r * layout_.row_bytes;
@@ -148,26 +148,26 @@ class TiledProduct {
   }
 
   const Int8BlockProduct& p_;
-  const BlockKernels& kernels_;
+  const Int8BlockKernels& kernels_;
   Layout layout_;
   uint8_t* memory_;
 };
 
 /// Null: plain loops.
-constexpr Variant<const BlockKernels*> kKernels[] = {
-    {Isa::avx512_vnni, ULP_ON_X86(&kBlocksAvx512Vnni)},
-    {Isa::avx512, ULP_ON_X86(&kBlocksAvx512)},
-    {Isa::avx2, ULP_ON_X86(&kBlocksAvx2)},
-    {Isa::neon_i8mm, ULP_ON_ARM(&kBlocksNeonI8mm)},
-    {Isa::neon_dotprod, ULP_ON_ARM(&kBlocksNeonDotprod)},
-    {Isa::neon, ULP_ON_ARM(&kBlocksNeon)},
+constexpr Variant<const Int8BlockKernels*> kKernels[] = {
+    {Isa::avx512_vnni, ULP_ON_X86(&kInt8BlocksAvx512Vnni)},
+    {Isa::avx512, ULP_ON_X86(&kInt8BlocksAvx512)},
+    {Isa::avx2, ULP_ON_X86(&kInt8BlocksAvx2)},
+    {Isa::neon_i8mm, ULP_ON_ARM(&kInt8BlocksNeonI8mm)},
+    {Isa::neon_dotprod, ULP_ON_ARM(&kInt8BlocksNeonDotprod)},
+    {Isa::neon, ULP_ON_ARM(&kInt8BlocksNeon)},
     {Isa::portable, nullptr},
 };
 
 }  // namespace
 
 size_t int8_block_product_workspace(const Int8BlockProduct& product, Isa isa) {
-  const BlockKernels* kernels = first_admitted(kKernels, isa);
+  const Int8BlockKernels* kernels = first_admitted(kKernels, isa);
   return kernels == nullptr ? 0 : static_cast<size_t>(Layout(product, *kernels).end);
 }
 
@@ -176,7 +176,7 @@ void int8_block_product(const Int8BlockProduct& product, void* workspace, Isa is
     fail("kernels.int8_block_product", "expected a result in f32 or bf16, got ", to_string(product.output));
   }
   if (product.rows < 1 || product.columns < 1) return;
-  if (const BlockKernels* kernels = first_admitted(kKernels, isa)) {
+  if (const Int8BlockKernels* kernels = first_admitted(kKernels, isa)) {
     return TiledProduct(product, *kernels, workspace).run(parallel);
   }
   plain_product(product, parallel);

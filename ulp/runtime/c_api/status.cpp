@@ -33,7 +33,8 @@ void keep_text(const char* text, const char* function = nullptr) noexcept {
                                          : std::snprintf(last_error, kMostText, "[%s] %s", function, text);
   if (length < static_cast<int>(kMostText)) return;
   char* end = last_error + kMostText - 4;
-  while (end > last_error && (static_cast<unsigned char>(*end) & 0xC0U) == 0x80U) --end;  // not in a character
+  while (end > last_error && (static_cast<unsigned char>(*end) & 0xC0U) == 0x80U)
+    --end;  // not in a character
   std::memcpy(end, "...", 4);
 }
 

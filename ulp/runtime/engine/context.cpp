@@ -7,6 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/model.h"
+#include "ulp/runtime/engine/one_call.h"
 #include "ulp/runtime/engine/thread_pool.h"
 #include "ulp/runtime/ops/block.h"
 

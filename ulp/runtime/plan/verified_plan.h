@@ -2,6 +2,7 @@
 // once.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -10,6 +11,9 @@
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime {
+
+/// The most dimensions of a tensor.
+inline constexpr size_t kMaxRank = 8;
 
 struct ConstantFacts;
 

@@ -9,10 +9,10 @@
 #include "ulp/base/fields.h"
 #include "ulp/runtime/ops/op.h"
 #include "ulp/runtime/plan/plan_family.h"
+#include "ulp/runtime/plan/verified_plan.h"
 
 namespace ulp::runtime {
 namespace {
-
 
 template <typename... Parts>
 [[noreturn]] void tensor_problem(size_t index, const TensorInfo& tensor, const Parts&... parts) {

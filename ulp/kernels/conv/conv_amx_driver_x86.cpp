@@ -1,5 +1,5 @@
 // The convolution driver for the AMX kernels: the order of the reduction, and what a task needs. Compiled
-// for any machine.
+// for any x86-64 machine.
 #include <algorithm>
 
 #include "ulp/base/error.h"
