@@ -115,17 +115,11 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
   }
 }
 
-/// Errors of the capture and of nodes name the file, too.
-template <typename Work>
-auto naming(const std::filesystem::path& name, const Work& work) {
-  return naming_file(kWhere, name, work);
-}
-
 }  // namespace
 
 std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
                                                 const OnnxImportOptions& options) {
-  return naming(name, [&] { return imported(checked_model(bytes, name), options); });
+  return naming_file(kWhere, name, [&] { return imported(checked_model(bytes, name), options); });
 }
 
 std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
@@ -134,7 +128,7 @@ std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& pat
 }
 
 std::map<std::string, std::string> onnx_metadata(const std::filesystem::path& path) {
-  return naming(path, [&] { return checked_model(read_bytes(path), path).metadata; });
+  return naming_file(kWhere, path, [&] { return checked_model(read_bytes(path), path).metadata; });
 }
 
 }  // namespace ulp::exchange
