@@ -1,10 +1,9 @@
 #include "ulp/exchange/import_onnx.h"
 
-#include <fstream>
 #include <limits>
-#include <system_error>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/file_bytes.h"
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/run.h"
@@ -24,19 +23,9 @@ constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kFirstOpset = 7, kLastOpset = 23;
 constexpr size_t kMostNodes = 10'000;
 
+/// All of a file, which is below 2 GB by its format: larger models have external data.
 std::string read_bytes(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file, got '", path.string(), "'", error ? ": " + error.message() : "");
-  const uint64_t size = std::filesystem::file_size(path, error);
-  if (error || size > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
-    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '",
-              path.string(), "' of ", size, " bytes");
-  std::string bytes(size, '\0');
-  std::ifstream in(path, std::ios::binary);
-  in.read(bytes.data(), static_cast<std::streamsize>(size));
-  if (!in) fail_file(kWhere, "could not read '", path.string(), "'");
-  return bytes;
+  return file_bytes(kWhere, path, std::numeric_limits<int32_t>::max());
 }
 
 /// Nodes of a graph and of those inside it, constants apart.

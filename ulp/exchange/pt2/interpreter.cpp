@@ -228,9 +228,11 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
       if (one.value == changed && counts_batches(one.name)) return keep(node, {stack[0]}, values);
     }
   }
-  listed_ += std::max<int64_t>(listed_tensors(schema, stack), 0);
-  if (listed_ > static_cast<int64_t>(kMostNodes))
-    fail_file(kWhere, "expected at most ", kMostNodes, " tensors in the lists of one run");
+  const int64_t listed = std::max<int64_t>(listed_tensors(schema, stack), 0);
+  if (listed > static_cast<int64_t>(kMostNodes) - listed_)
+    fail_file(kWhere, "expected at most ", kMostNodes, " tensors in the lists of one run, got ", listed,
+              " more");
+  listed_ += listed;
   handle.callBoxed(stack);
   keep(node, stack, values);
 }
