@@ -19,6 +19,7 @@
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/quantize.h"
+#include "ulp/quant/weights/weights.h"
 
 namespace {
 
@@ -121,6 +122,16 @@ void write_onnx(const fs::path& folder) {
   write(folder / "image", ulp::exchange::export_onnx(*images));
   write(folder / "text", ulp::exchange::export_onnx(*texts));
   write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
+  for (const int64_t bits : {4, 8}) {
+    const auto small = ulp::quant::quantize_weights(texts, {.bits = bits, .group = 2});
+    write(folder / ("weights" + std::to_string(bits)), ulp::exchange::export_onnx(*small));
+  }
+  // Weights that are stored as [in, out], as its metadata say.
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
+  model->eval();
+  const at::Tensor words = torch::zeros({2, 2}, torch::kLong);
+  write(folder / "gpt2", ulp::exchange::export_onnx(*ulp::graph::capture(*model, {words})));
 }
 
 void write_gguf(const fs::path& folder) {
@@ -180,6 +191,7 @@ int main(int argc, char** argv) {
   write_idx(folder / "idx");
   copy_files(fs::path(argv[2]) / "numpy", {"npy", "npz"}, folder);
   copy_files(fs::path(argv[2]) / "pt2", {"pt2"}, folder);
+  copy_files(fs::path(argv[2]) / "gguf", {"gguf"}, folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
   write(folder / "text" / "plain", "One long text of some words, without a tab.");
   return 0;
