@@ -192,6 +192,7 @@ int main(int argc, char** argv) {
   copy_files(fs::path(argv[2]) / "numpy", {"npy", "npz"}, folder);
   copy_files(fs::path(argv[2]) / "pt2", {"pt2"}, folder);
   copy_files(fs::path(argv[2]) / "gguf", {"gguf"}, folder);
+  copy_files(fs::path(argv[2]) / "tf2onnx", {"onnx"}, folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
   write(folder / "text" / "plain", "One long text of some words, without a tab.");
   return 0;

@@ -32,6 +32,7 @@ struct FileAttribute {
   at::Tensor t;
   std::vector<int64_t> ints;
   std::vector<float> floats;
+  std::vector<std::string> strings;
   std::shared_ptr<FileGraph> g;
 };
 
