@@ -14,6 +14,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
+#include "ulp/io/published_weights.h"
 #include "ulp/io/tokenizer/train_tokenizer.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/prune/storage/compressed_file.h"
@@ -144,6 +145,21 @@ void write_gguf(const fs::path& folder) {
     export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
 }
 
+/// A shard, and an index of two that the harness has.
+void write_published(const fs::path& folder) {
+  fs::create_directories(folder);
+  torch::manual_seed(7);
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
+  ulp::io::save_published(folder / "shard", *model);
+  const auto state = ulp::io::named_state(*model);
+  std::string places;
+  for (size_t i = 0; i < state.size(); ++i)
+    places += (i == 0 ? "\"" : ",\"") + state[i].first + "\":\"" + (i < state.size() / 2 ? "one" : "two") +
+              ".safetensors\"";
+  write(folder / "index", "{\"metadata\":{\"total_size\":1},\"weight_map\":{" + places + "}}");
+}
+
 void write_tokenizers(const fs::path& folder) {
   using namespace ulp::io;
   const std::string text = "low lower lowest caf\xC3\xA9\nthe lower the slow\n";
@@ -187,6 +203,7 @@ int main(int argc, char** argv) {
   write_graphs(folder / "graph");
   write_onnx(folder / "onnx");
   write_gguf(folder / "gguf");
+  write_published(folder / "published");
   write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
   copy_files(fs::path(argv[2]) / "numpy", {"npy", "npz"}, folder);
