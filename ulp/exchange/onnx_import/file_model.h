@@ -32,8 +32,8 @@ struct FileAttribute {
   at::Tensor t;
   std::vector<int64_t> ints;
   std::vector<float> floats;
-  std::vector<std::string> strings;
   std::shared_ptr<FileGraph> g;
+  std::vector<std::string> strings;
 };
 
 /// A call of an operator. Inputs that are left out are "".

@@ -54,9 +54,9 @@ class Store {
   OnnxImportOptions options_;
   Analysis analysis_;
   std::map<std::string, at::Tensor> initializers_;
-  std::set<std::string> in_out_;
   std::vector<std::pair<std::string, graph::Attribute>> attributes_;
   std::map<std::string, size_t> places_;
+  std::set<std::string> in_out_;
 };
 
 /// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture,
