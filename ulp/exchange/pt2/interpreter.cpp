@@ -215,7 +215,7 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
   const c10::OperatorHandle handle = find_operator(node);
   const c10::FunctionSchema& schema = handle.schema();
   for (const auto& [name, argument] : node.inputs) {
-    const auto named = [&](const c10::Argument& one) { return one.name() == name; };
+    const auto named = [&name = name](const c10::Argument& one) { return one.name() == name; };
     if (std::ranges::none_of(schema.arguments(), named))
       fail_file(kWhere, "expected arguments of the operator, got '", name.substr(0, 100), "'");
   }
@@ -276,7 +276,7 @@ void Interpreter::keep(const ProgramNode& node, const std::vector<IValue>& resul
 
 void Interpreter::update(const Values& values) {
   for (const auto& [value, name] : program_.updates) {
-    const auto named = [&](const auto& one) { return one.first == name; };
+    const auto named = [&name = name](const auto& one) { return one.first == name; };
     const auto found = std::ranges::find_if(tensors_, named);
     if (found == tensors_.end()) fail_file(kWhere, "expected a buffer '", name.substr(0, 100), "'");
     if (counts_batches(name) && !training_) continue;
