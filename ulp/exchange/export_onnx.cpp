@@ -142,9 +142,9 @@ void OnnxOptions::visit_fields(FieldVisitor& visitor) {
 }
 
 std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options) {
+  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
   const onnx::Model made = model_of(model, options);
   const uint64_t size = size_of(made);
-  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
   if (size > kLargest)
     fail(kWhere, "expected a model below 2 GB, the limit of one ONNX file, got ", size,
          " bytes; written to a path, its weights go into a second file");

@@ -43,7 +43,8 @@ struct ULP_API OnnxOptions {
 /// node, and the ops that have one; for bfloat16; and for models of 2 GB or more, which need two files.
 ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});
 
-/// The same into a file, or two of them, which are there whole or not at all. Throws ulp::Error where the file cannot be written, too.
+/// The same into a file, or two of them, each of which is there whole or not at all; the one with the weights is replaced first. Throws
+/// ulp::Error where a file cannot be written, too.
 ULP_API void export_onnx(const graph::GraphModule& model, const std::filesystem::path& path,
                          const OnnxOptions& options = {});
 

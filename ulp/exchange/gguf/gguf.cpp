@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
+#include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/file_bytes.h"
 #include "ulp/exchange/gguf/gguf_names.h"
 #include "ulp/exchange/gguf/gguf_reader.h"
 
@@ -63,7 +64,7 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
       std::string known;
       for (const formats::GgmlType& type : formats::ggml_types())
         known += (known.empty() ? "" : ", ") + std::string(type.name);
-      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name, "', got the type ",
+      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100), "', got the type ",
                 tensor.type_code, " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
@@ -76,14 +77,7 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
 }
 
 GgufModel import_gguf(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file, got '", path.string(), "'");
-  std::string bytes(std::filesystem::file_size(path, error), '\0');
-  std::ifstream in(path, std::ios::binary);
-  if (error || !in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    fail_file(kWhere, "could not read '", path.string(), "'");
-  return import_gguf(bytes, path.string());
+  return import_gguf(file_bytes(kWhere, path, std::numeric_limits<int64_t>::max()), path.string());
 }
 
 std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file) {
@@ -96,7 +90,7 @@ std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& fi
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const GgufTensor& tensor : file.tensors) {
     const auto name = gguf::gpt2_name(tensor.name);
-    if (!name) fail_file(kHere, "expected tensors of GPT-2, got '", tensor.name, "'");
+    if (!name) fail_file(kHere, "expected tensors of GPT-2, got '", tensor.name.substr(0, 100), "'");
     if (name->turned && tensor.values.dim() != 2)
       fail_file(kHere, "expected a matrix for '", tensor.name, "', got ", tensor.values.sizes());
     tensors.emplace_back(name->name, name->turned ? tensor.values.t().contiguous() : tensor.values);

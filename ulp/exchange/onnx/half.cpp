@@ -33,9 +33,9 @@ std::set<std::string> statistics(const Graph& graph) {
   return names;
 }
 
-void halve_tensors(Graph& graph) {
+/// Tensors but those to keep.
+void halve_tensors(Graph& graph, const std::set<std::string>& kept) {
   const at::NoGradGuard no_grad;
-  const std::set<std::string> kept = statistics(graph);
   std::vector<std::pair<std::string, graph::Attribute>> halves;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
@@ -90,7 +90,7 @@ Node* first_call(const Graph& graph) {
 
 void to_half(Graph& graph) {
   const std::set<std::string> kept = statistics(graph);
-  halve_tensors(graph);
+  halve_tensors(graph, kept);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
       fail(kWhere, "expected a float model for fp16, got ", graph::describe(*node));

@@ -78,11 +78,15 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     const at::Tensor flat = with_zero ? blocks.codes : blocks.codes.bitwise_xor(8);
     return packed(placed(flat, turned), with_zero ? kUint4 : kInt4);
   };
-  const auto scale = [&] { return placed(blocks_of(builder, node).scale, turned); };
+  const auto rows_of = [&](const char* argument) {
+    const at::Tensor numbers = stored(builder, node, argument);
+    return placed(numbers.reshape({numbers.size(0), -1}), turned);
+  };
+  const auto scale = [&] { return rows_of("scale"); };
   Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
             {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", 2 * stored(builder, node, "codes").size(2)}}};
   if (node.arg("zero_point").is_none()) return made;
-  const auto zero = [&] { return packed(placed(blocks_of(builder, node).zero_point, turned), kUint4); };
+  const auto zero = [&] { return packed(rows_of("zero_point"), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
   return made;
 }

@@ -49,7 +49,7 @@ Blocks blocks_of(Call& call, const FileNode& node) {
   }
   const int64_t columns = blocks.codes.size(1);
   const bool whole = blocks.size > 0 && blocks.scale.size(0) == blocks.codes.size(0) &&
-                     blocks.scale.size(1) == (columns + blocks.size - 1) / blocks.size;
+                     blocks.scale.size(1) == (columns - 1) / blocks.size + 1;
   const bool fits =
       !blocks.zero_point.defined() || (blocks.zero_point.sizes() == blocks.scale.sizes() &&
                                        blocks.zero_point.scalar_type() == blocks.codes.scalar_type());
