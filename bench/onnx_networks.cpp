@@ -69,8 +69,11 @@ Activation numbers_of(ulp::graph::Graph& graph, const ulp::graph::Node& quantize
   ulp::graph::Value* scale = quantizer.arg(average ? "result_scale" : "scale").value;
   ulp::graph::Value* zero = quantizer.arg(average ? "result_zero_point" : "zero_point").value;
   const double moved = codes->meta->dtype == at::kChar ? 128 : 0;
-  return {graph.call("ulp::dequantize", {codes, scale, zero, c10::IValue(int64_t{-1})})->output(),
-          codes->name, graph.attribute_tensor(scale).item<double>(),
+  ulp::graph::Value* numbers =
+      graph.call("ulp::dequantize", {codes, scale, zero, c10::IValue(int64_t{-1})})->output();
+  numbers->meta = codes->meta;
+  numbers->meta->dtype = at::kFloat;
+  return {numbers, codes->name, graph.attribute_tensor(scale).item<double>(),
           graph.attribute_tensor(zero).item<double>() + moved};
 }
 

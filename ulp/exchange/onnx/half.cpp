@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "ulp/base/error.h"
@@ -20,13 +22,21 @@ using graph::Value;
 
 constexpr const char* kWhere = "exchange.export_onnx";
 
-/// Names of the tensors that stay in float32: a variance has no bounds, and no speed depends on it.
-std::set<std::string> statistics(const Graph& graph) {
-  std::set<std::string> names;
+/// The batch norms that folded into no layer. They stay in float32: a variance has no bounds, and OpenVINO refuses norms of two types.
+std::vector<Node*> norms(const Graph& graph) {
+  std::vector<Node*> found;
   for (const auto& node : graph.nodes()) {
-    if (!node->is("aten::batch_norm")) continue;
-    for (const char* argument : {"running_mean", "running_var"}) {
-      const Value* value = node->arg(argument).value;
+    if (node->is("aten::batch_norm")) found.push_back(node.get());
+  }
+  return found;
+}
+
+/// Names of their tensors.
+std::set<std::string> tensors_of_norms(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node* norm : norms(graph)) {
+    for (const char* argument : {"weight", "bias", "running_mean", "running_var"}) {
+      const Value* value = norm->arg(argument).value;
       if (value != nullptr) names.insert(value->producer->target());
     }
   }
@@ -35,7 +45,7 @@ std::set<std::string> statistics(const Graph& graph) {
 
 void halve_tensors(Graph& graph) {
   const at::NoGradGuard no_grad;
-  const std::set<std::string> kept = statistics(graph);
+  const std::set<std::string> kept = tensors_of_norms(graph);
   std::vector<std::pair<std::string, graph::Attribute>> halves;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
@@ -78,6 +88,17 @@ void cast_results(Graph& graph, Argument& argument) {
   for (Argument& item : argument.items) cast_results(graph, item);
 }
 
+/// float16 comes in and leaves.
+void cast_around(Graph& graph, Node& norm) {
+  Argument& input = norm.arg("input");
+  input = cast(graph, input.value, at::kFloat, &norm);
+  Value* result = norm.output();
+  result->meta->dtype = at::kFloat;
+  const auto place = std::ranges::find(graph.nodes(), &norm, &std::unique_ptr<Node>::get);
+  Value* half = cast(graph, result, at::kHalf, std::next(place)->get());
+  graph.replace_uses(result, half, half->producer);
+}
+
 /// The first node that is neither an input nor a tensor.
 Node* first_call(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
@@ -89,7 +110,7 @@ Node* first_call(const Graph& graph) {
 }  // namespace
 
 void to_half(Graph& graph) {
-  const std::set<std::string> kept = statistics(graph);
+  const std::set<std::string> kept = tensors_of_norms(graph);
   halve_tensors(graph);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
@@ -101,6 +122,7 @@ void to_half(Graph& graph) {
       if (!stays && is_float(*output, at::kFloat)) output->meta->dtype = at::kHalf;
     }
   }
+  for (Node* norm : norms(graph)) cast_around(graph, *norm);
   cast_results(graph, graph.output_node()->args.at(0));
   for (Value* input : graph.inputs()) {
     if (!is_float(*input, at::kFloat)) continue;
