@@ -22,22 +22,23 @@ using graph::Value;
 
 constexpr const char* kWhere = "exchange.export_onnx";
 
-/// The batch norms that folded into no layer. They stay in float32: a variance has no bounds, and OpenVINO refuses norms of two types.
-std::vector<Node*> norms(const Graph& graph) {
+/// Calls that stay in float32: batch norms that folded into no layer, whose variance has no bounds (OpenVINO refuses norms of two
+/// types), and recurrent layers, at whose halves ONNX Runtime crashes.
+std::vector<Node*> float_calls(const Graph& graph) {
   std::vector<Node*> found;
   for (const auto& node : graph.nodes()) {
-    if (node->is("aten::batch_norm")) found.push_back(node.get());
+    if (node->is("aten::batch_norm") || node->is("aten::lstm") || node->is("aten::gru"))
+      found.push_back(node.get());
   }
   return found;
 }
 
 /// Names of their tensors.
-std::set<std::string> tensors_of_norms(const Graph& graph) {
+std::set<std::string> float_tensors(const Graph& graph) {
   std::set<std::string> names;
-  for (const Node* norm : norms(graph)) {
-    for (const char* argument : {"weight", "bias", "running_mean", "running_var"}) {
-      const Value* value = norm->arg(argument).value;
-      if (value != nullptr) names.insert(value->producer->target());
+  for (const Node* node : float_calls(graph)) {
+    for (const Value* value : node->reads()) {
+      if (value->producer->kind() == Node::Kind::attribute) names.insert(value->producer->target());
     }
   }
   return names;
@@ -45,7 +46,7 @@ std::set<std::string> tensors_of_norms(const Graph& graph) {
 
 void halve_tensors(Graph& graph) {
   const at::NoGradGuard no_grad;
-  const std::set<std::string> kept = tensors_of_norms(graph);
+  const std::set<std::string> kept = float_tensors(graph);
   std::vector<std::pair<std::string, graph::Attribute>> halves;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
@@ -82,21 +83,24 @@ bool is_float(const Value& value, at::ScalarType type) {
   return value.meta && value.meta->dtype == type;
 }
 
-void cast_results(Graph& graph, Argument& argument) {
+/// Halves that an argument names, as floats.
+void cast_argument(Graph& graph, Argument& argument, Node* before) {
   if (argument.is_value() && is_float(*argument.value, at::kHalf))
-    argument = cast(graph, argument.value, at::kFloat, graph.output_node());
-  for (Argument& item : argument.items) cast_results(graph, item);
+    argument = cast(graph, argument.value, at::kFloat, before);
+  for (Argument& item : argument.items) cast_argument(graph, item, before);
 }
 
 /// float16 comes in and leaves.
-void cast_around(Graph& graph, Node& norm) {
-  Argument& input = norm.arg("input");
-  input = cast(graph, input.value, at::kFloat, &norm);
-  Value* result = norm.output();
-  result->meta->dtype = at::kFloat;
-  const auto place = std::ranges::find(graph.nodes(), &norm, &std::unique_ptr<Node>::get);
-  Value* half = cast(graph, result, at::kHalf, std::next(place)->get());
-  graph.replace_uses(result, half, half->producer);
+void cast_around(Graph& graph, Node& node) {
+  for (Argument& argument : node.args) cast_argument(graph, argument, &node);
+  const auto place = std::ranges::find(graph.nodes(), &node, &std::unique_ptr<Node>::get);
+  Node* next = std::next(place)->get();
+  for (const auto& result : node.outputs()) {
+    if (!is_float(*result, at::kHalf)) continue;
+    result->meta->dtype = at::kFloat;
+    Value* half = cast(graph, result.get(), at::kHalf, next);
+    graph.replace_uses(result.get(), half, half->producer);
+  }
 }
 
 /// The first node that is neither an input nor a tensor.
@@ -110,7 +114,7 @@ Node* first_call(const Graph& graph) {
 }  // namespace
 
 void to_half(Graph& graph) {
-  const std::set<std::string> kept = tensors_of_norms(graph);
+  const std::set<std::string> kept = float_tensors(graph);
   halve_tensors(graph);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
@@ -122,8 +126,8 @@ void to_half(Graph& graph) {
       if (!stays && is_float(*output, at::kFloat)) output->meta->dtype = at::kHalf;
     }
   }
-  for (Node* norm : norms(graph)) cast_around(graph, *norm);
-  cast_results(graph, graph.output_node()->args.at(0));
+  for (Node* node : float_calls(graph)) cast_around(graph, *node);
+  cast_argument(graph, graph.output_node()->args.at(0), graph.output_node());
   for (Value* input : graph.inputs()) {
     if (!is_float(*input, at::kFloat)) continue;
     Value* half = cast(graph, input, at::kHalf, first_call(graph));
