@@ -6,6 +6,8 @@
 // quantized activation; y and z are the engine's, and FOLDER/NAME.BATCH.q.CODES.npy has the codes that it gives each activation.
 // Of weights alone FOLDER/NAME.w.CODES.npy has the numbers of the tensor CODES. bench/peers/onnx_check.py compares other runtimes with
 // them.
+//   onnx_networks FOLDER large
+// One layer of 2.4 GB, which needs a second file; reads it back and fails unless that gives the same bits.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include "bench/random_networks.h"
 #include "ulp/base/error.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/import_onnx.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/quant/weights/dynamic.h"
@@ -185,6 +188,32 @@ void write_weights(const std::filesystem::path& stem, const ulp::graph::Graph& g
   }
 }
 
+/// What the file gives in our own reader.
+void expect_read_back(const std::filesystem::path& path, const torch::Tensor& x,
+                      const torch::Tensor& expected) {
+  if (!ulp::exchange::import_onnx(path)->forward(x).equal(expected))
+    ulp::fail("onnx_networks", "expected '", path.string(), "' to come back with the same bits");
+}
+
+void write_large(const std::filesystem::path& folder) {
+  constexpr int64_t kFeatures = 24576;
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  torch::nn::Sequential model{torch::nn::Linear(torch::nn::LinearOptions(kFeatures, kFeatures).bias(false))};
+  const Module module = ulp::capture(model, {torch::randn({2, kFeatures})});
+  const std::filesystem::path path = folder / "large.onnx";
+  ulp::exchange::export_onnx(*module, path);
+  for (const int64_t batch : {1, 7}) {
+    const torch::Tensor x = torch::randn({batch, kFeatures}), y = module->forward(x);
+    const std::string stem = (folder / "large").string() + "." + std::to_string(batch);
+    write_npy(stem + ".x.npy", x);
+    write_npy(stem + ".y.npy", y);
+    expect_read_back(path, x, y);
+  }
+  std::printf("large: %.2f GB, the same bits in our reader\n",
+              static_cast<double>(std::filesystem::file_size(path.string() + ".data")) / 1e9);
+}
+
 void write_case(const std::filesystem::path& folder, const std::string& name, const std::string& form,
                 int64_t opset) {
   const torch::NoGradGuard no_grad;
@@ -217,8 +246,8 @@ int main(int argc, char** argv) {
   try {
     if (argc < 3) return std::fputs("onnx_networks FOLDER FORM [OPSET [NETWORK...]]\n", stderr), 2;
     const std::string form = argv[2];
-    const std::vector<std::string> forms = {"float",   "fp16",           "int8",     "int7",
-                                            "dynamic", "dynamic-tensor", "weights8", "weights4"};
+    const std::vector<std::string> forms = {"float",          "fp16",     "int8",     "int7", "dynamic",
+                                            "dynamic-tensor", "weights8", "weights4", "large"};
     if (std::ranges::find(forms, form) == forms.end())
       return std::fputs("onnx_networks: no such form\n", stderr), 2;
     const int64_t opset = argc > 3 ? std::atoi(argv[3]) : 21;
@@ -231,6 +260,7 @@ int main(int argc, char** argv) {
         for (const std::string& text : ulp::models::text_model_names()) names.push_back(text);
     }
     std::filesystem::create_directories(argv[1]);
+    if (form == "large") return write_large(argv[1]), 0;
     for (const std::string& name : names) write_case(argv[1], name, form, opset);
     return 0;
   } catch (const std::exception& error) {

@@ -26,6 +26,10 @@ INTEGER = {"MatMulNBits", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatM
 PRODUCTS = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose"}
 
 
+def is_large(path):
+    return os.path.exists(path + ".data") and os.path.getsize(path + ".data") >= 2**31
+
+
 class OnnxRuntime:
     """ONNX Runtime with all of its optimizations."""
 
@@ -37,10 +41,12 @@ class OnnxRuntime:
         options.log_severity_level = 3
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         options.add_session_config_entry("session.x64quantprecision", "1")
-        options.optimized_model_filepath = os.path.join(directory, "optimized.onnx")
+        optimized = os.path.join(directory, "optimized.onnx")
+        if not is_large(path):  # one file would not hold it
+            options.optimized_model_filepath = optimized
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.version = onnxruntime.__version__
-        graph = onnx.load(options.optimized_model_filepath).graph
+        graph = onnx.load(path if is_large(path) else optimized, load_external_data=False).graph
         self.float_products = sorted(node.op_type for node in graph.node if node.op_type in PRODUCTS)
         self.integer_products = collections.Counter(node.op_type for node in graph.node if node.op_type in INTEGER)
 
@@ -85,7 +91,7 @@ def step_of(model):
 def check_weights(path):
     """How many weights ONNX Runtime dequantizes to the bits that ulp has, of how many."""
     import onnxruntime
-    model = onnx.load(path)
+    model = onnx.load(path, load_external_data=not is_large(path))
     values = {one.name: one for one in model.graph.initializer}
     same, all_weights = 0, 0
     for node in model.graph.node:
@@ -165,7 +171,7 @@ def check(path, runtime_class):
     """One line of the table."""
     with tempfile.TemporaryDirectory() as directory:
         runtime = runtime_class(path, directory)
-        model = onnx.load(path)
+        model = onnx.load(path, load_external_data=not is_large(path))
         step = step_of(model) if len(model.graph.output) > 1 else None
         relative, steps, different, elements = 0.0, 0.0, 0, 0
         for x_path in sorted(glob.glob(path[:-len("onnx")] + "*.x.npy")):
