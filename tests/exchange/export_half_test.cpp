@@ -82,7 +82,8 @@ TEST(ExportHalf, OtherBatchNormsAndRecurrentLayersStayFloatBetweenCasts) {
     const ReadNode& call = model.of(op)[0];
     for (size_t i = 1; i < call.inputs.size(); ++i) {
       const auto stored = model.initializers.find(call.inputs[i]);
-      if (stored != model.initializers.end()) EXPECT_EQ(stored->second.type, kFloatType) << call.inputs[i];
+      if (stored == model.initializers.end()) continue;
+      EXPECT_EQ(stored->second.type, kFloatType) << call.inputs[i];
     }
   }
   const at::Tensor ours = module->forward(x), theirs = exchange::import_onnx(bytes, "model.onnx")->forward(x);
