@@ -3,7 +3,6 @@
 
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
@@ -23,20 +22,20 @@ struct ExportFlags : CommonFlags {
   ScriptShape shape;
 };
 
-void show(const ExportFlags& flags, const std::optional<app::ExportCheck>& check) {
+void show(const ExportFlags& flags, const app::ExportChecks& checks) {
   const uint64_t bytes = file_bytes(flags.out);
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}, {"opset", flags.options.opset}};
-    if (check)
-      json["check"] = {{"runtime", check->runtime},
-                       {"runs", check->runs},
-                       {"largest_relative_difference", check->largest}};
+    for (const app::ExportCheck& check : checks.done)
+      json["checks"].push_back(
+          {{"runtime", check.runtime}, {"runs", check.runs}, {"largest_relative_difference", check.largest}});
     return print_json(json);
   }
   std::cout << "wrote " << flags.out << ": opset " << flags.options.opset << ", " << bytes << " bytes\n";
-  if (!check) return;
-  std::cout << check->runtime << ": largest difference " << check->largest << " of the largest result, in "
-            << check->runs << " runs\n";
+  for (const app::ExportCheck& check : checks.done)
+    std::cout << check.runtime << ": largest difference " << check.largest << " of the largest result, in "
+              << check.runs << " runs\n";
+  for (const std::string& missing : checks.missing) std::cout << missing << '\n';
 }
 
 void run(const ExportFlags& flags) {
@@ -46,9 +45,7 @@ void run(const ExportFlags& flags) {
   exchange::OnnxOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
   exchange::export_onnx(*model.graph, flags.out, options);
-  std::optional<app::ExportCheck> check;
-  if (flags.check) check = app::check_onnx(flags.out, *model.graph);
-  show(flags, check);
+  show(flags, flags.check ? app::check_onnx(flags.out, *model.graph) : app::ExportChecks());
 }
 
 }  // namespace
@@ -66,8 +63,10 @@ void add_export(CLI::App& app) {
       ->check(CLI::IsMember({"onnx"}))
       ->capture_default_str();
   add_field_flags(*command, flags->options);
-  command->add_flag("--check", flags->check,
-                    "Run the file in ONNX Runtime, in Python, and show the largest difference");
+  command->add_flag(
+      "--check", flags->check,
+      "Run the file in ONNX Runtime and OpenVINO, in Python, where they are installed, and show the largest "
+      "difference");
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

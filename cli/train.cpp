@@ -90,8 +90,12 @@ std::string path_stem(const std::string& path) {
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
-  if (!spec && app::is_exchange_file(flags.init)) return std::nullopt;  // what the data is decides
-  if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
+  if (!spec && (app::is_exchange_file(flags.init) || app::is_zip_file(flags.init)))
+    return std::nullopt;  // what the data is decides
+  if (!spec)
+    fail_file("cli.train",
+              "expected a file of `ulp train`, a TorchScript, ONNX or .pt2 file for --init, got '",
+              flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
                                flags.model);

@@ -112,12 +112,38 @@ TEST(ExportWeights, EightBitsOfALayerAreBlocksOfEqualScales) {
   const ReadNode layer = dequantizer_of(model, "MatMul", 1);
   ASSERT_EQ(layer.op, "DequantizeLinear");
   EXPECT_EQ(model.initializers.at(layer.inputs[0]).type, kCodesS8);
-  EXPECT_EQ(layer.attributes.at("block_size").i, 128);
+  EXPECT_EQ(layer.attributes.at("block_size").i, kWidth) << "no power of 2 from 16 on divides it";
   for (const char zero : model.initializers.at(layer.inputs.at(2)).raw) EXPECT_EQ(zero, 0);
   EXPECT_TRUE(torch::equal(dequantized(model, layer), weight_of(module, "fc.weight", kWidth).t()));
   // Rows of codes are picked before they are unpacked.
   EXPECT_EQ(model.initializers.at(model.of("Gather").at(0).inputs[0]).type, kCodesS8);
   EXPECT_EQ(model.of("DequantizeLinear").size(), 1U);
+}
+
+TEST(ExportWeights, BlocksDivideTheRowsWhereThatCanBe) {
+  torch::manual_seed(1);
+  const auto exported = [](int64_t width, const quant::WeightOnlyRecipe& recipe, at::Tensor* weight) {
+    torch::nn::Sequential net{torch::nn::Linear(width, kOut)};
+    net->eval();
+    const Module module = quant::quantize_weights(capture(net, {torch::ones({2, 3, width})}), recipe);
+    *weight = weight_of(module, "0.weight", width).t();
+    return read_onnx(export_onnx(*module));
+  };
+  struct Case {
+    int64_t width, bits, block;
+  };
+  // Of 8 bits the largest power of 2 up to 128; of 4 bits a part of the group of 32.
+  for (const Case& one :
+       {Case{400, 8, 16}, Case{256, 8, 128}, Case{96, 8, 32}, Case{48, 4, 16}, Case{64, 4, 32}}) {
+    SCOPED_TRACE(one.width);
+    at::Tensor weight;
+    const ReadModel model = exported(one.width, {.bits = one.bits}, &weight);
+    const ReadNode layer = dequantizer_of(model, "MatMul", 1);
+    ASSERT_EQ(layer.op, "DequantizeLinear");
+    EXPECT_EQ(layer.attributes.at("block_size").i, one.block);
+    EXPECT_EQ(model.initializers.at(layer.inputs[1]).dims[0], one.width / one.block);
+    EXPECT_TRUE(torch::equal(dequantized(model, layer), weight));
+  }
 }
 
 TEST(ExportWeights, OlderOpsetsHaveEightBitsAlone) {

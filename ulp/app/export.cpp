@@ -116,7 +116,7 @@ std::string output_of(const std::string& command, int& code) {
 
 }  // namespace
 
-ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
+ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;
   const Scratch folder;
   torch::manual_seed(0);
@@ -137,15 +137,20 @@ ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
                                      code);
   constexpr int kNotFound = 127, kNoModule = 4;
   if (code == kNotFound || code == kNoModule)
-    fail(kWhere, "expected ONNX Runtime in Python, which '", python,
-         "' has not; `pip install onnxruntime numpy` installs it, and ULP_PYTHON names another python");
-  const size_t start = said.rfind("{\"runtime\"");
-  if (code != 0 || start == std::string::npos) fail(kWhere, "ONNX Runtime failed: ", said);
-  const nlohmann::json result = parse_json(said.substr(start));
-  return {.runtime = result.at("runtime"),
-          .runs = static_cast<int>(task["runs"].size()),
-          .largest = result.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                                    : result.at("largest").get<double>()};
+    fail(kWhere, "expected ONNX Runtime or OpenVINO in Python, of which '", python,
+         "' has neither; `pip install onnxruntime numpy` installs the first, and ULP_PYTHON names another "
+         "python");
+  const size_t start = said.rfind("{\"results\"");
+  if (code != 0 || start == std::string::npos) fail(kWhere, "a runtime failed: ", said);
+  const nlohmann::json given_back = parse_json(said.substr(start));
+  ExportChecks checks{.done = {}, .missing = given_back.at("missing").get<std::vector<std::string>>()};
+  for (const nlohmann::json& one : given_back.at("results")) {
+    checks.done.push_back({.runtime = one.at("runtime"),
+                           .runs = static_cast<int>(task["runs"].size()),
+                           .largest = one.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                                  : one.at("largest").get<double>()});
+  }
+  return checks;
 }
 
 }  // namespace ulp::app

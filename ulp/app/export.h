@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ulp/base/export.h"
 
@@ -20,11 +21,17 @@ struct ExportCheck {
   double largest = 0;  ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
 };
 
+/// Of each runtime that is installed; how to install the others.
+struct ExportChecks {
+  std::vector<ExportCheck> done;
+  std::vector<std::string> missing;  ///< "OpenVINO is not installed: pip install openvino"
+};
+
 /// Runs an ONNX file and the model that it was made of on the same random inputs, at batches of 1 and 7 and, where
-/// sizes are free, at their largest and one below. ONNX Runtime runs in Python: `python3`, or what the environment
-/// variable ULP_PYTHON names. Throws ulp::Error that says what to install where it is not there, and what it said
-/// where it refused the file.
-ULP_API ExportCheck check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
+/// sizes are free, at their largest and one below. ONNX Runtime and OpenVINO run in Python: `python3`, or what the environment
+/// variable ULP_PYTHON names. Both compute in fp32, and do not round activations that the file has in floats. Throws ulp::Error that
+/// says what to install where neither is there, and what a runtime said that refused the file.
+ULP_API ExportChecks check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
 
 }  // namespace app
 }  // namespace ulp

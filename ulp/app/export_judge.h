@@ -1,18 +1,17 @@
-// The Python program that runs an ONNX file in ONNX Runtime for `ulp export --check`. Internal.
+// The Python program that runs an ONNX file in other runtimes for `ulp export --check`. Internal.
 #pragma once
 
 namespace ulp::app {
 
-/// Its argument is a JSON file: the model, and for each run the files of inputs and results. Exit code 4: something
-/// is not installed.
-inline constexpr const char* kOnnxJudge = R"py(import json
+/// Its argument is a JSON file: the model, and for each run the files of inputs and results. It prints a line of JSON: {"results":
+/// [{"runtime", "largest"}, ...], "missing": [...]}. Exit code 4: NumPy or both runtimes are missing.
+inline constexpr const char* kOnnxJudge = R"py(import importlib.util
+import json
 import sys
 
-try:
-    import numpy
-    import onnxruntime
-except ImportError:
+if importlib.util.find_spec("numpy") is None:
     sys.exit(4)
+import numpy
 
 TYPES = {"float": "float32", "half": "float16", "double": "float64", "long": "int64", "int": "int32",
          "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool"}
@@ -22,25 +21,61 @@ def tensor(entry):
     return numpy.fromfile(entry["file"], dtype=TYPES[entry["type"]]).reshape(entry["shape"])
 
 
+def onnx_runtime(path):
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    # Its own rounding off: of activations before weights in blocks, of sums that saturate on processors without VNNI.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return "ONNX Runtime " + onnxruntime.__version__, lambda inputs: session.run(None, dict(zip(names, inputs)))
+
+
+def openvino(path):
+    import openvino
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    model = openvino.Core().compile_model(path, "CPU", settings)
+
+    def run(inputs):
+        results = model(inputs)
+        return [results[i] for i in range(len(model.outputs))]
+
+    return "OpenVINO " + openvino.__version__.split("-")[0], run
+
+
+def largest_difference(name, run, task):
+    largest = 0.0
+    for one in task["runs"]:
+        theirs = run([tensor(entry) for entry in one["inputs"]])
+        if len(theirs) != len(one["results"]):
+            sys.exit(f"{name}: expected {len(one['results'])} results, got {len(theirs)}")
+        for got, entry in zip(theirs, one["results"]):
+            ours = tensor(entry)
+            if got.shape != ours.shape:
+                sys.exit(f"{name}: expected a result of {ours.shape}, got {got.shape}")
+            ours, got = ours.astype("float64"), got.astype("float64")
+            scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
+            difference = float(numpy.abs(got - ours).max(initial=0.0) / scale)
+            largest = difference if not largest >= difference else largest
+    return largest if largest == largest else None
+
+
 with open(sys.argv[1]) as file:
     task = json.load(file)
-session = onnxruntime.InferenceSession(task["model"], providers=["CPUExecutionProvider"])
-largest = 0.0
-for run in task["runs"]:
-    names = [one.name for one in session.get_inputs()]
-    theirs = session.run(None, dict(zip(names, map(tensor, run["inputs"]))))
-    if len(theirs) != len(run["results"]):
-        sys.exit(f"expected {len(run['results'])} results, got {len(theirs)}")
-    for got, entry in zip(theirs, run["results"]):
-        ours = tensor(entry)
-        if got.shape != ours.shape:
-            sys.exit(f"expected a result of {ours.shape}, got {got.shape}")
-        ours, got = ours.astype("float64"), got.astype("float64")
-        scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
-        difference = float(numpy.abs(got - ours).max(initial=0.0) / scale)
-        largest = difference if not largest >= difference else largest
-result = {"runtime": "ONNX Runtime " + onnxruntime.__version__, "largest": largest if largest == largest else None}
-print(json.dumps(result))
+results, missing = [], []
+for module, name, load in (("onnxruntime", "ONNX Runtime", onnx_runtime), ("openvino", "OpenVINO", openvino)):
+    if importlib.util.find_spec(module) is None:
+        missing.append(f"{name} is not installed: pip install {module}")
+        continue
+    try:
+        version, run = load(task["model"])
+        results.append({"runtime": version, "largest": largest_difference(name, run, task)})
+    except Exception as error:
+        sys.exit(f"{name}: {error}")
+if not results:
+    sys.exit(4)
+print(json.dumps({"results": results, "missing": missing}))
 )py";
 
 }  // namespace ulp::app

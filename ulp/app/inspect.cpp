@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
@@ -71,26 +72,41 @@ report::Table accounting_table(const std::filesystem::path& path) {
   return table;
 }
 
-/// The tensors that the graph of a file of another program has.
+/// What a file of another program holds, without tensors yet.
+FileContents foreign_contents(const std::filesystem::path& path, const char* kind) {
+  return {.kind = std::string(kind) + " (--graph shows its graph)",
+          .bytes = std::filesystem::file_size(path),
+          .metadata = {},
+          .steps = std::nullopt,
+          .tensors = {.title = "Tensors",
+                      .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
+}
+
+void add_tensor(FileContents& contents, const std::string& name, const at::Tensor& tensor, const char* kind) {
+  contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
+                            shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes()),
+                            std::string(kind)});
+}
+
+/// The tensors that the graph of a file has.
 FileContents exchange_contents(const std::filesystem::path& path) {
-  FileContents contents{
-      .kind = std::string(is_pt2_file(path) ? "torch.export archive" : "ONNX model") +
-              " (--graph shows its graph)",
-      .bytes = std::filesystem::file_size(path),
-      .metadata = is_pt2_file(path) ? std::map<std::string, std::string>() : exchange::onnx_metadata(path),
-      .steps = std::nullopt,
-      .tensors = {.title = "Tensors",
-                  .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
+  const bool archive = is_pt2_file(path);
+  FileContents contents = foreign_contents(path, archive ? "torch.export archive" : "ONNX model");
+  if (!archive) contents.metadata = exchange::onnx_metadata(path);
   const LoadedModel model = load_exchange(path, {});
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
-    const at::Tensor& tensor = attribute.tensor;
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
-    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
-                              shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes()),
-                              parameter                                          ? "parameter"
-                              : attribute.kind == graph::Attribute::Kind::buffer ? "buffer"
-                                                                                 : "constant"});
+    const bool buffer = attribute.kind == graph::Attribute::Kind::buffer;
+    add_tensor(contents, name, attribute.tensor, parameter ? "parameter" : buffer ? "buffer" : "constant");
   }
+  return contents;
+}
+
+FileContents torchscript_contents(const std::filesystem::path& path) {
+  FileContents contents = foreign_contents(path, "TorchScript module");
+  const torch::jit::Module module = load_torchscript(path);
+  for (const auto& item : module.named_parameters()) add_tensor(contents, item.name, item.value, "parameter");
+  for (const auto& item : module.named_buffers()) add_tensor(contents, item.name, item.value, "buffer");
   return contents;
 }
 
@@ -98,6 +114,7 @@ FileContents exchange_contents(const std::filesystem::path& path) {
 
 FileContents read_contents(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_contents(path);
+  if (is_zip_file(path)) return torchscript_contents(path);
   const SafetensorsFile file(path);
   FileContents contents{.kind = "safetensors",
                         .bytes = std::filesystem::file_size(path),

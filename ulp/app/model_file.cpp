@@ -6,10 +6,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/torchscript_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -17,6 +19,7 @@
 #include "ulp/io/graph_file.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
+#include "ulp/io/zip_archive.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/report/format.h"
@@ -42,16 +45,18 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
-LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
-  auto module = std::make_shared<torch::jit::Module>();
+std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, const ModelSpec& spec) {
   try {
-    *module = torch::jit::load(path.string());
-  } catch (const c10::Error& error) {
-    fail_file("app.load_model_file", "'", path.string(),
-              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
+    return capture(module, {example(spec)});
+  } catch (const Error& error) {
+    fail("app.load_model_file", "the TorchScript module did not run on images of ", spec.in_channels, " x ",
+         spec.image_size, " x ", spec.image_size, ", which --shape changes: ", error.what());
   }
-  module->eval();
-  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture(*module, {example(spec)})};
+}
+
+LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
+  const auto module = std::make_shared<torch::jit::Module>(load_torchscript(path));
+  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture_script(*module, spec)};
   loaded.spec.name = report::clean_line(path.stem().string());  // goes into JSON, which is UTF-8
   loaded.graph->eval();
   loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
@@ -174,6 +179,29 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
   }
 }
 
+torch::jit::Module load_torchscript(const std::filesystem::path& path) {
+  constexpr const char* kWhere = "app.load_model_file";
+  const io::ZipArchive archive(path, kWhere, "a zip archive");
+  const auto has = [&](std::string_view end) {
+    return std::ranges::any_of(archive.entries(),
+                               [&](const io::ZipEntry& entry) { return entry.name.ends_with(end); });
+  };
+  if (has("/data.pkl") && !has("/constants.pkl")) {
+    fail_file(kWhere, "'", path.string(),
+              "' is a pickle of torch.save, which is not read: pickles can run code. In Python, "
+              "`safetensors.torch.save_file(torch.load(FILE, weights_only=True), OUT)` writes its weights, "
+              "torch.jit.save or torch.export.save a whole model");
+  }
+  try {
+    torch::jit::Module module = torch::jit::load(path.string());
+    module.eval();
+    return module;
+  } catch (const c10::Error& error) {
+    fail_file(kWhere, "'", path.string(),
+              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
+  }
+}
+
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                      const ModelSpec& spec) {
   const io::Metadata metadata = {{kModelSpecKey, spec.to_json()}};
@@ -224,6 +252,7 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path))
     return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
+  if (is_zip_file(path)) return network_of(load_script(path, like).graph);
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);

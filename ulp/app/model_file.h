@@ -85,8 +85,8 @@ struct Network {
 /// Throws Error where make_model() and make_text_model() do, and for a network of another kind.
 ULP_API Network make_network(const ModelSpec& spec);
 
-/// A network of any kind from a file of save_model_file() or one of exchange_file.h, in eval mode. `like` has the size of images
-/// and texts where such a file leaves them free. Throws FileError for anything else.
+/// A network of any kind from a file of save_model_file(), a TorchScript file or one of exchange_file.h, in eval mode. `like` has the
+/// size of images and texts where such a file leaves them free. Throws FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {});
 
 /// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.

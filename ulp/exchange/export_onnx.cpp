@@ -91,6 +91,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
     fail(kWhere, "expected an opset of ", kFirstOpset, " to ", kLastOpset, ", got ", options.opset);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
+  if (options.fp16) graph::fold_batch_norm(*graph);
   graph->remove_dead(/*attributes=*/true);
   if (options.fp16) onnx::to_half(*graph);
   return built(*graph, options);

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ulp/exchange/onnx/converters.h"
 
@@ -56,6 +57,23 @@ Codes packed(const at::Tensor& codes, int32_t type) {
           .bytes = pairs.select(1, 0).bitwise_or(pairs.select(1, 1).bitwise_left_shift(4))};
 }
 
+constexpr int64_t kSmallestFused = 16;  // of ONNX Runtime's blocks, which are powers of 2
+
+/// Columns of a block of 8-bit codes whose row has one scale: what runtimes fuse and what divides the row, as OpenVINO wants it; the
+/// whole row where nothing does.
+int64_t block_of_bytes(int64_t columns) {
+  for (int64_t block = 128; block >= kSmallestFused; block /= 2) {
+    if (columns % block == 0) return block;
+  }
+  return columns;
+}
+
+/// The same for codes of 4 bits in groups, which become several blocks of equal scales where a row ends inside one.
+int64_t block_of_nibbles(int64_t columns, int64_t group) {
+  const int64_t divides = std::gcd(columns, group);
+  return divides >= kSmallestFused ? divides : group;
+}
+
 /// What a DequantizeLinear reads.
 struct Form {
   Names inputs;
@@ -78,13 +96,17 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     const at::Tensor flat = with_zero ? blocks.codes : blocks.codes.bitwise_xor(8);
     return packed(placed(flat, turned), with_zero ? kUint4 : kInt4);
   };
+  const int64_t group = 2 * stored(builder, node, "codes").size(2), columns = int_arg(node, "columns");
+  const int64_t block = block_of_nibbles(columns, group);
+  // One number for each block of what is one for each group.
   const auto rows_of = [&](const char* argument) {
     const at::Tensor numbers = stored(builder, node, argument);
-    return placed(numbers.reshape({numbers.size(0), -1}), turned);
+    const at::Tensor spread = numbers.reshape({numbers.size(0), -1}).repeat_interleave(group / block, 1);
+    return placed(spread.narrow(1, 0, (columns - 1) / block + 1), turned);
   };
   const auto scale = [&] { return rows_of("scale"); };
   Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
-            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", 2 * stored(builder, node, "codes").size(2)}}};
+            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", block}}};
   if (node.arg("zero_point").is_none()) return made;
   const auto zero = [&] { return packed(rows_of("zero_point"), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
@@ -93,7 +115,6 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
 
 /// One scale a row. Runtimes unpack as they multiply only what is in blocks, so a row is given several, of equal scales.
 Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
-  constexpr int64_t kBlock = 128;
   const Blocks blocks = blocks_of(builder, node);
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   if (!turned)
@@ -104,13 +125,13 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
   if (builder.opset() < kBlockOpset)
     return {{codes, builder.derived(name("scale"), "list", [&] { return blocks.scale.flatten(); })},
             {{"axis", int64_t{1}}}};
-  const int64_t count = (blocks.group + kBlock - 1) / kBlock;
-  const std::vector<int64_t> sizes = {count, blocks.codes.size(0)};
+  const int64_t block = block_of_bytes(blocks.group);
+  const std::vector<int64_t> sizes = {blocks.group / block, blocks.codes.size(0)};
   const auto repeated = [&] { return blocks.scale.t().expand(sizes); };
   // ONNX Runtime refuses 8-bit blocks without zero points.
   return {{codes, builder.derived(name("scale"), "blocks", repeated),
            builder.constant(at::zeros(sizes, at::kChar), name("codes") + ".zero_point")},
-          {{"axis", int64_t{0}}, {"block_size", kBlock}}};
+          {{"axis", int64_t{0}}, {"block_size", block}}};
 }
 
 bool are_bytes(const Builder& builder, const Node& node) {
