@@ -1,6 +1,7 @@
 // What `ulp export` does beside writing the file: another runtime's results beside ours.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -15,9 +16,10 @@ namespace app {
 
 /// What another runtime made of a file.
 struct ExportCheck {
-  std::string runtime;  ///< "ONNX Runtime 1.31.1"
-  int runs = 0;
-  double largest = 0;  ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  std::string runtime;     ///< "ONNX Runtime 1.31.1"
+  int runs = 0;            ///< 0: it read the file and cannot run it here
+  double largest = 0;      ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  int64_t operations = 0;  ///< of a file that was read alone
 };
 
 /// Runs an ONNX file and the model that it was made of on the same random inputs, at batches of 1 and 7 and, where
@@ -25,6 +27,10 @@ struct ExportCheck {
 /// variable ULP_PYTHON names. Throws ulp::Error that says what to install where it is not there, and what it said
 /// where it refused the file.
 ULP_API ExportCheck check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
+
+/// Reads a Core ML package with the parser of coremltools, which infers the sizes and types of all operations and compares them with those
+/// that the package says. Core ML itself runs on Apple's systems alone. Python is found, and errors are, as for check_onnx().
+ULP_API ExportCheck check_coreml(const std::filesystem::path& package);
 
 }  // namespace app
 }  // namespace ulp
