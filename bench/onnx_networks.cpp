@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/network_cases.h"
 #include "bench/random_networks.h"
 #include "ulp/base/error.h"
 #include "ulp/exchange/export_onnx.h"
@@ -31,20 +32,9 @@
 
 namespace {
 
-using ulp::bench::settle;
+using ulp::bench::Case;
+using ulp::bench::Module;
 using ulp::bench::write_npy;
-using Module = std::shared_ptr<ulp::graph::GraphModule>;
-constexpr int64_t kLength = 24;
-
-int64_t side_of(const std::string& network) {
-  if (network == "inception_v3") return 75;
-  return network == "mlp" || network == "lenet5" || network == "binary_lenet5" ? 28 : 64;
-}
-
-struct Case {
-  Module module = nullptr;
-  std::function<torch::Tensor(int64_t batch)> input;
-};
 
 bool is_static(const std::string& form) {
   return form == "int8" || form == "int7";
@@ -80,27 +70,18 @@ Activation numbers_of(ulp::graph::Graph& graph, const ulp::graph::Node& quantize
           graph.attribute_tensor(zero).item<double>() + moved};
 }
 
-Case image_network(const std::string& name, const std::string& form) {
-  const int64_t side = side_of(name), channels = side == 28 ? 1 : 3;
-  const auto images = [=](int64_t batch) { return torch::randn({batch, channels, side, side}); };
-  const auto model = ulp::models::make_model(name, {.in_channels = channels, .image_size = side});
-  settle(*model);
-  model->train();
-  for (int i = 0; i < 3; ++i) model->forward(images(8));
-  model->eval();
-  Module module = ulp::capture(*model, {images(2)});
-  module->eval();
-  if (!is_static(form)) return {module, images};
+/// Static int8, calibrated on 8 inputs; a second result is the last activation in codes, as numbers.
+Module static_network(const Case& made, const std::string& form) {
   ulp::quant::Recipe recipe = ulp::quant::Recipe::onnx_qdq();
   if (form == "int7") recipe.weight.scheme.bits = 7;
-  const auto prepared = ulp::quant::prepare(module, recipe);
-  prepared->forward(images(8));
-  module = ulp::quant::convert(prepared);
+  const auto prepared = ulp::quant::prepare(made.module, recipe);
+  prepared->forward(made.input(8));
+  const Module module = ulp::quant::convert(prepared);
   ulp::graph::Graph& graph = module->graph();
   graph.set_output(ulp::graph::Argument::tuple(
       {graph.output_node()->args[0], numbers_of(graph, *quantizers(graph).back()).value}));
   module->recompile();
-  return {module, images};
+  return module;
 }
 
 /// Writes what engines give: results, and the codes of each activation.
@@ -147,25 +128,9 @@ class StaticNetwork {
   ulp::runtime::Engine engine_, all_;
 };
 
-Case text_network(const std::string& name) {
-  using ulp::models::TextTask;
-  const TextTask task = ulp::models::text_model_tasks(name).front();
-  const auto model = ulp::models::make_text_model(
-      name, {.task = task, .max_length = kLength, .num_classes = 4, .padding_token = 0});
-  model->eval();
-  ulp::graph::CaptureOptions options;
-  options.free = {{0, 1, "time"}};
-  const Module module = ulp::capture(model, {torch::ones({2, kLength}, torch::kLong)}, options);
-  module->eval();
-  // Shorter where the batch is larger; the last ids of each text are padding.
-  return {module, [](int64_t batch) {
-            torch::Tensor ids = torch::randint(1, 256, {batch, kLength - batch + 1}, torch::kLong);
-            ids.narrow(1, ids.size(1) - 4, 4).zero_();
-            return ids;
-          }};
-}
-
-Module quantized(const Module& module, const std::string& form) {
+Module quantized(const Case& made, const std::string& form) {
+  const Module& module = made.module;
+  if (is_static(form)) return static_network(made, form);
   if (form.starts_with("dynamic"))
     return ulp::quant::quantize_dynamic(module, {.per_tensor = form == "dynamic-tensor"});
   if (form.starts_with("weights"))
@@ -218,10 +183,8 @@ void write_case(const std::filesystem::path& folder, const std::string& name, co
                 int64_t opset) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
-  const auto texts = ulp::models::text_model_names();
-  const bool text = std::find(texts.begin(), texts.end(), name) != texts.end();
-  const Case made = text ? text_network(name) : image_network(name, form);
-  const Module module = quantized(made.module, form);
+  const Case made = ulp::bench::network_case(name);
+  const Module module = quantized(made, form);
   ulp::exchange::export_onnx(*module, folder / (name + ".onnx"), {.opset = opset, .fp16 = form == "fp16"});
   write_weights(folder / name, std::as_const(*module).graph());
   std::unique_ptr<StaticNetwork> engines =

@@ -22,7 +22,7 @@ namespace ulp::app {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kWhere = "app.check_onnx";
+constexpr const char* kWhere = "app.check_export";
 
 /// A folder that goes away with what is in it.
 class Scratch {
@@ -114,6 +114,32 @@ std::string output_of(const std::string& command, int& code) {
   return text;
 }
 
+/// A judge in Python.
+struct Judge {
+  const char* program;  ///< prints one line of JSON that starts with {"results"
+  const char* name;
+  const char* packages;  ///< what pip installs
+};
+
+/// What the judge says of a task.
+nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann::json& task) {
+  std::ofstream(folder / "task.json") << task.dump();
+  std::ofstream(folder / "judge.py") << judge.program;
+  const char* given = ::getenv("ULP_PYTHON");
+  const std::string python = given != nullptr ? given : "python3";
+  int code = 0;
+  const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
+                                         quoted((folder / "task.json").string()) + " 2>&1",
+                                     code);
+  constexpr int kNotFound = 127, kNoModule = 4;
+  if (code == kNotFound || code == kNoModule)
+    fail(kWhere, "expected ", judge.name, " in Python, which '", python, "' has not; `pip install ",
+         judge.packages, "` installs it, and ULP_PYTHON names another python");
+  const size_t start = said.rfind("{\"results\"");
+  if (code != 0 || start == std::string::npos) fail(kWhere, judge.name, " failed: ", said);
+  return parse_json(said.substr(start));
+}
+
 }  // namespace
 
 ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
@@ -127,30 +153,24 @@ ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
       sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
-  std::ofstream(folder / "task.json") << task.dump();
-  std::ofstream(folder / "judge.py") << kOnnxJudge;
-  const char* given = ::getenv("ULP_PYTHON");
-  const std::string python = given != nullptr ? given : "python3";
-  int code = 0;
-  const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
-                                         quoted((folder / "task.json").string()) + " 2>&1",
-                                     code);
-  constexpr int kNotFound = 127, kNoModule = 4;
-  if (code == kNotFound || code == kNoModule)
-    fail(kWhere, "expected ONNX Runtime or OpenVINO in Python, of which '", python,
-         "' has neither; `pip install onnxruntime numpy` installs the first, and ULP_PYTHON names another "
-         "python");
-  const size_t start = said.rfind("{\"results\"");
-  if (code != 0 || start == std::string::npos) fail(kWhere, "a runtime failed: ", said);
-  const nlohmann::json given_back = parse_json(said.substr(start));
-  ExportChecks checks{.done = {}, .missing = given_back.at("missing").get<std::vector<std::string>>()};
-  for (const nlohmann::json& one : given_back.at("results")) {
+  const nlohmann::json said =
+      judged({kOnnxJudge, "ONNX Runtime or OpenVINO", "onnxruntime numpy"}, folder, task);
+  ExportChecks checks{.done = {}, .missing = said.at("missing").get<std::vector<std::string>>()};
+  for (const nlohmann::json& one : said.at("results")) {
     checks.done.push_back({.runtime = one.at("runtime"),
                            .runs = static_cast<int>(task["runs"].size()),
                            .largest = one.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
                                                                   : one.at("largest").get<double>()});
   }
   return checks;
+}
+
+ExportChecks check_coreml(const fs::path& package) {
+  const Scratch folder;
+  const nlohmann::json said =
+      judged({kCoreMlJudge, "coremltools", "coremltools"}, folder, {{"model", package.string()}});
+  const nlohmann::json& one = said.at("results").at(0);
+  return {.done = {{.runtime = one.at("runtime"), .operations = one.at("operations")}}, .missing = {}};
 }
 
 }  // namespace ulp::app

@@ -1,6 +1,7 @@
 // What `ulp export` does beside writing the file: another runtime's results beside ours.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@ namespace app {
 
 /// What another runtime made of a file.
 struct ExportCheck {
-  std::string runtime;  ///< "ONNX Runtime 1.31.1"
-  int runs = 0;
-  double largest = 0;  ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  std::string runtime;     ///< "ONNX Runtime 1.31.1"
+  int runs = 0;            ///< 0: it read the file and cannot run it here
+  double largest = 0;      ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  int64_t operations = 0;  ///< of a file that was read alone
 };
 
 /// Of each runtime that is installed; how to install the others.
@@ -32,6 +34,10 @@ struct ExportChecks {
 /// variable ULP_PYTHON names. Both compute in fp32, and do not round activations that the file has in floats. Throws ulp::Error that
 /// says what to install where neither is there, and what a runtime said that refused the file.
 ULP_API ExportChecks check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
+
+/// Reads a Core ML package with the parser of coremltools, which infers the sizes and types of all operations and compares them with those
+/// that the package says. Core ML itself runs on Apple's systems alone. Python is found, and errors are, as for check_onnx().
+ULP_API ExportChecks check_coreml(const std::filesystem::path& package);
 
 }  // namespace app
 }  // namespace ulp

@@ -1,4 +1,5 @@
-// The Python program that runs an ONNX file in other runtimes for `ulp export --check`. Internal.
+// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, and one that reads a Core ML package with
+// coremltools. Both print one line of JSON, {"results": [...], "missing": [...]}. Internal.
 #pragma once
 
 namespace ulp::app {
@@ -76,6 +77,40 @@ for module, name, load in (("onnxruntime", "ONNX Runtime", onnx_runtime), ("open
 if not results:
     sys.exit(4)
 print(json.dumps({"results": results, "missing": missing}))
+)py";
+
+/// Its argument is a JSON file that names the package. Exit code 4: coremltools is not installed.
+inline constexpr const char* kCoreMlJudge = R"py(import json
+import logging
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+try:
+    import coremltools
+    from coremltools.converters.mil.frontend.milproto import load
+    from coremltools.converters.mil.mil import types
+except ImportError:
+    sys.exit(4)
+
+with open(sys.argv[1]) as file:
+    path = json.load(file)["model"]
+model = coremltools.models.MLModel(path, skip_model_load=True)
+spec = model.get_spec()
+program = load.load(spec, spec.specificationVersion, model.weights_dir)
+function = program.functions["main"]
+inferred = {value.name: value for operation in function.operations for value in operation.outputs}
+said = spec.mlProgram.functions["main"]
+for operation in said.block_specializations[said.opset].operations:
+    for output in operation.outputs:
+        tensor, value = output.type.tensorType, inferred[output.name]
+        shape = tuple(dim.constant.size for dim in tensor.dimensions)
+        if shape != tuple(value.shape) or types.PROTO_TO_BUILTIN_TYPE[tensor.dataType] != value.dtype:
+            sys.exit(f"expected {output.name} to be {value.shape} {value.dtype}, got {shape}")
+operations = [operation for operation in function.operations if operation.op_type != "const"]
+result = {"runtime": "coremltools " + coremltools.__version__, "operations": len(operations)}
+print(json.dumps({"results": [result], "missing": []}))
 )py";
 
 }  // namespace ulp::app

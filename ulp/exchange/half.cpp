@@ -1,4 +1,4 @@
-#include "ulp/exchange/onnx/half.h"
+#include "ulp/exchange/half.h"
 
 #include <ATen/core/function_schema.h>
 #include <torch/types.h>
@@ -11,7 +11,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 
-namespace ulp::exchange::onnx {
+namespace ulp::exchange {
 
 namespace {
 
@@ -19,8 +19,6 @@ using graph::Argument;
 using graph::Graph;
 using graph::Node;
 using graph::Value;
-
-constexpr const char* kWhere = "exchange.export_onnx";
 
 /// Calls that stay in float32: batch norms that folded into no layer, whose variance has no bounds (OpenVINO refuses norms of two
 /// types), and recurrent layers, at whose halves ONNX Runtime crashes.
@@ -45,14 +43,14 @@ std::set<std::string> float_tensors(const Graph& graph) {
 }
 
 /// Tensors but those to keep.
-void halve_tensors(Graph& graph, const std::set<std::string>& kept) {
+void halve_tensors(Graph& graph, const std::set<std::string>& kept, const char* where) {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<std::string, graph::Attribute>> halves;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
     const at::Tensor half = attribute.tensor.detach().to(at::kHalf);
     if (at::isinf(half).logical_and(at::isfinite(attribute.tensor)).any().item<bool>())
-      fail(kWhere, "expected numbers of at most 65504 for fp16, got ",
+      fail(where, "expected numbers of at most 65504 for fp16, got ",
            attribute.tensor.abs().max().item<double>(), " in '", name, "'");
     halves.push_back({name, {attribute.kind, half}});
   }
@@ -113,12 +111,12 @@ Node* first_call(const Graph& graph) {
 
 }  // namespace
 
-void to_half(Graph& graph) {
+void to_half(Graph& graph, const char* where) {
   const std::set<std::string> kept = float_tensors(graph);
-  halve_tensors(graph, kept);
+  halve_tensors(graph, kept, where);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
-      fail(kWhere, "expected a float model for fp16, got ", graph::describe(*node));
+      fail(where, "expected a float model for fp16, got ", graph::describe(*node));
     if (node->kind() == Node::Kind::call) halve_arguments(*node);
     const bool stays = node->kind() == Node::Kind::input ||
                        (node->kind() == Node::Kind::attribute && kept.contains(node->target()));
@@ -135,4 +133,4 @@ void to_half(Graph& graph) {
   }
 }
 
-}  // namespace ulp::exchange::onnx
+}  // namespace ulp::exchange
