@@ -41,6 +41,17 @@ struct Codes4 {
   }
 };
 
+/// Asks for the codes that all vectors will read a while from now. Processors foresee no more than a page, and a panel is many
+/// pages.
+template <typename V, int kVectors>
+inline __attribute__((always_inline)) void prefetch_codes(const uint8_t* const (&codes)[kVectors],
+                                                          int64_t offset) {
+  constexpr int64_t kAhead = 1536;
+  constexpr int kOfPanel = kWeightLanes / V::kLanes < kVectors ? kWeightLanes / V::kLanes : kVectors;
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; n += kOfPanel) __builtin_prefetch(codes[n] + offset + kAhead);
+}
+
 /// What the codes of a group of inputs become, for kVectors neighbouring vectors of channels.
 template <typename V, int kVectors, bool kZero>
 struct Decoder {
@@ -107,6 +118,14 @@ void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
     for (int n = 0; n < kVectors; ++n) codes[n] = Codes::at(t, group, vector + n);
     const int64_t length = t.in - first < t.group ? t.in - first : t.group;
     int64_t k = 0, offset = 0;
+    constexpr int64_t kLine = 64 / Codes::kStepBytes;  // steps whose codes share a line
+    for (; k + kLine * Codes::kStep <= length; k += kLine * Codes::kStep, offset += 64) {
+      prefetch_codes<V>(codes, offset);
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kLine; ++i)
+        inputs<V, Codes, 0>(sums, decoder, codes, offset + i * Codes::kStepBytes,
+                            x + first + k + i * Codes::kStep, t.x_stride, Codes::kStep);
+    }
     for (; k + Codes::kStep <= length; k += Codes::kStep, offset += Codes::kStepBytes)
       inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, Codes::kStep);
     if (k < length) inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, length - k);
