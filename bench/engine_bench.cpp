@@ -142,7 +142,7 @@ int decode(const char* file, int tokens) {
     return std::fputs("engine_bench: expected an engine that continues\n", stderr), 1;
   const std::string along = engine.continued();
   int64_t longest = 0;
-  for (const FreeDimension& dimension : engine.free()) {
+  for (const ulp::FreeDimension& dimension : engine.free()) {
     if (dimension.name == along) longest = dimension.max;
   }
   std::vector<int64_t> text(static_cast<size_t>(longest));
