@@ -16,24 +16,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "ulp/kernels/peak/peak.h"
+#include "bench/read_bandwidth.h"
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/runtime/engine/thread_pool.h"
 
 namespace {
 
 using namespace ulp::runtime;
-
-double seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+using ulp::bench::read_bandwidth;
+using ulp::bench::seconds;
 
 /// Bytes of a line of /proc/self/status, "VmRSS" or "VmHWM".
 double memory_of_process(const std::string& line) {
@@ -117,23 +112,6 @@ int load(const char* file, int turns) {
       constants / 1e6, arena / 1e6, resident / 1e6, resident / (constants + arena),
       (most - median(&Load::before)) / 1e6);
   return 0;
-}
-
-/// Bytes a second that all workers together read of arrays larger than the caches.
-double read_bandwidth(const ulp::Parallel& parallel) {
-  constexpr int64_t kCount = 1 << 24;  // doubles a worker
-  std::vector<std::vector<double>> arrays(static_cast<size_t>(parallel.workers()),
-                                          std::vector<double>(kCount, 1.0));
-  double best = 1e9;
-  for (int turn = 0; turn < 8; ++turn) {
-    const double begin = seconds();
-    parallel.run(parallel.workers(), [&](int64_t i, int) {
-      ulp::kernels::memory_pass(ulp::kernels::MemoryPass::read, arrays[static_cast<size_t>(i)].data(),
-                                nullptr, nullptr, kCount, ulp::kernels::selected_isa());
-    });
-    best = std::min(best, seconds() - begin);
-  }
-  return static_cast<double>(parallel.workers() * kCount * 8) / best;
 }
 
 int decode(const char* file, int tokens) {

@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/read_bandwidth.h"
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/linear/weight_linear.h"
@@ -26,12 +26,8 @@ namespace {
 
 using ulp::DataType;
 using namespace ulp::kernels;
-
-double seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+using ulp::bench::read_bandwidth;
+using ulp::bench::seconds;
 
 struct Times {
   double best, median;
@@ -189,20 +185,6 @@ void table(const std::string& word, int64_t only_rows) {
       }
     }
   }
-}
-
-/// Bytes a second that all workers together read of arrays larger than the caches.
-double read_bandwidth(const ulp::Parallel& parallel) {
-  constexpr int64_t kCount = 1 << 24;  // doubles a worker
-  std::vector<Buffer> arrays;
-  for (int i = 0; i < parallel.workers(); ++i) arrays.emplace_back(kCount * 8);
-  const Times times = time([&] {
-    parallel.run(parallel.workers(), [&](int64_t i, int) {
-      memory_pass(MemoryPass::read, arrays[static_cast<size_t>(i)].as<double>(), nullptr, nullptr, kCount,
-                  selected_isa());
-    });
-  });
-  return static_cast<double>(parallel.workers() * kCount * 8) / times.best;
 }
 
 /// One row, and so many layers in turn that the weights of each come from memory.

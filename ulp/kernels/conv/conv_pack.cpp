@@ -1,5 +1,6 @@
 // Packing weights into the panels of the tile kernels.
 #include <algorithm>
+#include <cstring>
 
 #include "ulp/kernels/conv/conv_variants.h"
 
@@ -37,12 +38,41 @@ void pack_panel(const Packing& p, int64_t first, int64_t lanes, const Read& read
   }
 }
 
+/// The same of a layer with one tap, whose units lie in the weights as they are packed.
+template <size_t kBytes>
+void pack_units(const Packing& p, int64_t first, int64_t lanes, const uint8_t* weights, uint8_t* panel) {
+  const int64_t units = p.layout.units;
+  const uint8_t* from = weights + first * units * static_cast<int64_t>(kBytes);
+  for (int64_t unit = 0; unit < units; ++unit, from += kBytes, panel += p.lanes * kBytes) {
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      std::memcpy(panel + lane * kBytes, from + lane * units * kBytes, kBytes);
+  }
+}
+
+/// Whether pack_units() may take them, `bytes` being those of a weight.
+bool has_whole_units(const Packing& p, size_t bytes) {
+  const ConvShape& s = p.shape;
+  return s.kernel_h * s.kernel_w == 1 && s.in_channels / s.groups % p.unit == 0 &&
+         p.unit_bytes == p.unit * static_cast<int>(bytes);
+}
+
+/// `stored`: the weights where they are of type T already, or null.
 template <typename T, typename Read>
-void pack_all(const Packing& p, const Read& read, uint8_t* to) {
+void pack_all(const Packing& p, const T* stored, const Read& read, uint8_t* to) {
   const int64_t width = p.shape.out_channels / p.shape.groups;
   for (int64_t group = 0; group < p.shape.groups; ++group) {
-    for (int64_t first = 0; first < width; first += p.lanes, to += p.panel_bytes)
-      pack_panel<T>(p, group * width + first, std::min<int64_t>(p.lanes, width - first), read, to);
+    for (int64_t in_group = 0; in_group < width; in_group += p.lanes, to += p.panel_bytes) {
+      const int64_t first = group * width + in_group, lanes = std::min<int64_t>(p.lanes, width - in_group);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(stored);
+      const bool whole = stored != nullptr && has_whole_units(p, sizeof(T));
+      if (whole && p.unit_bytes == 2) {
+        pack_units<2>(p, first, lanes, bytes, to);
+      } else if (whole && p.unit_bytes == 4) {
+        pack_units<4>(p, first, lanes, bytes, to);
+      } else {
+        pack_panel<T>(p, first, lanes, read, to);
+      }
+    }
   }
 }
 
