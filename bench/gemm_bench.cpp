@@ -85,17 +85,33 @@ struct Shape {
 
 constexpr int64_t kGroup = 128;  // weights of 4 bits that share a scale
 
+/// Random weights: codes, and numbers that are a thousandth of them.
+struct Weights {
+  std::vector<int8_t> codes;
+  std::vector<float> numbers, scale;
+
+  explicit Weights(size_t count) : codes(count), numbers(count), scale(count / kGroup, 0.001F) {
+    std::mt19937 random(1);
+    for (size_t i = 0; i < count; ++i) {
+      codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+      numbers[i] = static_cast<float>(codes[i]) / 1000;
+    }
+  }
+};
+
+/// Those of the layer before, if it had as many: making them takes longer than all else.
+const Weights& weights_of(size_t count) {
+  static std::unique_ptr<const Weights> kept;
+  if (!kept || kept->codes.size() != count) kept = std::make_unique<const Weights>(count);
+  return *kept;
+}
+
 /// A layer with random weights, and what it reads and writes.
 class Product {
  public:
   Product(const std::string& word, const Shape& s) : shape_(s) {
     std::mt19937 random(1);
-    std::vector<int8_t> codes(static_cast<size_t>(s.inner * s.columns));
-    std::vector<float> numbers(codes.size()), scale(codes.size() / kGroup, 0.001F);
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-      numbers[i] = static_cast<float>(codes[i]) / 1000;
-    }
+    const auto& [codes, numbers, scale] = weights_of(static_cast<size_t>(s.inner * s.columns));
     const DataType type = word == "bf16" ? DataType::bf16 : word == "u8" ? DataType::u8 : DataType::f32;
     x_ = Buffer(s.rows * s.inner * 4);
     y_ = Buffer(s.rows * s.columns * 4);

@@ -112,19 +112,19 @@ AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, 
   const Packing packing{s, layout, unit, lanes, unit_bytes, panel_bytes};
   if (type == DataType::i8) {
     pack_all<int8_t>(
-        packing, [&](int64_t at) { return weights.i8[at]; }, out.data());
+        packing, weights.i8, [&](int64_t at) { return weights.i8[at]; }, out.data());
   } else if (type == DataType::i16) {
     pack_all<int16_t>(
-        packing, [&](int64_t at) { return int16_t{weights.i8[at]}; }, out.data());
+        packing, nullptr, [&](int64_t at) { return int16_t{weights.i8[at]}; }, out.data());
   } else if (type == DataType::bf16) {
     pack_all<uint16_t>(
-        packing, [&](int64_t at) { return bf16_weight(weights, at); }, out.data());
+        packing, weights.bf16, [&](int64_t at) { return bf16_weight(weights, at); }, out.data());
   } else if (weights.bf16 != nullptr) {
     pack_all<float>(
-        packing, [&](int64_t at) { return bf16_to_float(weights.bf16[at]); }, out.data());
+        packing, nullptr, [&](int64_t at) { return bf16_to_float(weights.bf16[at]); }, out.data());
   } else {
     pack_all<float>(
-        packing, [&](int64_t at) { return weights.f32[at]; }, out.data());
+        packing, weights.f32, [&](int64_t at) { return weights.f32[at]; }, out.data());
   }
   if (config.input == DataType::bf16 && type == DataType::f32) {
     round_weights(out.data(), s.groups * panels * panel_bytes / 4);
