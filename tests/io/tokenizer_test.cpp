@@ -121,6 +121,30 @@ TEST_F(TokenizerFiles, ComeBackAsTheyWere) {
   EXPECT_THROW(train_tokenizer("a", {.vocab_size = 256}), ulp::Error);
 }
 
+/// All strings of bytes in order of their length, each a merge of the one without its last byte and that byte.
+TEST(TokenizerLimits, FilesOfTheMostTokensThatAreLearnedAreRead) {
+  TokenizerTraining options{.vocab_size = 128000};
+  EXPECT_NO_THROW(options.validate());
+  Json file = Json::parse(train_tokenizer("a b\n", {.vocab_size = 257}).to_json());
+  std::vector<std::string> tokens;
+  for (const auto& [token, id] : file["model"]["vocab"].items())
+    if (token != "<|endoftext|>") tokens.push_back(token);
+  ASSERT_EQ(tokens.size(), 256U);
+  Json merges = Json::array();
+  for (size_t i = 0; static_cast<int64_t>(tokens.size()) + 1 < options.vocab_size; ++i) {
+    const std::string &left = tokens[i / 256], &right = tokens[i % 256];
+    merges.push_back({left, right});
+    tokens.push_back(left + right);
+    file["model"]["vocab"][tokens.back()] = tokens.size();
+  }
+  file["model"]["merges"] = merges;
+  EXPECT_EQ(Tokenizer::from_json(file.dump()).vocab_size(), options.vocab_size);
+  options.vocab_size = 128001;
+  EXPECT_THROW(options.validate(), ulp::Error);
+  options = {.kind = TokenizerKind::wordpiece, .alphabet = 128001};
+  EXPECT_THROW(options.validate(), ulp::Error);
+}
+
 /// The tokenizer of these changes to a small one is refused with these words.
 void expect_refusal(const std::string& what, const std::function<void(Json&)>& change, size_t which = 1) {
   Json file = Json::parse(golden().at("cases")[which].at("tokenizer").get<std::string>());
@@ -165,6 +189,11 @@ TEST(TokenizerJson, RefusesDamagedParts) {
   expect_refusal(
       "known tokens", [](Json& file) { file["post_processor"]["special_tokens"]["[CLS]"]["ids"] = {99999}; },
       0);
+  expect_refusal("known token for the padding", [](Json& file) {
+    file["padding"] = {{"pad_id", 99999}};
+  });
+  expect_refusal(
+      "in 0..1024", [](Json& file) { file["model"]["max_input_chars_per_word"] = 1025; }, 0);
   expect_file_error("JSON", [] { Tokenizer::from_json("{"); });
   expect_file_error("deeper", [] { Tokenizer::from_json(std::string(200, '[')); });
 }

@@ -150,14 +150,17 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};
-    const auto sane = [](int64_t value) { return value > 0 && value <= kLargestSize; };
-    bool fits = sane(spec.num_classes);
+    const auto check = [](const char* size, int64_t value) {
+      if (value > 0 && value <= kLargestSize) return;
+      fail_file("app.ModelSpec", "expected ", size, " in 1..", kLargestSize, ", got ", value);
+    };
     if (spec.kind == NetworkKind::image) {
       json.at("in_channels").get_to(spec.in_channels);
       json.at("image_size").get_to(spec.image_size);
       json.at("mean").get_to(spec.mean);
       json.at("std").get_to(spec.std);
-      fits = fits && sane(spec.in_channels) && sane(spec.image_size);
+      check("in_channels", spec.in_channels);
+      check("image_size", spec.image_size);
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
@@ -165,13 +168,23 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
         spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(
             json.at("tokenizer").get_ref<const std::string&>(), "the model's tokenizer"));
       }
-      fits = fits && sane(spec.max_length);
+      check("max_length", spec.max_length);
     }
-    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
+    if (spec.kind != NetworkKind::language || !spec.tokenizer) {
+      check("num_classes", spec.num_classes);
+    } else if (spec.num_classes != spec.vocab_size()) {  // which the tokenizer bounds
+      fail_file("app.ModelSpec", "expected num_classes ", spec.vocab_size(), ", the tokens of the tokenizer, got ",
+                spec.num_classes);
+    }
     return spec;
   } catch (const nlohmann::json::exception& error) {
     fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());
   }
+}
+
+bool same_tokens(const ModelSpec& a, const ModelSpec& b) {
+  if (!a.tokenizer || !b.tokenizer || a.tokenizer == b.tokenizer) return true;
+  return a.tokenizer->to_json() == b.tokenizer->to_json();
 }
 
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,

@@ -58,6 +58,9 @@ struct ULP_API ModelSpec {
   static ModelSpec from_json(const std::string& text);
 };
 
+/// Whether the networks read texts as the same tokens, as far as both have a tokenizer.
+ULP_API bool same_tokens(const ModelSpec& a, const ModelSpec& b);
+
 /// The key of safetensors and engine metadata under which a ModelSpec is stored.
 inline constexpr const char* kModelSpecKey = "ulp.model";
 

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -93,7 +92,7 @@ bool holds_nothing(const std::string& name) {
 }
 
 bool is_tied(const std::string& name) {
-  return name == "lm_head.weight" || name == "transformer.lm_head.weight";
+  return name == "lm_head.weight" || name.ends_with(".lm_head.weight");
 }
 
 bool is_gpt2_matrix(const std::string& name) {

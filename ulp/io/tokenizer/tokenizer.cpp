@@ -12,9 +12,12 @@ namespace {
 
 constexpr const char* kEncode = "io.Tokenizer.encode";
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
+std::string replace_all(const std::string& text, std::string_view from, std::string_view to) {
+  std::string made;
+  size_t done = 0;
+  for (size_t at = 0; (at = text.find(from, done)) != std::string::npos; done = at + from.size())
+    made.append(text, done, at - done).append(to);
+  return made.append(text, done);
 }
 
 /// What Hugging Face's decoder takes away of spaces, in its order.
@@ -30,7 +33,7 @@ void clean_up(std::string& token) {
                                                                            {" 's", "'s"},
                                                                            {" 've", "'ve"},
                                                                            {" 're", "'re"}}};
-  for (const auto& [from, to] : kRules) replace_all(token, from, to);
+  for (const auto& [from, to] : kRules) token = replace_all(token, from, to);
 }
 
 /// The bytes that a token of a byte-level vocabulary stands for; its own where one of its characters stands for none.

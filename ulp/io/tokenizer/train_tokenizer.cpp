@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/io/tokenizer/pair_trainer.h"
 #include "ulp/io/tokenizer/token_model.h"
 
@@ -19,6 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kWhere = "io.train_tokenizer";
 constexpr int64_t kBytes = 256;
+/// A file of so many tokens, each with a merge of two, or of twice as many characters, is one that can be read.
+constexpr int64_t kMostTokens = 128000;
+static_assert(4 * kMostTokens < static_cast<int64_t>(kMaxJsonValues));
 const std::vector<std::string> kBertTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 const std::vector<std::string> kGptTokens = {"<|endoftext|>"};
 
@@ -139,11 +143,15 @@ Json byte_file(const LearnedPairs& learned) {
 
 void TokenizerTraining::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "kind", .help = "How texts are cut"}, kind);
-  visitor({.name = "vocab_size", .help = "Tokens at most", .min = 2, .max = 1 << 24}, vocab_size);
+  visitor({.name = "vocab_size", .help = "Tokens at which merging ends; special tokens and single characters are tokens in any case",
+           .min = 2,
+           .max = kMostTokens},
+          vocab_size);
   visitor(
       {.name = "min_frequency", .help = "How often a pair of tokens must be seen to become one", .min = 1},
       min_frequency);
-  visitor({.name = "alphabet", .help = "wordpiece: so many characters, the most frequent ones", .min = 1},
+  visitor({.name = "alphabet", .help = "wordpiece: so many characters, the most frequent ones", .min = 1,
+           .max = kMostTokens},
           alphabet);
   visitor({.name = "lowercase", .help = "wordpiece: in lower case and without accents"}, lowercase);
 }
