@@ -120,6 +120,7 @@ Job open(const DistillFlags& flags) {
   job.data = app::load_data(flags.data, flags.length, like);
   job.spec = like != nullptr ? *like : job.data.spec;
   job.spec.name = flags.student;
+  job.spec.network = flags.shape.network;
   return job;
 }
 

@@ -9,7 +9,8 @@ namespace {
 void encode(const ulp::io::Tokenizer& tokenizer, std::string_view text) {
   const auto encoded = tokenizer.encode(text);
   ulp::fuzz::require(encoded.ids.size() == encoded.ranges.size(), "a range for each token");
-  for (const int64_t id : encoded.ids) ulp::fuzz::require(id < tokenizer.vocab_size(), "ids of the vocabulary");
+  for (const int64_t id : encoded.ids)
+    ulp::fuzz::require(id < tokenizer.vocab_size(), "ids of the vocabulary");
   tokenizer.decode(encoded.ids);
 }
 

@@ -87,7 +87,8 @@ TEST(ModelFile, CapturedTextsComeBackAtAnyLength) {
 }
 
 TEST(ModelFile, ALanguageHasAsManyClassesAsTokens) {
-  auto file = nlohmann::json::parse(io::train_tokenizer("to be or not to be\n", {.vocab_size = 260}).to_json());
+  auto file =
+      nlohmann::json::parse(io::train_tokenizer("to be or not to be\n", {.vocab_size = 260}).to_json());
   file["added_tokens"].push_back({{"id", 70000}, {"content", "<far>"}, {"special", true}});
   ModelSpec spec{.name = "gpt2", .kind = NetworkKind::language, .max_length = 12};
   spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(file.dump()));
@@ -96,7 +97,8 @@ TEST(ModelFile, ALanguageHasAsManyClassesAsTokens) {
   EXPECT_EQ(again.num_classes, 70001);
   EXPECT_EQ(again.tokenizer->to_json(), spec.tokenizer->to_json());
   spec.num_classes = 10;
-  EXPECT_ERROR(ModelSpec::from_json(spec.to_json()), "expected num_classes 70001");
+  EXPECT_ERROR(ModelSpec::from_json(spec.to_json()),
+               "expected num_classes of at least 70001, the tokens of the tokenizer, got 10");
   spec.kind = NetworkKind::text;  // whose classes are those of its labels
   EXPECT_EQ(ModelSpec::from_json(spec.to_json()).num_classes, 10);
 }

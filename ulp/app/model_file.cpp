@@ -10,6 +10,7 @@
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/published_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -27,6 +28,7 @@ namespace {
 
 /// Of anything that a description may name: a network beyond it is a file that lies.
 constexpr int64_t kLargestSize = 65536;
+constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 constexpr const char* kKinds[] = {"image", "language", "text"};
 
@@ -69,10 +71,12 @@ Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("app.load_model_file",
-              "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '",
-              path.string(),
-              metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
+    fail_file(
+        "app.load_model_file",
+        "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '", path.string(),
+        metadata.contains("ulp.plan")
+            ? "', which is an engine file"
+            : "', which names no network; published weights need a config.json beside them, or --network");
   }
   const Stored stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
   if (!stored.graph) check_sizes(path, stored.spec);
@@ -101,6 +105,14 @@ LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spe
   const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
   return {
       .spec = spec, .forward = [graph](const at::Tensor& x) { return graph->forward(x); }, .graph = graph};
+}
+
+LoadedModel load_published(const std::filesystem::path& path, const ModelSpec& like) {
+  PublishedModel model = load_published_model(path, like, PublishedFit::exact);
+  const auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
+  return {.spec = std::move(model.spec),
+          .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
+          .graph = graph};
 }
 
 LoadedModel load_stored(const std::filesystem::path& path) {
@@ -150,9 +162,9 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};
-    const auto check = [](const char* size, int64_t value) {
-      if (value > 0 && value <= kLargestSize) return;
-      fail_file("app.ModelSpec", "expected ", size, " in 1..", kLargestSize, ", got ", value);
+    const auto check = [](const char* size, int64_t value, int64_t most = kLargestSize) {
+      if (value > 0 && value <= most) return;
+      fail_file("app.ModelSpec", "expected ", size, " in 1..", most, ", got ", value);
     };
     if (spec.kind == NetworkKind::image) {
       json.at("in_channels").get_to(spec.in_channels);
@@ -170,12 +182,11 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
       }
       check("max_length", spec.max_length);
     }
-    if (spec.kind != NetworkKind::language || !spec.tokenizer) {
-      check("num_classes", spec.num_classes);
-    } else if (spec.num_classes != spec.vocab_size()) {  // which the tokenizer bounds
-      fail_file("app.ModelSpec", "expected num_classes ", spec.vocab_size(), ", the tokens of the tokenizer, got ",
-                spec.num_classes);
-    }
+    // The tables of published networks may have more rows than there are tokens.
+    check("num_classes", spec.num_classes, spec.kind == NetworkKind::language ? kMostTokens : kLargestSize);
+    if (spec.kind == NetworkKind::language && spec.tokenizer && spec.num_classes < spec.vocab_size())
+      fail_file("app.ModelSpec", "expected num_classes of at least ", spec.vocab_size(),
+                ", the tokens of the tokenizer, got ", spec.num_classes);
     return spec;
   } catch (const nlohmann::json::exception& error) {
     fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());
@@ -197,11 +208,13 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
   if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  if (is_published_file(path, script_spec.network)) return load_published(path, script_spec);
   return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_spec(path);
+  if (is_published_file(path)) return published_spec(path);
   if (is_zip_file(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -234,9 +247,10 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 
 }  // namespace
 
-Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
+Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
   if (is_exchange_file(path))
     return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
+  if (is_published_file(path, like.network)) return load_published_model(path, like, fit).network;
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);
@@ -267,6 +281,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return load_exchange(path, {});
+  if (is_published_file(path)) return load_published(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",

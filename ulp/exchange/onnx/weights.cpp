@@ -34,7 +34,10 @@ Blocks blocks_of(const Builder& builder, const Node& node) {
   const at::Tensor codes = stored(builder, node, "codes"), scale = stored(builder, node, "scale");
   const int64_t columns = int_arg(node, "columns"), rows = codes.size(0);
   if (codes.scalar_type() == at::kChar)
-    return {.codes = codes, .scale = scale.reshape({rows, 1}), .zero_point = {}, .group = columns};
+    return {.codes = codes.flatten(1).narrow(1, 0, columns),
+            .scale = scale.reshape({rows, -1}),
+            .zero_point = {},
+            .group = codes.size(-1)};
   Blocks blocks{.codes = {},
                 .scale = scale.reshape({rows, -1}),
                 .zero_point = {},
@@ -67,8 +70,11 @@ at::Tensor placed(const at::Tensor& matrix, bool turned) {
   return turned ? matrix.t() : matrix;
 }
 
-Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
-  if (builder.opset() < kBlockOpset) refuse(node, "expected opset ", kBlockOpset, " for codes of 4 bits");
+/// A scale for each group.
+Form form_of_groups(Builder& builder, const Node& node, bool turned) {
+  const bool nibbles = stored(builder, node, "codes").scalar_type() == at::kByte;
+  if (builder.opset() < kBlockOpset)
+    refuse(node, "expected opset ", kBlockOpset, nibbles ? " for codes of 4 bits" : " for groups of 8 bits");
   const std::string form = turned ? "turned" : "rows";
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   const auto codes = [&] {
@@ -79,8 +85,16 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     return packed(placed(flat, turned), with_zero ? kUint4 : kInt4);
   };
   const auto scale = [&] { return placed(blocks_of(builder, node).scale, turned); };
+  const int64_t group = blocks_of(builder, node).group;
+  if (!nibbles) {
+    const auto bytes = [&] { return placed(blocks_of(builder, node).codes, turned); };
+    // ONNX Runtime refuses 8-bit blocks without zero points.
+    return {{builder.derived(name("codes"), form, bytes), builder.derived(name("scale"), form, scale),
+             builder.constant(at::zeros(scale().sizes(), at::kChar), name("codes") + ".zero_point")},
+            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", group}}};
+  }
   Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
-            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", 2 * stored(builder, node, "codes").size(2)}}};
+            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", group}}};
   if (node.arg("zero_point").is_none()) return made;
   const auto zero = [&] { return packed(placed(blocks_of(builder, node).zero_point, turned), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
@@ -109,13 +123,15 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
           {{"axis", int64_t{0}}, {"block_size", kBlock}}};
 }
 
+/// Bytes with one scale a row.
 bool are_bytes(const Builder& builder, const Node& node) {
-  return stored(builder, node, "codes").scalar_type() == at::kChar;
+  const at::Tensor codes = stored(builder, node, "codes");
+  return codes.scalar_type() == at::kChar && codes.dim() == 2;
 }
 
 Form form_of(Builder& builder, const Node& node, bool turned) {
   return are_bytes(builder, node) ? form_of_bytes(builder, node, turned)
-                                  : form_of_nibbles(builder, node, turned);
+                                  : form_of_groups(builder, node, turned);
 }
 
 /// Layers that read the codes themselves.

@@ -1,10 +1,9 @@
 // Reading of tokenizer.json. What changes ids and is not known here is refused by name.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/base/read_file.h"
 #include "ulp/io/tokenizer/tokenizer_state.h"
 
 namespace ulp::io {
@@ -66,7 +65,8 @@ class Reader {
     return dumped;
   }
   int64_t id(const Json& value, const std::string& what) const {
-    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
+    const bool fits =
+        value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
     if (!fits) refuse("expected an id in [0, ", kMostTokens, ") for ", what, ", got ", shown(value));
     return value.get<int64_t>();
   }
@@ -353,14 +353,7 @@ void Reader::read() {
 }  // namespace
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file tokenizer.json, got '", path.string(), "'");
-  if (std::filesystem::file_size(path, error) > kMostBytes)
-    fail_file(kWhere, "expected at most ", kMostBytes, " bytes in '", path.string(), "'");
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return from_json(text.str(), path.string());
+  return from_json(read_file(kWhere, path, kMostBytes), path.string());
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& source) {
