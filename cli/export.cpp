@@ -152,7 +152,9 @@ void add_export(CLI::App& app) {
                                   "  ulp export scripted.pt --shape 3,224,224 --out model.onnx --check\n"
                                   "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n",
                                   *flags);
-  command->add_option("model", flags->model, "A file of `ulp train`, a TorchScript, ONNX or .pt2 file")
+  command
+      ->add_option("model", flags->model,
+                   "A file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
   command->add_option("-o,--out", flags->out, "File to write; for Core ML a folder")->required();
   command->add_option("--to", flags->to, "Format of the file")

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
+#include "ulp/io/tokenizer/train_tokenizer.h"
 
 namespace ulp::app {
 namespace {
@@ -81,6 +84,33 @@ TEST(ModelFile, CapturedTextsComeBackAtAnyLength) {
   const LoadedModel again = load_text_model_file(folder.path() / "graph");
   const at::Tensor tokens = torch::randint(1, 200, {2, 7}, torch::kLong);
   EXPECT_TRUE(again.forward(tokens).equal(model.graph->forward(tokens)));
+}
+
+TEST(ModelFile, ALanguageHasAsManyClassesAsTokens) {
+  auto file =
+      nlohmann::json::parse(io::train_tokenizer("to be or not to be\n", {.vocab_size = 260}).to_json());
+  file["added_tokens"].push_back({{"id", 70000}, {"content", "<far>"}, {"special", true}});
+  ModelSpec spec{.name = "gpt2", .kind = NetworkKind::language, .max_length = 12};
+  spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(file.dump()));
+  spec.num_classes = spec.vocab_size();
+  const ModelSpec again = ModelSpec::from_json(spec.to_json());
+  EXPECT_EQ(again.num_classes, 70001);
+  EXPECT_EQ(again.tokenizer->to_json(), spec.tokenizer->to_json());
+  spec.num_classes = 10;
+  EXPECT_ERROR(ModelSpec::from_json(spec.to_json()),
+               "expected num_classes of at least 70001, the tokens of the tokenizer, got 10");
+  spec.kind = NetworkKind::text;  // whose classes are those of its labels
+  EXPECT_EQ(ModelSpec::from_json(spec.to_json()).num_classes, 10);
+}
+
+TEST(ModelFile, DescriptionsOfWrongSizesNameThem) {
+  const auto said = [](const ModelSpec& spec) {
+    return ulp::test::error_of([&] { ModelSpec::from_json(spec.to_json()); });
+  };
+  EXPECT_SAYS(said({.num_classes = 65537}), "num_classes in 1..65536, got 65537");
+  EXPECT_SAYS(said({.in_channels = 0}), "in_channels in 1..65536, got 0");
+  EXPECT_SAYS(said({.image_size = -1}), "image_size in 1..65536, got -1");
+  EXPECT_SAYS(said({.kind = NetworkKind::language, .num_classes = 256}), "max_length in 1..65536, got 0");
 }
 
 }  // namespace

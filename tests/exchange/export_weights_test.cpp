@@ -8,6 +8,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/lower.h"
+#include "ulp/quant/weights/weight_codes.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 
@@ -173,6 +174,31 @@ TEST(ExportWeights, ComeBackWithTheirCodesAndBits) {
       EXPECT_TRUE(torch::equal(theirs[name].flatten(), ours[name].flatten())) << name;
     }
   }
+}
+
+/// Codes of 8 bits with groups, as files of others have them.
+TEST(ExportWeights, GroupsOfEightBitsComeBack) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  SmallText model;
+  model.eval();
+  const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
+  std::map<std::string, quant::WeightCodes> codes;
+  for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
+    codes[name] = {.codes = torch::randint(-128, 128, {rows, 5, 8}, torch::kChar),
+                   .scale = torch::rand({rows, 5}),
+                   .columns = kWidth};
+  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  const std::string bytes = export_onnx(*module);
+  const ReadModel read = read_onnx(bytes);
+  const ReadNode layer = dequantizer_of(read, "MatMul", 1);
+  EXPECT_EQ(layer.attributes.at("block_size").i, 8);
+  EXPECT_TRUE(torch::equal(dequantized(read, layer), weight_of(module, "fc.weight", kWidth).t()));
+  const Module again = exchange::import_onnx(bytes, "model.onnx");
+  EXPECT_TRUE(
+      torch::equal(again->named_buffers()["fc.weight.int8"], module->named_buffers()["fc.weight.int8"]));
+  EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
+  EXPECT_ERROR(export_onnx(*module, {.opset = 17}), "expected opset 21 for groups of 8 bits");
 }
 
 TEST(ExportWeights, TrainAsFloatsWhereThatIsAskedFor) {

@@ -12,10 +12,14 @@
 #include "file_bytes.h"
 #include "temporary_folder.h"
 #include "ulp/formats/ggml_block.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/published_weights.h"
+#include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/quant/weights/weights.h"
+#include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
 
@@ -82,14 +86,55 @@ TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
   EXPECT_EQ(metadata.at("test.flag"), true);
 }
 
-TEST(Gguf, FourBitCodesAreWeightOnlyConstants) {
+TEST(Gguf, CodesAreWeightOnlyConstantsOfTheSameBits) {
   const GgufModel file = import_gguf(types_file(), "types.gguf");
-  const GgufTensor& tensor = *file.find("q4_0");
-  ASSERT_TRUE(tensor.codes);
-  const WeightCodes& codes = *tensor.codes;
-  EXPECT_TRUE(torch::equal(
-      quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values));
-  EXPECT_FALSE(file.find("q8_0")->codes);
+  for (const auto& [name, size] : {std::pair("q4_0", 32), {"q8_0", 32}, {"q6_k", 16}}) {
+    const GgufTensor& tensor = *file.find(name);
+    ASSERT_TRUE(tensor.codes) << name;
+    const quant::WeightCodes& codes = *tensor.codes;
+    EXPECT_EQ(codes.scale.size(1) * size, tensor.values.size(1)) << name;
+    EXPECT_TRUE(torch::equal(
+        quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values))
+        << name;
+  }
+  for (const char* const name : {"f32", "f16", "bf16", "q4_k"}) EXPECT_FALSE(file.find(name)->codes) << name;
+}
+
+/// Values, codes in a graph, and an engine that reads the codes: the same numbers.
+TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
+  const TemporaryFolder folder;
+  const torch::NoGradGuard no_grad;
+  const at::Tensor tokens = torch::randint(0, 40, {2, 8}, at::kLong);
+  for (const auto type : {GgufType::q8_0, GgufType::q4_0}) {
+    const auto path = folder.path() / "gpt2.gguf";
+    export_gguf(*gguf_gpt2(), path, {.type = type, .heads = 4});
+    const GgufModel file = import_gguf(path);
+    const auto model = gguf_gpt2();
+    io::assign_published(*model, gpt2_tensors(file), true, path.string());
+    model->eval();
+    const auto captured = capture(*model, {tokens});
+    graph::PassReport report;
+    const auto coded = quant::read_weight_codes(captured, gpt2_codes(file), &report);
+    EXPECT_EQ(report.changes.size(), 2U * 4 + 2) << "layers, the words, and the words as the last layer";
+    EXPECT_FALSE(coded->named_parameters().contains("h.0.attn.c_attn.weight"));
+    EXPECT_TRUE(torch::equal(coded->forward(tokens), captured->forward(tokens)));
+    const runtime::Plan plan = lower(*coded);
+    EXPECT_EQ(
+        plan.constants.at("wte.weight." + std::string(type == GgufType::q8_0 ? "int8" : "int4")).shape.size(),
+        3U);
+    runtime::Engine engine(plan);
+    const at::Tensor result = torch::empty({2, 8, 40});
+    const void* const inputs[] = {tokens.const_data_ptr()};
+    void* const outputs[] = {result.mutable_data_ptr()};
+    engine.run(2, inputs, outputs);
+    EXPECT_TRUE(torch::allclose(result, captured->forward(tokens), 1e-4, 1e-4));
+    auto codes = gpt2_codes(file);
+    codes.emplace("wpe.weight", codes.at("wte.weight"));
+    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "got 'wpe.weight'");
+    codes.erase("wpe.weight");
+    codes.at("wte.weight").columns = 16;
+    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "expected codes of [40, 32] for 'wte.weight'");
+  }
 }
 
 TEST(Gguf, Gpt2ComesBack) {

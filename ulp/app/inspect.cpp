@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/published_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/exchange/import_onnx.h"
@@ -110,10 +111,43 @@ FileContents torchscript_contents(const std::filesystem::path& path) {
   return contents;
 }
 
+std::string lines_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The tensors of the files, and how they differ from those of the network.
+FileContents published_contents(const std::filesystem::path& path, const ModelSpec& like) {
+  FileContents contents{
+      .kind = {},
+      .steps = std::nullopt,
+      .tensors = {.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}}};
+  for (const auto& [name, tensor] : io::load_published_tensors(path)) {
+    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
+                              shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes())});
+    contents.bytes += tensor.nbytes();
+  }
+  ModelSpec own = like;
+  own.num_classes = 0;  // the file's
+  const PublishedModel model =
+      load_published_model(path, published_spec(path).value_or(own), PublishedFit::partial);
+  contents.kind = "published weights of " + model.spec.name;
+  const io::PublishedReport& report = model.report;
+  for (const auto& [what, names] : {std::pair("missing", &report.differences.missing),
+                                    {"unexpected", &report.differences.unexpected},
+                                    {"does not fit", &report.differences.mismatched},
+                                    {"left out", &report.ignored},
+                                    {"renamed", &report.renamed}})
+    if (!names->empty()) contents.metadata[what] = lines_of(*names);
+  return contents;
+}
+
 }  // namespace
 
-FileContents read_contents(const std::filesystem::path& path) {
+FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return exchange_contents(path);
+  if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);
   const SafetensorsFile file(path);
   FileContents contents{.kind = "safetensors",

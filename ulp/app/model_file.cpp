@@ -11,6 +11,7 @@
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/published_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
@@ -30,6 +31,7 @@ namespace {
 
 /// Of anything that a description may name: a network beyond it is a file that lies.
 constexpr int64_t kLargestSize = 65536;
+constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 constexpr const char* kKinds[] = {"image", "language", "text"};
 
@@ -74,10 +76,12 @@ Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("app.load_model_file",
-              "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '",
-              path.string(),
-              metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
+    fail_file(
+        "app.load_model_file",
+        "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '", path.string(),
+        metadata.contains("ulp.plan")
+            ? "', which is an engine file"
+            : "', which names no network; published weights need a config.json beside them, or --network");
   }
   const Stored stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
   if (!stored.graph) check_sizes(path, stored.spec);
@@ -106,6 +110,14 @@ LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spe
   const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
   return {
       .spec = spec, .forward = [graph](const at::Tensor& x) { return graph->forward(x); }, .graph = graph};
+}
+
+LoadedModel load_published(const std::filesystem::path& path, const ModelSpec& like) {
+  PublishedModel model = load_published_model(path, like, PublishedFit::exact);
+  const auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
+  return {.spec = std::move(model.spec),
+          .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
+          .graph = graph};
 }
 
 LoadedModel load_stored(const std::filesystem::path& path) {
@@ -155,14 +167,17 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};
-    const auto sane = [](int64_t value) { return value > 0 && value <= kLargestSize; };
-    bool fits = sane(spec.num_classes);
+    const auto check = [](const char* size, int64_t value, int64_t most = kLargestSize) {
+      if (value > 0 && value <= most) return;
+      fail_file("app.ModelSpec", "expected ", size, " in 1..", most, ", got ", value);
+    };
     if (spec.kind == NetworkKind::image) {
       json.at("in_channels").get_to(spec.in_channels);
       json.at("image_size").get_to(spec.image_size);
       json.at("mean").get_to(spec.mean);
       json.at("std").get_to(spec.std);
-      fits = fits && sane(spec.in_channels) && sane(spec.image_size);
+      check("in_channels", spec.in_channels);
+      check("image_size", spec.image_size);
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
@@ -170,9 +185,13 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
         spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(
             json.at("tokenizer").get_ref<const std::string&>(), "the model's tokenizer"));
       }
-      fits = fits && sane(spec.max_length);
+      check("max_length", spec.max_length);
     }
-    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
+    // The tables of published networks may have more rows than there are tokens.
+    check("num_classes", spec.num_classes, spec.kind == NetworkKind::language ? kMostTokens : kLargestSize);
+    if (spec.kind == NetworkKind::language && spec.tokenizer && spec.num_classes < spec.vocab_size())
+      fail_file("app.ModelSpec", "expected num_classes of at least ", spec.vocab_size(),
+                ", the tokens of the tokenizer, got ", spec.num_classes);
     return spec;
   } catch (const nlohmann::json::exception& error) {
     fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());
@@ -202,6 +221,11 @@ torch::jit::Module load_torchscript(const std::filesystem::path& path) {
   }
 }
 
+bool same_tokens(const ModelSpec& a, const ModelSpec& b) {
+  if (!a.tokenizer || !b.tokenizer || a.tokenizer == b.tokenizer) return true;
+  return a.tokenizer->to_json() == b.tokenizer->to_json();
+}
+
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                      const ModelSpec& spec) {
   const io::Metadata metadata = {{kModelSpecKey, spec.to_json()}};
@@ -212,11 +236,13 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
   if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  if (is_published_file(path, script_spec.network)) return load_published(path, script_spec);
   return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_spec(path);
+  if (is_published_file(path)) return published_spec(path);
   if (is_zip_file(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -249,9 +275,10 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 
 }  // namespace
 
-Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
+Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
   if (is_exchange_file(path))
     return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
+  if (is_published_file(path, like.network)) return load_published_model(path, like, fit).network;
   if (is_zip_file(path)) return network_of(load_script(path, like).graph);
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
@@ -283,6 +310,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return load_exchange(path, {});
+  if (is_published_file(path)) return load_published(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",

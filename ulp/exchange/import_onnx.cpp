@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/exchange/file_bytes.h"
+#include "ulp/base/read_file.h"
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/run.h"
@@ -25,7 +25,7 @@ constexpr size_t kMostNodes = 10'000;
 
 /// All of a file, which is below 2 GB by its format: larger models have external data.
 std::string read_bytes(const std::filesystem::path& path) {
-  return file_bytes(kWhere, path, std::numeric_limits<int32_t>::max());
+  return read_file(kWhere, path, std::numeric_limits<int32_t>::max());
 }
 
 /// Nodes of a graph and of those inside it, constants apart.

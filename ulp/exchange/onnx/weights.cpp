@@ -35,7 +35,10 @@ Blocks blocks_of(const Builder& builder, const Node& node) {
   const at::Tensor codes = stored(builder, node, "codes"), scale = stored(builder, node, "scale");
   const int64_t columns = int_arg(node, "columns"), rows = codes.size(0);
   if (codes.scalar_type() == at::kChar)
-    return {.codes = codes, .scale = scale.reshape({rows, 1}), .zero_point = {}, .group = columns};
+    return {.codes = codes.flatten(1).narrow(1, 0, columns),
+            .scale = scale.reshape({rows, -1}),
+            .zero_point = {},
+            .group = codes.size(-1)};
   Blocks blocks{.codes = {},
                 .scale = scale.reshape({rows, -1}),
                 .zero_point = {},
@@ -68,8 +71,8 @@ int64_t block_of_bytes(int64_t columns) {
   return columns;
 }
 
-/// The same for codes of 4 bits in groups, which become several blocks of equal scales where a row ends inside one.
-int64_t block_of_nibbles(int64_t columns, int64_t group) {
+/// The same for codes in groups, which become several blocks of equal scales where a row ends inside one.
+int64_t block_of_groups(int64_t columns, int64_t group) {
   const int64_t divides = std::gcd(columns, group);
   return divides >= kSmallestFused ? divides : group;
 }
@@ -85,8 +88,11 @@ at::Tensor placed(const at::Tensor& matrix, bool turned) {
   return turned ? matrix.t() : matrix;
 }
 
-Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
-  if (builder.opset() < kBlockOpset) refuse(node, "expected opset ", kBlockOpset, " for codes of 4 bits");
+/// A scale for each group.
+Form form_of_groups(Builder& builder, const Node& node, bool turned) {
+  const bool nibbles = stored(builder, node, "codes").scalar_type() == at::kByte;
+  if (builder.opset() < kBlockOpset)
+    refuse(node, "expected opset ", kBlockOpset, nibbles ? " for codes of 4 bits" : " for groups of 8 bits");
   const std::string form = turned ? "turned" : "rows";
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   const auto codes = [&] {
@@ -96,8 +102,8 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     const at::Tensor flat = with_zero ? blocks.codes : blocks.codes.bitwise_xor(8);
     return packed(placed(flat, turned), with_zero ? kUint4 : kInt4);
   };
-  const int64_t group = 2 * stored(builder, node, "codes").size(2), columns = int_arg(node, "columns");
-  const int64_t block = block_of_nibbles(columns, group);
+  const int64_t columns = int_arg(node, "columns"), group = blocks_of(builder, node).group;
+  const int64_t block = block_of_groups(columns, group);
   // One number for each block of what is one for each group.
   const auto rows_of = [&](const char* argument) {
     const at::Tensor numbers = stored(builder, node, argument);
@@ -105,8 +111,16 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     return placed(spread.narrow(1, 0, (columns - 1) / block + 1), turned);
   };
   const auto scale = [&] { return rows_of("scale"); };
+  const Attributes attributes = {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", block}};
+  if (!nibbles) {
+    const auto bytes = [&] { return placed(blocks_of(builder, node).codes, turned); };
+    // ONNX Runtime refuses 8-bit blocks without zero points.
+    return {{builder.derived(name("codes"), form, bytes), builder.derived(name("scale"), form, scale),
+             builder.constant(at::zeros(scale().sizes(), at::kChar), name("codes") + ".zero_point")},
+            attributes};
+  }
   Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
-            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", block}}};
+            attributes};
   if (node.arg("zero_point").is_none()) return made;
   const auto zero = [&] { return packed(rows_of("zero_point"), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
@@ -134,13 +148,15 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
           {{"axis", int64_t{0}}, {"block_size", block}}};
 }
 
+/// Bytes with one scale a row.
 bool are_bytes(const Builder& builder, const Node& node) {
-  return stored(builder, node, "codes").scalar_type() == at::kChar;
+  const at::Tensor codes = stored(builder, node, "codes");
+  return codes.scalar_type() == at::kChar && codes.dim() == 2;
 }
 
 Form form_of(Builder& builder, const Node& node, bool turned) {
   return are_bytes(builder, node) ? form_of_bytes(builder, node, turned)
-                                  : form_of_nibbles(builder, node, turned);
+                                  : form_of_groups(builder, node, turned);
 }
 
 /// Layers that read the codes themselves.
