@@ -20,7 +20,6 @@
 #include "ulp/io/graph_file.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
-#include "ulp/io/zip_archive.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/report/format.h"
@@ -200,17 +199,6 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
 
 torch::jit::Module load_torchscript(const std::filesystem::path& path) {
   constexpr const char* kWhere = "app.load_model_file";
-  const io::ZipArchive archive(path, kWhere, "a zip archive");
-  const auto has = [&](std::string_view end) {
-    return std::ranges::any_of(archive.entries(),
-                               [&](const io::ZipEntry& entry) { return entry.name.ends_with(end); });
-  };
-  if (has("/data.pkl") && !has("/constants.pkl")) {
-    fail_file(kWhere, "'", path.string(),
-              "' is a pickle of torch.save, which is not read: pickles can run code. In Python, "
-              "`safetensors.torch.save_file(torch.load(FILE, weights_only=True), OUT)` writes its weights, "
-              "torch.jit.save or torch.export.save a whole model");
-  }
   try {
     torch::jit::Module module = torch::jit::load(path.string());
     module.eval();

@@ -7,7 +7,7 @@
 
 namespace ulp::app {
 
-/// The module, in eval mode. Throws FileError for a file that holds none; of a pickle it says how to convert it.
+/// The module, in eval mode. Throws FileError for a file that holds none.
 torch::jit::Module load_torchscript(const std::filesystem::path& path);
 
 }  // namespace ulp::app

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "ulp/base/error.h"
 #include "ulp/base/read_file.h"
