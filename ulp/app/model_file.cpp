@@ -320,6 +320,18 @@ LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSp
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);
 }
 
+void expect_float(const graph::GraphModule& model, const std::filesystem::path& path) {
+  for (const auto& node : model.graph().nodes()) {
+    const bool codes = node->is("ulp::quantize") || node->is("ulp::dequantize_weight") ||
+                       node->target().starts_with("ulp::linear_dynamic");
+    if (!codes) continue;
+    fail_file("app.expect_float", "expected a float model, got '", path.string(),
+              "', which is quantized already: `ulp lower` makes an engine of it, `ulp export` an ONNX file, "
+              "and `ulp "
+              "train --init` trains it on");
+  }
+}
+
 void to_float(torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   const auto cast = [](at::Tensor& tensor) {

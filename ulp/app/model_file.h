@@ -118,6 +118,9 @@ ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
 /// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws as they do.
 ULP_API LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
+/// Throws FileError that says what takes it for a model of this file whose values or weights are in codes already.
+ULP_API void expect_float(const graph::GraphModule& model, const std::filesystem::path& path);
+
 /// The same network as a captured graph, which passes can change. Throws ulp::Error where capture() does; a network that is one
 /// already is itself.
 ULP_API Network captured(const Network& network, const ModelSpec& spec);
