@@ -31,7 +31,7 @@ struct ExportFlags : CommonFlags {
 using Metadata = std::map<std::string, std::string>;
 
 /// A file that other runtimes read.
-struct Format {
+struct ExportFormat {
   std::string name;
   /// Flags of this format alone.
   std::vector<std::string> flags;
@@ -41,7 +41,7 @@ struct Format {
   app::ExportChecks (*check)(const ExportFlags&, graph::GraphModule&);
 };
 
-const Format kOnnx = {
+const ExportFormat kOnnx = {
     .name = "onnx",
     .flags = {"--opset", "--external-data"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
@@ -56,7 +56,7 @@ const Format kOnnx = {
     .check = [](const ExportFlags& flags,
                 graph::GraphModule& model) { return app::check_onnx(flags.out, model); }};
 
-const Format kCoreMl = {
+const ExportFormat kCoreMl = {
     .name = "coreml",
     .flags = {"--batch", "--int8-weights"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
@@ -72,18 +72,18 @@ const Format kCoreMl = {
         },
     .check = [](const ExportFlags& flags, graph::GraphModule&) { return app::check_coreml(flags.out); }};
 
-const std::vector<const Format*> kFormats = {&kOnnx, &kCoreMl};
+const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl};
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
-  for (const Format* format : kFormats) names.push_back(format->name);
+  for (const ExportFormat* format : kFormats) names.push_back(format->name);
   return names;
 }
 
 /// The one that --to names. Throws a CLI::ValidationError for flags of another one.
-const Format& format_of(const ExportFlags& flags, const CLI::App& command) {
-  const Format* found = nullptr;
-  for (const Format* format : kFormats) {
+const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command) {
+  const ExportFormat* found = nullptr;
+  for (const ExportFormat* format : kFormats) {
     if (format->name == flags.to) found = format;
     for (const std::string& flag : format->flags) {
       if (format->name != flags.to && command.count(flag) > 0)
@@ -120,7 +120,7 @@ void show(const app::ExportCheck& check) {
             << " runs\n";
 }
 
-void show(const ExportFlags& flags, const Format& format, const app::ExportChecks& checks) {
+void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
   const uint64_t bytes = bytes_of(flags.out);
   const auto [words, values] = format.about(flags);
   if (flags.json) {
@@ -135,7 +135,7 @@ void show(const ExportFlags& flags, const Format& format, const app::ExportCheck
 }
 
 void run(const ExportFlags& flags, const CLI::App& command) {
-  const Format& format = format_of(flags, command);
+  const ExportFormat& format = format_of(flags, command);
   apply(flags);
   if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());

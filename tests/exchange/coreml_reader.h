@@ -36,8 +36,10 @@ struct MilValue {
   }
 };
 
+/// Type and sizes are those of its last result.
 struct MilOperation {
-  std::string op, output;
+  std::string op;
+  std::vector<std::string> outputs;
   int64_t type = 0;
   std::vector<int64_t> shape;
   std::map<std::string, std::vector<std::string>> inputs;
@@ -71,7 +73,7 @@ struct MilModel {
   /// Who makes a value.
   const MilOperation& maker(const std::string& name) const {
     for (const MilOperation& one : operations) {
-      if (one.output == name) return one;
+      if (one.outputs.at(0) == name) return one;
     }
     throw std::runtime_error("nobody makes " + name);
   }
@@ -154,8 +156,9 @@ inline MilOperation read_mil_operation(std::string_view message, const std::stri
       for (const WireField& binding : wire_fields(mil_field(field.bytes, 2)))
         names.emplace_back(mil_field(binding.bytes, 1));
     }
-    if (field.number == 3 && operation.output.empty()) {
-      operation.output = mil_field(field.bytes, 1);
+    if (field.number == 3) {
+      operation.outputs.emplace_back(mil_field(field.bytes, 1));
+      operation.shape.clear();
       read_mil_type(mil_field(field.bytes, 2), operation.type, operation.shape);
     }
     if (field.number == 5)
@@ -166,7 +169,8 @@ inline MilOperation read_mil_operation(std::string_view message, const std::stri
 }
 
 inline MilFeature read_mil_feature(std::string_view message) {
-  MilFeature feature{.name = std::string(mil_field(message, 1))};
+  MilFeature feature;
+  feature.name = mil_field(message, 1);
   for (const WireField& field : wire_fields(mil_field(mil_field(message, 3), 5))) {
     if (field.number == 1) feature.shape.push_back(static_cast<int64_t>(field.value));
     if (field.number == 2) feature.type = static_cast<int64_t>(field.value);
