@@ -14,7 +14,9 @@
 #include "ulp/app/model_file.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/gguf.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/published_weights.h"
 
 namespace ulp::cli {
 
@@ -24,6 +26,7 @@ struct ExportFlags : CommonFlags {
   std::string model, to = "onnx", out;
   exchange::OnnxOptions options;
   exchange::CoreMlOptions coreml;
+  std::string gguf_type = word_of(exchange::GgufType::q8_0);
   bool check = false;
   ScriptShape shape;
 };
@@ -38,6 +41,7 @@ struct ExportFormat {
   /// What the file is, in a word or two and for --json.
   std::pair<std::string, nlohmann::json> (*about)(const ExportFlags&);
   void (*write)(const ExportFlags&, const graph::GraphModule&, const Metadata&);
+  /// Null: no other runtime is asked.
   app::ExportChecks (*check)(const ExportFlags&, graph::GraphModule&);
 };
 
@@ -72,7 +76,31 @@ const ExportFormat kCoreMl = {
         },
     .check = [](const ExportFlags& flags, graph::GraphModule&) { return app::check_coreml(flags.out); }};
 
-const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl};
+const ExportFormat kGguf = {
+    .name = "gguf",
+    .flags = {"--gguf-type"},
+    .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
+      return {"weights of GPT-2 in " + flags.gguf_type, {{"type", flags.gguf_type}}};
+    },
+    .write =
+        [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata&) {
+          exchange::export_gguf(
+              model, flags.out,
+              {.type = require_word<exchange::GgufType>("cli.export", "type", flags.gguf_type),
+               .heads = exchange::attention_heads(model)});
+        },
+    .check = nullptr};
+
+const ExportFormat kSafetensors = {.name = "safetensors",
+                                   .flags = {},
+                                   .about = [](const ExportFlags&) -> std::pair<std::string, nlohmann::json> {
+                                     return {"weights under published names", nlohmann::json::object()};
+                                   },
+                                   .write = [](const ExportFlags& flags, const graph::GraphModule& model,
+                                               const Metadata&) { io::save_published(flags.out, model); },
+                                   .check = nullptr};
+
+const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kGguf, &kSafetensors};
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
@@ -90,6 +118,8 @@ const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command)
         throw CLI::ValidationError(flag + " goes with --to " + format->name + ", got --to " + flags.to);
     }
   }
+  if (command.count("--check") > 0 && found->check == nullptr)
+    throw CLI::ValidationError("no other runtime checks files of --to " + flags.to + "; leave --check out");
   return *found;
 }
 
@@ -150,7 +180,9 @@ void add_export(CLI::App& app) {
   CLI::App* command = add_command(app, "export", "Turn a trained model into a file for other runtimes",
                                   "  ulp export model.safetensors --to onnx --out model.onnx\n"
                                   "  ulp export scripted.pt --shape 3,224,224 --out model.onnx --check\n"
-                                  "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n",
+                                  "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n"
+                                  "  ulp export gpt2.safetensors --to gguf --gguf-type q4_0 --out gpt2.gguf\n"
+                                  "  ulp export model.onnx --to safetensors --out model.safetensors\n",
                                   *flags);
   command
       ->add_option("model", flags->model,
@@ -166,6 +198,10 @@ void add_export(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--int8-weights", flags->coreml.int8_weights,
                     "Weights in 8 bits, arithmetic in float, for --to coreml");
+  const auto types = words_of<exchange::GgufType>();
+  command->add_option("--gguf-type", flags->gguf_type, "How matrices are stored, for --to gguf")
+      ->check(CLI::IsMember(std::vector<std::string>(types.begin(), types.end())))
+      ->capture_default_str();
   command->add_flag("--check", flags->check,
                     "Run an ONNX file in ONNX Runtime and OpenVINO, in Python, where they are installed, and "
                     "show the largest "

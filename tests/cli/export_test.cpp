@@ -96,6 +96,30 @@ TEST_F(Export, WritesCoreMlPackages) {
                1, "pip install coremltools");
 }
 
+TEST_F(Export, WritesWeightsUnderPublishedNamesAndGguf) {
+  ASSERT_EQ(shop_->ulp("export m.safetensors --to safetensors --out weights.safetensors").code, 0);
+  // They are lenet5's again where it is named.
+  const Outcome again =
+      shop_->ulp("export weights.safetensors --network lenet5 --shape 1,28,28 --out w.onnx");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_NE(read_file(*shop_ / "w.onnx").find("conv1.weight"), std::string::npos);
+  expect_error(shop_->ulp("export m.safetensors --to gguf --out m.gguf"), 1, "scaled_dot_product_attention");
+  expect_error(shop_->ulp("export m.safetensors --to safetensors --out x.safetensors --check"), 2, "--check");
+  expect_error(shop_->ulp("export m.safetensors --to gguf --gguf-type q4 --out x.gguf"), 2, "q4_0");
+  std::string book;
+  for (int i = 0; i < 40; ++i) book += "to be or not to be, that is the question\n";
+  write_file(*shop_ / "book.txt", book);
+  const std::string train =
+      "train --data book.txt --model gpt2 --length 16 --batch 4 --max-steps 1 --threads 1";
+  ASSERT_EQ(shop_->ulp(train + " --out g.safetensors").code, 0);
+  const Outcome gguf = shop_->ulp("export g.safetensors --to gguf --gguf-type q4_0 --out g.gguf --json");
+  ASSERT_EQ(gguf.code, 0) << gguf.err;
+  EXPECT_EQ(nlohmann::json::parse(gguf.out)["type"], "q4_0");
+  const std::string bytes = read_file(*shop_ / "g.gguf");
+  EXPECT_TRUE(bytes.starts_with("GGUF"));
+  EXPECT_NE(bytes.find("gpt2.attention.head_count"), std::string::npos);
+}
+
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   const Outcome outcome =
       shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");

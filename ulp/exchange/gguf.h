@@ -20,6 +20,12 @@ namespace torch::nn {
 class Module;
 }
 
+namespace ulp {
+namespace graph {
+class GraphModule;
+}
+}  // namespace ulp
+
 namespace ulp::exchange {
 
 /// A tensor of a GGUF file.
@@ -69,6 +75,10 @@ struct GgufOptions {
 /// and where AtomicFile does.
 ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
                          const GgufOptions& options);
+
+/// The heads of a captured model's attention, for GgufOptions::heads: those of its first aten::scaled_dot_product_attention. Throws Error
+/// for a model without it, and where its number of heads is no constant.
+ULP_API int64_t attention_heads(const graph::GraphModule& model);
 
 }  // namespace ulp::exchange
 

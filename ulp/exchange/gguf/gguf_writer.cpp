@@ -9,6 +9,8 @@
 #include "ulp/exchange/gguf.h"
 #include "ulp/exchange/gguf/gguf_names.h"
 #include "ulp/exchange/gguf/gguf_reader.h"
+#include "ulp/graph/describe.h"
+#include "ulp/graph/graph_module.h"
 
 namespace ulp::exchange {
 
@@ -147,6 +149,19 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   write(header.bytes());
   for (const Stored& tensor : tensors) write(tensor.bytes);
   file.commit();
+}
+
+int64_t attention_heads(const graph::GraphModule& model) {
+  constexpr const char* kHere = "exchange.attention_heads";
+  for (const auto& node : model.graph().nodes()) {
+    if (!node->is("aten::scaled_dot_product_attention")) continue;
+    const graph::Value* query = node->arg("query").value;
+    constexpr size_t kHeads = 1, kDims = 4;  // [batch, heads, time, features]
+    if (!query->meta || query->meta->sizes.size() != kDims || !query->meta->sizes[kHeads].constant())
+      fail(kHere, "expected queries of [batch, heads, time, features] in ", graph::describe(*node));
+    return query->meta->sizes[kHeads].offset;
+  }
+  fail(kHere, "expected a model with attention, got one without aten::scaled_dot_product_attention");
 }
 
 }  // namespace ulp::exchange
