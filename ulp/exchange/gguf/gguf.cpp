@@ -64,8 +64,8 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
       std::string known;
       for (const formats::GgmlType& type : formats::ggml_types())
         known += (known.empty() ? "" : ", ") + std::string(type.name);
-      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100), "', got the type ",
-                tensor.type_code, " in '", source, "'");
+      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100),
+                "', got the type ", tensor.type_code, " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
     made.values = tensor.type->blocks ? decoded_values(tensor) : plain_values(tensor);
