@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "error_of.h"
 #include "file_bytes.h"
@@ -175,7 +175,8 @@ TEST(Gguf, WritesNothingOfOtherModels) {
   EXPECT_ERROR(export_gguf(*model, path, {.heads = 4}), "'wte.weight'");
   const auto endless = gguf_gpt2();
   endless->named_parameters()["ln_f.bias"].data()[3] = std::numeric_limits<float>::infinity();
-  EXPECT_ERROR(export_gguf(*endless, path, {.heads = 4}), "expected finite values, got others in 'ln_f.bias'");
+  EXPECT_ERROR(export_gguf(*endless, path, {.heads = 4}),
+               "expected finite values, got others in 'ln_f.bias'");
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_ERROR(gpt2_tensors(import_gguf(types_file(), "types.gguf")), "tensors of GPT-2");
 }

@@ -66,7 +66,8 @@ TEST(ImportTf2onnx, OtherActivationsOfRecurrentLayersAreRefused) {
   };
   const auto imported = [](const std::string& bytes) { return exchange::import_onnx(bytes, "model.onnx"); };
   const at::Tensor x = torch::ones({3, 2, 2});
-  EXPECT_TRUE(torch::equal(imported(with({"Sigmoid", "Tanh", "Tanh"}))->forward(x), imported(with({}))->forward(x)));
+  EXPECT_TRUE(
+      torch::equal(imported(with({"Sigmoid", "Tanh", "Tanh"}))->forward(x), imported(with({}))->forward(x)));
   for (const auto& others : {std::vector<std::string>{"Sigmoid", "Relu", "Tanh"}, {"Sigmoid", "Tanh"}})
     EXPECT_ERROR(imported(with(others)), "the usual activations");
 }

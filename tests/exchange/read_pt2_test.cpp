@@ -202,7 +202,11 @@ TEST_F(ReadPt2, NodesAreNamedInErrors) {
   refused(
       "relu", [](Json& node) { node["outputs"].push_back(node["outputs"][0]); }, "expected 1 results");
   refused(
-      "relu", [](Json& node) { node["inputs"][0]["arg"] = {{"as_tensor", Json::object()}}; }, "'name'");
+      "relu",
+      [](Json& node) {
+        node["inputs"][0]["arg"] = {{"as_tensor", Json::object()}};
+      },
+      "'name'");
 }
 
 TEST_F(ReadPt2, ErrorsNameAFileWhoseNameBeginsThatOfANode) {
@@ -275,7 +279,8 @@ TEST_F(ReadPt2, ListsOfTensorsAreBounded) {
   };
   for (const int64_t count : {int64_t{10'001}, int64_t{1} << 30, std::numeric_limits<int64_t>::max()}) {
     const Json number = {{"as_int", count}};
-    EXPECT_SAYS(split("torch.ops.aten.tensor_split.sections", "sections", number), "10000 tensors in the lists");
+    EXPECT_SAYS(split("torch.ops.aten.tensor_split.sections", "sections", number),
+                "10000 tensors in the lists");
     EXPECT_SAYS(split("torch.ops.aten.chunk.default", "chunks", number), "10000 tensors in the lists");
   }
   EXPECT_SAYS(split("torch.ops.aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections",
@@ -304,9 +309,7 @@ TEST_F(ReadPt2, ExamplesAreBoundedTogether) {
   const auto entries = entries_;
   const auto with_sizes = [&](const Json& sizes, int64_t max_bytes) {
     entries_ = entries;
-    change_program([&](Json& json) {
-      json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = sizes;
-    });
+    change_program([&](Json& json) { json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = sizes; });
     return error_of_entries({.max_bytes = max_bytes});
   };
   const Json zero = {{"as_int", 0}}, large = {{"as_int", int64_t{1} << 40}};
@@ -319,7 +322,8 @@ TEST_F(ReadPt2, ExamplesAreBoundedTogether) {
     Json& inputs = json["graph_module"]["signature"]["input_specs"];
     inputs.push_back({{"user_input", {{"arg", {{"as_tensor", {{"name", "second"}}}}}}}});
   });
-  EXPECT_SAYS(error_of_entries({.max_bytes = 300'000}), "inputs of 300000 bytes at most, got more with 'second'");
+  EXPECT_SAYS(error_of_entries({.max_bytes = 300'000}),
+              "inputs of 300000 bytes at most, got more with 'second'");
 }
 
 TEST_F(ReadPt2, DeepAndDamagedDescriptionsAreRefused) {

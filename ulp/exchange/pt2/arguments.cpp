@@ -37,7 +37,8 @@ at::Tensor wrapped(const IValue& number) {
 
 IValue tensor_argument(const ProgramArgument& argument, const c10::Type& type, const Values& values) {
   if (argument.kind == "as_tensor") return tensor_of(argument.value, values);
-  if (argument.kind == "as_optional_tensor") return tensor_argument(union_of(argument.value, "an argument"), type, values);
+  if (argument.kind == "as_optional_tensor")
+    return tensor_argument(union_of(argument.value, "an argument"), type, values);
   const IValue number = number_of(argument, values);
   if (!is_number(number)) refuse(argument, type);
   return wrapped(number);
@@ -155,7 +156,8 @@ IValue typed(const ProgramArgument& argument, const c10::Argument& wanted, const
   switch (type.kind()) {
     case TypeKind::OptionalType:
       if (argument.kind == "as_none") return {};
-      if (argument.kind == "as_optional_tensor" && union_of(argument.value, "an argument").kind == "as_none") return {};
+      if (argument.kind == "as_optional_tensor" && union_of(argument.value, "an argument").kind == "as_none")
+        return {};
       return typed(argument, wanted, *type.containedType(0), values);
     case TypeKind::TensorType:
       return tensor_argument(argument, type, values);
