@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <utility>
 #include <vector>
 
 #include "ulp/graph/passes/linear_forms.h"
