@@ -133,7 +133,7 @@ TEST(ModelFile, TorchScriptIsShownAndTrains) {
   const ulp::test::TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "module.pt";
   torch::jit::Module module("Scaled");
-  module.register_parameter("factor", torch::full({1}, 2.0F), /*is_buffer=*/false);
+  module.register_parameter("factor", torch::full({1}, 2.0F).requires_grad_(), /*is_buffer=*/false);
   module.define("def forward(self, x):\n  return (self.factor * x).flatten(1)\n");
   module.save(path.string());
   const FileContents contents = read_contents(path);
