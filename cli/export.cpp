@@ -105,7 +105,7 @@ uint64_t bytes_of(const std::string& path) {
   return bytes;
 }
 
-nlohmann::json to_json(const app::ExportCheck& check) {
+nlohmann::json check_to_json(const app::ExportCheck& check) {
   if (check.runs == 0) return {{"runtime", check.runtime}, {"operations", check.operations}};
   return {{"runtime", check.runtime}, {"runs", check.runs}, {"largest_relative_difference", check.largest}};
 }
@@ -117,7 +117,7 @@ void show(const ExportFlags& flags, const ExportFormat& format,
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
-    if (check) json["check"] = to_json(*check);
+    if (check) json["check"] = check_to_json(*check);
     return print_json(json);
   }
   std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
