@@ -134,7 +134,7 @@ uint64_t bytes_of(const std::string& path) {
   return bytes;
 }
 
-nlohmann::json to_json(const app::ExportCheck& check) {
+nlohmann::json check_to_json(const app::ExportCheck& check) {
   if (check.runs == 0) return {{"runtime", check.runtime}, {"operations", check.operations}};
   return {{"runtime", check.runtime}, {"runs", check.runs}, {"largest_relative_difference", check.largest}};
 }
@@ -156,7 +156,7 @@ void show(const ExportFlags& flags, const ExportFormat& format, const app::Expor
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
-    for (const app::ExportCheck& check : checks.done) json["checks"].push_back(to_json(check));
+    for (const app::ExportCheck& check : checks.done) json["checks"].push_back(check_to_json(check));
     return print_json(json);
   }
   std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
