@@ -119,10 +119,8 @@ std::string lines_of(const std::vector<std::string>& names) {
 
 /// The tensors of the files, and how they differ from those of the network.
 FileContents published_contents(const std::filesystem::path& path, const ModelSpec& like) {
-  FileContents contents{
-      .kind = {},
-      .steps = std::nullopt,
-      .tensors = {.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}}};
+  FileContents contents;
+  contents.tensors = {.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}};
   for (const auto& [name, tensor] : io::load_published_tensors(path)) {
     contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
                               shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes())});
