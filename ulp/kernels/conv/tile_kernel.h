@@ -89,7 +89,6 @@ struct DepthwiseKernels {
 };
 
 extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
-extern const TileKernels kTilesWideU8Avx2;  ///< u8 whose weights are 16-bit numbers already
 extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
 extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
 extern const TileKernels kTilesF32Neon, kTilesBf16Neon, kTilesU8Neon;

@@ -70,6 +70,8 @@ void pack_codes(const CodeRows& from, int64_t panel, int lanes, int64_t units, u
   }
   if (from.unit_bytes == 8) {
     pack_lanes<int8_t, 8>(from, first, count, lanes, to);
+  } else if (from.unit_bytes == 2) {
+    pack_lanes<int8_t, 2>(from, first, count, lanes, to);
   } else if (from.bytes()) {
     pack_lanes<int8_t, 4>(from, first, count, lanes, to);
   } else {

@@ -43,7 +43,7 @@ struct Layout {
       : units(ceil_div(p.inner, kernels.unit)),
         row_bytes(staged_row_bytes(units, kernels.unit_bytes)),
         panels(ceil_div(p.columns, kernels.lanes)),
-        panel_bytes(units * kernels.lanes * kernels.unit_bytes) {
+        panel_bytes(units * kernels.lanes * kernels.weight_unit_bytes()) {
     int64_t at = 0;
     const auto take = [&](int64_t bytes) {
       const int64_t begin = at;
@@ -94,7 +94,8 @@ class TiledProduct {
   }
 
   void pack(const Parallel& parallel) const {
-    const CodeRows codes{p_.b.codes, p_.b.step, p_.columns, p_.inner, kernels_.unit, kernels_.unit_bytes};
+    const CodeRows codes{p_.b.codes, p_.b.step,     p_.columns,
+                         p_.inner,   kernels_.unit, kernels_.weight_unit_bytes()};
     parallel.run(layout_.panels, [&](int64_t panel, int) {
       pack_codes(codes, panel, kernels_.lanes, layout_.units,
                  memory_ + layout_.b + panel * layout_.panel_bytes);
@@ -172,7 +173,7 @@ class TiledProduct {
 constexpr Variant<const TileKernels*> kKernels[] = {
     {Isa::avx512_vnni, ULP_ON_X86(&kTilesU8Avx512Vnni)},
     {Isa::avx512, ULP_ON_X86(&kTilesU8Avx512)},
-    {Isa::avx2, ULP_ON_X86(&kTilesWideU8Avx2)},
+    {Isa::avx2, ULP_ON_X86(&kTilesU8Avx2)},
     {Isa::neon_i8mm, ULP_ON_ARM(&kTilesU8NeonI8mm)},
     {Isa::neon_dotprod, ULP_ON_ARM(&kTilesU8NeonDotprod)},
     {Isa::neon, ULP_ON_ARM(&kTilesU8Neon)},

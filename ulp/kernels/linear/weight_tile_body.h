@@ -185,7 +185,7 @@ void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
     for (int n = 0; n < kVectors; ++n) codes[n] = Codes::at(t, group, vector + n);
     const int64_t length = t.in - first < t.group ? t.in - first : t.group;
     int64_t k = 0, offset = 0;
-    if constexpr (kMasksNibbles<V> && Codes::kStep == kCodesOfWord && !kZero) {
+    if constexpr (kMasksNibbles<V> && Codes::kStep == kCodesOfWord && !kZero && kRows == 1) {
       if (t.usual_scales) {
         k = masked_words<V>(sums, t, group, vector, length, codes, x + first);
         offset = k / Codes::kStep * Codes::kStepBytes;
