@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/network_cases.h"
 #include "bench/random_networks.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/models/registry.h"
@@ -24,65 +25,9 @@
 
 namespace {
 
-using ulp::bench::settle;
 using ulp::bench::write_npy;
-using Module = std::shared_ptr<ulp::graph::GraphModule>;
-constexpr int64_t kLength = 24;
-
-int64_t side_of(const std::string& network) {
-  if (network == "inception_v3") return 75;
-  return network == "mlp" || network == "lenet5" || network == "binary_lenet5" ? 28 : 64;
-}
-
-struct Case {
-  Module module = nullptr;
-  std::function<torch::Tensor(int64_t batch)> input;
-};
-
-Case image_network(const std::string& name, bool int8) {
-  const int64_t side = side_of(name), channels = side == 28 ? 1 : 3;
-  const auto images = [=](int64_t batch) { return torch::randn({batch, channels, side, side}); };
-  const auto model = ulp::models::make_model(name, {.in_channels = channels, .image_size = side});
-  settle(*model);
-  model->train();
-  for (int i = 0; i < 3; ++i) model->forward(images(8));
-  model->eval();
-  Module module = ulp::capture(*model, {images(2)});
-  module->eval();
-  if (!int8) return {module, images};
-  const auto prepared = ulp::quant::prepare(module, ulp::quant::Recipe::onnx_qdq());
-  prepared->forward(images(8));
-  module = ulp::quant::convert(prepared);
-  // The last activation in codes, as numbers, is a result, too.
-  ulp::graph::Graph& graph = module->graph();
-  const ulp::graph::Node* last = nullptr;
-  for (const auto& node : graph.nodes()) {
-    const bool codes =
-        node->is("ulp::dequantize") && node->args[0].value->producer->kind() == ulp::graph::Node::Kind::call;
-    if (codes) last = node.get();
-  }
-  graph.set_output(ulp::graph::Argument::tuple({graph.output_node()->args[0], last->output()}));
-  module->recompile();
-  return {module, images};
-}
-
-Case text_network(const std::string& name) {
-  using ulp::models::TextTask;
-  const TextTask task = name == "bert" ? TextTask::classification : TextTask::language_modelling;
-  const auto model = ulp::models::make_text_model(
-      name, {.task = task, .max_length = kLength, .num_classes = 4, .padding_token = 0});
-  model->eval();
-  ulp::graph::CaptureOptions options;
-  options.free = {{0, 1, "time"}};
-  const Module module = ulp::capture(model, {torch::ones({2, kLength}, torch::kLong)}, options);
-  module->eval();
-  // Shorter where the batch is larger; the last ids of each text are padding.
-  return {module, [](int64_t batch) {
-            torch::Tensor ids = torch::randint(1, 256, {batch, kLength - batch + 1}, torch::kLong);
-            ids.narrow(1, ids.size(1) - 4, 4).zero_();
-            return ids;
-          }};
-}
+using ulp::bench::Case;
+using ulp::bench::Module;
 
 Module quantized(const Module& module, const std::string& form) {
   if (form.starts_with("dynamic"))
@@ -111,9 +56,7 @@ void write_case(const std::filesystem::path& folder, const std::string& name, co
                 int64_t opset) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
-  const auto texts = ulp::models::text_model_names();
-  const bool text = std::find(texts.begin(), texts.end(), name) != texts.end();
-  const Case made = text ? text_network(name) : image_network(name, form == "int8");
+  const Case made = ulp::bench::network_case(name, form == "int8");
   const Module module = quantized(made.module, form);
   ulp::exchange::export_onnx(*module, folder / (name + ".onnx"), {.opset = opset, .fp16 = form == "fp16"});
   write_weights(folder / name, std::as_const(*module).graph());

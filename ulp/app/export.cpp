@@ -22,7 +22,7 @@ namespace ulp::app {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kWhere = "app.check_onnx";
+constexpr const char* kWhere = "app.check_export";
 
 /// A folder that goes away with what is in it.
 class Scratch {
@@ -114,6 +114,39 @@ std::string output_of(const std::string& command, int& code) {
   return text;
 }
 
+/// A judge in Python.
+struct Judge {
+  const char* program;  ///< prints one line of JSON that starts with {"runtime"
+  const char* name;
+  const char* packages;  ///< what pip installs
+};
+
+/// What the judge says of a task.
+nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann::json& task) {
+  std::ofstream(folder / "task.json") << task.dump();
+  std::ofstream(folder / "judge.py") << judge.program;
+  const char* given = ::getenv("ULP_PYTHON");
+  const std::string python = given != nullptr ? given : "python3";
+  int code = 0;
+  const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
+                                         quoted((folder / "task.json").string()) + " 2>&1",
+                                     code);
+  constexpr int kNotFound = 127, kNoModule = 4;
+  if (code == kNotFound || code == kNoModule)
+    fail(kWhere, "expected ", judge.name, " in Python, which '", python, "' has not; `pip install ",
+         judge.packages, "` installs it, and ULP_PYTHON names another python");
+  const size_t start = said.rfind("{\"runtime\"");
+  if (code != 0 || start == std::string::npos) fail(kWhere, judge.name, " failed: ", said);
+  return parse_json(said.substr(start));
+}
+
+ExportCheck compared(const nlohmann::json& result, const nlohmann::json& task) {
+  return {.runtime = result.at("runtime"),
+          .runs = static_cast<int>(task.at("runs").size()),
+          .largest = result.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                    : result.at("largest").get<double>()};
+}
+
 }  // namespace
 
 ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
@@ -127,25 +160,21 @@ ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
       sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
-  std::ofstream(folder / "task.json") << task.dump();
-  std::ofstream(folder / "judge.py") << kOnnxJudge;
-  const char* given = ::getenv("ULP_PYTHON");
-  const std::string python = given != nullptr ? given : "python3";
-  int code = 0;
-  const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
-                                         quoted((folder / "task.json").string()) + " 2>&1",
-                                     code);
-  constexpr int kNotFound = 127, kNoModule = 4;
-  if (code == kNotFound || code == kNoModule)
-    fail(kWhere, "expected ONNX Runtime in Python, which '", python,
-         "' has not; `pip install onnxruntime numpy` installs it, and ULP_PYTHON names another python");
-  const size_t start = said.rfind("{\"runtime\"");
-  if (code != 0 || start == std::string::npos) fail(kWhere, "ONNX Runtime failed: ", said);
-  const nlohmann::json result = parse_json(said.substr(start));
-  return {.runtime = result.at("runtime"),
-          .runs = static_cast<int>(task["runs"].size()),
-          .largest = result.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                                    : result.at("largest").get<double>()};
+  return compared(judged({kOnnxJudge, "ONNX Runtime", "onnxruntime numpy"}, folder, task), task);
+}
+
+ExportCheck check_tflite(const fs::path& file, graph::GraphModule& model, int64_t batch) {
+  const torch::NoGradGuard no_grad;
+  const Scratch folder;
+  torch::manual_seed(0);
+  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
+  const std::vector<int64_t> batches = batch == 0 ? std::vector<int64_t>{1, 7} : std::vector<int64_t>{batch, batch};
+  for (const int64_t one : batches) {
+    std::vector<int64_t> sizes = {one};
+    for (const graph::FreeDimension& free : model.graph().free) sizes.push_back(free.max);
+    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
+  }
+  return compared(judged({kTfliteJudge, "LiteRT", "ai-edge-litert"}, folder, task), task);
 }
 
 }  // namespace ulp::app

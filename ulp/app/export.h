@@ -1,6 +1,7 @@
 // What `ulp export` does beside writing the file: another runtime's results beside ours.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -25,6 +26,11 @@ struct ExportCheck {
 /// variable ULP_PYTHON names. Throws ulp::Error that says what to install where it is not there, and what it said
 /// where it refused the file.
 ULP_API ExportCheck check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
+
+/// Runs a TensorFlow Lite file that export_tflite() wrote and the model that it was made of on the same random inputs, twice at the batch
+/// of the file, or at 1 and 7 where it is free (0), and free dimensions at their largest. Codes that come or go are compared as
+/// numbers. Python is found, and errors are, as for check_onnx().
+ULP_API ExportCheck check_tflite(const std::filesystem::path& file, graph::GraphModule& model, int64_t batch);
 
 }  // namespace app
 }  // namespace ulp

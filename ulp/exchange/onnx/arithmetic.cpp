@@ -1,7 +1,4 @@
 // Arithmetic and comparisons of two tensors, or of a tensor and a number.
-#include <limits>
-#include <optional>
-
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -22,23 +19,6 @@ std::string operand(Builder& builder, const Node& node, std::string_view argumen
   }
   const std::string& name = builder.name_of(value);
   return type_of(*value) == type ? name : builder.cast(node, name, type);
-}
-
-/// The type in which two operands are compared: a floating one where there is one.
-at::ScalarType common_type(const Node& node) {
-  std::optional<at::ScalarType> found;
-  for (const graph::Argument& arg : node.args) {
-    if (!arg.is_value()) continue;
-    const at::ScalarType type = type_of(*arg.value);
-    if (!found || (at::isFloatingType(type) && !at::isFloatingType(*found))) found = type;
-    if (*found == at::kBool) found = type;
-  }
-  const at::ScalarType type = found.value_or(at::kFloat);
-  const bool whole = !at::isFloatingType(type);
-  for (const graph::Argument& arg : node.args) {
-    if (whole && arg.kind == graph::Argument::Kind::literal && arg.literal.isDouble()) return at::kFloat;
-  }
-  return type == at::kBool ? at::kLong : type;
 }
 
 /// `op` of self and other, the second one times alpha, in the result's type.

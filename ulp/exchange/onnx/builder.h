@@ -4,30 +4,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
-#include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ulp/exchange/arguments.h"
 #include "ulp/exchange/onnx/model.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::exchange::onnx {
-
-/// Why a node cannot be exported; the driver gathers them all into one error.
-struct Refused {
-  const graph::Node* node;
-  std::string reason;
-};
-
-template <typename... Parts>
-[[noreturn]] void refuse(const graph::Node& node, const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  throw Refused{&node, out.str()};
-}
 
 using Names = std::vector<std::string>;
 using Attributes = std::vector<Attribute>;
@@ -108,33 +94,5 @@ class Builder {
   std::map<size_t, std::string> free_sizes_;
   std::set<std::string> taken_, stored_, results_;
 };
-
-/// Sizes of a value; refuses where they are not known.
-const std::vector<graph::SizeExpr>& sizes_of(const graph::Node& node, const graph::Value& value);
-int64_t rank_of(const graph::Node& node, const graph::Value& value);
-/// A size that must not be free.
-int64_t fixed_size(const graph::Node& node, const graph::Value& value, int64_t dim);
-/// Its element type; f32 where it was not seen.
-at::ScalarType type_of(const graph::Value& value);
-
-/// The tensor of an argument; null for None.
-graph::Value* optional_value(const graph::Node& node, std::string_view argument);
-graph::Value* value_arg(const graph::Node& node, std::string_view argument);
-/// Literal arguments; refuse what is no such constant.
-int64_t int_arg(const graph::Node& node, std::string_view argument);
-bool bool_arg(const graph::Node& node, std::string_view argument);
-double number_arg(const graph::Node& node, std::string_view argument);
-std::optional<double> optional_number(const graph::Node& node, std::string_view argument);
-std::string text_arg(const graph::Node& node, std::string_view argument);
-std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument);
-/// A list of n, of which one entry may stand for all; none for `fallback`.
-std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument, size_t n,
-                              std::vector<int64_t> fallback = {});
-/// A size: a number, or one that follows the batch or a free dimension.
-graph::SizeExpr size_arg(const graph::Node& node, const graph::Argument& argument);
-std::vector<graph::SizeExpr> sizes_arg(const graph::Node& node, std::string_view argument);
-/// A dimension of a tensor of this rank, counted from the front.
-int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank);
-bool has_arg(const graph::Node& node, std::string_view argument);
 
 }  // namespace ulp::exchange::onnx

@@ -1,6 +1,5 @@
 #include "ulp/exchange/onnx/converters.h"
 
-#include <set>
 #include <vector>
 
 namespace ulp::exchange::onnx {
@@ -45,18 +44,11 @@ const std::vector<Converter>& all_converters() {
 }  // namespace
 
 ConvertFunction find_converter(const graph::Node& node) {
-  for (const Converter& row : all_converters()) {
-    if (node.is(row.op)) return row.convert;
-  }
-  return nullptr;
+  return find_row(all_converters(), node);
 }
 
 std::string converter_names() {
-  std::set<std::string_view> names;
-  for (const Converter& row : all_converters()) names.insert(row.op);
-  std::string text;
-  for (const std::string_view name : names) text.append(text.empty() ? "" : ", ").append(name);
-  return text;
+  return row_names(all_converters());
 }
 
 }  // namespace ulp::exchange::onnx

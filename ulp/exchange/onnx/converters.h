@@ -6,17 +6,13 @@
 #include <string>
 #include <string_view>
 
+#include "ulp/exchange/calls.h"
 #include "ulp/exchange/onnx/builder.h"
 
 namespace ulp::exchange::onnx {
 
-using ConvertFunction = void (*)(Builder&, const graph::Node&);
-
-/// One line of a table.
-struct Converter {
-  std::string_view op;  ///< "aten::conv2d"
-  ConvertFunction convert;
-};
+using Converter = ConverterRow<Builder>;
+using ConvertFunction = Converter::Function;
 using ConverterTable = std::span<const Converter>;
 
 /// Null for an op without one.

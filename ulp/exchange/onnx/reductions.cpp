@@ -1,6 +1,4 @@
 // Sums, means and extremes over dimensions.
-#include <numeric>
-
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -27,23 +25,13 @@ Form form_of(Builder& builder, const std::string& op, const std::string& x, cons
   return form;
 }
 
-/// Dimensions that a call names; all where it names none.
-std::vector<int64_t> dims_of(const Node& node, const Value& x) {
-  std::vector<int64_t> dims;
-  if (has_arg(node, "dim") && !node.arg("dim").is_none()) dims = ints_arg(node, "dim");
-  if (!dims.empty()) return dims;
-  dims.resize(static_cast<size_t>(rank_of(node, x)));
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
-
 void reduce(Builder& builder, const Node& node, const char* op) {
   const Value& x = *value_arg(node, "self");
   const at::ScalarType type = type_of(*node.output());
   const std::string& name = builder.name_of(&x);
   const std::string typed = type_of(x) == type ? name : builder.cast(node, name, type);
   const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
-  Form form = form_of(builder, op, typed, dims_of(node, x), keep);
+  Form form = form_of(builder, op, typed, reduced_dims(node, x), keep);
   builder.result(node, op, std::move(form.inputs), std::move(form.attributes));
 }
 

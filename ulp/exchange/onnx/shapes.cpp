@@ -1,6 +1,5 @@
 // Ops that change the shape of a tensor and leave its elements as they are, or repeat them.
 #include <algorithm>
-#include <numeric>
 
 #include "ulp/exchange/onnx/converters.h"
 
@@ -43,50 +42,13 @@ void transpose(Builder& builder, const Node& node, std::vector<int64_t> order) {
   builder.result(node, "Transpose", {builder.in(node, "self")}, {{"perm", std::move(order)}});
 }
 
-std::vector<int64_t> straight(int64_t rank) {
-  std::vector<int64_t> order(static_cast<size_t>(rank));
-  std::iota(order.begin(), order.end(), 0);
-  return order;
-}
-
-void swap(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  std::vector<int64_t> order = straight(rank);
-  std::swap(order.at(static_cast<size_t>(dim_arg(node, "dim0", rank))),
-            order.at(static_cast<size_t>(dim_arg(node, "dim1", rank))));
-  transpose(builder, node, std::move(order));
-}
-
-void turn(Builder& builder, const Node& node) {
-  if (before_turn(builder.graph(), *node.output()) != nullptr)
-    return;  // linear layers read the weight itself
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  std::vector<int64_t> order = straight(rank);
-  std::ranges::reverse(order);
-  transpose(builder, node, std::move(order));
-}
-
 void permute(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  std::vector<int64_t> order = ints_arg(node, "dims");
-  for (int64_t& dim : order) dim += dim < 0 ? rank : 0;
-  transpose(builder, node, std::move(order));
+  transpose(builder, node, permuted_dims(node));
 }
 
-void movedim(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  const std::vector<int64_t> from = ints_arg(node, "source"), to = ints_arg(node, "destination");
-  const auto place = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
-  std::vector<int64_t> order(static_cast<size_t>(rank), -1), rest = straight(rank);
-  for (size_t i = 0; i < from.size(); ++i) {
-    order.at(static_cast<size_t>(place(to[i]))) = place(from[i]);
-    std::erase(rest, place(from[i]));
-  }
-  auto next = rest.begin();
-  for (int64_t& dim : order) {
-    if (dim < 0) dim = *next++;
-  }
-  transpose(builder, node, std::move(order));
+/// A transpose that linear layers do not need: they read the weight itself.
+void turn(Builder& builder, const Node& node) {
+  if (before_turn(builder.graph(), *node.output()) == nullptr) permute(builder, node);
 }
 
 void expand(Builder& builder, const Node& node) {
@@ -121,8 +83,8 @@ ConverterTable shape_converters() {
       {"aten::view", reshape},      {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
       {"aten::view_as", reshape},   {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
       {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
-      {"aten::transpose", swap},    {"aten::swapdims", swap},      {"aten::t", turn},
-      {"aten::permute", permute},   {"aten::movedim", movedim},    {"aten::moveaxis", movedim},
+      {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", turn},
+      {"aten::permute", permute},   {"aten::movedim", permute},    {"aten::moveaxis", permute},
       {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand},
       {"aten::repeat", repeat}};
   return kTable;

@@ -34,7 +34,12 @@ class ULP_API WireWriter {
     WireWriter counter;
     write(counter);
     begin(field, counter.size());
-    write(*this);
+    // What only counts has counted: messages in messages take time in proportion to their depth, not its power of 2.
+    if (counts()) {
+      size_ += counter.size();
+    } else {
+      write(*this);
+    }
   }
 
   /// Whether it has no sink: bytes() may get null.

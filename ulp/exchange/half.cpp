@@ -1,4 +1,4 @@
-#include "ulp/exchange/onnx/half.h"
+#include "ulp/exchange/half.h"
 
 #include <ATen/core/function_schema.h>
 #include <torch/types.h>
@@ -9,7 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 
-namespace ulp::exchange::onnx {
+namespace ulp::exchange {
 
 namespace {
 
@@ -17,8 +17,6 @@ using graph::Argument;
 using graph::Graph;
 using graph::Node;
 using graph::Value;
-
-constexpr const char* kWhere = "exchange.export_onnx";
 
 /// Names of the tensors that stay in float32: a variance has no bounds, and no speed depends on it.
 std::set<std::string> statistics(const Graph& graph) {
@@ -33,7 +31,7 @@ std::set<std::string> statistics(const Graph& graph) {
   return names;
 }
 
-void halve_tensors(Graph& graph) {
+void halve_tensors(Graph& graph, const char* where) {
   const at::NoGradGuard no_grad;
   const std::set<std::string> kept = statistics(graph);
   std::vector<std::pair<std::string, graph::Attribute>> halves;
@@ -41,7 +39,7 @@ void halve_tensors(Graph& graph) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
     const at::Tensor half = attribute.tensor.detach().to(at::kHalf);
     if (at::isinf(half).logical_and(at::isfinite(attribute.tensor)).any().item<bool>())
-      fail(kWhere, "expected numbers of at most 65504 for fp16, got ",
+      fail(where, "expected numbers of at most 65504 for fp16, got ",
            attribute.tensor.abs().max().item<double>(), " in '", name, "'");
     halves.push_back({name, {attribute.kind, half}});
   }
@@ -88,12 +86,12 @@ Node* first_call(const Graph& graph) {
 
 }  // namespace
 
-void to_half(Graph& graph) {
+void to_half(Graph& graph, const char* where) {
   const std::set<std::string> kept = statistics(graph);
-  halve_tensors(graph);
+  halve_tensors(graph, where);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
-      fail(kWhere, "expected a float model for fp16, got ", graph::describe(*node));
+      fail(where, "expected a float model for fp16, got ", graph::describe(*node));
     if (node->kind() == Node::Kind::call) halve_arguments(*node);
     const bool stays = node->kind() == Node::Kind::input ||
                        (node->kind() == Node::Kind::attribute && kept.contains(node->target()));
@@ -109,4 +107,4 @@ void to_half(Graph& graph) {
   }
 }
 
-}  // namespace ulp::exchange::onnx
+}  // namespace ulp::exchange

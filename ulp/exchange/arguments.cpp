@@ -1,12 +1,14 @@
-// Reading the arguments of a node.
+#include "ulp/exchange/arguments.h"
+
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "ulp/exchange/onnx/builder.h"
 #include "ulp/graph/passes/pattern.h"
 
-namespace ulp::exchange::onnx {
+namespace ulp::exchange {
 
 using graph::Argument;
 using graph::SizeExpr;
@@ -139,4 +141,67 @@ bool has_arg(const graph::Node& node, std::string_view argument) {
                              [&](const auto& one) { return one.name() == argument; });
 }
 
-}  // namespace ulp::exchange::onnx
+at::ScalarType common_type(const graph::Node& node) {
+  std::optional<at::ScalarType> found;
+  for (const Argument& arg : node.args) {
+    if (!arg.is_value()) continue;
+    const at::ScalarType type = type_of(*arg.value);
+    if (!found || (at::isFloatingType(type) && !at::isFloatingType(*found))) found = type;
+    if (*found == at::kBool) found = type;
+  }
+  const at::ScalarType type = found.value_or(at::kFloat);
+  const bool whole = !at::isFloatingType(type);
+  for (const Argument& arg : node.args) {
+    if (whole && arg.kind == Argument::Kind::literal && arg.literal.isDouble()) return at::kFloat;
+  }
+  return type == at::kBool ? at::kLong : type;
+}
+
+std::vector<int64_t> reduced_dims(const graph::Node& node, const Value& x) {
+  std::vector<int64_t> dims;
+  if (has_arg(node, "dim") && !node.arg("dim").is_none()) dims = ints_arg(node, "dim");
+  if (!dims.empty()) return dims;
+  dims.resize(static_cast<size_t>(rank_of(node, x)));
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+namespace {
+
+/// The order that movedim makes: some dimensions get places, the others keep their order.
+std::vector<int64_t> moved_dims(const graph::Node& node, std::vector<int64_t> rest) {
+  const int64_t rank = std::ssize(rest);
+  const std::vector<int64_t> from = ints_arg(node, "source"), to = ints_arg(node, "destination");
+  const auto place = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
+  std::vector<int64_t> order(rest.size(), -1);
+  for (size_t i = 0; i < from.size(); ++i) {
+    order.at(static_cast<size_t>(place(to[i]))) = place(from[i]);
+    std::erase(rest, place(from[i]));
+  }
+  auto next = rest.begin();
+  for (int64_t& dim : order) {
+    if (dim < 0) dim = *next++;
+  }
+  return order;
+}
+
+}  // namespace
+
+std::vector<int64_t> permuted_dims(const graph::Node& node) {
+  const int64_t rank = rank_of(node, *value_arg(node, "self"));
+  std::vector<int64_t> order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  if (has_arg(node, "source")) return moved_dims(node, order);
+  if (has_arg(node, "dims")) {
+    order = ints_arg(node, "dims");
+    for (int64_t& dim : order) dim += dim < 0 ? rank : 0;
+  } else if (has_arg(node, "dim0")) {
+    std::swap(order.at(static_cast<size_t>(dim_arg(node, "dim0", rank))),
+              order.at(static_cast<size_t>(dim_arg(node, "dim1", rank))));
+  } else {
+    std::ranges::reverse(order);
+  }
+  return order;
+}
+
+}  // namespace ulp::exchange

@@ -1,0 +1,66 @@
+// What writers of files ask about a node: its arguments as they are in eval mode, and the sizes of its values. What a file
+// cannot hold is refused.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange {
+
+/// Why a node cannot be exported; the driver gathers them all into one error.
+struct Refused {
+  const graph::Node* node;
+  std::string reason;
+};
+
+template <typename... Parts>
+[[noreturn]] void refuse(const graph::Node& node, const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  throw Refused{&node, out.str()};
+}
+
+/// Sizes of a value; refuses where they are not known.
+const std::vector<graph::SizeExpr>& sizes_of(const graph::Node& node, const graph::Value& value);
+int64_t rank_of(const graph::Node& node, const graph::Value& value);
+/// A size that must not be free.
+int64_t fixed_size(const graph::Node& node, const graph::Value& value, int64_t dim);
+/// Its element type; f32 where it was not seen.
+at::ScalarType type_of(const graph::Value& value);
+
+/// The tensor of an argument; null for None.
+graph::Value* optional_value(const graph::Node& node, std::string_view argument);
+graph::Value* value_arg(const graph::Node& node, std::string_view argument);
+/// Literal arguments; refuse what is no such constant.
+int64_t int_arg(const graph::Node& node, std::string_view argument);
+bool bool_arg(const graph::Node& node, std::string_view argument);
+double number_arg(const graph::Node& node, std::string_view argument);
+std::optional<double> optional_number(const graph::Node& node, std::string_view argument);
+std::string text_arg(const graph::Node& node, std::string_view argument);
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument);
+/// A list of n, of which one entry may stand for all; none for `fallback`.
+std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument, size_t n,
+                              std::vector<int64_t> fallback = {});
+/// A size: a number, or one that follows the batch or a free dimension.
+graph::SizeExpr size_arg(const graph::Node& node, const graph::Argument& argument);
+std::vector<graph::SizeExpr> sizes_arg(const graph::Node& node, std::string_view argument);
+/// A dimension of a tensor of this rank, counted from the front.
+int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank);
+bool has_arg(const graph::Node& node, std::string_view argument);
+
+/// The type in which two operands are compared: a floating one where there is one.
+at::ScalarType common_type(const graph::Node& node);
+/// Dimensions of `x` that a reduction names; all where it names none.
+std::vector<int64_t> reduced_dims(const graph::Node& node, const graph::Value& x);
+/// Where each dimension of the result of transpose, swapdims, t, permute, movedim or moveaxis is in its first argument.
+std::vector<int64_t> permuted_dims(const graph::Node& node);
+
+}  // namespace ulp::exchange
