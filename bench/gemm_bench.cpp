@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/read_bandwidth.h"
 #include "ulp/kernels/conv/conv.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/linear/weight_linear.h"
@@ -26,12 +26,8 @@ namespace {
 
 using ulp::DataType;
 using namespace ulp::kernels;
-
-double seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+using ulp::bench::read_bandwidth;
+using ulp::bench::seconds;
 
 struct Times {
   double best, median;
@@ -89,17 +85,33 @@ struct Shape {
 
 constexpr int64_t kGroup = 128;  // weights of 4 bits that share a scale
 
+/// Random weights: codes, and numbers that are a thousandth of them.
+struct Weights {
+  std::vector<int8_t> codes;
+  std::vector<float> numbers, scale;
+
+  explicit Weights(size_t count) : codes(count), numbers(count), scale(count / kGroup, 0.001F) {
+    std::mt19937 random(1);
+    for (size_t i = 0; i < count; ++i) {
+      codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+      numbers[i] = static_cast<float>(codes[i]) / 1000;
+    }
+  }
+};
+
+/// Those of the layer before, if it had as many: making them takes longer than all else.
+const Weights& weights_of(size_t count) {
+  static std::unique_ptr<const Weights> kept;
+  if (!kept || kept->codes.size() != count) kept = std::make_unique<const Weights>(count);
+  return *kept;
+}
+
 /// A layer with random weights, and what it reads and writes.
 class Product {
  public:
   Product(const std::string& word, const Shape& s) : shape_(s) {
     std::mt19937 random(1);
-    std::vector<int8_t> codes(static_cast<size_t>(s.inner * s.columns));
-    std::vector<float> numbers(codes.size()), scale(codes.size() / kGroup, 0.001F);
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-      numbers[i] = static_cast<float>(codes[i]) / 1000;
-    }
+    const auto& [codes, numbers, scale] = weights_of(static_cast<size_t>(s.inner * s.columns));
     const DataType type = word == "bf16" ? DataType::bf16 : word == "u8" ? DataType::u8 : DataType::f32;
     x_ = Buffer(s.rows * s.inner * 4);
     y_ = Buffer(s.rows * s.columns * 4);
@@ -189,20 +201,6 @@ void table(const std::string& word, int64_t only_rows) {
       }
     }
   }
-}
-
-/// Bytes a second that all workers together read of arrays larger than the caches.
-double read_bandwidth(const ulp::Parallel& parallel) {
-  constexpr int64_t kCount = 1 << 24;  // doubles a worker
-  std::vector<Buffer> arrays;
-  for (int i = 0; i < parallel.workers(); ++i) arrays.emplace_back(kCount * 8);
-  const Times times = time([&] {
-    parallel.run(parallel.workers(), [&](int64_t i, int) {
-      memory_pass(MemoryPass::read, arrays[static_cast<size_t>(i)].as<double>(), nullptr, nullptr, kCount,
-                  selected_isa());
-    });
-  });
-  return static_cast<double>(parallel.workers() * kCount * 8) / times.best;
 }
 
 /// One row, and so many layers in turn that the weights of each come from memory.

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,8 +31,7 @@ struct Case {
   std::function<torch::Tensor(int64_t batch)> input;
 };
 
-/// `int8`: static; a second result is the last activation in codes, as numbers.
-inline Case image_network(const std::string& name, bool int8) {
+inline Case image_network(const std::string& name) {
   const int64_t side = side_of(name), channels = side == 28 ? 1 : 3;
   const auto images = [=](int64_t batch) { return torch::randn({batch, channels, side, side}); };
   const auto model = ulp::models::make_model(name, {.in_channels = channels, .image_size = side});
@@ -41,26 +41,12 @@ inline Case image_network(const std::string& name, bool int8) {
   model->eval();
   Module module = ulp::capture(*model, {images(2)});
   module->eval();
-  if (!int8) return {module, images};
-  const auto prepared = ulp::quant::prepare(module, ulp::quant::Recipe::onnx_qdq());
-  prepared->forward(images(8));
-  module = ulp::quant::convert(prepared);
-  // The last activation in codes, as numbers, is a result, too.
-  ulp::graph::Graph& graph = module->graph();
-  const ulp::graph::Node* last = nullptr;
-  for (const auto& node : graph.nodes()) {
-    const bool codes =
-        node->is("ulp::dequantize") && node->args[0].value->producer->kind() == ulp::graph::Node::Kind::call;
-    if (codes) last = node.get();
-  }
-  graph.set_output(ulp::graph::Argument::tuple({graph.output_node()->args[0], last->output()}));
-  module->recompile();
   return {module, images};
 }
 
 inline Case text_network(const std::string& name) {
   using ulp::models::TextTask;
-  const TextTask task = name == "bert" ? TextTask::classification : TextTask::language_modelling;
+  const TextTask task = ulp::models::text_model_tasks(name).front();
   const auto model = ulp::models::make_text_model(
       name, {.task = task, .max_length = kLength, .num_classes = 4, .padding_token = 0});
   model->eval();
@@ -77,10 +63,10 @@ inline Case text_network(const std::string& name) {
 }
 
 /// A network of either registry.
-inline Case network_case(const std::string& name, bool int8) {
+inline Case network_case(const std::string& name) {
   const auto texts = ulp::models::text_model_names();
   const bool text = std::find(texts.begin(), texts.end(), name) != texts.end();
-  return text ? text_network(name) : image_network(name, int8);
+  return text ? text_network(name) : image_network(name);
 }
 
 }  // namespace ulp::bench

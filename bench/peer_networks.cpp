@@ -5,6 +5,7 @@
 // bench/peers/networks.py measures them.
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -113,9 +114,13 @@ void write_network(const std::filesystem::path& folder, const Entry& entry) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 2) return std::fputs("peer_networks FOLDER [NETWORK...]\n", stderr), 2;
-    std::filesystem::create_directories(argv[1]);
+    if (argc < 2 || argv[1][0] == '-') return std::fputs("peer_networks FOLDER [NETWORK...]\n", stderr), 2;
     const std::vector<std::string> wanted(argv + 2, argv + argc);
+    for (const std::string& name : wanted) {
+      if (std::ranges::find(kNetworks, name, &Entry::name) == std::end(kNetworks))
+        return std::fprintf(stderr, "peer_networks: no network '%s'\n", name.c_str()), 2;
+    }
+    std::filesystem::create_directories(argv[1]);
     for (const Entry& entry : kNetworks) {
       if (wanted.empty() || std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end())
         write_network(argv[1], entry);

@@ -9,13 +9,15 @@
 
 namespace ulp::bench {
 
-/// NumPy's file of one array, version 1.
+/// NumPy's file of one array of f32, u8 or i64, version 1.
 inline void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
   const torch::Tensor dense = tensor.detach().contiguous();
   std::string shape;
   for (const int64_t size : dense.sizes()) shape += std::to_string(size) + ",";
-  std::string header = std::string("{'descr': '") + (dense.is_floating_point() ? "<f4" : "<i8") +
-                       "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  const bool bytes = dense.scalar_type() == torch::kByte;
+  const char* type = dense.is_floating_point() ? "<f4" : bytes ? "|u1" : "<i8";
+  std::string header =
+      std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   while ((header.size() + 11) % 64 != 0) header += ' ';
   header += '\n';
   std::ofstream out(path, std::ios::binary);

@@ -18,7 +18,7 @@ namespace {
 void write_case(const std::filesystem::path& folder, const std::string& name, bool int8) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
-  ulp::bench::Case made = ulp::bench::network_case(name, /*int8=*/false);
+  ulp::bench::Case made = ulp::bench::network_case(name);
   if (int8) {
     const auto prepared = ulp::quant::prepare(made.module, ulp::quant::Recipe::tflite_int8());
     prepared->forward(made.input(8));

@@ -49,8 +49,9 @@ void add_bench(CLI::App& app) {
                   "  ulp bench scripted.pt --shape 3,224,224 --pieces --profile\n"
                   "  ulp bench amp     (training in mixed precision: see `ulp bench amp --help`)\n",
                   *flags);
-  command->add_option("models", options.models,
-                      "Engine files, files of `ulp train`, TorchScript, ONNX and .pt2 files");
+  command->add_option(
+      "models", options.models,
+      "Engine files, files of `ulp train`, TorchScript, ONNX and .pt2 files, published weights");
   command->add_option("--batch", options.batches, "Batch sizes")
       ->delimiter(',')
       ->check(positive())

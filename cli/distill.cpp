@@ -89,6 +89,9 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
   if (stored->mean != spec.mean || stored->std != spec.std)
     fail_file("cli.distill", "expected a network of the teacher's normalisation of the data, got '", name,
               "' with another one");
+  if (!app::same_tokens(*stored, spec))
+    fail_file("cli.distill", "expected a network of the tokens of the data, got '", name,
+              "' with another tokenizer");
   return {stored->name, [name, seed] {
             torch::manual_seed(seed);
             return app::load_network(name);
@@ -117,6 +120,7 @@ Job open(const DistillFlags& flags) {
   job.data = app::load_data(flags.data, flags.length, like);
   job.spec = like != nullptr ? *like : job.data.spec;
   job.spec.name = flags.student;
+  job.spec.network = flags.shape.network;
   return job;
 }
 

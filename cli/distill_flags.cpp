@@ -124,7 +124,8 @@ void DistillFlags::check() const {
 
 void add_distill_flags(CLI::App& command, DistillFlags& flags) {
   command.add_option("teacher", flags.teachers,
-                     "A model file, a TorchScript, ONNX or .pt2 file or an engine; several are an ensemble");
+                     "A model file, a TorchScript, ONNX or .pt2 file, published weights or an engine; "
+                     "several are an ensemble");
   command.add_option("--student", flags.student, "A reference network, or a model file to start from")
       ->required();
   command.add_option("-o,--out", flags.out, "Model file to write, which every command takes");

@@ -51,8 +51,9 @@ void add_eval(CLI::App& app) {
                   "  ulp eval gpt2.safetensors --data book.txt\n",
                   *flags);
   command
-      ->add_option("model", flags->options.model,
-                   "An engine file, a file of `ulp train`, or a TorchScript, ONNX or .pt2 file")
+      ->add_option(
+          "model", flags->options.model,
+          "An engine file, a file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
   add_any_data_option(*command, flags->options.data);
   command->add_option("--batch", flags->options.batch, "Samples at a time")

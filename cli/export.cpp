@@ -1,10 +1,10 @@
 // ulp export: a trained model -> a file that other runtimes read.
 #include "ulp/app/export.h"
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,8 +12,8 @@
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
+#include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
-#include "ulp/exchange/export_tflite.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::cli {
@@ -23,7 +23,7 @@ namespace {
 struct ExportFlags : CommonFlags {
   std::string model, to = "onnx", out;
   exchange::OnnxOptions options;
-  exchange::TfliteOptions tflite;
+  exchange::CoreMlOptions coreml;
   bool check = false;
   ScriptShape shape;
 };
@@ -31,19 +31,19 @@ struct ExportFlags : CommonFlags {
 using Metadata = std::map<std::string, std::string>;
 
 /// A file that other runtimes read.
-struct Format {
+struct ExportFormat {
   std::string name;
   /// Flags of this format alone.
   std::vector<std::string> flags;
   /// What the file is, in a word or two and for --json.
   std::pair<std::string, nlohmann::json> (*about)(const ExportFlags&);
   void (*write)(const ExportFlags&, const graph::GraphModule&, const Metadata&);
-  app::ExportCheck (*check)(const ExportFlags&, graph::GraphModule&);
+  app::ExportChecks (*check)(const ExportFlags&, graph::GraphModule&);
 };
 
-const Format kOnnx = {
+const ExportFormat kOnnx = {
     .name = "onnx",
-    .flags = {"--opset", "--external-data", "--fp16"},
+    .flags = {"--opset", "--external-data"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"opset " + std::to_string(flags.options.opset), {{"opset", flags.options.opset}}};
     },
@@ -56,32 +56,34 @@ const Format kOnnx = {
     .check = [](const ExportFlags& flags,
                 graph::GraphModule& model) { return app::check_onnx(flags.out, model); }};
 
-const Format kTflite = {
-    .name = "tflite",
-    .flags = {"--batch", "--integer-io"},
+const ExportFormat kCoreMl = {
+    .name = "coreml",
+    .flags = {"--batch", "--int8-weights"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
-      const int64_t batch = flags.tflite.batch;
-      return {"batch " + (batch == 0 ? "free" : std::to_string(batch)), {{"batch", batch}}};
+      return {"ML program of iOS 16 and macOS 13, batch " + std::to_string(flags.coreml.batch),
+              {{"batch", flags.coreml.batch}}};
     },
-    .write = [](const ExportFlags& flags, const graph::GraphModule& model,
-                const Metadata&) { exchange::export_tflite(model, flags.out, flags.tflite); },
-    .check =
-        [](const ExportFlags& flags, graph::GraphModule& model) {
-          return app::check_tflite(flags.out, model, flags.tflite.batch);
-        }};
+    .write =
+        [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata& metadata) {
+          exchange::CoreMlOptions options = flags.coreml;
+          options.fp16 = flags.options.fp16;
+          options.metadata = metadata;
+          exchange::export_coreml(model, flags.out, options);
+        },
+    .check = [](const ExportFlags& flags, graph::GraphModule&) { return app::check_coreml(flags.out); }};
 
-const std::vector<const Format*> kFormats = {&kOnnx, &kTflite};
+const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl};
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
-  for (const Format* format : kFormats) names.push_back(format->name);
+  for (const ExportFormat* format : kFormats) names.push_back(format->name);
   return names;
 }
 
 /// The one that --to names. Throws a CLI::ValidationError for flags of another one.
-const Format& format_of(const ExportFlags& flags, const CLI::App& command) {
-  const Format* found = nullptr;
-  for (const Format* format : kFormats) {
+const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command) {
+  const ExportFormat* found = nullptr;
+  for (const ExportFormat* format : kFormats) {
     if (format->name == flags.to) found = format;
     for (const std::string& flag : format->flags) {
       if (format->name != flags.to && command.count(flag) > 0)
@@ -91,33 +93,54 @@ const Format& format_of(const ExportFlags& flags, const CLI::App& command) {
   return *found;
 }
 
-void show(const ExportFlags& flags, const Format& format, const std::optional<app::ExportCheck>& check) {
-  const uint64_t bytes = file_bytes(flags.out);
+/// Of a file, or of all files of a folder.
+uint64_t bytes_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) return file_bytes(path);
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  return bytes;
+}
+
+nlohmann::json to_json(const app::ExportCheck& check) {
+  if (check.runs == 0) return {{"runtime", check.runtime}, {"operations", check.operations}};
+  return {{"runtime", check.runtime}, {"runs", check.runs}, {"largest_relative_difference", check.largest}};
+}
+
+void show(const app::ExportCheck& check) {
+  std::cout << check.runtime << ": ";
+  if (check.runs == 0) {
+    std::cout << check.operations
+              << " operations read, sizes and types as written; it cannot run them here\n";
+    return;
+  }
+  std::cout << "largest difference " << check.largest << " of the largest result, in " << check.runs
+            << " runs\n";
+}
+
+void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
+  const uint64_t bytes = bytes_of(flags.out);
   const auto [words, values] = format.about(flags);
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
-    if (check)
-      json["check"] = {{"runtime", check->runtime},
-                       {"runs", check->runs},
-                       {"largest_relative_difference", check->largest}};
+    for (const app::ExportCheck& check : checks.done) json["checks"].push_back(to_json(check));
     return print_json(json);
   }
   std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
-  if (!check) return;
-  std::cout << check->runtime << ": largest difference " << check->largest << " of the largest result, in "
-            << check->runs << " runs\n";
+  for (const app::ExportCheck& check : checks.done) show(check);
+  for (const std::string& missing : checks.missing) std::cout << missing << '\n';
 }
 
 void run(const ExportFlags& flags, const CLI::App& command) {
-  const Format& format = format_of(flags, command);
+  const ExportFormat& format = format_of(flags, command);
   apply(flags);
-  check_writable(flags.out);
+  if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});
-  std::optional<app::ExportCheck> check;
-  if (flags.check) check = format.check(flags, *model.graph);
-  show(flags, format, check);
+  show(flags, format, flags.check ? format.check(flags, *model.graph) : app::ExportChecks());
 }
 
 }  // namespace
@@ -127,18 +150,26 @@ void add_export(CLI::App& app) {
   CLI::App* command = add_command(app, "export", "Turn a trained model into a file for other runtimes",
                                   "  ulp export model.safetensors --to onnx --out model.onnx\n"
                                   "  ulp export scripted.pt --shape 3,224,224 --out model.onnx --check\n"
-                                  "  ulp export model.safetensors --to tflite --out model.tflite --check\n",
+                                  "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n",
                                   *flags);
-  command->add_option("model", flags->model, "A file of `ulp train`, a TorchScript, ONNX or .pt2 file")
+  command
+      ->add_option("model", flags->model,
+                   "A file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
-  command->add_option("-o,--out", flags->out, "File to write")->required();
+  command->add_option("-o,--out", flags->out, "File to write; for Core ML a folder")->required();
   command->add_option("--to", flags->to, "Format of the file")
       ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
   add_field_flags(*command, flags->options);
-  add_field_flags(*command, flags->tflite);
+  command->add_option("--batch", flags->coreml.batch, "Batch of the inputs, for --to coreml")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--int8-weights", flags->coreml.int8_weights,
+                    "Weights in 8 bits, arithmetic in float, for --to coreml");
   command->add_flag("--check", flags->check,
-                    "Run the file in ONNX Runtime or LiteRT, in Python, and show the largest difference");
+                    "Run an ONNX file in ONNX Runtime and OpenVINO, in Python, where they are installed, and "
+                    "show the largest "
+                    "difference; read a Core ML package with coremltools");
   flags->shape.add_to(*command);
   command->callback([flags, command] { run(*flags, *command); });
 }

@@ -43,7 +43,7 @@ std::string beginning(const std::string& value) {
 }
 
 void show_file(const InspectFlags& flags) {
-  const app::FileContents contents = app::read_contents(flags.what);
+  const app::FileContents contents = app::read_contents(flags.what, flags.shape.spec());
   if (flags.json) {
     nlohmann::json json = {{"file", flags.what}, {"bytes", contents.bytes}, {"kind", contents.kind}};
     for (const auto& [key, value] : contents.metadata) json["metadata"][key] = value;
@@ -77,10 +77,12 @@ void add_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = add_command(app, "inspect", "Show what a file holds, or the graph of a model",
                                   "  ulp inspect model.int8.ulp\n  ulp inspect model.safetensors --graph\n"
+                                  "  ulp inspect bert-folder\n"
                                   "  ulp inspect resnet20 --dot | dot -Tsvg > resnet20.svg\n",
                                   *flags);
   command
-      ->add_option("what", flags->what, "An engine, model or safetensors file, or a reference network's name")
+      ->add_option("what", flags->what,
+                   "An engine, model or safetensors file, published weights, or a reference network's name")
       ->required();
   command->add_flag("--graph", flags->graph, "Show the captured graph of a model file");
   command->add_flag("--dot", flags->dot, "Show the graph in Graphviz's language");

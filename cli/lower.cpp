@@ -62,7 +62,9 @@ void add_lower(CLI::App& app) {
                                   "  ulp lower model.safetensors --precision bf16 --out model.ulp\n"
                                   "  ulp lower scripted.pt --shape 3,224,224 --out model.ulp\n",
                                   *flags);
-  command->add_option("model", flags->model, "A file of `ulp train`, a TorchScript, ONNX or .pt2 file")
+  command
+      ->add_option("model", flags->model,
+                   "A file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
   command->add_option("-o,--out", flags->out, "Engine file to write")->required();
   add_field_flags(*command, flags->options);

@@ -20,6 +20,8 @@ void ScriptShape::add_to(CLI::App& command) {
       ->expected(3)
       ->check(positive())
       ->capture_default_str();
+  command.add_option("--network", network,
+                     "Published weights without a config.json: of which reference network");
   command.add_option("--normalize", normalize, "TorchScript: mean,std of pixels in [0, 1]")
       ->delimiter(',')
       ->expected(2)
@@ -34,6 +36,7 @@ app::ModelSpec ScriptShape::spec() const {
   if (!(std::isfinite(normalize[0]) && normalize[1] > 0 && std::isfinite(normalize[1])))
     throw CLI::ValidationError("--normalize", "expected a finite mean and a finite deviation > 0");
   app::ModelSpec spec;
+  spec.network = network;
   spec.in_channels = shape[0];
   spec.image_size = shape[1];
   spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);

@@ -15,8 +15,9 @@
 
 namespace ulp::cli {
 
-/// --shape and --normalize: what a TorchScript file does not say itself.
+/// --shape, --normalize and --network: what a TorchScript file and published weights do not say themselves.
 struct ScriptShape {
+  std::string network;
   std::vector<int64_t> shape = {1, 28, 28};
   std::vector<double> normalize = {0.2860, 0.3530};
   void add_to(CLI::App& command);

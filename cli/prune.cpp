@@ -47,10 +47,8 @@ struct Job {
 };
 
 Job open(const PruneFlags& flags) {
-  const auto stored = app::read_model_spec(flags.model);
-  const bool text = stored && stored->kind != app::NetworkKind::image;
-  app::LoadedModel model =
-      text ? app::load_text_model_file(flags.model) : app::load_model_file(flags.model, flags.shape.spec());
+  app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::expect_float(*model.graph, flags.model);
   app::TaskData data = app::load_data(flags.data, /*length=*/0, &model.spec);
   return {model.spec, model.graph, std::move(data)};
 }

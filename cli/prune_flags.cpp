@@ -74,8 +74,9 @@ void PruneFlags::check() const {
 
 void add_prune_flags(CLI::App& command, PruneFlags& flags) {
   command
-      .add_option("model", flags.model,
-                  "A file of `ulp train` or `ulp prune`, or a TorchScript, ONNX or .pt2 file")
+      .add_option(
+          "model", flags.model,
+          "A file of `ulp train` or `ulp prune`, a TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
   command.add_option("-o,--out", flags.out, "Model file to write, which every command takes");
   command

@@ -144,14 +144,13 @@ void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
 }
 
 /// A network over text: in the modes that need no data, tried on all of the test data.
-app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan) {
+app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan, const app::LoadedModel& model) {
   const app::QuantizeMode& mode = plan.mode;
   if (mode.needs_data || flags.compare) {
     fail("cli.quantize",
          "expected --mode dynamic or weight-only, without --compare, for a network over text, got ",
          flags.compare ? "--compare" : std::string("--mode ") + mode.name);
   }
-  const app::LoadedModel model = app::load_text_model_file(flags.model);
   std::optional<app::TaskData> data;
   if (flags.test > 0) data = app::load_data(flags.data, /*length=*/0, &model.spec);
   StageBars bars;
@@ -173,9 +172,9 @@ app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan) {
 
 app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::QuantizeMode& mode = plan.mode;
-  const auto stored = app::read_model_spec(flags.model);
-  if (stored && stored->kind != app::NetworkKind::image) return quantize_text(flags, plan);
-  const app::LoadedModel model = app::load_model_file(flags.model, flags.shape.spec());
+  const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::expect_float(*model.graph, flags.model);
+  if (model.spec.kind != app::NetworkKind::image) return quantize_text(flags, plan, model);
   if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   std::optional<io::ImageDataset> data, test;

@@ -71,7 +71,8 @@ void QuantizeFlags::check(const app::QuantizeMode& chosen) const {
 }
 
 void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
-  command.add_option("model", flags.model, "A file of `ulp train`, or a TorchScript, ONNX or .pt2 file");
+  command.add_option("model", flags.model,
+                     "A file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights");
   command.add_option("-o,--out", flags.out,
                      "Engine file to write, or an ONNX file where its name ends in .onnx");
   command.add_option("--mode", flags.mode, mode_help())

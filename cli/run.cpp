@@ -66,7 +66,7 @@ void add_run(CLI::App& app) {
                                   *flags);
   command
       ->add_option("model", options.model,
-                   "Engine file, file of `ulp train`, or TorchScript, ONNX or .pt2 file")
+                   "Engine file, file of `ulp train`, TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
   command->add_flag("--pieces", options.pieces, "Let LibTorch run what the engine does not have of a model");
   command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");

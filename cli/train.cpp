@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "ulp/app/memory_budget.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
+#include "ulp/app/published_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
@@ -90,12 +92,20 @@ std::string path_stem(const std::string& path) {
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
-  if (!spec && app::is_exchange_file(flags.init)) return std::nullopt;  // what the data is decides
-  if (!spec) fail_file("cli.train", "expected a file of `ulp train` for --init, got '", flags.init, "'");
+  const bool published = app::is_published_file(flags.init, flags.model);
+  if (!spec && (published || app::is_exchange_file(flags.init) || app::is_zip_file(flags.init)))
+    return std::nullopt;  // what the data is decides
+  if (!spec)
+    fail_file(
+        "cli.train",
+        "expected a file of `ulp train`, a TorchScript, ONNX or .pt2 file or published weights for --init, "
+        "got '",
+        flags.init, "'");
   if (!flags.model.empty() && flags.model != spec->name) {
     throw CLI::ValidationError("--init " + flags.init + " holds " + spec->name + ", not --model " +
                                flags.model);
   }
+  if (published) spec->max_length = std::min(spec->max_length, flags.length);
   return spec;
 }
 
@@ -278,7 +288,8 @@ void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
 
 /// The network that a run starts from, before it is pruned.
 app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
-  app::Network network = flags.init.empty() ? app::make_network(spec) : app::load_network(flags.init, spec);
+  app::Network network = flags.init.empty() ? app::make_network(spec)
+                                            : app::load_network(flags.init, spec, app::PublishedFit::partial);
   if (flags.keep_zeros) keep_zeros(network, spec);
   return network;
 }
@@ -430,7 +441,11 @@ void run(TrainFlags flags) {
     throw CLI::ValidationError("--parallel",
                                "is for several processes (ulp launch -n 2 ulp train ...), and this is one");
   if (group && flags.budget) throw CLI::ValidationError("--memory-budget is for a run of one process");
-  const std::optional<app::ModelSpec> stored = initial_spec(flags);
+  std::optional<app::ModelSpec> stored = initial_spec(flags);
+  // A classifier on published layers without one has the classes of the data.
+  const bool new_classifier = stored && stored->kind == app::NetworkKind::text &&
+                              app::is_published_file(flags.init) && !app::published_classifier(flags.init);
+  if (new_classifier) stored->num_classes = std::numeric_limits<int64_t>::max();
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();
   std::shared_ptr<const io::Tokenizer> tokenizer;
@@ -438,10 +453,15 @@ void run(TrainFlags flags) {
     tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(flags.tokenizer));
   const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
   app::ModelSpec spec = stored ? *stored : data.spec;
+  if (new_classifier) {
+    spec.num_classes = data.spec.num_classes;
+    spec.class_names = data.spec.class_names;
+  }
   if (!flags.optimizer_given && spec.kind != app::NetworkKind::image) {
     flags.options.optimizer = train::Optimizer::adamw;
   }
   if (!stored) spec.name = flags.init.empty() ? choose_model(flags, data) : path_stem(flags.init);
+  spec.network = flags.model;
   std::optional<Budgeted> budgeted;
   app::CheckpointChoice kept(task_maker(flags, spec, data, fp8), flags.options,
                              {.batch = flags.options.batch}, flags.plan);
@@ -453,6 +473,9 @@ void run(TrainFlags flags) {
   }
   torch::manual_seed(flags.options.seed);
   app::Network network = start_network(flags, spec);
+  if (flags.shows && !network.note.empty())
+    std::cerr << "note: '" << printable(flags.init) << "', " << printable(network.note)
+              << "; what is missing or does not fit starts new\n";
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
   const app::Network trained = form_to_train(network, spec, flags, group.get());
   const bool shares_batches = flags.sharing.parallel == train::Parallel::data;

@@ -47,7 +47,8 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
 }
 
 void add_files(CLI::App& command, TrainFlags& flags) {
-  command.add_option("--init", flags.init, "Model file whose network and weights the run starts from");
+  command.add_option("--init", flags.init,
+                     "Model file, or published weights, whose network and weights the run starts from");
   command.add_option("-o,--out", flags.out, "Model file to write at the end");
   command.add_option(
       "--tokenizer", flags.tokenizer,

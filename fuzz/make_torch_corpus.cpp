@@ -14,11 +14,13 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
+#include "ulp/io/published_weights.h"
 #include "ulp/io/tokenizer/train_tokenizer.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/prune/storage/compressed_file.h"
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/quantize.h"
+#include "ulp/quant/weights/weights.h"
 
 namespace {
 
@@ -121,6 +123,16 @@ void write_onnx(const fs::path& folder) {
   write(folder / "image", ulp::exchange::export_onnx(*images));
   write(folder / "text", ulp::exchange::export_onnx(*texts));
   write(folder / "codes", ulp::exchange::export_onnx(*ulp::quant::convert(prepared)));
+  for (const int64_t bits : {4, 8}) {
+    const auto small = ulp::quant::quantize_weights(texts, {.bits = bits, .group = 2});
+    write(folder / ("weights" + std::to_string(bits)), ulp::exchange::export_onnx(*small));
+  }
+  // Weights that are stored as [in, out], as its metadata say.
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
+  model->eval();
+  const at::Tensor words = torch::zeros({2, 2}, torch::kLong);
+  write(folder / "gpt2", ulp::exchange::export_onnx(*ulp::graph::capture(*model, {words})));
 }
 
 void write_gguf(const fs::path& folder) {
@@ -131,6 +143,21 @@ void write_gguf(const fs::path& folder) {
       ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
   for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
     export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
+}
+
+/// A shard, and an index of two that the harness has.
+void write_published(const fs::path& folder) {
+  fs::create_directories(folder);
+  torch::manual_seed(7);
+  const auto model =
+      ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
+  ulp::io::save_published(folder / "shard", *model);
+  const auto state = ulp::io::named_state(*model);
+  std::string places;
+  for (size_t i = 0; i < state.size(); ++i)
+    places += (i == 0 ? "\"" : ",\"") + state[i].first + "\":\"" + (i < state.size() / 2 ? "one" : "two") +
+              ".safetensors\"";
+  write(folder / "index", "{\"metadata\":{\"total_size\":1},\"weight_map\":{" + places + "}}");
 }
 
 void write_tokenizers(const fs::path& folder) {
@@ -176,10 +203,13 @@ int main(int argc, char** argv) {
   write_graphs(folder / "graph");
   write_onnx(folder / "onnx");
   write_gguf(folder / "gguf");
+  write_published(folder / "published");
   write_tokenizers(folder / "tokenizer");
   write_idx(folder / "idx");
   copy_files(fs::path(argv[2]) / "numpy", {"npy", "npz"}, folder);
   copy_files(fs::path(argv[2]) / "pt2", {"pt2"}, folder);
+  copy_files(fs::path(argv[2]) / "gguf", {"gguf"}, folder);
+  copy_files(fs::path(argv[2]) / "tf2onnx", {"onnx"}, folder);
   write(folder / "text" / "lines", "good\tall is well\nbad\tnothing is\r\ngood\tstill\n");
   write(folder / "text" / "plain", "One long text of some words, without a tab.");
   return 0;

@@ -15,6 +15,7 @@
 #include "ulp/amp/watch/watch.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/gguf.h"

@@ -13,6 +13,8 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
+
+sys.modules["torchvision"] = None  # not needed here, and one of another PyTorch would keep transformers from loading
 from transformers import (BertConfig, BertForSequenceClassification, DistilBertConfig, DistilBertForSequenceClassification,
                           GPT2Config, GPT2LMHeadModel)
 
@@ -39,9 +41,20 @@ def logits_of(program, name, weights, tokens, folder):
     return load_file(folder / "out.safetensors")["logits"], done.stdout.strip()
 
 
+def tool_logits(tool, weights, tokens, folder):
+    """What `ulp run` says of the folder as transformers wrote it, config.json among it."""
+    save_file({"input": tokens}, folder / "inputs.safetensors")
+    done = subprocess.run([tool, "run", weights, "--input", folder / "inputs.safetensors", "--out", folder / "run.safetensors"],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"ulp run {weights}: {done.stderr}")
+    return next(iter(load_file(folder / "run.safetensors").values()))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", help="published_logits of the benchmarks")
+    parser.add_argument("--tool", help="the tool, whose `ulp run FOLDER` is compared, too")
     flags = parser.parse_args()
     worst = 0.0
     for name, network in networks():
@@ -67,6 +80,11 @@ def main():
                 worst = max(worst, share)
                 shards = len(list((folder / form).glob("*.safetensors"))) if (folder / form).is_dir() else 1
                 print(f"{name}, {form} ({shards} files): {said}; largest difference {share:.1e} of the largest logit")
+            if flags.tool:
+                ours = tool_logits(flags.tool, folder / "whole", tokens, folder)
+                share = float((ours - right).abs().max() / right.abs().max())
+                worst = max(worst, share)
+                print(f"{name}, ulp run on the folder: largest difference {share:.1e} of the largest logit")
             state = load_file(folder / "written.safetensors")
             blank = type(network)(network.config)
             base = blank if name != "gpt2" else blank.transformer

@@ -152,7 +152,8 @@ def compare(program, name, tokenizer, lines, folder):
                   f"{[tokenizer.id_to_token(i) for i in ids]} {char_ranges(line, ranges)} {text!r}")
     print(f"{name}: {len(lines)} lines, different ids in {wrong['ids']}, offsets in {wrong['offsets']}, "
           f"decoded texts in {wrong['texts']}", flush=True)
-    return wrong["ids"] + wrong["texts"]
+    # Offsets may differ in a few lines: 41 of 100,000 of WordPiece and none of BPE when it was measured.
+    return wrong["ids"] + wrong["texts"] + (wrong["offsets"] > len(lines) // 100)
 
 
 def main():

@@ -1,12 +1,22 @@
 #include "ulp/app/model_file.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+#include <torch/script.h>
 #include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "error_of.h"
 #include "temporary_folder.h"
+#include "ulp/app/inspect.h"
+#include "ulp/app/trained_model.h"
+#include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
+#include "ulp/io/tokenizer/train_tokenizer.h"
+#include "ulp/quant/weights/weights.h"
 
 namespace ulp::app {
 namespace {
@@ -81,6 +91,84 @@ TEST(ModelFile, CapturedTextsComeBackAtAnyLength) {
   const LoadedModel again = load_text_model_file(folder.path() / "graph");
   const at::Tensor tokens = torch::randint(1, 200, {2, 7}, torch::kLong);
   EXPECT_TRUE(again.forward(tokens).equal(model.graph->forward(tokens)));
+}
+
+TEST(ModelFile, ALanguageHasAsManyClassesAsTokens) {
+  auto file =
+      nlohmann::json::parse(io::train_tokenizer("to be or not to be\n", {.vocab_size = 260}).to_json());
+  file["added_tokens"].push_back({{"id", 70000}, {"content", "<far>"}, {"special", true}});
+  ModelSpec spec{.name = "gpt2", .kind = NetworkKind::language, .max_length = 12};
+  spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(file.dump()));
+  spec.num_classes = spec.vocab_size();
+  const ModelSpec again = ModelSpec::from_json(spec.to_json());
+  EXPECT_EQ(again.num_classes, 70001);
+  EXPECT_EQ(again.tokenizer->to_json(), spec.tokenizer->to_json());
+  spec.num_classes = 10;
+  EXPECT_ERROR(ModelSpec::from_json(spec.to_json()),
+               "expected num_classes of at least 70001, the tokens of the tokenizer, got 10");
+  spec.kind = NetworkKind::text;  // whose classes are those of its labels
+  EXPECT_EQ(ModelSpec::from_json(spec.to_json()).num_classes, 10);
+}
+
+TEST(ModelFile, DescriptionsOfWrongSizesNameThem) {
+  const auto said = [](const ModelSpec& spec) {
+    return ulp::test::error_of([&] { ModelSpec::from_json(spec.to_json()); });
+  };
+  EXPECT_SAYS(said({.num_classes = 65537}), "num_classes in 1..65536, got 65537");
+  EXPECT_SAYS(said({.in_channels = 0}), "in_channels in 1..65536, got 0");
+  EXPECT_SAYS(said({.image_size = -1}), "image_size in 1..65536, got -1");
+  EXPECT_SAYS(said({.kind = NetworkKind::language, .num_classes = 256}), "max_length in 1..65536, got 0");
+}
+
+TEST(ModelFile, PicklesAreRefusedWithTheWayToConvert) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "weights.bin";
+  const std::vector<char> bytes = torch::jit::pickle_save(torch::ones({3}));
+  std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+  EXPECT_SAYS(ulp::test::error_of([&] { load_any_model_file(path); }), "which holds pickled weights");
+  EXPECT_SAYS(ulp::test::error_of([&] { read_contents(path); }), "import torch, safetensors.torch");
+}
+
+TEST(ModelFile, TorchScriptIsShownAndTrains) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "module.pt";
+  torch::jit::Module module("Scaled");
+  module.register_parameter("factor", torch::full({1}, 2.0F), /*is_buffer=*/false);
+  module.define("def forward(self, x):\n  return (self.factor * x).flatten(1)\n");
+  module.save(path.string());
+  const FileContents contents = read_contents(path);
+  EXPECT_EQ(contents.kind, "TorchScript module (--graph shows its graph)");
+  ASSERT_EQ(contents.tensors.rows.size(), 1U);
+  const ModelSpec images{.in_channels = 1, .image_size = 2, .mean = {0}, .std = {1}};
+  const Network network = load_network(path, images);
+  const at::Tensor x = torch::ones({3, 1, 2, 2});
+  EXPECT_TRUE(network.forward({x, {}}).equal(torch::full({3, 4}, 2.0F)));
+  network.forward({x, {}}).sum().backward();
+  EXPECT_EQ(network.module->parameters().at(0).grad().item<float>(), 12);
+}
+
+TEST(ModelFile, QuantizedModelsAreNoFloatModels) {
+  const ulp::test::TemporaryFolder folder;
+  const ModelSpec spec{.name = "mlp", .image_size = 4};
+  const auto graph = captured(make_network(spec), spec).module;
+  const auto& floats = dynamic_cast<const graph::GraphModule&>(*graph);
+  expect_float(floats, "model.onnx");
+  const auto codes = quant::quantize_weights(std::dynamic_pointer_cast<graph::GraphModule>(graph));
+  EXPECT_SAYS(ulp::test::error_of([&] { expect_float(*codes, "model.onnx"); }),
+              "got 'model.onnx', which is quantized already: `ulp lower`");
+}
+
+TEST(ModelFile, MemoryAsksForTheInputsOfAnOnnxFile) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.onnx";
+  const ModelSpec spec{.name = "lenet5", .image_size = 24};
+  const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(captured(make_network(spec), spec).module);
+  graph->eval();
+  exchange::export_onnx(*graph, path);  // without a description
+  const TrainedModel model = find_trained_model(path.string(), {});
+  const train::TaskBatch batch = model.draw({.batch = 3});
+  EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{3, 1, 24, 24}));
+  EXPECT_EQ(model.make().forward(batch).sizes(), (std::vector<int64_t>{3, 10}));
 }
 
 }  // namespace

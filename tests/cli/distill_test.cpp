@@ -340,6 +340,25 @@ TEST_F(Distill, ATeacherOfOtherClassesIsRefused) {
   expect_error(distill("rows.safetensors --student mlp --out x.safetensors"), 1, "expected samples of 3x1x1");
 }
 
+TEST_F(Distill, NetworksOfOtherTokensAreRefused) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += i % 2 == 0 ? "good\ta fine day\n" : "bad\tan awful hour\n";
+  write_file(*shop_ / "words.tsv", lines);
+  for (const std::string name : {"few", "many"}) {
+    const std::string learn = "tokenizer words.tsv --kind wordpiece --out " + name + ".json --vocab-size ";
+    ASSERT_EQ(shop_->ulp(learn + (name == "few" ? "30" : "60")).code, 0);
+    const Outcome trained =
+        shop_->ulp("train --model bert --data words.tsv --length 8 --batch 8 --max-steps 1 " +
+                   ("--threads 1 --tokenizer " + name + ".json --out of_" + name + ".st"));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+  }
+  const std::string rest =
+      " --data words.tsv --batch 8 --max-steps 1 --threads 1 --no-latency --no-alone --out x.st ";
+  expect_error(shop_->ulp("distill of_few.st of_many.st --student bert" + rest), 1, "of one tokenizer");
+  expect_error(shop_->ulp("distill of_few.st --student of_many.st" + rest), 3, "another tokenizer");
+  EXPECT_EQ(shop_->ulp("distill of_few.st --student of_few.st" + rest).code, 0);
+}
+
 /// Ends runs as soon as the checkpoint of each part is there; the last run gives the bytes of one that nobody ended.
 TEST_F(Distill, ARunThatIsEndedContinuesToTheSameBytes) {
   const std::string run =

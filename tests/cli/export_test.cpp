@@ -78,25 +78,33 @@ TEST_F(Export, TakesArchivesOfTorchExport) {
   EXPECT_EQ(shop_->ulp("export renamed.bin --out r.onnx").code, 0);
 }
 
+TEST_F(Export, WritesCoreMlPackages) {
+  const Outcome made = shop_->ulp("export m.safetensors --to coreml --int8-weights --out m.mlpackage --json");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const auto json = nlohmann::json::parse(made.out);
+  EXPECT_EQ(json["batch"], 1);
+  const std::filesystem::path data = *shop_ / "m.mlpackage/Data/com.apple.CoreML";
+  EXPECT_GT(json["bytes"], std::filesystem::file_size(data / "model.mlmodel"));
+  EXPECT_LT(std::filesystem::file_size(data / "weights/weight.bin"),
+            0.3 * static_cast<double>(std::filesystem::file_size(*shop_ / "m.safetensors")));
+  EXPECT_EQ(shop_->ulp("export m.safetensors --to coreml --batch 2 --fp16 --out m.mlpackage").code, 0);
+  expect_error(shop_->ulp("export m.safetensors --to coreml --opset 17 --out n.mlpackage"), 2, "--to onnx");
+  expect_error(shop_->ulp("export m.safetensors --batch 2 --out n.onnx"), 2, "--to coreml");
+  expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 1, ".mlpackage");
+  expect_error(shop_->ulp("export m.safetensors --to coreml --out c.mlpackage --check",
+                          "ULP_PYTHON=/nowhere/python3 "),
+               1, "pip install coremltools");
+}
+
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   const Outcome outcome =
       shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");
   expect_error(outcome, 1, "pip install onnxruntime");
 }
 
-TEST_F(Export, WritesTensorFlowLiteFiles) {
-  const Outcome outcome = shop_->ulp("export m.safetensors --to tflite --batch 0 --out m.tflite");
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("batch free"), std::string::npos) << outcome.out;
-  EXPECT_EQ(read_file(*shop_ / "m.tflite").substr(4, 4), "TFL3");
-  expect_error(shop_->ulp("export m.safetensors --to tflite --out c.tflite --check", "ULP_PYTHON=/nowhere/python3 "), 1,
-               "pip install ai-edge-litert");
-}
-
 TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors"), 2, "--out");
-  expect_error(shop_->ulp("export m.safetensors --to lite --out x.onnx"), 2, "onnx");
-  expect_error(shop_->ulp("export m.safetensors --to tflite --opset 17 --out x.onnx"), 2, "--to onnx");
+  expect_error(shop_->ulp("export m.safetensors --to tflite --out x.onnx"), 2, "onnx");
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
   expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");

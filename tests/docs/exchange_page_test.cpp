@@ -3,7 +3,9 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <string>
 
+#include "exchange/coreml.includes.h"
 #include "exchange/export.includes.h"
 #include "exchange/fp16.includes.h"
 #include "exchange/gguf.includes.h"
@@ -38,6 +40,12 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
   EXPECT_GT(size("model.onnx"), size("model.dynamic.onnx"));
   EXPECT_GT(size("model.tflite"), 3 * size("model.int8.tflite"));
   EXPECT_GT(size("model.dynamic.onnx"), size("model.int4.onnx"));
+#include "exchange/coreml.inc"
+  const auto weights = [&](const std::string& package) {
+    return std::filesystem::file_size(package + "/Data/com.apple.CoreML/weights/weight.bin");
+  };
+  EXPECT_GT(weights("model.mlpackage"), 3 * weights("small.mlpackage"));
+  EXPECT_GT(weights("model.mlpackage"), 1.9 * weights("half.mlpackage"));
   const torch::AutoGradMode grad(true);
 #include "exchange/import.inc"
   EXPECT_TRUE(imported->named_parameters()["conv1.weight"].grad().defined());

@@ -4,6 +4,7 @@
 #include "error_of.h"
 #include "onnx_reader.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/models/registry.h"
@@ -106,6 +107,30 @@ TEST(ExportQuantized, SignedActivationsBecomeUnsignedOnes) {
 TEST(ExportQuantized, ObserversAreRefused) {
   const auto prepared = onnx_prepared("lenet5", quant::Recipe::x86_int8());
   EXPECT_ERROR(exchange::export_onnx(*prepared), "quant::convert comes first");
+}
+
+TEST(ExportQuantized, TransposedConvolutionsAreConvolutionsWhoseChannelsBecomePixels) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  using Options = torch::nn::ConvTranspose2dOptions;
+  torch::nn::Sequential net{torch::nn::ConvTranspose2d(Options(2, 3, 2).stride(2)), torch::nn::ReLU(),
+                            torch::nn::ConvTranspose2d(Options(3, 4, 3).stride(2).padding(1)),
+                            torch::nn::ReLU(),
+                            torch::nn::ConvTranspose2d(Options(4, 2, {2, 3}).stride({2, 1}).padding({0, 1}))};
+  net->eval();
+  const torch::Tensor images = torch::randn({4, 2, 5, 6});
+  const auto prepared = quant::prepare(capture(net, {images}), quant::Recipe::onnx_qdq());
+  prepared->forward(images);
+  const auto converted = quant::convert(prepared);
+  const std::string bytes = exchange::export_onnx(*converted);
+  const ReadModel model = read_onnx(bytes);
+  EXPECT_EQ(model.of("ConvTranspose").size(), 0U);
+  EXPECT_EQ(model.of("Conv").size(), 3U);
+  ASSERT_EQ(model.of("DepthToSpace").size(), 2U) << "a window that is no square is spelled out";
+  EXPECT_EQ(model.of("DepthToSpace")[0].attributes.at("mode").s, "DCR");
+  EXPECT_EQ(model.of("Slice").size(), 1U) << "2 x 9 - 1 rows";
+  const torch::Tensor ours = converted->forward(images);
+  EXPECT_TRUE(torch::equal(exchange::import_onnx(bytes, "model.onnx")->forward(images), ours));
 }
 
 }  // namespace ulp::test

@@ -32,7 +32,8 @@ struct TfliteNet : torch::nn::Module {
   at::Tensor forward(at::Tensor x) { return body(x); }
 };
 
-std::shared_ptr<graph::GraphModule> tflite_captured(const std::shared_ptr<TfliteNet>& net, const at::Tensor& x) {
+std::shared_ptr<graph::GraphModule> tflite_captured(const std::shared_ptr<TfliteNet>& net,
+                                                    const at::Tensor& x) {
   net->eval();
   auto module = capture(net, {x});
   module->eval();
@@ -132,8 +133,8 @@ TEST(ExportTflite, TheLayerBehindAFlattenReadsPixelsFirst) {
 }
 
 TEST(ExportTflite, AFlattenThatOthersReadIsTransposedBefore) {
-  const auto net = tflite_function(
-      [](const at::Tensor& x) { return torch::max_pool2d(x, 2).flatten(1); }, torch::zeros({2, 3, 8, 8}));
+  const auto net = tflite_function([](const at::Tensor& x) { return torch::max_pool2d(x, 2).flatten(1); },
+                                   torch::zeros({2, 3, 8, 8}));
   const File file = exported(*net);
   ASSERT_EQ(file->of(kTranspose).size(), 1);
   EXPECT_EQ(file->input(file->of(kTranspose)[0], 1).as<int32_t>(), (Sizes{0, 3, 1, 2}));
@@ -219,7 +220,8 @@ TEST(ExportTflite, TakesTheSmallReferenceNetworks) {
 }
 
 TEST(ExportTflite, NamesWhatHasNoForm) {
-  const auto net = tflite_function([](const at::Tensor& x) { return torch::lgamma(x).cumsum(1); }, torch::ones({2, 3}));
+  const auto net =
+      tflite_function([](const at::Tensor& x) { return torch::lgamma(x).cumsum(1); }, torch::ones({2, 3}));
   const std::string error = error_of([&] { export_tflite(*net); });
   EXPECT_SAYS(error, "[exchange.export_tflite]");
   EXPECT_SAYS(error, "aten::lgamma 'lgamma'");
@@ -253,10 +255,12 @@ TEST(ExportTflite, Int8LayersReadAndWriteCodes) {
       for (const char one : weight.bytes) EXPECT_NE(static_cast<int8_t>(one), -128);
       EXPECT_EQ(bias.type, kInt32Type);
       ASSERT_EQ(bias.scale.size(), weight.scale.size());
-      for (size_t c = 0; c < bias.scale.size(); ++c) EXPECT_EQ(bias.scale[c], x.scale.at(0) * weight.scale[c]);
+      for (size_t c = 0; c < bias.scale.size(); ++c)
+        EXPECT_EQ(bias.scale[c], x.scale.at(0) * weight.scale[c]);
     }
   }
-  const at::Tensor codes = lenet->graph().find_attribute("conv1.weight.int8")->tensor.permute({0, 2, 3, 1}).contiguous();
+  const at::Tensor codes =
+      lenet->graph().find_attribute("conv1.weight.int8")->tensor.permute({0, 2, 3, 1}).contiguous();
   EXPECT_EQ(file->input(file->of(kConv)[0], 1).bytes,
             std::string(static_cast<const char*>(codes.const_data_ptr()), codes.nbytes()));
   for (const TfliteOperator& op : file->of(kMaxPool)) {

@@ -8,6 +8,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/lower.h"
+#include "ulp/quant/weights/weight_codes.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 
@@ -112,12 +113,38 @@ TEST(ExportWeights, EightBitsOfALayerAreBlocksOfEqualScales) {
   const ReadNode layer = dequantizer_of(model, "MatMul", 1);
   ASSERT_EQ(layer.op, "DequantizeLinear");
   EXPECT_EQ(model.initializers.at(layer.inputs[0]).type, kCodesS8);
-  EXPECT_EQ(layer.attributes.at("block_size").i, 128);
+  EXPECT_EQ(layer.attributes.at("block_size").i, kWidth) << "no power of 2 from 16 on divides it";
   for (const char zero : model.initializers.at(layer.inputs.at(2)).raw) EXPECT_EQ(zero, 0);
   EXPECT_TRUE(torch::equal(dequantized(model, layer), weight_of(module, "fc.weight", kWidth).t()));
   // Rows of codes are picked before they are unpacked.
   EXPECT_EQ(model.initializers.at(model.of("Gather").at(0).inputs[0]).type, kCodesS8);
   EXPECT_EQ(model.of("DequantizeLinear").size(), 1U);
+}
+
+TEST(ExportWeights, BlocksDivideTheRowsWhereThatCanBe) {
+  torch::manual_seed(1);
+  const auto exported = [](int64_t width, const quant::WeightOnlyRecipe& recipe, at::Tensor* weight) {
+    torch::nn::Sequential net{torch::nn::Linear(width, kOut)};
+    net->eval();
+    const Module module = quant::quantize_weights(capture(net, {torch::ones({2, 3, width})}), recipe);
+    *weight = weight_of(module, "0.weight", width).t();
+    return read_onnx(export_onnx(*module));
+  };
+  struct Case {
+    int64_t width, bits, block;
+  };
+  // Of 8 bits the largest power of 2 up to 128; of 4 bits a part of the group of 32.
+  for (const Case& one :
+       {Case{400, 8, 16}, Case{256, 8, 128}, Case{96, 8, 32}, Case{48, 4, 16}, Case{64, 4, 32}}) {
+    SCOPED_TRACE(one.width);
+    at::Tensor weight;
+    const ReadModel model = exported(one.width, {.bits = one.bits}, &weight);
+    const ReadNode layer = dequantizer_of(model, "MatMul", 1);
+    ASSERT_EQ(layer.op, "DequantizeLinear");
+    EXPECT_EQ(layer.attributes.at("block_size").i, one.block);
+    EXPECT_EQ(model.initializers.at(layer.inputs[1]).dims[0], one.width / one.block);
+    EXPECT_TRUE(torch::equal(dequantized(model, layer), weight));
+  }
 }
 
 TEST(ExportWeights, OlderOpsetsHaveEightBitsAlone) {
@@ -147,6 +174,31 @@ TEST(ExportWeights, ComeBackWithTheirCodesAndBits) {
       EXPECT_TRUE(torch::equal(theirs[name].flatten(), ours[name].flatten())) << name;
     }
   }
+}
+
+/// Codes of 8 bits with groups, as files of others have them.
+TEST(ExportWeights, GroupsOfEightBitsComeBack) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  SmallText model;
+  model.eval();
+  const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
+  std::map<std::string, quant::WeightCodes> codes;
+  for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
+    codes[name] = {.codes = torch::randint(-128, 128, {rows, 5, 8}, torch::kChar),
+                   .scale = torch::rand({rows, 5}),
+                   .columns = kWidth};
+  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  const std::string bytes = export_onnx(*module);
+  const ReadModel read = read_onnx(bytes);
+  const ReadNode layer = dequantizer_of(read, "MatMul", 1);
+  EXPECT_EQ(layer.attributes.at("block_size").i, 8);
+  EXPECT_TRUE(torch::equal(dequantized(read, layer), weight_of(module, "fc.weight", kWidth).t()));
+  const Module again = exchange::import_onnx(bytes, "model.onnx");
+  EXPECT_TRUE(
+      torch::equal(again->named_buffers()["fc.weight.int8"], module->named_buffers()["fc.weight.int8"]));
+  EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
+  EXPECT_ERROR(export_onnx(*module, {.opset = 17}), "expected opset 21 for groups of 8 bits");
 }
 
 TEST(ExportWeights, TrainAsFloatsWhereThatIsAskedFor) {

@@ -6,15 +6,20 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
+#include <limits>
 
 #include "error_of.h"
 #include "file_bytes.h"
 #include "temporary_folder.h"
+#include "ulp/formats/ggml_block.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/io/published_weights.h"
+#include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/quant/weights/weights.h"
+#include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
 
@@ -33,6 +38,31 @@ std::shared_ptr<models::TextModel> gguf_gpt2() {
       models::make_gpt2({.vocab_size = 40, .max_length = 8, .width = 32, .layers = 2, .heads = 4});
   for (at::Tensor& parameter : model->parameters()) parameter.data().normal_(0, 0.3);
   return model;
+}
+
+/// Each tensor of the file is the model's as its type stores it.
+void expect_rounded_once(const GgufModel& file, const models::TextModel& model) {
+  const auto parameters = model.named_parameters();
+  const auto names = gpt2_tensors(file);
+  ASSERT_EQ(names.size(), parameters.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const GgufTensor& tensor = file.tensors[i];
+    const bool turned = names[i].first.starts_with("h.") && tensor.values.dim() == 2;
+    const at::Tensor own = parameters[names[i].first].detach();
+    at::Tensor expected = (turned ? own.t() : own).contiguous();
+    if (tensor.type != "F32") {
+      const auto& type = *formats::find_ggml_type(tensor.type.c_str());
+      const std::span<float> values(expected.mutable_data_ptr<float>(), static_cast<size_t>(own.numel()));
+      if (!turned) expected = expected.clone();
+      std::vector<std::byte> bytes(values.size() / static_cast<size_t>(type.elements) *
+                                   static_cast<size_t>(type.bytes));
+      const at::Tensor decoded = torch::empty_like(expected);
+      formats::encode_ggml(type, values, bytes);
+      formats::decode_ggml(type, bytes, {decoded.mutable_data_ptr<float>(), values.size()});
+      expected = decoded;
+    }
+    EXPECT_TRUE(torch::equal(tensor.values, expected)) << names[i].first;
+  }
 }
 
 TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
@@ -56,14 +86,55 @@ TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
   EXPECT_EQ(metadata.at("test.flag"), true);
 }
 
-TEST(Gguf, FourBitCodesAreWeightOnlyConstants) {
+TEST(Gguf, CodesAreWeightOnlyConstantsOfTheSameBits) {
   const GgufModel file = import_gguf(types_file(), "types.gguf");
-  const GgufTensor& tensor = *file.find("q4_0");
-  ASSERT_TRUE(tensor.codes);
-  const WeightCodes& codes = *tensor.codes;
-  EXPECT_TRUE(torch::equal(
-      quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values));
-  EXPECT_FALSE(file.find("q8_0")->codes);
+  for (const auto& [name, size] : {std::pair("q4_0", 32), {"q8_0", 32}, {"q6_k", 16}}) {
+    const GgufTensor& tensor = *file.find(name);
+    ASSERT_TRUE(tensor.codes) << name;
+    const quant::WeightCodes& codes = *tensor.codes;
+    EXPECT_EQ(codes.scale.size(1) * size, tensor.values.size(1)) << name;
+    EXPECT_TRUE(torch::equal(
+        quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values))
+        << name;
+  }
+  for (const char* const name : {"f32", "f16", "bf16", "q4_k"}) EXPECT_FALSE(file.find(name)->codes) << name;
+}
+
+/// Values, codes in a graph, and an engine that reads the codes: the same numbers.
+TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
+  const TemporaryFolder folder;
+  const torch::NoGradGuard no_grad;
+  const at::Tensor tokens = torch::randint(0, 40, {2, 8}, at::kLong);
+  for (const auto type : {GgufType::q8_0, GgufType::q4_0}) {
+    const auto path = folder.path() / "gpt2.gguf";
+    export_gguf(*gguf_gpt2(), path, {.type = type, .heads = 4});
+    const GgufModel file = import_gguf(path);
+    const auto model = gguf_gpt2();
+    io::assign_published(*model, gpt2_tensors(file), true, path.string());
+    model->eval();
+    const auto captured = capture(*model, {tokens});
+    graph::PassReport report;
+    const auto coded = quant::read_weight_codes(captured, gpt2_codes(file), &report);
+    EXPECT_EQ(report.changes.size(), 2U * 4 + 2) << "layers, the words, and the words as the last layer";
+    EXPECT_FALSE(coded->named_parameters().contains("h.0.attn.c_attn.weight"));
+    EXPECT_TRUE(torch::equal(coded->forward(tokens), captured->forward(tokens)));
+    const runtime::Plan plan = lower(*coded);
+    EXPECT_EQ(
+        plan.constants.at("wte.weight." + std::string(type == GgufType::q8_0 ? "int8" : "int4")).shape.size(),
+        3U);
+    runtime::Engine engine(plan);
+    const at::Tensor result = torch::empty({2, 8, 40});
+    const void* const inputs[] = {tokens.const_data_ptr()};
+    void* const outputs[] = {result.mutable_data_ptr()};
+    engine.run(2, inputs, outputs);
+    EXPECT_TRUE(torch::allclose(result, captured->forward(tokens), 1e-4, 1e-4));
+    auto codes = gpt2_codes(file);
+    codes.emplace("wpe.weight", codes.at("wte.weight"));
+    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "got 'wpe.weight'");
+    codes.erase("wpe.weight");
+    codes.at("wte.weight").columns = 16;
+    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "expected codes of [40, 32] for 'wte.weight'");
+  }
 }
 
 TEST(Gguf, Gpt2ComesBack) {
@@ -87,9 +158,8 @@ TEST(Gguf, Gpt2ComesBack) {
     EXPECT_TRUE(io::assign_published(*other, gpt2_tensors(file), true, path.string()).differences.ok());
     other->eval();
     const at::Tensor again = other->forward(tokens);
-    const double error = ((again - right).norm() / right.norm()).item<double>();
-    EXPECT_EQ(error == 0, type == GgufType::f32) << error;
-    EXPECT_LT(error, type == GgufType::q8_0 ? 0.05 : 0.8);
+    EXPECT_EQ(torch::equal(again, right), type == GgufType::f32);
+    expect_rounded_once(file, *model);
   }
 }
 
@@ -103,6 +173,9 @@ TEST(Gguf, WritesNothingOfOtherModels) {
   const auto model = gguf_gpt2();
   model->parameters()[0].data()[0][0] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_ERROR(export_gguf(*model, path, {.heads = 4}), "'wte.weight'");
+  const auto endless = gguf_gpt2();
+  endless->named_parameters()["ln_f.bias"].data()[3] = std::numeric_limits<float>::infinity();
+  EXPECT_ERROR(export_gguf(*endless, path, {.heads = 4}), "expected finite values, got others in 'ln_f.bias'");
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_ERROR(gpt2_tensors(import_gguf(types_file(), "types.gguf")), "tensors of GPT-2");
 }
@@ -136,6 +209,48 @@ TEST(GgufFiles, RefuseDamage) {
   EXPECT_SAYS(refusal(with(good, offset, std::string(7, '\x7f'))), "within the");
   EXPECT_SAYS(refusal(with(good, name, "bf16")), "each tensor once");
   EXPECT_ERROR(import_gguf(std::filesystem::path("nowhere.gguf")), "nowhere.gguf");
+}
+
+/// A file of tensors of f32 that all begin at the same byte, with `data` bytes of them.
+std::string of_floats(const std::vector<std::pair<std::string, std::vector<uint64_t>>>& tensors, size_t data,
+                      uint32_t type = 0) {
+  std::string bytes = "GGUF";
+  const auto number = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  number(uint32_t{3});
+  number(uint64_t{tensors.size()});
+  number(uint64_t{0});
+  for (const auto& [name, sizes] : tensors) {
+    number(uint64_t{name.size()});
+    bytes += name;
+    number(static_cast<uint32_t>(sizes.size()));
+    for (const uint64_t size : sizes) number(size);
+    number(type);
+    number(uint64_t{0});
+  }
+  bytes.resize((bytes.size() + 31) / 32 * 32 + data);
+  return bytes;
+}
+
+TEST(GgufFiles, TensorsHaveBytesOfTheirOwn) {
+  const auto refusal = [](const std::string& bytes) {
+    return error_of([&] { import_gguf(bytes, "strange.gguf"); });
+  };
+  EXPECT_EQ(import_gguf(of_floats({{"a", {8}}}, 32), "a.gguf").tensors.size(), 1U);
+  EXPECT_SAYS(refusal(of_floats({{"a", {8}}, {"b", {8}}, {"c", {8}}}, 64)),
+              "bytes of their own, got more than all 64 bytes with 'c'");
+  const uint64_t large = uint64_t{1} << 40;
+  EXPECT_SAYS(refusal(of_floats({{"a", {large, large, 0}}}, 32)), "expected fewer elements in 'a'");
+  EXPECT_EQ(import_gguf(of_floats({{"a", {4, 0}}}, 0), "a.gguf").tensors[0].values.sizes(),
+            (std::vector<int64_t>{0, 4}));
+}
+
+TEST(GgufFiles, NamesInMessagesArePlainAndShort) {
+  const auto refusal = [](const std::string& name) {
+    return error_of([&] { import_gguf(of_floats({{name, {8}}}, 32, /*type=*/3), "strange.gguf"); });
+  };
+  EXPECT_SAYS(refusal("a\033[2J"), "a name in UTF-8 without control characters");
+  EXPECT_SAYS(refusal("\xff"), "a name in UTF-8 without control characters");
+  EXPECT_SAYS(refusal(std::string(5000, 'n')), "'" + std::string(100, 'n') + "'");
 }
 
 TEST(GgufFiles, EveryBeginningIsRefused) {

@@ -32,7 +32,8 @@ class OnnxText {
   OnnxText& output(const std::string& name) { return value(12, name, {}, 1); }
   OnnxText& node(const std::string& op, const std::vector<std::string>& inputs,
                  const std::vector<std::string>& outputs,
-                 const std::vector<std::pair<std::string, int64_t>>& attributes = {}) {
+                 const std::vector<std::pair<std::string, int64_t>>& attributes = {},
+                 const std::vector<std::string>& activations = {}) {
     graph_ += message_of([&](exchange::WireWriter& out) {
       out.message(1, [&](exchange::WireWriter& node) {
         for (const std::string& one : inputs) node.text(1, one);
@@ -46,6 +47,12 @@ class OnnxText {
             attribute.integer(20, 2);
           });
         }
+        if (activations.empty()) return;
+        node.message(5, [&](exchange::WireWriter& attribute) {
+          attribute.text(1, "activations");
+          for (const std::string& one : activations) attribute.text(9, one);
+          attribute.integer(20, 8);
+        });
       });
     });
     return *this;

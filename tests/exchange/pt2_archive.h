@@ -4,7 +4,6 @@
 #include <zip.h>
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 

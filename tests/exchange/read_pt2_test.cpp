@@ -1,6 +1,7 @@
 // Archives from strangers: whatever is wrong is an error that names the file and the place.
 #include <torch/torch.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "error_of.h"
@@ -125,6 +126,37 @@ TEST_F(ReadPt2, TensorsThatLieAreRefused) {
   EXPECT_SAYS(error_of_entries(), "weight_0");
 }
 
+TEST_F(ReadPt2, AnEntryHasWholeNumbersOfEachTypeThatItIsReadAs) {
+  const auto read_as = [&](int type) {
+    change("data/weights/model_weights_config.json", [&](Json& json) {
+      json["config"]["norm.running_var"] = json["config"]["norm.running_mean"];
+      json["config"]["norm.running_var"]["tensor_meta"]["dtype"] = type;
+    });
+    return error_of_entries();
+  };
+  constexpr int kDouble = 8, kBool = 12;
+  entries_.at("data/weights/weight_6") = std::string("\0\0\x80\x3f\0\0\0\0\0\0\0\0", 12);  // 1, 0, 0
+  EXPECT_SAYS(read_as(kDouble), "whole numbers of 8 bytes in 'data/weights/weight_6', got 12 bytes");
+  EXPECT_SAYS(read_as(kBool), "expected 0 and 1 as the bools of 'data/weights/weight_6'");
+}
+
+TEST_F(ReadPt2, NamesOfOneMemoryShareIt) {
+  change("data/weights/model_weights_config.json", [](Json& json) {
+    json["config"]["norm.running_var"] = json["config"]["norm.running_mean"];
+    json["config"]["norm.bias"] = json["config"]["norm.weight"];
+  });
+  write_pt2(folder_ / "m.pt2", entries_);
+  const auto module = import_pt2(folder_ / "m.pt2");
+  const auto parameters = module->named_parameters(/*recurse=*/true), buffers = module->named_buffers();
+  EXPECT_EQ(buffers["norm.running_mean"].data_ptr(), buffers["norm.running_var"].data_ptr());
+  EXPECT_NE(buffers["norm.running_mean"].data_ptr(), buffers["shift"].data_ptr());
+  const auto results = module->forward_all({torch::randn({2, 2, 4, 4})});
+  results[0].square().mean().backward();
+  const at::Tensor tied = parameters["norm.weight"];
+  EXPECT_TRUE(tied.grad().defined());
+  EXPECT_TRUE(!parameters.contains("norm.bias") || parameters["norm.bias"].is_same(tied)) << "one parameter";
+}
+
 TEST_F(ReadPt2, NodesAreNamedInErrors) {
   const auto entries = entries_;
   const auto refused = [&](const std::string& node, const std::function<void(Json&)>& edit,
@@ -169,6 +201,43 @@ TEST_F(ReadPt2, NodesAreNamedInErrors) {
       "as_floats");
   refused(
       "relu", [](Json& node) { node["outputs"].push_back(node["outputs"][0]); }, "expected 1 results");
+  refused(
+      "relu", [](Json& node) { node["inputs"][0]["arg"] = {{"as_tensor", Json::object()}}; }, "'name'");
+}
+
+TEST_F(ReadPt2, ErrorsNameAFileWhoseNameBeginsThatOfANode) {
+  change_node("relu", [](Json& node) { node["target"] = "torch.ops.aten.no_such_operator.default"; });
+  write_pt2(folder_ / "m.pt2", entries_);
+  const std::string bytes = file_bytes(folder_ / "m.pt2");
+  EXPECT_SAYS(error_of([&] { import_pt2(bytes, "re"); }), "'re': node 'relu'");
+}
+
+TEST_F(ReadPt2, WhatLibTorchRefusesOutsideOfNodesNamesTheFile) {
+  // A buffer whose elements are one cannot be written.
+  change_tensor("norm.running_mean", [](Json& one) { one["tensor_meta"]["strides"][0] = {{"as_int", 0}}; });
+  change_program([](Json& json) {
+    Json& signature = json["graph_module"]["signature"];
+    std::string variance;
+    for (const Json& input : signature["input_specs"]) {
+      if (input.contains("buffer") && input["buffer"]["buffer_name"] == "norm.running_var")
+        variance = input["buffer"]["arg"]["name"];
+    }
+    signature["output_specs"].push_back(
+        {{"buffer_mutation", {{"arg", {{"name", variance}}}, {"buffer_name", "norm.running_mean"}}}});
+  });
+  EXPECT_SAYS(error_of_entries(), "single memory location");
+}
+
+TEST_F(ReadPt2, PartsOfAProgramAreCounted) {
+  change_program([](Json& json) {
+    Json& inputs = json["graph_module"]["signature"]["input_specs"];
+    Json parameter;
+    for (const Json& input : inputs) {
+      if (input.contains("parameter")) parameter = input;
+    }
+    for (int i = 0; i < 10'001; ++i) inputs.push_back(parameter);
+  });
+  EXPECT_SAYS(error_of_entries(), "expected at most 10000 tensors, got 10012");
 }
 
 TEST_F(ReadPt2, MemoryIsBounded) {
@@ -191,6 +260,66 @@ TEST_F(ReadPt2, MemoryIsBounded) {
         {{"name", "repeats"}, {"arg", {{"as_ints", {1000, 1000, 1000, 1000}}}}, {"kind", 1}});
   });
   EXPECT_SAYS(error_of_entries({.max_bytes = 1 << 20}), "node 'relu'");
+}
+
+TEST_F(ReadPt2, ListsOfTensorsAreBounded) {
+  const auto entries = entries_;
+  const auto split = [&](const char* target, const char* argument, const Json& value) {
+    entries_ = entries;
+    change_node("relu", [&](Json& node) {
+      node["target"] = target;
+      node["inputs"] = {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "batch_norm"}}}}}, {"kind", 1}},
+                        {{"name", argument}, {"arg", value}, {"kind", 1}}};
+    });
+    return error_of_entries();
+  };
+  for (const int64_t count : {int64_t{10'001}, int64_t{1} << 30, std::numeric_limits<int64_t>::max()}) {
+    const Json number = {{"as_int", count}};
+    EXPECT_SAYS(split("torch.ops.aten.tensor_split.sections", "sections", number), "10000 tensors in the lists");
+    EXPECT_SAYS(split("torch.ops.aten.chunk.default", "chunks", number), "10000 tensors in the lists");
+  }
+  EXPECT_SAYS(split("torch.ops.aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections",
+                    {{"as_tensor", {{"name", "sym"}}}}),
+              "node 'relu'");
+  // Views of 2^20 rows, whose memory is that of one tensor.
+  entries_ = entries;
+  change_node("batch_norm", [](Json& node) {
+    node["target"] = "torch.ops.aten.new_ones.default";
+    node["inputs"] = {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", "conv2d"}}}}}, {"kind", 1}},
+                      {{"name", "size"}, {"arg", {{"as_ints", {1 << 20}}}}, {"kind", 1}}};
+  });
+  const auto of_rows = entries_;
+  for (const char* target : {"torch.ops.aten.unbind.int", "torch.ops.aten.split.Tensor"}) {
+    entries_ = of_rows;
+    change_node("relu", [&](Json& node) {
+      node["target"] = target;
+      if (std::string(target).find("split") != std::string::npos)
+        node["inputs"].push_back({{"name", "split_size"}, {"arg", {{"as_int", 1}}}, {"kind", 1}});
+    });
+    EXPECT_SAYS(error_of_entries(), "10000 tensors in the lists");
+  }
+}
+
+TEST_F(ReadPt2, ExamplesAreBoundedTogether) {
+  const auto entries = entries_;
+  const auto with_sizes = [&](const Json& sizes, int64_t max_bytes) {
+    entries_ = entries;
+    change_program([&](Json& json) {
+      json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"] = sizes;
+    });
+    return error_of_entries({.max_bytes = max_bytes});
+  };
+  const Json zero = {{"as_int", 0}}, large = {{"as_int", int64_t{1} << 40}};
+  EXPECT_SAYS(with_sizes({zero, large, large}, int64_t{1} << 40), "inputs of 1099511627776 bytes at most");
+  entries_ = entries;
+  change_program([](Json& json) {
+    Json& values = json["graph_module"]["graph"]["tensor_values"];
+    values["x"]["sizes"] = {{{"as_int", 2}}, {{"as_int", 2}}, {{"as_int", 128}}, {{"as_int", 128}}};
+    values["second"] = values["x"];
+    Json& inputs = json["graph_module"]["signature"]["input_specs"];
+    inputs.push_back({{"user_input", {{"arg", {{"as_tensor", {{"name", "second"}}}}}}}});
+  });
+  EXPECT_SAYS(error_of_entries({.max_bytes = 300'000}), "inputs of 300000 bytes at most, got more with 'second'");
 }
 
 TEST_F(ReadPt2, DeepAndDamagedDescriptionsAreRefused) {
@@ -221,6 +350,19 @@ TEST_F(ReadPt2, InputsThatHaveNoFormAreRefused) {
   refused("Add(Symbol('s0', integer=True), Integer(1))", "Add(Symbol");
   refused("Mul(Integer(99999999999999999999), Symbol('s0'))", "multiples of one");
   refused("", "multiples of one");
+  refused("Mul(Integer(16777217), Symbol('s77', positive=True, integer=True))", "multiples of one");
+}
+
+TEST_F(ReadPt2, AFreeSizeIsAMultipleOfBothThatAreAskedFor) {
+  change_program([](Json& json) {
+    json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][2] = {
+        {"as_expr", {{"expr_str", "Mul(Integer(2), Symbol('h', positive=True, integer=True))"}}}};
+  });
+  write_pt2(folder_ / "m.pt2", entries_);
+  const auto module =
+      import_pt2(folder_ / "m.pt2", {.sizes = {{"x.2", {.min = 1, .max = 24, .multiple = 3}}}});
+  ASSERT_EQ(std::as_const(*module).graph().free.size(), 1U);
+  EXPECT_EQ(std::as_const(*module).graph().free[0].multiple, 6);
 }
 
 }  // namespace ulp::test

@@ -65,7 +65,9 @@ class FlatTable {
     const auto offset = number_at<uint16_t>(*bytes_, list + entry);
     return offset == 0 ? 0 : at_ + offset;
   }
-  size_t target_of(size_t place) const { return place == 0 ? 0 : place + number_at<uint32_t>(*bytes_, place); }
+  size_t target_of(size_t place) const {
+    return place == 0 ? 0 : place + number_at<uint32_t>(*bytes_, place);
+  }
 
   const std::string* bytes_ = nullptr;
   size_t at_ = 0;
@@ -95,9 +97,24 @@ struct TfliteOperator {
 
 /// Numbers of the format.
 enum TfliteCode {
-  kAdd = 0, kAveragePool = 1, kConcatenation = 2, kConv = 3, kDepthwise = 4, kDequantize = 6, kFullyConnected = 9,
-  kMaxPool = 17, kMul = 18, kRelu = 19, kReshape = 22, kSoftmax = 25, kPad = 34, kTranspose = 39, kMean = 40, kPadV2 = 60,
-  kQuantize = 114, kHardSwish = 117
+  kAdd = 0,
+  kAveragePool = 1,
+  kConcatenation = 2,
+  kConv = 3,
+  kDepthwise = 4,
+  kDequantize = 6,
+  kFullyConnected = 9,
+  kMaxPool = 17,
+  kMul = 18,
+  kRelu = 19,
+  kReshape = 22,
+  kSoftmax = 25,
+  kPad = 34,
+  kTranspose = 39,
+  kMean = 40,
+  kPadV2 = 60,
+  kQuantize = 114,
+  kHardSwish = 117
 };
 enum TfliteType { kFloat32Type = 0, kInt32Type = 2, kInt64Type = 4, kInt8Type = 9 };
 
@@ -130,7 +147,9 @@ inline std::unique_ptr<TfliteModel> read_tflite(std::string bytes) {
   model->version = root.get<uint32_t>(0);
   const std::vector<FlatTable> buffers = root.tables(4), codes = root.tables(1);
   for (const FlatTable& one : part.tables(0)) {
-    TfliteTensor tensor{.name = one.text(3), .type = one.get<int8_t>(1), .shape = one.list<int32_t>(0),
+    TfliteTensor tensor{.name = one.text(3),
+                        .type = one.get<int8_t>(1),
+                        .shape = one.list<int32_t>(0),
                         .signature = one.list<int32_t>(7)};
     const FlatTable steps = one.table(4), buffer = buffers.at(one.get<uint32_t>(2));
     const std::vector<char> stored = buffer.list<char>(0);
@@ -145,9 +164,12 @@ inline std::unique_ptr<TfliteModel> read_tflite(std::string bytes) {
   }
   for (const FlatTable& one : part.tables(3)) {
     const FlatTable code = codes.at(one.get<uint32_t>(0));
-    model->operators.push_back({.code = code.get<int32_t>(3), .version = code.get<int32_t>(2, 1),
-                                .options_type = one.get<uint8_t>(3), .inputs = one.list<int32_t>(1),
-                                .outputs = one.list<int32_t>(2), .options = one.table(4)});
+    model->operators.push_back({.code = code.get<int32_t>(3),
+                                .version = code.get<int32_t>(2, 1),
+                                .options_type = one.get<uint8_t>(3),
+                                .inputs = one.list<int32_t>(1),
+                                .outputs = one.list<int32_t>(2),
+                                .options = one.table(4)});
   }
   model->inputs = part.list<int32_t>(1);
   model->outputs = part.list<int32_t>(2);

@@ -66,9 +66,12 @@ TEST_F(Published, BertWithOldLayerNormsAndWithoutPrefix) {
     return name;
   });
   file.emplace_back("embeddings.position_ids", torch::arange(8).unsqueeze(0));
+  file.emplace_back("fit_dense.weight", torch::ones({8, 8}));
+  file.emplace_back("fit_denses.0.bias", torch::ones({8}));
   save_tensors(at("bert.safetensors"), file);
   const PublishedReport report = load_published(at("bert.safetensors"), *model);
-  EXPECT_EQ(report.ignored, std::vector<std::string>{"embeddings.position_ids"});
+  EXPECT_EQ(report.ignored,
+            (std::vector<std::string>{"embeddings.position_ids", "fit_dense.weight", "fit_denses.0.bias"}));
   EXPECT_TRUE(report.differences.ok()) << report.text();
   EXPECT_FALSE(report.transposed);
   EXPECT_EQ(std::count(report.renamed.begin(), report.renamed.end(),
@@ -116,17 +119,20 @@ TEST_F(Published, Gpt2WithPrefixMasksAndTiedHead) {
   torch::manual_seed(4);
   const auto model = small_gpt2();
   const NamedTensors state = random_state(*model);
-  NamedTensors file = renamed(state, [](std::string name) { return "transformer." + name; });
-  file.emplace_back("lm_head.weight", file[0].second.clone());
-  file.emplace_back("transformer.h.0.attn.bias", torch::ones({1, 1, 8, 8}));
-  file.emplace_back("transformer.h.0.attn.masked_bias", torch::tensor(-1e4));
-  save_tensors(at("gpt2.safetensors"), file);
-  const PublishedReport report = load_published(at("gpt2.safetensors"), *model);
-  EXPECT_EQ(report.ignored.size(), 3U);
-  expect_state(*model, state);
-  file[file.size() - 3].second[0][0] = 100;  // a head of its own
-  save_tensors(at("untied.safetensors"), file);
-  expect_file_error("unexpected: lm_head.weight", [&] { load_published(at("untied.safetensors"), *model); });
+  for (const std::string of : {"", "module."}) {  // of DataParallel
+    NamedTensors file = renamed(state, [&](std::string name) { return of + "transformer." + name; });
+    file.emplace_back(of + "lm_head.weight", file[0].second.clone());
+    file.emplace_back(of + "transformer.h.0.attn.bias", torch::ones({1, 1, 8, 8}));
+    file.emplace_back(of + "transformer.h.0.attn.masked_bias", torch::tensor(-1e4));
+    save_tensors(at("gpt2.safetensors"), file);
+    const PublishedReport report = load_published(at("gpt2.safetensors"), *model);
+    EXPECT_EQ(report.ignored.size(), 3U);
+    expect_state(*model, state);
+    file[file.size() - 3].second[0][0] = 100;  // a head of its own
+    save_tensors(at("untied.safetensors"), file);
+    expect_file_error("unexpected: " + of + "lm_head.weight",
+                      [&] { load_published(at("untied.safetensors"), *model); });
+  }
 }
 
 TEST_F(Published, Gpt2WhoseMatricesAreThoseOfLinearLayers) {

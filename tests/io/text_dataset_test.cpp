@@ -120,7 +120,9 @@ TEST_F(Text, TokensOfATokenizerStandInWindows) {
   EXPECT_TRUE(torch::equal(data.gather(samples).targets, torch::tensor({{ids[1], ids[2]}})));
   expect_file_error("at least 51 tokens", [&] { load_text(at("text"), 50, 0, &tokenizer); });
   write("text", "fine\n\xff\n");
-  expect_file_error("line 2", [&] { load_text(at("text"), 1, 0, &tokenizer); });
+  expect_file_error(
+      "[io.Tokenizer.encode] expected a text in UTF-8, got another one at byte 0 of line 2 in '",
+      [&] { load_text(at("text"), 1, 0, &tokenizer); });
 }
 
 TEST_F(Text, LabelledTokensHaveATemplateAndPadding) {
@@ -133,6 +135,13 @@ TEST_F(Text, LabelledTokensHaveATemplateAndPadding) {
   EXPECT_TRUE(
       torch::equal(data.gather(samples).tokens, torch::tensor({{2L, spam, ham, 3L}, {2L, ham, 3L, 0L}})));
   expect_file_error("template", [&] { load_labelled_text(at("lines.tsv"), 1, {}, &tokenizer); });
+}
+
+TEST_F(Text, LinesOfPaddingOnlyAreRefused) {
+  const auto tokenizer = train_tokenizer("spam ham\n", {.vocab_size = 258, .min_frequency = 1});
+  write("lines.tsv", "a\tspam\nb\t<|endoftext|>\n");  // which is the padding, too
+  expect_file_error("a token that is no padding, got none in line 2 of '",
+                    [&] { load_labelled_text(at("lines.tsv"), 4, {}, &tokenizer); });
 }
 
 }  // namespace

@@ -67,6 +67,24 @@ TEST(Tokenizer, BytePairsKnowEveryText) {
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{*tokenizer.id_of("\xC3\xB0")}), "\xEF\xBF\xBD");
 }
 
+/// Each of the 256 characters of bytes, and some that stand for none.
+TEST(Tokenizer, EveryByteComesBack) {
+  const auto tokenizer = train_tokenizer("a b\n", {.vocab_size = 257});
+  Json file = Json::parse(tokenizer.to_json());
+  for (const std::string other : {"\xC4\x80\xC5\x84", "\xC4\x80\xD0\x80", "\x7F"})  // U+0144, U+0400, U+007F
+    file["model"]["vocab"][other] = file["model"]["vocab"].size();
+  const auto more = Tokenizer::from_json(file.dump());
+  EXPECT_EQ(more.decode(std::vector<int64_t>{257, 258, 259}), "\xC4\x80\xC5\x84\xC4\x80\xD0\x80\x7F");
+  for (int byte = 0; byte < 0x80; ++byte) {
+    const std::string text(1, static_cast<char>(byte));
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text).ids), text) << byte;
+  }
+  for (int code = 0x80; code < 0x800; ++code) {
+    const std::string text = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text).ids), text) << code;
+  }
+}
+
 TEST(Tokenizer, SaysWhereTokensComeFrom) {
   const auto tokenizer =
       train_tokenizer("na\xC3\xAFve caf\xC3\xA9 na\xC3\xAFve caf\xC3\xA9\n",
@@ -113,12 +131,36 @@ TEST_F(TokenizerFiles, ComeBackAsTheyWere) {
   tokenizer.save(at("tokenizer.json"));
   EXPECT_EQ(Tokenizer::load(at("tokenizer.json")).to_json(), tokenizer.to_json());
   expect_file_error("nowhere", [&] { Tokenizer::load(at("nowhere")); });
-  expect_file_error("expected a text file", [&] { train_tokenizer_on(folder_); });
+  expect_file_error("expected a file", [&] { train_tokenizer_on(folder_); });
   write("bad", "x\n\xFF\n");
   expect_file_error("line 2", [&] { train_tokenizer_on(at("bad")); });
   write("empty", "");
   expect_file_error("a text with words", [&] { train_tokenizer_on(at("empty")); });
   EXPECT_THROW(train_tokenizer("a", {.vocab_size = 256}), ulp::Error);
+}
+
+/// All strings of bytes in order of their length, each a merge of the one without its last byte and that byte.
+TEST(TokenizerLimits, FilesOfTheMostTokensThatAreLearnedAreRead) {
+  TokenizerTraining options{.vocab_size = 128000};
+  EXPECT_NO_THROW(options.validate());
+  Json file = Json::parse(train_tokenizer("a b\n", {.vocab_size = 257}).to_json());
+  std::vector<std::string> tokens;
+  for (const auto& [token, id] : file["model"]["vocab"].items())
+    if (token != "<|endoftext|>") tokens.push_back(token);
+  ASSERT_EQ(tokens.size(), 256U);
+  Json merges = Json::array();
+  for (size_t i = 0; static_cast<int64_t>(tokens.size()) + 1 < options.vocab_size; ++i) {
+    const std::string &left = tokens[i / 256], &right = tokens[i % 256];
+    merges.push_back({left, right});
+    tokens.push_back(left + right);
+    file["model"]["vocab"][tokens.back()] = tokens.size();
+  }
+  file["model"]["merges"] = merges;
+  EXPECT_EQ(Tokenizer::from_json(file.dump()).vocab_size(), options.vocab_size);
+  options.vocab_size = 128001;
+  EXPECT_THROW(options.validate(), ulp::Error);
+  options = {.kind = TokenizerKind::wordpiece, .alphabet = 128001};
+  EXPECT_THROW(options.validate(), ulp::Error);
 }
 
 /// The tokenizer of these changes to a small one is refused with these words.
@@ -165,6 +207,9 @@ TEST(TokenizerJson, RefusesDamagedParts) {
   expect_refusal(
       "known tokens", [](Json& file) { file["post_processor"]["special_tokens"]["[CLS]"]["ids"] = {99999}; },
       0);
+  expect_refusal("known token for the padding", [](Json& file) { file["padding"] = {{"pad_id", 99999}}; });
+  expect_refusal(
+      "in 0..1024", [](Json& file) { file["model"]["max_input_chars_per_word"] = 1025; }, 0);
   expect_file_error("JSON", [] { Tokenizer::from_json("{"); });
   expect_file_error("deeper", [] { Tokenizer::from_json(std::string(200, '[')); });
 }

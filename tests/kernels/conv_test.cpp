@@ -50,6 +50,8 @@ const Case kCases[] = {
     {"depthwise_multiplier2", conv_shape(8, 6, 12, 3, 1, 1, 1, 6), 2},
     {"linear_64_10_b1", conv_shape(1, 64, 10, 1, 1, 0), 1},
     {"linear_64_10_b5", conv_shape(1, 64, 10, 1, 1, 0), 5},
+    {"linear_70_75_b1", conv_shape(1, 70, 75, 1, 1, 0), 1},  // panels side by side, and a rest of units
+    {"linear_45_133_b2", conv_shape(1, 45, 133, 1, 1, 0), 2},
     {"linear_37_129_b33", conv_shape(1, 37, 129, 1, 1, 0), 33},
     {"linear_1300_40_b3", conv_shape(1, 1300, 40, 1, 1, 0), 3},
     {"blocks_of_rows", conv_shape(70, 48, 16, 3, 1, 1), 1},

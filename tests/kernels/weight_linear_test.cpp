@@ -30,11 +30,12 @@ const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
                        {200, 33, 40, 32, 8, false, true, true, Activation::gelu}};
 
 /// Few rows are computed in registers, many from unpacked weights.
-TEST(WeightLinear, GivesTheSameForAnyNumberOfRows) {
+void expect_the_same_for_any_number_of_rows(float smallest_scale) {
   constexpr int64_t kRows = 131, kIn = 90, kOut = 70, kGroup = 34, kGroups = 3;
   const auto x = random_floats(kRows * kIn, 1), residual = random_floats(kRows * kOut, 2),
              bias = random_floats(kOut, 3);
-  const auto scale = random_floats(kOut * kGroups, 4, 0.01F, 0.1F);
+  auto scale = random_floats(kOut * kGroups, 4, 0.01F, 0.1F);
+  scale[7] = smallest_scale;
   const auto codes = random_ints<uint8_t>(kOut * kGroups * kGroup, 5, 0, 255);
   const auto zeros = random_ints<uint8_t>(kOut * kGroups, 6, 0, 15);
   for (const int bits : {8, 4}) {
@@ -57,6 +58,15 @@ TEST(WeightLinear, GivesTheSameForAnyNumberOfRows) {
       }
     }
   }
+}
+
+TEST(WeightLinear, GivesTheSameForAnyNumberOfRows) {
+  expect_the_same_for_any_number_of_rows(0.01F);
+}
+
+/// A scale out of which no power of two can be taken without a rounding.
+TEST(WeightLinear, GivesTheSameWithATinyScale) {
+  expect_the_same_for_any_number_of_rows(0x1.234568p-120F);
 }
 
 TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {

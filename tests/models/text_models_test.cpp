@@ -88,6 +88,21 @@ Weights shaken(Model& model) {
   return {model.named_parameters()};
 }
 
+/// Of BERT or DistilBERT.
+template <typename Config>
+Config small_encoder() {
+  Config config;
+  config.vocab_size = 50;
+  config.max_length = 9;
+  config.width = 16;
+  config.layers = 2;
+  config.heads = 4;
+  config.intermediate = 24;
+  config.num_classes = 3;
+  config.padding_token = 0;
+  return config;
+}
+
 constexpr double kTolerance = 1e-5;  // fp32 sums of at most 64 terms of size about 1, a few layers deep
 
 TEST(Bert, NamesAndSizesArePublishedOnes) {
@@ -110,14 +125,7 @@ TEST(Bert, NamesAndSizesArePublishedOnes) {
 }
 
 TEST(Bert, ComputesThePapersFormulas) {
-  const BertConfig config{.vocab_size = 50,
-                          .max_length = 9,
-                          .width = 16,
-                          .layers = 2,
-                          .heads = 4,
-                          .intermediate = 24,
-                          .num_classes = 3,
-                          .padding_token = 0};
+  const auto config = small_encoder<BertConfig>();
   const auto model = make_bert(config);
   const Weights w = shaken(*model);
   at::Tensor tokens = tokens_of(3, 7);
@@ -221,19 +229,25 @@ TEST(Lstm, NamesSizesAndPadding) {
       torch::allclose(classifier->forward(text), classifier->forward(padded), kTolerance, kTolerance));
 }
 
-TEST(DistilBert, IsWhatThePaperSays) {
-  const DistilBertConfig config{.vocab_size = 50,
-                                .max_length = 12,
-                                .width = 8,
-                                .layers = 2,
-                                .heads = 2,
-                                .intermediate = 20,
-                                .num_classes = 3,
-                                .padding_token = 0};
+TEST(DistilBert, NamesAndSizesArePublishedOnes) {
+  const auto model = make_distilbert(DistilBertConfig::base());
+  EXPECT_EQ(parameter_count(*model), 66'362'880 + 768 * 769 + 2 * 769);
+  std::vector<std::string> expected = {"distilbert.embeddings.word_embeddings.weight",
+                                       "distilbert.embeddings.position_embeddings.weight"};
+  append(expected, with_parts("distilbert.embeddings.", {"LayerNorm"}));
+  for (int i = 0; i < 6; ++i) {
+    append(expected, with_parts("distilbert.transformer.layer." + std::to_string(i) + '.',
+                                {"attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin",
+                                 "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"}));
+  }
+  append(expected, with_parts("", {"pre_classifier", "classifier"}));
+  EXPECT_EQ(names(*model), expected);
+}
+
+TEST(DistilBert, ComputesThePapersFormulas) {
+  const auto config = small_encoder<DistilBertConfig>();
   const auto model = make_distilbert(config);
-  for (auto& parameter : model->parameters()) parameter.data().normal_(0, 0.3);
-  model->eval();
-  const Weights w{model->named_parameters()};
+  const Weights w = shaken(*model);
   at::Tensor tokens = tokens_of(2, 7);
   tokens.narrow(1, 5, 2).zero_();
   const at::Tensor seen = tokens.ne(0).unsqueeze(1).expand({2, 7, 7});

@@ -103,7 +103,7 @@ TEST(WidthTable, IsAFile) {
   const WidthTable table = tiles_of_eight();
   table.save(folder / "widths.json");
   EXPECT_EQ(WidthTable::load(folder / "widths.json"), table);
-  EXPECT_ERROR(WidthTable::load(folder / "none.json"), "could not read");
+  EXPECT_ERROR(WidthTable::load(folder / "none.json"), "expected a file");
   std::ofstream(folder / "bad.json") << "{\"type\": \"other\"}";
   EXPECT_ERROR(WidthTable::load(folder / "bad.json"), "bad.json");
   std::filesystem::remove_all(folder);

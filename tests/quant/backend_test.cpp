@@ -101,7 +101,13 @@ TEST(Backend, WhatATargetCannotRunIsRefusedByTheLayersName) {
 
   recipe = Recipe::onnx_qdq();
   recipe.weight.scheme.bits = 4;
-  EXPECT_ERROR(prepare(captured, recipe), "'stem': onnx_qdq takes weights of 8 bits");
+  EXPECT_ERROR(prepare(captured, recipe), "'stem': onnx_qdq takes weights of 7 or 8 bits");
+  recipe.weight.scheme.bits = 7;
+  const at::Tensor x = data(1, 4);
+  for (const auto& [name, buffer] : converted(captured, recipe, x)->named_buffers().pairs()) {
+    if (!name.ends_with(".weight.int8")) continue;
+    EXPECT_LE(buffer.to(at::kInt).abs().max().item<int>(), 64) << name;
+  }
 
   Endings endings;
   const auto with_softmax = capture(endings, {torch::randn({2, 8})});

@@ -29,6 +29,18 @@ TEST(DequantizeWeight, ReadsTheLowHalfFirst) {
   EXPECT_THROW(dequantize_weight(codes.to(at::kInt), scale, std::nullopt, 8), Error);
 }
 
+TEST(DequantizeWeight, EightBitsMayHaveGroups) {
+  const at::Tensor codes = at::tensor({-128, 127, 3, 5}, at::kChar).view({1, 2, 2});
+  const at::Tensor scale = at::tensor({1.0F, 0.5F}).view({1, 2});
+  EXPECT_TRUE(dequantize_weight(codes, scale, std::nullopt, 4)
+                  .equal(at::tensor({-128.0F, 127.0F, 1.5F, 2.5F}).view({1, 4})));
+  EXPECT_TRUE(dequantize_weight(codes, scale, std::nullopt, 3)
+                  .equal(at::tensor({-128.0F, 127.0F, 1.5F}).view({1, 3})));
+  EXPECT_THROW(dequantize_weight(codes, scale.narrow(1, 0, 1), std::nullopt, 4), Error);
+  EXPECT_THROW(dequantize_weight(codes, scale, std::nullopt, 2), Error);
+  EXPECT_THROW(dequantize_weight(codes, scale, scale.to(at::kByte), 4), Error);
+}
+
 TEST(WeightRecipe, SaysBitsGroupsAndZeroPoints) {
   Recipe recipe = Recipe::weight_only();
   recipe.validate();
@@ -96,6 +108,43 @@ TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
       ++seen;
     }
     EXPECT_EQ(seen, 15);
+  }
+}
+
+/// Layers as GPT-2's published code has them: weights [in, out], products rather than linear().
+struct Products : torch::nn::Module {
+  at::Tensor first = register_parameter("first", torch::randn({12, 20}));
+  at::Tensor bias = register_parameter("bias", torch::randn({20}));
+  at::Tensor second = register_parameter("second", torch::randn({20, 7}));
+  at::Tensor third = register_parameter("third", torch::randn({7, 5}));
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor flat = at::addmm(bias, x.view({-1, 12}), first).view({x.size(0), 3, 20});
+    return at::matmul(at::relu(at::matmul(flat, second)), third) + at::ones({5});
+  }
+};
+
+TEST(QuantizeWeights, ProductsWithStoredMatricesAreLayers) {
+  const at::NoGradGuard no_grad;
+  torch::manual_seed(5);
+  Products model;
+  const at::Tensor x = torch::randn({4, 3, 12});
+  const auto captured = capture(model, {x});
+  for (const WeightOptions& options : {WeightOptions{}, WeightOptions{.bits = 4, .group = 8}}) {
+    graph::PassReport report;
+    const auto quantized = quantize_weights(captured, options, &report);
+    quantized->graph().verify();
+    EXPECT_EQ(report.changes.size(), 3U);
+    Scheme scheme = options.scheme();
+    Products rounded;
+    for (const auto& item : model.named_parameters()) {
+      const bool matrix = item.value().dim() == 2;
+      const at::Tensor turned = matrix ? item.value().t().contiguous() : item.value();
+      rounded.named_parameters()[item.key()].copy_(
+          matrix ? quantize_dequantize(turned, qparams_of(turned, scheme)).t() : turned);
+    }
+    EXPECT_TRUE(torch::allclose(quantized->forward(x), rounded.forward(x), 1e-5, 1e-5));
+    EXPECT_FALSE(torch::allclose(quantized->forward(x), model.forward(x), 1e-5, 1e-5));
+    EXPECT_TRUE(quantized->named_parameters().find("first") == nullptr);
   }
 }
 

@@ -68,6 +68,8 @@ class Runner {
       if (teacher.spec.mean != request_.spec.mean || teacher.spec.std != request_.spec.std)
         fail(kWhere, "expected teachers of one normalisation of the data, got '", teacher.spec.name,
              "' with another one");
+      if (!same_tokens(teacher.spec, request_.spec))
+        fail(kWhere, "expected teachers of one tokenizer, got '", teacher.spec.name, "' with another one");
     }
     if (request_.top > 0 && request_.unlabelled_batches)
       fail(kWhere,

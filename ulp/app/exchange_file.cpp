@@ -64,10 +64,22 @@ bool begins_as_onnx(const std::filesystem::path& path) {
          (start[6] != 0 || start[7] != 0);
 }
 
+/// Bytes of the file and of the one beside it that `ulp export` gives a large model.
+int64_t bytes_on_disk(const std::filesystem::path& path) {
+  std::error_code missing;
+  const auto size = [&](const std::filesystem::path& file) {
+    const auto bytes = std::filesystem::file_size(file, missing);
+    return missing ? int64_t{0} : static_cast<int64_t>(bytes);
+  };
+  return size(path) + size(path.string() + ".data");
+}
+
 std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path, const ModelSpec& like,
                                               ExchangeUse use) {
   exchange::OnnxImportOptions options;
   options.free_batch = true;
+  // Values are counted in 8 bytes each, weights among them.
+  options.max_bytes = std::max(options.max_bytes, 4 * bytes_on_disk(path));
   options.image_size = like.image_size;
   if (like.kind != NetworkKind::image) options.longest = like.max_length;
   if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;

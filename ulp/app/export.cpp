@@ -116,7 +116,7 @@ std::string output_of(const std::string& command, int& code) {
 
 /// A judge in Python.
 struct Judge {
-  const char* program;  ///< prints one line of JSON that starts with {"runtime"
+  const char* program;  ///< prints one line of JSON that starts with {"results"
   const char* name;
   const char* packages;  ///< what pip installs
 };
@@ -135,21 +135,14 @@ nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann:
   if (code == kNotFound || code == kNoModule)
     fail(kWhere, "expected ", judge.name, " in Python, which '", python, "' has not; `pip install ",
          judge.packages, "` installs it, and ULP_PYTHON names another python");
-  const size_t start = said.rfind("{\"runtime\"");
+  const size_t start = said.rfind("{\"results\"");
   if (code != 0 || start == std::string::npos) fail(kWhere, judge.name, " failed: ", said);
   return parse_json(said.substr(start));
 }
 
-ExportCheck compared(const nlohmann::json& result, const nlohmann::json& task) {
-  return {.runtime = result.at("runtime"),
-          .runs = static_cast<int>(task.at("runs").size()),
-          .largest = result.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                                    : result.at("largest").get<double>()};
-}
-
 }  // namespace
 
-ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
+ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;
   const Scratch folder;
   torch::manual_seed(0);
@@ -160,21 +153,24 @@ ExportCheck check_onnx(const fs::path& file, graph::GraphModule& model) {
       sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
-  return compared(judged({kOnnxJudge, "ONNX Runtime", "onnxruntime numpy"}, folder, task), task);
+  const nlohmann::json said =
+      judged({kOnnxJudge, "ONNX Runtime or OpenVINO", "onnxruntime numpy"}, folder, task);
+  ExportChecks checks{.done = {}, .missing = said.at("missing").get<std::vector<std::string>>()};
+  for (const nlohmann::json& one : said.at("results")) {
+    checks.done.push_back({.runtime = one.at("runtime"),
+                           .runs = static_cast<int>(task["runs"].size()),
+                           .largest = one.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                                  : one.at("largest").get<double>()});
+  }
+  return checks;
 }
 
-ExportCheck check_tflite(const fs::path& file, graph::GraphModule& model, int64_t batch) {
-  const torch::NoGradGuard no_grad;
+ExportChecks check_coreml(const fs::path& package) {
   const Scratch folder;
-  torch::manual_seed(0);
-  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
-  const std::vector<int64_t> batches = batch == 0 ? std::vector<int64_t>{1, 7} : std::vector<int64_t>{batch, batch};
-  for (const int64_t one : batches) {
-    std::vector<int64_t> sizes = {one};
-    for (const graph::FreeDimension& free : model.graph().free) sizes.push_back(free.max);
-    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
-  }
-  return compared(judged({kTfliteJudge, "LiteRT", "ai-edge-litert"}, folder, task), task);
+  const nlohmann::json said =
+      judged({kCoreMlJudge, "coremltools", "coremltools"}, folder, {{"model", package.string()}});
+  const nlohmann::json& one = said.at("results").at(0);
+  return {.done = {{.runtime = one.at("runtime"), .operations = one.at("operations")}}, .missing = {}};
 }
 
 }  // namespace ulp::app

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "ulp/base/export.h"
 
@@ -16,21 +17,27 @@ namespace app {
 
 /// What another runtime made of a file.
 struct ExportCheck {
-  std::string runtime;  ///< "ONNX Runtime 1.31.1"
-  int runs = 0;
-  double largest = 0;  ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  std::string runtime;     ///< "ONNX Runtime 1.31.1"
+  int runs = 0;            ///< 0: it read the file and cannot run it here
+  double largest = 0;      ///< largest |theirs - ours| as a share of the largest |ours|, over all runs
+  int64_t operations = 0;  ///< of a file that was read alone
+};
+
+/// Of each runtime that is installed; how to install the others.
+struct ExportChecks {
+  std::vector<ExportCheck> done;
+  std::vector<std::string> missing;  ///< "OpenVINO is not installed: pip install openvino"
 };
 
 /// Runs an ONNX file and the model that it was made of on the same random inputs, at batches of 1 and 7 and, where
-/// sizes are free, at their largest and one below. ONNX Runtime runs in Python: `python3`, or what the environment
-/// variable ULP_PYTHON names. Throws ulp::Error that says what to install where it is not there, and what it said
-/// where it refused the file.
-ULP_API ExportCheck check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
+/// sizes are free, at their largest and one below. ONNX Runtime and OpenVINO run in Python: `python3`, or what the environment
+/// variable ULP_PYTHON names. Both compute in fp32, and do not round activations that the file has in floats. Throws ulp::Error that
+/// says what to install where neither is there, and what a runtime said that refused the file.
+ULP_API ExportChecks check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
 
-/// Runs a TensorFlow Lite file that export_tflite() wrote and the model that it was made of on the same random inputs, twice at the batch
-/// of the file, or at 1 and 7 where it is free (0), and free dimensions at their largest. Codes that come or go are compared as
-/// numbers. Python is found, and errors are, as for check_onnx().
-ULP_API ExportCheck check_tflite(const std::filesystem::path& file, graph::GraphModule& model, int64_t batch);
+/// Reads a Core ML package with the parser of coremltools, which infers the sizes and types of all operations and compares them with those
+/// that the package says. Core ML itself runs on Apple's systems alone. Python is found, and errors are, as for check_onnx().
+ULP_API ExportChecks check_coreml(const std::filesystem::path& package);
 
 }  // namespace app
 }  // namespace ulp

@@ -1,18 +1,18 @@
-// The Python programs of `ulp export --check`: they run an ONNX file in ONNX Runtime, and a TensorFlow Lite file in LiteRT. Internal.
+// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, and one that reads a Core ML package with
+// coremltools. Both print one line of JSON, {"results": [...], "missing": [...]}. Internal.
 #pragma once
 
 namespace ulp::app {
 
-/// Its argument is a JSON file: the model, and for each run the files of inputs and results. Exit code 4: something
-/// is not installed.
-inline constexpr const char* kOnnxJudge = R"py(import json
+/// Its argument is a JSON file: the model, and for each run the files of inputs and results. It prints a line of JSON: {"results":
+/// [{"runtime", "largest"}, ...], "missing": [...]}. Exit code 4: NumPy or both runtimes are missing.
+inline constexpr const char* kOnnxJudge = R"py(import importlib.util
+import json
 import sys
 
-try:
-    import numpy
-    import onnxruntime
-except ImportError:
+if importlib.util.find_spec("numpy") is None:
     sys.exit(4)
+import numpy
 
 TYPES = {"float": "float32", "half": "float16", "double": "float64", "long": "int64", "int": "int32",
          "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool"}
@@ -22,90 +22,95 @@ def tensor(entry):
     return numpy.fromfile(entry["file"], dtype=TYPES[entry["type"]]).reshape(entry["shape"])
 
 
+def onnx_runtime(path):
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    # Its own rounding off: of activations before weights in blocks, of sums that saturate on processors without VNNI.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return "ONNX Runtime " + onnxruntime.__version__, lambda inputs: session.run(None, dict(zip(names, inputs)))
+
+
+def openvino(path):
+    import openvino
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    model = openvino.Core().compile_model(path, "CPU", settings)
+
+    def run(inputs):
+        results = model(inputs)
+        return [results[i] for i in range(len(model.outputs))]
+
+    return "OpenVINO " + openvino.__version__.split("-")[0], run
+
+
+def largest_difference(name, run, task):
+    largest = 0.0
+    for one in task["runs"]:
+        theirs = run([tensor(entry) for entry in one["inputs"]])
+        if len(theirs) != len(one["results"]):
+            sys.exit(f"{name}: expected {len(one['results'])} results, got {len(theirs)}")
+        for got, entry in zip(theirs, one["results"]):
+            ours = tensor(entry)
+            if got.shape != ours.shape:
+                sys.exit(f"{name}: expected a result of {ours.shape}, got {got.shape}")
+            ours, got = ours.astype("float64"), got.astype("float64")
+            scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
+            difference = float(numpy.abs(got - ours).max(initial=0.0) / scale)
+            largest = difference if not largest >= difference else largest
+    return largest if largest == largest else None
+
+
 with open(sys.argv[1]) as file:
     task = json.load(file)
-session = onnxruntime.InferenceSession(task["model"], providers=["CPUExecutionProvider"])
-largest = 0.0
-for run in task["runs"]:
-    names = [one.name for one in session.get_inputs()]
-    theirs = session.run(None, dict(zip(names, map(tensor, run["inputs"]))))
-    if len(theirs) != len(run["results"]):
-        sys.exit(f"expected {len(run['results'])} results, got {len(theirs)}")
-    for got, entry in zip(theirs, run["results"]):
-        ours = tensor(entry)
-        if got.shape != ours.shape:
-            sys.exit(f"expected a result of {ours.shape}, got {got.shape}")
-        ours, got = ours.astype("float64"), got.astype("float64")
-        scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
-        difference = float(numpy.abs(got - ours).max(initial=0.0) / scale)
-        largest = difference if not largest >= difference else largest
-result = {"runtime": "ONNX Runtime " + onnxruntime.__version__, "largest": largest if largest == largest else None}
-print(json.dumps(result))
+results, missing = [], []
+for module, name, load in (("onnxruntime", "ONNX Runtime", onnx_runtime), ("openvino", "OpenVINO", openvino)):
+    if importlib.util.find_spec(module) is None:
+        missing.append(f"{name} is not installed: pip install {module}")
+        continue
+    try:
+        version, run = load(task["model"])
+        results.append({"runtime": version, "largest": largest_difference(name, run, task)})
+    except Exception as error:
+        sys.exit(f"{name}: {error}")
+if not results:
+    sys.exit(4)
+print(json.dumps({"results": results, "missing": missing}))
 )py";
 
-/// The same with a TensorFlow Lite file. Images are [N, C, H, W] here and [N, H, W, C] in the file.
-inline constexpr const char* kTfliteJudge = R"py(import json
+/// Its argument is a JSON file that names the package. Exit code 4: coremltools is not installed.
+inline constexpr const char* kCoreMlJudge = R"py(import json
+import logging
 import sys
+import warnings
 
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
 try:
-    import ai_edge_litert
-    import numpy
-    from ai_edge_litert.interpreter import Interpreter
+    import coremltools
+    from coremltools.converters.mil.frontend.milproto import load
+    from coremltools.converters.mil.mil import types
 except ImportError:
     sys.exit(4)
 
-TYPES = {"float": "float32", "long": "int64", "int": "int32", "char": "int8", "bool": "bool"}
-
-
-def tensor(entry):
-    return numpy.fromfile(entry["file"], dtype=TYPES[entry["type"]]).reshape(entry["shape"])
-
-
-def given(x, detail):
-    """An input as the file has it."""
-    if x.ndim == 4:
-        x = x.transpose(0, 2, 3, 1)
-    if detail["dtype"] == numpy.int8 and x.dtype != numpy.int8:
-        scale, zero = detail["quantization"]
-        x = numpy.clip(numpy.rint(x / scale) + zero, -128, 127)
-    return numpy.ascontiguousarray(x.astype(detail["dtype"]))
-
-
-def got(interpreter, detail, shape):
-    """A result as we have it."""
-    y = interpreter.get_tensor(detail["index"])
-    if y.dtype == numpy.int8:
-        scale, zero = detail["quantization"]
-        y = (y.astype("float32") - zero) * numpy.float32(scale)
-    return y.transpose(0, 3, 1, 2) if y.ndim == 4 and y.shape != shape else y
-
-
 with open(sys.argv[1]) as file:
-    task = json.load(file)
-interpreter = Interpreter(model_path=task["model"])
-largest = 0.0
-for run in task["runs"]:
-    inputs = [given(tensor(entry), detail) for entry, detail in zip(run["inputs"], interpreter.get_input_details())]
-    for x, detail in zip(inputs, interpreter.get_input_details()):
-        interpreter.resize_tensor_input(detail["index"], x.shape)
-    interpreter.allocate_tensors()
-    for x, detail in zip(inputs, interpreter.get_input_details()):
-        interpreter.set_tensor(detail["index"], x)
-    interpreter.invoke()
-    details = interpreter.get_output_details()
-    if len(details) != len(run["results"]):
-        sys.exit(f"expected {len(run['results'])} results, got {len(details)}")
-    for entry, detail in zip(run["results"], details):
-        ours = tensor(entry)
-        theirs = got(interpreter, detail, ours.shape)
-        if theirs.shape != ours.shape:
-            sys.exit(f"expected a result of {ours.shape}, got {theirs.shape}")
-        ours, theirs = ours.astype("float64"), theirs.astype("float64")
-        scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
-        difference = float(numpy.abs(theirs - ours).max(initial=0.0) / scale)
-        largest = difference if not largest >= difference else largest
-result = {"runtime": "LiteRT " + ai_edge_litert.__version__, "largest": largest if largest == largest else None}
-print(json.dumps(result))
+    path = json.load(file)["model"]
+model = coremltools.models.MLModel(path, skip_model_load=True)
+spec = model.get_spec()
+program = load.load(spec, spec.specificationVersion, model.weights_dir)
+function = program.functions["main"]
+inferred = {value.name: value for operation in function.operations for value in operation.outputs}
+said = spec.mlProgram.functions["main"]
+for operation in said.block_specializations[said.opset].operations:
+    for output in operation.outputs:
+        tensor, value = output.type.tensorType, inferred[output.name]
+        shape = tuple(dim.constant.size for dim in tensor.dimensions)
+        if shape != tuple(value.shape) or types.PROTO_TO_BUILTIN_TYPE[tensor.dataType] != value.dtype:
+            sys.exit(f"expected {output.name} to be {value.shape} {value.dtype}, got {shape}")
+operations = [operation for operation in function.operations if operation.op_type != "const"]
+result = {"runtime": "coremltools " + coremltools.__version__, "operations": len(operations)}
+print(json.dumps({"results": [result], "missing": []}))
 )py";
 
 }  // namespace ulp::app

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/published_file.h"
+#include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
@@ -71,33 +73,82 @@ report::Table accounting_table(const std::filesystem::path& path) {
   return table;
 }
 
-/// The tensors that the graph of a file of another program has.
+/// What a file of another program holds, without tensors yet.
+FileContents foreign_contents(const std::filesystem::path& path, const char* kind) {
+  return {.kind = std::string(kind) + " (--graph shows its graph)",
+          .bytes = std::filesystem::file_size(path),
+          .metadata = {},
+          .steps = std::nullopt,
+          .tensors = {.title = "Tensors",
+                      .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
+}
+
+void add_tensor(FileContents& contents, const std::string& name, const at::Tensor& tensor, const char* kind) {
+  contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
+                            shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes()),
+                            std::string(kind)});
+}
+
+/// The tensors that the graph of a file has.
 FileContents exchange_contents(const std::filesystem::path& path) {
-  FileContents contents{
-      .kind = std::string(is_pt2_file(path) ? "torch.export archive" : "ONNX model") +
-              " (--graph shows its graph)",
-      .bytes = std::filesystem::file_size(path),
-      .metadata = is_pt2_file(path) ? std::map<std::string, std::string>() : exchange::onnx_metadata(path),
-      .steps = std::nullopt,
-      .tensors = {.title = "Tensors",
-                  .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}, {"kind"}}}};
+  const bool archive = is_pt2_file(path);
+  FileContents contents = foreign_contents(path, archive ? "torch.export archive" : "ONNX model");
+  if (!archive) contents.metadata = exchange::onnx_metadata(path);
   const LoadedModel model = load_exchange(path, {});
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
-    const at::Tensor& tensor = attribute.tensor;
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
-    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
-                              shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes()),
-                              parameter                                          ? "parameter"
-                              : attribute.kind == graph::Attribute::Kind::buffer ? "buffer"
-                                                                                 : "constant"});
+    const bool buffer = attribute.kind == graph::Attribute::Kind::buffer;
+    add_tensor(contents, name, attribute.tensor, parameter ? "parameter" : buffer ? "buffer" : "constant");
   }
+  return contents;
+}
+
+FileContents torchscript_contents(const std::filesystem::path& path) {
+  FileContents contents = foreign_contents(path, "TorchScript module");
+  const torch::jit::Module module = load_torchscript(path);
+  for (const auto& item : module.named_parameters()) add_tensor(contents, item.name, item.value, "parameter");
+  for (const auto& item : module.named_buffers()) add_tensor(contents, item.name, item.value, "buffer");
+  return contents;
+}
+
+std::string lines_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The tensors of the files, and how they differ from those of the network.
+FileContents published_contents(const std::filesystem::path& path, const ModelSpec& like) {
+  FileContents contents{
+      .kind = {},
+      .steps = std::nullopt,
+      .tensors = {.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}}};
+  for (const auto& [name, tensor] : io::load_published_tensors(path)) {
+    contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
+                              shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes())});
+    contents.bytes += tensor.nbytes();
+  }
+  ModelSpec own = like;
+  own.num_classes = 0;  // the file's
+  const PublishedModel model =
+      load_published_model(path, published_spec(path).value_or(own), PublishedFit::partial);
+  contents.kind = "published weights of " + model.spec.name;
+  const io::PublishedReport& report = model.report;
+  for (const auto& [what, names] : {std::pair("missing", &report.differences.missing),
+                                    {"unexpected", &report.differences.unexpected},
+                                    {"does not fit", &report.differences.mismatched},
+                                    {"left out", &report.ignored},
+                                    {"renamed", &report.renamed}})
+    if (!names->empty()) contents.metadata[what] = lines_of(*names);
   return contents;
 }
 
 }  // namespace
 
-FileContents read_contents(const std::filesystem::path& path) {
+FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return exchange_contents(path);
+  if (is_published_file(path, like.network)) return published_contents(path, like);
+  if (is_zip_file(path)) return torchscript_contents(path);
   const SafetensorsFile file(path);
   FileContents contents{.kind = "safetensors",
                         .bytes = std::filesystem::file_size(path),

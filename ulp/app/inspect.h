@@ -14,7 +14,7 @@
 
 namespace ulp::app {
 
-/// What a safetensors file holds, of which an engine file is one, or an ONNX or .pt2 file.
+/// What a safetensors file holds, of which an engine file is one, an ONNX or .pt2 file, or published weights.
 struct FileContents {
   std::string kind;  ///< "engine", "safetensors", ...
   uint64_t bytes = 0;
@@ -22,8 +22,9 @@ struct FileContents {
   std::optional<report::Table> steps;           ///< of an engine
   report::Table tensors;
 };
-/// Throws FileError for a file that is missing, damaged or something else.
-ULP_API FileContents read_contents(const std::filesystem::path& path);
+/// Published weights with a config.json, or of the network that `like` names, come with how they differ from what the network has. Throws
+/// FileError for a file that is missing, damaged or something else.
+ULP_API FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like = {});
 
 /// Whether this is the name of a reference network over images.
 ULP_API bool is_reference_network(const std::string& name);

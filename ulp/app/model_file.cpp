@@ -6,10 +6,13 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/published_file.h"
+#include "ulp/app/torchscript_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/capture/capture.h"
@@ -27,6 +30,7 @@ namespace {
 
 /// Of anything that a description may name: a network beyond it is a file that lies.
 constexpr int64_t kLargestSize = 65536;
+constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 constexpr const char* kKinds[] = {"image", "language", "text"};
 
@@ -42,16 +46,18 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
 }
 
-LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
-  auto module = std::make_shared<torch::jit::Module>();
+std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, const ModelSpec& spec) {
   try {
-    *module = torch::jit::load(path.string());
-  } catch (const c10::Error& error) {
-    fail_file("app.load_model_file", "'", path.string(),
-              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
+    return capture(module, {example(spec)});
+  } catch (const Error& error) {
+    fail("app.load_model_file", "the TorchScript module did not run on images of ", spec.in_channels, " x ",
+         spec.image_size, " x ", spec.image_size, ", which --shape changes: ", error.what());
   }
-  module->eval();
-  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture(*module, {example(spec)})};
+}
+
+LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
+  const auto module = std::make_shared<torch::jit::Module>(load_torchscript(path));
+  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture_script(*module, spec)};
   loaded.spec.name = report::clean_line(path.stem().string());  // goes into JSON, which is UTF-8
   loaded.graph->eval();
   loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
@@ -69,10 +75,12 @@ Stored expect_stored(const std::filesystem::path& path) {
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
-    fail_file("app.load_model_file",
-              "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '",
-              path.string(),
-              metadata.contains("ulp.plan") ? "', which is an engine file" : "', which names no network");
+    fail_file(
+        "app.load_model_file",
+        "expected a model written by `ulp train`, a TorchScript, ONNX or .pt2 file, got '", path.string(),
+        metadata.contains("ulp.plan")
+            ? "', which is an engine file"
+            : "', which names no network; published weights need a config.json beside them, or --network");
   }
   const Stored stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
   if (!stored.graph) check_sizes(path, stored.spec);
@@ -101,6 +109,14 @@ LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spe
   const std::shared_ptr<graph::GraphModule> graph = load_stored_graph(path, spec);
   return {
       .spec = spec, .forward = [graph](const at::Tensor& x) { return graph->forward(x); }, .graph = graph};
+}
+
+LoadedModel load_published(const std::filesystem::path& path, const ModelSpec& like) {
+  PublishedModel model = load_published_model(path, like, PublishedFit::exact);
+  const auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
+  return {.spec = std::move(model.spec),
+          .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
+          .graph = graph};
 }
 
 LoadedModel load_stored(const std::filesystem::path& path) {
@@ -150,14 +166,17 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
     ModelSpec spec{.name = json.at("name").get<std::string>(),
                    .kind = kind_of(json.value("kind", "image")),
                    .num_classes = json.at("num_classes").get<int64_t>()};
-    const auto sane = [](int64_t value) { return value > 0 && value <= kLargestSize; };
-    bool fits = sane(spec.num_classes);
+    const auto check = [](const char* size, int64_t value, int64_t most = kLargestSize) {
+      if (value > 0 && value <= most) return;
+      fail_file("app.ModelSpec", "expected ", size, " in 1..", most, ", got ", value);
+    };
     if (spec.kind == NetworkKind::image) {
       json.at("in_channels").get_to(spec.in_channels);
       json.at("image_size").get_to(spec.image_size);
       json.at("mean").get_to(spec.mean);
       json.at("std").get_to(spec.std);
-      fits = fits && sane(spec.in_channels) && sane(spec.image_size);
+      check("in_channels", spec.in_channels);
+      check("image_size", spec.image_size);
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
@@ -165,13 +184,34 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
         spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(
             json.at("tokenizer").get_ref<const std::string&>(), "the model's tokenizer"));
       }
-      fits = fits && sane(spec.max_length);
+      check("max_length", spec.max_length);
     }
-    if (!fits) fail_file("app.ModelSpec", "expected sizes in 1..", kLargestSize, ", got ", text);
+    // The tables of published networks may have more rows than there are tokens.
+    check("num_classes", spec.num_classes, spec.kind == NetworkKind::language ? kMostTokens : kLargestSize);
+    if (spec.kind == NetworkKind::language && spec.tokenizer && spec.num_classes < spec.vocab_size())
+      fail_file("app.ModelSpec", "expected num_classes of at least ", spec.vocab_size(),
+                ", the tokens of the tokenizer, got ", spec.num_classes);
     return spec;
   } catch (const nlohmann::json::exception& error) {
     fail_file("app.ModelSpec", "expected a model's description in JSON: ", error.what());
   }
+}
+
+torch::jit::Module load_torchscript(const std::filesystem::path& path) {
+  constexpr const char* kWhere = "app.load_model_file";
+  try {
+    torch::jit::Module module = torch::jit::load(path.string());
+    module.eval();
+    return module;
+  } catch (const c10::Error& error) {
+    fail_file(kWhere, "'", path.string(),
+              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
+  }
+}
+
+bool same_tokens(const ModelSpec& a, const ModelSpec& b) {
+  if (!a.tokenizer || !b.tokenizer || a.tokenizer == b.tokenizer) return true;
+  return a.tokenizer->to_json() == b.tokenizer->to_json();
 }
 
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
@@ -184,11 +224,13 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
 
 LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
   if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  if (is_published_file(path, script_spec.network)) return load_published(path, script_spec);
   return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_spec(path);
+  if (is_published_file(path)) return published_spec(path);
   if (is_zip_file(path)) return std::nullopt;
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -221,9 +263,11 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 
 }  // namespace
 
-Network load_network(const std::filesystem::path& path, const ModelSpec& like) {
+Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
   if (is_exchange_file(path))
     return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
+  if (is_published_file(path, like.network)) return load_published_model(path, like, fit).network;
+  if (is_zip_file(path)) return network_of(load_script(path, like).graph);
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
   Network network = make_network(spec);
@@ -254,6 +298,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 
 LoadedModel load_text_model_file(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return load_exchange(path, {});
+  if (is_published_file(path)) return load_published(path, {});
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
@@ -273,6 +318,18 @@ LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSp
   const std::optional<ModelSpec> stored = read_model_spec(path);
   const bool text = stored && stored->kind != NetworkKind::image;
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);
+}
+
+void expect_float(const graph::GraphModule& model, const std::filesystem::path& path) {
+  for (const auto& node : model.graph().nodes()) {
+    const bool codes = node->is("ulp::quantize") || node->is("ulp::dequantize_weight") ||
+                       node->target().starts_with("ulp::linear_dynamic");
+    if (!codes) continue;
+    fail_file("app.expect_float", "expected a float model, got '", path.string(),
+              "', which is quantized already: `ulp lower` makes an engine of it, `ulp export` an ONNX file, "
+              "and `ulp "
+              "train --init` trains it on");
+  }
 }
 
 void to_float(torch::nn::Module& module) {

@@ -1,5 +1,5 @@
 // Models as the tool passes them between commands: a safetensors file that says which reference network it
-// holds, or holds a captured model with its graph, a TorchScript file, an ONNX file, or a .pt2 archive of torch.export.
+// holds, or holds a captured model with its graph, a TorchScript file, an ONNX file, a .pt2 archive of torch.export, or published weights.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,8 @@ struct ULP_API ModelSpec {
   std::vector<std::string> class_names = {};  ///< text: empty where labels are numbers
   /// language and text: what makes tokens of texts; null: they are read byte by byte.
   std::shared_ptr<const io::Tokenizer> tokenizer = nullptr;
+  /// Of a file that does not say it: the reference network whose published weights it holds. Not stored.
+  std::string network = {};
 
   /// language and text: how many tokens there are.
   int64_t vocab_size() const;
@@ -57,6 +59,9 @@ struct ULP_API ModelSpec {
   /// Throws FileError for text that is no such JSON.
   static ModelSpec from_json(const std::string& text);
 };
+
+/// Whether the networks read texts as the same tokens, as far as both have a tokenizer.
+ULP_API bool same_tokens(const ModelSpec& a, const ModelSpec& b);
 
 /// The key of safetensors and engine metadata under which a ModelSpec is stored.
 inline constexpr const char* kModelSpecKey = "ulp.model";
@@ -73,36 +78,48 @@ struct LoadedModel {
 ULP_API void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                              const ModelSpec& spec);
 
-/// The spec of a file of save_model_file(), or of an ONNX file of `ulp export`; nothing for files without one and of
-/// other kinds. Throws FileError for a file that is missing or damaged.
+/// The spec of a file of save_model_file(), of an ONNX file of `ulp export`, or of published weights with a config.json; nothing for
+/// files without one and of other kinds. Throws FileError for a file that is missing or damaged.
 ULP_API std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path);
 
 /// A reference network in train mode, weights drawn from the default generator.
 struct Network {
   std::shared_ptr<torch::nn::Module> module;
   train::Forward forward;
+  std::string note = {};  ///< published weights: what was missing, not expected or of another shape
 };
 /// Throws Error where make_model() and make_text_model() do, and for a network of another kind.
 ULP_API Network make_network(const ModelSpec& spec);
 
-/// A network of any kind from a file of save_model_file() or one of exchange_file.h, in eval mode. `like` has the size of images
-/// and texts where such a file leaves them free. Throws FileError for anything else.
-ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {});
+/// What becomes of published weights that have other tensors than the network.
+enum class PublishedFit {
+  exact,   ///< an error that names them
+  partial  ///< what fits is loaded, the rest starts new: a classifier of other classes
+};
+
+/// A network of any kind from a file of save_model_file(), a TorchScript file, one of exchange_file.h or one of published_file.h, in eval
+/// mode. `like` has the size of images and texts where such a file leaves them free, and the number of classes of a partial fit. Throws
+/// FileError for anything else.
+ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
+                             PublishedFit fit = PublishedFit::exact);
 
 /// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
 ULP_API void to_float(torch::nn::Module& module);
 
-/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or one of exchange_file.h, which take
-/// what they do not say of shape and normalisation from `script_spec`; the latter may hold any network. Throws FileError for a file that is missing, damaged, or of
-/// neither kind.
+/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or one of exchange_file.h or of published_file.h,
+/// which take what they do not say of shape and normalisation from `script_spec`; the latter two may hold any network. Throws FileError
+/// for a file that is missing, damaged, or of neither kind.
 ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
-/// Reads a network over text from a file of exchange_file.h, or a file of save_model_file(), captured for as many bytes as its data had;
+/// Reads a network over text from a file of exchange_file.h or of published_file.h, or a file of save_model_file(), captured for as many bytes as its data had;
 /// `forward` takes tokens. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path);
 
 /// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws as they do.
 ULP_API LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
+
+/// Throws FileError that says what takes it for a model of this file whose values or weights are in codes already.
+ULP_API void expect_float(const graph::GraphModule& model, const std::filesystem::path& path);
 
 /// The same network as a captured graph, which passes can change. Throws ulp::Error where capture() does; a network that is one
 /// already is itself.

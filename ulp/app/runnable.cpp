@@ -1,13 +1,14 @@
 #include "ulp/app/runnable.h"
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/published_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
 
 namespace ulp::app {
 
 bool is_engine_file(const std::filesystem::path& path) {
-  if (is_exchange_file(path) || is_zip_file(path)) return false;
+  if (is_exchange_file(path) || is_published_file(path) || is_zip_file(path)) return false;
   return SafetensorsFile(path).metadata().contains("ulp.plan");
 }
 

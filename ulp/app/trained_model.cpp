@@ -50,6 +50,19 @@ auto draw_images(std::vector<int64_t> shape, int64_t classes, bool of_pixels) {
   };
 }
 
+/// What a graph takes as its first input; free dimensions other than the batch are at their largest.
+auto draw_inputs(const graph::Graph& graph, int64_t classes) {
+  std::vector<int64_t> largest = {1};
+  for (const graph::FreeDimension& free : graph.free) largest.push_back(free.max);
+  return [sizes = graph.inputs().at(0)->meta->sizes, largest, classes](memory::RunSize size) {
+    std::vector<int64_t> shape, free = largest;
+    free[0] = size.batch;
+    for (const graph::SizeExpr& one : sizes) shape.push_back(one.at(free));
+    return train::TaskBatch{.inputs = torch::randn(shape),
+                            .targets = torch::empty({size.batch}, torch::kLong).random_(0, classes)};
+  };
+}
+
 /// Tokens other than 0, which may be padding.
 auto draw_tokens(int64_t vocabulary, int64_t classes, bool of_texts) {
   return [=](memory::RunSize size) {
@@ -111,10 +124,6 @@ TrainedModel named_text_model(const std::string& name, const ModelShape& shape) 
   return text_model(spec, [spec] { return make_network(spec); });
 }
 
-Network of_graph(const std::shared_ptr<graph::GraphModule>& graph) {
-  return {graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
-}
-
 TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
   if (const auto spec = read_model_spec(path)) {
     const auto make = [path] { return load_network(path); };
@@ -125,15 +134,17 @@ TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
             .draw = draw_images({spec->in_channels, spec->image_size, spec->image_size}, spec->num_classes,
                                 /*of_pixels=*/spec->name == "unet")};
   }
-  ModelSpec spec{
+  ModelSpec like{
       .in_channels = shape.image.at(0), .num_classes = shape.classes, .image_size = shape.image.at(1)};
-  spec.mean.assign(static_cast<size_t>(spec.in_channels), 0);
-  spec.std.assign(static_cast<size_t>(spec.in_channels), 1);
-  const auto make = [path, spec] { return of_graph(load_model_file(path, spec).graph); };
-  return {.name = load_model_file(path, spec).spec.name,
+  like.mean.assign(static_cast<size_t>(like.in_channels), 0);
+  like.std.assign(static_cast<size_t>(like.in_channels), 1);
+  const LoadedModel loaded = load_model_file(path, like);
+  const auto make = [path, like] { return load_network(path, like); };
+  if (loaded.spec.kind != NetworkKind::image) return text_model(loaded.spec, make);
+  return {.name = loaded.spec.name,
           .kind = NetworkKind::image,
           .make = make,
-          .draw = draw_images(shape.image, shape.classes, /*of_pixels=*/false)};
+          .draw = draw_inputs(loaded.graph->graph(), loaded.spec.num_classes)};
 }
 
 }  // namespace

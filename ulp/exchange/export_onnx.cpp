@@ -56,6 +56,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
     fail(kWhere, "expected an opset of ", kFirstOpset, " to ", kLastOpset, ", got ", options.opset);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
+  if (options.fp16) graph::fold_batch_norm(*graph);
   graph->remove_dead(/*attributes=*/true);
   if (options.fp16) to_half(*graph, kWhere);
   return built(*graph, options);
@@ -89,9 +90,9 @@ void OnnxOptions::visit_fields(FieldVisitor& visitor) {
 }
 
 std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options) {
+  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
   const onnx::Model made = model_of(model, options);
   const uint64_t size = size_of(made);
-  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
   if (size > kLargest)
     fail(kWhere, "expected a model below 2 GB, the limit of one ONNX file, got ", size,
          " bytes; written to a path, its weights go into a second file");

@@ -25,8 +25,8 @@ struct ULP_API OnnxOptions {
   /// Writes tensors of 1024 bytes or more to a second file, which is named as the first one with ".data" behind it and
   /// belongs beside it. Models of 2 GB and more, which one file cannot hold, are always written so.
   bool external_data = false;
-  /// Weights and arithmetic in float16; inputs and results stay float32, and so do the statistics of batch norms. Weights
-  /// that float16 cannot hold are an error. Of float models.
+  /// Weights and arithmetic in float16; inputs and results stay float32, and so do recurrent layers. Batch norms are folded into
+  /// the layers before them; the others stay float32. Weights that float16 cannot hold are an error. Of float models.
   bool fp16 = false;
   /// Copied into the file.
   std::map<std::string, std::string> metadata = {};
@@ -43,7 +43,8 @@ struct ULP_API OnnxOptions {
 /// node, and the ops that have one; for bfloat16; and for models of 2 GB or more, which need two files.
 ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});
 
-/// The same into a file, or two of them, which are there whole or not at all. Throws ulp::Error where the file cannot be written, too.
+/// The same into a file, or two of them, each of which is there whole or not at all; the one with the weights is replaced first. Throws
+/// ulp::Error where a file cannot be written, too.
 ULP_API void export_onnx(const graph::GraphModule& model, const std::filesystem::path& path,
                          const OnnxOptions& options = {});
 

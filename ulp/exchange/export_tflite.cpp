@@ -61,16 +61,19 @@ std::vector<int64_t> sizes_of(const graph::Graph& graph, const TfliteOptions& op
 
 void TfliteOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "batch", .help = "Size of the batch (0: free)", .min = 0, .max = 1 << 20}, batch);
-  visitor({.name = "integer_io", .help = "Codes of 8 bits as inputs and results of an int8 model"}, integer_io);
+  visitor({.name = "integer_io", .help = "Codes of 8 bits as inputs and results of an int8 model"},
+          integer_io);
 }
 
 std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& options) {
-  if (options.batch < 0) fail(kWhere, "expected a batch of 1 or more, or 0 for a free one, got ", options.batch);
+  if (options.batch < 0)
+    fail(kWhere, "expected a batch of 1 or more, or 0 for a free one, got ", options.batch);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<int64_t> sizes = sizes_of(*graph, options);
   graph->fix_free({sizes.begin() + 1, sizes.end()});
-  for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm,
-                          graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes})
+  for (const auto pass :
+       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm,
+        graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes})
     pass(*graph);
   graph->remove_dead(/*attributes=*/true);
   sizes.resize(1);
@@ -79,7 +82,8 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
   return builder.bytes();
 }
 
-void export_tflite(const graph::GraphModule& model, const std::filesystem::path& path, const TfliteOptions& options) {
+void export_tflite(const graph::GraphModule& model, const std::filesystem::path& path,
+                   const TfliteOptions& options) {
   const std::string bytes = export_tflite(model, options);
   AtomicFile file(path);
   file.write(bytes);

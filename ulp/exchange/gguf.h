@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
+#include "ulp/quant/weights/weight_codes.h"
 
 namespace torch::nn {
 class Module;
@@ -20,20 +22,14 @@ class Module;
 
 namespace ulp::exchange {
 
-/// A weight as ulp::dequantize_weight takes it (quant/weights/weights.h).
-struct WeightCodes {
-  at::Tensor codes;                      ///< u8 [rows, groups, 16]: two codes in a byte
-  at::Tensor scale;                      ///< f32 [rows, groups]
-  std::optional<at::Tensor> zero_point;  ///< none: 8
-  int64_t columns = 0;
-};
-
 /// A tensor of a GGUF file.
 struct GgufTensor {
   std::string name;
   std::string type;   ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
   at::Tensor values;  ///< f32, the numbers that the codes stand for, bit for bit those of gguf
-  std::optional<WeightCodes> codes{};  ///< Q4_0 matrices: the same numbers in 4 bits
+  /// Of matrices the same numbers, bit for bit, as codes: Q4_0 in 4 bits, Q8_0 and Q6_K in 8, in groups of 32, 32 and 16. Q4_K has none: its
+  /// minima are no multiples of its scales, so that no zero point stands for them.
+  std::optional<quant::WeightCodes> codes{};
 };
 
 struct GgufModel {
@@ -53,6 +49,10 @@ ULP_API GgufModel import_gguf(std::string_view bytes, const std::string& source)
 /// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for io::assign_published(). Throws
 /// FileError for another architecture, and for a tensor that GPT-2 has not.
 ULP_API std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file);
+
+/// The codes of such a file under the same names, for quant::read_weight_codes(): of the matrices of linear layers, and of the table of words.
+/// Throws as gpt2_tensors().
+ULP_API std::map<std::string, quant::WeightCodes> gpt2_codes(const GgufModel& file);
 
 /// How the matrices of a model are stored.
 enum class GgufType { f32, q8_0, q4_0 };

@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "ulp/base/error.h"
@@ -18,22 +20,31 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-/// Names of the tensors that stay in float32: a variance has no bounds, and no speed depends on it.
-std::set<std::string> statistics(const Graph& graph) {
-  std::set<std::string> names;
+/// Calls that stay in float32: batch norms that folded into no layer, whose variance has no bounds (OpenVINO refuses norms of two
+/// types), and recurrent layers, at whose halves ONNX Runtime crashes.
+std::vector<Node*> float_calls(const Graph& graph) {
+  std::vector<Node*> found;
   for (const auto& node : graph.nodes()) {
-    if (!node->is("aten::batch_norm")) continue;
-    for (const char* argument : {"running_mean", "running_var"}) {
-      const Value* value = node->arg(argument).value;
-      if (value != nullptr) names.insert(value->producer->target());
+    if (node->is("aten::batch_norm") || node->is("aten::lstm") || node->is("aten::gru"))
+      found.push_back(node.get());
+  }
+  return found;
+}
+
+/// Names of their tensors.
+std::set<std::string> float_tensors(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node* node : float_calls(graph)) {
+    for (const Value* value : node->reads()) {
+      if (value->producer->kind() == Node::Kind::attribute) names.insert(value->producer->target());
     }
   }
   return names;
 }
 
-void halve_tensors(Graph& graph, const char* where) {
+/// Tensors but those to keep.
+void halve_tensors(Graph& graph, const std::set<std::string>& kept, const char* where) {
   const at::NoGradGuard no_grad;
-  const std::set<std::string> kept = statistics(graph);
   std::vector<std::pair<std::string, graph::Attribute>> halves;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.tensor.scalar_type() != at::kFloat || kept.contains(name)) continue;
@@ -70,10 +81,24 @@ bool is_float(const Value& value, at::ScalarType type) {
   return value.meta && value.meta->dtype == type;
 }
 
-void cast_results(Graph& graph, Argument& argument) {
+/// Halves that an argument names, as floats.
+void cast_argument(Graph& graph, Argument& argument, Node* before) {
   if (argument.is_value() && is_float(*argument.value, at::kHalf))
-    argument = cast(graph, argument.value, at::kFloat, graph.output_node());
-  for (Argument& item : argument.items) cast_results(graph, item);
+    argument = cast(graph, argument.value, at::kFloat, before);
+  for (Argument& item : argument.items) cast_argument(graph, item, before);
+}
+
+/// float16 comes in and leaves.
+void cast_around(Graph& graph, Node& node) {
+  for (Argument& argument : node.args) cast_argument(graph, argument, &node);
+  const auto place = std::ranges::find(graph.nodes(), &node, &std::unique_ptr<Node>::get);
+  Node* next = std::next(place)->get();
+  for (const auto& result : node.outputs()) {
+    if (!is_float(*result, at::kHalf)) continue;
+    result->meta->dtype = at::kFloat;
+    Value* half = cast(graph, result.get(), at::kHalf, next);
+    graph.replace_uses(result.get(), half, half->producer);
+  }
 }
 
 /// The first node that is neither an input nor a tensor.
@@ -87,8 +112,8 @@ Node* first_call(const Graph& graph) {
 }  // namespace
 
 void to_half(Graph& graph, const char* where) {
-  const std::set<std::string> kept = statistics(graph);
-  halve_tensors(graph, where);
+  const std::set<std::string> kept = float_tensors(graph);
+  halve_tensors(graph, kept, where);
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
       fail(where, "expected a float model for fp16, got ", graph::describe(*node));
@@ -99,7 +124,8 @@ void to_half(Graph& graph, const char* where) {
       if (!stays && is_float(*output, at::kFloat)) output->meta->dtype = at::kHalf;
     }
   }
-  cast_results(graph, graph.output_node()->args.at(0));
+  for (Node* node : float_calls(graph)) cast_around(graph, *node);
+  cast_argument(graph, graph.output_node()->args.at(0), graph.output_node());
   for (Value* input : graph.inputs()) {
     if (!is_float(*input, at::kFloat)) continue;
     Value* half = cast(graph, input, at::kHalf, first_call(graph));

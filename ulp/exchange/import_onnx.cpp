@@ -1,10 +1,9 @@
 #include "ulp/exchange/import_onnx.h"
 
-#include <fstream>
 #include <limits>
-#include <system_error>
 
 #include "ulp/base/error.h"
+#include "ulp/base/read_file.h"
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/run.h"
@@ -24,19 +23,9 @@ constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kFirstOpset = 7, kLastOpset = 23;
 constexpr size_t kMostNodes = 10'000;
 
+/// All of a file, which is below 2 GB by its format: larger models have external data.
 std::string read_bytes(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file, got '", path.string(), "'", error ? ": " + error.message() : "");
-  const uint64_t size = std::filesystem::file_size(path, error);
-  if (error || size > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
-    fail_file(kWhere, "expected a file below 2 GB, the limit of the format without external data, got '",
-              path.string(), "' of ", size, " bytes");
-  std::string bytes(size, '\0');
-  std::ifstream in(path, std::ios::binary);
-  in.read(bytes.data(), static_cast<std::streamsize>(size));
-  if (!in) fail_file(kWhere, "could not read '", path.string(), "'");
-  return bytes;
+  return read_file(kWhere, path, std::numeric_limits<int32_t>::max());
 }
 
 /// Nodes of a graph and of those inside it, constants apart.
@@ -115,17 +104,11 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
   }
 }
 
-/// Errors of the capture and of nodes name the file, too.
-template <typename Work>
-auto naming(const std::filesystem::path& name, const Work& work) {
-  return naming_file(kWhere, name, work);
-}
-
 }  // namespace
 
 std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
                                                 const OnnxImportOptions& options) {
-  return naming(name, [&] { return imported(checked_model(bytes, name), options); });
+  return naming_file(kWhere, name, [&] { return imported(checked_model(bytes, name), options); });
 }
 
 std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
@@ -134,7 +117,7 @@ std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& pat
 }
 
 std::map<std::string, std::string> onnx_metadata(const std::filesystem::path& path) {
-  return naming(path, [&] { return checked_model(read_bytes(path), path).metadata; });
+  return naming_file(kWhere, path, [&] { return checked_model(read_bytes(path), path).metadata; });
 }
 
 }  // namespace ulp::exchange

@@ -16,6 +16,16 @@ std::shared_ptr<graph::GraphModule> holder_of(const Attributes& attributes) {
 
 }  // namespace
 
+std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text) {
+  const std::string quoted = "'" + name.string();
+  for (const char end : {'\'', ':'}) {
+    if (text.find(quoted + end) != std::string::npos) return text;
+  }
+  const size_t place = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  const std::string what = place == std::string::npos ? text : text.substr(place + 2);
+  return message(where, quoted, "': ", what.substr(0, what.find('\n')));
+}
+
 std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, const ModelRun& run,
                                                  const std::vector<at::Tensor>& examples,
                                                  const graph::CaptureOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 
 #include <filesystem>
 #include <functional>
@@ -27,16 +28,19 @@ std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, c
                                                  const std::vector<at::Tensor>& examples,
                                                  const graph::CaptureOptions& options);
 
-/// Does `work`, whose errors become FileErrors of `where` that name the file.
+/// The message of an error that names the file: `text` as it is where it does, as "'file'" or "'file:entry'", else its first line
+/// behind the name.
+std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text);
+
+/// Does `work`, whose errors, and those of LibTorch, become FileErrors of `where` that name the file.
 template <typename Work>
 auto naming_file(const char* where, const std::filesystem::path& name, const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    const std::string text = error.what();
-    if (text.find("'" + name.string()) != std::string::npos) throw FileError(text);
-    const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-    fail_file(where, "'", name.string(), "': ", end == std::string::npos ? text : text.substr(end + 2));
+    throw FileError(with_file(where, name, error.what()));
+  } catch (const c10::Error& error) {
+    throw FileError(with_file(where, name, error.what_without_backtrace()));
   }
 }
 

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <fstream>
-#include <memory>
 
 #include "ulp/base/error.h"
 #include "ulp/io/npy_reader.h"

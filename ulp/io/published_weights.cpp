@@ -4,16 +4,15 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <unordered_map>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/base/read_file.h"
 
 namespace ulp::io {
 
@@ -54,14 +53,10 @@ bool is_plain_name(const std::string& name) {
 }
 
 NamedTensors load_index(const fs::path& path) {
-  std::error_code error;
-  if (fs::file_size(path, error) > kMostIndexBytes || error)
-    fail_file(kWhere, "expected an index of at most ", kMostIndexBytes, " bytes, got '", path.string(), "'");
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
+  const std::string text = read_file(kWhere, path, kMostIndexBytes);
   std::map<std::string, std::set<std::string>> shards;
   try {
-    const nlohmann::json index = parse_json(text.str());
+    const nlohmann::json index = parse_json(text);
     for (const auto& [name, file] : index.at("weight_map").items())
       shards[file.get<std::string>()].insert(name);
   } catch (const nlohmann::json::exception& failed) {
@@ -93,7 +88,7 @@ bool holds_nothing(const std::string& name) {
 }
 
 bool is_tied(const std::string& name) {
-  return name == "lm_head.weight" || name == "transformer.lm_head.weight";
+  return name == "lm_head.weight" || name.ends_with(".lm_head.weight");
 }
 
 bool is_gpt2_matrix(const std::string& name) {

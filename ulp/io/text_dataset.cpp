@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string_view>
 
 #include "ulp/base/error.h"
+#include "ulp/io/tokenizer/lines.h"
 
 namespace ulp::io {
 
@@ -68,13 +70,17 @@ std::string_view view_of(const at::Tensor& bytes) {
 }
 
 /// int32 (tokens).
-at::Tensor tokens_of(const char* where, const Tokenizer& tokenizer, const at::Tensor& bytes,
-                     const std::string& path) {
+at::Tensor tokens_of(const Tokenizer& tokenizer, const at::Tensor& bytes, const std::string& path) {
   try {
-    const std::vector<int64_t> ids = encode_lines(tokenizer, view_of(bytes));
-    return torch::tensor(ids, at::kLong).to(at::kInt);
+    const auto ids = std::make_shared<std::vector<int32_t>>();
+    for_each_line(view_of(bytes), [&](std::string_view line) {
+      for (const int64_t id : tokenizer.encode(line, /*special=*/false).ids)
+        ids->push_back(static_cast<int32_t>(id));
+    });
+    return torch::from_blob(
+        ids->data(), {static_cast<int64_t>(ids->size())}, [ids](void*) {}, at::kInt);
   } catch (const Error& error) {
-    fail_file(where, error.what(), " in '", path, "'");
+    throw FileError(std::string(error.what()) + " in '" + path + "'");
   }
 }
 
@@ -87,11 +93,12 @@ at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::ve
   auto* row = tokens.mutable_data_ptr<int32_t>();
   for (size_t i = 0; i < lines.size(); ++i, row += length) {
     try {
-      const Encoding line = tokenizer.encode(lines[i].text, /*special=*/true, length);
-      std::transform(line.ids.begin(), line.ids.end(), row,
-                     [](int64_t id) { return static_cast<int32_t>(id); });
+      const std::vector<int64_t> ids = tokenizer.encode(lines[i].text, /*special=*/true, length).ids;
+      if (std::all_of(ids.begin(), ids.end(), [&](int64_t id) { return id == *padding; }))
+        fail(where, "expected a text with a token that is no padding, got none");
+      std::transform(ids.begin(), ids.end(), row, [](int64_t id) { return static_cast<int32_t>(id); });
     } catch (const Error& error) {
-      fail_file(where, error.what(), " in line ", i + 1, " of '", path, "'");
+      throw FileError(std::string(error.what()) + " in line " + std::to_string(i + 1) + " of '" + path + "'");
     }
   }
   return tokens;
@@ -130,7 +137,7 @@ TextDataset load_text(const fs::path& path, int64_t length, int64_t stride, cons
   check_length(kWhere, length);
   if (stride < 0) fail(kWhere, "expected a stride of at least 0, got ", stride);
   at::Tensor text = read_bytes(kWhere, path);
-  if (tokenizer != nullptr) text = tokens_of(kWhere, *tokenizer, text, path.string());
+  if (tokenizer != nullptr) text = tokens_of(*tokenizer, text, path.string());
   if (text.size(0) <= length) {
     fail_file(kWhere, "expected at least ", length + 1, tokenizer != nullptr ? " tokens" : " bytes", " in '",
               path.string(), "', got ", text.size(0));

@@ -77,6 +77,9 @@ ZipArchive::ZipArchive(const fs::path& path, const char* where, const char* kind
     : name_(path.string()), where_(where) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) fail_file(where_, "expected a file, got '", name_, "'");
+  std::error_code unknown;
+  const uint64_t size = fs::file_size(path, unknown);
+  if (unknown) fail_file(where_, "could not read '", name_, "': ", unknown.message());
   int code = 0;
   archive_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code);
   if (archive_ == nullptr) {
@@ -84,7 +87,7 @@ ZipArchive::ZipArchive(const fs::path& path, const char* where, const char* kind
     zip_error_init_with_code(&error, code);
     refuse(error, name_, where_, kind);
   }
-  list(fs::file_size(path));
+  list(size);
 }
 
 ZipArchive::ZipArchive(std::string_view bytes, const fs::path& name, const char* where, const char* kind)

@@ -22,7 +22,8 @@ void lower_embedding(Builder& builder, const Group& group) {
   if (is_coded_weight(builder.graph(), weight)) {
     const graph::SizeExpr width = node.output()->meta->sizes.back();
     const at::Tensor codes = builder.graph().attribute_tensor(weight->producer->arg("codes").value);
-    const int64_t stored = codes.dim() == 2 ? codes.size(1) : 2 * codes.size(1) * codes.size(2);
+    const int64_t of_element = codes.scalar_type() == at::kByte ? 2 : 1;
+    const int64_t stored = of_element * codes[0].numel();
     if (width.offset != stored) {
       unsupported(node, "expected a width of whole groups, got ", width.offset, " of ", stored);
     }

@@ -1,6 +1,5 @@
 #include "ulp/models/bert.h"
 
-#include "ulp/models/layers.h"
 #include "ulp/models/text_layers.h"
 
 namespace ulp::models {
@@ -10,53 +9,13 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr int64_t kTokenTypes = 2;
-
-nn::LayerNorm layer_norm(int64_t width) {
-  return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
-}
-
-struct Embeddings final : nn::Module {
-  explicit Embeddings(const BertConfig& config)
-      : words(register_module("word_embeddings", nn::Embedding(config.vocab_size, config.width))),
-        positions(register_module("position_embeddings", nn::Embedding(config.max_length, config.width))),
-        types(register_module("token_type_embeddings", nn::Embedding(kTokenTypes, config.width))),
-        norm(register_module("LayerNorm", layer_norm(config.width))),
-        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
-
-  at::Tensor forward(const at::Tensor& tokens) {
-    // One text a sample: every token is of type 0.
-    const at::Tensor fixed = positions->weight.narrow(0, 0, tokens.size(1)) + types->weight.select(0, 0);
-    return dropout(norm(words(tokens) + fixed));
-  }
-
-  nn::Embedding words, positions, types;
-  nn::LayerNorm norm;
-  nn::Dropout dropout;
-};
-
-struct SelfAttention final : nn::Module {
-  explicit SelfAttention(const BertConfig& config)
-      : query(register_module("query", nn::Linear(config.width, config.width))),
-        key(register_module("key", nn::Linear(config.width, config.width))),
-        value(register_module("value", nn::Linear(config.width, config.width))),
-        heads(config.heads),
-        dropout(config.attention_dropout) {}
-
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
-    return attend(query(x), key(x), value(x), mask,
-                  {.heads = heads, .dropout = is_training() ? dropout : 0.0});
-  }
-
-  nn::Linear query, key, value;
-  int64_t heads;
-  double dropout;
-};
+constexpr std::array<const char*, 3> kAttention = {"query", "key", "value"};
 
 /// A linear layer whose result is dropped out, added to `residual` and normalised.
 struct Output final : nn::Module {
   Output(int64_t in, const BertConfig& config)
       : dense(register_module("dense", nn::Linear(in, config.width))),
-        norm(register_module("LayerNorm", layer_norm(config.width))),
+        norm(register_module("LayerNorm", bert_norm(config.width))),
         dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual) {
@@ -70,7 +29,7 @@ struct Output final : nn::Module {
 
 struct Attention final : nn::Module {
   explicit Attention(const BertConfig& config)
-      : self(register_module("self", std::make_shared<SelfAttention>(config))),
+      : self(register_module("self", std::make_shared<SelfAttention>(config, kAttention))),
         output(register_module("output", std::make_shared<Output>(config.width, config))) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
@@ -106,7 +65,7 @@ struct Layer final : nn::Module {
 
 struct Trunk final : nn::Module {
   explicit Trunk(const BertConfig& config)
-      : embeddings(register_module("embeddings", std::make_shared<Embeddings>(config))),
+      : embeddings(register_module("embeddings", std::make_shared<BertEmbeddings>(config, kTokenTypes))),
         encoder(register_module("encoder", std::make_shared<LayerStack<Layer>>(config))),
         pooler(register_module("pooler", std::make_shared<Dense>(config.width, config.width))) {}
 
@@ -115,7 +74,7 @@ struct Trunk final : nn::Module {
     return torch::tanh(pooler->dense(hidden.select(1, 0)));
   }
 
-  std::shared_ptr<Embeddings> embeddings;
+  std::shared_ptr<BertEmbeddings> embeddings;
   std::shared_ptr<LayerStack<Layer>> encoder;
   std::shared_ptr<Dense> pooler;
 };

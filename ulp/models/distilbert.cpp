@@ -1,6 +1,5 @@
 #include "ulp/models/distilbert.h"
 
-#include "ulp/models/layers.h"
 #include "ulp/models/text_layers.h"
 
 namespace ulp::models {
@@ -9,43 +8,16 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::LayerNorm distil_norm(int64_t width) {
-  return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
-}
-
-struct DistilEmbeddings final : nn::Module {
-  explicit DistilEmbeddings(const DistilBertConfig& config)
-      : words(register_module("word_embeddings", nn::Embedding(config.vocab_size, config.width))),
-        positions(register_module("position_embeddings", nn::Embedding(config.max_length, config.width))),
-        norm(register_module("LayerNorm", distil_norm(config.width))),
-        dropout(register_module("dropout", nn::Dropout(config.dropout))) {}
-
-  at::Tensor forward(const at::Tensor& tokens) {
-    return dropout(norm(words(tokens) + positions->weight.narrow(0, 0, tokens.size(1))));
-  }
-
-  nn::Embedding words, positions;
-  nn::LayerNorm norm;
-  nn::Dropout dropout;
-};
-
-struct DistilAttention final : nn::Module {
+struct DistilAttention final : SelfAttention {
   explicit DistilAttention(const DistilBertConfig& config)
-      : q_lin(register_module("q_lin", nn::Linear(config.width, config.width))),
-        k_lin(register_module("k_lin", nn::Linear(config.width, config.width))),
-        v_lin(register_module("v_lin", nn::Linear(config.width, config.width))),
-        out_lin(register_module("out_lin", nn::Linear(config.width, config.width))),
-        heads(config.heads),
-        dropout(config.attention_dropout) {}
+      : SelfAttention(config, {"q_lin", "k_lin", "v_lin"}),
+        out_lin(register_module("out_lin", nn::Linear(config.width, config.width))) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
-    return out_lin(attend(q_lin(x), k_lin(x), v_lin(x), mask,
-                          {.heads = heads, .dropout = is_training() ? dropout : 0.0}));
+    return out_lin(SelfAttention::forward(x, mask));
   }
 
-  nn::Linear q_lin, k_lin, v_lin, out_lin;
-  int64_t heads;
-  double dropout;
+  nn::Linear out_lin;
 };
 
 struct DistilFeedForward final : nn::Module {
@@ -63,9 +35,9 @@ struct DistilFeedForward final : nn::Module {
 struct DistilLayer final : nn::Module {
   explicit DistilLayer(const DistilBertConfig& config)
       : attention(register_module("attention", std::make_shared<DistilAttention>(config))),
-        sa_layer_norm(register_module("sa_layer_norm", distil_norm(config.width))),
+        sa_layer_norm(register_module("sa_layer_norm", bert_norm(config.width))),
         ffn(register_module("ffn", std::make_shared<DistilFeedForward>(config))),
-        output_layer_norm(register_module("output_layer_norm", distil_norm(config.width))) {}
+        output_layer_norm(register_module("output_layer_norm", bert_norm(config.width))) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
     const at::Tensor attended = sa_layer_norm(attention->forward(x, mask) + x);
@@ -80,14 +52,15 @@ struct DistilLayer final : nn::Module {
 
 struct DistilTrunk final : nn::Module {
   explicit DistilTrunk(const DistilBertConfig& config)
-      : embeddings(register_module("embeddings", std::make_shared<DistilEmbeddings>(config))),
+      : embeddings(
+            register_module("embeddings", std::make_shared<BertEmbeddings>(config, /*token_types=*/0))),
         transformer(register_module("transformer", std::make_shared<LayerStack<DistilLayer>>(config))) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
     return transformer->forward(embeddings->forward(tokens), mask);
   }
 
-  std::shared_ptr<DistilEmbeddings> embeddings;
+  std::shared_ptr<BertEmbeddings> embeddings;
   std::shared_ptr<LayerStack<DistilLayer>> transformer;
 };
 

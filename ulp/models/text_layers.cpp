@@ -31,6 +31,26 @@ at::Tensor padding_mask(const at::Tensor& tokens, int64_t padding_token) {
   return tokens.ne(padding_token).unsqueeze(1).unsqueeze(1);
 }
 
+torch::nn::LayerNorm bert_norm(int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-12));
+}
+
+BertEmbeddings::BertEmbeddings(int64_t vocab_size, int64_t max_length, int64_t width, double rate,
+                               int64_t token_types)
+    : words(register_module("word_embeddings", torch::nn::Embedding(vocab_size, width))),
+      positions(register_module("position_embeddings", torch::nn::Embedding(max_length, width))) {
+  if (token_types > 0)
+    types = register_module("token_type_embeddings", torch::nn::Embedding(token_types, width));
+  norm = register_module("LayerNorm", bert_norm(width));
+  dropout = register_module("dropout", torch::nn::Dropout(rate));
+}
+
+at::Tensor BertEmbeddings::forward(const at::Tensor& tokens) {
+  at::Tensor fixed = positions->weight.narrow(0, 0, tokens.size(1));
+  if (types) fixed = fixed + types->weight.select(0, 0);  // one text a sample: every token is of type 0
+  return dropout(norm(words(tokens) + fixed));
+}
+
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   const at::Tensor& mask, const AttentionOptions& options) {
   const auto split = [&](const at::Tensor& x) {

@@ -10,6 +10,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <array>
+
 #include "ulp/models/layers.h"
 #include "ulp/models/text_model.h"
 
@@ -56,6 +58,23 @@ struct LayerStack final : torch::nn::Module {
   torch::nn::ModuleList layers;
 };
 
+/// The layer norms of BERT and DistilBERT.
+torch::nn::LayerNorm bert_norm(int64_t width);
+
+/// The beginning of BERT and of DistilBERT, which has no types of tokens: words and places, normalised.
+struct BertEmbeddings final : torch::nn::Module {
+  template <typename Config>
+  BertEmbeddings(const Config& config, int64_t token_types)
+      : BertEmbeddings(config.vocab_size, config.max_length, config.width, config.dropout, token_types) {}
+  BertEmbeddings(int64_t vocab_size, int64_t max_length, int64_t width, double rate, int64_t token_types);
+  /// int64 (B, S) to (B, S, width).
+  at::Tensor forward(const at::Tensor& tokens);
+
+  torch::nn::Embedding words, positions, types{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+};
+
 struct AttentionOptions {
   int64_t heads = 1;
   double dropout = 0;   ///< of the weights; pass 0 outside of training
@@ -66,6 +85,26 @@ struct AttentionOptions {
 /// `mask`, if defined: bool, broadcast to (B, heads, S, S), true where a query may see a key.
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   const at::Tensor& mask, const AttentionOptions& options);
+
+/// Attention over three linear layers of the same input, registered under these names.
+struct SelfAttention : torch::nn::Module {
+  template <typename Config>
+  SelfAttention(const Config& config, const std::array<const char*, 3>& names)
+      : query(register_module(names[0], torch::nn::Linear(config.width, config.width))),
+        key(register_module(names[1], torch::nn::Linear(config.width, config.width))),
+        value(register_module(names[2], torch::nn::Linear(config.width, config.width))),
+        heads(config.heads),
+        dropout(config.attention_dropout) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    return attend(query(x), key(x), value(x), mask,
+                  {.heads = heads, .dropout = is_training() ? dropout : 0.0});
+  }
+
+  torch::nn::Linear query, key, value;
+  int64_t heads;
+  double dropout;
+};
 
 /// The start of BERT and GPT-2: weights of linear layers and embeddings normal with deviation 0.02, biases 0,
 /// layer norms 1 and 0.

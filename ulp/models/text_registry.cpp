@@ -20,22 +20,24 @@ struct Entry {
   std::function<std::shared_ptr<TextModel>(const TextModelOptions&)> make;
 };
 
-std::shared_ptr<TextModel> make_bert_for(const TextModelOptions& options) {
-  BertConfig config = BertConfig::tiny();
-  config.vocab_size = options.vocab_size;
-  config.max_length = options.max_length;
-  config.num_classes = options.num_classes;
-  config.padding_token = options.padding_token;
+std::shared_ptr<TextModel> make(const BertConfig& config) {
   return make_bert(config);
 }
+std::shared_ptr<TextModel> make(const DistilBertConfig& config) {
+  return make_distilbert(config);
+}
+std::shared_ptr<TextModel> make(const Gpt2Config& config) {
+  return make_gpt2(config);
+}
 
-std::shared_ptr<TextModel> make_distilbert_for(const TextModelOptions& options) {
-  DistilBertConfig config = DistilBertConfig::tiny();
+template <typename Config>
+std::shared_ptr<TextModel> make_encoder(const TextModelOptions& options) {
+  Config config = Config::tiny();
   config.vocab_size = options.vocab_size;
   config.max_length = options.max_length;
   config.num_classes = options.num_classes;
   config.padding_token = options.padding_token;
-  return make_distilbert(config);
+  return make(config);
 }
 
 std::shared_ptr<TextModel> make_gpt2_for(const TextModelOptions& options) {
@@ -58,8 +60,8 @@ std::shared_ptr<TextModel> make_lstm_for(const TextModelOptions& options) {
 
 const std::map<std::string, Entry>& entries() {
   static const std::map<std::string, Entry> all = {
-      {"bert", {{TextTask::classification}, make_bert_for}},
-      {"distilbert", {{TextTask::classification}, make_distilbert_for}},
+      {"bert", {{TextTask::classification}, make_encoder<BertConfig>}},
+      {"distilbert", {{TextTask::classification}, make_encoder<DistilBertConfig>}},
       {"gpt2", {{TextTask::language_modelling}, make_gpt2_for}},
       {"lstm", {{TextTask::language_modelling, TextTask::classification}, make_lstm_for}},
   };
@@ -77,16 +79,6 @@ const std::map<std::string, PublishedConfig>& published() {
                                                              {"gpt2-small", Gpt2Config::small()},
                                                              {"gpt2-medium", Gpt2Config::medium()}};
   return all;
-}
-
-std::shared_ptr<TextModel> make(const BertConfig& config) {
-  return make_bert(config);
-}
-std::shared_ptr<TextModel> make(const DistilBertConfig& config) {
-  return make_distilbert(config);
-}
-std::shared_ptr<TextModel> make(const Gpt2Config& config) {
-  return make_gpt2(config);
 }
 
 template <typename Found>

@@ -58,7 +58,11 @@ bool requantizes_averages(Backend backend) {
 std::string weight_obstacle(Backend backend, const TensorRecipe& recipe) {
   const Scheme& scheme = recipe.scheme;
   if (backend == Backend::x86_int8 || backend == Backend::binary) return "";
-  if (scheme.bits != 8) return refusal(backend, "weights of 8 bits", scheme);
+  // Codes of 7 bits lie in s8: sums of two products with them do not saturate in 16 bits, as processors without VNNI add them.
+  const bool seven = backend == Backend::onnx_qdq && scheme.bits == 7;
+  if (scheme.bits != 8 && !seven)
+    return refusal(backend, backend == Backend::onnx_qdq ? "weights of 7 or 8 bits" : "weights of 8 bits",
+                   scheme);
   const bool restricted = backend == Backend::arm_int8 || backend == Backend::tflite_int8;
   if (restricted && scheme.range != Range::restricted)
     return refusal(backend, "weights in [-127, 127]", scheme);

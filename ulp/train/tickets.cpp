@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/base/read_file.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/prune/pruner.h"
@@ -101,7 +100,7 @@ class Rounds {
     fs::create_directories(folder);
     const fs::path description = folder / "run.txt";
     if (fs::exists(description)) {
-      expect_this(read(description));
+      expect_this(read_file(kWhere, description));
       return;
     }
     AtomicFile file(description);
@@ -121,12 +120,6 @@ class Rounds {
   fs::path file(int64_t round) const { return folder_ / ("round_" + std::to_string(round) + ".safetensors"); }
   fs::path running(int64_t round) const { return folder_ / ("round_" + std::to_string(round) + ".running"); }
   fs::path start() const { return folder_ / ("step_" + std::to_string(options_.step) + ".checkpoint"); }
-
-  static std::string read(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-  }
 
   void expect_this(const std::string& run) const {
     if (run != run_)

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "ulp/base/error.h"
+#include "ulp/base/read_file.h"
 #include "ulp/exchange/gguf/gguf_names.h"
 #include "ulp/exchange/gguf/gguf_reader.h"
 
@@ -32,19 +32,68 @@ at::Tensor decoded_values(const gguf::FileTensor& tensor) {
   return values;
 }
 
-/// The codes of Q4_0 in our order: neighbours share a byte, where GGML puts the halves of a block into one.
-WeightCodes codes_of(const gguf::FileTensor& tensor) {
-  constexpr int64_t kBlock = 32, kBytes = 18;
-  const int64_t rows = tensor.shape[0], groups = tensor.shape[1] / kBlock;
-  const at::Tensor blocks = torch::empty({rows, groups, kBytes}, at::kByte);
-  if (!tensor.bytes.empty()) std::memcpy(blocks.mutable_data_ptr(), tensor.bytes.data(), tensor.bytes.size());
-  const at::Tensor both = blocks.narrow(2, 2, kBytes - 2);
-  const at::Tensor codes =
-      torch::cat({both.bitwise_and(15), both.bitwise_right_shift(4)}, 2).view({rows, groups, kBlock / 2, 2});
-  return {.codes = codes.select(3, 0).bitwise_or(codes.select(3, 1).bitwise_left_shift(4)).contiguous(),
-          .scale = blocks.narrow(2, 0, 2).contiguous().view(at::kHalf).squeeze(2).to(at::kFloat),
-          .zero_point = std::nullopt,
+/// The blocks of a matrix: u8 [rows, blocks, bytes].
+at::Tensor blocks_of(const gguf::FileTensor& tensor) {
+  const at::Tensor blocks =
+      torch::empty({tensor.shape[0], tensor.shape[1] / tensor.type->elements, tensor.type->bytes}, at::kByte);
+  std::memcpy(blocks.mutable_data_ptr(), tensor.bytes.data(), tensor.bytes.size());
+  return blocks;
+}
+
+/// The fp16 number at this byte of each block: f32 [rows, blocks].
+at::Tensor half_at(const at::Tensor& blocks, int64_t byte) {
+  return blocks.narrow(2, byte, 2).contiguous().view(at::kHalf).squeeze(2).to(at::kFloat);
+}
+
+/// d and 16 bytes. Neighbours share a byte with us, where GGML puts the halves of a block into one.
+quant::WeightCodes codes_q4_0(const gguf::FileTensor& tensor) {
+  const at::Tensor blocks = blocks_of(tensor), both = blocks.narrow(2, 2, 16);
+  const at::Tensor pairs =
+      torch::cat({both.bitwise_and(15), both.bitwise_right_shift(4)}, 2).unflatten(2, {16, 2});
+  return {.codes = pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous(),
+          .scale = half_at(blocks, 0),
           .columns = tensor.shape[1]};
+}
+
+/// d and 32 codes.
+quant::WeightCodes codes_q8_0(const gguf::FileTensor& tensor) {
+  const at::Tensor blocks = blocks_of(tensor);
+  return {.codes = blocks.narrow(2, 2, 32).contiguous().view(at::kChar),
+          .scale = half_at(blocks, 0),
+          .columns = tensor.shape[1]};
+}
+
+/// 4 low and 2 high bits of 256 codes around 32, a scale in 8 bits for each 16, and d: products d sc are exact, so that each value is rounded
+/// once, as gguf rounds it.
+quant::WeightCodes codes_q6_k(const gguf::FileTensor& tensor) {
+  constexpr int64_t kLow = 128, kHigh = 64, kScales = 16;
+  const at::Tensor blocks = blocks_of(tensor);
+  // Both come in two halves: 64 bytes with the low and 32 bytes with the high bits of 128 codes.
+  const at::Tensor low = blocks.narrow(2, 0, kLow).unflatten(2, {2, kLow / 2}),
+                   high = blocks.narrow(2, kLow, kHigh).unflatten(2, {2, kHigh / 2});
+  std::vector<at::Tensor> quarters;
+  for (int64_t shift = 0; shift < 8; shift += 2)
+    quarters.push_back(high.bitwise_right_shift(shift).bitwise_and(3).bitwise_left_shift(4));
+  const at::Tensor codes = torch::cat({low.bitwise_and(15), low.bitwise_right_shift(4)}, 3)
+                               .bitwise_or(torch::cat(quarters, 3))
+                               .to(at::kChar)
+                               .sub(32);
+  const at::Tensor scales = blocks.narrow(2, kLow + kHigh, kScales).contiguous().view(at::kChar);
+  const int64_t groups = tensor.shape[1] / 16;
+  return {.codes = codes.reshape({tensor.shape[0], groups, 16}).contiguous(),
+          .scale = (half_at(blocks, kLow + kHigh + kScales).unsqueeze(2) * scales.to(at::kFloat))
+                       .reshape({tensor.shape[0], groups})
+                       .contiguous(),
+          .columns = tensor.shape[1]};
+}
+
+std::optional<quant::WeightCodes> codes_of(const gguf::FileTensor& tensor) {
+  const bool matrix = tensor.shape.size() == 2 && tensor.shape[0] > 0 && tensor.shape[1] > 0;
+  const std::string_view type = tensor.type->name;
+  if (matrix && type == "Q4_0") return codes_q4_0(tensor);
+  if (matrix && type == "Q8_0") return codes_q8_0(tensor);
+  if (matrix && type == "Q6_K") return codes_q6_k(tensor);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -63,45 +112,57 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
       std::string known;
       for (const formats::GgmlType& type : formats::ggml_types())
         known += (known.empty() ? "" : ", ") + std::string(type.name);
-      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name, "', got the type ",
-                tensor.type_code, " in '", source, "'");
+      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100),
+                "', got the type ", tensor.type_code, " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
     made.values = tensor.type->blocks ? decoded_values(tensor) : plain_values(tensor);
-    const bool matrix = tensor.shape.size() == 2 && tensor.shape[0] > 0 && tensor.shape[1] > 0;
-    if (made.type == "Q4_0" && matrix) made.codes = codes_of(tensor);
+    made.codes = codes_of(tensor);
     model.tensors.push_back(std::move(made));
   }
   return model;
 }
 
 GgufModel import_gguf(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file, got '", path.string(), "'");
-  std::string bytes(std::filesystem::file_size(path, error), '\0');
-  std::ifstream in(path, std::ios::binary);
-  if (error || !in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    fail_file(kWhere, "could not read '", path.string(), "'");
-  return import_gguf(bytes, path.string());
+  return import_gguf(read_file(kWhere, path), path.string());
 }
 
-std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file) {
-  constexpr const char* kHere = "exchange.gpt2_tensors";
+namespace {
+
+/// Calls `use` with each tensor and its name in GPT-2; refuses files of other networks.
+template <typename Use>
+void for_each_of_gpt2(const char* where, const GgufModel& file, const Use& use) {
   const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
   const auto architecture = metadata.find("general.architecture");
   if (architecture == metadata.end() || *architecture != "gpt2")
-    fail_file(kHere, "expected the architecture gpt2, got ",
+    fail_file(where, "expected the architecture gpt2, got ",
               architecture == metadata.end() ? "none" : architecture->dump());
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const GgufTensor& tensor : file.tensors) {
     const auto name = gguf::gpt2_name(tensor.name);
-    if (!name) fail_file(kHere, "expected tensors of GPT-2, got '", tensor.name, "'");
+    if (!name) fail_file(where, "expected tensors of GPT-2, got '", tensor.name.substr(0, 100), "'");
     if (name->turned && tensor.values.dim() != 2)
-      fail_file(kHere, "expected a matrix for '", tensor.name, "', got ", tensor.values.sizes());
-    tensors.emplace_back(name->name, name->turned ? tensor.values.t().contiguous() : tensor.values);
+      fail_file(where, "expected a matrix for '", tensor.name, "', got ", tensor.values.sizes());
+    use(tensor, *name);
   }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for_each_of_gpt2(
+      "exchange.gpt2_tensors", file, [&](const GgufTensor& tensor, const gguf::TensorName& name) {
+        tensors.emplace_back(name.name, name.turned ? tensor.values.t().contiguous() : tensor.values);
+      });
   return tensors;
+}
+
+std::map<std::string, quant::WeightCodes> gpt2_codes(const GgufModel& file) {
+  std::map<std::string, quant::WeightCodes> codes;
+  for_each_of_gpt2("exchange.gpt2_codes", file, [&](const GgufTensor& tensor, const gguf::TensorName& name) {
+    if (tensor.codes && (name.turned || name.name == "wte.weight")) codes.emplace(name.name, *tensor.codes);
+  });
+  return codes;
 }
 
 }  // namespace ulp::exchange

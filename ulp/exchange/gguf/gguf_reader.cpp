@@ -1,11 +1,13 @@
 #include "ulp/exchange/gguf/gguf_reader.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
 #include <set>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/proto/wire_reader.h"
 
 namespace ulp::exchange::gguf {
 
@@ -43,11 +45,19 @@ class Reader {
   }
   /// Metadata is text in UTF-8, or JSON could not hold it.
   std::string valid_text() {
-    const std::string read(text());
-    if (nlohmann::json(read).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore) !=
-        nlohmann::json(read).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+    std::string read(text());
+    try {
+      nlohmann::json(read).dump();
+    } catch (const nlohmann::json::type_error&) {
       refuse("expected a text in UTF-8");
+    }
     return read;
+  }
+  /// Names go into messages.
+  std::string name() {
+    const std::string_view read = text();
+    if (!is_plain_text(read)) refuse("expected a name in UTF-8 without control characters");
+    return std::string(read);
   }
 
   nlohmann::json value(ValueType type, int depth = 0) {
@@ -103,6 +113,12 @@ class Reader {
   size_t at_ = 0, values_ = 0;
 };
 
+/// A name in a message.
+std::string shown(const std::string& name) {
+  constexpr size_t kShown = 100;
+  return "'" + name.substr(0, kShown) + "'";
+}
+
 /// a * b, or nothing where that is too large.
 bool multiply(int64_t& a, int64_t b) {
   return !__builtin_mul_overflow(a, b, &a);
@@ -110,15 +126,15 @@ bool multiply(int64_t& a, int64_t b) {
 
 FileTensor read_tensor(Reader& reader, uint64_t& offset) {
   FileTensor tensor;
-  tensor.name = reader.valid_text();
+  tensor.name = reader.name();
   const auto dimensions = reader.number<uint32_t>();
   if (dimensions > kMostDimensions)
-    reader.refuse("expected at most ", kMostDimensions, " dimensions of '", tensor.name, "', got ",
+    reader.refuse("expected at most ", kMostDimensions, " dimensions of ", shown(tensor.name), ", got ",
                   dimensions);
   for (uint32_t i = 0; i < dimensions; ++i) {
     const auto size = reader.number<uint64_t>();
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      reader.refuse("expected sizes of '", tensor.name, "' below 2^63, got ", size);
+      reader.refuse("expected sizes of ", shown(tensor.name), " below 2^63, got ", size);
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
   }
   tensor.type_code = reader.number<uint32_t>();
@@ -127,17 +143,21 @@ FileTensor read_tensor(Reader& reader, uint64_t& offset) {
   return tensor;
 }
 
-/// Bytes of a tensor; refuses rows that are no whole blocks and sizes that no file has.
+/// Bytes of a tensor; refuses rows that are no whole blocks and sizes that no file has. The strides of an empty tensor are
+/// products of its other sizes.
 int64_t bytes_of(const Reader& reader, const FileTensor& tensor) {
   int64_t count = 1;
-  for (const int64_t size : tensor.shape)
-    if (!multiply(count, size)) reader.refuse("expected fewer elements in '", tensor.name, "'");
+  for (const int64_t size : tensor.shape) {
+    if (!multiply(count, std::max<int64_t>(size, 1)))
+      reader.refuse("expected fewer elements in ", shown(tensor.name));
+  }
+  if (std::ranges::count(tensor.shape, 0) > 0) count = 0;
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (row % tensor.type->elements != 0)
-    reader.refuse("expected rows of whole blocks of ", tensor.type->elements, " for '", tensor.name,
-                  "', got ", row);
+    reader.refuse("expected rows of whole blocks of ", tensor.type->elements, " for ", shown(tensor.name),
+                  ", got ", row);
   count /= tensor.type->elements;
-  if (!multiply(count, tensor.type->bytes)) reader.refuse("expected fewer bytes in '", tensor.name, "'");
+  if (!multiply(count, tensor.type->bytes)) reader.refuse("expected fewer bytes in ", shown(tensor.name));
   return count;
 }
 
@@ -158,10 +178,10 @@ File read(std::string_view bytes, const std::string& source) {
   File file;
   file.metadata = nlohmann::json::object();
   for (uint64_t i = 0; i < pairs; ++i) {
-    const std::string key = reader.valid_text();
+    const std::string key = reader.name();
     const ValueType type = reader.value_type();
     if (!file.metadata.emplace(key, reader.value(type)).second)
-      reader.refuse("expected each key once, got '", key, "' again");
+      reader.refuse("expected each key once, got ", shown(key), " again");
   }
   uint64_t alignment = kAlignment;
   if (const auto stated = file.metadata.find("general.alignment"); stated != file.metadata.end()) {
@@ -174,18 +194,23 @@ File read(std::string_view bytes, const std::string& source) {
   for (uint64_t i = 0; i < tensors; ++i) {
     file.tensors.push_back(read_tensor(reader, offsets[i]));
     if (!names.insert(file.tensors.back().name).second)
-      reader.refuse("expected each tensor once, got '", file.tensors.back().name, "' again");
+      reader.refuse("expected each tensor once, got ", shown(file.tensors.back().name), " again");
   }
   const size_t padding = (alignment - reader.at() % alignment) % alignment;
   if (padding > reader.left() && tensors > 0) reader.refuse("expected tensors, got the end of the file");
   const std::string_view data = bytes.substr(std::min(bytes.size(), reader.at() + padding));
+  uint64_t total = 0;
   for (uint64_t i = 0; i < tensors; ++i) {
     FileTensor& tensor = file.tensors[i];
     if (tensor.type == nullptr) continue;
     const auto size = static_cast<uint64_t>(bytes_of(reader, tensor));
     if (offsets[i] % alignment != 0 || offsets[i] > data.size() || size > data.size() - offsets[i])
-      reader.refuse("expected the tensor '", tensor.name, "' within the ", data.size(),
+      reader.refuse("expected the tensor ", shown(tensor.name), " within the ", data.size(),
                     " bytes of tensors, got ", size, " bytes from ", offsets[i], " on");
+    total += size;
+    if (total > data.size())
+      reader.refuse("expected tensors with bytes of their own, got more than all ", data.size(),
+                    " bytes with ", shown(tensor.name));
     tensor.bytes = data.substr(offsets[i], size);
   }
   return file;

@@ -31,7 +31,8 @@ struct File {
   std::vector<FileTensor> tensors;
 };
 
-/// Versions 2 and 3. Throws FileError naming `source` and the place for anything that is damaged or beyond the file's own bytes.
+/// Versions 2 and 3. Names are UTF-8 without control characters. Throws FileError naming `source` and the place (the byte, or the tensor) for
+/// anything that is damaged or beyond the file's own bytes, and for tensors that have more bytes than there are, since they overlap.
 File read(std::string_view bytes, const std::string& source);
 
 }  // namespace ulp::exchange::gguf

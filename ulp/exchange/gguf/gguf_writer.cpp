@@ -78,6 +78,8 @@ Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted
   Stored made{place->name, formats::find_ggml_type(type), values.sizes().vec(), {}};
   const auto count = static_cast<size_t>(values.numel());
   const float* data = values.const_data_ptr<float>();
+  if (!at::isfinite(values).all().item<bool>())
+    fail(kWhere, "expected finite values, got others in '", name, "'");
   made.bytes.resize(count / static_cast<size_t>(made.type->elements) * static_cast<size_t>(made.type->bytes));
   if (!blocks) {
     std::memcpy(made.bytes.data(), data, made.bytes.size());
@@ -139,7 +141,8 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   }
   AtomicFile file(path);
   const auto write = [&](const std::string& bytes) {
-    file.write(bytes + std::string(padding_of(bytes.size()), '\0'));
+    file.write(bytes);
+    file.write(std::string(padding_of(bytes.size()), '\0'));
   };
   write(header.bytes());
   for (const Stored& tensor : tensors) write(tensor.bytes);

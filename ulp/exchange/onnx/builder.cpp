@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/stored_in_out.h"
 
 namespace ulp::exchange::onnx {
 
@@ -51,6 +52,12 @@ const std::string& Builder::name_of(const Value* value) {
     return names_[value] = derived(producer.target(), "", [&] { return graph_.attribute_tensor(value); });
   }
   return names_[value] = value->name;
+}
+
+const std::string& Builder::name_in_out(const Value& weight) {
+  const std::string& name = name_of(&weight);
+  if (in_out_.insert(name).second) model_.metadata[kStoredInOut] += name + '\n';
+  return name;
 }
 
 std::string Builder::store(const std::string& wish, const at::Tensor& tensor) {

@@ -34,6 +34,8 @@ class Builder {
 
   /// The name of a value; an attribute becomes an initializer when it is first read.
   const std::string& name_of(const graph::Value* value);
+  /// The same for a weight that the network stores as [in, out]: the metadata say so.
+  const std::string& name_in_out(const graph::Value& weight);
   /// The same for an argument that must be a tensor of the graph.
   const std::string& in(const graph::Node& node, std::string_view argument);
   /// The value is this one.
@@ -92,7 +94,7 @@ class Builder {
   std::map<std::string, std::string> constants_;  // by their bytes
   std::map<std::string, std::string> derived_;    // by name and form
   std::map<size_t, std::string> free_sizes_;
-  std::set<std::string> taken_, stored_, results_;
+  std::set<std::string> taken_, stored_, results_, in_out_;
 };
 
 }  // namespace ulp::exchange::onnx

@@ -1,4 +1,6 @@
 // Padding, resizing and the moves between channels and pixels.
+#include <limits>
+
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -66,6 +68,36 @@ void pixel_shuffle(Builder& builder, const Node& node) {
                  {{"blocksize", int_arg(node, "upscale_factor")}, {"mode", "CRD"}});
 }
 
+/// Its parts of the channels come first, the channels of a result behind them: DCR.
+void depth_to_space(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "x");
+  const int64_t h = int_arg(node, "h"), w = int_arg(node, "w");
+  const int64_t crop_h = int_arg(node, "crop_h"), crop_w = int_arg(node, "crop_w");
+  const bool cropped = crop_h > 0 || crop_w > 0;
+  std::string whole;
+  const auto join = [&](const char* op, Names inputs, Attributes attributes) {
+    if (!cropped) return builder.result(node, op, std::move(inputs), std::move(attributes));
+    whole = builder.call(node, op, std::move(inputs), std::move(attributes));
+  };
+  if (h == w) {
+    join("DepthToSpace", {builder.name_of(&x)}, {{"blocksize", h}, {"mode", "DCR"}});
+  } else {
+    const int64_t channels = fixed_size(node, x, 1) / (h * w), rows = fixed_size(node, x, 2),
+                  columns = fixed_size(node, x, 3);
+    const std::string apart = builder.call(
+        node, "Reshape", {builder.name_of(&x), builder.ints({0, h, w, channels, rows, columns})});
+    join("Reshape",
+         {transposed(builder, node, apart, {0, 3, 4, 1, 5, 2}),
+          builder.ints({0, channels, rows * h, columns * w})},
+         {});
+  }
+  if (!cropped) return;
+  const auto end = [](int64_t crop) { return crop > 0 ? -crop : std::numeric_limits<int64_t>::max(); };
+  builder.result(
+      node, "Slice",
+      {whole, builder.ints({0, 0}), builder.ints({end(crop_h), end(crop_w)}), builder.ints({2, 3})});
+}
+
 /// Channels as [groups, C / groups], the other way round.
 void channel_shuffle(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
@@ -85,7 +117,8 @@ ConverterTable image_converters() {
       {"aten::upsample_nearest1d", nearest},        {"aten::upsample_nearest2d", nearest},
       {"aten::upsample_nearest3d", nearest},        {"aten::upsample_linear1d", linear_resize},
       {"aten::upsample_bilinear2d", linear_resize}, {"aten::upsample_trilinear3d", linear_resize},
-      {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle}};
+      {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle},
+      {"ulp::depth_to_space", depth_to_space}};
   return kTable;
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "ulp/exchange/onnx/converters.h"
-#include "ulp/exchange/stored_in_out.h"
 
 namespace ulp::exchange::onnx {
 
@@ -37,14 +36,6 @@ void by_rows(Builder& builder, const Node& node, const Value& weight) {
   builder.result(node, "Reshape", {product, builder.sizes(node, sizes_of(node, *node.output()))});
 }
 
-/// Writes down that the weight is no turned one.
-const std::string& name_as_it_is(Builder& builder, const Value& weight) {
-  const std::string& name = builder.name_of(&weight);
-  std::string& lines = builder.model().metadata[kStoredInOut];
-  if (("\n" + lines).find("\n" + name + "\n") == std::string::npos) lines += name + "\n";
-  return name;
-}
-
 void linear(Builder& builder, const Node& node) {
   const Value& weight = *value_arg(node, "weight");
   const std::string& x = builder.in(node, "input");
@@ -52,11 +43,11 @@ void linear(Builder& builder, const Node& node) {
   if (weight.producer->is("ulp::dequantize_weight")) return product(turned_blocks(builder, *weight.producer));
   const Value* before = before_turn(builder.graph(), weight);
   if (rank_of(node, *value_arg(node, "input")) == 2) {
-    Names inputs = {x, before == nullptr ? builder.name_of(&weight) : name_as_it_is(builder, *before)};
+    Names inputs = {x, before == nullptr ? builder.name_of(&weight) : builder.name_in_out(*before)};
     if (const Value* bias = optional_value(node, "bias")) inputs.push_back(builder.name_of(bias));
     return builder.result(node, "Gemm", std::move(inputs), {{"transB", int64_t{before == nullptr}}});
   }
-  if (before != nullptr) return product(name_as_it_is(builder, *before));
+  if (before != nullptr) return product(builder.name_in_out(*before));
   if (is_turned(builder.graph(), weight)) {
     if (!is_attribute(weight)) return product(turned_codes(builder, *weight.producer));
     const auto turn = [&] { return builder.graph().attribute_tensor(&weight).t(); };

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ulp/exchange/onnx/converters.h"
 
@@ -34,7 +35,10 @@ Blocks blocks_of(const Builder& builder, const Node& node) {
   const at::Tensor codes = stored(builder, node, "codes"), scale = stored(builder, node, "scale");
   const int64_t columns = int_arg(node, "columns"), rows = codes.size(0);
   if (codes.scalar_type() == at::kChar)
-    return {.codes = codes, .scale = scale.reshape({rows, 1}), .zero_point = {}, .group = columns};
+    return {.codes = codes.flatten(1).narrow(1, 0, columns),
+            .scale = scale.reshape({rows, -1}),
+            .zero_point = {},
+            .group = codes.size(-1)};
   Blocks blocks{.codes = {},
                 .scale = scale.reshape({rows, -1}),
                 .zero_point = {},
@@ -56,6 +60,23 @@ Codes packed(const at::Tensor& codes, int32_t type) {
           .bytes = pairs.select(1, 0).bitwise_or(pairs.select(1, 1).bitwise_left_shift(4))};
 }
 
+constexpr int64_t kSmallestFused = 16;  // of ONNX Runtime's blocks, which are powers of 2
+
+/// Columns of a block of 8-bit codes whose row has one scale: what runtimes fuse and what divides the row, as OpenVINO wants it; the
+/// whole row where nothing does.
+int64_t block_of_bytes(int64_t columns) {
+  for (int64_t block = 128; block >= kSmallestFused; block /= 2) {
+    if (columns % block == 0) return block;
+  }
+  return columns;
+}
+
+/// The same for codes in groups, which become several blocks of equal scales where a row ends inside one.
+int64_t block_of_groups(int64_t columns, int64_t group) {
+  const int64_t divides = std::gcd(columns, group);
+  return divides >= kSmallestFused ? divides : group;
+}
+
 /// What a DequantizeLinear reads.
 struct Form {
   Names inputs;
@@ -67,8 +88,11 @@ at::Tensor placed(const at::Tensor& matrix, bool turned) {
   return turned ? matrix.t() : matrix;
 }
 
-Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
-  if (builder.opset() < kBlockOpset) refuse(node, "expected opset ", kBlockOpset, " for codes of 4 bits");
+/// A scale for each group.
+Form form_of_groups(Builder& builder, const Node& node, bool turned) {
+  const bool nibbles = stored(builder, node, "codes").scalar_type() == at::kByte;
+  if (builder.opset() < kBlockOpset)
+    refuse(node, "expected opset ", kBlockOpset, nibbles ? " for codes of 4 bits" : " for groups of 8 bits");
   const std::string form = turned ? "turned" : "rows";
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   const auto codes = [&] {
@@ -78,18 +102,33 @@ Form form_of_nibbles(Builder& builder, const Node& node, bool turned) {
     const at::Tensor flat = with_zero ? blocks.codes : blocks.codes.bitwise_xor(8);
     return packed(placed(flat, turned), with_zero ? kUint4 : kInt4);
   };
-  const auto scale = [&] { return placed(blocks_of(builder, node).scale, turned); };
+  const int64_t columns = int_arg(node, "columns"), group = blocks_of(builder, node).group;
+  const int64_t block = block_of_groups(columns, group);
+  // One number for each block of what is one for each group.
+  const auto rows_of = [&](const char* argument) {
+    const at::Tensor numbers = stored(builder, node, argument);
+    const at::Tensor spread = numbers.reshape({numbers.size(0), -1}).repeat_interleave(group / block, 1);
+    return placed(spread.narrow(1, 0, (columns - 1) / block + 1), turned);
+  };
+  const auto scale = [&] { return rows_of("scale"); };
+  const Attributes attributes = {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", block}};
+  if (!nibbles) {
+    const auto bytes = [&] { return placed(blocks_of(builder, node).codes, turned); };
+    // ONNX Runtime refuses 8-bit blocks without zero points.
+    return {{builder.derived(name("codes"), form, bytes), builder.derived(name("scale"), form, scale),
+             builder.constant(at::zeros(scale().sizes(), at::kChar), name("codes") + ".zero_point")},
+            attributes};
+  }
   Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
-            {{"axis", int64_t{turned ? 0 : 1}}, {"block_size", 2 * stored(builder, node, "codes").size(2)}}};
+            attributes};
   if (node.arg("zero_point").is_none()) return made;
-  const auto zero = [&] { return packed(placed(blocks_of(builder, node).zero_point, turned), kUint4); };
+  const auto zero = [&] { return packed(rows_of("zero_point"), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
   return made;
 }
 
 /// One scale a row. Runtimes unpack as they multiply only what is in blocks, so a row is given several, of equal scales.
 Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
-  constexpr int64_t kBlock = 128;
   const Blocks blocks = blocks_of(builder, node);
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   if (!turned)
@@ -100,22 +139,24 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
   if (builder.opset() < kBlockOpset)
     return {{codes, builder.derived(name("scale"), "list", [&] { return blocks.scale.flatten(); })},
             {{"axis", int64_t{1}}}};
-  const int64_t count = (blocks.group + kBlock - 1) / kBlock;
-  const std::vector<int64_t> sizes = {count, blocks.codes.size(0)};
+  const int64_t block = block_of_bytes(blocks.group);
+  const std::vector<int64_t> sizes = {blocks.group / block, blocks.codes.size(0)};
   const auto repeated = [&] { return blocks.scale.t().expand(sizes); };
   // ONNX Runtime refuses 8-bit blocks without zero points.
   return {{codes, builder.derived(name("scale"), "blocks", repeated),
            builder.constant(at::zeros(sizes, at::kChar), name("codes") + ".zero_point")},
-          {{"axis", int64_t{0}}, {"block_size", kBlock}}};
+          {{"axis", int64_t{0}}, {"block_size", block}}};
 }
 
+/// Bytes with one scale a row.
 bool are_bytes(const Builder& builder, const Node& node) {
-  return stored(builder, node, "codes").scalar_type() == at::kChar;
+  const at::Tensor codes = stored(builder, node, "codes");
+  return codes.scalar_type() == at::kChar && codes.dim() == 2;
 }
 
 Form form_of(Builder& builder, const Node& node, bool turned) {
   return are_bytes(builder, node) ? form_of_bytes(builder, node, turned)
-                                  : form_of_nibbles(builder, node, turned);
+                                  : form_of_groups(builder, node, turned);
 }
 
 /// Layers that read the codes themselves.

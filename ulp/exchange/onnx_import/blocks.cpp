@@ -49,7 +49,7 @@ Blocks blocks_of(Call& call, const FileNode& node) {
   }
   const int64_t columns = blocks.codes.size(1);
   const bool whole = blocks.size > 0 && blocks.scale.size(0) == blocks.codes.size(0) &&
-                     blocks.scale.size(1) == (columns + blocks.size - 1) / blocks.size;
+                     blocks.scale.size(1) == (columns - 1) / blocks.size + 1;
   const bool fits =
       !blocks.zero_point.defined() || (blocks.zero_point.sizes() == blocks.scale.sizes() &&
                                        blocks.zero_point.scalar_type() == blocks.codes.scalar_type());
@@ -70,10 +70,22 @@ Tensor values_of(const Blocks& blocks) {
   return (centered * spread(blocks.scale.to(at::kFloat))).contiguous();
 }
 
-/// Whether two codes lie in a byte, and the last block pads a row to no more than the file could have asked for.
-bool packs(const Blocks& blocks) {
+/// Whether the last block pads a row to no more than the file could have asked for.
+bool pads_little(const Blocks& blocks) {
   constexpr int64_t kUsual = 256;
-  return blocks.size % 2 == 0 && (blocks.size <= kUsual || blocks.size <= 2 * blocks.codes.size(1));
+  return blocks.size <= kUsual || blocks.size <= 2 * blocks.codes.size(1);
+}
+
+/// Whether two codes lie in a byte.
+bool packs(const Blocks& blocks) {
+  return blocks.size % 2 == 0 && pads_little(blocks);
+}
+
+/// [rows, groups, size]; the last group is filled with zeros.
+Tensor grouped(const Blocks& blocks, const Tensor& codes) {
+  const int64_t groups = blocks.scale.size(1);
+  return at::constant_pad_nd(codes, {0, groups * blocks.size - codes.size(1)})
+      .reshape({codes.size(0), groups, blocks.size});
 }
 
 bool all_between(const Tensor& codes, int64_t low, int64_t high) {
@@ -83,9 +95,7 @@ bool all_between(const Tensor& codes, int64_t low, int64_t high) {
 /// Codes that are within 4 bits: moved to be u8 around their zero point, two in a byte [rows, groups, size / 2].
 Tensor packed(const Blocks& blocks, int64_t moved) {
   const Tensor nibbles = (blocks.codes.to(at::kShort) + moved).to(at::kByte);
-  const int64_t groups = blocks.scale.size(1), columns = blocks.codes.size(1);
-  const Tensor whole = at::constant_pad_nd(nibbles, {0, groups * blocks.size - columns});
-  const Tensor pairs = whole.reshape({whole.size(0), groups, blocks.size / 2, 2});
+  const Tensor pairs = grouped(blocks, nibbles).unflatten(2, {blocks.size / 2, 2});
   return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
 }
 
@@ -118,6 +128,11 @@ Tensor block_weight(Call& call, const FileNode& node) {
     const Tensor codes = buffer(blocks.name, [&] { return blocks.codes.contiguous(); });
     const Tensor scale =
         buffer(node.inputs[1], [&] { return first.reshape({-1}).to(at::kFloat).contiguous(); });
+    return quant::dequantize_weight(codes, scale, std::nullopt, columns);
+  }
+  if (codes_stay && is_signed && !zeros && pads_little(blocks)) {
+    const Tensor codes = buffer(blocks.name, [&] { return grouped(blocks, blocks.codes).contiguous(); });
+    const Tensor scale = buffer(node.inputs[1], [&] { return blocks.scale.to(at::kFloat).contiguous(); });
     return quant::dequantize_weight(codes, scale, std::nullopt, columns);
   }
   return store.attribute(blocks.name, Kind::parameter, [&] { return values_of(blocks); });

@@ -179,6 +179,10 @@ class Reader {
         case 8:
           reader.append(made.ints);
           break;
+        case 9:
+          spend<std::string>(reader);
+          made.strings.emplace_back(reader.bytes());
+          break;
         case 20:
           made.type = reader.integer();
           break;

@@ -33,6 +33,7 @@ struct FileAttribute {
   std::vector<int64_t> ints;
   std::vector<float> floats;
   std::shared_ptr<FileGraph> g;
+  std::vector<std::string> strings;
 };
 
 /// A call of an operator. Inputs that are left out are "".

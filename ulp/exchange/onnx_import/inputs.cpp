@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/examples.h"
 
 namespace ulp::exchange::onnx_import {
 
@@ -66,7 +67,8 @@ class Reader {
       : inputs_(std::move(inputs)),
         options_(options),
         batch_(batch_name(inputs_)),
-        first_(options.free_batch && batch_.empty() && has_common_first(inputs_)) {}
+        first_(options.free_batch && batch_.empty() && has_common_first(inputs_)),
+        examples_(kWhere, options.max_bytes) {}
 
   Inputs read() {
     Inputs made;
@@ -74,7 +76,9 @@ class Reader {
       made.options.batch_dims.push_back(-1);
       std::vector<int64_t> sizes;
       for (size_t d = 0; d < inputs_[i].shape.size(); ++d) sizes.push_back(size(made, i, d));
-      made.examples.push_back(example(inputs_[i], sizes));
+      const FileValue& input = inputs_[i];
+      made.examples.push_back(
+          examples_.make(input.name, sizes, scalar_type(input.type, "input '" + input.name + "'")));
       made.options.input_names.push_back(inputs_[i].name);
     }
     return made;
@@ -104,22 +108,11 @@ class Reader {
     return range.max / std::max<int64_t>(range.multiple, 1) * range.multiple;
   }
 
-  /// Ids and masks of 0 and numbers that are small.
-  at::Tensor example(const FileValue& input, const std::vector<int64_t>& sizes) const {
-    double bytes = 1;
-    for (const int64_t one : sizes) bytes *= static_cast<double>(one);
-    const at::ScalarType type = scalar_type(input.type, "input '" + input.name + "'");
-    bytes *= static_cast<double>(c10::elementSize(type));
-    if (bytes > static_cast<double>(options_.max_bytes))
-      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name,
-                "' of ", at::IntArrayRef(sizes));
-    return torch::zeros(sizes, type);
-  }
-
   std::vector<FileValue> inputs_;
   const OnnxImportOptions& options_;
   std::string batch_;
   bool first_;
+  Examples examples_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <numbers>
 
 #include "ulp/exchange/onnx_import/quantized.h"
-#include "ulp/exchange/stored_in_out.h"
 #include "ulp/quant/operators/binary_ops.h"
 
 namespace ulp::exchange::onnx_import {
@@ -166,13 +165,6 @@ std::optional<double> epsilon_of(Call& call, const std::string& value, const std
   return std::nullopt;
 }
 
-/// Whether the file says that the network stores this weight as it lies there.
-bool is_stored_in_out(const Store& store, const std::string& value) {
-  const auto lines = store.model().metadata.find(kStoredInOut);
-  return lines != store.model().metadata.end() &&
-         ("\n" + lines->second).find("\n" + value + "\n") != std::string::npos;
-}
-
 }  // namespace
 
 const FileNode* maker_of(const Call& call, const std::string& value, std::string_view op) {
@@ -205,7 +197,7 @@ Tensor linear_weight(Call& call, size_t i) {
   if (!stored.defined() || stored.dim() != 2 || !at::isFloatingType(stored.scalar_type()) ||
       stored.numel() < 2)
     return {};
-  const bool in_out = is_stored_in_out(store, value);
+  const bool in_out = store.is_stored_in_out(value);
   const Tensor weight = store.attribute(weight_name(call, value), graph::Attribute::Kind::parameter,
                                         [&] { return in_out ? stored : stored.t().contiguous(); });
   return in_out ? weight.t() : weight;

@@ -17,13 +17,25 @@ struct Layer {
   int64_t hidden = 0, directions = 1;
 };
 
+/// Whether the functions of the gates are those that LibTorch computes; some writers spell them out for each direction.
+bool are_usual(const Call& call, const Layer& layer) {
+  const FileAttribute* given = call.node().find("activations");
+  if (given == nullptr) return true;
+  const size_t each = layer.cell ? 3 : 2;
+  for (size_t i = 0; i < given->strings.size(); ++i) {
+    if (given->strings[i] != (i % each == 0 ? "Sigmoid" : "Tanh")) return false;
+  }
+  const bool both = call.attribute("direction", "forward") == "bidirectional";
+  return given->strings.size() == each * (both ? 2 : 1);
+}
+
 void check_form(Call& call, const Layer& layer) {
   const std::string direction = call.attribute("direction", "forward");
   if (direction != "forward" && direction != "bidirectional")
     call.refuse("expected the direction forward or bidirectional, got ", direction);
   if (call.has(4)) call.refuse("expected texts of one length, got sequence_lens");
   if (call.attribute("layout", int64_t{0}) != 0) call.refuse("expected layout 0");
-  if (call.has_attribute("clip") || call.has_attribute("activations"))
+  if (call.has_attribute("clip") || !are_usual(call, layer))
     call.refuse("expected the usual activations, without clip");
   if (call.has(7)) call.refuse("expected no peepholes");
   if (!layer.cell && call.attribute("linear_before_reset", int64_t{0}) == 0)

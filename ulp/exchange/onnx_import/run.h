@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class Store {
   /// A tensor of the file, or one that a Constant node holds; undefined for other values.
   at::Tensor find(const std::string& value) const;
   bool is_initializer(const std::string& value) const { return initializers_.contains(value); }
+  /// Whether the file says that the network stores this weight as it lies there.
+  bool is_stored_in_out(const std::string& value) const { return in_out_.contains(value); }
 
   /// The parameter or buffer of this name; made by `make` when it is first asked for.
   template <typename Make>
@@ -53,6 +56,7 @@ class Store {
   std::map<std::string, at::Tensor> initializers_;
   std::vector<std::pair<std::string, graph::Attribute>> attributes_;
   std::map<std::string, size_t> places_;
+  std::set<std::string> in_out_;
 };
 
 /// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture,

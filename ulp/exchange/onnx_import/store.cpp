@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include "ulp/exchange/onnx_import/run.h"
+#include "ulp/exchange/stored_in_out.h"
 
 namespace ulp::exchange::onnx_import {
 
@@ -35,6 +36,9 @@ void gather(const FileGraph& graph, std::map<std::string, at::Tensor>& into) {
 Store::Store(const FileModel& model, const OnnxImportOptions& options)
     : model_(model), options_(options), analysis_(model.graph) {
   gather(model.graph, initializers_);
+  const auto lines = model.metadata.find(kStoredInOut);
+  std::istringstream names(lines == model.metadata.end() ? "" : lines->second);
+  for (std::string name; std::getline(names, name);) in_out_.insert(name);
 }
 
 at::Tensor Store::find(const std::string& value) const {

@@ -54,16 +54,10 @@ std::vector<int64_t> numbers_of(const Json& list) {
   return numbers;
 }
 
-at::Tensor read_memory(io::ZipReader& reader, at::ScalarType type) {
-  const auto size = static_cast<uint64_t>(c10::elementSize(type));
-  if (reader.left() % size != 0)
-    fail_file(kWhere, "expected whole numbers of ", size, " bytes in '", reader.name(), "', got ",
-              reader.left(), " bytes");
-  at::Tensor memory = at::empty({static_cast<int64_t>(reader.left() / size)}, type);
+at::Tensor read_memory(io::ZipReader& reader) {
+  at::Tensor memory = at::empty({static_cast<int64_t>(reader.left())}, at::kByte);
   reader.read(memory.mutable_data_ptr(), reader.left());
   reader.expect_end();
-  if (type == at::kBool && memory.view(at::kByte).gt(1).any().item<bool>())
-    fail_file(kWhere, "expected 0 and 1 as the bools of '", reader.name(), "'");
   return memory;
 }
 
@@ -82,12 +76,13 @@ class Stored {
     const Json& meta = entry.at("tensor_meta");
     if (entry.at("use_pickle").get<bool>())
       fail_file(kWhere, "expected plain numbers, got '", name, "' as a pickle, which is never read");
-    if (meta.at("layout").get<int64_t>() != kStrided)
+    if (meta.at("layout").get<int64_t>() != kDense)
       fail_file(kWhere, "expected a dense tensor, got '", name, "'");
     const at::ScalarType type = scalar_type(meta.at("dtype"));
     const std::string path = folder_ + entry.at("path_name").get<std::string>();
-    at::Tensor& memory = memory_[{path, type}];
-    if (!memory.defined()) memory = read_memory(*open(path), type);
+    Memory& all = memory_[path];
+    if (!all.bytes.defined()) all.bytes = read_memory(*open(path));
+    const at::Tensor memory = numbers_in(all, type, path);
     const std::vector<int64_t> sizes = numbers_of(meta.at("sizes")), strides = numbers_of(meta.at("strides"));
     const int64_t offset = plain_number(meta.at("storage_offset"));
     check_places(sizes, strides, offset, memory.numel(), name);
@@ -99,12 +94,28 @@ class Stored {
   }
 
  private:
-  static constexpr int64_t kStrided = 7;
+  /// An entry, read once whatever types its tensors have.
+  struct Memory {
+    at::Tensor bytes;
+    bool has_bools = false;  ///< it was looked through
+  };
   using View = std::tuple<std::string, at::ScalarType, std::vector<int64_t>, std::vector<int64_t>, int64_t>;
+
+  /// The numbers of a type that an entry holds.
+  static at::Tensor numbers_in(Memory& memory, at::ScalarType type, const std::string& path) {
+    const auto size = static_cast<int64_t>(c10::elementSize(type));
+    if (memory.bytes.numel() % size != 0)
+      fail_file(kWhere, "expected whole numbers of ", size, " bytes in '", path, "', got ",
+                memory.bytes.numel(), " bytes");
+    if (type == at::kBool && !memory.has_bools) memory.has_bools = !memory.bytes.gt(1).any().item<bool>();
+    if (type == at::kBool && !memory.has_bools)
+      fail_file(kWhere, "expected 0 and 1 as the bools of '", path, "'");
+    return memory.bytes.view(type);
+  }
 
   Json config_;
   std::string folder_;
-  std::map<std::pair<std::string, at::ScalarType>, at::Tensor> memory_;
+  std::map<std::string, Memory> memory_;
   std::map<View, at::Tensor> views_;
 };
 

@@ -24,12 +24,6 @@ const at::Tensor& tensor_of(const Json& named, const Values& values) {
   return value.toTensor();
 }
 
-/// The one key of a union, and what it holds.
-ProgramArgument inner_of(const Json& json) {
-  if (!json.is_object() || json.size() != 1) fail_file(kWhere, "expected an argument of one kind");
-  return {json.begin().key(), json.begin().value()};
-}
-
 bool is_number(const IValue& value) {
   return value.isInt() || value.isDouble() || value.isBool();
 }
@@ -43,7 +37,7 @@ at::Tensor wrapped(const IValue& number) {
 
 IValue tensor_argument(const ProgramArgument& argument, const c10::Type& type, const Values& values) {
   if (argument.kind == "as_tensor") return tensor_of(argument.value, values);
-  if (argument.kind == "as_optional_tensor") return tensor_argument(inner_of(argument.value), type, values);
+  if (argument.kind == "as_optional_tensor") return tensor_argument(union_of(argument.value, "an argument"), type, values);
   const IValue number = number_of(argument, values);
   if (!is_number(number)) refuse(argument, type);
   return wrapped(number);
@@ -65,11 +59,10 @@ int64_t memory_format(const Json& number) {
 }
 
 IValue whole_argument(const ProgramArgument& argument, const c10::Type& type, const Values& values) {
-  constexpr int64_t kStrided = 7;
   if (argument.kind == "as_scalar_type") return static_cast<int64_t>(scalar_type(argument.value));
   if (argument.kind == "as_memory_format") return memory_format(argument.value);
   if (argument.kind == "as_layout") {
-    if (argument.value.get<int64_t>() != kStrided) fail_file(kWhere, "expected dense tensors");
+    if (argument.value.get<int64_t>() != kDense) fail_file(kWhere, "expected dense tensors");
     return static_cast<int64_t>(at::kStrided);
   }
   const IValue number = number_of(argument, values);
@@ -110,7 +103,7 @@ IValue tensors_of(const ProgramArgument& argument, const c10::Type& element, con
     for (const Json& one : argument.value) add(tensor_of(one, values));
   } else if (argument.kind == "as_optional_tensors" && optional) {
     for (const Json& one : argument.value) {
-      const ProgramArgument item = inner_of(one);
+      const ProgramArgument item = union_of(one, "an argument");
       if (item.kind != "as_none" && item.kind != "as_tensor") refuse(item, element);
       add(item.kind == "as_tensor" ? std::optional(tensor_of(item.value, values)) : std::nullopt);
     }
@@ -162,7 +155,7 @@ IValue typed(const ProgramArgument& argument, const c10::Argument& wanted, const
   switch (type.kind()) {
     case TypeKind::OptionalType:
       if (argument.kind == "as_none") return {};
-      if (argument.kind == "as_optional_tensor" && inner_of(argument.value).kind == "as_none") return {};
+      if (argument.kind == "as_optional_tensor" && union_of(argument.value, "an argument").kind == "as_none") return {};
       return typed(argument, wanted, *type.containedType(0), values);
     case TypeKind::TensorType:
       return tensor_argument(argument, type, values);
@@ -214,7 +207,7 @@ IValue number_of(const ProgramArgument& argument, const Values& values) {
   }
   for (const char* kind : {"as_sym_int", "as_sym_float", "as_sym_bool"}) {
     if (argument.kind != kind) continue;
-    const ProgramArgument inner = inner_of(argument.value);
+    const ProgramArgument inner = union_of(argument.value, "an argument");
     if (inner.kind == "as_name") return value_of(values, inner.value.get<std::string>());
     if (!inner.kind.starts_with("as_sym_")) return number_of(inner, values);
   }

@@ -1,10 +1,9 @@
 #include "ulp/exchange/pt2/inputs.h"
 
-#include <torch/types.h>
-
 #include <algorithm>
+#include <numeric>
 
-#include "ulp/base/error.h"
+#include "ulp/exchange/examples.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -33,7 +32,10 @@ std::string batch_symbol(const std::vector<ProgramInput>& inputs) {
 class Reader {
  public:
   Reader(const Program& program, const Pt2ImportOptions& options)
-      : program_(program), options_(options), batch_(batch_symbol(program.inputs)) {}
+      : program_(program),
+        options_(options),
+        batch_(batch_symbol(program.inputs)),
+        examples_(kWhere, options.max_bytes) {}
 
   Inputs read() {
     Inputs made;
@@ -42,7 +44,7 @@ class Reader {
       made.options.batch_dims.push_back(-1);
       std::vector<int64_t> sizes;
       for (size_t d = 0; d < input.sizes.size(); ++d) sizes.push_back(size(made, i, d));
-      made.examples.push_back(example(input, sizes));
+      made.examples.push_back(examples_.make(input.name, sizes, input.type));
       made.options.input_names.push_back(input.name);
     }
     return made;
@@ -68,7 +70,7 @@ class Reader {
   SizeRange range_of(const ProgramSize& size, const std::string& name) const {
     if (const auto given = options_.sizes.find(name); given != options_.sizes.end()) {
       SizeRange range = given->second;
-      range.multiple = std::max<int64_t>(range.multiple, size.factor);
+      range.multiple = std::lcm(std::max<int64_t>(range.multiple, 1), size.factor);
       return range;
     }
     SizeRange range{.min = 1, .max = options_.longest, .multiple = size.factor};
@@ -83,19 +85,10 @@ class Reader {
     return range;
   }
 
-  /// Ids and masks of 0 and numbers that are small.
-  at::Tensor example(const ProgramInput& input, const std::vector<int64_t>& sizes) const {
-    double bytes = static_cast<double>(c10::elementSize(input.type));
-    for (const int64_t one : sizes) bytes *= static_cast<double>(one);
-    if (bytes > static_cast<double>(options_.max_bytes))
-      fail_file(kWhere, "expected inputs of ", options_.max_bytes, " bytes at most, got '", input.name,
-                "' of ", at::IntArrayRef(sizes));
-    return torch::zeros(sizes, input.type);
-  }
-
   const Program& program_;
   const Pt2ImportOptions& options_;
   std::string batch_;
+  Examples examples_;
   std::map<std::string, std::string> names_;  // of symbols
 };
 

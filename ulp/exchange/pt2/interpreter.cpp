@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/listed_tensors.h"
 #include "ulp/exchange/pt2/memory_limit.h"
 #include "ulp/exchange/pt2/numbers.h"
 #include "ulp/io/graph_operators.h"
@@ -39,8 +40,6 @@ void guarded(const ProgramNode& node, const Work& work) {
     refuse(text.starts_with('[') ? text.substr(text.find("] ") + 2) : text);
   } catch (const c10::Error& error) {
     refuse(first_line(error.what_without_backtrace()));
-  } catch (const Json::exception&) {
-    throw;
   } catch (const std::exception& error) {
     refuse(first_line(error.what()));
   }
@@ -149,7 +148,6 @@ std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inpu
 }
 
 void Interpreter::run(const ProgramGraph& graph, Values& values, int depth) {
-  constexpr size_t kMostNodes = 10'000;
   for (const ProgramNode& node : graph.nodes) {
     if (++nodes_ > kMostNodes) fail_file(kWhere, "expected at most ", kMostNodes, " nodes");
     guarded(node, [&] { evaluate(node, values, depth); });
@@ -217,7 +215,7 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
   const c10::OperatorHandle handle = find_operator(node);
   const c10::FunctionSchema& schema = handle.schema();
   for (const auto& [name, argument] : node.inputs) {
-    const auto named = [&](const c10::Argument& one) { return one.name() == name; };
+    const auto named = [&name = name](const c10::Argument& one) { return one.name() == name; };
     if (std::ranges::none_of(schema.arguments(), named))
       fail_file(kWhere, "expected arguments of the operator, got '", name.substr(0, 100), "'");
   }
@@ -230,6 +228,11 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
       if (one.value == changed && counts_batches(one.name)) return keep(node, {stack[0]}, values);
     }
   }
+  const int64_t listed = std::max<int64_t>(listed_tensors(schema, stack), 0);
+  if (listed > static_cast<int64_t>(kMostNodes) - listed_)
+    fail_file(kWhere, "expected at most ", kMostNodes, " tensors in the lists of one run, got ", listed,
+              " more");
+  listed_ += listed;
   handle.callBoxed(stack);
   keep(node, stack, values);
 }
@@ -237,6 +240,8 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
 void Interpreter::set(const std::string& name, const IValue& value, Values& values) {
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor& tensor = value.toTensor();
+    if (tensor.dim() > kMostDims)
+      fail_file(kWhere, "expected values of at most ", kMostDims, " dimensions, got ", tensor.dim());
     bytes_ += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
     if (!(bytes_ <= static_cast<double>(most_bytes_)))
       fail_file(kWhere, "expected values of ", most_bytes_,
@@ -271,7 +276,7 @@ void Interpreter::keep(const ProgramNode& node, const std::vector<IValue>& resul
 
 void Interpreter::update(const Values& values) {
   for (const auto& [value, name] : program_.updates) {
-    const auto named = [&](const auto& one) { return one.first == name; };
+    const auto named = [&name = name](const auto& one) { return one.first == name; };
     const auto found = std::ranges::find_if(tensors_, named);
     if (found == tensors_.end()) fail_file(kWhere, "expected a buffer '", name.substr(0, 100), "'");
     if (counts_batches(name) && !training_) continue;

@@ -37,6 +37,7 @@ class Interpreter {
   int64_t most_bytes_;
   double bytes_ = 0;
   size_t nodes_ = 0;
+  int64_t listed_ = 0;  // tensors in lists, of which a graph needs about as many as nodes
 };
 
 }  // namespace ulp::exchange::pt2

@@ -1,8 +1,8 @@
 #include "ulp/exchange/pt2/program.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -16,14 +16,6 @@ namespace {
 
 constexpr const char* kWhere = "exchange.import_pt2";
 constexpr int64_t kSchema = 8;
-constexpr size_t kMostNodes = 10'000;
-
-/// The one key of a union, and what it holds.
-ProgramArgument union_of(const Json& json, const char* what) {
-  if (!json.is_object() || json.size() != 1)
-    fail_file(kWhere, "expected ", what, " of one kind, got ", json.size(), " of them");
-  return {json.begin().key(), json.begin().value()};
-}
 
 std::string name_of(const Json& json) {
   return json.at("name").get<std::string>();
@@ -60,6 +52,7 @@ std::string symbol_of(std::string_view text) {
 
 /// A symbol, or Mul(Integer(2), Symbol('x', ...)).
 ProgramSize size_of_text(const std::string& text) {
+  constexpr int64_t kMostFactor = int64_t{1} << 24;
   constexpr std::string_view kProduct = "Mul(";
   if (const std::string symbol = symbol_of(text); !symbol.empty()) return {1, symbol};
   if (text.starts_with(kProduct) && text.ends_with(')')) {
@@ -69,7 +62,7 @@ ProgramSize size_of_text(const std::string& text) {
     if (comma != std::string_view::npos) {
       const std::optional<int64_t> factor = whole_number(inner.substr(0, comma));
       const std::string symbol = symbol_of(inner.substr(comma + 2));
-      if (factor && *factor > 0 && !symbol.empty()) return {*factor, symbol};
+      if (factor && *factor > 0 && *factor <= kMostFactor && !symbol.empty()) return {*factor, symbol};
     }
   }
   fail_file(kWhere, "expected sizes of inputs that are numbers, symbols or multiples of one, got '", text,
@@ -166,6 +159,16 @@ std::vector<std::string> dictionary_keys(const Json& calls, size_t results) {
              : std::vector<std::string>();
 }
 
+void check_counts(const Program& program) {
+  const std::pair<const char*, size_t> counts[] = {{"inputs", program.inputs.size()},
+                                                   {"tensors", program.tensors.size()},
+                                                   {"results", program.results.size()},
+                                                   {"updates of buffers", program.updates.size()}};
+  for (const auto& [what, count] : counts) {
+    if (count > kMostNodes) fail_file(kWhere, "expected at most ", kMostNodes, ' ', what, ", got ", count);
+  }
+}
+
 bool trains(const ProgramGraph& graph) {
   return std::ranges::any_of(graph.nodes, [](const ProgramNode& node) {
     return std::ranges::any_of(node.inputs, [](const auto& input) {
@@ -178,6 +181,12 @@ bool trains(const ProgramGraph& graph) {
 }
 
 }  // namespace
+
+ProgramArgument union_of(const Json& json, const char* what) {
+  if (!json.is_object() || json.size() != 1)
+    fail_file(kWhere, "expected ", what, " of one kind, got ", json.size(), " of them");
+  return {json.begin().key(), json.begin().value()};
+}
 
 std::string ProgramNode::label() const {
   constexpr size_t kShown = 100;
@@ -209,6 +218,7 @@ Program read_program(std::string_view text) {
   read_inputs(module.at("signature").at("input_specs"), graph.at("tensor_values"), program);
   read_outputs(module.at("signature").at("output_specs"), program);
   if (program.inputs.empty()) fail_file(kWhere, "expected a program with inputs, got none");
+  check_counts(program);
   for (const auto& [symbol, range] : json.at("range_constraints").items()) {
     const Json &low = range.at("min_val"), &high = range.at("max_val");
     program.ranges[symbol] = {low.is_null() ? 0 : low.get<int64_t>(),

@@ -15,11 +15,19 @@ namespace ulp::exchange::pt2 {
 
 using Json = nlohmann::json;
 
+/// Of nodes, inputs, tensors, updates and results, each: the time to capture them grows with their square.
+inline constexpr size_t kMostNodes = 10'000;
+/// The file's number of layouts for dense tensors.
+inline constexpr int64_t kDense = 7;
+
 /// A value of the union Argument: the name of its kind ("as_tensor") and what it holds.
 struct ProgramArgument {
   std::string kind;
   Json value;
 };
+
+/// The one key of a union, and what it holds. Throws FileError that says `what` was expected for anything else.
+ProgramArgument union_of(const Json& json, const char* what);
 
 /// A call: of an operator ("torch.ops.aten.conv2d.default") or of a function of numbers ("_operator.mul").
 struct ProgramNode {

@@ -36,7 +36,8 @@ Index widened(Builder& builder, const Node& node, const Value& value, int64_t ra
   std::vector<int64_t> turned;
   for (const int64_t dim : order) turned.push_back(wide[static_cast<size_t>(dim)]);
   const Index narrow = builder.numbers(node, &value);
-  const Index straight = builder.like(narrow, fixed_shape(wide)), made = builder.like(narrow, fixed_shape(turned));
+  const Index straight = builder.like(narrow, fixed_shape(wide)),
+              made = builder.like(narrow, fixed_shape(turned));
   builder.reshape(node, narrow, straight);
   builder.emit(Operation::TRANSPOSE, {straight, builder.ints(order)}, {made},
                options_of(schema::TransposeOptionsT()));
@@ -44,12 +45,14 @@ Index widened(Builder& builder, const Node& node, const Value& value, int64_t ra
 }
 
 /// A tensor or a number as a tensor of this type.
-Index operand(Builder& builder, const Node& node, std::string_view argument, at::ScalarType type, Layout layout) {
+Index operand(Builder& builder, const Node& node, std::string_view argument, at::ScalarType type,
+              Layout layout) {
   const Value* value = optional_value(node, argument);
   if (value == nullptr) {
     const graph::Argument& arg = node.arg(argument);
-    const double number = arg.kind == graph::Argument::Kind::batch ? static_cast<double>(builder.size_of(arg.batch))
-                                                                   : number_arg(node, argument);
+    const double number = arg.kind == graph::Argument::Kind::batch
+                              ? static_cast<double>(builder.size_of(arg.batch))
+                              : number_arg(node, argument);
     return builder.number(node, number, type);
   }
   const int64_t rank = rank_of(node, *node.output());
@@ -98,7 +101,8 @@ bool are_codes(const Builder& builder, const Node& node, Operation op) {
 /// `op` of self and other, the second one times alpha, in the result's type.
 void binary(Builder& builder, const Node& node, Operation op, bool swapped = false) {
   const double alpha = has_arg(node, "alpha") ? number_arg(node, "alpha") : 1;
-  const Layout layout = common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
   const at::ScalarType type = exchange::type_of(*node.output());
   Ending ending = builder.ending_of(node, alpha == 1 && are_codes(builder, node, op));
   if (!has_fused(op) || type != at::kFloat) ending = {.result = node.output()};
@@ -149,14 +153,18 @@ void minimum(Builder& builder, const Node& node) {
 
 void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = exchange::type_of(*node.output());
-  const Layout layout = common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
-  const Index a = operand(builder, node, "self", type, layout), b = operand(builder, node, "exponent", type, layout);
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
+  const Index a = operand(builder, node, "self", type, layout),
+              b = operand(builder, node, "exponent", type, layout);
   builder.emit(Operation::POW, {a, b}, {builder.make_numbers(node, node.output(), layout)});
 }
 
 void choose(Builder& builder, const Node& node, Operation op, at::ScalarType type) {
-  const Layout layout = common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
-  const Index a = operand(builder, node, "self", type, layout), b = operand(builder, node, "other", type, layout);
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const Index a = operand(builder, node, "self", type, layout),
+              b = operand(builder, node, "other", type, layout);
   builder.emit(op, {a, b}, {builder.make_numbers(node, node.output(), layout)});
 }
 
@@ -164,9 +172,10 @@ struct Comparison {
   std::string_view op;
   Operation operation;
 };
-constexpr Comparison kComparisons[] = {{"aten::eq", Operation::EQUAL},   {"aten::ne", Operation::NOT_EQUAL},
-                                       {"aten::lt", Operation::LESS},    {"aten::le", Operation::LESS_EQUAL},
-                                       {"aten::gt", Operation::GREATER}, {"aten::ge", Operation::GREATER_EQUAL}};
+constexpr Comparison kComparisons[] = {
+    {"aten::eq", Operation::EQUAL},   {"aten::ne", Operation::NOT_EQUAL},
+    {"aten::lt", Operation::LESS},    {"aten::le", Operation::LESS_EQUAL},
+    {"aten::gt", Operation::GREATER}, {"aten::ge", Operation::GREATER_EQUAL}};
 
 void compare(Builder& builder, const Node& node) {
   for (const auto& [op, operation] : kComparisons) {
@@ -180,11 +189,14 @@ void logical(Builder& builder, const Node& node) {
 }
 
 /// Elements of one tensor where a condition holds, else of another.
-void select(Builder& builder, const Node& node, const char* condition, const char* then, const char* otherwise) {
+void select(Builder& builder, const Node& node, const char* condition, const char* then,
+            const char* otherwise) {
   const at::ScalarType type = exchange::type_of(*node.output());
-  const Layout layout = common_layout(builder, node, optional_value(node, then), optional_value(node, otherwise));
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, then), optional_value(node, otherwise));
   const Index which = operand(builder, node, condition, at::kBool, layout);
-  const Index a = operand(builder, node, then, type, layout), b = operand(builder, node, otherwise, type, layout);
+  const Index a = operand(builder, node, then, type, layout),
+              b = operand(builder, node, otherwise, type, layout);
   builder.emit(Operation::SELECT_V2, {which, a, b}, {builder.make_numbers(node, node.output(), layout)});
 }
 

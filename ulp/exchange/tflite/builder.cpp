@@ -85,12 +85,14 @@ Shape Builder::shape_of(const Node& reader, const Value& value, Layout layout) c
   Shape shape;
   for (const graph::SizeExpr& size : sizes_of(reader, value)) {
     const int64_t number = size.at(sizes_);
-    if (number > std::numeric_limits<int32_t>::max()) refuse(reader, "expected sizes of 32 bits, got ", number);
+    if (number > std::numeric_limits<int32_t>::max())
+      refuse(reader, "expected sizes of 32 bits, got ", number);
     shape.sizes.push_back(static_cast<int32_t>(number));
     shape.signature.push_back(size.constant() ? static_cast<int32_t>(number) : -1);
   }
   if (layout == Layout::channels_last) {
-    for (auto* one : {&shape.sizes, &shape.signature}) std::rotate(one->begin() + 1, one->begin() + 2, one->end());
+    for (auto* one : {&shape.sizes, &shape.signature})
+      std::rotate(one->begin() + 1, one->begin() + 2, one->end());
   }
   return shape;
 }
@@ -162,7 +164,8 @@ Index Builder::make_codes(const Node& node, const Value* value, Layout layout, c
   return made;
 }
 
-Index Builder::make_moved(const Node& node, const Value* value, Layout layout, const Value* like, bool integer) {
+Index Builder::make_moved(const Node& node, const Value* value, Layout layout, const Value* like,
+                          bool integer) {
   return integer ? make_codes(node, value, layout, steps_of(like)) : make_numbers(node, value, layout);
 }
 
@@ -184,8 +187,11 @@ void Builder::place(const Value* value, Index tensor, Layout layout, const Value
 StoredCodes Builder::stored_codes(const Value& value) const {
   const Node& node = *value.producer;
   if (!node.is("ulp::dequantize") || !is_attribute(*node.args[0].value)) return {};
-  const auto tensor = [&](const char* argument) { return graph_.attribute_tensor(value_arg(node, argument)); };
-  return {tensor("q").detach(), tensor("scale").detach(), tensor("zero_point").detach(), int_arg(node, "axis")};
+  const auto tensor = [&](const char* argument) {
+    return graph_.attribute_tensor(value_arg(node, argument));
+  };
+  return {tensor("q").detach(), tensor("scale").detach(), tensor("zero_point").detach(),
+          int_arg(node, "axis")};
 }
 
 at::Tensor Builder::stored(const Value& value) const {
@@ -198,10 +204,12 @@ at::Tensor Builder::stored(const Value& value) const {
 
 // Endings.
 
-Steps Builder::steps_of(const Node& node, at::ScalarType codes, const char* scale, const char* zero_point) const {
+Steps Builder::steps_of(const Node& node, at::ScalarType codes, const char* scale,
+                        const char* zero_point) const {
   const at::Tensor step = graph_.attribute_tensor(value_arg(node, scale));
   const at::Tensor zero = graph_.attribute_tensor(value_arg(node, zero_point));
-  if (!step.defined() || step.numel() != 1 || !zero.defined()) refuse(node, "expected one stored scale for an activation");
+  if (!step.defined() || step.numel() != 1 || !zero.defined())
+    refuse(node, "expected one stored scale for an activation");
   const int64_t moved = codes == at::kByte ? kMoved : 0;
   return {{step.item<float>()}, {static_cast<int64_t>(zero.item<double>()) - moved}, 0};
 }
@@ -246,7 +254,8 @@ void Builder::emit(schema::Operation op, Indices inputs, Indices outputs, Option
     const auto is_int8 = [&](Index i) { return i >= 0 && type_of(i) == schema::TensorType::INT8; };
     version = std::ranges::any_of(inputs, is_int8) ? 2 : 1;
   }
-  const auto [place, first] = operations_.try_emplace({op, version}, static_cast<uint32_t>(operations_.size()));
+  const auto [place, first] =
+      operations_.try_emplace({op, version}, static_cast<uint32_t>(operations_.size()));
   if (first) {
     constexpr int32_t kPlaceholder = 127;  // where old readers look; larger numbers have no place there
     auto code = std::make_unique<schema::OperatorCodeT>();
@@ -275,7 +284,8 @@ void Builder::set_shape(schema::TensorT& tensor, const Shape& shape, bool free) 
   if (free && shape.signature != shape.sizes) tensor.shape_signature = shape.signature;
 }
 
-Index Builder::add_tensor(const std::string& name, schema::TensorType type, const Shape& shape, uint32_t buffer) {
+Index Builder::add_tensor(const std::string& name, schema::TensorType type, const Shape& shape,
+                          uint32_t buffer) {
   auto made = std::make_unique<schema::TensorT>();
   made->name = unique(name);
   made->type = type;
@@ -323,14 +333,15 @@ Index Builder::constant(const at::Tensor& tensor, const std::string& name, const
   std::string key = name + '\n' + c10::toString(flat.scalar_type());
   for (const int64_t size : flat.sizes()) key += "," + std::to_string(size);
   if (steps != nullptr) {
-    key.append(":").append(reinterpret_cast<const char*>(steps->scale.data()), steps->scale.size() * sizeof(float));
+    key.append(":").append(reinterpret_cast<const char*>(steps->scale.data()),
+                           steps->scale.size() * sizeof(float));
     for (const int64_t zero : steps->zero_point) key += "," + std::to_string(zero);
   }
   key.append(":").append(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
   if (const auto found = constants_.find(key); found != constants_.end()) return found->second;
   const Node& reader = *graph_.output_node();
-  const Index made = add_tensor(name, tflite::type_of(reader, flat.scalar_type()), fixed_shape(flat.sizes().vec()),
-                                add_buffer(flat));
+  const Index made = add_tensor(name, tflite::type_of(reader, flat.scalar_type()),
+                                fixed_shape(flat.sizes().vec()), add_buffer(flat));
   if (steps != nullptr) quantize_tensor(made, *steps);
   fixed_.insert(made);
   return constants_[key] = made;
@@ -388,8 +399,8 @@ void Builder::add_input(const Node& node, const Value& value) {
   const Layout layout = sizes_of(node, value).size() == kImage ? Layout::channels_last : Layout::as_is;
   const Node* reader = graph::only_reader(graph_, &value);
   const bool integer = integer_io_ && reader != nullptr && reader->is("ulp::quantize");
-  const Index made =
-      integer ? make_codes(node, &value, layout, steps_of_quantize(*reader)) : make_numbers(node, &value, layout);
+  const Index made = integer ? make_codes(node, &value, layout, steps_of_quantize(*reader))
+                             : make_numbers(node, &value, layout);
   part_.inputs.push_back(made);
   fixed_.insert(made);
 }

@@ -8,12 +8,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <tflite_schema_generated.h>
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
-#include <tflite_schema_generated.h>
 #include <vector>
 
 #include "ulp/exchange/arguments.h"
@@ -52,7 +52,7 @@ struct Ending {
   const graph::Value* result = nullptr;
   schema::Activation fused = schema::Activation::NONE;
   bool integer = false;
-  Steps steps = {};                             ///< of integer results
+  Steps steps = {};                              ///< of integer results
   std::vector<const graph::Node*> covered = {};  ///< calls behind the first that the operator computes, too
 };
 
@@ -91,11 +91,13 @@ class Builder {
   Index make_numbers(const graph::Node& node, const graph::Value* value, Layout layout);
   Index make_codes(const graph::Node& node, const graph::Value* value, Layout layout, const Steps& steps);
   /// The same with codes where `integer`, whose steps are those of the value `like`: of what moves elements only.
-  Index make_moved(const graph::Node& node, const graph::Value* value, Layout layout, const graph::Value* like, bool integer);
+  Index make_moved(const graph::Node& node, const graph::Value* value, Layout layout,
+                   const graph::Value* like, bool integer);
   /// The value is in the tensors of another one.
   void share(const graph::Value* value, const graph::Value* from);
   /// It is in this tensor.
-  void place(const graph::Value* value, Index tensor, Layout layout, const graph::Value* steps_like = nullptr);
+  void place(const graph::Value* value, Index tensor, Layout layout,
+             const graph::Value* steps_like = nullptr);
   /// The channels of a value that is flattened.
   int64_t flattened_channels(const graph::Value* value) const { return flattened_.at(value); }
   void flatten(const graph::Value* value, int64_t channels) { flattened_[value] = channels; }
@@ -115,14 +117,16 @@ class Builder {
   Index result(const graph::Node& node, const Ending& ending, Layout layout);
   bool is_done(const graph::Node& node) const { return done_.contains(&node); }
   /// The steps of an activation's codes of this type, by the names of their arguments; refuses several scales.
-  Steps steps_of(const graph::Node& node, at::ScalarType codes, const char* scale, const char* zero_point) const;
+  Steps steps_of(const graph::Node& node, at::ScalarType codes, const char* scale,
+                 const char* zero_point) const;
   /// The steps of an `ulp::quantize`; refuses those that the format does not have.
   Steps steps_of_quantize(const graph::Node& node) const;
 
   // Operators and tensors.
   void emit(schema::Operation op, Indices inputs, Indices outputs, Options options = {}, int32_t version = 0);
   /// A tensor between two operators of one call.
-  Index between(const graph::Node& node, const Shape& shape, schema::TensorType type = schema::TensorType::FLOAT32);
+  Index between(const graph::Node& node, const Shape& shape,
+                schema::TensorType type = schema::TensorType::FLOAT32);
   /// The same of codes.
   Index between(const graph::Node& node, const Shape& shape, const Steps& steps);
   /// The same of the type and steps of another one.

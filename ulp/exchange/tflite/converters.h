@@ -45,20 +45,22 @@ struct Padded {
 };
 Padded padded(const Window& height, const Window& width);
 /// The image [N, H, W, C] with what these windows read around it: zeros, or the lowest number.
-Index pad_image(Builder& builder, const graph::Node& node, Index image, const Window& height, const Window& width,
-                bool lowest);
+Index pad_image(Builder& builder, const graph::Node& node, Index image, const Window& height,
+                const Window& width, bool lowest);
 /// The channels-last tensor of a value of 3 or 4 dimensions as [N, H, W, C]; sequences have a height of 1.
 Index image_of(Builder& builder, const graph::Node& node, const graph::Value& value, bool integer);
 /// The two windows of a call whose kernel, stride and so on have `dims` entries.
 struct Windows {
   Window height, width;
 };
-Windows windows_of(const Builder& builder, const graph::Node& node, const graph::Value& in, const graph::Value& out,
-                   const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
-                   const std::vector<int64_t>& dilation, const std::vector<int64_t>& pad);
+Windows windows_of(const Builder& builder, const graph::Node& node, const graph::Value& in,
+                   const graph::Value& out, const std::vector<int64_t>& kernel,
+                   const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
+                   const std::vector<int64_t>& pad);
 /// Emits what `emit(image)` writes into an image; a sequence gets it reshaped into `made`.
 template <typename Emit>
-void write_image(Builder& builder, const graph::Node& node, const graph::Value& value, Index made, const Emit& emit) {
+void write_image(Builder& builder, const graph::Node& node, const graph::Value& value, Index made,
+                 const Emit& emit) {
   const Shape shape = builder.shape_of(node, value, Layout::channels_last);
   if (shape.sizes.size() == 4) return emit(made);
   Shape image = shape;

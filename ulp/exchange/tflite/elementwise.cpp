@@ -49,7 +49,8 @@ void unary(Builder& builder, const Node& node, Operation op, bool integers, cons
   const Value& x = *node.args.at(0).value;
   Ending ending = builder.ending_of(node, integers && builder.has_codes(&x));
   // Such operators take no clamp behind them, and the steps may be fixed.
-  const bool apart = ending.fused != schema::Activation::NONE || (fixed != nullptr && !(ending.steps == *fixed));
+  const bool apart =
+      ending.fused != schema::Activation::NONE || (fixed != nullptr && !(ending.steps == *fixed));
   if (!ending.integer || apart) ending = {.result = node.output()};
   const Layout layout = builder.layout_of(&x);
   const Index in = builder.tensor_of(node, &x, layout, ending.integer);
@@ -102,7 +103,8 @@ void leaky_relu(Builder& builder, const Node& node) {
 }
 
 void elu(Builder& builder, const Node& node) {
-  if (number_arg(node, "alpha") != 1 || number_arg(node, "scale") != 1 || number_arg(node, "input_scale") != 1)
+  if (number_arg(node, "alpha") != 1 || number_arg(node, "scale") != 1 ||
+      number_arg(node, "input_scale") != 1)
     refuse(node, "expected alpha and scales of 1");
   unary(builder, node, Operation::ELU, /*integers=*/false);
 }
@@ -124,7 +126,8 @@ void clamp(Builder& builder, const Node& node) {
     builder.emit(Operation::MAXIMUM, {in, builder.scalar(bounds->low)}, {both ? low : made});
     in = low;
   }
-  if (std::isfinite(bounds->high)) builder.emit(Operation::MINIMUM, {in, builder.scalar(bounds->high)}, {made});
+  if (std::isfinite(bounds->high))
+    builder.emit(Operation::MINIMUM, {in, builder.scalar(bounds->high)}, {made});
 }
 
 /// Over the last dimension of the file.
@@ -132,7 +135,8 @@ void softmax(Builder& builder, const Node& node) {
   const bool log = node.op().find("log") != std::string_view::npos;
   const Value& x = *node.args.at(0).value;
   const int64_t rank = rank_of(node, x), dim = dim_arg(node, "dim", rank);
-  if (dim != rank - 1 && !(dim == 1 && rank > 2)) refuse(node, "expected a softmax over the channels or the last dimension");
+  if (dim != rank - 1 && !(dim == 1 && rank > 2))
+    refuse(node, "expected a softmax over the channels or the last dimension");
   const Layout layout = dim == rank - 1 ? Layout::as_is : Layout::channels_last;
   Ending ending = builder.ending_of(node, !log && builder.has_codes(&x));
   if (!ending.integer || !(ending.steps == kUnitSteps) || ending.fused != schema::Activation::NONE)
@@ -140,8 +144,8 @@ void softmax(Builder& builder, const Node& node) {
   const Index in = builder.tensor_of(node, &x, layout, ending.integer);
   schema::SoftmaxOptionsT options;
   options.beta = 1;
-  builder.emit(log ? Operation::LOG_SOFTMAX : Operation::SOFTMAX, {in}, {builder.result(node, ending, layout)},
-               log ? Options() : options_of(std::move(options)));
+  builder.emit(log ? Operation::LOG_SOFTMAX : Operation::SOFTMAX, {in},
+               {builder.result(node, ending, layout)}, log ? Options() : options_of(std::move(options)));
 }
 
 /// What does nothing in eval mode, and changes of type.

@@ -17,7 +17,8 @@ Index pads_of(Builder& builder, const Node& node, Layout layout, int64_t rank) {
   if (given.size() % 2 != 0 || std::ssize(given) > 2 * rank) refuse(node, "expected a pair for a dimension");
   std::vector<int64_t> pairs(static_cast<size_t>(2 * rank), 0);
   for (int64_t i = 0; i < std::ssize(given) / 2; ++i) {
-    const auto axis = static_cast<size_t>(axis_in(layout, rank - 1 - i, rank)), from = static_cast<size_t>(2 * i);
+    const auto axis = static_cast<size_t>(axis_in(layout, rank - 1 - i, rank)),
+               from = static_cast<size_t>(2 * i);
     if (given[from] < 0 || given[from + 1] < 0) refuse(node, "expected padding that cuts nothing off");
     pairs[2 * axis] = given[from];
     pairs[2 * axis + 1] = given[from + 1];
@@ -57,8 +58,8 @@ void resize(Builder& builder, const Node& node, Operation op, OptionsT options, 
   const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
   constexpr int32_t kHalfPixels = 3;
   const int32_t version = options.half_pixel_centers ? kHalfPixels : 0;
-  builder.emit(op, {in, builder.ints({to.sizes.at(1), to.sizes.at(2)})}, {made}, options_of(std::move(options)),
-               version);
+  builder.emit(op, {in, builder.ints({to.sizes.at(1), to.sizes.at(2)})}, {made},
+               options_of(std::move(options)), version);
 }
 
 /// The pixel at floor(place in / out).
@@ -114,14 +115,16 @@ void pixel_shuffle(Builder& builder, const Node& node) {
   const Index in = builder.tensor_of(node, &x, Layout::channels_last, integer);
   const Index turned = turned_channels(builder, node, in, channels / (block * block));
   builder.emit(Operation::DEPTH_TO_SPACE, {turned},
-               {builder.make_moved(node, node.output(), Layout::channels_last, &x, integer)}, depth_options(block));
+               {builder.make_moved(node, node.output(), Layout::channels_last, &x, integer)},
+               depth_options(block));
 }
 
 /// Blocks of channels become pixels; the last rows and columns are cut off.
 void depth_to_space(Builder& builder, const Node& node) {
   const Value& x = *node.args.at(0).value;
   const bool integer = builder.has_codes(&x);
-  const int64_t block = int_arg(node, "h"), crop_h = int_arg(node, "crop_h"), crop_w = int_arg(node, "crop_w");
+  const int64_t block = int_arg(node, "h"), crop_h = int_arg(node, "crop_h"),
+                crop_w = int_arg(node, "crop_w");
   if (int_arg(node, "w") != block) refuse(node, "expected strides that are equal in height and width");
   const Index in = builder.tensor_of(node, &x, Layout::channels_last, integer);
   const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
@@ -135,21 +138,19 @@ void depth_to_space(Builder& builder, const Node& node) {
   }
   const Index all = builder.like(made, whole);
   builder.emit(Operation::DEPTH_TO_SPACE, {in}, {all}, depth_options(block));
-  builder.emit(Operation::SLICE, {all, builder.ints({0, 0, 0, 0}), builder.ints({-1, height, width, -1})}, {made});
+  builder.emit(Operation::SLICE, {all, builder.ints({0, 0, 0, 0}), builder.ints({-1, height, width, -1})},
+               {made});
 }
 
 }  // namespace
 
 ConverterTable image_converters() {
-  static constexpr Converter kTable[] = {{"aten::constant_pad_nd", constant_pad},
-                                         {"aten::pad", any_pad},
-                                         {"aten::reflection_pad1d", reflection_pad},
-                                         {"aten::reflection_pad2d", reflection_pad},
-                                         {"aten::upsample_nearest2d", nearest},
-                                         {"aten::upsample_bilinear2d", bilinear},
-                                         {"aten::channel_shuffle", channel_shuffle},
-                                         {"aten::pixel_shuffle", pixel_shuffle},
-                                         {"ulp::depth_to_space", depth_to_space}};
+  static constexpr Converter kTable[] = {
+      {"aten::constant_pad_nd", constant_pad},    {"aten::pad", any_pad},
+      {"aten::reflection_pad1d", reflection_pad}, {"aten::reflection_pad2d", reflection_pad},
+      {"aten::upsample_nearest2d", nearest},      {"aten::upsample_bilinear2d", bilinear},
+      {"aten::channel_shuffle", channel_shuffle}, {"aten::pixel_shuffle", pixel_shuffle},
+      {"ulp::depth_to_space", depth_to_space}};
   return kTable;
 }
 

@@ -29,7 +29,8 @@ bool has_layer_codes(const Builder& builder, const Node& node) {
   const Value* bias = optional_value(node, "bias");
   if (bias == nullptr) return true;
   const StoredCodes codes = builder.stored_codes(*bias);
-  return codes.codes.defined() && codes.codes.scalar_type() == at::kInt && !codes.zero_point.any().item<bool>();
+  return codes.codes.defined() && codes.codes.scalar_type() == at::kInt &&
+         !codes.zero_point.any().item<bool>();
 }
 
 Steps steps_of(const at::Tensor& scale, int32_t axis) {
@@ -61,7 +62,8 @@ Weights weights_of(Builder& builder, const Node& node, bool integer, const Turn&
   const float input = builder.steps_of(value_arg(node, "input")).scale.at(0);
   const at::Tensor bias_scale = (codes.scale.to(at::kFloat) * input).expand({codes.scale.numel()});
   const Steps bias_steps = steps_of(bias_scale, 0);
-  const at::Tensor sums = bias != nullptr ? builder.stored_codes(*bias).codes : torch::zeros({channels}, torch::kInt);
+  const at::Tensor sums =
+      bias != nullptr ? builder.stored_codes(*bias).codes : torch::zeros({channels}, torch::kInt);
   return {builder.constant(turn(codes.codes), name_of(weight), &steps),
           builder.constant(sums, bias != nullptr ? name_of(*bias) : node.name() + ".bias", &bias_steps),
           codes.scale.numel() > 1};
@@ -151,14 +153,15 @@ void linear(Builder& builder, const Node& node) {
   if (options.keep_num_dims) version = kKeptDims;
   if (weights.per_channel) version = kScalePerRow;
   const Index made = builder.result(node, ending, Layout::as_is);
-  builder.emit(Operation::FULLY_CONNECTED, {in, weights.weight, weights.bias}, {made}, options_of(std::move(options)),
-               version);
+  builder.emit(Operation::FULLY_CONNECTED, {in, weights.weight, weights.bias}, {made},
+               options_of(std::move(options)), version);
 }
 
 }  // namespace
 
 ConverterTable layer_converters() {
-  static constexpr Converter kTable[] = {{"aten::conv1d", conv}, {"aten::conv2d", conv}, {"aten::linear", linear}};
+  static constexpr Converter kTable[] = {
+      {"aten::conv1d", conv}, {"aten::conv2d", conv}, {"aten::linear", linear}};
   return kTable;
 }
 

@@ -41,7 +41,9 @@ Index with_steps(Builder& builder, const Node& node, const Value* value, Layout 
 void cat(Builder& builder, const Node& node) {
   const std::vector<const Value*> values = list_of(node);
   const bool codes = std::ranges::all_of(values, [&](const Value* one) { return builder.has_codes(one); });
-  const auto has_first_steps = [&](const Value* one) { return builder.steps_of(one) == builder.steps_of(values[0]); };
+  const auto has_first_steps = [&](const Value* one) {
+    return builder.steps_of(one) == builder.steps_of(values[0]);
+  };
   Ending ending = builder.ending_of(node, codes);
   if (!ending.integer || ending.fused != schema::Activation::NONE) {
     ending = {.result = node.output()};
@@ -67,7 +69,8 @@ void stack(Builder& builder, const Node& node) {
   Indices parts;
   for (const Value* one : list_of(node)) {
     Shape shape = builder.shape_of(node, *node.output());
-    for (auto* sizes : {&shape.sizes, &shape.signature}) sizes->at(static_cast<size_t>(dim_arg(node, "dim", rank))) = 1;
+    for (auto* sizes : {&shape.sizes, &shape.signature})
+      sizes->at(static_cast<size_t>(dim_arg(node, "dim", rank))) = 1;
     const Index from = builder.numbers(node, one), row = builder.like(from, shape);
     builder.reshape(node, from, row);
     parts.push_back(row);
@@ -85,7 +88,8 @@ struct Piece {
 
 void cut(Builder& builder, Index from, Index to, const Piece& piece, Layout layout) {
   const auto rank = std::ssize(builder.shape_of_tensor(from).sizes);
-  std::vector<int64_t> begin(static_cast<size_t>(rank), 0), sizes(static_cast<size_t>(rank), -1);  // -1: all of it
+  std::vector<int64_t> begin(static_cast<size_t>(rank), 0),
+      sizes(static_cast<size_t>(rank), -1);  // -1: all of it
   const auto axis = static_cast<size_t>(axis_in(layout, piece.dim, rank));
   begin[axis] = piece.start;
   sizes[axis] = piece.size;
@@ -138,7 +142,8 @@ void select(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
   const int64_t size = builder.size_of(sizes_of(node, x).at(static_cast<size_t>(dim)));
-  pick(builder, node, dim, place_in(size, builder.size_of(size_arg(node, node.arg("index")))), *node.output());
+  pick(builder, node, dim, place_in(size, builder.size_of(size_arg(node, node.arg("index")))),
+       *node.output());
 }
 
 void slice(Builder& builder, const Node& node) {
@@ -161,7 +166,8 @@ void slice(Builder& builder, const Node& node) {
   schema::StridedSliceOptionsT options;  // a bit for each dimension that is taken whole
   options.begin_mask = options.end_mask = static_cast<int32_t>(((1U << rank) - 1U) & ~(1U << axis));
   builder.emit(Operation::STRIDED_SLICE, {from, builder.ints(begin), builder.ints(end), builder.ints(steps)},
-               {builder.make_moved(node, node.output(), layout, &x, integer)}, options_of(std::move(options)));
+               {builder.make_moved(node, node.output(), layout, &x, integer)},
+               options_of(std::move(options)));
 }
 
 void narrow(Builder& builder, const Node& node) {
@@ -200,18 +206,11 @@ int64_t axis_in(Layout layout, int64_t dim, int64_t rank) {
 }
 
 ConverterTable piece_converters() {
-  static constexpr Converter kTable[] = {{"aten::cat", cat},
-                                         {"aten::concat", cat},
-                                         {"aten::stack", stack},
-                                         {"aten::chunk", split},
-                                         {"aten::split", split},
-                                         {"aten::split_with_sizes", split},
-                                         {"aten::unbind", unbind},
-                                         {"aten::select", select},
-                                         {"aten::slice", slice},
-                                         {"aten::narrow", narrow},
-                                         {"aten::embedding", embedding},
-                                         {"aten::index_select", index_select}};
+  static constexpr Converter kTable[] = {
+      {"aten::cat", cat},       {"aten::concat", cat},          {"aten::stack", stack},
+      {"aten::chunk", split},   {"aten::split", split},         {"aten::split_with_sizes", split},
+      {"aten::unbind", unbind}, {"aten::select", select},       {"aten::slice", slice},
+      {"aten::narrow", narrow}, {"aten::embedding", embedding}, {"aten::index_select", index_select}};
   return kTable;
 }
 

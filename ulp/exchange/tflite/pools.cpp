@@ -23,7 +23,8 @@ template <size_t dims>
 Windows pool_windows(const Builder& builder, const Node& node) {
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims);
   const bool dilates = has_arg(node, "dilation");
-  const std::vector<int64_t> dilation = dilates ? ints_arg(node, "dilation", dims, {1}) : std::vector<int64_t>(dims, 1);
+  const std::vector<int64_t> dilation =
+      dilates ? ints_arg(node, "dilation", dims, {1}) : std::vector<int64_t>(dims, 1);
   if (dilation != std::vector<int64_t>(dims, 1)) refuse(node, "expected a pooling without dilation");
   return windows_of(builder, node, *value_arg(node, "self"), *node.output(), kernel,
                     ints_arg(node, "stride", dims, kernel), dilation, ints_arg(node, "padding", dims, {0}));
@@ -33,7 +34,8 @@ void pool(Builder& builder, const Node& node, Operation op, const Windows& windo
   const Value& x = *node.args.at(0).value;
   Index image = image_of(builder, node, x, integer);
   const Padded how = padded(windows.height, windows.width);
-  if (how.apart) image = pad_image(builder, node, image, windows.height, windows.width, op == Operation::MAX_POOL_2D);
+  if (how.apart)
+    image = pad_image(builder, node, image, windows.height, windows.width, op == Operation::MAX_POOL_2D);
   const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
   write_image(builder, node, *node.output(), made, [&](Index out) {
     builder.emit(op, {image}, {out}, options_of(options_of_pool(windows, how)));
@@ -43,7 +45,8 @@ void pool(Builder& builder, const Node& node, Operation op, const Windows& windo
 /// The largest code is the code of the largest number.
 template <size_t dims>
 void max_pool(Builder& builder, const Node& node) {
-  pool(builder, node, Operation::MAX_POOL_2D, pool_windows<dims>(builder, node), builder.has_codes(node.args[0].value));
+  pool(builder, node, Operation::MAX_POOL_2D, pool_windows<dims>(builder, node),
+       builder.has_codes(node.args[0].value));
 }
 
 bool has_padding(const Windows& windows) {
@@ -66,8 +69,9 @@ void average(Builder& builder, const Node& node, const Windows& windows, bool co
   if (how.apart || !counts_padding || !has_padding(windows))
     return pool(builder, node, Operation::AVERAGE_POOL_2D, windows, integer);
   const Value& x = *node.args.at(0).value;
-  const Index image = pad_image(builder, node, image_of(builder, node, x, integer), windows.height, windows.width,
-                                /*lowest=*/false);
+  const Index image =
+      pad_image(builder, node, image_of(builder, node, x, integer), windows.height, windows.width,
+                /*lowest=*/false);
   const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
   write_image(builder, node, *node.output(), made, [&](Index out) {
     builder.emit(Operation::AVERAGE_POOL_2D, {image}, {out}, options_of(options_of_pool(windows, {})));
@@ -78,7 +82,8 @@ template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
   if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
     refuse(node, "expected no divisor_override");
-  average(builder, node, pool_windows<dims>(builder, node), bool_arg(node, "count_include_pad"), /*integer=*/false);
+  average(builder, node, pool_windows<dims>(builder, node), bool_arg(node, "count_include_pad"),
+          /*integer=*/false);
 }
 
 /// Windows without gaps, of one size.
@@ -87,7 +92,8 @@ Windows adaptive_windows(const Builder& builder, const Node& node) {
   const Value &x = *value_arg(node, "self"), &y = *node.output();
   std::vector<int64_t> kernel;
   for (size_t d = 0; d < dims; ++d) {
-    const int64_t in = builder.size_of(sizes_of(node, x).at(2 + d)), out = builder.size_of(sizes_of(node, y).at(2 + d));
+    const int64_t in = builder.size_of(sizes_of(node, x).at(2 + d)),
+                  out = builder.size_of(sizes_of(node, y).at(2 + d));
     if (in % out != 0) refuse(node, "expected an output size that divides the input's ", in, ", got ", out);
     kernel.push_back(in / out);
   }
@@ -121,10 +127,10 @@ void average_codes(Builder& builder, const Node& node) {
     const Index axes = builder.ints(dims == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 2});
     return builder.emit(Operation::MEAN, {in, axes}, {made}, options_of(std::move(options)));
   }
-  if (!(steps == builder.steps_of(&x))) refuse(node, "expected an average with the scale of what it averages");
-  const Windows windows =
-      windows_of(builder, node, x, *node.output(), kernel, ints_arg(node, "stride", dims),
-                 std::vector<int64_t>(dims, 1), ints_arg(node, "padding", dims, {0}));
+  if (!(steps == builder.steps_of(&x)))
+    refuse(node, "expected an average with the scale of what it averages");
+  const Windows windows = windows_of(builder, node, x, *node.output(), kernel, ints_arg(node, "stride", dims),
+                                     std::vector<int64_t>(dims, 1), ints_arg(node, "padding", dims, {0}));
   average(builder, node, windows, bool_arg(node, "count_include_pad"), /*integer=*/true);
 }
 

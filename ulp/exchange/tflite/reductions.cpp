@@ -34,7 +34,8 @@ bool leaves_order(const Dims& dims, int64_t rank) {
 
 void reduce(Builder& builder, const Node& node, Operation op) {
   const Value& x = *value_arg(node, "self");
-  if (exchange::type_of(x) != exchange::type_of(*node.output())) refuse(node, "expected a result of its input's type");
+  if (exchange::type_of(x) != exchange::type_of(*node.output()))
+    refuse(node, "expected a result of its input's type");
   const int64_t rank = rank_of(node, x);
   const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
   Dims dims = dims_of(node, rank);

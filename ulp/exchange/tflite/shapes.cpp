@@ -67,8 +67,8 @@ void transpose(Builder& builder, const Node& node, const Order& order) {
   const Value& x = *value_arg(node, "self");
   const bool integer = builder.has_codes(&x);
   // Where a transpose says the same as a layout, nothing is to be done.
-  for (const auto& [read, made] : {std::pair(Layout::channels_last, Layout::as_is),
-                                   std::pair(Layout::as_is, Layout::channels_last)}) {
+  for (const auto& [read, made] :
+       {std::pair(Layout::channels_last, Layout::as_is), std::pair(Layout::as_is, Layout::channels_last)}) {
     if (order.size() < 3 || !builder.is_there(&x, read)) continue;
     Order both;
     for (const int64_t dim : order_of(made, order.size())) both.push_back(order[static_cast<size_t>(dim)]);
@@ -78,7 +78,8 @@ void transpose(Builder& builder, const Node& node, const Order& order) {
   }
   const Index in = builder.tensor_of(node, &x, Layout::as_is, integer);
   const Index made = builder.make_moved(node, node.output(), Layout::as_is, &x, integer);
-  builder.emit(Operation::TRANSPOSE, {in, builder.ints(order)}, {made}, options_of(schema::TransposeOptionsT()));
+  builder.emit(Operation::TRANSPOSE, {in, builder.ints(order)}, {made},
+               options_of(schema::TransposeOptionsT()));
 }
 
 void swap(Builder& builder, const Node& node) {
@@ -109,18 +110,19 @@ void expand(Builder& builder, const Node& node) {
     refuse(node, "expected a batch that is a number for this shape");
   const Value& x = *value_arg(node, "self");
   const Index in = builder.numbers(node, &x), made = builder.make_numbers(node, node.output(), Layout::as_is);
-  builder.emit(Operation::BROADCAST_TO, {in, builder.ints({shape.sizes.begin(), shape.sizes.end()})}, {made}, {}, 2);
+  builder.emit(Operation::BROADCAST_TO, {in, builder.ints({shape.sizes.begin(), shape.sizes.end()})}, {made},
+               {}, 2);
 }
 
 }  // namespace
 
 ConverterTable shape_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::view", reshape},      {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
-      {"aten::view_as", reshape},   {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
-      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
-      {"aten::transpose", swap},    {"aten::swapdims", swap},      {"aten::t", turn},
-      {"aten::permute", permute},   {"aten::expand", expand},      {"aten::expand_as", expand},
+      {"aten::view", reshape},       {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
+      {"aten::view_as", reshape},    {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
+      {"aten::unflatten", reshape},  {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
+      {"aten::transpose", swap},     {"aten::swapdims", swap},      {"aten::t", turn},
+      {"aten::permute", permute},    {"aten::expand", expand},      {"aten::expand_as", expand},
       {"aten::broadcast_to", expand}};
   return kTable;
 }

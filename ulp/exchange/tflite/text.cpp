@@ -25,8 +25,8 @@ void matmul(Builder& builder, const Node& node) {
   const Value &a = *node.args.at(0).value, &b = *node.args.at(1).value;
   if (rank_of(node, a) < 2 || rank_of(node, b) < 2) refuse(node, "expected matrices");
   const Index left = builder.numbers(node, &a), right = builder.numbers(node, &b);
-  builder.emit(Operation::BATCH_MATMUL, {left, right}, {builder.make_numbers(node, node.output(), Layout::as_is)},
-               product_options(false));
+  builder.emit(Operation::BATCH_MATMUL, {left, right},
+               {builder.make_numbers(node, node.output(), Layout::as_is)}, product_options(false));
 }
 
 /// What a query may see, as bools; -1 where it sees all.
@@ -64,7 +64,8 @@ void attention(Builder& builder, const Node& node) {
     scores = call(Operation::ADD, {scores, builder.numbers(node, mask)}, options_of(schema::AddOptionsT()));
   const Index visible = visible_of(builder, node, shape);
   if (visible >= 0)
-    scores = call(Operation::SELECT_V2, {visible, scores, builder.scalar(std::numeric_limits<float>::lowest())});
+    scores =
+        call(Operation::SELECT_V2, {visible, scores, builder.scalar(std::numeric_limits<float>::lowest())});
   schema::SoftmaxOptionsT options;
   options.beta = 1;
   Index weights = call(Operation::SOFTMAX, {scores}, options_of(std::move(options)));
@@ -122,12 +123,14 @@ void triangle(Builder& builder, const Node& node) {
 
 ConverterTable text_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::matmul", matmul}, {"aten::mm", matmul},        {"aten::bmm", matmul},
-      {"aten::zeros", zeros},   {"aten::zeros_like", zeros}, {"aten::new_zeros", zeros},
-      {"aten::ones", ones},     {"aten::ones_like", ones},   {"aten::new_ones", ones},
-      {"aten::full", full},     {"aten::full_like", full},   {"aten::new_full", full},
-      {"aten::arange", arange}, {"aten::tril", triangle},    {"aten::triu", triangle},
-      {"aten::scaled_dot_product_attention", attention}};
+      {"aten::matmul", matmul},    {"aten::mm", matmul},
+      {"aten::bmm", matmul},       {"aten::zeros", zeros},
+      {"aten::zeros_like", zeros}, {"aten::new_zeros", zeros},
+      {"aten::ones", ones},        {"aten::ones_like", ones},
+      {"aten::new_ones", ones},    {"aten::full", full},
+      {"aten::full_like", full},   {"aten::new_full", full},
+      {"aten::arange", arange},    {"aten::tril", triangle},
+      {"aten::triu", triangle},    {"aten::scaled_dot_product_attention", attention}};
   return kTable;
 }
 

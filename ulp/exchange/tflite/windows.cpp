@@ -25,8 +25,8 @@ Padded padded(const Window& height, const Window& width) {
   return {schema::Padding::VALID, true};
 }
 
-Index pad_image(Builder& builder, const graph::Node& node, Index image, const Window& height, const Window& width,
-                bool lowest) {
+Index pad_image(Builder& builder, const graph::Node& node, Index image, const Window& height,
+                const Window& width, bool lowest) {
   const auto behind = [](const Window& one) { return std::max<int64_t>(one.behind(), 0); };
   const auto grown = [&](const Window& one) { return static_cast<int32_t>(one.in + one.pad + behind(one)); };
   const graph::Value& value = *node.args.at(0).value;
@@ -58,9 +58,10 @@ Index image_of(Builder& builder, const graph::Node& node, const graph::Value& va
   return image;
 }
 
-Windows windows_of(const Builder& builder, const graph::Node& node, const graph::Value& in, const graph::Value& out,
-                   const std::vector<int64_t>& kernel, const std::vector<int64_t>& stride,
-                   const std::vector<int64_t>& dilation, const std::vector<int64_t>& pad) {
+Windows windows_of(const Builder& builder, const graph::Node& node, const graph::Value& in,
+                   const graph::Value& out, const std::vector<int64_t>& kernel,
+                   const std::vector<int64_t>& stride, const std::vector<int64_t>& dilation,
+                   const std::vector<int64_t>& pad) {
   const Shape from = builder.shape_of(node, in), to = builder.shape_of(node, out);
   const size_t dims = kernel.size();
   const auto window = [&](size_t d) {

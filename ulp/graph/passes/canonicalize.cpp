@@ -4,73 +4,13 @@
 #include "ulp/graph/passes/canonicalize_convolution.h"
 #include "ulp/graph/passes/canonicalize_inner.h"
 #include "ulp/graph/passes/canonicalize_shuffle.h"
+#include "ulp/graph/passes/linear_forms.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::graph {
 
 namespace {
-
-/// The 2-d value that the argument is the transpose of, or null.
-Value* transposed(const Argument& arg) {
-  if (Node* t = producer(arg, "aten::t")) return t->args[0].value;
-  Node* swap = producer(arg, "aten::transpose");
-  if (!swap || rank(arg) != 2 || !integer(swap->args[1]) || !integer(swap->args[2])) return nullptr;
-  return (*integer(swap->args[1]) - *integer(swap->args[2])) % 2 != 0 ? swap->args[0].value : nullptr;
-}
-
-bool is_one(const Argument& arg) {
-  return number(arg) == 1.0;
-}
-
-/// t + addmm -> linear: the very calls that aten::linear makes.
-bool from_addmm(Graph& graph, Node& node, PassReport& report) {
-  if (!node.is("aten::addmm")) return false;
-  Value* weight = transposed(node.arg("mat2"));
-  if (!weight || rank(node.arg("self")) != 1) return false;
-  if (!is_one(node.arg("beta")) || !is_one(node.arg("alpha"))) {
-    report.near_misses.push_back(label(node) + " not made linear: beta or alpha is not 1");
-    return false;
-  }
-  graph.retarget(&node, "aten::linear", {node.arg("mat1"), weight, node.arg("self")});
-  return true;
-}
-
-/// Last size of a value, 0 where it is unknown.
-int64_t features(const Value* value) {
-  if (!value->meta || value->meta->sizes.empty() || !value->meta->sizes.back().constant()) return 0;
-  return value->meta->sizes.back().offset;
-}
-
-/// The addition of a bias that is all there is behind a product, or null.
-Node* bias_addition(const Graph& graph, const Node& product) {
-  Node* add = sole_user(graph, product);
-  if (!add || add->target() != "aten::add.Tensor" || !is_one(add->arg("alpha"))) return nullptr;
-  const Argument& other = add->args[1];
-  bool bias = add->args[0].value == product.output() && other.is_value() && rank(other) == 1 &&
-              features(other.value) == features(product.output()) && from_attributes(*other.value->producer);
-  return bias ? add : nullptr;
-}
-
-/// matmul or mm with a transposed matrix, and the addition of a bias behind it -> linear.
-bool from_matmul(Graph& graph, Node& node, PassReport& report) {
-  if (!node.is("aten::matmul") && !node.is("aten::mm")) return false;
-  Value* weight = transposed(node.args[1]);
-  if (!weight || !node.args[0].is_value()) return false;
-  if (rank(node.args[0]) < 2) {
-    report.near_misses.push_back(label(node) +
-                                 " not made linear: the rank of its input is not known to be 2 "
-                                 "or more");
-    return false;
-  }
-  if (Node* add = bias_addition(graph, node)) {
-    graph.retarget(add, "aten::linear", {node.args[0], weight, add->args[1]});
-    graph.erase(&node);
-  } else {
-    graph.retarget(&node, "aten::linear", {node.args[0], weight});
-  }
-  return true;
-}
 
 /// Padding given as a word -> numbers, where they are the same on both sides.
 bool from_padding_word(Graph& graph, Node& node, PassReport& report) {
@@ -133,13 +73,13 @@ PassReport canonicalize(Graph& graph) {
     std::string before = label(*node) + ": " + node->target();
     // A node that a rewrite erased comes before the one it was merged into, so it is not met again.
     const char* inner = from_inner(graph, *node);
-    const char* form = inner                                     ? inner
-                       : from_addmm(graph, *node, report)        ? "aten::linear"
-                       : from_matmul(graph, *node, report)       ? "aten::linear"
-                       : from_convolution(graph, *node, report)  ? "a plain convolution"
-                       : from_padding_word(graph, *node, report) ? "padding in numbers"
-                       : from_mean(graph, *node)                 ? "aten::adaptive_avg_pool2d"
-                                                                 : nullptr;
+    const char* form = inner                                           ? inner
+                       : from_addmm(graph, *node, transposed, report)  ? "aten::linear"
+                       : from_matmul(graph, *node, transposed, report) ? "aten::linear"
+                       : from_convolution(graph, *node, report)        ? "a plain convolution"
+                       : from_padding_word(graph, *node, report)       ? "padding in numbers"
+                       : from_mean(graph, *node)                       ? "aten::adaptive_avg_pool2d"
+                                                                       : nullptr;
     if (form) report.changes.push_back(before + " -> " + form);
   }
   fuse_attention(graph, report);

@@ -1,7 +1,5 @@
 #include "ulp/io/tokenizer/added_tokens.h"
 
-#include <algorithm>
-
 namespace ulp::io {
 
 namespace {
@@ -57,12 +55,9 @@ std::vector<TextPart> TokenFinder::split(std::span<const Character> text) const 
       while (begin > done && is_space(text[begin - 1].code)) --begin;
     if (match.token->rstrip)
       while (end < text.size() && is_space(text[end].code)) ++end;
-    begin = std::max(begin, done);
-    if (begin >= end) continue;
     if (done < begin) parts.push_back({text.subspan(done, begin - done)});
     parts.push_back({text.subspan(begin, end - begin), match.token});
-    done = end;
-    at = std::max(at, done);
+    at = done = end;
   }
   if (done < text.size()) parts.push_back({text.subspan(done)});
   return parts;

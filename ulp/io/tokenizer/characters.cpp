@@ -131,14 +131,19 @@ bool in(char32_t code, char32_t first, char32_t last) {
   return code >= first && code <= last;
 }
 
+/// What ICU counts with.
+int32_t size_of(const char* where, std::string_view text) {
+  if (text.size() > std::numeric_limits<int32_t>::max())
+    fail(where, "expected a text below 2 GB, got ", text.size(), " bytes");
+  return static_cast<int32_t>(text.size());
+}
+
 }  // namespace
 
 Characters characters_of(const char* where, std::string_view text) {
-  if (text.size() > std::numeric_limits<int32_t>::max())
-    fail(where, "expected a text below 2 GB, got ", text.size(), " bytes");
+  const int32_t size = size_of(where, text);
   Characters characters;
   characters.reserve(text.size());
-  const auto size = static_cast<int32_t>(text.size());
   for (int32_t at = 0; at < size;) {
     const int32_t begin = at;
     UChar32 code = 0;
@@ -164,8 +169,8 @@ std::string utf8_of(std::span<const Character> characters) {
 }
 
 std::string valid_utf8(std::string_view bytes) {
+  const int32_t size = size_of("io.Tokenizer", bytes);
   std::string text;
-  const auto size = static_cast<int32_t>(bytes.size());
   for (int32_t at = 0; at < size;) {
     UChar32 code = 0;
     U8_NEXT_OR_FFFD(bytes.data(), at, size, code);

@@ -18,11 +18,11 @@ struct Character {
 };
 using Characters = std::vector<Character>;
 
-/// The characters of a text. Throws Error `[where]` naming the byte that is no UTF-8, and for a text of 4 GB and more.
+/// The characters of a text. Throws Error `[where]` naming the byte that is no UTF-8, and for a text of 2 GB and more.
 Characters characters_of(const char* where, std::string_view text);
 void append_utf8(std::string& text, char32_t code);
 std::string utf8_of(std::span<const Character> characters);
-/// The text with U+FFFD for what is no UTF-8.
+/// The text with U+FFFD for what is no UTF-8. Throws Error for 2 GB and more.
 std::string valid_utf8(std::string_view bytes);
 
 /// White_Space of Unicode.

@@ -61,26 +61,4 @@ class BytePairs {
   std::vector<int64_t> bytes_;  ///< the token of each byte, -1 for none
 };
 
-/// The character that stands for a byte in a vocabulary: itself where it can be seen, else one from U+0100 on.
-char32_t character_of_byte(uint8_t byte);
-/// The byte of such a character, -1 for any other.
-int byte_of_character(char32_t code);
-/// The bytes of a word as those characters.
-std::string byte_characters(std::string_view bytes);
-
-/// The words of GPT-2's pattern 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ in order; they
-/// cover the text.
-std::vector<std::span<const Character>> byte_level_words(std::span<const Character> text);
-
-/// The options of BERT's normalizer.
-struct BertNormalizer {
-  bool clean_text = true;
-  bool handle_chinese_chars = true;
-  bool strip_accents = true;
-  bool lowercase = true;
-  Characters apply(std::span<const Character> text) const;
-};
-/// Words between spaces, each punctuation mark one of its own.
-std::vector<std::span<const Character>> bert_words(std::span<const Character> text);
-
 }  // namespace ulp::io

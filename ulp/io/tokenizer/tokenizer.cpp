@@ -1,9 +1,12 @@
 #include "ulp/io/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
+#include "ulp/io/tokenizer/byte_words.h"
+#include "ulp/io/tokenizer/lines.h"
 #include "ulp/io/tokenizer/tokenizer_state.h"
 
 namespace ulp::io {
@@ -12,9 +15,12 @@ namespace {
 
 constexpr const char* kEncode = "io.Tokenizer.encode";
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
+std::string replace_all(const std::string& text, std::string_view from, std::string_view to) {
+  std::string made;
+  size_t done = 0;
+  for (size_t at = 0; (at = text.find(from, done)) != std::string::npos; done = at + from.size())
+    made.append(text, done, at - done).append(to);
+  return made.append(text, done);
 }
 
 /// What Hugging Face's decoder takes away of spaces, in its order.
@@ -30,7 +36,7 @@ void clean_up(std::string& token) {
                                                                            {" 's", "'s"},
                                                                            {" 've", "'ve"},
                                                                            {" 're", "'re"}}};
-  for (const auto& [from, to] : kRules) replace_all(token, from, to);
+  for (const auto& [from, to] : kRules) token = replace_all(token, from, to);
 }
 
 /// The bytes that a token of a byte-level vocabulary stands for; its own where one of its characters stands for none.
@@ -168,17 +174,10 @@ std::optional<std::string> Tokenizer::token_of(int64_t id) const {
 
 std::vector<int64_t> encode_lines(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int64_t> ids;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
-    try {
-      const Encoding line = tokenizer.encode(text.substr(at, end - at), /*special=*/false);
-      ids.insert(ids.end(), line.ids.begin(), line.ids.end());
-    } catch (const Error& error) {
-      const auto number = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
-      throw Error(std::string(error.what()) + " of line " + std::to_string(number));
-    }
-    at = end;
-  }
+  for_each_line(text, [&](std::string_view line) {
+    const std::vector<int64_t> own = tokenizer.encode(line, /*special=*/false).ids;
+    ids.insert(ids.end(), own.begin(), own.end());
+  });
   return ids;
 }
 

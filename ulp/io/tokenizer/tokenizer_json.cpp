@@ -1,10 +1,9 @@
 // Reading of tokenizer.json. What changes ids and is not known here is refused by name.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/base/read_file.h"
 #include "ulp/io/tokenizer/tokenizer_state.h"
 
 namespace ulp::io {
@@ -14,13 +13,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kWhere = "io.Tokenizer";
-/// Of a file: the largest published ones have some 30 MB.
-constexpr uintmax_t kMostBytes = uintmax_t{256} << 20;
+/// Of a file: room for kMaxJsonValues values, tokens and merges, of 128 bytes each.
+constexpr uintmax_t kMostBytes = 128 * uintmax_t{kMaxJsonValues};
 /// An id beyond it would make an embedding of a table that nobody trains.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 constexpr size_t kLongestAdded = 1024;  ///< bytes of an added token
 constexpr size_t kMostTemplateIds = 1024;
-constexpr int64_t kLongestWord = int64_t{1} << 20;
+/// In characters: cutting a word takes time in proportion to its cube. Published files have 100.
+constexpr int64_t kLongestWord = 1024;
 
 /// Reads the parts of a file; errors name the file and the part.
 class Reader {
@@ -65,8 +65,8 @@ class Reader {
     return dumped;
   }
   int64_t id(const Json& value, const std::string& what) const {
-    const bool fits = value.is_number_integer() && value.is_number_unsigned() &&
-                      value.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
+    const bool fits =
+        value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
     if (!fits) refuse("expected an id in [0, ", kMostTokens, ") for ", what, ", got ", shown(value));
     return value.get<int64_t>();
   }
@@ -309,7 +309,9 @@ void Reader::read_decoder(const Json& decoder) {
 void Reader::read_padding() {
   const Json& padding = member(file_, "padding");
   if (padding.is_object() && padding.contains("pad_id")) {
-    state_.padding = id(padding.at("pad_id"), "the padding");
+    const int64_t own = id(padding.at("pad_id"), "the padding");
+    if (!state_.names.contains(own)) refuse("expected a known token for the padding, got the id ", own);
+    state_.padding = own;
     return;
   }
   for (const char* const token : {"[PAD]", "<pad>", "<|endoftext|>"}) {
@@ -351,14 +353,7 @@ void Reader::read() {
 }  // namespace
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a file tokenizer.json, got '", path.string(), "'");
-  if (std::filesystem::file_size(path, error) > kMostBytes)
-    fail_file(kWhere, "expected at most ", kMostBytes, " bytes in '", path.string(), "'");
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return from_json(text.str(), path.string());
+  return from_json(read_file(kWhere, path, kMostBytes), path.string());
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& source) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "ulp/io/tokenizer/added_tokens.h"
+#include "ulp/io/tokenizer/bert_words.h"
 #include "ulp/io/tokenizer/token_model.h"
 #include "ulp/io/tokenizer/tokenizer.h"
 

@@ -1,15 +1,16 @@
 #include "ulp/io/tokenizer/train_tokenizer.h"
 
-#include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/base/parse_json.h"
+#include "ulp/base/read_file.h"
+#include "ulp/io/tokenizer/bert_words.h"
+#include "ulp/io/tokenizer/byte_words.h"
+#include "ulp/io/tokenizer/lines.h"
 #include "ulp/io/tokenizer/pair_trainer.h"
-#include "ulp/io/tokenizer/token_model.h"
 
 namespace ulp::io {
 
@@ -19,6 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kWhere = "io.train_tokenizer";
 constexpr int64_t kBytes = 256;
+/// A file of so many tokens, each with a merge of two, or of twice as many characters, is one that can be read.
+constexpr int64_t kMostTokens = 128000;
+static_assert(4 * kMostTokens < static_cast<int64_t>(kMaxJsonValues));
 const std::vector<std::string> kBertTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 const std::vector<std::string> kGptTokens = {"<|endoftext|>"};
 
@@ -30,21 +34,12 @@ BertNormalizer normalizer_of(const TokenizerTraining& options) {
 std::map<std::string, int64_t> count_words(std::string_view text, const TokenizerTraining& options) {
   const bool bert = options.kind == TokenizerKind::wordpiece;
   std::map<std::string, int64_t> counts;
-  int64_t number = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
-    ++number;
-    Characters line;
-    try {
-      line = characters_of(kWhere, text.substr(at, end - at));
-    } catch (const Error& error) {
-      throw Error(std::string(error.what()) + " of line " + std::to_string(number));
-    }
-    at = end;
+  for_each_line(text, [&](std::string_view bytes) {
+    Characters line = characters_of(kWhere, bytes);
     if (bert) line = normalizer_of(options).apply(line);
     for (const auto word : bert ? bert_words(line) : byte_level_words(line))
       ++counts[bert ? utf8_of(word) : byte_characters(utf8_of(word))];
-  }
+  });
   return counts;
 }
 
@@ -139,11 +134,19 @@ Json byte_file(const LearnedPairs& learned) {
 
 void TokenizerTraining::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "kind", .help = "How texts are cut"}, kind);
-  visitor({.name = "vocab_size", .help = "Tokens at most", .min = 2, .max = 1 << 24}, vocab_size);
+  visitor(
+      {.name = "vocab_size",
+       .help = "Tokens at which merging ends; special tokens and single characters are tokens in any case",
+       .min = 2,
+       .max = kMostTokens},
+      vocab_size);
   visitor(
       {.name = "min_frequency", .help = "How often a pair of tokens must be seen to become one", .min = 1},
       min_frequency);
-  visitor({.name = "alphabet", .help = "wordpiece: so many characters, the most frequent ones", .min = 1},
+  visitor({.name = "alphabet",
+           .help = "wordpiece: so many characters, the most frequent ones",
+           .min = 1,
+           .max = kMostTokens},
           alphabet);
   visitor({.name = "lowercase", .help = "wordpiece: in lower case and without accents"}, lowercase);
 }
@@ -173,13 +176,9 @@ Tokenizer train_tokenizer(std::string_view text, const TokenizerTraining& option
 }
 
 Tokenizer train_tokenizer_on(const std::filesystem::path& path, const TokenizerTraining& options) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    fail_file(kWhere, "expected a text file, got '", path.string(), "'");
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
+  const std::string text = read_file(kWhere, path);
   try {
-    return train_tokenizer(text.str(), options);
+    return train_tokenizer(text, options);
   } catch (const FileError&) {
     throw;
   } catch (const Error& failed) {

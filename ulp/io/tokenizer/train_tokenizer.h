@@ -17,7 +17,8 @@ namespace io {
 /// trainers of Hugging Face's `tokenizers` do.
 struct ULP_API TokenizerTraining {
   TokenizerKind kind = TokenizerKind::byte_level_bpe;
-  int64_t vocab_size = 8192;  ///< at most, special tokens and single characters among them
+  int64_t vocab_size =
+      8192;  ///< merging ends there; special tokens and single characters are tokens in any case
   int64_t min_frequency = 2;  ///< of a pair that becomes a token
   int64_t alphabet = 1000;    ///< wordpiece: so many characters, the most frequent ones
   bool lowercase = true;      ///< wordpiece: texts are read in lower case without accents

@@ -7,16 +7,73 @@
 namespace ulp::kernels {
 namespace {
 
-template <typename T>
-void put(T value, uint8_t* to) {
-  std::memcpy(to, &value, sizeof(value));
+/// What is packed: where the weights of a channel and of a unit lie.
+struct Packing {
+  const ConvShape& shape;
+  const TapLayout& layout;
+  int unit, lanes, unit_bytes;
+  int64_t panel_bytes;
+};
+
+/// One panel, `lanes` channels from `first` on, in the order of its bytes. `read` gives weight number i of the layer.
+template <typename T, typename Read>
+void pack_panel(const Packing& p, int64_t first, int64_t lanes, const Read& read, uint8_t* panel) {
+  const ConvShape& s = p.shape;
+  const int64_t depth = s.in_channels / s.groups, taps = s.kernel_h * s.kernel_w, channel = depth * taps;
+  const int64_t step = p.unit_bytes / static_cast<int64_t>(sizeof(T));  // from lane to lane
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    const int64_t row = tap / s.kernel_w, column = tap % s.kernel_w;
+    const bool merged = p.layout.per_row == 1;
+    const int64_t start = merged ? column * depth : 0;  // where this column begins inside its tap
+    const int64_t own = row * p.layout.per_row + (merged ? 0 : column);
+    T* unit = reinterpret_cast<T*>(panel) + (own * p.layout.units + start / p.unit) * p.lanes * step;
+    int64_t inside = start % p.unit;
+    for (int64_t i = 0; i < depth; ++i) {
+      const int64_t from = first * channel + i * taps + tap;
+      for (int64_t lane = 0; lane < lanes; ++lane) unit[lane * step + inside] = read(from + lane * channel);
+      if (++inside < p.unit) continue;
+      inside = 0;
+      unit += p.lanes * step;
+    }
+  }
 }
 
-void store_weight(const ConvWeights& weights, int64_t from, DataType type, uint8_t* to) {
-  if (type == DataType::i8) return put(weights.i8[from], to);
-  if (type == DataType::i16) return put(static_cast<int16_t>(weights.i8[from]), to);
-  if (type == DataType::bf16) return put(bf16_weight(weights, from), to);
-  put(weights.bf16 != nullptr ? bf16_to_float(weights.bf16[from]) : weights.f32[from], to);
+/// The same of a layer with one tap, whose units lie in the weights as they are packed.
+template <size_t kBytes>
+void pack_units(const Packing& p, int64_t first, int64_t lanes, const uint8_t* weights, uint8_t* panel) {
+  const int64_t units = p.layout.units;
+  const uint8_t* from = weights + first * units * static_cast<int64_t>(kBytes);
+  for (int64_t unit = 0; unit < units; ++unit, from += kBytes, panel += p.lanes * kBytes) {
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      std::memcpy(panel + lane * kBytes, from + lane * units * kBytes, kBytes);
+  }
+}
+
+/// Whether pack_units() may take them, `bytes` being those of a weight.
+bool has_whole_units(const Packing& p, size_t bytes) {
+  const ConvShape& s = p.shape;
+  return s.kernel_h * s.kernel_w == 1 && s.in_channels / s.groups % p.unit == 0 &&
+         p.unit_bytes == p.unit * static_cast<int>(bytes);
+}
+
+/// `stored`: the weights where they are of type T already, or null.
+template <typename T, typename Read>
+void pack_all(const Packing& p, const T* stored, const Read& read, uint8_t* to) {
+  const int64_t width = p.shape.out_channels / p.shape.groups;
+  for (int64_t group = 0; group < p.shape.groups; ++group) {
+    for (int64_t in_group = 0; in_group < width; in_group += p.lanes, to += p.panel_bytes) {
+      const int64_t first = group * width + in_group, lanes = std::min<int64_t>(p.lanes, width - in_group);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(stored);
+      const bool whole = stored != nullptr && has_whole_units(p, sizeof(T));
+      if (whole && p.unit_bytes == 2) {
+        pack_units<2>(p, first, lanes, bytes, to);
+      } else if (whole && p.unit_bytes == 4) {
+        pack_units<4>(p, first, lanes, bytes, to);
+      } else {
+        pack_panel<T>(p, first, lanes, read, to);
+      }
+    }
+  }
 }
 
 /// f32 kernels of a bf16 layer get weights that are rounded all the same.
@@ -49,26 +106,25 @@ bool is_depthwise(const ConvShape& s) {
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
                           int unit, int lanes, DataType type, int64_t panel_units, int unit_bytes) {
   const ConvShape& s = config.shape;
-  const int64_t width = s.out_channels / s.groups, depth = s.in_channels / s.groups;
-  const int64_t panels = ceil_div(width, lanes), bytes = unit_bytes / unit;
+  const int64_t panels = ceil_div(s.out_channels / s.groups, lanes);
   const int64_t panel_bytes = std::max(panel_units, layout.count * layout.units) * lanes * unit_bytes;
   AlignedBuffer out(s.groups * panels * panel_bytes);
-  for (int64_t o = 0; o < s.out_channels; ++o) {
-    const int64_t group = o / width, lane = o % width;
-    uint8_t* panel = out.data() + (group * panels + lane / lanes) * panel_bytes;
-    for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
-      for (int64_t kw = 0; kw < s.kernel_w; ++kw) {
-        const int64_t tap = kh * layout.per_row + (layout.per_row == 1 ? 0 : kw);
-        const int64_t start =
-            layout.per_row == 1 ? kw * depth : 0;  // where this column begins inside its tap
-        for (int64_t i = 0; i < depth; ++i) {
-          const int64_t k = start + i, from = ((o * depth + i) * s.kernel_h + kh) * s.kernel_w + kw;
-          const int64_t at =
-              ((tap * layout.units + k / unit) * lanes + lane % lanes) * unit_bytes + k % unit * bytes;
-          store_weight(weights, from, type, panel + at);
-        }
-      }
-    }
+  const Packing packing{s, layout, unit, lanes, unit_bytes, panel_bytes};
+  if (type == DataType::i8) {
+    pack_all<int8_t>(
+        packing, weights.i8, [&](int64_t at) { return weights.i8[at]; }, out.data());
+  } else if (type == DataType::i16) {
+    pack_all<int16_t>(
+        packing, nullptr, [&](int64_t at) { return int16_t{weights.i8[at]}; }, out.data());
+  } else if (type == DataType::bf16) {
+    pack_all<uint16_t>(
+        packing, weights.bf16, [&](int64_t at) { return bf16_weight(weights, at); }, out.data());
+  } else if (weights.bf16 != nullptr) {
+    pack_all<float>(
+        packing, nullptr, [&](int64_t at) { return bf16_to_float(weights.bf16[at]); }, out.data());
+  } else {
+    pack_all<float>(
+        packing, weights.f32, [&](int64_t at) { return weights.f32[at]; }, out.data());
   }
   if (config.input == DataType::bf16 && type == DataType::f32) {
     round_weights(out.data(), s.groups * panels * panel_bytes / 4);

@@ -19,6 +19,8 @@ struct FloatSums {
   using Scalar = float;
   static constexpr bool kInteger = false;
   static constexpr bool kByLane = false;
+  static constexpr int kWeightBytes = 4;  ///< of a unit of packed weights
+  static typename V::I load_weights(const uint8_t* p) { return V::loadi(p); }
   static Acc load(const void* p) { return V::loadf(static_cast<const float*>(p)); }
   static void store(Scalar* p, Acc v) { V::storef(p, v); }
 };
@@ -31,6 +33,8 @@ struct IntSums {
   using Scalar = int32_t;
   static constexpr bool kInteger = true;
   static constexpr bool kByLane = false;
+  static constexpr int kWeightBytes = 4;
+  static typename V::I load_weights(const uint8_t* p) { return V::loadi(p); }
   static Acc load(const void* p) { return V::loadi(p); }
   static void store(Scalar* p, Acc v) { V::storei(p, v); }
 };
@@ -50,6 +54,20 @@ struct DotI16 : IntSums<V> {
     __asm__("" : "+v"(sum));  // or GCC adds the products of several steps first, and spills them all
     return sum;
   }
+};
+
+/// The same on weights in half the bytes.
+template <typename V>
+struct DotF32NarrowBf16 : DotF32<V> {
+  static constexpr int kWeightBytes = 2;
+  static typename V::I load_weights(const uint8_t* p) {
+    return reinterpret_cast<typename V::I>(V::load_bf16(p));
+  }
+};
+template <typename V>
+struct DotI16NarrowI8 : DotI16<V> {
+  static constexpr int kWeightBytes = 2;
+  static typename V::I load_weights(const uint8_t* p) { return V::load_s8_as_s16(p); }
 };
 
 /// Sums of `pixels` rows of `panels` vectors -> the output.
@@ -287,7 +305,7 @@ inline __attribute__((always_inline)) void finish_floats(typename V::F (&acc)[M]
   }
 }
 
-/// One step of four bytes: every pixel's unit times every panel's.
+/// One step of a unit, four bytes of input: every pixel's unit times every panel's.
 template <typename Dot, int M, int NB>
 inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M][NB],
                                                      const uint8_t* const* rows, int64_t step,
@@ -295,7 +313,8 @@ inline __attribute__((always_inline)) void tile_step(typename Dot::Acc (&acc)[M]
   using V = typename Dot::Vec;
   typename V::I b[NB];
 #pragma GCC unroll 4
-  for (int n = 0; n < NB; ++n) b[n] = V::loadi(panels[n] + offset * V::kLanes);
+  for (int n = 0; n < NB; ++n)
+    b[n] = Dot::load_weights(panels[n] + offset / 4 * Dot::kWeightBytes * V::kLanes);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
     const typename V::I a = V::broadcast(rows[m / 3] + (m % 3) * step + offset);
@@ -437,11 +456,11 @@ void tile(const TileArgs& t) {
       __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;
-      advance(rows, panels, 16, 16 * V::kLanes);
+      advance(rows, panels, 16, 4 * Dot::kWeightBytes * V::kLanes);
     }
     for (; left > 0; --left) {
       tile_step<Dot, M, NB>(acc, rows, step, panels, 0);
-      advance(rows, panels, 4, 4 * V::kLanes);
+      advance(rows, panels, 4, Dot::kWeightBytes * V::kLanes);
     }
   }
   finish_sums<Dot, M, NB>(acc, t);

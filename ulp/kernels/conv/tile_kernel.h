@@ -18,7 +18,7 @@ struct TileArgs {
   int64_t a_step;       ///< bytes from one output pixel's input to the next one's
   const int64_t* taps;  ///< byte offset of each tap
   int64_t tap_count, tap_units;
-  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][bytes of a unit]
+  const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][weight_unit_bytes()]
   int64_t b_panel;   ///< bytes of a panel
   const uint8_t* ahead =
       nullptr;  ///< what is fetched on the way: weights or input of the tiles behind this one
@@ -54,6 +54,14 @@ struct TileKernels {
   /// What the kernels take off each byte of the input, to multiply numbers with a sign: sums begin with as many times the
   /// sum of the weights.
   int32_t input_offset = 0;
+  /// Weights are packed in half the bytes of a staged input, as bf16 or i8, and widened as they are read.
+  bool narrow = false;
+
+  DataType weight_type() const {
+    if (narrow) return stage == DataType::i16 ? DataType::i8 : DataType::bf16;
+    return stage == DataType::u8 ? DataType::i8 : stage;  // bytes without sign meet codes with one
+  }
+  int weight_unit_bytes() const { return narrow ? unit_bytes / 2 : unit_bytes; }
 };
 
 /// A run of output pixels of one row, all channels. Weights: [tap][padded channel] as f32 or i32.
@@ -81,6 +89,7 @@ struct DepthwiseKernels {
 };
 
 extern const TileKernels kTilesF32Avx2, kTilesBf16Avx2, kTilesU8Avx2;
+extern const TileKernels kTilesWideU8Avx2;  ///< u8 whose weights are 16-bit numbers already
 extern const TileKernels kTilesF32Avx512, kTilesBf16Avx512, kTilesU8Avx512;
 extern const TileKernels kTilesU8Avx512Vnni, kTilesBf16Avx512Bf16;
 extern const TileKernels kTilesF32Neon, kTilesBf16Neon, kTilesU8Neon;

@@ -3,24 +3,15 @@
 #include <algorithm>
 
 namespace ulp::kernels {
-namespace {
-
-/// The type of packed weights for a type of staged input: bytes without sign meet codes with one.
-DataType weight_type(DataType stage) {
-  return stage == DataType::u8 ? DataType::i8 : stage;
-}
-
-}  // namespace
-
 TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels)
     : kernels_(kernels),
       layout_(tap_layout(config.shape, kernels.unit)),
       groups_(config.shape.groups),
       channels_(config.shape.out_channels / groups_),
       panels_(ceil_div(channels_, kernels.lanes)),
-      panel_bytes_(layout_.count * layout_.units * kernels.lanes * kernels.unit_bytes),
-      own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, weight_type(kernels.stage), 0,
-                       kernels.unit_bytes)),
+      panel_bytes_(layout_.count * layout_.units * kernels.lanes * kernels.weight_unit_bytes()),
+      own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, kernels.weight_type(), 0,
+                       kernels.weight_unit_bytes())),
       packed_(own_.data()) {}
 
 TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels)
@@ -29,7 +20,7 @@ TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, c
       groups_(1),
       channels_(channels),
       panels_(ceil_div(channels, kernels.lanes)),
-      panel_bytes_(units * kernels.lanes * kernels.unit_bytes),
+      panel_bytes_(units * kernels.lanes * kernels.weight_unit_bytes()),
       packed_(panels) {}
 
 /// log2 of the panels of the next tiles: few pixels leave registers for many panels, and where panels are narrow, many of

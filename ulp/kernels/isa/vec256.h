@@ -12,7 +12,7 @@ struct Vec256 {
   using F = __m256;
   using I = __m256i;
   static constexpr int kLanes = 8;
-  static constexpr bool kStoresBytes = false;
+  static constexpr bool kStoresBytes = true;
 
   static F loadf(const float* p) { return _mm256_loadu_ps(p); }
   static I loadi(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -48,11 +48,22 @@ struct Vec256 {
   static I load_s8(const void* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
   }
+  static I load_s8_as_s16(const void* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
   /// Four bits of each lane, from bit 4 j on, as a number with a sign.
   template <int kJ>
   static I signed_nibble(I words) {
     return _mm256_srai_epi32(_mm256_slli_epi32(words, 28 - 4 * kJ), 28);
   }
+
+  /// Bits 4 j to 4 j + 3 of each lane where they are, the others 0; the highest four as a number.
+  template <int kJ>
+  static I nibble_in_place(I words) {
+    if constexpr (kJ == 7) return _mm256_srli_epi32(words, 28);
+    return _mm256_and_si256(words, seti(0xf << (4 * (kJ % 7))));
+  }
+  static I xori(I a, I b) { return _mm256_xor_si256(a, b); }
 
   /// The first n elements as floats; nothing behind them is read.
   static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {
@@ -86,6 +97,49 @@ struct Vec256 {
     alignas(16) uint16_t part[kLanes];
     _mm_store_si128(reinterpret_cast<__m128i*>(part), packed);
     for (int64_t k = 0; k < n; ++k) to[k] = part[k];
+  }
+  /// Rounded codes of M x NB vectors -> bytes at y + m * y_step: four vectors become one by saturating packs.
+  struct Bytes {
+    I zero, low;
+  };
+  static Bytes byte_limits(int32_t zero, float lo) {
+    const int code = static_cast<int32_t>(round_even(lo)) + zero;
+    return {_mm256_set1_epi16(static_cast<int16_t>(zero)), _mm256_set1_epi8(static_cast<char>(code))};
+  }
+  static I round(F v) { return _mm256_cvtps_epi32(v); }
+  static I pack4(I a, I b, I c, I d, const Bytes& limits) {
+    const I low = _mm256_adds_epi16(_mm256_packs_epi32(a, b), limits.zero);
+    const I high = _mm256_adds_epi16(_mm256_packs_epi32(c, d), limits.zero);
+    const I bytes = _mm256_max_epu8(_mm256_packus_epi16(low, high), limits.low);
+    // Each 128-bit lane holds four channels of all four vectors.
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+  template <int M, int NB>
+  static inline __attribute__((always_inline)) void store_bytes(I (&q)[M][NB], const Bytes& limits,
+                                                                uint8_t* y, int64_t y_step) {
+    constexpr int kVectors = M * NB;
+    constexpr int64_t kRowBytes = int64_t{NB} * kLanes;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; v += 4) {
+      const auto at = [&](int i) __attribute__((always_inline)) {
+        const int k = v + i < kVectors ? v + i : kVectors - 1;
+        return q[k / NB][k % NB];
+      };
+      const I bytes = pack4(at(0), at(1), at(2), at(3), limits);
+      uint8_t* row = y + v / NB * y_step;
+      if constexpr (NB == 4) {
+        _mm256_storeu_si256(reinterpret_cast<I*>(row), bytes);
+        continue;
+      }
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < 4 / NB; ++i) {
+        if (v + i * NB >= kVectors) break;
+        const __m128i half =
+            i * kRowBytes < 16 ? _mm256_castsi256_si128(bytes) : _mm256_extracti128_si256(bytes, 1);
+        const __m128i part = i * kRowBytes % 16 == 0 ? half : _mm_srli_si128(half, 8);
+        __builtin_memcpy(row + i * y_step, &part, static_cast<size_t>(kRowBytes));
+      }
+    }
   }
   /// v is inside [-zero, 255 - zero]; rounds half to even.
   static void store_u8(void* data, int64_t i, int64_t n, F v, I zero) {

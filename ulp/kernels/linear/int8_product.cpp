@@ -172,7 +172,7 @@ class TiledProduct {
 constexpr Variant<const TileKernels*> kKernels[] = {
     {Isa::avx512_vnni, ULP_ON_X86(&kTilesU8Avx512Vnni)},
     {Isa::avx512, ULP_ON_X86(&kTilesU8Avx512)},
-    {Isa::avx2, ULP_ON_X86(&kTilesU8Avx2)},
+    {Isa::avx2, ULP_ON_X86(&kTilesWideU8Avx2)},
     {Isa::neon_i8mm, ULP_ON_ARM(&kTilesU8NeonI8mm)},
     {Isa::neon_dotprod, ULP_ON_ARM(&kTilesU8NeonDotprod)},
     {Isa::neon, ULP_ON_ARM(&kTilesU8Neon)},

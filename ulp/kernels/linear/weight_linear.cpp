@@ -90,7 +90,8 @@ class PanelWeightLinear final : public WeightLinear {
     }
     for (int64_t g = 0; g < groups_; ++g) {
       const int64_t at = (panel * groups_ + g) * kWeightLanes + lane;
-      scale_.as<float>()[at] = weights.scale[c * groups_ + g];
+      const float scale = scale_.as<float>()[at] = weights.scale[c * groups_ + g];
+      usual_scales_ = usual_scales_ && scale >= 0x1p-90F && scale <= 0x1p100F;
       if (!has_zero_) continue;
       const int middle = config_.bits == 4 ? 8 : 0;
       zero_.as<float>()[at] = static_cast<float>(weights.zero[c * groups_ + g] - middle);
@@ -129,6 +130,7 @@ class PanelWeightLinear final : public WeightLinear {
             .panel_bytes = panel_bytes_,
             .scale = scale_.as<float>() + scales,
             .zero = has_zero_ ? zero_.as<float>() + scales : nullptr,
+            .usual_scales = usual_scales_,
             .in = config_.in,
             .group = config_.group,
             .groups = groups_,
@@ -181,7 +183,7 @@ class PanelWeightLinear final : public WeightLinear {
   WeightKernel kernel_;
   const TileKernels* dense_;
   int64_t groups_, panels_, panel_bytes_;
-  bool has_zero_;
+  bool has_zero_, usual_scales_ = true;
   AlignedBuffer codes_, scale_, zero_, bias_;
   Finish finish_;
 };

@@ -21,6 +21,7 @@ struct WeightTileArgs {
   int64_t panel_bytes;
   const float* scale;  ///< [panel][groups][16]
   const float* zero;   ///< likewise, less 8 for 4 bits; null: all are 0
+  bool usual_scales;  ///< each is in [2^-90, 2^100]: powers of two can be taken in and out without a rounding
   int64_t in, group, groups;
   const Finish* finish;
   int64_t channel, channels;  ///< the first one in the layer, and how many there are from it on

@@ -41,6 +41,17 @@ struct Codes4 {
   }
 };
 
+/// Asks for the codes that all vectors will read a while from now. Processors foresee no more than a page, and a panel is many
+/// pages.
+template <typename V, int kVectors>
+inline __attribute__((always_inline)) void prefetch_codes(const uint8_t* const (&codes)[kVectors],
+                                                          int64_t offset) {
+  constexpr int64_t kAhead = 1536;
+  constexpr int kOfPanel = kWeightLanes / V::kLanes < kVectors ? kWeightLanes / V::kLanes : kVectors;
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; n += kOfPanel) __builtin_prefetch(codes[n] + offset + kAhead);
+}
+
 /// What the codes of a group of inputs become, for kVectors neighbouring vectors of channels.
 template <typename V, int kVectors, bool kZero>
 struct Decoder {
@@ -89,6 +100,73 @@ inline __attribute__((always_inline)) void inputs(typename V::F (&sums)[kRows][k
   }
 }
 
+/// Words of 4-bit codes whose nibbles become numbers where they are: (code + 8) 2^4j times scale 2^-4j, less 8 scale, in one
+/// fused step. That is code * scale rounded once, as Decoder has it, for scales that WeightTileArgs::usual_scales speaks of.
+template <typename V, int kVectors>
+struct MaskedDecoder {
+  static constexpr int kPlaces = kCodesOfWord - 1;  // the highest nibble moves, or it would be a sign
+  typename V::F scale[kPlaces][kVectors], middle[kVectors];
+
+  inline __attribute__((always_inline))
+  MaskedDecoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
+    const Decoder<V, kVectors, false> whole(t, group, vector);
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) {
+      middle[n] = V::mul(whole.scale[n], V::set1(-8.0F));
+#pragma GCC unroll 8
+      for (int j = 0; j < kPlaces; ++j)
+        scale[j][n] = V::mul(whole.scale[n], V::set1(1.0F / static_cast<float>(1U << (4 * j))));
+    }
+  }
+  template <int kJ>
+  inline __attribute__((always_inline)) typename V::F weight(int n, typename V::I word) const {
+    return V::fma(V::to_float(V::template nibble_in_place<kJ>(word)), scale[kJ % kPlaces][n], middle[n]);
+  }
+};
+
+template <typename V, int kJ, int kRows, int kVectors>
+inline __attribute__((always_inline)) void masked_inputs(typename V::F (&sums)[kRows][kVectors],
+                                                         const MaskedDecoder<V, kVectors>& decoder,
+                                                         const typename V::I (&words)[kVectors],
+                                                         const float* x, int64_t stride) {
+  if constexpr (kJ < kCodesOfWord) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n) {
+      const typename V::F weight = decoder.template weight<kJ>(n, words[n]);
+#pragma GCC unroll 4
+      for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(V::set1(x[m * stride + kJ]), weight, sums[m][n]);
+    }
+    masked_inputs<V, kJ + 1>(sums, decoder, words, x, stride);
+  }
+}
+
+/// Whole words of a group; returns how many inputs that are.
+template <typename V, int kRows, int kVectors>
+inline __attribute__((always_inline)) int64_t masked_words(typename V::F (&sums)[kRows][kVectors],
+                                                           const WeightTileArgs& t, int64_t group,
+                                                           int64_t vector, int64_t length,
+                                                           const uint8_t* const (&codes)[kVectors],
+                                                           const float* x) {
+  const MaskedDecoder<V, kVectors> decoder(t, group, vector);
+  int64_t k = 0;
+  for (; k + kCodesOfWord <= length; k += kCodesOfWord) {
+    const int64_t offset = k / kCodesOfWord * Codes4<V>::kStepBytes;
+    prefetch_codes<V>(codes, offset);
+    typename V::I words[kVectors];
+#pragma GCC unroll 4
+    for (int n = 0; n < kVectors; ++n)
+      words[n] = V::xori(V::loadi(codes[n] + offset), V::seti(static_cast<int32_t>(0x88888888U)));
+    masked_inputs<V, 0>(sums, decoder, words, x + k, t.x_stride);
+  }
+  return k;
+}
+
+/// Whether the vectors of an instruction set have what masked_words() takes.
+template <typename V>
+constexpr bool kMasksNibbles = requires(typename V::I v) {
+  V::template nibble_in_place<0>(v);
+};
+
 template <typename V, typename Codes, int kRows, int kVectors, bool kZero>
 void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
   const int64_t channel = vector * V::kLanes;
@@ -107,6 +185,20 @@ void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
     for (int n = 0; n < kVectors; ++n) codes[n] = Codes::at(t, group, vector + n);
     const int64_t length = t.in - first < t.group ? t.in - first : t.group;
     int64_t k = 0, offset = 0;
+    if constexpr (kMasksNibbles<V> && Codes::kStep == kCodesOfWord && !kZero) {
+      if (t.usual_scales) {
+        k = masked_words<V>(sums, t, group, vector, length, codes, x + first);
+        offset = k / Codes::kStep * Codes::kStepBytes;
+      }
+    }
+    constexpr int64_t kLine = 64 / Codes::kStepBytes;  // steps whose codes share a line
+    for (; k + kLine * Codes::kStep <= length; k += kLine * Codes::kStep, offset += 64) {
+      prefetch_codes<V>(codes, offset);
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kLine; ++i)
+        inputs<V, Codes, 0>(sums, decoder, codes, offset + i * Codes::kStepBytes,
+                            x + first + k + i * Codes::kStep, t.x_stride, Codes::kStep);
+    }
     for (; k + Codes::kStep <= length; k += Codes::kStep, offset += Codes::kStepBytes)
       inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, Codes::kStep);
     if (k < length) inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, length - k);

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
+#include "ulp/base/read_file.h"
 #include "ulp/base/recipe_file.h"
 
 namespace ulp::prune {
@@ -82,12 +81,9 @@ void WidthTable::save(const std::filesystem::path& path) const {
 }
 
 WidthTable WidthTable::load(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_file("prune.WidthTable", "could not read '", path.string(), "'");
-  std::ostringstream text;
-  text << in.rdbuf();
+  const std::string text = read_file("prune.WidthTable", path);
   try {
-    return from_json(text.str());
+    return from_json(text);
   } catch (const Error& error) {
     fail_file("prune.WidthTable", "in '", path.string(), "': ", error.what());
   }

@@ -15,13 +15,15 @@ Tensor dequantize_weight_kernel(const Tensor& codes, const Tensor& scale,
                                 const std::optional<Tensor>& zero_point, int64_t columns) {
   constexpr const char* kWhere = "quant.dequantize_weight";
   const bool nibbles = codes.scalar_type() == at::kByte;
-  if ((!nibbles && codes.scalar_type() != at::kChar) || codes.dim() != (nibbles ? 3 : 2)) {
-    fail(kWhere, "expected codes s8 [rows, columns] or u8 [rows, groups, size / 2], got ",
+  const bool grouped = codes.dim() == 3;
+  if ((!nibbles && codes.scalar_type() != at::kChar) || (!grouped && (nibbles || codes.dim() != 2))) {
+    fail(kWhere,
+         "expected codes s8 [rows, columns] or [rows, groups, size], or u8 [rows, groups, size / 2], got ",
          codes.scalar_type(), " ", codes.sizes());
   }
   const Tensor parts = nibbles
                            ? at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, -1).flatten(2)
-                           : codes.unsqueeze(1);
+                           : (grouped ? codes : codes.unsqueeze(1));
   const std::vector<int64_t> expected = {parts.size(0), parts.size(1)};
   if (scale.numel() != parts.size(0) * parts.size(1) ||
       (zero_point && (!nibbles || zero_point->sizes() != at::IntArrayRef(expected)))) {

@@ -6,6 +6,7 @@
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/graph/passes/products_as_linear.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/static/placement.h"
 
@@ -37,10 +38,11 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   const std::shared_ptr<Graph> graph = captured->graph().clone();
   graph::PassReport result;
   result.pass = how.pass;
-  for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training,
-                          graph::fold_batch_norm, graph::store_transposes}) {
+  for (const auto pass :
+       {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm})
     pass(*graph);
-  }
+  if (how.products) graph::products_as_linear(*graph);
+  graph::store_transposes(*graph);
   check_skip_patterns(how.where, *graph, how.skip_modules);
   std::vector<Node*> layers;  // rewriting adds nodes
   for (const auto& node : graph->nodes()) {

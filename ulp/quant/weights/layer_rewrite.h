@@ -19,6 +19,7 @@ struct LayerRewrite {
   const char* done;                       ///< follows the layer in the report: "reads weights of 4 bits"
   std::vector<std::string> ops;           ///< of the layers
   std::vector<std::string> skip_modules;  ///< left in float
+  bool products = false;                  ///< products with stored matrices [in, out] are linear layers, too
   /// Why a layer stays in float; empty: it does not.
   std::function<std::string(const graph::Graph&, const graph::Node&)> refusal;
   std::function<void(graph::Graph&, graph::Node*)> rewrite;

@@ -2,21 +2,18 @@
 
 #include <torch/utils.h>
 
-#include <unordered_map>
-
 #include "ulp/base/error.h"
 #include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/layer_rewrite.h"
+#include "ulp/quant/weights/weight_coder.h"
 
 namespace ulp::quant {
 namespace {
 
-using graph::Attribute;
 using graph::Graph;
 using graph::Node;
-using graph::Value;
 
 constexpr const char* kWhere = "quant.quantize_weights";
 constexpr int kVersion = 1;
@@ -31,54 +28,18 @@ at::Tensor pack(const at::Tensor& codes, const WeightOnlyRecipe& options) {
   return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
 }
 
-std::string refusal(const Graph& graph, const Node& layer) {
-  const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
-  return weight.defined() && weight.dim() == 2 ? "" : "its weight is computed";
+WeightCodes codes_of(const std::string& name, const at::Tensor& values, const WeightOnlyRecipe& options) {
+  if (!at::isfinite(values).all().item<bool>()) {
+    fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
+  }
+  const QParams params = qparams_of(values, options.scheme());
+  const at::Tensor codes = quantize(values, params);
+  WeightCodes made{.codes = options.bits == 4 ? pack(codes, options) : codes,
+                   .scale = params.scale,
+                   .columns = values.size(1)};
+  if (options.bits == 4 && options.affine) made.zero_point = params.zero_point.to(at::kByte);
+  return made;
 }
-
-/// Puts the codes of layers into the graph.
-class Coder {
- public:
-  explicit Coder(const WeightOnlyRecipe& options) : options_(options) {}
-
-  void rewrite(Graph& graph, Node* layer) { layer->arg("weight") = decoded(graph, layer); }
-
- private:
-  static Value* buffer(Graph& graph, const std::string& name, const at::Tensor& tensor) {
-    graph.set_attribute(name, {Attribute::Kind::buffer, tensor});
-    return graph.attribute(name);
-  }
-
-  /// The node that reads the codes, one for all layers that share a weight.
-  Value* decoded(Graph& graph, Node* layer) {
-    const Value* weight = layer->arg("weight").value;
-    Value*& made = decoded_[weight];
-    if (made != nullptr) return made;
-    const at::NoGradGuard no_grad;
-    const std::string name = weight->producer->target();
-    const at::Tensor values = graph.attribute_tensor(weight).detach();
-    if (!at::isfinite(values).all().item<bool>()) {
-      fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
-    }
-    const QParams params = qparams_of(values, options_.scheme());
-    const at::Tensor codes = quantize(values, params);
-    const bool nibbles = options_.bits == 4;
-    graph::Argument zero = c10::IValue();
-    if (nibbles && options_.affine)
-      zero = buffer(graph, name + ".zero_point", params.zero_point.to(at::kByte));
-    Node* node = graph.call(
-        "ulp::dequantize_weight",
-        {buffer(graph, name + (nibbles ? ".int4" : ".int8"), nibbles ? pack(codes, options_) : codes),
-         buffer(graph, name + ".scale", params.scale), zero, c10::IValue(values.size(1))},
-        layer);
-    node->scope = layer->scope;
-    node->output()->meta = weight->meta;
-    return made = node->output();
-  }
-
-  const WeightOnlyRecipe& options_;
-  std::unordered_map<const Value*, Value*> decoded_;
-};
 
 }  // namespace
 
@@ -159,7 +120,8 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
   const std::string done = "reads weights of " + std::to_string(options.bits) + " bits";
   std::vector<std::string> ops = {"aten::linear"};
   if (options.embeddings) ops.emplace_back("aten::embedding");
-  Coder coder(options);
+  WeightCoder coder(
+      [&](const std::string& name, const at::Tensor& values) { return codes_of(name, values, options); });
   return rewrite_layers(captured,
                         {.where = kWhere,
                          .pass = "quantize_weights",
@@ -167,7 +129,8 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
                          .done = done.c_str(),
                          .ops = ops,
                          .skip_modules = options.skip_modules,
-                         .refusal = refusal,
+                         .products = true,
+                         .refusal = weight_obstacle,
                          .rewrite = [&](Graph& graph, Node* layer) { coder.rewrite(graph, layer); }},
                         report);
 }

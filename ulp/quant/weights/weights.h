@@ -7,7 +7,8 @@
 //
 //   ulp::dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns) -> Tensor
 //
-// 8 bits: codes s8 [rows, columns], one scale a row, symmetric in [-127, 127].
+// 8 bits: codes s8 [rows, columns], one scale a row, symmetric in [-127, 127]; or s8 [rows, groups, size] with scale f32
+// [rows, groups], as files of others have them (weight_codes.h).
 // 4 bits: codes u8 [rows, groups, size / 2], two in a byte, the even column in the low half; scale f32 and
 // zero_point u8 [rows, groups], or None: 8. The last group of a row may be padded. w = (code - zero) * scale,
 // rounded to float32 once. Engines unpack the same numbers as they use them.
@@ -57,8 +58,8 @@ using WeightOptions = WeightOnlyRecipe;
 /// that is none of those above, and fields that have no meaning here.
 ULP_API WeightOnlyRecipe weight_options(const Recipe& recipe);
 
-/// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; the
-/// captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,
+/// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; products with stored
+/// matrices [in, out] (addmm, matmul: GPT-2's Conv1D) are linear layers, too. The captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,
 /// weights that are not finite, and a model without such layers. `report` receives what was quantized, and
 /// what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(

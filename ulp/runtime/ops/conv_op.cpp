@@ -12,15 +12,24 @@
 namespace ulp::runtime {
 namespace {
 
+/// Sum of |weight| times 255, the largest code, and |bias|: what an accumulator never exceeds. Where the number of weights
+/// tells that nothing can overflow, it is a bound on that, and the weights are not read.
+int64_t largest_accumulator(const int8_t* weight, int64_t per_channel, int64_t bias) {
+  const int64_t bound = per_channel * 128 * 255 + std::llabs(bias);
+  if (bound <= std::numeric_limits<int32_t>::max()) return bound;
+  int64_t sum = 0;
+  for (int64_t k = 0; k < per_channel; ++k) sum += std::abs(int{weight[k]});
+  return sum * 255 + std::llabs(bias);
+}
+
 ConstantFacts::Channels look_through(const StepView& view, int64_t channels, int64_t per_channel) {
   const int8_t* weight = constant_data<int8_t>(view, "weight");
   const int32_t* bias = constant_data<int32_t>(view, "bias");
   const float* scale = constant_data<float>(view, "weight_scale");
   ConstantFacts::Channels found;
   for (int64_t c = 0; c < channels; ++c) {
-    int64_t sum = 0;
-    for (int64_t k = 0; k < per_channel; ++k) sum += std::abs(int{weight[c * per_channel + k]});
-    sum = sum * 255 + (bias == nullptr ? 0 : std::llabs(int64_t{bias[c]}));
+    const int64_t sum =
+        largest_accumulator(weight + c * per_channel, per_channel, bias == nullptr ? 0 : bias[c]);
     if (sum > found.largest_sum) found.largest_sum = sum, found.largest = c;
     const bool right = scale[c] > 0 && std::isfinite(scale[c]);
     if (found.positive && !right) found.positive = false, found.low = found.high = c;

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/base/read_file.h"
 
 namespace ulp::runtime {
 namespace {
@@ -46,16 +45,9 @@ SparseTable::SparseTable(std::filesystem::path path, size_t most_bytes)
   if (path_.has_parent_path() && !std::filesystem::is_directory(path_.parent_path(), none))
     fail(kWhere, "expected a file in a folder that exists, got ", path_.string());
   if (!std::filesystem::exists(path_, none)) return;
-  const auto size = std::filesystem::file_size(path_, none);
-  std::ifstream file(path_, std::ios::binary);
-  if (none || !file || size > kLargestFile) {
-    fail(kWhere, "expected a file of at most ", kLargestFile, " bytes that can be read, got ",
-         path_.string());
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
+  const std::string text = read_file(kWhere, path_, kLargestFile);
   try {
-    const Json json = parse_json(std::move(text).str());
+    const Json json = parse_json(text);
     if (json.at("type") != kType || json.at("version") != kVersion) {
       fail(kWhere, "expected '", kType, "' of version ", kVersion, " in ", path_.string());
     }

@@ -1,0 +1,289 @@
+// Core ML packages: layout, names, sizes, weights, refusals. What the programs compute is compared by
+// bench/peers/coreml_check.py.
+#include "ulp/exchange/export_coreml.h"
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <set>
+
+#include "coreml_reader.h"
+#include "error_of.h"
+#include "temporary_folder.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/models/registry.h"
+#include "ulp/models/text_registry.h"
+#include "ulp/quant/operators/ops.h"
+#include "ulp/quant/scheme/round_trip.h"
+#include "ulp/quant/weights/weights.h"
+
+namespace ulp::test {
+
+namespace {
+
+using exchange::CoreMlOptions;
+using exchange::export_coreml;
+using Module = std::shared_ptr<graph::GraphModule>;
+using Ints = std::vector<int64_t>;
+using Texts = std::vector<std::string>;
+
+/// A root module with a forward of any kind.
+struct CoreMlNet : torch::nn::Module {
+  std::function<at::Tensor(const at::Tensor&)> body;
+  at::Tensor forward(at::Tensor x) { return body(x); }
+};
+
+Module coreml_captured(const std::shared_ptr<CoreMlNet>& net, const at::Tensor& x,
+                       const graph::CaptureOptions& options = {}) {
+  net->eval();
+  Module module = capture(net, {x}, options);
+  module->eval();
+  return module;
+}
+
+Module coreml_function(std::function<at::Tensor(const at::Tensor&)> body, const at::Tensor& x,
+                       const graph::CaptureOptions& options = {}) {
+  auto net = std::make_shared<CoreMlNet>();
+  net->body = std::move(body);
+  return coreml_captured(net, x, options);
+}
+
+Module coreml_network(const std::string& name, int64_t channels, int64_t side) {
+  torch::manual_seed(0);
+  const auto model = models::make_model(name, {.in_channels = channels, .image_size = side});
+  model->eval();
+  return capture(*model, {torch::zeros({2, channels, side, side})});
+}
+
+MilModel written(const Module& module, const CoreMlOptions& options = {}) {
+  const TemporaryFolder folder;
+  export_coreml(*module, folder / "m.mlpackage", options);
+  return read_coreml(folder / "m.mlpackage");
+}
+
+std::string bytes_of(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().contiguous();
+  return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
+}
+
+/// Names are identifiers, each is made once, before it is read, and every result is there.
+void expect_sound(const MilModel& model) {
+  const std::regex identifier("[A-Za-z_][A-Za-z0-9_]*");
+  std::set<std::string> known;
+  for (const MilFeature& input : model.inputs) EXPECT_TRUE(known.insert(input.name).second) << input.name;
+  for (const MilOperation& one : model.operations) {
+    for (const auto& [parameter, names] : one.inputs) {
+      for (const std::string& name : names)
+        EXPECT_TRUE(known.contains(name)) << name << " of " << one.outputs[0];
+    }
+    for (const std::string& output : one.outputs) {
+      EXPECT_TRUE(std::regex_match(output, identifier)) << output;
+      EXPECT_TRUE(known.insert(output).second) << output;
+    }
+  }
+  for (const std::string& result : model.results) EXPECT_TRUE(known.contains(result)) << result;
+}
+
+}  // namespace
+
+TEST(ExportCoreMl, DescribesTheModelAndItsItems) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  const MilModel model = written(lenet, {.batch = 3, .metadata = {{"made", "here"}}});
+  EXPECT_EQ(model.specification, 7);
+  EXPECT_EQ(model.opset, "CoreML6");
+  EXPECT_EQ(model.manifest.at("fileFormatVersion"), "1.0.0");
+  EXPECT_EQ(model.manifest.at("itemInfoEntries").size(), 2);
+  EXPECT_EQ(model.metadata.at("made"), "here");
+  ASSERT_EQ(model.inputs.size(), 1);
+  EXPECT_EQ(model.inputs[0].shape, (Ints{3, 1, 28, 28}));
+  EXPECT_EQ(model.inputs[0].type, 65568);
+  ASSERT_EQ(model.outputs.size(), 1);
+  EXPECT_EQ(model.outputs[0].shape, (Ints{3, 10}));
+  EXPECT_EQ(model.results, Texts{model.outputs[0].name});
+  expect_sound(model);
+}
+
+TEST(ExportCoreMl, PutsWeightsWhereTheProgramSays) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  const MilModel model = written(lenet);
+  std::set<int64_t> places;
+  for (const auto& item : lenet->named_parameters()) {
+    const MilValue& value =
+        model.maker(std::regex_replace(item.key(), std::regex("\\."), "_")).attributes.at("val");
+    EXPECT_EQ(value.shape, item.value().sizes().vec());
+    EXPECT_EQ(value.type, 11);
+    EXPECT_EQ(value.blob_type, value.blob < 0 ? 0 : 2);
+    EXPECT_EQ(value.blob >= 0, item.value().numel() >= 10) << item.key();
+    if (value.blob < 0) continue;
+    EXPECT_TRUE(places.insert(value.blob).second);
+    EXPECT_EQ(value.bytes, bytes_of(item.value())) << item.key();
+  }
+  uint32_t count = 0, version = 0;
+  std::memcpy(&count, model.weights.data(), sizeof count);
+  std::memcpy(&version, model.weights.data() + 4, sizeof version);
+  EXPECT_EQ(count, places.size());
+  EXPECT_EQ(version, 2);
+  EXPECT_EQ(*places.begin(), 64);
+}
+
+TEST(ExportCoreMl, WritesTheParametersOfLayers) {
+  auto net = std::make_shared<CoreMlNet>();
+  auto conv = net->register_module(
+      "conv",
+      torch::nn::Conv2d(
+          torch::nn::Conv2dOptions(4, 8, {3, 5}).stride({2, 1}).padding({1, 2}).dilation({1, 2}).groups(2)));
+  net->body = [&](const at::Tensor& x) {
+    return torch::avg_pool2d(conv->forward(x), {2, 3}, {1, 1}, {1, 0}, /*ceil_mode=*/false,
+                             /*count_include_pad=*/false);
+  };
+  const MilModel model = written(coreml_captured(net, torch::zeros({2, 4, 16, 16})));
+  const MilOperation made = model.of("conv").at(0);
+  EXPECT_EQ(model.constant(made, "strides").ints, (Ints{2, 1}));
+  EXPECT_EQ(model.constant(made, "pad").ints, (Ints{1, 1, 2, 2}));
+  EXPECT_EQ(model.constant(made, "pad_type").word, "custom");
+  EXPECT_EQ(model.constant(made, "dilations").ints, (Ints{1, 2}));
+  EXPECT_EQ(model.constant(made, "groups").ints, Ints{2});
+  EXPECT_EQ(made.shape, (Ints{1, 8, 8, 12}));
+  const MilOperation pool = model.of("avg_pool").at(0);
+  EXPECT_EQ(model.constant(pool, "kernel_sizes").ints, (Ints{2, 3}));
+  EXPECT_EQ(model.constant(pool, "pad").ints, (Ints{1, 1, 0, 0}));
+  EXPECT_EQ(model.constant(pool, "exclude_padding_from_average").ints, Ints{1});
+}
+
+TEST(ExportCoreMl, FoldsBatchNormsAndWhatFollowsNoInput) {
+  EXPECT_TRUE(written(coreml_network("resnet8", 3, 32)).of("batch_norm").empty());
+  const MilModel model = written(coreml_function(
+      [](const at::Tensor& x) {
+        return x + torch::arange(4, torch::kFloat).square().view({1, 4});
+      },
+      torch::zeros({2, 4})));
+  Texts ops;
+  for (const MilOperation& one : model.operations) ops.push_back(one.op);
+  EXPECT_EQ(ops, (Texts{"const", "add"}));
+  EXPECT_EQ(model.operations[0].attributes.at("val").floats, (std::vector<float>{0, 1, 4, 9}));
+}
+
+TEST(ExportCoreMl, KeepsHalvesBitForBit) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  const MilModel model = written(lenet, {.fp16 = true});
+  EXPECT_EQ(model.inputs.at(0).type, 65568);
+  EXPECT_EQ(model.outputs.at(0).type, 65568);
+  EXPECT_EQ(model.of("cast").size(), 2);
+  const MilOperation conv = model.of("conv").at(0);
+  EXPECT_EQ(conv.type, 10);
+  const MilValue& weight = model.constant(conv, "weight");
+  EXPECT_EQ(weight.blob_type, 1);
+  EXPECT_EQ(weight.bytes, bytes_of(lenet->named_parameters()["conv1.weight"].to(torch::kHalf)));
+}
+
+TEST(ExportCoreMl, WritesWeightsOfEightBits) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  for (const bool fp16 : {false, true}) {
+    const MilModel model = written(lenet, {.fp16 = fp16, .int8_weights = true});
+    ASSERT_EQ(model.of("constexpr_affine_dequantize").size(), 5);
+    for (const char* op : {"conv", "linear"}) {
+      const MilOperation weight = model.maker(model.of(op).at(0).inputs.at("weight").at(0));
+      const MilValue& codes = weight.attributes.at("quantized_data");
+      EXPECT_EQ(codes.blob_type, 4);
+      EXPECT_EQ(weight.type, fp16 ? 10 : 11);
+      EXPECT_EQ(weight.attributes.at("axis").ints, Ints{0});
+      EXPECT_EQ(weight.attributes.at("zero_point").bytes, std::string(1, '\0'));
+    }
+  }
+  const MilModel model = written(lenet, {.int8_weights = true});
+  const MilOperation weight = model.maker(model.of("linear").at(0).inputs.at("weight").at(0));
+  const at::Tensor numbers = lenet->named_parameters()["fc1.weight"].detach();
+  const quant::QParams params = quant::qparams_of(numbers, quant::WeightOnlyRecipe{}.scheme());
+  EXPECT_EQ(weight.attributes.at("quantized_data").bytes, bytes_of(quant::quantize(numbers, params)));
+  EXPECT_EQ(weight.attributes.at("scale").bytes, bytes_of(params.scale));
+  EXPECT_EQ(weight.attributes.at("scale").shape, Ints{numbers.size(0)});
+}
+
+TEST(ExportCoreMl, KeepsTheCodesOfWeightsThatHaveSome) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  const MilModel model = written(quant::quantize_weights(lenet));
+  EXPECT_EQ(model.of("constexpr_affine_dequantize").size(), 3);
+  const Module four = quant::quantize_weights(lenet, {.bits = 4});
+  EXPECT_ERROR(written(four), "expected weights of 8 bits");
+}
+
+TEST(ExportCoreMl, TakesSizesOfFreeDimensions) {
+  graph::CaptureOptions options;
+  options.free = {{0, 1, "time", 12}};
+  const Module module =
+      coreml_function([](const at::Tensor& x) { return x.flatten(1) * 2; }, torch::zeros({2, 6, 4}), options);
+  EXPECT_EQ(written(module).inputs.at(0).shape, (Ints{1, 12, 4}));
+  EXPECT_EQ(written(module, {.sizes = {{"time", 5}}}).outputs.at(0).shape, (Ints{1, 20}));
+  EXPECT_ERROR(written(module, {.sizes = {{"tim", 5}}}), "got one of 'tim'");
+  EXPECT_ERROR(written(module, {.sizes = {{"time", 13}}}), "13");
+  EXPECT_ERROR(written(module, {.batch = 0}), "expected a batch of 1 or more, got 0");
+}
+
+TEST(ExportCoreMl, WritesTextsWithIdsOf32Bits) {
+  const auto model =
+      models::make_text_model("gpt2", {.task = models::TextTask::language_modelling, .max_length = 8});
+  model->eval();
+  const Module module = capture(model, {torch::ones({2, 8}, torch::kLong)});
+  module->eval();
+  const MilModel read = written(module);
+  EXPECT_EQ(read.inputs.at(0).type, 131104);
+  EXPECT_EQ(read.of("range_1d").size(), 0);
+  EXPECT_FALSE(read.of("gather").empty());
+  expect_sound(read);
+}
+
+TEST(ExportCoreMl, NamesValuesOfNetworksSoundly) {
+  for (const char* name : {"resnet8", "binary_lenet5"}) {
+    const bool small = std::string(name) == "binary_lenet5";
+    expect_sound(written(coreml_network(name, small ? 1 : 3, small ? 28 : 32)));
+  }
+}
+
+TEST(ExportCoreMl, NamesWhatItCannotWrite) {
+  const Module sums = coreml_function([](const at::Tensor& x) { return torch::cumsum(torch::relu(x), 1); },
+                                      torch::zeros({2, 4}));
+  EXPECT_ERROR(written(sums), "aten::cumsum 'cumsum");
+  EXPECT_ERROR(written(sums), "There are forms of aten::_log_softmax");
+  const Module wide = coreml_function(
+      [](const at::Tensor& x) {
+        return x.view({-1, 2, 1, 2, 1, 2}) + 1;
+      },
+      torch::zeros({2, 8}));
+  EXPECT_ERROR(written(wide), "at most 5 dimensions, got 6");
+  const Module one = coreml_function([](const at::Tensor& x) { return x.sum(); }, torch::zeros({2, 8}));
+  EXPECT_ERROR(written(one), "expected a dimension to be left");
+  const Module half =
+      coreml_function([](const at::Tensor& x) { return x + 1; }, torch::zeros({2, 4}, torch::kBFloat16));
+  EXPECT_ERROR(written(half), "expected inputs of f32, f16, int64 or int32, got BFloat16");
+}
+
+TEST(ExportCoreMl, ReplacesPackagesAndNothingElse) {
+  const Module lenet = coreml_network("lenet5", 1, 28);
+  const TemporaryFolder folder;
+  const auto program = [&](const std::string& name) {
+    return file_bytes(folder / name / "Data" / "com.apple.CoreML" / "model.mlmodel");
+  };
+  export_coreml(*lenet, folder / "m.mlpackage");
+  export_coreml(*lenet, folder / "again.mlpackage");
+  EXPECT_EQ(program("m.mlpackage"), program("again.mlpackage"));
+  export_coreml(*lenet, folder / "m.mlpackage/", {.batch = 2});
+  EXPECT_EQ(read_coreml(folder / "m.mlpackage").inputs.at(0).shape[0], 2);
+
+  std::filesystem::create_directories(folder / "mine.mlpackage");
+  std::ofstream(folder / "mine.mlpackage" / "letter.txt") << "kept";
+  EXPECT_ERROR(export_coreml(*lenet, folder / "mine.mlpackage"), "a folder without Manifest.json");
+  EXPECT_EQ(file_bytes(folder / "mine.mlpackage" / "letter.txt"), "kept");
+  std::ofstream(folder / "file.mlpackage") << "kept";
+  EXPECT_ERROR(export_coreml(*lenet, folder / "file.mlpackage"), "got a file");
+  EXPECT_ERROR(export_coreml(*lenet, folder / "m.onnx"), "ends in '.mlpackage'");
+  EXPECT_ERROR(export_coreml(*lenet, folder / "none" / "m.mlpackage"), "none");
+  size_t entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) entries += entry.exists();
+  EXPECT_EQ(entries, 4) << "temporary folders are left";
+}
+
+}  // namespace ulp::test

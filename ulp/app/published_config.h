@@ -1,0 +1,35 @@
+// config.json of Hugging Face's transformers: which network a folder of published weights holds, and how large.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ulp/models/bert.h"
+#include "ulp/models/distilbert.h"
+#include "ulp/models/gpt2.h"
+
+namespace ulp::app {
+
+/// What such a file says.
+struct PublishedConfig {
+  std::string name;  ///< as make_text_model() has it: bert (TinyBERT among them), distilbert or gpt2
+  std::variant<models::BertConfig, models::DistilBertConfig, models::Gpt2Config> network;
+  std::vector<std::string>
+      class_names;          ///< of a classifier; empty where they are the ones that transformers makes up
+  bool classifies = false;  ///< the weights have a classifier: an architecture "...ForSequenceClassification"
+
+  int64_t vocab_size() const;
+  int64_t max_length() const;
+  /// Elements of the tensors that grow with the sizes: tables and layers.
+  int64_t elements() const;
+  std::shared_ptr<models::TextModel> make() const;
+};
+
+/// Reads one. Throws FileError naming the file for one that is missing or damaged, a network that the models room does not have, sizes out of
+/// range, and settings that would compute something else (an activation, relative positions, a feed-forward part of another width).
+PublishedConfig read_published_config(const std::filesystem::path& path);
+
+}  // namespace ulp::app

@@ -1,0 +1,38 @@
+// Published weights as models of the tool: a folder of Hugging Face's transformers, with its config.json and tokenizer.json, or
+// weights of a reference network over images, torchvision's among them.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "ulp/app/model_file.h"
+#include "ulp/base/export.h"
+#include "ulp/io/published_weights.h"
+
+namespace ulp::app {
+
+/// True for a folder, an index of shards, pickled weights (which are refused when they are read), and safetensors that this library has not
+/// written and that a config.json lies beside, or whose network is named (`network`).
+ULP_API bool is_published_file(const std::filesystem::path& path, const std::string& network = {});
+
+/// What config.json and tokenizer.json say; nothing for weights without a config.json. Throws FileError where they are damaged or
+/// describe a network that the models room does not have.
+ULP_API std::optional<ModelSpec> published_spec(const std::filesystem::path& path);
+
+/// Whether the weights have a classifier of their own, so that the spec's classes mean something.
+ULP_API bool published_classifier(const std::filesystem::path& path);
+
+/// A network with its weights.
+struct PublishedModel {
+  Network network;  ///< captured, in eval mode
+  ModelSpec spec;
+  io::PublishedReport report;
+};
+
+/// Reads the weights. Without config.json `like.network` names the network over images, and `like` says how large and how normalised they are.
+/// PublishedFit::partial also takes the number of classes from `like`, where it has one. Throws FileError where load_published() does, for pickled weights with
+/// the way to convert them, for a config.json of a larger network than the weights, and for weights that nothing names.
+ULP_API PublishedModel load_published_model(const std::filesystem::path& path, const ModelSpec& like,
+                                            PublishedFit fit);
+
+}  // namespace ulp::app

@@ -1,0 +1,175 @@
+// Convolutions, linear layers and products of matrices.
+#include "ulp/exchange/coreml/converters.h"
+
+namespace ulp::exchange::coreml {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+bool is_stored(const Builder& builder, const Value& value) {
+  return builder.graph().attribute_tensor(&value).defined() || value.producer->is("ulp::dequantize_weight");
+}
+
+/// Inputs that convolutions of both kinds share.
+Inputs window(Builder& builder, const Node& node, size_t dims, const std::string& weight) {
+  Inputs inputs = {{"x", builder.in(node, "input")},
+                   {"weight", weight},
+                   {"strides", builder.ints(ints_arg(node, "stride", dims))},
+                   {"dilations", builder.ints(ints_arg(node, "dilation", dims))},
+                   {"groups", builder.integer(int_arg(node, "groups"))}};
+  if (const Value* bias = optional_value(node, "bias")) inputs.emplace_back("bias", builder.name_of(bias));
+  return inputs;
+}
+
+/// Before and behind each dimension.
+std::vector<int64_t> padding_of(const Node& node, size_t dims) {
+  std::vector<int64_t> pads;
+  const graph::Argument& padding = node.arg("padding");
+  if (padding.kind != graph::Argument::Kind::literal || !padding.literal.isString()) {
+    for (const int64_t pad : ints_arg(node, "padding", dims)) pads.insert(pads.end(), {pad, pad});
+    return pads;
+  }
+  const bool same = text_arg(node, "padding") == "same";
+  const std::vector<int64_t> dilation = ints_arg(node, "dilation", dims);
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t kernel = fixed_size(node, *value_arg(node, "weight"), static_cast<int64_t>(d) + 2);
+    const int64_t both = same ? dilation[d] * (kernel - 1) : 0;
+    pads.insert(pads.end(), {both / 2, both - both / 2});
+  }
+  return pads;
+}
+
+void conv(Builder& builder, const Node& node) {
+  const auto dims = static_cast<size_t>(rank_of(node, *value_arg(node, "weight")) - 2);
+  Inputs inputs = window(builder, node, dims, builder.weight(node, "weight"));
+  inputs.emplace_back("pad_type", builder.word("custom"));
+  inputs.emplace_back("pad", builder.ints(padding_of(node, dims)));
+  builder.result(node, "conv", std::move(inputs));
+}
+
+void conv_transpose(Builder& builder, const Node& node) {
+  const auto dims = static_cast<size_t>(rank_of(node, *value_arg(node, "weight")) - 2);
+  for (const int64_t more : ints_arg(node, "output_padding", dims)) {
+    if (more != 0) refuse(node, "expected no output_padding, got ", more);
+  }
+  Inputs inputs = window(builder, node, dims, builder.in(node, "weight"));
+  inputs.emplace_back("pad_type", builder.word("custom"));
+  inputs.emplace_back("pad", builder.ints(padding_of(node, dims)));
+  builder.result(node, "conv_transpose", std::move(inputs));
+}
+
+Inputs product(Builder& builder, const std::string& x, const std::string& y, bool turned = false) {
+  return {{"x", x}, {"y", y}, {"transpose_x", builder.flag(false)}, {"transpose_y", builder.flag(turned)}};
+}
+
+/// A weight that is computed: a product of matrices.
+void computed_linear(Builder& builder, const Node& node) {
+  Inputs inputs = product(builder, builder.in(node, "input"), builder.in(node, "weight"), /*turned=*/true);
+  const Value* bias = optional_value(node, "bias");
+  if (bias == nullptr) return builder.result(node, "matmul", std::move(inputs));
+  builder.result(node, "add",
+                 {{"x", builder.call(node, "matmul", std::move(inputs))}, {"y", builder.name_of(bias)}});
+}
+
+/// Core ML's layer takes up to three dimensions; more of them are rows for it.
+void linear(Builder& builder, const Node& node) {
+  constexpr size_t kMost = 3;
+  if (!is_stored(builder, *value_arg(node, "weight"))) return computed_linear(builder, node);
+  std::vector<int64_t> from = shape_of(node, *value_arg(node, "input")), to = shape_of(node);
+  const bool folds = from.size() > kMost;
+  std::string x = builder.in(node, "input");
+  const at::ScalarType type = type_of(*node.output());
+  if (folds) {
+    const int64_t rows = from[0] * from[1];
+    const std::vector<int64_t> rest(to.begin() + 2, to.end());
+    from.erase(from.begin());
+    from[0] = rows;
+    x = reshaped(builder, node, x, {type, from});
+    to.assign(1, rows);
+    to.insert(to.end(), rest.begin(), rest.end());
+  }
+  Inputs inputs = {{"x", x}, {"weight", builder.weight(node, "weight")}};
+  if (const Value* bias = optional_value(node, "bias")) inputs.emplace_back("bias", builder.name_of(bias));
+  if (!folds) return builder.result(node, "linear", std::move(inputs));
+  const std::string made = builder.call(node, "linear", std::move(inputs), {type, to});
+  builder.result(node, "reshape", {{"x", made}, {"shape", builder.ints(shape_of(node))}});
+}
+
+void matmul(Builder& builder, const Node& node) {
+  for (size_t i = 0; i < 2; ++i) {
+    if (rank_of(node, *node.args.at(i).value) < 2) refuse(node, "expected matrices, got a vector");
+  }
+  builder.result(node, "matmul",
+                 product(builder, builder.name_of(node.args[0].value), builder.name_of(node.args[1].value)));
+}
+
+/// beta self + alpha a b.
+void add_product(Builder& builder, const Node& node, const char* a, const char* b) {
+  const at::ScalarType type = type_of(*node.output());
+  const auto scaled = [&](const std::string& x, const char* factor) {
+    const double by = number_arg(node, factor);
+    return by == 1 ? x : binary(builder, node, "mul", x, builder.number(by, type));
+  };
+  const std::string made =
+      builder.call(node, "matmul", product(builder, builder.in(node, a), builder.in(node, b)));
+  if (number_arg(node, "beta") != 1 &&
+      rank_of(node, *value_arg(node, "self")) != rank_of(node, *node.output()))
+    refuse(node, "expected beta to be 1 for a row");
+  builder.result(node, "add",
+                 {{"x", scaled(made, "alpha")}, {"y", scaled(builder.in(node, "self"), "beta")}});
+}
+
+void addmm(Builder& builder, const Node& node) {
+  add_product(builder, node, "mat1", "mat2");
+}
+
+void baddbmm(Builder& builder, const Node& node) {
+  add_product(builder, node, "batch1", "batch2");
+}
+
+/// Rows of a table.
+void embedding(Builder& builder, const Node& node) {
+  builder.result(node, "gather",
+                 {{"x", builder.weight(node, "weight")},
+                  {"indices", builder.in(node, "indices")},
+                  {"axis", builder.integer(0)},
+                  {"batch_dims", builder.integer(0)}});
+}
+
+/// Codes of 8 bits with a scale for each row.
+void dequantize_weight(Builder& builder, const Node& node) {
+  const auto stored = [&](const char* argument) {
+    const at::Tensor tensor = builder.graph().attribute_tensor(value_arg(node, argument));
+    if (!tensor.defined()) refuse(node, "expected '", argument, "' to be a tensor that is stored");
+    return tensor;
+  };
+  const at::Tensor codes = stored("codes");
+  if (codes.scalar_type() != at::kChar)
+    refuse(node, "expected weights of 8 bits: codes of 4 need a later version of Core ML");
+  builder.alias(node.output(),
+                builder.dequantized(codes, stored("scale"), value_arg(node, "codes")->producer->target()));
+}
+
+}  // namespace
+
+ConverterTable layer_converters() {
+  static constexpr Converter kTable[] = {{"aten::conv1d", conv},
+                                         {"aten::conv2d", conv},
+                                         {"aten::conv3d", conv},
+                                         {"aten::conv_transpose1d", conv_transpose},
+                                         {"aten::conv_transpose2d", conv_transpose},
+                                         {"aten::conv_transpose3d", conv_transpose},
+                                         {"aten::linear", linear},
+                                         {"aten::matmul", matmul},
+                                         {"aten::mm", matmul},
+                                         {"aten::bmm", matmul},
+                                         {"aten::addmm", addmm},
+                                         {"aten::baddbmm", baddbmm},
+                                         {"aten::embedding", embedding},
+                                         {"ulp::dequantize_weight", dequantize_weight}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::coreml

@@ -1,0 +1,25 @@
+#include "ulp/exchange/examples.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+
+namespace ulp::exchange {
+
+at::Tensor Examples::make(const std::string& input, const std::vector<int64_t>& sizes, at::ScalarType type) {
+  constexpr size_t kMostDims = 64;
+  if (sizes.size() > kMostDims)
+    fail_file(where_, "expected inputs of at most ", kMostDims, " dimensions, got ", sizes.size(), " of '",
+              input, "'");
+  auto bytes = static_cast<double>(c10::elementSize(type));
+  for (const int64_t one : sizes) bytes *= static_cast<double>(std::max<int64_t>(one, 1));
+  bytes_ += bytes;
+  if (bytes_ > static_cast<double>(most_bytes_))
+    fail_file(where_, "expected inputs of ", most_bytes_, " bytes at most, got more with '", input, "' of ",
+              at::IntArrayRef(sizes));
+  return torch::zeros(sizes, type);
+}
+
+}  // namespace ulp::exchange
