@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
 BUILD_PACKAGES=(g++ cmake ninja-build ccache make nlohmann-json3-dev libcli11-dev libgtest-dev
-  libbenchmark-dev zlib1g-dev libzip-dev libicu-dev libjs-chart.js clang-format)
+  libbenchmark-dev zlib1g-dev libzip-dev libicu-dev libflatbuffers-dev flatbuffers-compiler libjs-chart.js clang-format)
 [ "${1:-}" != docs ] || BUILD_PACKAGES+=(doxygen)
 [ "${1:-}" != arm64 ] || BUILD_PACKAGES+=(g++-aarch64-linux-gnu qemu-user googletest)
 [ "${1:-}" != fuzz ] || BUILD_PACKAGES+=(clang-14 libclang-rt-14-dev libomp-14-dev)

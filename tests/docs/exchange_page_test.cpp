@@ -13,6 +13,7 @@
 #include "exchange/import_pt2.includes.h"
 #include "exchange/int8.includes.h"
 #include "exchange/small.includes.h"
+#include "exchange/tflite.includes.h"
 #include "in_temporary_folder.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lenet5.h"
@@ -31,11 +32,13 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
 #include "exchange/fp16.inc"
 #include "exchange/int8.inc"
 #include "exchange/small.inc"
+#include "exchange/tflite.inc"
   const auto size = [](const char* file) { return std::filesystem::file_size(file); };
   EXPECT_GT(size("model.onnx"), 3 * size("model.int8.onnx"));
   EXPECT_GT(2.1 * size("model.fp16.onnx"), size("model.onnx"));
   EXPECT_LT(1.9 * size("model.fp16.onnx"), size("model.onnx"));
   EXPECT_GT(size("model.onnx"), size("model.dynamic.onnx"));
+  EXPECT_GT(size("model.tflite"), 3 * size("model.int8.tflite"));
   EXPECT_GT(size("model.dynamic.onnx"), size("model.int4.onnx"));
 #include "exchange/coreml.inc"
   const auto weights = [&](const std::string& package) {

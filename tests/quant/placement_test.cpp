@@ -156,9 +156,9 @@ TEST(Placement, MaxPoolingKeepsParametersAndAveragesHaveTheirOwn) {
     Value* pooled = b.pool(one);
     Value* averaged = b.average(pooled);
     Value* flat = b.call("aten::flatten.using_ints", {averaged});
-    const Placement placement =
-        b.done(b.conv(flat, "conv2"), tflite ? Recipe::tflite_int8() : Recipe::x86_int8());
-    EXPECT_EQ(placement.observed, tflite ? (Values{b.x, one}) : (Values{b.x, one, averaged}));
+    Value* last = b.conv(flat, "conv2");
+    const Placement placement = b.done(last, tflite ? Recipe::tflite_int8() : Recipe::x86_int8());
+    EXPECT_EQ(placement.observed, tflite ? (Values{b.x, one, last}) : (Values{b.x, one, averaged}));
     EXPECT_EQ(placement.sharing, tflite ? (Pairs{{pooled, one}, {averaged, pooled}, {flat, averaged}})
                                         : (Pairs{{pooled, one}, {flat, averaged}}));
     EXPECT_TRUE(placement.report.near_misses.empty());
@@ -284,9 +284,23 @@ TEST(Placement, CurvesWithCodesOfTheirOwnStayApart) {
   Builder b;
   Value* made = b.conv(b.x, "conv1");
   Value* gate = b.call("aten::sigmoid", {made});
-  const Placement placement = b.done(b.conv(gate, "conv2"), Recipe::tflite_int8());
+  Value* last = b.conv(gate, "conv2");
+  const Placement placement = b.done(last, Recipe::tflite_int8());
   EXPECT_EQ(chains(placement), (Names{"conv1", "sigmoid", "conv2"}));
-  EXPECT_EQ(placement.observed, (Values{b.x, made, gate}));
+  EXPECT_EQ(placement.observed, (Values{b.x, made, gate, last}));
+}
+
+TEST(Placement, TfliteRoundsBeforeSumsAndCurvesAndAtTheEnd) {
+  Builder b;
+  Value* one = b.relu(b.conv(b.x, "conv1"));
+  Value* two = b.conv(one, "conv2");
+  Value* sum = b.relu(b.call("aten::add.Tensor", {two, one}));
+  Value* three = b.conv(sum, "conv3");
+  Value* curved = b.call("aten::hardswish", {three});
+  Value* last = b.conv(curved, "conv4");
+  const Placement placement = b.done(last, Recipe::tflite_int8());
+  EXPECT_EQ(chains(placement), (Names{"conv1 + relu", "conv2", "add + relu", "conv3", "conv4"}));
+  EXPECT_EQ(placement.observed, (Values{b.x, one, two, sum, three, curved, last}));
 }
 
 TEST(Placement, ProductsOfResultsGoFromCodesToCodes) {

@@ -40,7 +40,15 @@ std::string activation_obstacle(Backend backend, const OpName& op, const TensorR
 }
 
 bool sums_in_layers(Backend backend) {
-  return backend != Backend::onnx_qdq;
+  return backend != Backend::onnx_qdq && backend != Backend::tflite_int8;
+}
+
+bool curves_in_layers(Backend backend) {
+  return backend != Backend::tflite_int8;
+}
+
+bool ends_in_codes(Backend backend) {
+  return backend == Backend::tflite_int8;
 }
 
 bool requantizes_averages(Backend backend) {

@@ -16,8 +16,17 @@ ULP_API std::string activation_obstacle(Backend backend, const OpName& op, const
 ULP_API std::string weight_obstacle(Backend backend, const TensorRecipe& recipe);
 
 /// Whether a layer takes the sum behind it before its result is rounded to codes. Runtimes that read QuantizeLinear and
-/// DequantizeLinear round first: a layer between float numbers stays in float there.
+/// DequantizeLinear round first: a layer between float numbers stays in float there. TensorFlow Lite's sum is an operator of its
+/// own.
 ULP_API bool sums_in_layers(Backend backend);
+
+/// Whether a layer takes a curve behind it, such as hardswish, before its result is rounded to codes; TensorFlow Lite's take
+/// clamps alone.
+ULP_API bool curves_in_layers(Backend backend);
+
+/// Whether the result of a layer or a sum has codes also where no quantized op reads it, as the logits: TensorFlow Lite's
+/// integer operators give nothing else.
+ULP_API bool ends_in_codes(Backend backend);
 
 /// Whether an average may leave with a scale of its own, which fits its narrower range; TensorFlow Lite's
 /// specification gives it that of its input.

@@ -37,7 +37,8 @@
 //    that layer, but always before the add. relu and relu6 stand for every clamp of these bounds, as
 //    aten::hardtanh(_, 0, 6) or aten::clamp(_, 0). Every add is aten::add.Tensor with alpha 1 and two
 //    operands of one shape. A chain whose result no quantized op reads ends in float: there is no `quantize`
-//    after it (the logits of the last linear layer).
+//    after it (the logits of the last linear layer), but for the backend tflite_int8. What a chain may hold for a backend is
+//    in quant/backend.h.
 // 4. Ops that keep the parameters read %x_dq and are followed by a quantize / dequantize pair with the very
 //    same scale and zero_point attributes as %x_q (where a quantized op reads the result in the end; else
 //    they end in float): aten::max_pool1d and 2d, flatten, view, reshape (not one that joins an attention's

@@ -29,7 +29,7 @@ class Placer {
     for (const auto& node : graph_.nodes()) visit(node.get());
     for (const Chain& chain : placement_.chains) {
       need(chain.op->args[0].value);
-      if (ends_fixed(*chain.op)) need(chain.result());
+      if (ends_fixed(*chain.op) || ends_in_codes(recipe_.backend)) need(chain.result());
       if (chain.op->is("aten::add")) need(chain.op->args[1].value);
       if (chain.add) need(chain.residual());
     }
@@ -67,7 +67,8 @@ class Placer {
             .refuses_add = [this](const Node& node) { return add_refusal(node); },
             .takes_activation =
                 [this](const Node& op, Activation kind) {
-                  return !is_curve(kind) || (has_weight(op) && !ends_fixed_by_recipe(kind));
+                  if (!is_curve(kind)) return true;
+                  return curves_in_layers(recipe_.backend) && has_weight(op) && !ends_fixed_by_recipe(kind);
                 }};
   }
   bool ends_fixed_by_recipe(Activation kind) const {

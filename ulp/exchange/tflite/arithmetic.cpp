@@ -1,0 +1,232 @@
+// Arithmetic and comparisons of two tensors, or of a tensor and a number.
+#include <algorithm>
+
+#include "ulp/exchange/tflite/converters.h"
+
+namespace ulp::exchange::tflite {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+using schema::Operation;
+
+/// The layout of a call on two tensors: channels last where the operand of its result's rank is so.
+Layout common_layout(const Builder& builder, const Node& node, const Value* a, const Value* b) {
+  const int64_t rank = rank_of(node, *node.output());
+  for (const Value* one : {a, b}) {
+    if (one == nullptr || rank < 3 || rank_of(node, *one) != rank) continue;
+    if (builder.layout_of(one) == Layout::channels_last) return Layout::channels_last;
+  }
+  return Layout::as_is;
+}
+
+/// A tensor of fewer dimensions beside channels-last ones: with leading dimensions of 1.
+Index widened(Builder& builder, const Node& node, const Value& value, int64_t rank) {
+  std::vector<int64_t> order = {0};
+  for (int64_t d = 2; d < rank; ++d) order.push_back(d);
+  order.push_back(1);
+  const Shape shape = builder.shape_of(node, value);
+  std::vector<int64_t> wide(static_cast<size_t>(rank) - shape.sizes.size(), 1);
+  wide.insert(wide.end(), shape.sizes.begin(), shape.sizes.end());
+  if (const at::Tensor stored = builder.stored(value); stored.defined())
+    return builder.constant(stored.reshape(wide).permute(order));
+  if (shape.signature != shape.sizes && builder.free_batch())
+    refuse(node, "expected a batch that is a number for this shape");
+  std::vector<int64_t> turned;
+  for (const int64_t dim : order) turned.push_back(wide[static_cast<size_t>(dim)]);
+  const Index narrow = builder.numbers(node, &value);
+  const Index straight = builder.like(narrow, fixed_shape(wide)),
+              made = builder.like(narrow, fixed_shape(turned));
+  builder.reshape(node, narrow, straight);
+  builder.emit(Operation::TRANSPOSE, {straight, builder.ints(order)}, {made},
+               options_of(schema::TransposeOptionsT()));
+  return made;
+}
+
+/// A tensor or a number as a tensor of this type.
+Index operand(Builder& builder, const Node& node, std::string_view argument, at::ScalarType type,
+              Layout layout) {
+  const Value* value = optional_value(node, argument);
+  if (value == nullptr) {
+    const graph::Argument& arg = node.arg(argument);
+    const double number = arg.kind == graph::Argument::Kind::batch
+                              ? static_cast<double>(builder.size_of(arg.batch))
+                              : number_arg(node, argument);
+    return builder.number(node, number, type);
+  }
+  const int64_t rank = rank_of(node, *node.output());
+  const bool widens = layout == Layout::channels_last && rank_of(node, *value) != rank;
+  const Index tensor = widens ? widened(builder, node, *value, rank) : builder.numbers(node, value, layout);
+  if (exchange::type_of(*value) == type) return tensor;
+  schema::CastOptionsT options;
+  options.in_data_type = type_of(node, exchange::type_of(*value));
+  options.out_data_type = type_of(node, type);
+  const Index made = builder.between(node, builder.shape_of_tensor(tensor), options.out_data_type);
+  builder.emit(Operation::CAST, {tensor}, {made}, options_of(std::move(options)));
+  return made;
+}
+
+Options options_for(Operation op, schema::Activation fused) {
+  const auto with = [&](auto options) {
+    options.fused_activation_function = fused;
+    return options_of(std::move(options));
+  };
+  switch (op) {
+    case Operation::ADD:
+      return with(schema::AddOptionsT());
+    case Operation::SUB:
+      return with(schema::SubOptionsT());
+    case Operation::MUL:
+      return with(schema::MulOptionsT());
+    case Operation::DIV:
+      return with(schema::DivOptionsT());
+    default:
+      return {};
+  }
+}
+
+bool has_fused(Operation op) {
+  return op == Operation::ADD || op == Operation::SUB || op == Operation::MUL || op == Operation::DIV;
+}
+
+/// Codes of both, of any steps: a sum or a product in integers.
+bool are_codes(const Builder& builder, const Node& node, Operation op) {
+  const Value *a = optional_value(node, "self"), *b = optional_value(node, "other");
+  if (a == nullptr || b == nullptr || !builder.has_codes(a) || !builder.has_codes(b)) return false;
+  const bool same_rank = rank_of(node, *a) == rank_of(node, *b);
+  return same_rank && (op == Operation::ADD || op == Operation::SUB || op == Operation::MUL);
+}
+
+/// `op` of self and other, the second one times alpha, in the result's type.
+void binary(Builder& builder, const Node& node, Operation op, bool swapped = false) {
+  const double alpha = has_arg(node, "alpha") ? number_arg(node, "alpha") : 1;
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const at::ScalarType type = exchange::type_of(*node.output());
+  Ending ending = builder.ending_of(node, alpha == 1 && are_codes(builder, node, op));
+  if (!has_fused(op) || type != at::kFloat) ending = {.result = node.output()};
+  Index a = -1, b = -1;
+  if (ending.integer) {
+    a = builder.codes(node, optional_value(node, "self"), layout);
+    b = builder.codes(node, optional_value(node, "other"), layout);
+  } else {
+    a = operand(builder, node, "self", type, layout);
+    b = operand(builder, node, "other", type, layout);
+  }
+  if (alpha != 1) {
+    Index& scaled = swapped ? a : b;
+    const Index times = builder.like(scaled, builder.shape_of_tensor(scaled));
+    builder.emit(Operation::MUL, {scaled, builder.number(node, alpha, type)}, {times},
+                 options_for(Operation::MUL, schema::Activation::NONE));
+    scaled = times;
+  }
+  if (swapped) std::swap(a, b);
+  builder.emit(op, {a, b}, {builder.result(node, ending, layout)}, options_for(op, ending.fused));
+}
+
+void add(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::ADD);
+}
+void sub(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::SUB);
+}
+/// other - alpha self.
+void rsub(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::SUB, /*swapped=*/true);
+}
+void mul(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::MUL);
+}
+void div(Builder& builder, const Node& node) {
+  if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none())
+    refuse(node, "expected no rounding_mode");
+  if (!at::isFloatingType(exchange::type_of(*node.output()))) refuse(node, "expected a quotient in float");
+  binary(builder, node, Operation::DIV);
+}
+void maximum(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::MAXIMUM);
+}
+void minimum(Builder& builder, const Node& node) {
+  binary(builder, node, Operation::MINIMUM);
+}
+
+void pow(Builder& builder, const Node& node) {
+  const at::ScalarType type = exchange::type_of(*node.output());
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
+  const Index a = operand(builder, node, "self", type, layout),
+              b = operand(builder, node, "exponent", type, layout);
+  builder.emit(Operation::POW, {a, b}, {builder.make_numbers(node, node.output(), layout)});
+}
+
+void choose(Builder& builder, const Node& node, Operation op, at::ScalarType type) {
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const Index a = operand(builder, node, "self", type, layout),
+              b = operand(builder, node, "other", type, layout);
+  builder.emit(op, {a, b}, {builder.make_numbers(node, node.output(), layout)});
+}
+
+struct Comparison {
+  std::string_view op;
+  Operation operation;
+};
+constexpr Comparison kComparisons[] = {
+    {"aten::eq", Operation::EQUAL},   {"aten::ne", Operation::NOT_EQUAL},
+    {"aten::lt", Operation::LESS},    {"aten::le", Operation::LESS_EQUAL},
+    {"aten::gt", Operation::GREATER}, {"aten::ge", Operation::GREATER_EQUAL}};
+
+void compare(Builder& builder, const Node& node) {
+  for (const auto& [op, operation] : kComparisons) {
+    if (node.is(op)) return choose(builder, node, operation, common_type(node));
+  }
+}
+
+void logical(Builder& builder, const Node& node) {
+  const bool both = node.is("aten::logical_and");
+  choose(builder, node, both ? Operation::LOGICAL_AND : Operation::LOGICAL_OR, at::kBool);
+}
+
+/// Elements of one tensor where a condition holds, else of another.
+void select(Builder& builder, const Node& node, const char* condition, const char* then,
+            const char* otherwise) {
+  const at::ScalarType type = exchange::type_of(*node.output());
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, then), optional_value(node, otherwise));
+  const Index which = operand(builder, node, condition, at::kBool, layout);
+  const Index a = operand(builder, node, then, type, layout),
+              b = operand(builder, node, otherwise, type, layout);
+  builder.emit(Operation::SELECT_V2, {which, a, b}, {builder.make_numbers(node, node.output(), layout)});
+}
+
+void where(Builder& builder, const Node& node) {
+  select(builder, node, "condition", "self", "other");
+}
+void masked_fill(Builder& builder, const Node& node) {
+  select(builder, node, "mask", "value", "self");
+}
+
+}  // namespace
+
+ConverterTable arithmetic_converters() {
+  static const std::vector<Converter> table = [] {
+    std::vector<Converter> rows = {{"aten::add", add},
+                                   {"aten::sub", sub},
+                                   {"aten::rsub", rsub},
+                                   {"aten::mul", mul},
+                                   {"aten::div", div},
+                                   {"aten::maximum", maximum},
+                                   {"aten::minimum", minimum},
+                                   {"aten::pow", pow},
+                                   {"aten::logical_and", logical},
+                                   {"aten::logical_or", logical},
+                                   {"aten::where", where},
+                                   {"aten::masked_fill", masked_fill}};
+    for (const Comparison& one : kComparisons) rows.push_back({one.op, compare});
+    return rows;
+  }();
+  return table;
+}
+
+}  // namespace ulp::exchange::tflite

@@ -1,0 +1,48 @@
+#include "ulp/exchange/tflite/converters.h"
+
+#include <vector>
+
+namespace ulp::exchange::tflite {
+
+// The files that have a table, <name>_converters().
+#define ULP_CONVERTERS(X) \
+  X(layer)                \
+  X(pool)                 \
+  X(elementwise)          \
+  X(arithmetic)           \
+  X(shape)                \
+  X(piece)                \
+  X(image)                \
+  X(reduce)               \
+  X(quantize)             \
+  X(text)
+
+#define ULP_DECLARE(name) ConverterTable name##_converters();
+ULP_CONVERTERS(ULP_DECLARE)
+#undef ULP_DECLARE
+
+namespace {
+
+const std::vector<Converter>& all_converters() {
+  static const std::vector<Converter> all = [] {
+    std::vector<Converter> rows;
+#define ULP_GATHER(name) \
+  for (const Converter& row : name##_converters()) rows.push_back(row);
+    ULP_CONVERTERS(ULP_GATHER)
+#undef ULP_GATHER
+    return rows;
+  }();
+  return all;
+}
+
+}  // namespace
+
+ConvertFunction find_converter(const graph::Node& node) {
+  return find_row(all_converters(), node);
+}
+
+std::string converter_names() {
+  return row_names(all_converters());
+}
+
+}  // namespace ulp::exchange::tflite

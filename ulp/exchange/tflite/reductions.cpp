@@ -1,0 +1,130 @@
+// Sums, means and extremes over dimensions, and what is built on them.
+#include <algorithm>
+#include <numeric>
+
+#include "ulp/exchange/tflite/converters.h"
+
+namespace ulp::exchange::tflite {
+
+namespace {
+
+using graph::Node;
+using graph::Value;
+using schema::Operation;
+using Dims = std::vector<int64_t>;
+
+/// Dimensions that a call names, counted from the front; all where it names none.
+Dims dims_of(const Node& node, int64_t rank) {
+  Dims dims;
+  if (has_arg(node, "dim") && !node.arg("dim").is_none()) dims = ints_arg(node, "dim");
+  for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
+  if (!dims.empty()) return dims;
+  dims.resize(static_cast<size_t>(rank));
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+/// Without the dimensions `dims` the rest of a channels-last tensor is in the graph's order.
+bool leaves_order(const Dims& dims, int64_t rank) {
+  const auto goes = [&](int64_t dim) { return std::ranges::find(dims, dim) != dims.end(); };
+  bool pixels = true;
+  for (int64_t dim = 2; dim < rank; ++dim) pixels = pixels && goes(dim);
+  return pixels || goes(1);
+}
+
+void reduce(Builder& builder, const Node& node, Operation op) {
+  const Value& x = *value_arg(node, "self");
+  if (exchange::type_of(x) != exchange::type_of(*node.output()))
+    refuse(node, "expected a result of its input's type");
+  const int64_t rank = rank_of(node, x);
+  const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
+  Dims dims = dims_of(node, rank);
+  const bool last = builder.layout_of(&x) == Layout::channels_last && (keep || leaves_order(dims, rank));
+  const Layout layout = last ? Layout::channels_last : Layout::as_is;
+  for (int64_t& dim : dims) dim = axis_in(layout, dim, rank);
+  schema::ReducerOptionsT options;
+  options.keep_dims = keep;
+  const Index in = builder.numbers(node, &x, layout);
+  const Index made = builder.make_numbers(node, node.output(), keep ? layout : Layout::as_is);
+  builder.emit(op, {in, builder.ints(dims)}, {made}, options_of(std::move(options)));
+}
+
+void sum(Builder& builder, const Node& node) {
+  reduce(builder, node, Operation::SUM);
+}
+void mean(Builder& builder, const Node& node) {
+  reduce(builder, node, Operation::MEAN);
+}
+void amax(Builder& builder, const Node& node) {
+  reduce(builder, node, Operation::REDUCE_MAX);
+}
+void amin(Builder& builder, const Node& node) {
+  reduce(builder, node, Operation::REDUCE_MIN);
+}
+
+void argmax(Builder& builder, const Node& node) {
+  if (node.arg("dim").is_none() || bool_arg(node, "keepdim")) refuse(node, "expected a dimension that goes");
+  const Value& x = *value_arg(node, "self");
+  schema::ArgMaxOptionsT options;
+  options.output_type = schema::TensorType::INT64;
+  const Index in = builder.numbers(node, &x), axis = builder.ints({dim_arg(node, "dim", rank_of(node, x))});
+  builder.emit(Operation::ARG_MAX, {in, axis}, {builder.make_numbers(node, node.output(), Layout::as_is)},
+               options_of(std::move(options)));
+}
+
+Options no_fusion(Operation op) {
+  if (op == Operation::SUB) return options_of(schema::SubOptionsT());
+  if (op == Operation::ADD) return options_of(schema::AddOptionsT());
+  return op == Operation::MUL ? options_of(schema::MulOptionsT()) : Options();
+}
+
+/// (x - mean) / sqrt(variance + eps) weight + bias, over the last dimensions.
+void layer_norm(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "input");
+  const auto rank = static_cast<size_t>(rank_of(node, x)), count = ints_arg(node, "normalized_shape").size();
+  const Shape whole = builder.shape_of(node, x);
+  Shape rows = whole;
+  Dims dims;
+  for (size_t d = rank - count; d < rank; ++d) {
+    dims.push_back(static_cast<int64_t>(d));
+    rows.sizes[d] = rows.signature[d] = 1;
+  }
+  const auto call = [&](Operation op, Indices inputs, const Shape& shape) {
+    const Index made = builder.between(node, shape);
+    builder.emit(op, std::move(inputs), {made}, no_fusion(op));
+    return made;
+  };
+  const auto mean_of = [&](Index of) {
+    schema::ReducerOptionsT options;
+    options.keep_dims = true;
+    const Index made = builder.between(node, rows);
+    builder.emit(Operation::MEAN, {of, builder.ints(dims)}, {made}, options_of(std::move(options)));
+    return made;
+  };
+  const Index in = builder.numbers(node, &x), mean = mean_of(in);
+  const Index variance = mean_of(call(Operation::SQUARED_DIFFERENCE, {in, mean}, whole));
+  const Index stable = call(Operation::ADD, {variance, builder.scalar(number_arg(node, "eps"))}, rows);
+  const Index factor = call(Operation::RSQRT, {stable}, rows);
+  const Index centered = call(Operation::SUB, {in, mean}, whole);
+  const Value *weight = optional_value(node, "weight"), *bias = optional_value(node, "bias");
+  Index normed = centered, by = factor;
+  if (weight != nullptr) {
+    normed = call(Operation::MUL, {centered, factor}, whole);
+    by = builder.numbers(node, weight);
+  }
+  const Index sum = bias == nullptr ? -1 : call(Operation::MUL, {normed, by}, whole);
+  const Index made = builder.make_numbers(node, node.output(), Layout::as_is);
+  if (bias == nullptr) return builder.emit(Operation::MUL, {normed, by}, {made}, no_fusion(Operation::MUL));
+  builder.emit(Operation::ADD, {sum, builder.numbers(node, bias)}, {made}, no_fusion(Operation::ADD));
+}
+
+}  // namespace
+
+ConverterTable reduce_converters() {
+  static constexpr Converter kTable[] = {{"aten::sum", sum},       {"aten::mean", mean},
+                                         {"aten::amax", amax},     {"aten::amin", amin},
+                                         {"aten::argmax", argmax}, {"aten::layer_norm", layer_norm}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::tflite
