@@ -1,6 +1,7 @@
 // ulp export: a trained model -> a file that other runtimes read.
 #include "ulp/app/export.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -14,6 +15,7 @@
 #include "ulp/app/model_file.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/gguf.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/published_weights.h"
@@ -26,6 +28,8 @@ struct ExportFlags : CommonFlags {
   std::string model, to = "onnx", out;
   exchange::OnnxOptions options;
   exchange::CoreMlOptions coreml;
+  exchange::TfliteOptions tflite;
+  int64_t batch = 1;
   std::string gguf_type = word_of(exchange::GgufType::q8_0);
   bool check = false;
   ScriptShape shape;
@@ -47,7 +51,7 @@ struct ExportFormat {
 
 const ExportFormat kOnnx = {
     .name = "onnx",
-    .flags = {"--opset", "--external-data"},
+    .flags = {"--opset", "--external-data", "--fp16"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"opset " + std::to_string(flags.options.opset), {{"opset", flags.options.opset}}};
     },
@@ -62,19 +66,35 @@ const ExportFormat kOnnx = {
 
 const ExportFormat kCoreMl = {
     .name = "coreml",
-    .flags = {"--batch", "--int8-weights"},
+    .flags = {"--batch", "--int8-weights", "--fp16"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
-      return {"ML program of iOS 16 and macOS 13, batch " + std::to_string(flags.coreml.batch),
-              {{"batch", flags.coreml.batch}}};
+      return {"ML program of iOS 16 and macOS 13, batch " + std::to_string(flags.batch),
+              {{"batch", flags.batch}}};
     },
     .write =
         [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata& metadata) {
           exchange::CoreMlOptions options = flags.coreml;
           options.fp16 = flags.options.fp16;
+          options.batch = flags.batch;
           options.metadata = metadata;
           exchange::export_coreml(model, flags.out, options);
         },
     .check = [](const ExportFlags& flags, graph::GraphModule&) { return app::check_coreml(flags.out); }};
+
+const ExportFormat kTflite = {
+    .name = "tflite",
+    .flags = {"--batch", "--integer-io"},
+    .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
+      return {"batch " + (flags.batch == 0 ? "free" : std::to_string(flags.batch)), {{"batch", flags.batch}}};
+    },
+    .write =
+        [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata&) {
+          exchange::TfliteOptions options = flags.tflite;
+          options.batch = flags.batch;
+          exchange::export_tflite(model, flags.out, options);
+        },
+    .check = [](const ExportFlags& flags,
+                graph::GraphModule& model) { return app::check_tflite(flags.out, model, flags.batch); }};
 
 const ExportFormat kGguf = {
     .name = "gguf",
@@ -100,7 +120,7 @@ const ExportFormat kSafetensors = {.name = "safetensors",
                                                const Metadata&) { io::save_published(flags.out, model); },
                                    .check = nullptr};
 
-const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kGguf, &kSafetensors};
+const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kTflite, &kGguf, &kSafetensors};
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
@@ -108,19 +128,33 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-/// The one that --to names. Throws a CLI::ValidationError for flags of another one.
-const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command) {
-  const ExportFormat* found = nullptr;
+bool takes(const ExportFormat& format, const std::string& flag) {
+  return std::ranges::find(format.flags, flag) != format.flags.end();
+}
+
+/// "coreml or tflite".
+std::string formats_with(const std::string& flag) {
+  std::string names;
   for (const ExportFormat* format : kFormats) {
-    if (format->name == flags.to) found = format;
+    if (takes(*format, flag)) names += (names.empty() ? "" : " or ") + format->name;
+  }
+  return names;
+}
+
+/// The one that --to names. Throws a CLI::ValidationError for flags of other ones.
+const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command) {
+  const ExportFormat& found = **std::ranges::find(kFormats, flags.to, &ExportFormat::name);
+  for (const ExportFormat* format : kFormats) {
     for (const std::string& flag : format->flags) {
-      if (format->name != flags.to && command.count(flag) > 0)
-        throw CLI::ValidationError(flag + " goes with --to " + format->name + ", got --to " + flags.to);
+      if (command.count(flag) > 0 && !takes(found, flag))
+        throw CLI::ValidationError(flag + " goes with --to " + formats_with(flag) + ", got --to " + flags.to);
     }
   }
-  if (command.count("--check") > 0 && found->check == nullptr)
+  if (flags.check && found.check == nullptr)
     throw CLI::ValidationError("no other runtime checks files of --to " + flags.to + "; leave --check out");
-  return *found;
+  if (flags.batch == 0 && &found != &kTflite)
+    throw CLI::ValidationError("--batch 0, a free batch, goes with --to tflite, got --to " + flags.to);
+  return found;
 }
 
 /// Of a file, or of all files of a folder.
@@ -181,6 +215,7 @@ void add_export(CLI::App& app) {
                                   "  ulp export model.safetensors --to onnx --out model.onnx\n"
                                   "  ulp export scripted.pt --shape 3,224,224 --out model.onnx --check\n"
                                   "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n"
+                                  "  ulp export model.safetensors --to tflite --out model.tflite --check\n"
                                   "  ulp export gpt2.safetensors --to gguf --gguf-type q4_0 --out gpt2.gguf\n"
                                   "  ulp export model.onnx --to safetensors --out model.safetensors\n",
                                   *flags);
@@ -193,9 +228,13 @@ void add_export(CLI::App& app) {
       ->check(CLI::IsMember(format_names()))
       ->capture_default_str();
   add_field_flags(*command, flags->options);
-  command->add_option("--batch", flags->coreml.batch, "Batch of the inputs, for --to coreml")
-      ->check(CLI::PositiveNumber)
+  command
+      ->add_option("--batch", flags->batch,
+                   "Batch of the inputs, for --to coreml and tflite, where 0 leaves it free")
+      ->check(not_negative())
       ->capture_default_str();
+  command->add_flag("--integer-io", flags->tflite.integer_io,
+                    "Inputs and results in int8 where the model has codes there, for --to tflite");
   command->add_flag("--int8-weights", flags->coreml.int8_weights,
                     "Weights in 8 bits, arithmetic in float, for --to coreml");
   const auto types = words_of<exchange::GgufType>();
@@ -204,8 +243,8 @@ void add_export(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--check", flags->check,
                     "Run an ONNX file in ONNX Runtime and OpenVINO, in Python, where they are installed, and "
-                    "show the largest "
-                    "difference; read a Core ML package with coremltools");
+                    "show the largest difference, a TensorFlow Lite file in LiteRT; read a Core ML package "
+                    "with coremltools");
   flags->shape.add_to(*command);
   command->callback([flags, command] { run(*flags, *command); });
 }

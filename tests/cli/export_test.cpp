@@ -120,6 +120,16 @@ TEST_F(Export, WritesWeightsUnderPublishedNamesAndGguf) {
   EXPECT_NE(bytes.find("gpt2.attention.head_count"), std::string::npos);
 }
 
+TEST_F(Export, WritesTensorFlowLiteFiles) {
+  const Outcome outcome = shop_->ulp("export m.safetensors --to tflite --batch 0 --out m.tflite");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("batch free"), std::string::npos) << outcome.out;
+  EXPECT_EQ(read_file(*shop_ / "m.tflite").substr(4, 4), "TFL3");
+  expect_error(
+      shop_->ulp("export m.safetensors --to tflite --out c.tflite --check", "ULP_PYTHON=/nowhere/python3 "),
+      1, "pip install ai-edge-litert");
+}
+
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   const Outcome outcome =
       shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");
@@ -128,7 +138,9 @@ TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
 
 TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors"), 2, "--out");
-  expect_error(shop_->ulp("export m.safetensors --to tflite --out x.onnx"), 2, "onnx");
+  expect_error(shop_->ulp("export m.safetensors --to lite --out x.onnx"), 2, "onnx");
+  expect_error(shop_->ulp("export m.safetensors --to tflite --opset 17 --out x.onnx"), 2, "--to onnx");
+  expect_error(shop_->ulp("export m.safetensors --batch 0 --to coreml --out x.mlpackage"), 2, "--to tflite");
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
   expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");

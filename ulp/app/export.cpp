@@ -7,6 +7,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <fstream>
 #include <limits>
@@ -140,6 +141,18 @@ nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann:
   return parse_json(said.substr(start));
 }
 
+/// What each runtime made of the task's runs.
+ExportChecks compared(const nlohmann::json& said, const nlohmann::json& task) {
+  ExportChecks checks{.done = {}, .missing = said.at("missing").get<std::vector<std::string>>()};
+  for (const nlohmann::json& one : said.at("results")) {
+    checks.done.push_back({.runtime = one.at("runtime"),
+                           .runs = static_cast<int>(task["runs"].size()),
+                           .largest = one.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                                  : one.at("largest").get<double>()});
+  }
+  return checks;
+}
+
 }  // namespace
 
 ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
@@ -155,14 +168,21 @@ ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
   }
   const nlohmann::json said =
       judged({kOnnxJudge, "ONNX Runtime or OpenVINO", "onnxruntime numpy"}, folder, task);
-  ExportChecks checks{.done = {}, .missing = said.at("missing").get<std::vector<std::string>>()};
-  for (const nlohmann::json& one : said.at("results")) {
-    checks.done.push_back({.runtime = one.at("runtime"),
-                           .runs = static_cast<int>(task["runs"].size()),
-                           .largest = one.at("largest").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                                                  : one.at("largest").get<double>()});
+  return compared(said, task);
+}
+
+ExportChecks check_tflite(const fs::path& file, graph::GraphModule& model, int64_t batch) {
+  const torch::NoGradGuard no_grad;
+  const Scratch folder;
+  torch::manual_seed(0);
+  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
+  const std::array<int64_t, 2> of_the_file = {batch, batch}, free = {1, 7};
+  for (const int64_t one : batch == 0 ? free : of_the_file) {
+    std::vector<int64_t> sizes = {one};
+    for (const graph::FreeDimension& dimension : model.graph().free) sizes.push_back(dimension.max);
+    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
-  return checks;
+  return compared(judged({kTfliteJudge, "LiteRT", "ai-edge-litert"}, folder, task), task);
 }
 
 ExportChecks check_coreml(const fs::path& package) {

@@ -35,6 +35,12 @@ struct ExportChecks {
 /// says what to install where neither is there, and what a runtime said that refused the file.
 ULP_API ExportChecks check_onnx(const std::filesystem::path& file, graph::GraphModule& model);
 
+/// Runs a TensorFlow Lite file that export_tflite() wrote and the model that it was made of on the same random inputs, twice at the batch
+/// of the file, or at 1 and 7 where it is free (0), and free dimensions at their largest. Codes that come or go are compared as
+/// numbers. Python is found, and errors are, as for check_onnx().
+ULP_API ExportChecks check_tflite(const std::filesystem::path& file, graph::GraphModule& model,
+                                  int64_t batch);
+
 /// Reads a Core ML package with the parser of coremltools, which infers the sizes and types of all operations and compares them with those
 /// that the package says. Core ML itself runs on Apple's systems alone. Python is found, and errors are, as for check_onnx().
 ULP_API ExportChecks check_coreml(const std::filesystem::path& package);

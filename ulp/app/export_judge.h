@@ -1,5 +1,5 @@
-// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, and one that reads a Core ML package with
-// coremltools. Both print one line of JSON, {"results": [...], "missing": [...]}. Internal.
+// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, one that runs a TensorFlow Lite file in LiteRT,
+// and one that reads a Core ML package with coremltools. Each prints one line of JSON, {"results": [...], "missing": [...]}. Internal.
 #pragma once
 
 namespace ulp::app {
@@ -110,6 +110,71 @@ for operation in said.block_specializations[said.opset].operations:
             sys.exit(f"expected {output.name} to be {value.shape} {value.dtype}, got {shape}")
 operations = [operation for operation in function.operations if operation.op_type != "const"]
 result = {"runtime": "coremltools " + coremltools.__version__, "operations": len(operations)}
+print(json.dumps({"results": [result], "missing": []}))
+)py";
+
+/// The same with a TensorFlow Lite file. Images are [N, C, H, W] here and [N, H, W, C] in the file.
+inline constexpr const char* kTfliteJudge = R"py(import json
+import sys
+
+try:
+    import ai_edge_litert
+    import numpy
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError:
+    sys.exit(4)
+
+TYPES = {"float": "float32", "long": "int64", "int": "int32", "char": "int8", "bool": "bool"}
+
+
+def tensor(entry):
+    return numpy.fromfile(entry["file"], dtype=TYPES[entry["type"]]).reshape(entry["shape"])
+
+
+def given(x, detail):
+    """An input as the file has it."""
+    if x.ndim == 4:
+        x = x.transpose(0, 2, 3, 1)
+    if detail["dtype"] == numpy.int8 and x.dtype != numpy.int8:
+        scale, zero = detail["quantization"]
+        x = numpy.clip(numpy.rint(x / scale) + zero, -128, 127)
+    return numpy.ascontiguousarray(x.astype(detail["dtype"]))
+
+
+def got(interpreter, detail, shape):
+    """A result as we have it."""
+    y = interpreter.get_tensor(detail["index"])
+    if y.dtype == numpy.int8:
+        scale, zero = detail["quantization"]
+        y = (y.astype("float32") - zero) * numpy.float32(scale)
+    return y.transpose(0, 3, 1, 2) if y.ndim == 4 and y.shape != shape else y
+
+
+with open(sys.argv[1]) as file:
+    task = json.load(file)
+interpreter = Interpreter(model_path=task["model"])
+largest = 0.0
+for run in task["runs"]:
+    inputs = [given(tensor(entry), detail) for entry, detail in zip(run["inputs"], interpreter.get_input_details())]
+    for x, detail in zip(inputs, interpreter.get_input_details()):
+        interpreter.resize_tensor_input(detail["index"], x.shape)
+    interpreter.allocate_tensors()
+    for x, detail in zip(inputs, interpreter.get_input_details()):
+        interpreter.set_tensor(detail["index"], x)
+    interpreter.invoke()
+    details = interpreter.get_output_details()
+    if len(details) != len(run["results"]):
+        sys.exit(f"expected {len(run['results'])} results, got {len(details)}")
+    for entry, detail in zip(run["results"], details):
+        ours = tensor(entry)
+        theirs = got(interpreter, detail, ours.shape)
+        if theirs.shape != ours.shape:
+            sys.exit(f"expected a result of {ours.shape}, got {theirs.shape}")
+        ours, theirs = ours.astype("float64"), theirs.astype("float64")
+        scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
+        difference = float(numpy.abs(theirs - ours).max(initial=0.0) / scale)
+        largest = difference if not largest >= difference else largest
+result = {"runtime": "LiteRT " + ai_edge_litert.__version__, "largest": largest if largest == largest else None}
 print(json.dumps({"results": [result], "missing": []}))
 )py";
 
