@@ -7,7 +7,7 @@
 // `load` takes a process of its own for each turn, so that none finds memory of another, and prints medians: the time up to
 // the engine, the time up to its first result for one item, resident memory then and at most, and both beside the constants
 // and the arena. `decode` writes TOKENS tokens one by one behind the first half of the longest text (an engine that continues,
-// as peer_networks writes gpt2_decode) and prints the best and the median time of one, and what share of the time would do to
+// as `ulp lower --continued` writes it) and prints the best and the median time of one, and what share of the time would do to
 // read the packed constants at the speed of memory.
 #include <sys/wait.h>
 #include <unistd.h>
