@@ -132,7 +132,7 @@ void write_onnx(const fs::path& folder) {
       ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
   model->eval();
   const at::Tensor words = torch::zeros({2, 2}, torch::kLong);
-  write(folder / "gpt2", ulp::exchange::export_onnx(*ulp::graph::capture(*model, {words})));
+  write(folder / "gpt2", ulp::exchange::export_onnx(*ulp::capture(*model, {words})));
 }
 
 void write_gguf(const fs::path& folder) {
