@@ -118,6 +118,14 @@ TEST_F(Export, WritesWeightsUnderPublishedNamesAndGguf) {
   const std::string bytes = read_file(*shop_ / "g.gguf");
   EXPECT_TRUE(bytes.starts_with("GGUF"));
   EXPECT_NE(bytes.find("gpt2.attention.head_count"), std::string::npos);
+  // It comes back with its codes.
+  EXPECT_NE(shop_->ulp("inspect g.gguf").out.find("Q4_0"), std::string::npos);
+  const Outcome engine = shop_->ulp("lower g.gguf --out g.ulp");
+  ASSERT_EQ(engine.code, 0) << engine.err;
+  EXPECT_LT(std::filesystem::file_size(*shop_ / "g.ulp"),
+            0.4 * static_cast<double>(std::filesystem::file_size(*shop_ / "g.safetensors")));
+  write_file(*shop_ / "half.gguf", bytes.substr(0, bytes.size() / 2));
+  expect_error(shop_->ulp("lower half.gguf --out h.ulp"), 3, "half.gguf");
 }
 
 TEST_F(Export, WritesTensorFlowLiteFiles) {

@@ -74,11 +74,11 @@ class FlatTable {
 };
 
 struct TfliteTensor {
-  std::string name, bytes;
+  std::string name = {}, bytes = {};
   int type = 0;
-  std::vector<int32_t> shape, signature;
-  std::vector<float> scale;
-  std::vector<int64_t> zero_point;
+  std::vector<int32_t> shape = {}, signature = {};
+  std::vector<float> scale = {};
+  std::vector<int64_t> zero_point = {};
   int axis = 0;
   size_t start = 0;  ///< of its bytes in the file
   template <typename T>

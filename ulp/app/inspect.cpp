@@ -1,8 +1,10 @@
 #include "ulp/app/inspect.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/gguf_file.h"
 #include "ulp/app/published_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
@@ -117,6 +119,22 @@ std::string lines_of(const std::vector<std::string>& names) {
   return text;
 }
 
+/// The tensors of the file as it stores them, and its keys.
+FileContents gguf_contents(const std::filesystem::path& path) {
+  const exchange::GgufModel file = exchange::import_gguf(path);
+  FileContents contents;
+  contents.kind = "GGUF (--graph shows its graph)";
+  contents.bytes = std::filesystem::file_size(path);
+  contents.tensors = {.title = "Tensors", .columns = {{"name"}, {"type"}, {"shape"}, {"elements"}}};
+  for (const exchange::GgufTensor& tensor : file.tensors)
+    contents.tensors.add_row({tensor.name, tensor.type, shape_text(tensor.values.sizes().vec()),
+                              static_cast<double>(tensor.values.numel())});
+  const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
+  for (const auto& [key, value] : metadata.items())
+    contents.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  return contents;
+}
+
 /// The tensors of the files, and how they differ from those of the network.
 FileContents published_contents(const std::filesystem::path& path, const ModelSpec& like) {
   FileContents contents;
@@ -145,6 +163,7 @@ FileContents published_contents(const std::filesystem::path& path, const ModelSp
 
 FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return exchange_contents(path);
+  if (is_gguf_file(path)) return gguf_contents(path);
   if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);
   const SafetensorsFile file(path);

@@ -113,7 +113,8 @@ LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spe
 
 LoadedModel load_published(const std::filesystem::path& path, const ModelSpec& like) {
   PublishedModel model = load_published_model(path, like, PublishedFit::exact);
-  const auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
+  auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
+  if (!model.codes.empty()) graph = quant::read_weight_codes(graph, model.codes);
   return {.spec = std::move(model.spec),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
           .graph = graph};

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/gguf_file.h"
 #include "ulp/app/published_config.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
@@ -124,12 +125,13 @@ bool is_published_file(const fs::path& path, const std::string& network) {
   std::error_code error;
   if (fs::is_directory(path, error) || path.string().ends_with(".index.json")) return true;
   if (!is_file(path) || is_exchange_file(path)) return false;
-  if (is_pickled(path)) return true;
+  if (is_gguf_file(path) || is_pickled(path)) return true;
   if (is_zip_file(path)) return false;
   return (!network.empty() || is_file(beside(path, "config.json"))) && is_foreign_safetensors(path);
 }
 
 std::optional<ModelSpec> published_spec(const fs::path& path) {
+  if (is_gguf_file(path)) return gguf_network(exchange::import_gguf(path), path).spec;
   const fs::path config = beside(path, "config.json");
   if (!is_file(config)) return std::nullopt;
   return spec_of(read_published_config(config), path);
@@ -137,10 +139,26 @@ std::optional<ModelSpec> published_spec(const fs::path& path) {
 
 bool published_classifier(const fs::path& path) {
   const fs::path config = beside(path, "config.json");
-  return is_file(config) && read_published_config(config).classifies;
+  return !is_gguf_file(path) && is_file(config) && read_published_config(config).classifies;
 }
 
+namespace {
+
+PublishedModel load_gguf_model(const fs::path& path) {
+  const exchange::GgufModel file = exchange::import_gguf(path);
+  const GgufNetwork made = gguf_network(file, path);
+  PublishedModel model{.network = captured(network_of(made.model), made.spec),
+                       .spec = made.spec,
+                       .report = {},
+                       .codes = exchange::gpt2_codes(file)};
+  model.network.module->eval();
+  return model;
+}
+
+}  // namespace
+
 PublishedModel load_published_model(const fs::path& path, const ModelSpec& like, PublishedFit fit) {
+  if (is_gguf_file(path)) return load_gguf_model(path);
   const io::NamedTensors tensors = io::load_published_tensors(path);
   const bool partial = fit == PublishedFit::partial;
   const fs::path file = beside(path, "config.json");

@@ -1,17 +1,20 @@
-// Published weights as models of the tool: a folder of Hugging Face's transformers, with its config.json and tokenizer.json, or
+// Published weights as models of the tool: a folder of Hugging Face's transformers, with its config.json and tokenizer.json, a GGUF file, or
 // weights of a reference network over images, torchvision's among them.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "ulp/app/model_file.h"
 #include "ulp/base/export.h"
 #include "ulp/io/published_weights.h"
+#include "ulp/quant/weights/weight_codes.h"
 
 namespace ulp::app {
 
-/// True for a folder, an index of shards, pickled weights (which are refused when they are read), and safetensors that this library has not
+/// True for a folder, an index of shards, a GGUF file, pickled weights (which are refused when they are read), and safetensors that this library has not
 /// written and that a config.json lies beside, or whose network is named (`network`).
 ULP_API bool is_published_file(const std::filesystem::path& path, const std::string& network = {});
 
@@ -27,6 +30,8 @@ struct PublishedModel {
   Network network;  ///< captured, in eval mode
   ModelSpec spec;
   io::PublishedReport report;
+  /// Of a GGUF file: weights that it has in codes, for quant::read_weight_codes(); the network has their values.
+  std::map<std::string, quant::WeightCodes> codes = {};
 };
 
 /// Reads the weights. Without config.json `like.network` names the network over images, and `like` says how large and how normalised they are.

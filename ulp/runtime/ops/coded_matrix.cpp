@@ -29,7 +29,7 @@ CodedMatrix coded_matrix(const StepView& view, int64_t columns) {
   }
   std::vector<int64_t> parts = {matrix.rows};
   if (rank == 3) parts.push_back(matrix.groups);
-  view.expect_scales("weight_scale", parts);
+  view.expect_finite("weight_scale", parts);
   matrix.codes = reinterpret_cast<const uint8_t*>(weight.bytes.data());
   if (const Constant* zero = view.constant("weight_zero")) {
     if (!nibbles) view.fail("'weight_zero' is for 4-bit codes");

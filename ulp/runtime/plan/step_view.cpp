@@ -65,6 +65,16 @@ void StepView::expect_scales(const char* role, std::span<const int64_t> shape) c
   if (facts_ != nullptr) facts_->positive_scales.insert(key);
 }
 
+void StepView::expect_finite(const char* role, std::span<const int64_t> shape) const {
+  expect_constant(role, DataType::f32, shape);
+  const std::string key = step_.constants.at(role) + '\n' + shape_text(shape);
+  if (facts_ != nullptr && facts_->finite.contains(key)) return;
+  for (const float number : floats_of(*constant(role))) {
+    if (!std::isfinite(number)) fail("expected '", role, "' to be finite, got ", number);
+  }
+  if (facts_ != nullptr) facts_->finite.insert(key);
+}
+
 void StepView::expect_no_nan(const char* role) const {
   const std::string key = step_.constants.at(role) + '\n' + shape_text(constant(role)->shape);
   if (facts_ != nullptr && facts_->without_nan.contains(key)) return;

@@ -38,6 +38,7 @@ struct ConstantFacts {
     bool positive = true;                  ///< every scale is finite and > 0
   };
   std::set<std::string> positive_scales;                   ///< names that expect_scales() was content with
+  std::set<std::string> finite;                            ///< names that expect_finite() was content with
   std::set<std::string> without_nan;                       ///< names that expect_no_nan() was content with
   std::map<std::string, Channels> channels;                ///< by the names of weight, bias and scale
   std::map<std::string, std::pair<int64_t, int64_t>> ids;  ///< the smallest and the largest of a constant's
@@ -83,6 +84,8 @@ class StepView {
   void expect_constant(const char* role, DataType type, std::span<const int64_t> shape) const;
   /// f32 of this shape, every number finite and > 0.
   void expect_scales(const char* role, std::span<const int64_t> shape) const;
+  /// f32 of this shape, every number finite: other programs choose scales of codes below 0, too.
+  void expect_finite(const char* role, std::span<const int64_t> shape) const;
   /// No NaN in this f32 constant, which the step has.
   void expect_no_nan(const char* role) const;
   /// Output of the input's type, scale and zero point.

@@ -1,0 +1,70 @@
+#include "ulp/app/gguf_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ulp/base/error.h"
+#include "ulp/io/published_weights.h"
+#include "ulp/models/gpt2.h"
+
+namespace ulp::app {
+
+namespace {
+
+constexpr const char* kWhere = "app.load_gguf";
+
+/// The heads of attention, which no tensor tells.
+int64_t heads_of(const exchange::GgufModel& file, const std::string& source) {
+  constexpr const char* kKey = "gpt2.attention.head_count";
+  const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
+  const auto found = metadata.find(kKey);
+  if (found == metadata.end() || !found->is_number_integer() || *found < 1 || *found > 65536)
+    fail_file(kWhere, "expected ", kKey, " in 1..65536 in '", source, "', got ",
+              found == metadata.end() ? "none" : found->dump().substr(0, 100));
+  return found->get<int64_t>();
+}
+
+}  // namespace
+
+bool is_gguf_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::string head(4, '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == "GGUF";
+}
+
+GgufNetwork gguf_network(const exchange::GgufModel& file, const std::filesystem::path& path) {
+  const std::string source = path.string();
+  const io::NamedTensors tensors = exchange::gpt2_tensors(file);
+  const auto matrix = [&](const char* name) {
+    const auto found = std::ranges::find(tensors, name, &io::NamedTensors::value_type::first);
+    if (found == tensors.end() || found->second.dim() != 2)
+      fail_file(kWhere, "expected GPT-2's matrix '", name, "' in '", source, "'");
+    return found->second;
+  };
+  models::Gpt2Config config{.dropout = 0, .attention_dropout = 0};
+  const at::Tensor words = matrix("wte.weight");
+  config.vocab_size = words.size(0);
+  config.width = words.size(1);
+  config.max_length = matrix("wpe.weight").size(0);
+  config.layers =
+      std::ranges::count_if(tensors, [](const auto& one) { return one.first.ends_with(".ln_1.weight"); });
+  config.heads = heads_of(file, source);
+  try {
+    config.validate();
+  } catch (const Error& error) {
+    throw FileError(std::string(error.what()) + " in '" + source + "'");
+  }
+  GgufNetwork made{.spec = {.name = "gpt2",
+                            .kind = NetworkKind::language,
+                            .num_classes = config.vocab_size,
+                            .max_length = config.max_length},
+                   .model = models::make_gpt2(config)};
+  io::assign_published(*made.model, tensors, /*strict=*/true, source);
+  made.model->eval();
+  return made;
+}
+
+}  // namespace ulp::app
