@@ -158,7 +158,7 @@ void write_weights(const std::filesystem::path& stem, const ulp::graph::Graph& g
 void expect_read_back(const std::filesystem::path& path, const torch::Tensor& x,
                       const torch::Tensor& expected) {
   constexpr int64_t kMost = int64_t{16} << 30;
-  const Module again = ulp::exchange::import_onnx(path, {.longest = kLength, .max_bytes = kMost});
+  const Module again = ulp::exchange::import_onnx(path, {.longest = ulp::bench::kLength, .max_bytes = kMost});
   if (!again->forward_all({x}).at(0).equal(expected))
     ulp::fail("onnx_networks", "expected '", path.string(), "' to come back with the same bits");
 }

@@ -135,6 +135,29 @@ TEST(ImportOnnx, TellsParametersFromOtherTensors) {
   EXPECT_TRUE(torch::equal(y, torch::tensor({{1 + 8 + 7.0F, 2 + 10 + 8.0F, 3 + 12 + 9.0F}})));
 }
 
+TEST(ImportOnnx, ABatchNormHasStatisticsOfItsOwn) {
+  // Equal tensors are one in such files, some of them behind an Identity.
+  const std::string bytes =
+      OnnxText()
+          .input("x", {-1, 2})
+          .floats("bn.weight", {2}, {1, 1})
+          .floats("bn.bias", {2}, {0, 0})
+          .node("Identity", {"bn.weight"}, {"bn.running_var"})
+          .node("BatchNormalization", {"x", "bn.weight", "bn.bias", "bn.bias", "bn.running_var"}, {"y"})
+          .output("y")
+          .bytes();
+  const Module module = import_onnx(bytes, "model.onnx");
+  EXPECT_EQ(module->named_parameters().size(), 2U);
+  EXPECT_TRUE(module->named_buffers().contains("bn.running_var"));
+  const at::Tensor x = torch::randn({16, 2}) * 3 + 5;
+  module->eval();
+  EXPECT_TRUE(torch::allclose(module->forward(x), x, 1e-4, 1e-4));
+  module->train();
+  module->forward(x).square().sum().backward();
+  EXPECT_TRUE(torch::equal(module->named_parameters()["bn.bias"], torch::zeros({2})));
+  EXPECT_FALSE(torch::equal(module->named_buffers()["bn.running_var"], torch::ones({2})));
+}
+
 TEST(ImportOnnx, SizesThatFollowTheInputsFoldIntoArguments) {
   // x [batch, time, 4] becomes [batch, 2, time * 2] by its own sizes; a mean of ones stands beside it.
   const std::string bytes = OnnxText()

@@ -77,8 +77,9 @@ report::Table accounting_table(const std::filesystem::path& path) {
 
 /// What a file of another program holds, without tensors yet.
 FileContents foreign_contents(const std::filesystem::path& path, const char* kind) {
+  std::error_code error;  // whoever reads the file says what is wrong
   return {.kind = std::string(kind) + " (--graph shows its graph)",
-          .bytes = std::filesystem::file_size(path),
+          .bytes = std::filesystem::file_size(path, error),
           .metadata = {},
           .steps = std::nullopt,
           .tensors = {.title = "Tensors",

@@ -200,14 +200,21 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
 
 torch::jit::Module load_torchscript(const std::filesystem::path& path) {
   constexpr const char* kWhere = "app.load_model_file";
+  const auto refuse = [&](std::string_view said) {
+    const size_t start = said.find_first_not_of(" \n");
+    fail_file(kWhere, "'", path.string(), "' is no TorchScript module: ",
+              report::first_line(start == std::string_view::npos ? said : said.substr(start)));
+  };
   try {
     torch::jit::Module module = torch::jit::load(path.string());
     module.eval();
     return module;
   } catch (const c10::Error& error) {
-    fail_file(kWhere, "'", path.string(),
-              "' is no TorchScript module: ", report::first_line(error.what_without_backtrace()));
+    refuse(error.what_without_backtrace());
+  } catch (const std::exception& error) {  // of the parser of its code
+    refuse(error.what());
   }
+  return {};
 }
 
 bool same_tokens(const ModelSpec& a, const ModelSpec& b) {

@@ -6,6 +6,7 @@
 #include "ulp/base/read_file.h"
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
+#include "ulp/exchange/onnx_import/own_statistics.h"
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/quant/static/average_codes.h"
@@ -42,6 +43,7 @@ size_t count_nodes(const onnx_import::FileGraph& graph) {
 
 FileModel checked_model(std::string_view bytes, const std::filesystem::path& name) {
   FileModel model = onnx_import::read_model(bytes, name);
+  onnx_import::own_statistics(model.graph);
   const auto opset = model.opsets.find("");
   if (opset == model.opsets.end() || opset->second < kFirstOpset || opset->second > kLastOpset)
     fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset,
