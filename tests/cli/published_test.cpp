@@ -219,7 +219,8 @@ TEST_F(PublishedImages, WeightsOfANamedNetwork) {
   EXPECT_EQ(json::parse(good("inspect " + named + " --json").out)["metadata"].count("missing"), 0U);
   expect_error(shop_->ulp("lower weights.safetensors --out x.ulp"), 3, "or --network");
   expect_error(shop_->ulp("lower weights.safetensors --network lenet6 --out x.ulp"), 3, "lenet5, ");
-  expect_error(shop_->ulp("lower weights.safetensors --network mlp --out x.ulp"), 3, "does not fit the model");
+  expect_error(shop_->ulp("lower weights.safetensors --network mlp --out x.ulp"), 3,
+               "does not fit the model");
 }
 
 }  // namespace

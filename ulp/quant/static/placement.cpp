@@ -29,7 +29,8 @@ class Placer {
     for (const auto& node : graph_.nodes()) visit(node.get());
     for (const Chain& chain : placement_.chains) {
       need(chain.op->args[0].value);
-      if (ends_fixed(*chain.op) || ends_in_codes(recipe_.backend)) need(chain.result());
+      if (ends_fixed(*chain.op)) need(chain.result());
+      if (ends_in_codes(recipe_.backend)) need(joined(chain.result()));
       if (chain.op->is("aten::add")) need(chain.op->args[1].value);
       if (chain.add) need(chain.residual());
     }
@@ -246,6 +247,14 @@ class Placer {
       placement_.sharing.emplace_back(value, origin);
       need_sources(*value->producer, origin);
     }
+  }
+
+  /// The value whose parameters this one has: what only a cat reads has those of its result.
+  Value* joined(Value* value) const {
+    for (const Node* reader = graph::only_reader(graph_, value); reader != nullptr && cats_.contains(reader);
+         reader = graph::only_reader(graph_, value))
+      value = reader->output();
+    return value;
   }
 
   void sort_sharing() {
