@@ -445,7 +445,10 @@ void run(TrainFlags flags) {
   // A classifier on published layers without one has the classes of the data.
   const bool new_classifier = stored && stored->kind == app::NetworkKind::text &&
                               app::is_published_file(flags.init) && !app::published_classifier(flags.init);
-  if (new_classifier) stored->num_classes = std::numeric_limits<int64_t>::max();
+  if (new_classifier) {
+    stored->num_classes = std::numeric_limits<int64_t>::max();
+    stored->class_names.clear();
+  }
   std::optional<measure::MemoryMeter> meter;
   if (flags.budget) meter.emplace();
   std::shared_ptr<const io::Tokenizer> tokenizer;

@@ -186,6 +186,7 @@ TEST_F(PublishedTool, RefusesWhatItDoesNotHave) {
   with("intermediate_size", 13, "does not fit: bert.encoder.layer.0.intermediate.dense.weight");
   write_file(*shop_ / "other/config.json", "[");
   refused("expected JSON in 'other/config.json'");
+  copy_with("bert", "other", "hidden_act", "gelu");
   std::filesystem::remove(*shop_ / "other/model.safetensors");
   refused("got neither");
   write_file(*shop_ / "other/pytorch_model.bin", std::string("\x80\x02}q\x00.", 6));
