@@ -25,19 +25,9 @@ int64_t heads_of(const exchange::GgufModel& file, const std::string& source) {
   return found->get<int64_t>();
 }
 
-}  // namespace
-
-bool is_gguf_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::string head(4, '\0');
-  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  return head == "GGUF";
-}
-
-GgufNetwork gguf_network(const exchange::GgufModel& file, const std::filesystem::path& path) {
-  const std::string source = path.string();
-  const io::NamedTensors tensors = exchange::gpt2_tensors(file);
+/// As large as the tensors.
+models::Gpt2Config config_of(const exchange::GgufModel& file, const io::NamedTensors& tensors,
+                             const std::string& source) {
   const auto matrix = [&](const char* name) {
     const auto found = std::ranges::find(tensors, name, &io::NamedTensors::value_type::first);
     if (found == tensors.end() || found->second.dim() != 2)
@@ -57,14 +47,34 @@ GgufNetwork gguf_network(const exchange::GgufModel& file, const std::filesystem:
   } catch (const Error& error) {
     throw FileError(std::string(error.what()) + " in '" + source + "'");
   }
-  GgufNetwork made{.spec = {.name = "gpt2",
-                            .kind = NetworkKind::language,
-                            .num_classes = config.vocab_size,
-                            .max_length = config.max_length},
-                   .model = models::make_gpt2(config)};
-  io::assign_published(*made.model, tensors, /*strict=*/true, source);
-  made.model->eval();
-  return made;
+  return config;
+}
+
+}  // namespace
+
+bool is_gguf_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::string head(4, '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == "GGUF";
+}
+
+ModelSpec gguf_spec(const exchange::GgufModel& file, const std::filesystem::path& path) {
+  const models::Gpt2Config config = config_of(file, exchange::gpt2_tensors(file), path.string());
+  return {.name = "gpt2",
+          .kind = NetworkKind::language,
+          .num_classes = config.vocab_size,
+          .max_length = config.max_length};
+}
+
+std::shared_ptr<models::TextModel> gguf_network(const exchange::GgufModel& file,
+                                                const std::filesystem::path& path) {
+  const io::NamedTensors tensors = exchange::gpt2_tensors(file);
+  auto model = models::make_gpt2(config_of(file, tensors, path.string()));
+  io::assign_published(*model, tensors, /*strict=*/true, path.string());
+  model->eval();
+  return model;
 }
 
 }  // namespace ulp::app

@@ -13,13 +13,12 @@ namespace ulp::app {
 /// True for a file that begins as GGUF files do.
 bool is_gguf_file(const std::filesystem::path& path);
 
-/// A language model as large as the file's tensors say, with their values, and its description: texts are read byte by byte, since the
-/// vocabulary of such a file is not read. Throws FileError where exchange::import_gguf() and exchange::gpt2_tensors() do, for tensors that
-/// are missing or of other shapes, and for a number of heads that does not divide the width.
-struct GgufNetwork {
-  ModelSpec spec;
-  std::shared_ptr<models::TextModel> model;
-};
-GgufNetwork gguf_network(const exchange::GgufModel& file, const std::filesystem::path& path);
+/// The description of a language model as large as the file's tensors say. Texts are read byte by byte, since the vocabulary of such a file is
+/// not read. Throws FileError for another architecture, tensors that are missing, and a number of heads that does not divide the width.
+ModelSpec gguf_spec(const exchange::GgufModel& file, const std::filesystem::path& path);
+
+/// The network with the file's values. Throws FileError where gguf_spec() and exchange::gpt2_tensors() do, and for tensors of other shapes.
+std::shared_ptr<models::TextModel> gguf_network(const exchange::GgufModel& file,
+                                                const std::filesystem::path& path);
 
 }  // namespace ulp::app

@@ -131,7 +131,7 @@ bool is_published_file(const fs::path& path, const std::string& network) {
 }
 
 std::optional<ModelSpec> published_spec(const fs::path& path) {
-  if (is_gguf_file(path)) return gguf_network(exchange::import_gguf(path), path).spec;
+  if (is_gguf_file(path)) return gguf_spec(exchange::import_gguf(path), path);
   const fs::path config = beside(path, "config.json");
   if (!is_file(config)) return std::nullopt;
   return spec_of(read_published_config(config), path);
@@ -146,11 +146,11 @@ namespace {
 
 PublishedModel load_gguf_model(const fs::path& path) {
   const exchange::GgufModel file = exchange::import_gguf(path);
-  const GgufNetwork made = gguf_network(file, path);
-  PublishedModel model{.network = captured(network_of(made.model), made.spec),
-                       .spec = made.spec,
+  PublishedModel model{.network = network_of(gguf_network(file, path)),
+                       .spec = gguf_spec(file, path),
                        .report = {},
                        .codes = exchange::gpt2_codes(file)};
+  model.network = captured(model.network, model.spec);
   model.network.module->eval();
   return model;
 }

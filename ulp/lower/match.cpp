@@ -123,7 +123,9 @@ std::vector<int64_t> caller_shape_of(const Node& node, const Value& value) {
     shape.push_back(batch ? runtime::kBatch : size.offset);
   }
   if (std::ranges::count(shape, runtime::kBatch) != 1)
-    unsupported(node, "expected '", value.name, "' to have the batch as one of its dimensions");
+    unsupported(node, "expected '", value.name,
+                "' to have the batch as one of its dimensions: a model "
+                "that comes from a file must be exported with a free batch");
   return shape;
 }
 

@@ -24,8 +24,14 @@ std::string converter_names();
 
 /// A reshape of `x` to the sizes of the node's output.
 void reshape_to_output(Builder& builder, const graph::Node& node, const std::string& x);
-/// Attributes of an AveragePool over this many dimensions, from kernel_size, stride, padding and the like.
-Attributes average_window(const graph::Node& node, size_t dims);
+/// An AveragePool over this many dimensions, from kernel_size, stride, padding and the like.
+struct AverageWindow {
+  std::string x;  ///< what it reads: with its padding where the operator's would be divided otherwise
+  Attributes attributes;
+};
+/// `x` is the name of `in`, or of its numbers.
+AverageWindow average_window(Builder& builder, const graph::Node& node, const graph::Value& in,
+                             const std::string& x, size_t dims);
 /// ReduceMin and the like over dimensions.
 std::string reduced(Builder& builder, const graph::Node& node, const std::string& op, const std::string& x,
                     const std::vector<int64_t>& dims, bool keep);

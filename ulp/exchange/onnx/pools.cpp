@@ -8,9 +8,10 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-Attributes window(const Node& node, size_t dims) {
+Attributes window(const Node& node, size_t dims, bool padded = true) {
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims);
-  std::vector<int64_t> pads = ints_arg(node, "padding", dims, {0});
+  std::vector<int64_t> pads(dims);
+  if (padded) pads = ints_arg(node, "padding", dims, {0});
   for (size_t d = 0; d < dims; ++d) pads.push_back(pads[d]);
   return {{"kernel_shape", kernel},
           {"strides", ints_arg(node, "stride", dims, kernel)},
@@ -29,7 +30,30 @@ template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
   if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
     refuse(node, "expected no divisor_override");
-  builder.result(node, "AveragePool", {builder.in(node, "self")}, average_window(node, dims));
+  AverageWindow window =
+      average_window(builder, node, *value_arg(node, "self"), builder.in(node, "self"), dims);
+  builder.result(node, "AveragePool", {window.x}, std::move(window.attributes));
+}
+
+/// Whether the last window of an average reaches past the padding, as ceil_mode lets it: OpenVINO then divides by all of the window where
+/// LibTorch counts what lies inside. Windows that ceil_mode drops again, and free sizes, are left to the operator.
+bool ends_outside(const Node& node, const Value& in, size_t dims) {
+  if (!bool_arg(node, "ceil_mode")) return false;
+  const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims),
+                             pad = ints_arg(node, "padding", dims, {0}),
+                             stride = ints_arg(node, "stride", dims, kernel);
+  const std::vector<graph::SizeExpr>&from = sizes_of(node, in), &to = sizes_of(node, *node.output());
+  bool outside = false;
+  for (size_t d = 0; d < dims; ++d) {
+    const graph::SizeExpr &whole = from[from.size() - dims + d], &windows = to[to.size() - dims + d];
+    if (!whole.constant() || !windows.constant()) return false;
+    const int64_t padded = whole.offset + 2 * pad[d], count = windows.offset;
+    if (count != (padded - kernel[d] + stride[d] - 1) / stride[d] + 1)
+      return false;  // the last one was dropped
+    const int64_t end = (count - 1) * stride[d] + kernel[d];
+    outside = outside || end > padded;
+  }
+  return outside;
 }
 
 /// All of the image, or windows of one size.
@@ -62,10 +86,19 @@ void adaptive_max(Builder& builder, const Node& node) {
 
 }  // namespace
 
-Attributes average_window(const Node& node, size_t dims) {
-  Attributes attributes = window(node, dims);
-  attributes.push_back({"count_include_pad", int64_t{bool_arg(node, "count_include_pad")}});
-  return attributes;
+AverageWindow average_window(Builder& builder, const Node& node, const Value& in, const std::string& x,
+                             size_t dims) {
+  const bool counts = bool_arg(node, "count_include_pad");
+  if (!counts || !ends_outside(node, in, dims)) {
+    Attributes attributes = window(node, dims);
+    attributes.push_back({"count_include_pad", int64_t{counts}});
+    return {x, std::move(attributes)};
+  }
+  std::vector<int64_t> before(static_cast<size_t>(rank_of(node, in)) - dims);
+  for (const int64_t pad : ints_arg(node, "padding", dims, {0})) before.push_back(pad);
+  std::vector<int64_t> pads = before;
+  pads.insert(pads.end(), before.begin(), before.end());
+  return {builder.call(node, "Pad", {x, builder.ints(pads)}), window(node, dims, /*padded=*/false)};
 }
 
 ConverterTable pool_converters() {

@@ -114,7 +114,8 @@ void average_codes(Builder& builder, const Node& node) {
   if (kernel.empty()) {
     mean = builder.call(node, "GlobalAveragePool", {x});
   } else {
-    mean = builder.call(node, "AveragePool", {x}, average_window(node, kernel.size()));
+    AverageWindow window = average_window(builder, node, codes, x, kernel.size());
+    mean = builder.call(node, "AveragePool", {window.x}, std::move(window.attributes));
   }
   builder.result(node, "QuantizeLinear", {mean, to.scale, to.zero_point});
 }

@@ -19,6 +19,7 @@ class Owner {
       const bool copy = node.op == "Identity" && node.inputs.size() == 1 && node.outputs.size() == 1;
       if (copy && tensors_.contains(node.inputs[0])) copies_.emplace(node.outputs[0], node.inputs[0]);
     }
+    for (const FileValue& result : graph.outputs) copies_.erase(result.name);
   }
 
   void run() {
