@@ -15,14 +15,16 @@ namespace ulp::cli {
 namespace fs = std::filesystem;
 
 void ScriptShape::add_to(CLI::App& command) {
-  command.add_option("--shape", shape, "TorchScript: channels,height,width of an image")
+  command
+      .add_option("--shape", shape,
+                  "Files of other writers: channels,height,width of an image, which is square")
       ->delimiter(',')
       ->expected(3)
       ->check(positive())
       ->capture_default_str();
   command.add_option("--network", network,
                      "Published weights without a config.json: of which reference network");
-  command.add_option("--normalize", normalize, "TorchScript: mean,std of pixels in [0, 1]")
+  command.add_option("--normalize", normalize, "Files of other writers: mean,std of pixels in [0, 1]")
       ->delimiter(',')
       ->expected(2)
       ->capture_default_str();
@@ -46,7 +48,8 @@ app::ModelSpec ScriptShape::spec() const {
 
 void add_shape_flags(CLI::App& command, app::ModelShape& shape) {
   command
-      .add_option("--shape", shape.image, "Networks by name, TorchScript: channels,height,width of an image")
+      .add_option("--shape", shape.image,
+                  "Networks by name, files of other writers: channels,height,width of a square image")
       ->delimiter(',')
       ->expected(3)
       ->check(positive())
