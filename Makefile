@@ -32,7 +32,7 @@ build: setup
 	@scripts/build.sh $(PRESET) $(JOBS)
 
 test:
-	@echo "test: 1. setup, a few minutes the first time; 2. build everything; 3. check the format; 4. run the tests"
+	@echo "test: 1. setup, a few minutes the first time; 2. build all but the benchmarks; 3. check the format; 4. run the tests"
 	@scripts/setup.sh
 	@scripts/build.sh $(PRESET) $(JOBS)
 	@scripts/format.sh --check
@@ -50,7 +50,8 @@ quick:
 	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
 
-bench: build
+bench: setup
+	@scripts/build.sh $(PRESET) $(JOBS) benchmarks
 	@for program in $(BUILD)/bin/*_bench; do echo "== $$program"; $$program || exit 1; done
 
 fuzz:

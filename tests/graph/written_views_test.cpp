@@ -111,7 +111,7 @@ TEST(WrittenViews, NegativeBegins) {
 
 void expect_refused(std::function<Tensor(Net&, const Tensor&)> body, const std::string& says) {
   Net net(std::move(body));
-  const std::string text = error_of([&] { ulp::capture(net, {torch::randn({3, 4, 6})}); });
+  const std::string text = test::error_of([&] { ulp::capture(net, {torch::randn({3, 4, 6})}); });
   EXPECT_NE(text.find(says), std::string::npos) << text;
 }
 

@@ -119,7 +119,7 @@ void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Am
 
 /// Keeps n of m in each group.
 Units n_of_m(const LayerScores& layer, const Pattern& pattern) {
-  Groups groups = groups_of(layer, pattern);
+  UnitGroups groups = groups_of(layer, pattern);
   std::vector<std::vector<Candidate>> by_group(static_cast<size_t>(groups.count));
   for (const Candidate& one : candidates_of(groups.elements, 0))
     by_group[static_cast<size_t>(groups.of_element[static_cast<size_t>(one.unit)])].push_back(one);

@@ -150,8 +150,8 @@ Units units_of(const LayerScores& layer, const Pattern& pattern) {
   return units;
 }
 
-Groups groups_of(const LayerScores& layer, const Pattern& pattern) {
-  Groups groups{units_of(layer, pattern), {}, 0};
+UnitGroups groups_of(const LayerScores& layer, const Pattern& pattern) {
+  UnitGroups groups{units_of(layer, pattern), {}, 0};
   const WeightShape shape = WeightShape::of(layer.scores.sizes());
   if (layer.scores.dim() < 2 || shape.columns % pattern.m != 0) {
     fail(kWhere, "expected inputs in a multiple of ", pattern.m, " for ", pattern.n, ':', pattern.m, " in '",

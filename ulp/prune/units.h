@@ -32,11 +32,11 @@ struct Units {
 Units units_of(const LayerScores& layer, const Pattern& pattern);
 
 /// The units of n_m's groups, with the scores of single elements: element i is unit i, and group[i] its group.
-struct Groups {
+struct UnitGroups {
   Units elements;
   std::vector<int64_t> of_element;
   int64_t count = 0;
 };
-Groups groups_of(const LayerScores& layer, const Pattern& pattern);
+UnitGroups groups_of(const LayerScores& layer, const Pattern& pattern);
 
 }  // namespace ulp::prune

@@ -11,7 +11,7 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr double kMoved = 128, kHighest = 255;
+constexpr double kMoved = 128, kHighestCode = 255;
 
 /// A tensor that is stored, not computed.
 at::Tensor stored(Builder& builder, const Node& node, const char* argument) {
@@ -48,8 +48,8 @@ std::string clipped(Builder& builder, const Node& node, const Step& step, double
   const std::string& x = builder.in(node, "x");
   const double low = static_cast<double>(int_arg(node, "qmin")) + moved;
   const double high = static_cast<double>(int_arg(node, "qmax")) + moved;
-  if (low < 0 || high > kHighest) refuse(node, "expected codes of 8 bits");
-  if (low == 0 && high == kHighest) return x;
+  if (low < 0 || high > kHighestCode) refuse(node, "expected codes of 8 bits");
+  if (low == 0 && high == kHighestCode) return x;
   const auto bound = [&](double code) {
     return builder.scalar((code - step.zero_value) * step.scale_value, at::kFloat);
   };
