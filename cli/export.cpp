@@ -201,6 +201,7 @@ void show(const ExportFlags& flags, const ExportFormat& format, const app::Expor
 void run(const ExportFlags& flags, const CLI::App& command) {
   const ExportFormat& format = format_of(flags, command);
   apply(flags);
+  check_other_file(flags.model, flags.out);
   if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});

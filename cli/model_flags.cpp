@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -96,6 +98,20 @@ void check_writable(const std::string& path) {
     fail("cli", "the folder '", folder.string(), "' of the output file does not exist");
   if (::access(folder.c_str(), W_OK) != 0) fail("cli", "no permission to write into '", folder.string(), "'");
   if (fs::is_directory(path)) fail("cli", "the output '", path, "' is a folder");
+}
+
+void check_other_file(const std::string& in, const std::string& out) {
+  std::error_code error;
+  if (fs::equivalent(in, out, error) && !error)
+    throw CLI::ValidationError("--out", "'" + out + "' is what would be read: expected another file");
+}
+
+void check_ending(const std::string& out, const std::string& written) {
+  constexpr std::array kOthers = {".onnx", ".pt2", ".pt", ".pth", ".bin", ".gguf", ".tflite", ".mlpackage"};
+  const std::string ending = fs::path(out).extension().string();
+  if (std::ranges::find(kOthers, ending) != kOthers.end())
+    throw CLI::ValidationError("--out", "writes " + written + ", got a name that ends in " + ending +
+                                            "; `ulp export` writes other formats");
 }
 
 void make_folder(const std::string& path) {

@@ -37,6 +37,10 @@ std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec
 /// Throws ulp::Error now, before hours of work, if the folder of an output file does not exist or cannot be
 /// written to.
 void check_writable(const std::string& path);
+/// Throws a usage error if both are one file: what is written would take the place of what it is made from.
+void check_other_file(const std::string& in, const std::string& out);
+/// Throws a usage error for a name that ends as files of other formats do; `written` is what the command writes.
+void check_ending(const std::string& out, const std::string& written);
 /// The folder of a report, made where it does not exist; throws ulp::Error if it cannot be made or written
 /// to.
 void make_folder(const std::string& path);

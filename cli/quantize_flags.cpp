@@ -49,6 +49,7 @@ void QuantizeFlags::check() const {
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test images, got --test 0");
   checkpointing.check();
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
+  check_other_file(model, out);
   for (const std::string& file : {out, save_recipe, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }

@@ -17,6 +17,7 @@ struct TokenizerFlags : CommonFlags {
 };
 
 void run(const TokenizerFlags& flags) {
+  check_other_file(flags.text, flags.out);
   check_writable(flags.out);
   as_usage([&] { flags.training.validate(); });
   const io::Tokenizer tokenizer = io::train_tokenizer_on(flags.text, flags.training);

@@ -15,6 +15,7 @@
 
 #include "ulp/app/export_judge.h"
 #include "ulp/base/error.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/graph/graph_module.h"
 
@@ -25,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kWhere = "app.check_export";
 
-/// A folder that goes away with what is in it.
+/// A folder that goes away with what is in it, after Ctrl-C too.
 class Scratch {
  public:
   Scratch() {
@@ -42,6 +43,7 @@ class Scratch {
   fs::path operator/(const std::string& name) const { return path_ / name; }
 
  private:
+  PollsInterrupts polls_;
   fs::path path_;
 };
 
@@ -132,6 +134,7 @@ nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann:
   const std::string said = output_of(quoted(python) + " " + quoted((folder / "judge.py").string()) + " " +
                                          quoted((folder / "task.json").string()) + " 2>&1",
                                      code);
+  check_interrupted();
   constexpr int kNotFound = 127, kNoModule = 4;
   if (code == kNotFound || code == kNoModule)
     fail(kWhere, "expected ", judge.name, " in Python, which '", python, "' has not; `pip install ",

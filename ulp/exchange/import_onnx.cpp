@@ -1,5 +1,7 @@
 #include "ulp/exchange/import_onnx.h"
 
+#include <algorithm>
+#include <cctype>
 #include <limits>
 
 #include "ulp/base/error.h"
@@ -63,6 +65,18 @@ c10::IValue packed(const FileModel& model, const std::vector<at::Tensor>& result
   return graph::pack_names(named);
 }
 
+/// The one result keeps its name of the file; several have theirs in the packed value.
+void name_result(graph::Graph& graph, const std::string& name) {
+  const graph::Argument& result = graph.output_node()->args.at(0);
+  if (result.kind != graph::Argument::Kind::value ||
+      result.value->producer->kind() != graph::Node::Kind::call)
+    return;
+  constexpr size_t kLongest = 200;
+  const bool plain = !name.empty() && name.size() <= kLongest &&
+                     std::ranges::all_of(name, [](unsigned char c) { return std::isgraph(c) != 0; });
+  if (plain && result.value->name != name) result.value->name = graph.unique_name(name);
+}
+
 /// Runs the graph twice, before capture: each result is measured before it is computed, and the second run,
 /// at other sizes, tells which numbers follow sizes.
 void learn(Store& store, const Inputs& inputs) {
@@ -90,6 +104,7 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   std::shared_ptr<graph::GraphModule> module =
       captured_run(store.attributes(), run, inputs.examples, inputs.options);
   quant::average_on_codes(module->graph());
+  if (model.graph.outputs.size() == 1) name_result(module->graph(), model.graph.outputs[0].name);
   module->recompile();
   return module;
 }

@@ -44,9 +44,11 @@ at::Tensor read_external(const ExternalData& from, const fs::path& folder, const
   std::error_code error;
   const auto size = static_cast<int64_t>(fs::file_size(real, error));
   const bool fits = !error && from.offset >= 0 && from.offset <= size && bytes <= size - from.offset;
-  if (!fits || (from.length >= 0 && from.length != bytes))
-    fail_file(kWhere, "expected ", bytes, " bytes from byte ", from.offset, " on in '", from.location,
-              "' for ", where, ", got ", from.length >= 0 ? from.length : size - from.offset);
+  if (from.length >= 0 && from.length != bytes)
+    fail_file(kWhere, "expected a length of ", bytes, " bytes for ", where, ", got ", from.length);
+  if (!fits)
+    fail_file(kWhere, "expected ", bytes, " bytes from byte ", from.offset, " on for ", where, ", got ", size,
+              " bytes in all of '", from.location, "'");
   at::Tensor tensor = at::empty(sizes, type);
   std::ifstream in(real, std::ios::binary);
   in.seekg(from.offset);

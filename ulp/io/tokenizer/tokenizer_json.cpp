@@ -17,6 +17,7 @@ constexpr const char* kWhere = "io.Tokenizer";
 constexpr uintmax_t kMostBytes = 128 * uintmax_t{kMaxJsonValues};
 /// An id beyond it would make an embedding of a table that nobody trains.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostRowsPerToken = 4, kFreeRows = int64_t{1} << 16;
 constexpr size_t kLongestAdded = 1024;  ///< bytes of an added token
 constexpr size_t kMostTemplateIds = 1024;
 /// In characters: cutting a word takes time in proportion to its cube. Published files have 100.
@@ -342,6 +343,10 @@ void Reader::read() {
   read_normalizer(member(file_, "normalizer"));
   read_splitter(member(file_, "pre_tokenizer"));
   read_added(member(file_, "added_tokens"));
+  // A table of a network has a row for each id, used or not.
+  const auto tokens = static_cast<int64_t>(state_.names.size());
+  if (state_.vocab_size > kMostRowsPerToken * tokens + kFreeRows)
+    refuse("expected ids near the number of tokens, ", tokens, ", got the id ", state_.vocab_size - 1);
   read_template(member(file_, "post_processor"));
   for (const TemplatePart& part : state_.pattern)
     for (const int64_t one : part.ids)
