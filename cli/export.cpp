@@ -39,7 +39,7 @@ using Metadata = std::map<std::string, std::string>;
 
 /// A file that other runtimes read.
 struct ExportFormat {
-  std::string name;
+  std::string name, ending;
   /// Flags of this format alone.
   std::vector<std::string> flags;
   /// What the file is, in a word or two and for --json.
@@ -51,6 +51,7 @@ struct ExportFormat {
 
 const ExportFormat kOnnx = {
     .name = "onnx",
+    .ending = ".onnx",
     .flags = {"--opset", "--external-data", "--fp16"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"opset " + std::to_string(flags.options.opset), {{"opset", flags.options.opset}}};
@@ -66,6 +67,7 @@ const ExportFormat kOnnx = {
 
 const ExportFormat kCoreMl = {
     .name = "coreml",
+    .ending = ".mlpackage",
     .flags = {"--batch", "--int8-weights", "--fp16"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"ML program of iOS 16 and macOS 13, batch " + std::to_string(flags.batch),
@@ -83,6 +85,7 @@ const ExportFormat kCoreMl = {
 
 const ExportFormat kTflite = {
     .name = "tflite",
+    .ending = ".tflite",
     .flags = {"--batch", "--integer-io"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"batch " + (flags.batch == 0 ? "free" : std::to_string(flags.batch)), {{"batch", flags.batch}}};
@@ -98,6 +101,7 @@ const ExportFormat kTflite = {
 
 const ExportFormat kGguf = {
     .name = "gguf",
+    .ending = ".gguf",
     .flags = {"--gguf-type"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"weights of GPT-2 in " + flags.gguf_type, {{"type", flags.gguf_type}}};
@@ -112,6 +116,7 @@ const ExportFormat kGguf = {
     .check = nullptr};
 
 const ExportFormat kSafetensors = {.name = "safetensors",
+                                   .ending = ".safetensors",
                                    .flags = {},
                                    .about = [](const ExportFlags&) -> std::pair<std::string, nlohmann::json> {
                                      return {"weights under published names", nlohmann::json::object()};
@@ -150,6 +155,11 @@ const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command)
         throw CLI::ValidationError(flag + " goes with --to " + formats_with(flag) + ", got --to " + flags.to);
     }
   }
+  for (const ExportFormat* format : kFormats) {
+    if (format != &found && ending_of(flags.out) == format->ending)
+      throw CLI::ValidationError("--out", "ends in " + format->ending + ", which --to " + format->name +
+                                              " writes, got --to " + flags.to);
+  }
   if (flags.check && found.check == nullptr)
     throw CLI::ValidationError("no other runtime checks files of --to " + flags.to + "; leave --check out");
   if (flags.batch == 0 && &found != &kTflite)
@@ -184,16 +194,19 @@ void show(const app::ExportCheck& check) {
             << " runs\n";
 }
 
-void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
+/// Says what was written, then what other runtimes make of it: a check that fails comes after the file is there.
+void show(const ExportFlags& flags, const ExportFormat& format, graph::GraphModule& model) {
   const uint64_t bytes = bytes_of(flags.out);
   const auto [words, values] = format.about(flags);
+  if (!flags.json)
+    std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes" << std::endl;
+  const app::ExportChecks checks = flags.check ? format.check(flags, model) : app::ExportChecks();
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
     for (const app::ExportCheck& check : checks.done) json["checks"].push_back(check_to_json(check));
     return print_json(json);
   }
-  std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
   for (const app::ExportCheck& check : checks.done) show(check);
   for (const std::string& missing : checks.missing) std::cout << missing << '\n';
 }
@@ -205,7 +218,7 @@ void run(const ExportFlags& flags, const CLI::App& command) {
   if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});
-  show(flags, format, flags.check ? format.check(flags, *model.graph) : app::ExportChecks());
+  show(flags, format, *model.graph);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -106,9 +107,15 @@ void check_other_file(const std::string& in, const std::string& out) {
     throw CLI::ValidationError("--out", "'" + out + "' is what would be read: expected another file");
 }
 
+std::string ending_of(const std::string& path) {
+  std::string ending = fs::path(path).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending;
+}
+
 void check_ending(const std::string& out, const std::string& written) {
   constexpr std::array kOthers = {".onnx", ".pt2", ".pt", ".pth", ".bin", ".gguf", ".tflite", ".mlpackage"};
-  const std::string ending = fs::path(out).extension().string();
+  const std::string ending = ending_of(out);
   if (std::ranges::find(kOthers, ending) != kOthers.end())
     throw CLI::ValidationError("--out", "writes " + written + ", got a name that ends in " + ending +
                                             "; `ulp export` writes other formats");

@@ -39,6 +39,8 @@ std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec
 void check_writable(const std::string& path);
 /// Throws a usage error if both are one file: what is written would take the place of what it is made from.
 void check_other_file(const std::string& in, const std::string& out);
+/// The ending of a file's name in small letters: ".onnx".
+std::string ending_of(const std::string& path);
 /// Throws a usage error for a name that ends as files of other formats do; `written` is what the command writes.
 void check_ending(const std::string& out, const std::string& written);
 /// The folder of a report, made where it does not exist; throws ulp::Error if it cannot be made or written

@@ -46,7 +46,7 @@ auto in_recipe(const std::string& recipe, Check&& check) {
 
 /// The name of --out says what is written.
 bool is_onnx(const QuantizeFlags& flags) {
-  return std::filesystem::path(flags.out).extension() == ".onnx";
+  return ending_of(flags.out) == ".onnx";
 }
 
 /// Finds before hours of work what an ONNX file cannot hold.

@@ -90,7 +90,7 @@ TEST_F(Export, WritesCoreMlPackages) {
   EXPECT_EQ(shop_->ulp("export m.safetensors --to coreml --batch 2 --fp16 --out m.mlpackage").code, 0);
   expect_error(shop_->ulp("export m.safetensors --to coreml --opset 17 --out n.mlpackage"), 2, "--to onnx");
   expect_error(shop_->ulp("export m.safetensors --batch 2 --out n.onnx"), 2, "--to coreml");
-  expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 1, ".mlpackage");
+  expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 2, "which --to onnx writes");
   expect_error(shop_->ulp("export m.safetensors --to coreml --out c.mlpackage --check",
                           "ULP_PYTHON=/nowhere/python3 "),
                1, "pip install coremltools");
@@ -150,6 +150,10 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors --to tflite --opset 17 --out x.onnx"), 2, "--to onnx");
   expect_error(shop_->ulp("export m.safetensors --batch 0 --to coreml --out x.mlpackage"), 2, "--to tflite");
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
+  expect_error(shop_->ulp("export m.safetensors --to safetensors --out m.safetensors"), 2, "another file");
+  expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2, "a model file");
+  expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "an engine file");
+  expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "an engine file");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
   expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");
   write_file(*shop_ / "bad.safetensors", "nothing of the kind");

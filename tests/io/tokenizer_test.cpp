@@ -191,6 +191,7 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowByName) {
 TEST(TokenizerJson, RefusesDamagedParts) {
   expect_refusal("an id in", [](Json& file) { file["model"]["vocab"]["x"] = -1; });
   expect_refusal("an id in", [](Json& file) { file["model"]["vocab"]["x"] = 1LL << 40; });
+  expect_refusal("near the number of tokens", [](Json& file) { file["model"]["vocab"]["x"] = 1LL << 23; });
   expect_refusal("one token for each id", [](Json& file) { file["model"]["vocab"]["strange"] = 7; });
   expect_refusal("merge 0", [](Json& file) { file["model"]["merges"][0] = {"a"}; });
   expect_refusal("merge 0", [](Json& file) { file["model"]["merges"][0] = "no such"; });

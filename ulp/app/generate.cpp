@@ -53,14 +53,17 @@ class Sampler {
 /// What texts and ids are to each other: bytes, or the tokens of a tokenizer.
 class Alphabet {
  public:
-  /// The tokenizer that was asked for, else the plan's.
+  /// The plan's tokenizer, or the one that was asked for where it has none.
   Alphabet(const GenerateOptions& options, const runtime::Plan& plan) {
-    if (!options.tokenizer.empty()) {
-      tokenizer_ = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
-      return;
-    }
     const auto found = plan.metadata.find(kModelSpecKey);
     if (found != plan.metadata.end()) tokenizer_ = ModelSpec::from_json(found->second).tokenizer;
+    if (options.tokenizer.empty()) return;
+    auto given = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
+    if (tokenizer_ && tokenizer_->to_json() != given->to_json())
+      fail_file(kWhere,
+                "expected the tokenizer that the model was trained with and holds, got another one in '",
+                options.tokenizer, "'");
+    tokenizer_ = std::move(given);
   }
 
   int64_t size() const { return tokenizer_ ? tokenizer_->vocab_size() : io::kByteVocabulary; }

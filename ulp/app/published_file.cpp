@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 constexpr const char* kWhere = "app.load_published_model";
 /// Elements that a config.json may ask for beyond those of the weights.
 constexpr int64_t kSpareElements = int64_t{1} << 24;
+/// Tensors that may be missing beyond as many as there are.
+constexpr size_t kSpareTensors = 64;
 
 fs::path beside(const fs::path& path, const char* name) {
   std::error_code error;
@@ -186,6 +188,10 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
     model.network = make_network(model.spec);
   }
   model.report = io::assign_published(*model.network.module, tensors, !partial, path.string());
+  const size_t missing = model.report.differences.missing.size();
+  if (missing > tensors.size() + kSpareTensors)
+    fail_file(kWhere, "expected the weights of most of the layers that the network has, got ", tensors.size(),
+              " tensors in '", path.string(), "', and ", missing, " are missing");
   model.network.module->eval();
   model.network = captured(model.network, model.spec);
   model.network.module->eval();

@@ -65,16 +65,24 @@ c10::IValue packed(const FileModel& model, const std::vector<at::Tensor>& result
   return graph::pack_names(named);
 }
 
-/// The one result keeps its name of the file; several have theirs in the packed value.
-void name_result(graph::Graph& graph, const std::string& name) {
-  const graph::Argument& result = graph.output_node()->args.at(0);
-  if (result.kind != graph::Argument::Kind::value ||
-      result.value->producer->kind() != graph::Node::Kind::call)
-    return;
+/// The value keeps the name that the file has for it, where a name is short and plain.
+void name_value(graph::Graph& graph, graph::Value& value, const std::string& name) {
   constexpr size_t kLongest = 200;
   const bool plain = !name.empty() && name.size() <= kLongest &&
                      std::ranges::all_of(name, [](unsigned char c) { return std::isgraph(c) != 0; });
-  if (plain && result.value->name != name) result.value->name = graph.unique_name(name);
+  const bool computed = value.producer->kind() == graph::Node::Kind::call;
+  if (plain && computed && value.name != name) value.name = graph.unique_name(name);
+}
+
+/// Results are called as in the file: one by itself, several as packed() has them.
+void name_results(graph::Graph& graph, const FileModel& model) {
+  using Kind = graph::Argument::Kind;
+  const graph::Argument& result = graph.output_node()->args.at(0);
+  if (result.kind == Kind::value) return name_value(graph, *result.value, model.graph.outputs.at(0).name);
+  for (const graph::Argument& pair : result.items) {
+    if (pair.items.size() == 2 && pair.items[1].kind == Kind::value && pair.items[0].literal.isString())
+      name_value(graph, *pair.items[1].value, pair.items[0].literal.toStringRef());
+  }
 }
 
 /// Runs the graph twice, before capture: each result is measured before it is computed, and the second run,
@@ -104,7 +112,7 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   std::shared_ptr<graph::GraphModule> module =
       captured_run(store.attributes(), run, inputs.examples, inputs.options);
   quant::average_on_codes(module->graph());
-  if (model.graph.outputs.size() == 1) name_result(module->graph(), model.graph.outputs[0].name);
+  name_results(module->graph(), model);
   module->recompile();
   return module;
 }

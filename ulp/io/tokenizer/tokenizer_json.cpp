@@ -17,7 +17,7 @@ constexpr const char* kWhere = "io.Tokenizer";
 constexpr uintmax_t kMostBytes = 128 * uintmax_t{kMaxJsonValues};
 /// An id beyond it would make an embedding of a table that nobody trains.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-constexpr int64_t kMostRowsPerToken = 4, kFreeRows = int64_t{1} << 16;
+constexpr int64_t kMostRowsPerToken = 4, kFreeRows = int64_t{1} << 18;
 constexpr size_t kLongestAdded = 1024;  ///< bytes of an added token
 constexpr size_t kMostTemplateIds = 1024;
 /// In characters: cutting a word takes time in proportion to its cube. Published files have 100.
