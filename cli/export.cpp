@@ -13,6 +13,7 @@
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
@@ -194,19 +195,28 @@ void show(const app::ExportCheck& check) {
             << " runs\n";
 }
 
-/// Says what was written, then what other runtimes make of it: a check that fails comes after the file is there.
-void show(const ExportFlags& flags, const ExportFormat& format, graph::GraphModule& model) {
+/// What other runtimes make of the file; where they cannot be asked, the error says that it is there.
+app::ExportChecks checked(const ExportFlags& flags, const ExportFormat& format, graph::GraphModule& model) {
+  if (!flags.check) return {};
+  try {
+    return format.check(flags, model);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(std::string(error.what()) + "; '" + flags.out + "' is written and was not checked");
+  }
+}
+
+void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
   const uint64_t bytes = bytes_of(flags.out);
   const auto [words, values] = format.about(flags);
-  if (!flags.json)
-    std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes" << std::endl;
-  const app::ExportChecks checks = flags.check ? format.check(flags, model) : app::ExportChecks();
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
     for (const app::ExportCheck& check : checks.done) json["checks"].push_back(check_to_json(check));
     return print_json(json);
   }
+  std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
   for (const app::ExportCheck& check : checks.done) show(check);
   for (const std::string& missing : checks.missing) std::cout << missing << '\n';
 }
@@ -218,7 +228,7 @@ void run(const ExportFlags& flags, const CLI::App& command) {
   if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});
-  show(flags, format, *model.graph);
+  show(flags, format, checked(flags, format, *model.graph));
 }
 
 }  // namespace

@@ -151,7 +151,8 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors --batch 0 --to coreml --out x.mlpackage"), 2, "--to tflite");
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
   expect_error(shop_->ulp("export m.safetensors --to safetensors --out m.safetensors"), 2, "another file");
-  expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2, "a model file");
+  expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2,
+               "a model file");
   expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "an engine file");
   expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "an engine file");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");

@@ -50,7 +50,8 @@ TEST(TokenizerTool, ALanguageModelReadsAndWritesTokens) {
   };
   EXPECT_EQ(text(inside), text(outside));
   EXPECT_FALSE(text(inside).empty());
-  expect_error(shop.ulp("generate gpt2.ulp --tokenizer wordpiece.json --prompt a"), 3, "the model was trained with");
+  expect_error(shop.ulp("generate gpt2.ulp --tokenizer wordpiece.json --prompt a"), 3,
+               "the model was trained with");
   shop.good("quantize gpt2.safetensors --mode weight-only --data book.txt --out q.ulp");
   shop.good("train --init gpt2.safetensors --data book.txt --batch 8 --max-steps 2 --threads 1");
 }
