@@ -7,7 +7,7 @@ SECONDS ?= 60
 CMAKE  ?= cmake
 TOOL   := ulp_tool
 
-.PHONY: help setup build test demo quick bench fuzz arm64 docs format format-check install wheel packages clean
+.PHONY: help setup build test demo quick bench benchmarks fuzz arm64 docs format format-check install wheel packages clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,7 +16,7 @@ help:
 	@echo "make test     prepare, build and run every test"
 	@echo "make setup    install what is missing (Debian packages, LibTorch), build nothing"
 	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
-	@echo "make bench    run the benchmarks"
+	@echo "make benchmarks  build the programs of bench/;  make bench also runs those that time kernels and steps"
 	@echo "make fuzz     run each fuzzer for SECONDS=60 (PRESET=fuzz-torch: also those that need LibTorch); needs clang-14"
 	@echo "make arm64    cross-compile the runtime for 64-bit Arm and run its tests under qemu-user"
 	@echo "make docs     the public headers as HTML"
@@ -50,8 +50,10 @@ quick:
 	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
 
-bench: setup
+benchmarks: setup
 	@scripts/build.sh $(PRESET) $(JOBS) benchmarks
+
+bench: benchmarks
 	@for program in $(BUILD)/bin/*_bench; do echo "== $$program"; $$program || exit 1; done
 
 fuzz:

@@ -116,7 +116,7 @@ void DistillFlags::check() const {
         "--teacher-weights", "expected one for each of the " + std::to_string(teachers.size()) + " teachers");
   if (labels == 0)
     throw CLI::ValidationError("--labels", "expected a share > 0; alpha=0 of a loss leaves labels out");
-  check_ending(out, "a model file, .safetensors");
+  check_ending(out, {".safetensors"});
   for (const std::string& file : {out, save_recipe, checkpointing.path, cache}) {
     if (!file.empty()) check_writable(file);
   }

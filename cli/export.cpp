@@ -156,11 +156,7 @@ const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command)
         throw CLI::ValidationError(flag + " goes with --to " + formats_with(flag) + ", got --to " + flags.to);
     }
   }
-  for (const ExportFormat* format : kFormats) {
-    if (format != &found && ending_of(flags.out) == format->ending)
-      throw CLI::ValidationError("--out", "ends in " + format->ending + ", which --to " + format->name +
-                                              " writes, got --to " + flags.to);
-  }
+  check_ending(flags.out, {found.ending});
   if (flags.check && found.check == nullptr)
     throw CLI::ValidationError("no other runtime checks files of --to " + flags.to + "; leave --check out");
   if (flags.batch == 0 && &found != &kTflite)

@@ -46,7 +46,7 @@ runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& opti
 void run(const LowerFlags& flags) {
   apply(flags);
   check_other_file(flags.model, flags.out);
-  check_ending(flags.out, "an engine file, .ulp");
+  check_ending(flags.out, {".ulp"});
   check_writable(flags.out);
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   LowerOptions options = flags.options;

@@ -113,12 +113,16 @@ std::string ending_of(const std::string& path) {
   return ending;
 }
 
-void check_ending(const std::string& out, const std::string& written) {
-  constexpr std::array kOthers = {".onnx", ".pt2", ".pt", ".pth", ".bin", ".gguf", ".tflite", ".mlpackage"};
+void check_ending(const std::string& out, const std::vector<std::string>& own) {
+  constexpr std::array kKnown = {".safetensors", ".ulp", ".onnx", ".pt2",    ".pt",
+                                 ".pth",         ".bin", ".gguf", ".tflite", ".mlpackage"};
   const std::string ending = ending_of(out);
-  if (std::ranges::find(kOthers, ending) != kOthers.end())
-    throw CLI::ValidationError("--out", "writes " + written + ", got a name that ends in " + ending +
-                                            "; `ulp export` writes other formats");
+  if (std::ranges::find(kKnown, ending) == kKnown.end() || std::ranges::find(own, ending) != own.end())
+    return;
+  std::string written;
+  for (const std::string& one : own) written += (written.empty() ? "" : " or ") + one;
+  throw CLI::ValidationError("--out", "writes " + written + ", got a name that ends in " + ending +
+                                          "; `ulp export --to` writes other formats");
 }
 
 void make_folder(const std::string& path) {

@@ -41,8 +41,8 @@ void check_writable(const std::string& path);
 void check_other_file(const std::string& in, const std::string& out);
 /// The ending of a file's name in small letters: ".onnx".
 std::string ending_of(const std::string& path);
-/// Throws a usage error for a name that ends as files of other formats do; `written` is what the command writes.
-void check_ending(const std::string& out, const std::string& written);
+/// Throws a usage error for a name that ends as files of other formats do than those that the command writes.
+void check_ending(const std::string& out, const std::vector<std::string>& own);
 /// The folder of a report, made where it does not exist; throws ulp::Error if it cannot be made or written
 /// to.
 void make_folder(const std::string& path);

@@ -66,7 +66,7 @@ void PruneFlags::check() const {
   checkpointing.check();
   if (checkpointing.given() && !finetune)
     throw CLI::ValidationError("--checkpoint", "is for training: expected --finetune with it");
-  check_ending(out, "a model file, .safetensors");
+  check_ending(out, {".safetensors"});
   for (const std::string& file : {out, save_recipe, save_structure, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }

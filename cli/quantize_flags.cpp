@@ -50,7 +50,7 @@ void QuantizeFlags::check() const {
   checkpointing.check();
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
   check_other_file(model, out);
-  if (ending_of(out) != ".onnx") check_ending(out, "an engine file, .ulp, or an ONNX file");
+  check_ending(out, {".ulp", ".onnx"});
   for (const std::string& file : {out, save_recipe, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }

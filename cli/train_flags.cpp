@@ -152,7 +152,7 @@ void TrainFlags::check() {
   if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
   if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
-  check_ending(out, "a model file, .safetensors");
+  check_ending(out, {".safetensors"});
   for (const std::string& file : {out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);
   }

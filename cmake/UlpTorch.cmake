@@ -28,7 +28,7 @@ target_compile_options(ulp_host_flags INTERFACE $<$<CONFIG:Release>:-O1>
 # Every source file pays for the templates that a precompiled header leaves to be instantiated: 0.4 s of compile time for
 # tensors alone, 3 s with modules and optimizers, 5 s for all of torch/torch.h. Tests and benchmarks have their own.
 function(ulp_torch_header name)
-  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
   target_link_libraries(${name} PRIVATE ulp_flags ulp_host_flags ulp_torch)
   target_precompile_headers(${name} PRIVATE ${ARGN})
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)

@@ -39,6 +39,29 @@ function(ulp_margin_names file hidden aliases open)
   endforeach()
 endfunction()
 
+# ulp_included_names(file names): what the project's headers that a file includes, also through each other, define outside of
+# unnamed namespaces.
+function(ulp_included_names file names)
+  get_property(known GLOBAL PROPERTY ulp_included_names_${file} SET)
+  if(NOT known)
+    set_property(GLOBAL PROPERTY ulp_included_names_${file} "")  # ends a circle
+    set(found)
+    file(STRINGS ${file} includes REGEX "^#include \"")
+    foreach(line ${includes})
+      string(REGEX REPLACE ".*\"(.*)\"" "${PROJECT_SOURCE_DIR}/\\1" header "${line}")
+      if(EXISTS ${header})
+        ulp_margin_names(${header} hidden aliases open)
+        ulp_included_names(${header} inner)
+        list(APPEND found ${open} ${inner})
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+    set_property(GLOBAL PROPERTY ulp_included_names_${file} "${found}")
+  endif()
+  get_property(found GLOBAL PROPERTY ulp_included_names_${file})
+  set(${names} "${found}" PARENT_SCOPE)
+endfunction()
+
 # ulp_any_in(names list result): whether the list has one of the names.
 function(ulp_any_in names list result)
   set(${result} NO PARENT_SCOPE)
@@ -51,7 +74,7 @@ function(ulp_any_in names list result)
 endfunction()
 
 # ulp_unity(target size): the C++ files of the target compile in groups of at most `size`. No file of a group hides a name
-# that another one defines or finds in a header that it includes; when a changed file does, the compiler complains and CMake run
+# that another one defines or finds in a header that it includes, itself or through another; when a changed file does, the compiler complains and CMake run
 # again finds other groups.
 # Files with a property SKIP_PRECOMPILE_HEADERS or SKIP_UNITY_BUILD_INCLUSION stay alone.
 function(ulp_unity target size)
@@ -71,14 +94,8 @@ function(ulp_unity target size)
     endif()
     get_filename_component(file ${source} ABSOLUTE)
     ulp_margin_names(${file} hidden aliases open)
-    file(STRINGS ${file} includes REGEX "^#include \"")
-    foreach(line ${includes})
-      string(REGEX REPLACE ".*\"(.*)\"" "${PROJECT_SOURCE_DIR}/\\1" header "${line}")
-      if(EXISTS ${header})
-        ulp_margin_names(${header} none_hidden none_aliases declared)
-        list(APPEND open ${declared})
-      endif()
-    endforeach()
+    ulp_included_names(${file} included)
+    list(APPEND open ${included})
     set(group 0)
     while(group LESS groups)
       if(count_${group} LESS size)

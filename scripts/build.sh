@@ -21,7 +21,7 @@ fi
 missing=$(cd "build/$preset" && ninja -t inputs "$target" 2>/dev/null | { grep '\.o$' || true; } |
   while IFS= read -r object; do [ -e "$object" ] || echo "$object"; done | wc -l)
 if [ "$missing" -gt 0 ]; then
-  # A compilation against LibTorch takes about 4 seconds of one core (bench/notes/build-time.md).
-  echo "build: $target of preset $preset: $missing compilations, about $(((missing * 4 / jobs + 59) / 60)) minutes with $jobs jobs"
+  # A compilation, which is of several files, takes 6 to 12 seconds of one core (bench/notes/build-time.md).
+  echo "build: $target of preset $preset: $missing compilations, $((missing * 6 / jobs / 60)) to $(((missing * 12 / jobs + 59) / 60)) minutes with $jobs jobs"
 fi
 cmake --build "build/$preset" --parallel "$jobs" --target "$target"

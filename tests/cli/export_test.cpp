@@ -1,8 +1,11 @@
 // ulp export as a user meets it: a file for other runtimes, and wrong use.
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tool.h"
 
@@ -11,6 +14,7 @@ namespace {
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
+using ulp::test::Workshop;
 using ulp::test::write_file;
 
 class Export : public ulp::test::WithLeNet5 {};
@@ -90,7 +94,8 @@ TEST_F(Export, WritesCoreMlPackages) {
   EXPECT_EQ(shop_->ulp("export m.safetensors --to coreml --batch 2 --fp16 --out m.mlpackage").code, 0);
   expect_error(shop_->ulp("export m.safetensors --to coreml --opset 17 --out n.mlpackage"), 2, "--to onnx");
   expect_error(shop_->ulp("export m.safetensors --batch 2 --out n.onnx"), 2, "--to coreml");
-  expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 2, "which --to onnx writes");
+  expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 2,
+               "writes .mlpackage, got a name that ends in .onnx");
   expect_error(shop_->ulp("export m.safetensors --to coreml --out c.mlpackage --check",
                           "ULP_PYTHON=/nowhere/python3 "),
                1, "pip install coremltools");
@@ -144,6 +149,21 @@ TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   expect_error(outcome, 1, "pip install onnxruntime");
 }
 
+TEST_F(Export, ACheckThatIsInterruptedLeavesNoFolder) {
+  std::filesystem::create_directories(*shop_ / "temporary");
+  write_file(*shop_ / "judge.sh", "#!/bin/sh\ntouch started\nsleep 1\n");
+  std::filesystem::permissions(*shop_ / "judge.sh", std::filesystem::perms::owner_all);
+  const pid_t process =
+      shop_->start("export m.safetensors --out i.onnx --check", "TMPDIR=temporary ULP_PYTHON=./judge.sh ");
+  for (int i = 0; i < 3000 && !std::filesystem::exists(*shop_ / "started"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_FALSE(std::filesystem::is_empty(*shop_ / "temporary"));
+  ::kill(process, SIGINT);
+  EXPECT_EQ(Workshop::wait(process), 130);
+  EXPECT_TRUE(std::filesystem::is_empty(*shop_ / "temporary"));
+  EXPECT_TRUE(std::filesystem::exists(*shop_ / "i.onnx"));
+}
+
 TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors"), 2, "--out");
   expect_error(shop_->ulp("export m.safetensors --to lite --out x.onnx"), 2, "onnx");
@@ -152,9 +172,12 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
   expect_error(shop_->ulp("export m.safetensors --to safetensors --out m.safetensors"), 2, "another file");
   expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2,
-               "a model file");
-  expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "an engine file");
-  expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "an engine file");
+               "writes .safetensors");
+  expect_error(shop_->ulp("train --model mlp --data data --out t.ulp"), 2, "writes .safetensors");
+  expect_error(shop_->ulp("distill --teacher m.safetensors --student mlp --data data --out d.pt"), 2,
+               "writes .safetensors");
+  expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "writes .ulp or .onnx");
+  expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "writes .ulp");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
   expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");
   write_file(*shop_ / "bad.safetensors", "nothing of the kind");

@@ -182,6 +182,8 @@ TEST_F(PublishedTool, RefusesWhatItDoesNotHave) {
   with("vocab_size", 1 << 24, "as config.json says");
   with("vocab_size", 20, "at most the 20 tokens of config.json");
   with("hidden_dropout_prob", 1, "hidden_dropout_prob in [0, 1)");
+  copy_with("bert", "other", "num_hidden_layers", 40);
+  expect_error(shop_->ulp("inspect other"), 3, "the weights of most of the layers");
   with("id2label", {{"1", "x"}}, "a name of class 0");
   with("intermediate_size", 13, "does not fit: bert.encoder.layer.0.intermediate.dense.weight");
   write_file(*shop_ / "other/config.json", "[");

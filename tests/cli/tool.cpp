@@ -66,11 +66,11 @@ Outcome Workshop::ulp(const std::string& args, const std::string& before) const 
   return outcome;
 }
 
-pid_t Workshop::start(const std::string& args) const {
+pid_t Workshop::start(const std::string& args, const std::string& before) const {
   const pid_t process = ::fork();
   if (process != 0) return process;
   const std::string command =
-      "cd '" + folder().string() + "' && exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
+      "cd '" + folder().string() + "' && " + before + "exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
   ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
   ::_exit(127);
 }

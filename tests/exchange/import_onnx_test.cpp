@@ -210,4 +210,27 @@ TEST(ImportOnnx, AFixedBatchIsFreedWhereAsked) {
             6);
 }
 
+TEST(ImportOnnx, ResultsKeepTheirNames) {
+  const auto single = import_onnx(
+      OnnxText().input("x", {-1, 2}).node("Relu", {"x"}, {"/head/logits"}).output("/head/logits").bytes(),
+      "one.onnx");
+  EXPECT_EQ(single->graph().output_node()->args.at(0).value->name, "/head/logits");
+  const std::string file = OnnxText()
+                               .input("x", {-1, 2})
+                               .node("Relu", {"x"}, {"first"})
+                               .node("Tanh", {"x"}, {"second"})
+                               .output("first")
+                               .output("second")
+                               .bytes();
+  const auto model = import_onnx(file, "two.onnx");
+  const auto again = import_onnx(exchange::export_onnx(*model), "again.onnx");
+  for (const auto& one : {model, again}) {
+    const graph::Argument& results = one->graph().output_node()->args.at(0);
+    ASSERT_EQ(results.items.size(), 2U);
+    EXPECT_EQ(results.items[0].items.at(1).value->name, "first");
+    EXPECT_EQ(results.items[1].items.at(1).value->name, "second");
+    EXPECT_EQ(results.items[1].items.at(0).literal.toStringRef(), "second");
+  }
+}
+
 }  // namespace ulp::test

@@ -238,7 +238,6 @@ TEST(ReadOnnx, TensorsBesideTheFileAreReadFromItsFolderAlone) {
   };
   const auto model = load("weights.bin", "4");
   EXPECT_EQ(model->named_parameters()["w"].sum().item<float>(), 1 + 2 + 3 + 4);
-  EXPECT_EQ(model->graph().output_node()->args.at(0).value->name, "y");
   for (const char* path : {"../outside.bin", "/etc/hostname", "a/../../outside.bin", ""})
     EXPECT_ERROR(load(path, "0"), "expected a file inside the model's folder");
   EXPECT_ERROR(load("link.bin", "0"), "a link out of it");

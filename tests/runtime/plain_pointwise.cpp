@@ -43,7 +43,7 @@ double element(const Plan& plan, const Step& step, const std::vector<View>& x,
           operands[i] = value_of(x[at], offset_of(x[at].info, index, batch));
           break;
         case PointwiseOperand::Kind::constant: {
-          const std::string role = std::string("c").append(std::to_string(at));
+          const std::string role = "c" + std::to_string(at);
           const TensorInfo info{.shape = plan.constants.at(step.constants.at(role)).shape};
           operands[i] = constant_at<float>(plan, step, role.c_str(), offset_of(info, index, batch));
           break;

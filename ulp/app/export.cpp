@@ -126,6 +126,7 @@ struct Judge {
 
 /// What the judge says of a task.
 nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann::json& task) {
+  check_interrupted();
   std::ofstream(folder / "task.json") << task.dump();
   std::ofstream(folder / "judge.py") << judge.program;
   const char* given = ::getenv("ULP_PYTHON");

@@ -198,10 +198,8 @@ void Builder::add_input(const Value& value) {
 
 void Builder::add_output(const Value& value, const std::string& name) {
   const std::string made = name_of(&value);
-  const bool own = name.empty() || name == made;
-  std::string shown = own ? made : unique(name);
-  if (own && (stored_.contains(made) || results_.contains(made)))
-    shown = unique(name.empty() ? "result" : name);
+  const bool as_made = (name.empty() || name == made) && !stored_.contains(made) && !results_.contains(made);
+  const std::string shown = as_made ? made : unique(name.empty() ? "result" : name);
   if (shown != made) model_.calls.push_back({"Identity", shown, {made}, {shown}, {}});
   model_.outputs.push_back(info(value, shown));
   results_.insert(shown);

@@ -1,0 +1,1 @@
+// Holds a precompiled header that targets reuse.

@@ -1,1 +1,0 @@
-// Holds a precompiled header of LibTorch that targets reuse.
