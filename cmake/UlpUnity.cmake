@@ -17,7 +17,7 @@ function(ulp_margin_names file hidden aliases open)
         set(kind hidden)
       elseif(line STREQUAL "}  // namespace")
         set(kind open)
-      elseif(line MATCHES "^(struct|class) .*;$")
+      elseif(line MATCHES "^(struct|class) [A-Za-z0-9_ ]+;$")
         continue()  # defined elsewhere
       elseif(line MATCHES "^(struct|class|enum class|enum|union) (ULP_API )?([A-Za-z0-9_]+)")
         list(APPEND found_${kind} ${CMAKE_MATCH_3})
@@ -74,9 +74,9 @@ function(ulp_any_in names list result)
 endfunction()
 
 # ulp_unity(target size): the C++ files of the target compile in groups of at most `size`. No file of a group hides a name
-# that another one defines or finds in a header that it includes, itself or through another; when a changed file does, the compiler complains and CMake run
-# again finds other groups.
-# Files with a property SKIP_PRECOMPILE_HEADERS or SKIP_UNITY_BUILD_INCLUSION stay alone.
+# that another one defines, or finds in a header that it includes, itself or through another. When a changed file does, the
+# compiler complains, and CMake run again finds other groups. Files with a property SKIP_PRECOMPILE_HEADERS or
+# SKIP_UNITY_BUILD_INCLUSION stay alone.
 function(ulp_unity target size)
   if(NOT ULP_UNITY)
     return()
