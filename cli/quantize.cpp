@@ -124,7 +124,7 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
     facts.push_back({"epochs", std::to_string(recipe.training.options.epochs)});
     facts.push_back({"seed", std::to_string(recipe.training.options.seed)});
   } else if (std::holds_alternative<quant::StaticRecipe>(recipe.recipe)) {
-    facts.push_back({"calibration images", std::to_string(flags.samples)});
+    facts.push_back({"calibration samples", std::to_string(flags.samples)});
   }
   return facts;
 }
@@ -143,54 +143,24 @@ void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   report.write_html(std::filesystem::path(flags.report) / "report.html");
 }
 
-/// A network over text: in the modes that need no data, tried on all of the test data.
-app::QuantizeRun quantize_text(const QuantizeFlags& flags, const Plan& plan, const app::LoadedModel& model) {
-  const app::QuantizeMode& mode = plan.mode;
-  if (mode.needs_data || flags.compare) {
-    fail("cli.quantize",
-         "expected --mode dynamic or weight-only, without --compare, for a network over text, got ",
-         flags.compare ? "--compare" : std::string("--mode ") + mode.name);
-  }
-  std::optional<app::TaskData> data;
-  if (flags.test > 0) data = app::load_data(flags.data, /*length=*/0, &model.spec);
-  StageBars bars;
-  app::QuantizeRequest request;
-  request.model = model.spec.name;
-  request.captured = model.graph;
-  request.mode = &mode;
-  request.recipe = plan.recipe;
-  request.threads = flags.threads;
-  request.metadata = {{app::kModelSpecKey, model.spec.to_json()}};
-  request.continued = flags.continued;
-  request.progress = [&](const app::Stage& stage) { bars.show(stage); };
-  if (data) {
-    request.test_batches = [&] { return data->stream(io::Split::test, {.batch = 64}); };
-    request.unit = data->unit;
-  }
-  return app::run_quantize(request);
-}
-
 app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::QuantizeMode& mode = plan.mode;
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
-  if (model.spec.kind != app::NetworkKind::image) return quantize_text(flags, plan, model);
   if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
-  std::optional<io::ImageDataset> data, test;
+  std::optional<app::SplitData> data, test;
   if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
-    data = app::load_images(flags.data, io::Split::train, model.spec);
-  if (flags.test > 0) {
-    test = app::load_images(flags.data, io::Split::test, model.spec);
-    test = io::slice(*test, 0, std::min(flags.test, test->size()));
-  }
+    data = app::load_split(flags.data, io::Split::train, model.spec);
+  if (flags.test > 0) test = app::load_split(flags.data, io::Split::test, model.spec);
+  if (test && model.spec.kind == app::NetworkKind::image) test = test->first(flags.test);
   StageBars bars;
   return app::run_quantize({.model = model.spec.name,
                             .captured = model.graph,
                             .mode = &mode,
                             .recipe = plan.recipe,
-                            .data = data ? &*data : nullptr,
-                            .test = test ? &*test : nullptr,
+                            .data = data,
+                            .test = test,
                             .samples = flags.samples,
                             .saving = flags.checkpointing.saving(),
                             .sensitivity = flags.sensitivity,

@@ -45,10 +45,10 @@ void QuantizeFlags::check() const {
   if (out.empty() && !sensitivity) throw CLI::RequiredError("--out");
   if (out.empty() && compare)
     throw CLI::ValidationError("--compare needs --out: it compares what is written");
-  if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test images, got --test 0");
-  if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test images, got --test 0");
+  if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test data, got --test 0");
+  if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test data, got --test 0");
   checkpointing.check();
-  if (compare && test == 0) throw CLI::ValidationError("--compare needs test images, got --test 0");
+  if (compare && test == 0) throw CLI::ValidationError("--compare needs test data, got --test 0");
   check_other_file(model, out);
   check_ending(out, {".ulp", ".onnx"});
   for (const std::string& file : {out, save_recipe, checkpointing.path}) {
@@ -82,19 +82,19 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->default_str(std::string("the recipe's, else ") + app::quantize_modes().front().name);
   command.add_option("--recipe", flags.recipe, recipe_help());
   add_any_data_option(command, flags.data);
-  command.add_option("--samples", flags.samples, "Training images to calibrate with")
+  command.add_option("--samples", flags.samples, "Training samples to calibrate with")
       ->check(positive())
       ->capture_default_str();
   command
       .add_option("--test", flags.test,
-                  "Test images to compare accuracies on (0: none; of a text all is taken)")
+                  "Test samples to compare accuracies on (0: none; of a text all is taken)")
       ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");
   command.add_option("--continued", flags.continued,
                      "Free dimension along which runs continue each other, to write texts: time");
   command.add_flag("--sensitivity", flags.sensitivity,
-                   "Show what each layer costs when it alone is quantized (first 256 test images)");
+                   "Show what each layer costs when it alone is quantized (first 256 test samples)");
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
       ->check(not_negative())
       ->capture_default_str();

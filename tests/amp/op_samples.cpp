@@ -243,7 +243,8 @@ std::vector<c10::IValue> sample_arguments(const std::string& target, Inputs inpu
   Make make(inputs);
   const auto found = samples().find(target.substr(std::string("aten::").size()));
   Args args = found == samples().end() ? Args{} : found->second(make);
-  const auto& wanted = find(target).schema().arguments();
+  const c10::OperatorHandle op = find(target);
+  const auto& wanted = op.schema().arguments();
   for (size_t i = args.size(); i < wanted.size(); ++i) {
     args.push_back(wanted[i].default_value() ? *wanted[i].default_value() : plain(wanted[i], make));
   }

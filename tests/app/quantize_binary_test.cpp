@@ -57,7 +57,7 @@ TEST(QuantizeBinary, TheReportNamesBinaryLayersAndTheirBytes) {
   request.captured = setup.captured;
   request.mode = &find_quantize_mode("qat");
   request.recipe = setup.recipe;
-  request.data = request.test = &setup.data;
+  request.data = request.test = setup.data;
   request.compare = true;
   const QuantizeRun run = run_quantize(request);
   EXPECT_EQ(binary_steps(*run.plan), 18);
@@ -116,7 +116,7 @@ TEST(QuantizeBinary, ALayerThatTheEngineHasNoBitsForIsNamed) {
   request.captured = capture(model, {torch::zeros({2, 1, 8, 8})});
   request.mode = &find_quantize_mode("qat");
   request.recipe = setup.recipe;
-  request.data = &setup.data;
+  request.data = setup.data;
   const QuantizeRun run = run_quantize(request);
   EXPECT_EQ(binary_steps(*run.plan), 0);
   EXPECT_TRUE(has_line(run.outcome.quantized, "1 made binary"));

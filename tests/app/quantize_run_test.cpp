@@ -24,7 +24,7 @@ struct Case {
     request.captured = capture(*model, {torch::zeros({2, 1, 8, 8})});
     request.mode = &find_quantize_mode(mode);
     request.recipe = request.mode->default_recipe();
-    request.data = request.test = &data;
+    request.data = request.test = data;
     request.recipe.training.options.batch = 16;
     request.recipe.training.options.max_steps = 6;
     request.recipe.training.options.learning_rate = 0.1;
@@ -83,12 +83,12 @@ TEST(RunQuantize, SensitivityAloneMakesNoEngine) {
 TEST(RunQuantize, SaysWhichImagesAreMissing) {
   Case setup;
   QuantizeRequest request = setup.request("static");
-  request.test = nullptr;
+  request.test.reset();
   EXPECT_FALSE(run_quantize(request).outcome.accuracy.has_value());
   request.compare = true;
-  EXPECT_ERROR(run_quantize(request), "test images for the comparison");
+  EXPECT_ERROR(run_quantize(request), "test samples for the comparison");
   request.keep_worst = 1;
-  EXPECT_ERROR(run_quantize(request), "images for the sensitivity");
+  EXPECT_ERROR(run_quantize(request), "samples for the sensitivity");
 }
 
 }  // namespace

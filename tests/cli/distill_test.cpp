@@ -13,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 using ulp::test::expect_error;
+using ulp::test::npy;
 using ulp::test::Outcome;
 using ulp::test::read_file;
 using ulp::test::WithLeNet5;
@@ -297,12 +298,6 @@ TEST_F(Distill, BadInputIsOneLine) {
   expect_error(distill(start + "--unlabelled none"), 3, "none");
   expect_error(distill("m.safetensors --student mlp --out none/x.safetensors"), 1, "none");
   EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.safetensors"));
-}
-
-std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize(118 - 1, ' ');
-  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + '\n' + values;
 }
 
 TEST_F(Distill, UnlabelledArraysNeedNoLabels) {

@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 using ulp::test::expect_error;
+using ulp::test::npy;
 using ulp::test::Outcome;
 using ulp::test::read_file;
 using ulp::test::WithLeNet5;
@@ -225,18 +226,33 @@ TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {
 }
 
 TEST_F(Quantize, ArraysOfBytesAreImages) {
-  const auto write_array = [](const char* file, const std::string& shape, const std::string& bytes) {
-    std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + shape + "), }";
-    header.resize(117, ' ');
-    write_file(*shop_ / file, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n" + bytes);
-  };
-  write_array("x.npy", "256, 28, 28", read_file(*shop_ / "data/train-images-idx3-ubyte").substr(16));
-  write_array("y.npy", "256,", read_file(*shop_ / "data/train-labels-idx1-ubyte").substr(8));
+  const auto images = read_file(*shop_ / "data/train-images-idx3-ubyte").substr(16);
+  write_file(*shop_ / "x.npy", npy("|u1", "256, 28, 28", images));
+  write_file(*shop_ / "y.npy",
+             npy("|u1", "256,", read_file(*shop_ / "data/train-labels-idx1-ubyte").substr(8)));
   const Outcome outcome =
       shop_->ulp("quantize m.safetensors --data x.npy,y.npy --samples 64 --out a.ulp --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 90.0);
   expect_error(shop_->ulp("quantize m.safetensors --data nowhere.npz --out a.ulp"), 3, "'nowhere.npz'");
+}
+
+TEST(QuantizeRows, EveryModeTakesRowsOfArraysAlsoOfAnOnnxFile) {
+  const Workshop shop;
+  shop.make_rows();
+  ASSERT_EQ(shop.ulp("train --data x.npy,y.npy --epochs 20 --batch 16 --threads 1 --out m.safetensors").code,
+            0);
+  ASSERT_EQ(shop.ulp("export m.safetensors --to onnx --out m.onnx").code, 0);
+  for (const std::string model : {"m.safetensors", "m.onnx"}) {
+    for (const std::string mode :
+         {"static --compare --sensitivity", "qat --max-steps 5 --batch 16", "dynamic", "weight-only"}) {
+      const Outcome outcome =
+          shop.ulp("quantize " + model + " --data x.npy,y.npy --json --out q.ulp --mode " + mode);
+      ASSERT_EQ(outcome.code, 0) << model << ' ' << mode << ": " << outcome.err;
+      EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 90.0) << model << ' ' << mode;
+      EXPECT_EQ(shop.ulp("eval q.ulp --data x.npy,y.npy").code, 0) << model << ' ' << mode;
+    }
+  }
 }
 
 TEST_F(Quantize, BadDataIsRefused) {

@@ -46,6 +46,12 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
 
 Workshop* WithLeNet5::shop_ = nullptr;
 
+std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.resize(118 - 1, ' ');
+  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + '\n' + values;
+}
+
 std::string read_file(const fs::path& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();
@@ -85,6 +91,20 @@ void Workshop::make_data(const std::string& name, int train_images, int test_ima
   fs::create_directories(folder_ / name);
   write_split(folder_ / name, "train", train_images, 1);
   write_split(folder_ / name, "t10k", test_images, 2);
+}
+
+void Workshop::make_rows() const {
+  std::string x, y;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t label = (i * 7 / 3) % 3;
+    for (int64_t c = 0; c < 3; ++c) {
+      const float value = c == label ? 5.0f + static_cast<float>(i % 5) : static_cast<float>((i * 5 + c) % 4);
+      x.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    y.append(reinterpret_cast<const char*>(&label), sizeof label);
+  }
+  write_file(folder_ / "x.npy", npy("<f4", "200, 3", x));
+  write_file(folder_ / "y.npy", npy("<i8", "200,", y));
 }
 
 void Workshop::train_lenet5() const {

@@ -33,6 +33,8 @@ class Workshop {
 
   /// Writes the four IDX files of a small data set whose classes can be told apart.
   void make_data(const std::string& name, int train_images = 256, int test_images = 64) const;
+  /// Writes x.npy and y.npy, 200 rows of three floats; the class is the largest one.
+  void make_rows() const;
   /// Makes the data set "data" and m.safetensors, a LeNet-5 that knows it.
   void train_lenet5() const;
 
@@ -54,6 +56,8 @@ class WithLeNet5 : public ::testing::Test {
 /// An error is one line that starts with "ulp: ", nothing on stdout.
 void expect_error(const Outcome& outcome, int code, const std::string& says);
 
+/// A NumPy file: its type ("<f4"), its shape ("200, 3") and the bytes of its values.
+std::string npy(const std::string& type, const std::string& shape, const std::string& values);
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
 

@@ -20,27 +20,6 @@ nlohmann::json expect_json(const Outcome& outcome) {
   return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
-std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize(118 - 1, ' ');
-  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + '\n' + values;
-}
-
-/// 200 rows of three floats; the class is the largest one.
-void make_rows(const Workshop& shop) {
-  std::string x, y;
-  for (int i = 0; i < 200; ++i) {
-    const int64_t label = (i * 7 / 3) % 3;
-    for (int64_t c = 0; c < 3; ++c) {
-      const float value = c == label ? 5.0f + static_cast<float>(i % 5) : static_cast<float>((i * 5 + c) % 4);
-      x.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-    y.append(reinterpret_cast<const char*>(&label), sizeof label);
-  }
-  write_file(shop / "x.npy", npy("<f4", "200, 3", x));
-  write_file(shop / "y.npy", npy("<i8", "200,", y));
-}
-
 std::string repeated(const std::string& text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;
@@ -218,7 +197,7 @@ TEST(TrainWatch, SkippedStepsAndRunsThatFailSayWhy) {
 
 TEST(TrainData, ArraysTrainAndEvaluate) {
   const Workshop shop;
-  make_rows(shop);
+  shop.make_rows();
   const auto json = expect_json(shop.ulp(
       "train --data x.npy,y.npy --batch 16 --epochs 20 --lr 0.05 --threads 1 --out m.safetensors --json"));
   EXPECT_EQ(json.value("model", ""), "mlp");
@@ -259,7 +238,7 @@ TEST(TrainData, LabelledTextTrainsAndEvaluates) {
 
 TEST(TrainData, BadDataIsExitCodeThree) {
   const Workshop shop;
-  make_rows(shop);
+  shop.make_rows();
   write_file(shop / "short.txt", "too short");
   expect_error(shop.ulp("train --data short.txt"), 3, "short.txt");
   write_file(shop / "cut.npz", std::string("PK\x03\x04") + std::string(50, 'x'));

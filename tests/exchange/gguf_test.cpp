@@ -74,7 +74,7 @@ TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
   for (const auto& [name, expected] : golden.items()) {
     const GgufTensor* tensor = file.find(name);
     ASSERT_NE(tensor, nullptr) << name;
-    EXPECT_EQ(tensor->type, expected.at("type"));
+    EXPECT_EQ(tensor->type, expected.at("type").get<std::string>());
     EXPECT_EQ(tensor->values.sizes().vec(), expected.at("shape").get<std::vector<int64_t>>());
     const auto bits = expected.at("bits").get<std::vector<uint32_t>>();
     const at::Tensor flat = tensor->values.contiguous();

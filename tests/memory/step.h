@@ -43,7 +43,7 @@ inline Traces step(graph::GraphModule& module, const std::vector<torch::Tensor>&
   torch::manual_seed(5);
   std::vector<torch::Tensor> results;
   {
-    const amp::Autocast autocast(torch::kCPU, torch::kBFloat16, bf16);
+    const amp::Autocast autocast(inputs[0].device().type(), torch::kBFloat16, bf16);
     results = module.forward_all(inputs);
   }
   const torch::Tensor random = torch::rand({4});

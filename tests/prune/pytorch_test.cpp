@@ -60,7 +60,7 @@ TEST(AgainstPyTorch, EveryMaskIsTheirs) {
     for (size_t call = 0; call < one["amounts"].size(); ++call) {
       const std::vector<at::Tensor> masks = select(layers, as_called(one, one["amounts"][call]));
       for (size_t i = 0; i < layers.size(); ++i) {
-        EXPECT_EQ(bits_of(masks[i]), one["masks"][call][layers[i].name])
+        EXPECT_EQ(bits_of(masks[i]), one["masks"][call][layers[i].name].get<std::string>())
             << layers[i].name << ", call " << call;
         layers[i].keep = masks[i];
         ++compared;

@@ -218,6 +218,43 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
   return data;
 }
 
+SplitData::SplitData(io::ImageDataset images)
+    : stream([images = std::move(images)](const train::StreamOptions& options) {
+        return train::image_stream(images, options);
+      }),
+      unit("image") {}
+
+int64_t SplitData::samples() const {
+  return stream({.batch = 1})->samples();
+}
+
+int64_t SplitData::batch(int64_t most) const {
+  constexpr int64_t kTokens = 4096;
+  const auto sample = stream({.batch = 1})->next();
+  if (!sample || sample->inputs.is_floating_point()) return most;
+  return std::clamp<int64_t>(kTokens / sample->inputs.size(1), 1, most);
+}
+
+SplitData SplitData::first(int64_t most) const {
+  return {[stream = stream, most](const train::StreamOptions& options) {
+            return first_samples(stream(options), most);
+          },
+          unit};
+}
+
+at::Tensor SplitData::first_inputs(int64_t most) const {
+  const auto batches = first(most).stream({.batch = std::min(most, samples())});
+  return batches->next()->inputs;
+}
+
+SplitData load_split(const std::string& name, io::Split split, const ModelSpec& model) {
+  if (is_folder(name) && model.kind == NetworkKind::image) return load_images(name, split, model);
+  const TaskData data = load_data(name, /*length=*/0, &model);
+  return {
+      [stream = data.stream, split](const train::StreamOptions& options) { return stream(split, options); },
+      data.unit};
+}
+
 TaskData load_unlabelled(const std::string& name, const ModelSpec& model) {
   if (fs::exists(name) && !fs::is_directory(name)) {
     if (auto values = values_alone(name, model)) {

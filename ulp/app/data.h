@@ -25,6 +25,27 @@ struct TaskData {
       {};  ///< empty unless the samples are images of bytes
 };
 
+/// One split of a data set.
+struct ULP_API SplitData {
+  /// Streams of it, each from the start.
+  std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> stream;
+  const char* unit = "";  ///< what a sample is
+
+  SplitData(std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> stream,
+            const char* unit)
+      : stream(std::move(stream)), unit(unit) {}
+  /// Of images at hand.
+  SplitData(io::ImageDataset images);  // NOLINT(google-explicit-constructor)
+
+  int64_t samples() const;
+  /// So many samples go through a network at once: `most` images or rows, or the texts of about 4,096 tokens.
+  int64_t batch(int64_t most) const;
+  /// The first samples alone, at least one.
+  SplitData first(int64_t most) const;
+  /// Inputs of the first samples as one batch.
+  at::Tensor first_inputs(int64_t most) const;
+};
+
 /// Reads a data set, told apart by content and name:
 ///
 ///   fashion-mnist          io::load_fashion_mnist()
@@ -41,6 +62,9 @@ struct TaskData {
 /// missing, damaged, of another form or too short, and ulp::Error for data that does not fit the model.
 ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr,
                            std::shared_ptr<const io::Tokenizer> tokenizer = nullptr);
+
+/// One split of what load_data() reads for the model; of images in folders the other one is not read. Throws as load_data().
+ULP_API SplitData load_split(const std::string& name, io::Split split, const ModelSpec& model);
 
 /// Data of which the labels count for nothing: what load_data() takes, and X.npy or FILE.npz without labels. Throws as load_data().
 ULP_API TaskData load_unlabelled(const std::string& name, const ModelSpec& model);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include "ulp/app/demo_parts.h"
 #include "ulp/app/report_parts.h"
@@ -112,7 +113,7 @@ Chart scatter(const std::vector<Variant>& variants, const char* title, const cha
   return chart;
 }
 
-const Variant& find(const std::vector<Variant>& variants, const std::string& name) {
+const Variant& find(const std::vector<Variant>& variants, std::string_view name) {
   for (const Variant& v : variants) {
     if (v.name == name) return v;
   }

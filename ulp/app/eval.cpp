@@ -1,7 +1,5 @@
 #include "ulp/app/eval.h"
 
-#include <filesystem>
-
 #include "ulp/app/data.h"
 #include "ulp/app/runnable.h"
 
@@ -20,15 +18,9 @@ Trial make_trial(const EvalOptions& options) {
     trial.kind = model.kind;
     trial.forward = [model](const train::TaskBatch& batch) { return model.forward(batch.inputs); };
   }
-  const bool folder = options.data == "fashion-mnist" || std::filesystem::is_directory(options.data);
-  if (folder && trial.spec.kind == NetworkKind::image) {  // no need to read the training images
-    trial.batches =
-        train::image_stream(load_images(options.data, io::Split::test, trial.spec), {.batch = options.batch});
-  } else {
-    const TaskData data = load_data(options.data, /*length=*/0, &trial.spec);
-    trial.unit = data.unit;
-    trial.batches = data.stream(io::Split::test, {.batch = options.batch});
-  }
+  const SplitData data = load_split(options.data, io::Split::test, trial.spec);
+  trial.unit = data.unit;
+  trial.batches = data.stream({.batch = options.batch});
   return trial;
 }
 

@@ -1,17 +1,16 @@
-// Quantization of an image classifier with images of its data set: calibrated, or trained on quantized
-// numbers.
+// Quantization of a classifier or a language model with samples of its data: calibrated, or trained on quantized numbers.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 
+#include "ulp/app/data.h"
 #include "ulp/app/fine_tuning.h"
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
-#include "ulp/io/dataset.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/recipe.h"
@@ -27,17 +26,17 @@ struct QuantizedModel {
   graph::PassReport report;                   ///< what was quantized, and what not and why
 };
 
-/// prepare, and run the first `samples` images of `data` through it. Throws ulp::Error for no samples and
+/// prepare, and run the first `samples` of `data` through it. Throws ulp::Error for no samples and
 /// Interrupted on Ctrl-C.
 ULP_API std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<graph::GraphModule>& captured,
-                                                         const quant::Recipe& recipe,
-                                                         const io::ImageDataset& data, int64_t samples,
-                                                         const train::OnSamples& on_images = {});
+                                                         const quant::Recipe& recipe, const SplitData& data,
+                                                         int64_t samples,
+                                                         const train::OnSamples& on_samples = {});
 
 /// calibrate, convert. The captured model stays as it is.
 ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
-                                const quant::Recipe& recipe, const io::ImageDataset& data, int64_t samples,
-                                const train::OnSamples& on_images = {});
+                                const quant::Recipe& recipe, const SplitData& data, int64_t samples,
+                                const train::OnSamples& on_samples = {});
 
 /// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained; what its masks prune stays
 /// pruned. Throws
@@ -45,7 +44,7 @@ ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captu
 /// bits, whatever ended it; one of another recipe, other options or other data is refused. Observers whose state grows
 /// with the data (percentile, entropy, mean squared error) cannot be resumed: FileError says what does not fit.
 ULP_API QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
-                                    const quant::QatRecipe& recipe, const io::ImageDataset& data,
+                                    const quant::QatRecipe& recipe, const SplitData& data,
                                     const FineTuning& training = {}, const OnStep& on_step = {},
                                     const train::Checkpointing& saving = {});
 

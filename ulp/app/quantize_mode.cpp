@@ -12,7 +12,7 @@ namespace ulp::app {
 namespace {
 
 QuantizedModel run_static(const QuantizeJob& job) {
-  const int64_t samples = std::min(job.samples, job.data->size());
+  const int64_t samples = std::min(job.samples, job.data->samples());
   const auto& recipe = std::get<quant::StaticRecipe>(job.recipe.recipe);
   return quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {
     if (job.progress) job.progress(done, samples, "");
@@ -45,11 +45,11 @@ QuantizedModel run_without_data(const QuantizeJob& job) {
 
 const std::array kModes = {
     QuantizeMode{.name = "static",
-                 .summary = "ranges of weights and activations from calibration images",
+                 .summary = "ranges of weights and activations from calibration samples",
                  .needs_data = true,
                  .trains = false,
                  .verb = "calibrating",
-                 .unit = "image",
+                 .unit = nullptr,
                  .default_recipe = [] { return ModeRecipe{quant::Recipe::x86_int8()}; },
                  .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe { return tensors; },
                  .run = run_static},

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,10 +15,10 @@ namespace ulp::app {
 /// What a mode works on; each takes what it needs.
 struct QuantizeJob {
   std::shared_ptr<graph::GraphModule> captured;
-  ModeRecipe recipe;                       ///< of the mode
-  const io::ImageDataset* data = nullptr;  ///< training images; null for modes that need none
-  int64_t samples = 1000;                  ///< static: images to calibrate with
-  train::Checkpointing saving = {};        ///< qat: of the training
+  ModeRecipe recipe;                   ///< of the mode
+  std::optional<SplitData> data = {};  ///< training samples; nothing for modes that need none
+  int64_t samples = 1000;              ///< static: so many calibrate
+  train::Checkpointing saving = {};    ///< qat: of the training
   /// So much of the work is done; `note` is short free text.
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
 };
@@ -29,7 +30,7 @@ struct QuantizeMode {
   bool needs_data;
   bool trains;       ///< may save itself and be resumed
   const char* verb;  ///< what its progress is called
-  const char* unit;  ///< what its progress counts
+  const char* unit;  ///< what its progress counts; null: samples
   ModeRecipe (*default_recipe)();
   /// What a recipe of tensors (a profile, a file of type "ulp.quant.Recipe") means to this mode. Throws
   /// ulp::Error for fields that it has no place for.

@@ -12,11 +12,10 @@ namespace {
 
 /// What the trainer works on: the model, or the model as a learner of what it was.
 train::Task make_task(const std::shared_ptr<quant::QatModule>& module, const graph::GraphModule& before,
-                      const FineTuning& training, const io::ImageDataset& data,
+                      const FineTuning& training, const SplitData& data,
                       std::vector<prune::ParameterMask> masks) {
   const train::TrainOptions& options = training.options;
-  auto batches =
-      train::image_stream(data, train::StreamOptions::training(options.batch, options.seed, options.augment));
+  auto batches = data.stream(train::StreamOptions::training(options.batch, options.seed, options.augment));
   if (const auto learner = taught_by(before, module, training, *batches)) {
     for (prune::ParameterMask& mask : masks) mask.parameter = "student." + mask.parameter;
     train::Task task = train::learning_task(learner, std::move(batches));
@@ -47,9 +46,8 @@ void run_training(quant::QatModule& module, const quant::QatRecipe& recipe, cons
 }  // namespace
 
 QuantizedModel quantize_qat(const std::shared_ptr<graph::GraphModule>& captured,
-                            const quant::QatRecipe& recipe, const io::ImageDataset& data,
-                            const FineTuning& training, const OnStep& on_step,
-                            const train::Checkpointing& saving) {
+                            const quant::QatRecipe& recipe, const SplitData& data, const FineTuning& training,
+                            const OnStep& on_step, const train::Checkpointing& saving) {
   training.validate();
   QuantizedModel result;
   // Training changes the parameters of what was captured.

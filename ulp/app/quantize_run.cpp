@@ -15,15 +15,11 @@ namespace ulp::app {
 
 namespace {
 
-constexpr int64_t kSensitivityImages = 256;
-constexpr int64_t kCompareImages = 32;
+constexpr int64_t kSensitivitySamples = 256;
+constexpr int64_t kCompareSamples = 32;
 constexpr int64_t kTestBatch = 250;
 /// The pass of lower() that says which layers run on bits, and which do not.
 constexpr const char* kBinaryPass = "fuse_binary";
-
-io::ImageDataset first(const io::ImageDataset& data, int64_t count) {
-  return io::slice(data, 0, std::min(count, data.size()));
-}
 
 class Runner {
  public:
@@ -46,38 +42,36 @@ class Runner {
 
   void measure_sensitivity() {
     if (!request_.data || !request_.test)
-      fail("app.run_quantize", "expected training and test images for the sensitivity, got none");
+      fail("app.run_quantize", "expected training and test samples for the sensitivity, got none");
     quant::Recipe* tensors = quant::tensors_of(run_.recipe.recipe);
     if (tensors == nullptr) {
       fail("app.run_quantize", "expected a mode with quantized activations for the sensitivity, got ",
            request_.mode->name);
     }
-    const int64_t samples = std::min(request_.samples, request_.data->size());
+    const int64_t samples = std::min(request_.samples, request_.data->samples());
     const auto calibrated =
         calibrate(request_.captured, *tensors, *request_.data, request_.samples, [&](int64_t done) {
-          show({"calibrating for the sensitivity", "image", done, samples});
+          show({"calibrating for the sensitivity", request_.data->unit, done, samples});
         });
-    const io::ImageDataset images = first(*request_.test, kSensitivityImages);
+    const SplitData tried = request_.test->first(kSensitivitySamples);
     const auto score = [&](graph::GraphModule& model) {
-      return train::evaluate([&](const at::Tensor& x) { return model.forward(x); }, images).percent();
+      const auto batches = tried.stream({.batch = tried.batch(kTestBatch)});
+      return train::evaluate([&](const train::TaskBatch& batch) { return model.forward(batch.inputs); },
+                             *batches)
+          .percent();
     };
     const auto progress = [&](int64_t done, int64_t total) { show({"sensitivity", "layer", done, total}); };
-    run_.outcome.sensitivity = quant::sensitivity(calibrated, {first_images(images, images.size())},
+    run_.outcome.sensitivity = quant::sensitivity(calibrated, {tried.first_inputs(kSensitivitySamples)},
                                                   {.score = score, .progress = progress});
     for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
       tensors->skip_values.push_back(value);
   }
 
-  std::unique_ptr<train::BatchStream> test_batches() const {
-    if (request_.test_batches) return request_.test_batches();
-    return request_.test ? train::image_stream(*request_.test, {.batch = kTestBatch}) : nullptr;
-  }
-
   std::optional<train::Accuracy> accuracy_of(const char* title, const runtime::Plan& plan) const {
-    const std::unique_ptr<train::BatchStream> batches = test_batches();
-    if (!batches) return std::nullopt;
+    if (!request_.test) return std::nullopt;
+    const auto batches = request_.test->stream({.batch = request_.test->batch(kTestBatch)});
     return app::accuracy_of(plan, *batches, request_.threads, [&](int64_t done) {
-      show({title, request_.unit, done, batches->samples()});
+      show({title, request_.test->unit, done, batches->samples()});
     });
   }
 
@@ -86,15 +80,15 @@ class Runner {
     const QuantizeMode& mode = *request_.mode;
     const runtime::Plan float_plan = lower(*request_.captured);  // before training changes the weights
     const auto reference = request_.compare ? graph::copy_of(*request_.captured) : nullptr;
-    const QuantizedModel quantized =
-        mode.run({.captured = request_.captured,
-                  .recipe = run_.recipe,
-                  .data = request_.data,
-                  .samples = request_.samples,
-                  .saving = request_.saving,
-                  .progress = [&](int64_t done, int64_t total, const std::string& note) {
-                    show({mode.verb, mode.unit, done, total, note});
-                  }});
+    const QuantizedModel quantized = mode.run(
+        {.captured = request_.captured,
+         .recipe = run_.recipe,
+         .data = request_.data,
+         .samples = request_.samples,
+         .saving = request_.saving,
+         .progress = [&](int64_t done, int64_t total, const std::string& note) {
+           show({mode.verb, mode.unit != nullptr ? mode.unit : request_.data->unit, done, total, note});
+         }});
     outcome.quantized = quantized.report.changes;
     outcome.reasons = quantized.report.near_misses;
     LowerOptions options{.continued = request_.continued, .metadata = request_.metadata};
@@ -114,9 +108,9 @@ class Runner {
     outcome.float_accuracy = accuracy_of("evaluate float", float_plan);
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
-    if (!request_.test) fail("app.run_quantize", "expected test images for the comparison, got none");
-    const at::Tensor images = first_images(*request_.test, std::min(kCompareImages, request_.test->size()));
-    outcome.comparison = quant::compare(*reference, *quantized.graph, {images});
+    if (!request_.test) fail("app.run_quantize", "expected test samples for the comparison, got none");
+    outcome.comparison =
+        quant::compare(*reference, *quantized.graph, {request_.test->first_inputs(kCompareSamples)});
   }
 
   const QuantizeRequest& request_;

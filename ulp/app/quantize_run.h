@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ulp/app/quantize_mode.h"
@@ -25,17 +26,14 @@ struct QuantizeRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
   const QuantizeMode* mode = nullptr;
-  ModeRecipe recipe;                       ///< of the mode
-  const io::ImageDataset* data = nullptr;  ///< training images; null where nothing needs them
-  const io::ImageDataset* test = nullptr;  ///< null: accuracies are not measured
-  /// Test batches of any task, anew at each call, in the place of `test`; `unit` is what a sample is.
-  std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
-  const char* unit = "image";
+  ModeRecipe recipe;                                 ///< of the mode
+  std::optional<SplitData> data = {};                ///< training samples; nothing where nothing needs them
+  std::optional<SplitData> test = {};                ///< nothing: accuracies are not measured
   int64_t samples = 1000;                            ///< to calibrate with
   train::Checkpointing saving = {};                  ///< of a mode that trains
   bool sensitivity = false;                          ///< measure each layer alone; needs data and test
   int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too
-  bool compare = false;                              ///< compare activations on test images
+  bool compare = false;                              ///< compare activations on test samples
   bool make_engine = true;                           ///< false: sensitivity only
   int threads = 0;                                   ///< of the engines
   std::map<std::string, std::string> metadata = {};  ///< of the plan; recipe and mode are added

@@ -110,7 +110,8 @@ class Builder {
       Value& value = *node->output(i);
       value.name = outputs[i].at("name").get<std::string>();
       if (outputs[i].contains("meta")) value.meta = meta_of(outputs[i].at("meta"), known_.free_dimensions);
-      const bool is_new = value.name == json.at("name") || names_.insert(value.name).second;
+      const bool is_new =
+          value.name == json.at("name").get<std::string>() || names_.insert(value.name).second;
       if (!known_.values.emplace(value.name, &value).second || !is_new)
         fail(kGraphFile, "expected a name of its own for each value, got '", value.name, "' twice");
     }

@@ -41,7 +41,7 @@ void pack_panel(const Packing& p, int64_t first, int64_t lanes, const Read& read
 /// The same of a layer with one tap, whose units lie in the weights as they are packed.
 template <size_t kBytes>
 void pack_units(const Packing& p, int64_t first, int64_t lanes, const uint8_t* weights, uint8_t* panel) {
-  const int64_t units = p.layout.units;
+  const int64_t units = p.shape.in_channels / p.shape.groups / p.unit;  // a panel may have more
   const uint8_t* from = weights + first * units * static_cast<int64_t>(kBytes);
   for (int64_t unit = 0; unit < units; ++unit, from += kBytes, panel += p.lanes * kBytes) {
     for (int64_t lane = 0; lane < lanes; ++lane)

@@ -98,9 +98,9 @@ void SpillFile::release(int64_t offset, int64_t bytes) {
 // --- the thread -------------------------------------------------------------------------------------------
 
 void SpillFile::work() {
-  bool ended = false;
+  const auto ended = std::make_shared<bool>(false);
   std::unique_lock lock(mutex_);
-  ended_by_own_thread_ = &ended;
+  ended_by_own_thread_ = ended;
   while (true) {
     changed_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
     if (closing_) return;
@@ -112,7 +112,7 @@ void SpillFile::work() {
     if (entry) job.writes ? write_now(entry, lock) : read_now(entry, lock);
     lock.unlock();
     entry.reset();
-    if (ended) return;
+    if (*ended) return;
     changed_.notify_all();
     lock.lock();
   }

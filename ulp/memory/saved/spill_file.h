@@ -84,7 +84,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
   int64_t end_ = 0, under_way_ = 0, written_ = 0;
   std::string error_;
   bool closing_ = false;
-  bool* ended_by_own_thread_ = nullptr;  ///< of the thread: this file is gone, touch it no more
+  std::shared_ptr<bool> ended_by_own_thread_;  ///< of the thread: this file is gone, touch it no more
   std::thread thread_;
 };
 

@@ -96,7 +96,8 @@ at::Tensor measure(const at::Tensor& value, size_t dim, size_t positions, Activa
     return at::linalg_matrix_rank(first).to(at::kDouble).mean(1);
   }
   const at::Tensor rows = first.reshape({-1, static_cast<int64_t>(positions), first.numel() / first.size(0)});
-  return score == ActivationScore::apoz ? rows.ne(0).to(at::kDouble).mean({0, 2}) : rows.abs().mean({0, 2});
+  const at::Tensor counted = score == ActivationScore::apoz ? rows.ne(0).to(at::kDouble) : rows.abs();
+  return counted.mean(at::IntArrayRef({0, 2}));
 }
 
 }  // namespace
