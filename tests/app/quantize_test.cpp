@@ -33,15 +33,16 @@ TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
     int64_t last = 0, expected = 0;
     ModeRecipe recipe = mode.default_recipe();
     recipe.training = few_steps(4);
-    const QuantizedModel result = mode.run({.captured = captured(*model),
-                                            .recipe = recipe,
-                                            .data = mode.needs_data ? &data : nullptr,
-                                            .samples = 48,
-                                            .progress = [&](int64_t done, int64_t total, const std::string&) {
-                                              EXPECT_GT(done, last);
-                                              last = done;
-                                              expected = total;
-                                            }});
+    const QuantizedModel result =
+        mode.run({.captured = captured(*model),
+                  .recipe = recipe,
+                  .data = mode.needs_data ? std::optional<SplitData>(data) : std::nullopt,
+                  .samples = 48,
+                  .progress = [&](int64_t done, int64_t total, const std::string&) {
+                    EXPECT_GT(done, last);
+                    last = done;
+                    expected = total;
+                  }});
     EXPECT_EQ(last, expected) << mode.name;
     EXPECT_FALSE(result.report.changes.empty()) << mode.name;
     EXPECT_EQ(&mode_of(recipe.recipe), &mode);

@@ -44,7 +44,7 @@ void any_tensor(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
     if (arg.isTensor()) {
       if (arg.toTensor().defined() && visit(arg.toTensor())) return;
     } else if (arg.isTensorList()) {
-      for (const at::Tensor tensor : arg.toTensorList()) {
+      for (const at::Tensor& tensor : arg.toTensorVector()) {
         if (tensor.defined() && visit(tensor)) return;
       }
     } else if (arg.isOptionalTensorList()) {
@@ -130,7 +130,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       arg = cast(arg.toTensor(), call);
     } else if (arg.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const at::Tensor tensor : arg.toTensorList()) list.push_back(cast(tensor, call));
+      for (const at::Tensor& tensor : arg.toTensorVector()) list.push_back(cast(tensor, call));
       arg = std::move(list);
     } else if (arg.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
