@@ -52,8 +52,7 @@ app::StudentSource script_source(const std::string& name, const app::ModelSpec& 
   if (spec.kind != app::NetworkKind::image)
     fail_file("cli.distill", "expected a file of `ulp train` for a text, got '", name, "'");
   const app::LoadedModel model = app::load_model_file(name, spec);
-  const int64_t classes =
-      model.forward(at::zeros({2, spec.in_channels, spec.image_size, spec.image_size})).size(-1);
+  const int64_t classes = model.forward(at::zeros(model.spec.batch_sizes(2))).size(-1);
   if (classes != spec.num_classes)
     fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
               name, "' of ", classes);

@@ -454,8 +454,12 @@ void run(TrainFlags flags) {
   std::shared_ptr<const io::Tokenizer> tokenizer;
   if (!flags.tokenizer.empty())
     tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(flags.tokenizer));
-  const app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
+  app::TaskData data = app::load_data(flags.data, flags.length, stored ? &*stored : nullptr, tokenizer);
   app::ModelSpec spec = stored ? *stored : data.spec;
+  if (!stored && !flags.init.empty()) {
+    spec = app::spec_for_file(flags.init, spec);
+    if (spec.rows) data = app::load_data(flags.data, flags.length, &spec, tokenizer);
+  }
   if (new_classifier) {
     spec.num_classes = data.spec.num_classes;
     spec.class_names = data.spec.class_names;

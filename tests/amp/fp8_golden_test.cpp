@@ -114,8 +114,10 @@ TEST(Fp8Golden, BlocksAreTorchaos) {
     Fp8LayerRecipe recipe = ulp::test::with(Fp8Scaling::mxfp8);
     recipe.mx_rounding = word.value;
     const Fp8Tensor made = quantize_fp8(x, recipe, Fp8Role::input);
-    EXPECT_EQ(hex(made.codes), wanted[std::string("mx_") + word.text]["codes"]) << word.text;
-    EXPECT_EQ(hex(made.scale_codes), wanted[std::string("mx_") + word.text]["scale_codes"]) << word.text;
+    EXPECT_EQ(hex(made.codes), wanted[std::string("mx_") + word.text]["codes"].get<std::string>())
+        << word.text;
+    EXPECT_EQ(hex(made.scale_codes), wanted[std::string("mx_") + word.text]["scale_codes"].get<std::string>())
+        << word.text;
   }
   const Fp8Tensor made = quantize_fp8(x, ulp::test::with(Fp8Scaling::nvfp4), Fp8Role::input);
   EXPECT_EQ(hex(made.codes), wanted["nvfp4"]["codes"].get<std::string>());

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "npy_file.h"
 #include "train/support.h"
 #include "ulp/base/error.h"
 
@@ -13,26 +14,13 @@ namespace {
 namespace app = ulp::app;
 using namespace ulp::app;
 using ulp::io::Split;
+using ulp::test::bytes_of;
+using ulp::test::npy;
 using ulp::test::TemporaryFolder;
 using ulp::train::TaskBatch;
 
 void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
-}
-
-/// A .npy file of little-endian values.
-std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');
-  header += '\n';
-  const auto size = static_cast<uint16_t>(header.size());
-  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(size & 255) + static_cast<char>(size >> 8) +
-         header + values;
-}
-
-template <typename Value>
-std::string bytes_of(const std::vector<Value>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
 }
 
 /// Rows of two floats and labels 0, 1, 2, 0, ...; the first value of row i is i.

@@ -46,12 +46,6 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
 
 Workshop* WithLeNet5::shop_ = nullptr;
 
-std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize(118 - 1, ' ');
-  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + '\n' + values;
-}
-
 std::string read_file(const fs::path& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "npy_file.h"
 #include "temporary_folder.h"
 
 namespace ulp::test {
@@ -56,8 +57,6 @@ class WithLeNet5 : public ::testing::Test {
 /// An error is one line that starts with "ulp: ", nothing on stdout.
 void expect_error(const Outcome& outcome, int code, const std::string& says);
 
-/// A NumPy file: its type ("<f4"), its shape ("200, 3") and the bytes of its values.
-std::string npy(const std::string& type, const std::string& shape, const std::string& values);
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
 

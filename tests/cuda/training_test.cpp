@@ -119,7 +119,7 @@ TEST_F(Cuda, Fp8LayersGiveWhatTheProcessorEmulates) {
     SCOPED_TRACE(std::string(ulp::word_of(recipe.scaling)));
     const auto results = [&](at::Device device) {
       const at::Tensor input = x.to(device).requires_grad_(), w = weight.to(device).requires_grad_();
-      const at::Tensor y = fp8_linear(input, w, {}, recipe);
+      const at::Tensor y = fp8_linear(input, w, {}, recipe, Fp8State::make(recipe, device));
       y.backward(gradient.to(device));
       return std::vector<at::Tensor>{y, input.grad(), w.grad()};
     };

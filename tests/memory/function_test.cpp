@@ -131,6 +131,33 @@ TEST(FunctionCheckpoint, OtherWorkTheSecondTimeIsAnError) {
   EXPECT_TRUE(x.grad().equal(torch::ones({4})));
 }
 
+/// Its backward pass runs `depth` more within each other.
+struct Deep : torch::autograd::Function<Deep> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               int64_t depth) {
+    context->saved_data["depth"] = depth;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const int64_t depth = context->saved_data["depth"].toInt();
+    if (depth > 0) {
+      const torch::AutoGradMode grad(true);
+      Deep::apply(torch::ones({2}, torch::requires_grad()), depth - 1).sum().backward();
+    }
+    return {gradients[0], torch::Tensor()};
+  }
+};
+
+TEST(FunctionCheckpoint, DeepBackwardPassesWithinEachOtherHaveTheirThreads) {
+  torch::ones({2}, torch::requires_grad())
+      .sum()
+      .backward();  // by LibTorch's engine where this test runs alone
+  torch::Tensor x = torch::ones({2}, torch::requires_grad());
+  checkpoint([](const torch::Tensor& v) { return Deep::apply(v, 150); }, x).sum().backward();
+  EXPECT_TRUE(x.grad().equal(torch::ones({2})));
+}
+
 TEST(FunctionCheckpoint, ParametersWrittenInBetweenAreAnError) {
   torch::Tensor weight = torch::randn({4}, torch::requires_grad());
   const torch::Tensor y = checkpoint([&](const torch::Tensor& v) { return v * weight; },

@@ -133,7 +133,11 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
     data.spec.mean = model->mean;
     data.spec.std = model->std;
   }
-  for (Arrays& split : rows) split.x = normalised(split.x, data.spec);
+  data.spec.rows = model != nullptr && model->rows;
+  for (Arrays& split : rows) {
+    split.x = normalised(split.x, data.spec);
+    if (data.spec.rows) split.x = split.x.flatten(1);
+  }
   data.stream = [train_rows = rows[0], test_rows = rows[1]](io::Split split,
                                                             const train::StreamOptions& options) {
     const Arrays& arrays = split == io::Split::train ? train_rows : test_rows;

@@ -16,7 +16,7 @@ namespace ulp::app {
 at::Tensor random_inputs(const Runnable& model, int64_t batch) {
   torch::manual_seed(0);
   if (model.engine) return random_input(model.engine->inputs().front(), batch);
-  return torch::randn({batch, model.spec.in_channels, model.spec.image_size, model.spec.image_size});
+  return torch::randn(model.spec.batch_sizes(batch));
 }
 
 at::Tensor empty_output(const runtime::Engine& engine, int64_t batch) {
@@ -34,8 +34,8 @@ constexpr int kProfileRuns = 5;
 measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {
   const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
-    const bool as_given =
-        model.pieces != nullptr;  // engines take plain order, LibTorch's layers like the other
+    const bool as_given = model.pieces != nullptr ||
+                          images.dim() != 4;  // engines take plain order, LibTorch's layers like the other
     const at::Tensor held = as_given ? images : images.contiguous(at::MemoryFormat::ChannelsLast);
     return {name, [forward = model.forward, held](int64_t batch) {
               const c10::InferenceMode inference;

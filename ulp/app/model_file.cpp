@@ -41,15 +41,20 @@ NetworkKind kind_of(const std::string& name) {
   fail_file("app.ModelSpec", "expected a kind of network that this program knows, got '", name, "'");
 }
 
-/// Two images, so that capture can run the model in train mode as well.
+/// Two samples, so that capture can run the model in train mode as well.
 at::Tensor example(const ModelSpec& spec) {
-  return torch::zeros({2, spec.in_channels, spec.image_size, spec.image_size});
+  return torch::zeros(spec.batch_sizes(2));
 }
 
-std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, const ModelSpec& spec) {
+/// A module that does not take images of one pixel may take rows: the spec then says so.
+std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, ModelSpec& spec) {
   try {
     return capture(module, {example(spec)});
   } catch (const Error& error) {
+    if (spec.image_size == 1 && !spec.rows) {
+      spec.rows = true;
+      return capture_script(module, spec);
+    }
     fail("app.load_model_file", "the TorchScript module did not run on images of ", spec.in_channels, " x ",
          spec.image_size, " x ", spec.image_size, ", which --shape changes: ", error.what());
   }
@@ -57,7 +62,8 @@ std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, c
 
 LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
   const auto module = std::make_shared<torch::jit::Module>(load_torchscript(path));
-  LoadedModel loaded{.spec = spec, .forward = {}, .graph = capture_script(*module, spec)};
+  LoadedModel loaded{.spec = spec, .forward = {}, .graph = nullptr};
+  loaded.graph = capture_script(*module, loaded.spec);
   loaded.spec.name = report::clean_line(path.stem().string());  // goes into JSON, which is UTF-8
   loaded.graph->eval();
   loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
@@ -93,10 +99,10 @@ std::shared_ptr<graph::GraphModule> load_stored_graph(const std::filesystem::pat
   std::shared_ptr<graph::GraphModule> graph = io::load_graph(path);
   const std::vector<graph::Value*> inputs = graph->graph().inputs();
   const bool image = spec.kind == NetworkKind::image;
-  bool fits = inputs.size() == 1 && inputs[0]->meta && inputs[0]->meta->sizes.size() == (image ? 4U : 2U);
-  for (size_t d = 1; fits && image && d < 4; ++d) {
-    const int64_t expected = d == 1 ? spec.in_channels : spec.image_size;
-    fits = inputs[0]->meta->sizes[d] == graph::SizeExpr{0, 1, expected};
+  const std::vector<int64_t> sizes = image ? spec.batch_sizes(1) : std::vector<int64_t>(2);
+  bool fits = inputs.size() == 1 && inputs[0]->meta && inputs[0]->meta->sizes.size() == sizes.size();
+  for (size_t d = 1; fits && image && d < sizes.size(); ++d) {
+    fits = inputs[0]->meta->sizes[d] == graph::SizeExpr{0, 1, sizes[d]};
   }
   if (!fits) {
     fail_file("app.load_model_file",
@@ -142,6 +148,11 @@ const char* to_string(NetworkKind kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
+std::vector<int64_t> ModelSpec::batch_sizes(int64_t batch) const {
+  if (rows) return {batch, in_channels};
+  return {batch, in_channels, image_size, image_size};
+}
+
 int64_t ModelSpec::vocab_size() const {
   return tokenizer ? tokenizer->vocab_size() : io::kByteVocabulary;
 }
@@ -154,6 +165,7 @@ std::string ModelSpec::to_json() const {
   nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
   if (kind == NetworkKind::image) {
     json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
+    if (rows) json["rows"] = true;
   } else {
     json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
     if (tokenizer) json["tokenizer"] = tokenizer->to_json();
@@ -178,6 +190,8 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
       json.at("std").get_to(spec.std);
       check("in_channels", spec.in_channels);
       check("image_size", spec.image_size);
+      spec.rows = json.value("rows", false);
+      if (spec.rows) check("image_size of rows", spec.image_size, 1);
     } else {
       json.at("max_length").get_to(spec.max_length);
       json.at("class_names").get_to(spec.class_names);
@@ -270,6 +284,13 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 }
 
 }  // namespace
+
+ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like) {
+  if (like.kind == NetworkKind::image && like.image_size == 1 &&
+      (is_exchange_file(path) || is_zip_file(path)))
+    like.rows = load_model_file(path, like).spec.rows;
+  return like;
+}
 
 Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
   if (is_exchange_file(path))

@@ -39,6 +39,7 @@ struct ULP_API ModelSpec {
   int64_t in_channels = 1;
   int64_t num_classes = 10;
   int64_t image_size = 28;
+  bool rows = false;  ///< image: it takes rows of values, (N, in_channels), and no images
   /// Per channel; input is (pixel / 255 - mean) / std, or (value - mean) / std where the data is of floats.
   /// The defaults are Fashion-MNIST's.
   std::vector<double> mean = {0.2860};
@@ -50,6 +51,8 @@ struct ULP_API ModelSpec {
   /// Of a file that does not say it: the reference network whose published weights it holds. Not stored.
   std::string network = {};
 
+  /// image: the sizes of a batch.
+  std::vector<int64_t> batch_sizes(int64_t batch) const;
   /// language and text: how many tokens there are.
   int64_t vocab_size() const;
   /// text: what short texts are filled up with.
@@ -102,6 +105,10 @@ enum class PublishedFit {
 /// FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
                              PublishedFit fit = PublishedFit::exact);
+
+/// The spec of data for a network from a file that says nothing of itself: `like`, with rows where the network takes such. Throws as
+/// load_model_file().
+ULP_API ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like);
 
 /// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
 ULP_API void to_float(torch::nn::Module& module);

@@ -38,13 +38,15 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Images as the tool's loader lays them out; a class a picture, or a pixel.
-auto draw_images(std::vector<int64_t> shape, int64_t classes, bool of_pixels) {
-  return [=](memory::RunSize size) {
-    const at::Tensor images = torch::empty({size.batch, shape[0], shape[1], shape[2]},
-                                           at::TensorOptions().memory_format(at::MemoryFormat::ChannelsLast));
+/// Images as the tool's loader lays them out, or rows; a class a picture or a row, or a pixel.
+auto draw_images(const ModelSpec& spec, bool of_pixels) {
+  return [spec, of_pixels, classes = spec.num_classes](memory::RunSize size) {
+    const auto format = spec.rows ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
+    const at::Tensor images =
+        torch::empty(spec.batch_sizes(size.batch), at::TensorOptions().memory_format(format));
     const std::vector<int64_t> targets =
-        of_pixels ? std::vector<int64_t>{size.batch, shape[1], shape[2]} : std::vector<int64_t>{size.batch};
+        of_pixels ? std::vector<int64_t>{size.batch, spec.image_size, spec.image_size}
+                  : std::vector<int64_t>{size.batch};
     return train::TaskBatch{.inputs = images.normal_(),
                             .targets = torch::empty(targets, torch::kLong).random_(0, classes)};
   };
@@ -88,7 +90,7 @@ TrainedModel image_model(const std::string& name, const ModelShape& shape) {
   return {.name = name,
           .kind = NetworkKind::image,
           .make = [spec] { return make_network(spec); },
-          .draw = draw_images(shape.image, shape.classes, /*of_pixels=*/name == "unet")};
+          .draw = draw_images(spec, /*of_pixels=*/name == "unet")};
 }
 
 TrainedModel published_model(const std::string& name) {
@@ -131,8 +133,7 @@ TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
     return {.name = spec->name,
             .kind = NetworkKind::image,
             .make = make,
-            .draw = draw_images({spec->in_channels, spec->image_size, spec->image_size}, spec->num_classes,
-                                /*of_pixels=*/spec->name == "unet")};
+            .draw = draw_images(*spec, /*of_pixels=*/spec->name == "unet")};
   }
   ModelSpec like{
       .in_channels = shape.image.at(0), .num_classes = shape.classes, .image_size = shape.image.at(1)};

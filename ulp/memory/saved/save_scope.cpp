@@ -26,10 +26,11 @@ class Hooks final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<SavedTensor> saved_;
 };
 
-/// LibTorch's engine, but for the hooks.
+/// LibTorch's engine, but for the hooks. Only the first engine of a process starts, at its first backward pass, the threads that
+/// serve devices and deep backward passes within each other. This one comes later and starts its own.
 class HookingEngine final : public torch::autograd::Engine {
  public:
-  HookingEngine() = default;
+  HookingEngine() { start_device_threads(); }
   ~HookingEngine() override { stop(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return current ? std::make_unique<Hooks>(*current) : nullptr;
@@ -44,12 +45,13 @@ torch::autograd::Engine& hooking_engine() {
 void install() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
+    torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
     if (typeid(engine) != typeid(torch::autograd::Engine)) {
       fail("memory.SaveScope",
            "expected LibTorch's own autograd engine, got another one, as Python's: saved tensors stay as "
            "they are");
     }
+    engine.initialize_device_threads_pool();
     torch::autograd::set_default_engine_stub(&hooking_engine);
   });
 }
