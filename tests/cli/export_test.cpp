@@ -174,7 +174,7 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2,
                "writes .safetensors");
   expect_error(shop_->ulp("train --model mlp --data data --out t.ulp"), 2, "writes .safetensors");
-  expect_error(shop_->ulp("distill --teacher m.safetensors --student mlp --data data --out d.pt"), 2,
+  expect_error(shop_->ulp("distill m.safetensors --student mlp --data data --out d.pt"), 2,
                "writes .safetensors");
   expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "writes .ulp or .onnx");
   expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "writes .ulp");

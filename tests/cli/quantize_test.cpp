@@ -251,6 +251,7 @@ TEST(QuantizeRows, EveryModeTakesRowsOfArraysAlsoOfAnOnnxFile) {
       ASSERT_EQ(outcome.code, 0) << model << ' ' << mode << ": " << outcome.err;
       EXPECT_GT(json::parse(outcome.out)["accuracy_percent"], 90.0) << model << ' ' << mode;
       EXPECT_EQ(shop.ulp("eval q.ulp --data x.npy,y.npy").code, 0) << model << ' ' << mode;
+      EXPECT_EQ(shop.ulp("run q.ulp --data x.npy,y.npy --count 20").code, 0) << model << ' ' << mode;
     }
   }
 }

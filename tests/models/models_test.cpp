@@ -151,6 +151,13 @@ TEST(Models, UNetRefusesSizesItCannotHalve) {
   EXPECT_EQ(model->forward(torch::zeros({1, 1, 24, 32})).sizes(), (std::vector<int64_t>{1, 2, 24, 32}));
 }
 
+TEST(Mlp, TakesRowsAsImagesOfOnePixel) {
+  const auto model = ulp::models::make_mlp({.in_channels = 5, .image_size = 1, .num_classes = 3});
+  const at::Tensor rows = torch::randn({4, 5});
+  EXPECT_TRUE(torch::equal(model->forward(rows), model->forward(rows.reshape({4, 5, 1, 1}))));
+  EXPECT_THROW(model->forward(torch::randn({4, 6})), ulp::Error);
+}
+
 TEST(Models, MlpDropsOnlyInTraining) {
   torch::manual_seed(3);
   const auto model = ulp::models::make_mlp({.image_size = 4, .hidden = {64}, .dropout = 0.5});

@@ -122,7 +122,10 @@ std::vector<at::Tensor> inputs_for(const RunOptions& options, const Opened& open
   if (!options.input.empty()) return inputs_from_file(options, opened);
   if (!options.data.empty()) {
     const ModelSpec spec = load_runnable(options.model, options.script_spec).spec;
-    return {first_images(load_images(options.data, io::Split::test, spec), options.count)};
+    const SplitData data = load_split(options.data, io::Split::test, spec);
+    if (options.count > data.samples())
+      fail("app.run", "expected 1 to ", data.samples(), ' ', data.unit, "s, got ", options.count);
+    return {data.first_inputs(options.count).contiguous()};
   }
   if (opened.engine) opened.engine->reserve(options.count);  // refuses too much before the numbers are made
   torch::manual_seed(0);

@@ -20,7 +20,8 @@ class Mlp final : public ImageModel {
   }
 
   at::Tensor forward(at::Tensor x) override {
-    check_images("mlp", x, options_.in_channels);
+    const bool rows = x.dim() == 2 && options_.image_size == 1 && x.size(1) == options_.in_channels;
+    if (!rows) check_images("mlp", x, options_.in_channels);
     x = torch::flatten(x, 1);
     for (size_t i = 0; i + 1 < layers_.size(); ++i) {
       x = torch::relu(layers_[i](x));

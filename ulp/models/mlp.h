@@ -17,7 +17,8 @@ struct MlpOptions {
   double dropout = 0.0;  ///< after each hidden layer
 };
 
-/// Layers fc1, fc2, ...: linear and relu, the last without relu. Returns (N, num_classes).
+/// Layers fc1, fc2, ...: linear and relu, the last without relu. Takes images, or rows (N, in_channels) where image_size is 1.
+/// Returns (N, num_classes).
 ULP_API std::shared_ptr<ImageModel> make_mlp(const MlpOptions& options = {});
 
 }  // namespace ulp::models
