@@ -41,6 +41,9 @@ target_compile_options(ulp_flags INTERFACE -Wall -Wextra $<$<BOOL:${ULP_WERROR}>
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ulp_flags INTERFACE -Wno-restrict)  # false alarms on string concatenation, gcc bug 105651
 endif()
+if(ULP_PACKAGE)
+  target_compile_options(ulp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)  # __FILE__ in messages of LibTorch's macros
+endif()
 if(ULP_SANITIZE)
   # A finding ends the process: a test that goes on would pass.
   target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
