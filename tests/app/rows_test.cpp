@@ -1,5 +1,6 @@
 // Networks over rows of values, from files that say nothing of themselves.
 #include <gtest/gtest.h>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "ulp/app/model_file.h"
 #include "ulp/app/quantize_run.h"
 #include "ulp/app/runnable.h"
+#include "ulp/base/error.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/capture/capture.h"
 
@@ -57,6 +59,35 @@ TEST(RowsOfAForeignFile, AreReadAsTheyAre) {
   EXPECT_EQ(batch->inputs.max().item<float>(), 10) << "nobody said how to normalise them";
   const Trial trial = make_trial({.model = rows.file, .data = rows.data});
   EXPECT_EQ(train::evaluate(trial.forward, *trial.batches).percent(), 100);
+}
+
+TEST(RowsOfAForeignFile, OfAnotherLengthAreRefusedByName) {
+  const Rows rows;
+  ModelSpec spec = load_any_model_file(rows.file).spec;
+  spec.in_channels = 4;
+  spec.mean = spec.std = {1, 1, 1, 1};
+  try {
+    load_split(rows.data, io::Split::test, spec);
+    ADD_FAILURE() << "expected rows of three values to be refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("expected samples of 4x1x1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(RowsOfAForeignFile, OfTorchScriptAreReadAsTheyAre) {
+  const Rows rows;
+  torch::jit::Module script("largest");
+  script.define("def forward(self, x):\n  return x[:, 0:3] @ torch.eye(3)\n");
+  script.save((rows.folder / "largest.pt").string());
+  ModelSpec like;
+  like.in_channels = 3;
+  like.image_size = 1;
+  like.mean.assign(3, ModelSpec{}.mean[0]);
+  like.std.assign(3, ModelSpec{}.std[0]);
+  const LoadedModel model = load_any_model_file(rows.folder / "largest.pt", like);
+  EXPECT_TRUE(model.spec.rows);
+  EXPECT_EQ(model.spec.mean, std::vector<double>(3, 0));
+  EXPECT_EQ(model.spec.std, std::vector<double>(3, 1));
 }
 
 TEST(RowsOfAForeignFile, CalibrateAndStayRowsInEveryFile) {

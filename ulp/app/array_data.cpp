@@ -130,6 +130,7 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
                 .stream = {}};
   measure(rows[0].x, 1, data.spec);
   if (model != nullptr) {
+    expect_fit(data.spec, *model, source);
     data.spec.mean = model->mean;
     data.spec.std = model->std;
   }

@@ -122,7 +122,8 @@ class FirstSamples final : public train::BatchStream {
   int64_t most_, seen_ = 0;
 };
 
-/// Throws unless the network can take the data.
+}  // namespace
+
 void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name) {
   const bool image = model.kind == NetworkKind::image;
   if (image && (data.in_channels != model.in_channels || data.image_size != model.image_size)) {
@@ -135,8 +136,6 @@ void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string
          data.num_classes, " in '", name, "'");
   }
 }
-
-}  // namespace
 
 at::Tensor holdout(int64_t samples, io::Split split) {
   const at::Tensor all = torch::arange(samples, torch::kLong);

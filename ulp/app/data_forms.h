@@ -17,6 +17,9 @@ inline constexpr int64_t kHoldout = 10;
 TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
                     const std::string& source);
 
+/// Throws ulp::Error unless the network can take the data of this description.
+void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name);
+
 /// FILE.npz.
 TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model);
 /// X.npy and Y.npy.

@@ -49,12 +49,7 @@ ModelSpec described(const std::filesystem::path& path, const graph::Graph& graph
   }
   spec.in_channels = fixed(input, 1).value_or(spec.in_channels);
   spec.image_size = rank_of(input) == 4 ? fixed(input, 2).value_or(spec.image_size) : 1;
-  spec.rows = rank_of(input) == 2;
-  if (spec.rows && spec.mean == ModelSpec{}.mean &&
-      spec.std == ModelSpec{}.std) {  // nobody said how to normalise
-    spec.mean = {0};
-    spec.std = {1};
-  }
+  if (rank_of(input) == 2) spec.take_rows();
   spec.mean.resize(static_cast<size_t>(spec.in_channels), spec.mean.back());
   spec.std.resize(static_cast<size_t>(spec.in_channels), spec.std.back());
   return spec;

@@ -52,7 +52,7 @@ std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, M
     return capture(module, {example(spec)});
   } catch (const Error& error) {
     if (spec.image_size == 1 && !spec.rows) {
-      spec.rows = true;
+      spec.take_rows();
       return capture_script(module, spec);
     }
     fail("app.load_model_file", "the TorchScript module did not run on images of ", spec.in_channels, " x ",
@@ -146,6 +146,17 @@ LoadedModel load_stored(const std::filesystem::path& path) {
 
 const char* to_string(NetworkKind kind) {
   return kKinds[static_cast<size_t>(kind)];
+}
+
+void ModelSpec::take_rows() {
+  rows = true;
+  image_size = 1;
+  const auto all = [](const std::vector<double>& values, double value) {
+    return std::ranges::all_of(values, [value](double one) { return one == value; });
+  };
+  if (!all(mean, ModelSpec{}.mean[0]) || !all(std, ModelSpec{}.std[0])) return;
+  mean.assign(static_cast<size_t>(in_channels), 0);
+  std.assign(static_cast<size_t>(in_channels), 1);
 }
 
 std::vector<int64_t> ModelSpec::batch_sizes(int64_t batch) const {

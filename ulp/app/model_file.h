@@ -51,6 +51,8 @@ struct ULP_API ModelSpec {
   /// Of a file that does not say it: the reference network whose published weights it holds. Not stored.
   std::string network = {};
 
+  /// Makes it the description of a network over rows. Their values are taken as they are unless somebody said how to normalise them.
+  void take_rows();
   /// image: the sizes of a batch.
   std::vector<int64_t> batch_sizes(int64_t batch) const;
   /// language and text: how many tokens there are.

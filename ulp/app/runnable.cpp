@@ -23,8 +23,11 @@ ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& pl
   spec.name = path.stem().string();
   if (shape.size() == 4 || (shape.size() == 2 && engine.inputs().front().type == runtime::DataType::f32)) {
     spec.in_channels = shape[1];
-    spec.rows = shape.size() == 2;
-    spec.image_size = spec.rows ? 1 : shape[2];
+    if (shape.size() == 2) {
+      spec.take_rows();
+    } else {
+      spec.image_size = shape[2];
+    }
     spec.mean.resize(static_cast<size_t>(shape[1]), spec.mean.back());
     spec.std.resize(static_cast<size_t>(shape[1]), spec.std.back());
   }
