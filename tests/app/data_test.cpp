@@ -175,6 +175,22 @@ TEST(Data, TextIsCutIntoWindowsWhoseTargetsAreTheNextBytes) {
   expect_file_error("at least 10 windows", [&] { load_data((folder / "book.txt").string(), 50); });
 }
 
+TEST(Data, SplitsAreReadInPartsOfBoundedSize) {
+  const TemporaryFolder folder;
+  write(folder / "book.txt", std::string(9000, 'a'));
+  const TaskData text = load_data((folder / "book.txt").string(), 64);
+  const app::SplitData book(
+      [&](const ulp::train::StreamOptions& options) { return text.stream(Split::train, options); },
+      text.unit);
+  EXPECT_EQ(book.batch(250), 64) << "4,096 tokens";
+  EXPECT_EQ(book.batch(10), 10);
+  EXPECT_EQ(book.first(7).samples(), 7);
+  EXPECT_EQ(book.first_inputs(3).sizes(), (std::vector<int64_t>{3, 64}));
+  const app::SplitData images = ulp::test::bars();
+  EXPECT_EQ(images.batch(250), 250);
+  EXPECT_EQ(images.first_inputs(100000).size(0), images.samples()) << "all that there are";
+}
+
 TEST(Data, LabelledLinesBecomePaddedTexts) {
   const TemporaryFolder folder;
   std::string lines;

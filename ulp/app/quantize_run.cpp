@@ -61,8 +61,9 @@ class Runner {
           .percent();
     };
     const auto progress = [&](int64_t done, int64_t total) { show({"sensitivity", "layer", done, total}); };
-    run_.outcome.sensitivity = quant::sensitivity(calibrated, {tried.first_inputs(kSensitivitySamples)},
-                                                  {.score = score, .progress = progress});
+    run_.outcome.sensitivity =
+        quant::sensitivity(calibrated, {tried.first_inputs(tried.batch(kSensitivitySamples))},
+                           {.score = score, .progress = progress});
     for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
       tensors->skip_values.push_back(value);
   }
@@ -109,8 +110,8 @@ class Runner {
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
     if (!request_.test) fail("app.run_quantize", "expected test samples for the comparison, got none");
-    outcome.comparison =
-        quant::compare(*reference, *quantized.graph, {request_.test->first_inputs(kCompareSamples)});
+    outcome.comparison = quant::compare(*reference, *quantized.graph,
+                                        {request_.test->first_inputs(request_.test->batch(kCompareSamples))});
   }
 
   const QuantizeRequest& request_;
