@@ -101,8 +101,11 @@ std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& wei
   return make_depthwise_conv(config, weights, kKernels);
 }
 #if defined(__x86_64__)
+std::unique_ptr<Conv> depthwise_avx2(const ConvConfig& config, const ConvWeights& weights) {
+  return make_depthwise_conv(config, weights, kDepthwiseAvx2, &kDepthwiseBytesAvx2);
+}
 std::unique_ptr<Conv> depthwise_vnni(const ConvConfig& config, const ConvWeights& weights) {
-  return make_depthwise_conv(config, weights, kDepthwiseAvx512, kDepthwiseBytesAvx512Vnni);
+  return make_depthwise_conv(config, weights, kDepthwiseAvx512, &kDepthwiseBytesAvx512Vnni);
 }
 std::unique_ptr<Conv> depthwise_bf16(const ConvConfig& config, const ConvWeights& weights) {
   if (!cpu_features().avx512_bf16 || config.input != DataType::bf16) return nullptr;
@@ -127,7 +130,7 @@ constexpr Variant<MakeConv> kConvs[] = {
     {Isa::avx512, ULP_ON_X86(tiled<kTilesF32Avx512>)},
     {Isa::avx512, ULP_ON_X86(tiled<kTilesBf16Avx512>)},
     {Isa::avx512, ULP_ON_X86(tiled<kTilesU8Avx512>)},
-    {Isa::avx2, ULP_ON_X86(depthwise<kDepthwiseAvx2>)},
+    {Isa::avx2, ULP_ON_X86(depthwise_avx2)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesF32Avx2>)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesBf16Avx2>)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},

@@ -4,34 +4,33 @@
 #include <utility>
 
 #include "ulp/kernels/conv/conv_variants.h"
-#include "ulp/kernels/conv/staging.h"
 #include "ulp/kernels/conv/work_split.h"
 
 namespace ulp::kernels {
 namespace {
 
-class DepthwiseConv final : public Conv {
+class DepthwiseConv final : public RowConv {
  public:
   DepthwiseConv(const ConvConfig& config, const ConvWeights& weights, const DepthwiseKernels& kernels,
-                DepthwiseFn bytes)
+                const DepthwiseBytes* bytes)
       : shape_(config.shape),
-        quads_(bytes != nullptr),
+        quads_(bytes != nullptr && bytes->packing == DepthwisePacking::quads),
         taps_(shape_.kernel_h * shape_.kernel_w),
         repeat_(quads_ && shape_.stride_w == 1 && 64 % shape_.in_channels == 0 ? 64 / shape_.in_channels : 1),
         padded_channels_(round_up(shape_.in_channels, quads_ ? 64 : kernels.lanes)),
         has_residual_(config.residual),
         residual_bytes_(element_bytes(config.residual_type)),
         output_bytes_(element_bytes(config.output)),
-        staging_(config, config.input, nullptr, !quads_ && padded_channels_ != config.shape.in_channels,
-                 false),
+        staging_(config, config.input, nullptr,
+                 bytes == nullptr && padded_channels_ != config.shape.in_channels, false),
         finish_(make_finish(config, weights, padded_channels_, config.input == DataType::u8)) {
     name_ = std::string("conv_depthwise_") + to_string(config.input) + "_" + kernels.name;
     kernel_ = config.input == DataType::f32    ? kernels.f32
               : config.input == DataType::bf16 ? kernels.bf16
                                                : kernels.u8;
-    if (quads_) {
-      kernel_ = bytes;
-      name_ += "_vnni";
+    if (bytes != nullptr) {
+      kernel_ = bytes->run;
+      name_ += std::string("_") + bytes->name;
     }
     offsets_ = AlignedBuffer(taps_ * 8);
     for (int64_t t = 0; t < taps_; ++t) {
@@ -40,6 +39,8 @@ class DepthwiseConv final : public Conv {
     }
     if (quads_) {
       pack_quads(weights);
+    } else if (bytes != nullptr) {
+      pack_row_pairs(weights);
     } else {
       pack(config, weights);
     }
@@ -74,6 +75,29 @@ class DepthwiseConv final : public Conv {
 
   std::string name() const override { return name_; }
 
+  const ConvShape& shape() const override { return shape_; }
+  const Staging& staging() const override { return staging_; }
+  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y) const override {
+    DepthwiseArgs args{};
+    args.a_step = shape_.stride_w * staging_.pixel_bytes();
+    args.taps = offsets_.as<int64_t>();
+    args.tap_count = taps_;
+    args.kernel_w = shape_.kernel_w;
+    args.column_bytes = shape_.dilation_w == 1 ? staging_.pixel_bytes() : 0;
+    args.weights = weights_.data();
+    args.weight_step = padded_channels_;
+    args.finish = &finish_.finish;
+    args.channels = shape_.in_channels;
+    args.pixels = shape_.out_w();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * shape_.out_w() * shape_.out_channels;
+      args.a = staged + row * shape_.stride_h * staging_.row_bytes();
+      args.y = y + at * output_bytes_;
+      args.residual = residual == nullptr || !has_residual_ ? nullptr : residual + at * residual_bytes_;
+      run_row(args);
+    }
+  }
+
  private:
   void pack(const ConvConfig& config, const ConvWeights& weights) {
     weights_ = AlignedBuffer(taps_ * padded_channels_ * 4);
@@ -87,6 +111,21 @@ class DepthwiseConv final : public Conv {
         } else {
           weights_.as<float>()[to] = weights.f32[from];
         }
+      }
+    }
+  }
+
+  void pack_row_pairs(const ConvWeights& weights) {
+    constexpr int64_t kBlock = 16;
+    const int64_t columns = ceil_div(shape_.kernel_h, 2) * shape_.kernel_w;
+    const int64_t blocks = ceil_div(shape_.in_channels, kBlock);
+    weights_ = AlignedBuffer(blocks * columns * kBlock * 4);
+    for (int64_t i = 0; i < blocks * kBlock; ++i) {
+      const int64_t c = std::min(i / kBlock * kBlock, shape_.in_channels - kBlock) + i % kBlock;
+      for (int64_t t = 0; t < taps_; ++t) {
+        const int64_t row = t / shape_.kernel_w;
+        const int64_t column = i / kBlock * columns + row / 2 * shape_.kernel_w + t % shape_.kernel_w;
+        weights_.as<int16_t>()[(column * kBlock + i % kBlock) * 2 + row % 2] = weights.i8[c * taps_ + t];
       }
     }
   }
@@ -112,24 +151,9 @@ class DepthwiseConv final : public Conv {
   void run_task(const WorkSplit::Task& task, const void* x, const uint8_t* residual, uint8_t* y,
                 uint8_t* buffer) const {
     const uint8_t* start = staging_.rows(x, task.image, task.first, task.end, buffer);
-    DepthwiseArgs args{};
-    args.a_step = shape_.stride_w * staging_.pixel_bytes();
-    args.taps = offsets_.as<int64_t>();
-    args.tap_count = taps_;
-    args.kernel_w = shape_.kernel_w;
-    args.column_bytes = shape_.dilation_w == 1 ? staging_.pixel_bytes() : 0;
-    args.weights = weights_.data();
-    args.weight_step = padded_channels_;
-    args.finish = &finish_.finish;
-    args.channels = shape_.in_channels;
-    args.pixels = shape_.out_w();
-    for (int64_t oh = task.first; oh < task.end; ++oh) {
-      const int64_t at = (task.image * shape_.out_h() + oh) * shape_.out_w() * shape_.out_channels;
-      args.a = start + (oh - task.first) * shape_.stride_h * staging_.row_bytes();
-      args.y = y + at * output_bytes_;
-      args.residual = residual == nullptr ? nullptr : residual + at * residual_bytes_;
-      run_row(args);
-    }
+    const int64_t at = (task.image * shape_.out_h() + task.first) * shape_.out_w() * shape_.out_channels;
+    run_rows(start, task.end - task.first, residual == nullptr ? nullptr : residual + at * residual_bytes_,
+             y + at * output_bytes_);
   }
 
   /// With few channels and no stride a row is one run of bytes: several pixels pass for one of 64 channels.
@@ -150,7 +174,7 @@ class DepthwiseConv final : public Conv {
   }
 
   ConvShape shape_;
-  bool quads_;  // the byte kernel: four channels a lane
+  bool quads_;  // four channels a lane
   int64_t taps_;
   int64_t repeat_;  // pixels in one run of 64 bytes
   int64_t padded_channels_;
@@ -167,11 +191,12 @@ class DepthwiseConv final : public Conv {
 }  // namespace
 
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
-                                          const DepthwiseKernels& kernels, DepthwiseFn bytes) {
+                                          const DepthwiseKernels& kernels, const DepthwiseBytes* bytes) {
   if (!is_depthwise(config.shape)) return nullptr;
   const bool all_bytes = config.input == DataType::u8 && config.output == DataType::u8 &&
                          (!config.residual || config.residual_type == DataType::u8);
-  return std::make_unique<DepthwiseConv>(config, weights, kernels, all_bytes ? bytes : nullptr);
+  const bool takes = bytes != nullptr && all_bytes && config.shape.in_channels >= bytes->least_channels;
+  return std::make_unique<DepthwiseConv>(config, weights, kernels, takes ? bytes : nullptr);
 }
 
 }  // namespace ulp::kernels

@@ -6,7 +6,7 @@
 namespace ulp::kernels {
 namespace {
 
-class TiledConv final : public Conv {
+class TiledConv final : public RowConv {
  public:
   TiledConv(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels)
       : shape_(config.shape),
@@ -39,12 +39,7 @@ class TiledConv final : public Conv {
            const Parallel& parallel) const override {
     if (batch < 1) return;
     const WorkSplit work = tasks_.split(batch, panels_.panels(), panels_.bytes(), 1, parallel.workers());
-    const TileOutput output{
-        .y = static_cast<uint8_t*>(y),
-        .y_bytes = output_bytes_,
-        .residual = has_residual_ ? static_cast<const uint8_t*>(residual) : nullptr,
-        .residual_bytes = residual_bytes_,
-    };
+    const TileOutput output = output_at(y, residual);
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       const WorkSplit::Task task = work.task(i);
       uint8_t* buffer = static_cast<uint8_t*>(workspace) + worker * tasks_.stage_bytes();
@@ -54,7 +49,26 @@ class TiledConv final : public Conv {
 
   std::string name() const override { return name_; }
 
+  const ConvShape& shape() const override { return shape_; }
+  const Staging& staging() const override { return tasks_.staging(); }
+  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y) const override {
+    const bool flat = is_flat(shape_);
+    const PixelRows pixels{.a = staged,
+                           .row_step = shape_.stride_h * tasks_.staging().row_bytes(),
+                           .first_pixel = 0,
+                           .rows = flat ? 1 : rows,
+                           .pixels = flat ? rows : shape_.out_w()};
+    run_part(pixels, 0, 1, output_at(y, residual));
+  }
+
  private:
+  TileOutput output_at(void* y, const void* residual) const {
+    return {.y = static_cast<uint8_t*>(y),
+            .y_bytes = output_bytes_,
+            .residual = has_residual_ ? static_cast<const uint8_t*>(residual) : nullptr,
+            .residual_bytes = residual_bytes_};
+  }
+
   void run_part(PixelRows rows, int64_t part, int64_t parts, const TileOutput& output) const {
     TileArgs args{};
     args.a_step = shape_.stride_w * tasks_.staging().pixel_bytes();

@@ -3,6 +3,7 @@
 
 #include "ulp/kernels/conv/amx_kernel.h"
 #include "ulp/kernels/conv/conv_impl.h"
+#include "ulp/kernels/conv/staging.h"
 #include "ulp/kernels/conv/tile_kernel.h"
 
 namespace ulp::kernels {
@@ -28,11 +29,23 @@ bool is_depthwise(const ConvShape& shape);
 AlignedBuffer pack_panels(const ConvConfig& config, const ConvWeights& weights, const TapLayout& layout,
                           int unit, int lanes, DataType type, int64_t panel_units = 0, int unit_bytes = 4);
 
+/// A layer that can compute some rows of one image.
+class RowConv : public Conv {
+ public:
+  virtual const ConvShape& shape() const = 0;
+  /// How its input must lie.
+  virtual const Staging& staging() const = 0;
+  /// Computes `rows` rows of output from such input, which begins at the window of the first one; `residual` (or null) and
+  /// `y` begin at the first row, too. A row of a flat layer is one pixel.
+  virtual void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y) const = 0;
+};
+
 /// Each returns null for a configuration it does not take.
 std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeights& weights,
                                       const TileKernels& kernels);
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
-                                          const DepthwiseKernels& kernels, DepthwiseFn bytes = nullptr);
+                                          const DepthwiseKernels& kernels,
+                                          const DepthwiseBytes* bytes = nullptr);
 std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
                                     const AmxKernels& kernels);
 

@@ -101,6 +101,6 @@ void depthwise_bytes(const DepthwiseArgs& t) {
 
 }  // namespace
 
-const DepthwiseFn kDepthwiseBytesAvx512Vnni = depthwise_bytes;
+const DepthwiseBytes kDepthwiseBytesAvx512Vnni = {"vnni", depthwise_bytes, DepthwisePacking::quads, 1};
 
 }  // namespace ulp::kernels

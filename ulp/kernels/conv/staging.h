@@ -17,6 +17,9 @@ class Staging {
   /// side by side, and those of a 1x1 layer must not lie in the same few lines of the first-level cache.
   Staging(const ConvConfig& config, DataType stage, CopyFn copy, bool reads_beyond, bool spread);
 
+  /// Padding in the place of so many elements.
+  void fill(uint8_t* to, int64_t elements) const;
+
   int64_t pixel_bytes() const { return pixel_bytes_; }
   int64_t row_bytes() const { return row_bytes_; }
   int64_t element_bytes() const { return element_bytes_; }
@@ -33,7 +36,6 @@ class Staging {
   const uint8_t* pixels(const void* x, int64_t first, int64_t end, uint8_t* buffer) const;
 
  private:
-  void fill(uint8_t* to, int64_t elements) const;
   void copy(const uint8_t* from, uint8_t* to, int64_t elements) const;
 
   ConvShape shape_;

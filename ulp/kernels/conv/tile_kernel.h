@@ -97,8 +97,23 @@ extern const TileKernels kTilesBf16NeonBf16, kTilesBf16NeonMatrix;  ///< the sec
 extern const DepthwiseKernels kDepthwiseAvx2, kDepthwiseAvx512, kDepthwiseNeon;
 extern const DepthwiseKernels kDepthwiseAvx512Bf16;  ///< of bf16 alone: rounds to it in one instruction
 
-/// u8 -> u8 with no residual or one of u8. Weights, as i8: [64 channels][tap][q][64 bytes], where only byte 4
-/// i + q is not zero and belongs to channel 4 i + q; bias and multipliers of 64 channels in the order [q][i].
-extern const DepthwiseFn kDepthwiseBytesAvx512Vnni;
+/// How the weights of a DepthwiseBytes lie.
+enum class DepthwisePacking : uint8_t {
+  /// i8 [64 channels][tap][q][64 bytes], where only byte 4 i + q is not zero and belongs to channel 4 i + q; bias and
+  /// multipliers of 64 channels in the order [q][i].
+  quads,
+  /// i16 [16 channels][two rows of the window][column][channel][row], 0 where there is no second row. The last block ends
+  /// with the last channel: it may begin inside the one before it.
+  row_pairs
+};
+
+/// u8 -> u8 with no residual or one of u8.
+struct DepthwiseBytes {
+  const char* name;  ///< behind that of the other kernels
+  DepthwiseFn run;
+  DepthwisePacking packing;
+  int64_t least_channels;
+};
+extern const DepthwiseBytes kDepthwiseBytesAvx2, kDepthwiseBytesAvx512Vnni;
 
 }  // namespace ulp::kernels

@@ -1,0 +1,211 @@
+#include "ulp/kernels/conv/conv_block.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "ulp/kernels/conv/conv_variants.h"
+#include "ulp/kernels/conv/work_split.h"
+#include "ulp/kernels/isa/cpu.h"
+
+namespace ulp::kernels {
+namespace {
+
+/// The layers of a block. `expand` may be null.
+struct Layers {
+  std::unique_ptr<const RowConv> expand, depthwise, project;
+};
+
+class ConvBlock final : public Conv {
+ public:
+  ConvBlock(std::span<const BlockLayer> given, Layers layers)
+      : layers_(std::move(layers)),
+        input_bytes_(element_bytes(given.front().config.input)),
+        between_bytes_(element_bytes(given.back().config.input)),
+        output_bytes_(element_bytes(given.back().config.output)),
+        residual_bytes_(element_bytes(given.back().config.residual_type)),
+        has_residual_(given.back().config.residual),
+        rows_(rows_at_a_time()) {}
+
+  size_t workspace_bytes(int64_t, int workers) const override {
+    return static_cast<size_t>(workers * buffer_bytes(rows_));
+  }
+
+  void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
+           const Parallel& parallel) const override {
+    if (batch < 1) return;
+    const int64_t out_h = middle().out_h(), workers = parallel.workers();
+    // As few parts of an image as give each worker the same number of them: rows at their borders are computed twice.
+    const int64_t parts = std::min(out_h, workers / std::gcd(workers, batch));
+    parallel.run(batch * parts, [&](int64_t i, int worker) {
+      const int64_t part = i % parts;
+      const Task task{.image = i / parts,
+                      .first = part * out_h / parts,
+                      .end = (part + 1) * out_h / parts,
+                      .x = static_cast<const uint8_t*>(x),
+                      .residual = has_residual_ ? static_cast<const uint8_t*>(residual) : nullptr,
+                      .y = static_cast<uint8_t*>(y)};
+      run_task(task, static_cast<uint8_t*>(workspace) + worker * buffer_bytes(rows_));
+    });
+  }
+
+  std::string name() const override {
+    std::string names = layers_.expand ? layers_.expand->name() + "+" : "";
+    return names + layers_.depthwise->name() + "+" + layers_.project->name();
+  }
+
+ private:
+  struct Task {
+    int64_t image, first, end;  ///< rows of the output
+    const uint8_t* x;
+    const uint8_t* residual;
+    uint8_t* y;
+  };
+
+  const ConvShape& middle() const { return layers_.depthwise->shape(); }
+
+  // One worker's buffer: input of the depthwise layer with its padding, its output, and the input of the 1x1 layers where
+  // their kernels want it in another form.
+  int64_t window_rows(int64_t rows) const {
+    return (rows - 1) * middle().stride_h + middle().dilation_h * (middle().kernel_h - 1) + 1;
+  }
+  int64_t window_bytes(int64_t rows) const {
+    constexpr int64_t kSlack = 64;  // a kernel may read behind the last element
+    return round_up(window_rows(rows) * layers_.depthwise->staging().row_bytes() + kSlack, 64);
+  }
+  int64_t between_pixels(int64_t rows) const { return rows * middle().out_w(); }
+  int64_t between_bytes(int64_t rows) const {
+    constexpr int64_t kSlack = 64;
+    return round_up(between_pixels(rows) * middle().out_channels * between_bytes_ + kSlack, 64);
+  }
+  int64_t staged_bytes(int64_t rows) const {
+    const int64_t project = layers_.project->staging().bytes_for_pixels(between_pixels(rows));
+    const int64_t expand = layers_.expand ? layers_.expand->staging().bytes_for_pixels(middle().in_w) : 0;
+    return std::max(project, expand);
+  }
+  int64_t buffer_bytes(int64_t rows) const {
+    return window_bytes(rows) + between_bytes(rows) + staged_bytes(rows);
+  }
+
+  int64_t rows_at_a_time() const {
+    const int64_t most = second_level_cache() / 2;
+    int64_t rows = 1;
+    while (rows < middle().out_h() && buffer_bytes(rows + 1) <= most) ++rows;
+    return rows;
+  }
+
+  void run_task(const Task& task, uint8_t* window) const {
+    uint8_t* between = window + window_bytes(rows_);
+    uint8_t* staged = between + between_bytes(rows_);
+    int64_t known = 0;  // rows of the window that the rows before have left at its begin
+    fill_edges(window);
+    for (int64_t first = task.first; first < task.end; first += rows_) {
+      const int64_t rows = std::min(rows_, task.end - first);
+      layers_.depthwise->run_rows(input_rows(task, first, rows, known, window, staged), rows, nullptr, between);
+      project(task, first, rows, between, staged);
+      known = keep_rows(rows, window);
+    }
+  }
+
+  /// The left and right padding of all rows, which stays.
+  void fill_edges(uint8_t* window) const {
+    if (!layers_.expand) return;
+    const Staging& staging = layers_.depthwise->staging();
+    const int64_t edge = middle().pad_w * middle().in_channels;
+    for (int64_t row = 0; row < window_rows(rows_); ++row) {
+      uint8_t* begin = window + row * staging.row_bytes();
+      staging.fill(begin, edge);
+      staging.fill(begin + staging.row_bytes() - edge * staging.element_bytes(), edge);
+    }
+  }
+
+  /// The input of so many rows of the depthwise layer.
+  const uint8_t* input_rows(const Task& task, int64_t first, int64_t rows, int64_t known, uint8_t* window,
+                            uint8_t* staged) const {
+    const Staging& staging = layers_.depthwise->staging();
+    if (!layers_.expand) return staging.rows(task.x, task.image, first, first + rows, window);
+    const int64_t line = middle().in_w * middle().in_channels, top = first * middle().stride_h - middle().pad_h;
+    for (int64_t row = known; row < window_rows(rows); ++row) {
+      uint8_t* to = window + row * staging.row_bytes() + middle().pad_w * staging.pixel_bytes();
+      if (top + row < 0 || top + row >= middle().in_h) {
+        staging.fill(to, line);
+      } else {
+        expand(task, top + row, to, staged);
+      }
+    }
+    return window;
+  }
+
+  void expand(const Task& task, int64_t row, uint8_t* to, uint8_t* staged) const {
+    const int64_t pixel = (task.image * middle().in_h + row) * middle().in_w;
+    const uint8_t* from = task.x + pixel * layers_.expand->shape().in_channels * input_bytes_;
+    layers_.expand->run_rows(layers_.expand->staging().pixels(from, 0, middle().in_w, staged), middle().in_w,
+                             nullptr, to);
+  }
+
+  void project(const Task& task, int64_t first, int64_t rows, const uint8_t* between, uint8_t* staged) const {
+    const int64_t pixels = between_pixels(rows);
+    const int64_t at = (task.image * middle().out_h() + first) * middle().out_w() * layers_.project->shape().out_channels;
+    layers_.project->run_rows(layers_.project->staging().pixels(between, 0, pixels, staged), pixels,
+                              task.residual == nullptr ? nullptr : task.residual + at * residual_bytes_,
+                              task.y + at * output_bytes_);
+  }
+
+  /// Moves what the next rows need, too, to the begin of the window; returns how many rows that are.
+  int64_t keep_rows(int64_t rows, uint8_t* window) const {
+    const int64_t passed = rows * middle().stride_h, kept = window_rows(rows) - passed;
+    if (!layers_.expand || kept <= 0) return 0;
+    const int64_t row_bytes = layers_.depthwise->staging().row_bytes();
+    std::memmove(window, window + passed * row_bytes, static_cast<size_t>(kept * row_bytes));
+    return kept;
+  }
+
+  Layers layers_;
+  int64_t input_bytes_, between_bytes_, output_bytes_, residual_bytes_;
+  bool has_residual_;
+  int64_t rows_;
+};
+
+bool is_plain(const ConvShape& s) {
+  return is_flat(s) && s.groups == 1;
+}
+
+bool follows(const ConvConfig& before, const ConvConfig& next) {
+  const ConvShape &from = before.shape, &to = next.shape;
+  return before.output == next.input && from.out_channels == to.in_channels && from.out_h() == to.in_h &&
+         from.out_w() == to.in_w;
+}
+
+bool is_block(std::span<const BlockLayer> layers) {
+  if (layers.size() != 2 && layers.size() != 3) return false;
+  for (size_t i = 0; i + 1 < layers.size(); ++i) {
+    if (layers[i].config.residual || !follows(layers[i].config, layers[i + 1].config)) return false;
+  }
+  const size_t middle = layers.size() - 2;
+  return is_depthwise(layers[middle].config.shape) && is_plain(layers.back().config.shape) &&
+         (middle == 0 || is_plain(layers[0].config.shape));
+}
+
+/// Null where its kernel does not run by rows.
+std::unique_ptr<const RowConv> make_rows(const BlockLayer& layer, Isa isa) {
+  std::unique_ptr<Conv> made = make_conv(layer.config, layer.weights, isa);
+  const auto* rows = dynamic_cast<const RowConv*>(made.get());
+  if (rows != nullptr) made.release();
+  return std::unique_ptr<const RowConv>(rows);
+}
+
+}  // namespace
+
+std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa isa) {
+  for (const BlockLayer& layer : layers) check_layer(layer.config, layer.weights);
+  if (!is_block(layers)) return nullptr;
+  Layers made;
+  if (layers.size() == 3 && !(made.expand = make_rows(layers[0], isa))) return nullptr;
+  made.depthwise = make_rows(layers[layers.size() - 2], isa);
+  made.project = made.depthwise ? make_rows(layers.back(), isa) : nullptr;
+  if (!made.project) return nullptr;
+  return std::make_unique<ConvBlock>(layers, std::move(made));
+}
+
+}  // namespace ulp::kernels
