@@ -102,7 +102,8 @@ class ConvBlock final : public Conv {
     fill_edges(window);
     for (int64_t first = task.first; first < task.end; first += rows_) {
       const int64_t rows = std::min(rows_, task.end - first);
-      layers_.depthwise->run_rows(input_rows(task, first, rows, known, window, staged), rows, nullptr, between);
+      layers_.depthwise->run_rows(input_rows(task, first, rows, known, window, staged), rows, nullptr,
+                                  between);
       project(task, first, rows, between, staged);
       known = keep_rows(rows, window);
     }
@@ -125,7 +126,8 @@ class ConvBlock final : public Conv {
                             uint8_t* staged) const {
     const Staging& staging = layers_.depthwise->staging();
     if (!layers_.expand) return staging.rows(task.x, task.image, first, first + rows, window);
-    const int64_t line = middle().in_w * middle().in_channels, top = first * middle().stride_h - middle().pad_h;
+    const int64_t line = middle().in_w * middle().in_channels,
+                  top = first * middle().stride_h - middle().pad_h;
     for (int64_t row = known; row < window_rows(rows); ++row) {
       uint8_t* to = window + row * staging.row_bytes() + middle().pad_w * staging.pixel_bytes();
       if (top + row < 0 || top + row >= middle().in_h) {
@@ -146,7 +148,8 @@ class ConvBlock final : public Conv {
 
   void project(const Task& task, int64_t first, int64_t rows, const uint8_t* between, uint8_t* staged) const {
     const int64_t pixels = between_pixels(rows);
-    const int64_t at = (task.image * middle().out_h() + first) * middle().out_w() * layers_.project->shape().out_channels;
+    const int64_t at =
+        (task.image * middle().out_h() + first) * middle().out_w() * layers_.project->shape().out_channels;
     layers_.project->run_rows(layers_.project->staging().pixels(between, 0, pixels, staged), pixels,
                               task.residual == nullptr ? nullptr : task.residual + at * residual_bytes_,
                               task.y + at * output_bytes_);

@@ -75,7 +75,8 @@ inline __attribute__((always_inline)) void finish_block(__m256i (&acc)[P][2], co
   out.residual = t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at;
   out.y_step = t.channels;
   if (t.finish->curve == Activation::none) {
-    return t.residual == nullptr ? finish_bytes<V, P, 2, false>(acc, out) : finish_bytes<V, P, 2, true>(acc, out);
+    return t.residual == nullptr ? finish_bytes<V, P, 2, false>(acc, out)
+                                 : finish_bytes<V, P, 2, true>(acc, out);
   }
   alignas(64) int32_t sums[P * kChannels];
 #pragma GCC unroll 4

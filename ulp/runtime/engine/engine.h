@@ -12,6 +12,7 @@
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
 #include "ulp/runtime/engine/context.h"
+#include "ulp/runtime/ops/layer_blocks.h"
 #include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/plan.h"
 
@@ -33,9 +34,11 @@ struct EngineOptions {
   size_t max_arena_bytes = 0;
   /// What to do with weights of zero.
   SparseWeights sparse = SparseWeights::measure;
-  /// A file of what SparseWeights::measure has found on this machine: layers that it knows are not measured again, which
-  /// makes loading quicker and every load alike; others are measured and added. It is made where there is none. Empty: no
-  /// file.
+  /// What to do with convolutions that could run together, some rows at a time.
+  LayerBlocks blocks = LayerBlocks::measure;
+  /// A file of what was found on this machine where `sparse` and `blocks` say measure: layers that it knows are not measured
+  /// again, which makes loading quicker and every load alike; others are measured and added. It is made where there is none.
+  /// Empty: no file.
   std::filesystem::path sparse_table{};
 };
 

@@ -73,7 +73,7 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
       constant_bytes_(constant_bytes_of(*plan)),
       measured_(std::make_shared<SparseTable>(options.sparse_table, arena_limit_)),
       preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
-                {options.sparse, !free_.empty(), constant_bytes_, measured_}) {
+                {options.sparse, options.blocks, !free_.empty(), constant_bytes_, measured_}) {
   if (free_.empty()) {
     made_.push_back({{}, std::make_shared<const SizedProgram>(plan, preparer_, 0)});
     measured_->save();

@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields_json.h"
+#include "ulp/runtime/ops/conv_block.h"
 
 namespace ulp::runtime {
 namespace {
@@ -41,14 +42,26 @@ std::shared_ptr<const Runner> Preparer::prepare(const StepView& view) {
          view.step().name, "' (", to_string(view.step().op), ") where ", left_->load(), " are left");
   }
   std::unique_ptr<Runner> made = def.prepare(view, isa_);
-  *left_ -= bytes;
-  const size_t given_back = packs_.has(view) ? 0 : bytes;
-  std::shared_ptr<const Runner> runner(made.release(), [left = left_, given_back](const Runner* ended) {
-    delete ended;
-    *left += given_back;
-  });
+  std::shared_ptr<const Runner> runner = count(std::move(made), bytes, packs_.has(view) ? 0 : bytes);
   known = runner;
   return runner;
+}
+
+std::shared_ptr<const Runner> Preparer::prepare_block(std::span<const StepView> views) {
+  size_t bytes = 0;
+  for (const StepView& view : views) bytes += op_def(view.step().op).prepared_bytes(view);
+  if (bytes > *left_ / 2) return nullptr;
+  std::unique_ptr<Runner> made = prepare_conv_block(views, isa_);
+  return made == nullptr ? nullptr : count(std::move(made), bytes, bytes);
+}
+
+/// Takes bytes of the budget, of which `given_back` come back with the runner's end.
+std::shared_ptr<const Runner> Preparer::count(std::unique_ptr<Runner> made, size_t bytes, size_t given_back) {
+  *left_ -= bytes;
+  return {made.release(), [left = left_, given_back](const Runner* ended) {
+            delete ended;
+            *left += given_back;
+          }};
 }
 
 void Preparer::forget_ended() {

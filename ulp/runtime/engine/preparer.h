@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ulp/kernels/isa/isa.h"
@@ -25,6 +26,10 @@ class Preparer {
   /// exceed the budget, before it is prepared.
   std::shared_ptr<const Runner> prepare(const StepView& view);
 
+  /// The runner of steps that run as one (prepare_conv_block()); null where they run one by one, or where the budget does not
+  /// hold their constants twice, as timing both ways does.
+  std::shared_ptr<const Runner> prepare_block(std::span<const StepView> views);
+
   /// Drops what it knows of runners that have ended.
   void forget_ended();
 
@@ -32,6 +37,8 @@ class Preparer {
   Packs& packs() { return packs_; }
 
  private:
+  std::shared_ptr<const Runner> count(std::unique_ptr<Runner> made, size_t bytes, size_t given_back);
+
   kernels::Isa isa_;
   size_t budget_;
   std::shared_ptr<std::atomic<size_t>> left_;

@@ -8,12 +8,30 @@
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/arena.h"
 #include "ulp/runtime/engine/preparer.h"
+#include "ulp/runtime/ops/conv_block.h"
 #include "ulp/runtime/ops/ids.h"
 
 namespace ulp::runtime {
 namespace {
 
 constexpr size_t kMaxInputs = 64;
+
+/// Of a step that a later one runs.
+class DoneLater final : public Runner {
+ public:
+  explicit DoneLater(const std::string& name) : kernel_("by rows in '" + name + "'") {}
+  void run(const RunArgs&) const override {}
+  std::string kernel() const override { return kernel_; }
+
+ private:
+  std::string kernel_;
+};
+
+/// Of two steps between which so many bytes do not move.
+StepWork sum_of(const StepWork& a, const StepWork& b, double between) {
+  return {a.math, a.operations + b.operations, a.tensor_bytes + b.tensor_bytes - between,
+          a.constant_bytes + b.constant_bytes};
+}
 
 }  // namespace
 
@@ -29,7 +47,8 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
   for (const TensorInfo& tensor : tensors_) {
     independent_ = independent_ && tensor.shape.size() > 1 && tensor.shape[0] == kBatch;
   }
-  const StoragePlan storage = assign_storage(plan);
+  Blocks blocks = prepare_blocks(plan, preparer);
+  const StoragePlan storage = assign_storage(plan, blocks.ranges);
   place_tensors(storage);
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const Step& step = plan.steps[s];
@@ -43,10 +62,44 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
     const OpDef& def = op_def(step.op);
     independent_ = independent_ && !def.keeps_batch_whole(view);
     add_table(view, plan.inputs);
-    steps_.push_back({preparer.prepare(view), step.name, step.op, step.attributes, step.inputs, step.output,
-                      def.sharing(view) == Sharing::alias && same_memory, def.work(view, 1),
-                      def.work(view, 2), elementwise_work(view, 1).constant_bytes});
+    const std::shared_ptr<const Runner>& of_block = blocks.of_step[s];
+    steps_.push_back({of_block ? of_block : preparer.prepare(view), step.name, step.op, step.attributes,
+                      step.inputs, step.output, def.sharing(view) == Sharing::alias && same_memory,
+                      def.work(view, 1), def.work(view, 2), elementwise_work(view, 1).constant_bytes});
     if (const std::optional<Kept> kept = def.kept(view)) add_kept(*kept);
+  }
+  for (const StepRange& block : blocks.ranges) join(block);
+}
+
+Program::Blocks Program::prepare_blocks(const Plan& plan, Preparer& preparer) {
+  Blocks blocks;
+  blocks.of_step.resize(plan.steps.size());
+  for (const StepRange& range : find_conv_blocks(plan)) {
+    std::vector<StepView> views;
+    for (size_t s = range.first; s <= range.last; ++s)
+      views.emplace_back(plan, plan.steps[s], s, nullptr, &preparer.packs());
+    std::shared_ptr<const Runner> runner = preparer.prepare_block(views);
+    if (runner == nullptr) continue;
+    const auto later = std::make_shared<const DoneLater>(plan.steps[range.last].name);
+    std::fill_n(blocks.of_step.begin() + static_cast<std::ptrdiff_t>(range.first), range.last - range.first,
+                later);
+    blocks.of_step[range.last] = std::move(runner);
+    blocks.ranges.push_back(range);
+  }
+  return blocks;
+}
+
+void Program::join(const StepRange& block) {
+  PreparedStep& last = steps_[block.last];
+  last.inputs[0] = steps_[block.first].inputs[0];
+  for (size_t s = block.first; s < block.last; ++s) {
+    PreparedStep& step = steps_[s];
+    // What one layer writes and the next one reads does not leave the cache.
+    const auto between = 2 * static_cast<double>(byte_count(tensors_[static_cast<size_t>(step.output)], 1));
+    last.one = sum_of(last.one, step.one, between);
+    last.two = sum_of(last.two, step.two, 2 * between);
+    last.constant_bytes += step.constant_bytes;
+    step.done_later = true;
   }
 }
 
@@ -134,7 +187,7 @@ std::byte* Program::address(int32_t tensor, const Region& region, const Items& i
 void Program::run_step(size_t index, const Region& region, const Items& items,
                        const Parallel& parallel) const {
   const PreparedStep& step = steps_[index];
-  if (step.nothing_to_do) return;
+  if (step.alias || step.done_later) return;
   std::array<const void*, kMaxInputs> pointers;
   for (size_t i = 0; i < step.inputs.size(); ++i) pointers[i] = address(step.inputs[i], region, items);
   std::byte* scratch = region.base + arena_per_item_ * static_cast<size_t>(region.capacity);
@@ -153,7 +206,7 @@ void Program::run(const Region& region, const Items& items, const Parallel& para
 
 StepWork Program::work_of(size_t index, int64_t items) const {
   const PreparedStep& step = steps_[index];
-  if (step.nothing_to_do) return {};
+  if (step.alias || step.done_later) return {};
   const kernels::Density density = step.runner->density(items);
   const auto at = [&](double StepWork::*part) {
     return step.one.*part + static_cast<double>(items - 1) * (step.two.*part - step.one.*part);
@@ -168,7 +221,7 @@ StepProfile Program::describe(size_t index, int64_t items) const {
   return {step.name,
           to_string(step.op),
           attributes_text(step.attributes),
-          step.nothing_to_do ? "none" : step.runner->kernel(),
+          step.alias ? "none" : step.runner->kernel(),
           type_and_shape(tensors_[static_cast<size_t>(step.output)]),
           0,
           work_of(index, items),

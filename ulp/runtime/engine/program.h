@@ -89,10 +89,11 @@ class Program {
     Attributes attributes;
     std::vector<int32_t> inputs;
     int32_t output = -1;
-    bool nothing_to_do = false;          ///< an alias whose output is its input's memory
+    bool alias = false;                  ///< whose output is its input's memory: nothing to do
     StepWork one{}, two{};               ///< what one item and two cost; more follow from both
     double constant_bytes = 0;           ///< of all its constants
     size_t kept_at = 0, kept_bytes = 0;  ///< of one item
+    bool done_later = false;             ///< by the last step of its block
   };
 
   /// The range of an input's ids.
@@ -102,6 +103,14 @@ class Program {
     std::string step;
   };
 
+  /// The blocks of the plan that run as one, with their runners.
+  struct Blocks {
+    std::vector<StepRange> ranges;
+    std::vector<std::shared_ptr<const Runner>> of_step;  ///< null for a step that runs by itself
+  };
+  static Blocks prepare_blocks(const Plan& plan, Preparer& preparer);
+  /// Gives the work of these steps to the last of them.
+  void join(const StepRange& block);
   StepWork work_of(size_t step, int64_t items) const;
   void place_tensors(const StoragePlan& storage);
   void add_kept(const Kept& kept);

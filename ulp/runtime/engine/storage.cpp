@@ -1,6 +1,7 @@
 #include "ulp/runtime/engine/storage.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ulp/runtime/ops/op.h"
 
@@ -9,16 +10,23 @@ namespace {
 
 class Assigner {
  public:
-  explicit Assigner(const Plan& plan)
-      : plan_(plan), last_use_(plan.tensors.size(), -1), output_index_(plan.tensors.size(), -1) {
+  Assigner(const Plan& plan, std::span<const StepRange> blocks)
+      : plan_(plan),
+        runs_with_(plan.steps.size()),
+        last_use_(plan.tensors.size(), -1),
+        output_index_(plan.tensors.size(), -1) {
     result_.of_tensor.assign(plan.tensors.size(), -1);
+    std::iota(runs_with_.begin(), runs_with_.end(), 0);
+    for (const StepRange& block : blocks) {
+      for (size_t s = block.first; s < block.last; ++s) runs_with_[s] = static_cast<int>(block.last);
+    }
   }
 
   StoragePlan assign() {
     const int end = static_cast<int>(plan_.steps.size());
     for (int s = 0; s < end; ++s) {
       for (const int32_t t : plan_.steps[static_cast<size_t>(s)].inputs)
-        last_use_[static_cast<size_t>(t)] = s;
+        last_use_[static_cast<size_t>(t)] = runs_with_[static_cast<size_t>(s)];
     }
     for (size_t i = 0; i < plan_.outputs.size(); ++i) {
       const auto t = static_cast<size_t>(plan_.outputs[i]);
@@ -28,7 +36,9 @@ class Assigner {
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
       create(static_cast<size_t>(plan_.inputs[i]), Storage::Owner::caller_input, i, 0);
     }
-    for (int s = 0; s < end; ++s) place_output(s);
+    for (int s = 0; s < end; ++s) {
+      if (runs_with_[static_cast<size_t>(s)] == s) place_output(s);
+    }
     return std::move(result_);
   }
 
@@ -79,6 +89,7 @@ class Assigner {
   }
 
   const Plan& plan_;
+  std::vector<int> runs_with_;     // the step that a step runs with: itself, or the last one of its block
   std::vector<int> last_use_;      // step, or the number of steps for an output of the plan
   std::vector<int> output_index_;  // -1 for a tensor the caller does not see
   StoragePlan result_;
@@ -86,8 +97,8 @@ class Assigner {
 
 }  // namespace
 
-StoragePlan assign_storage(const Plan& plan) {
-  return Assigner(plan).assign();
+StoragePlan assign_storage(const Plan& plan, std::span<const StepRange> blocks) {
+  return Assigner(plan, blocks).assign();
 }
 
 }  // namespace ulp::runtime

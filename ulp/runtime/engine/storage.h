@@ -7,6 +7,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/runtime/plan/plan.h"
+#include "ulp/runtime/plan/step_range.h"
 
 namespace ulp::runtime {
 
@@ -23,11 +24,13 @@ struct Storage {
 
 struct StoragePlan {
   std::vector<Storage> storages;
-  std::vector<int> of_tensor;  ///< storage of each tensor, -1 for one that no step touches
+  std::vector<int> of_tensor;  ///< storage of each tensor, -1 for one that has none
 };
 
 /// Inputs and outputs live in the caller's buffers. A step's output takes over an input's memory where the op
 /// allows it and nobody reads that input later; what remains goes to the arena. The plan must be verified.
-ULP_API StoragePlan assign_storage(const Plan& plan);
+/// The steps of each of `blocks` run as one: what they read is alive until the last of them, what the others write has no
+/// memory, and what the last one writes takes over none.
+ULP_API StoragePlan assign_storage(const Plan& plan, std::span<const StepRange> blocks = {});
 
 }  // namespace ulp::runtime

@@ -175,46 +175,41 @@ kernels::ConvConfig config_of(const StepView& view, Activation activation) {
   return config;
 }
 
-/// `per_item`: images or rows in an item of the batch.
-std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig& config, int64_t per_item,
-                                kernels::Isa isa) {
-  const TensorInfo& x = view.input();
+kernels::ConvWeights weights_of(const StepView& view) {
+  const DataType type = view.input().type;
   kernels::ConvWeights weights;
-  if (x.type == DataType::u8) {
+  if (type == DataType::u8) {
     weights.i8 = constant_data<int8_t>(view, "weight");
     weights.scale = constant_data<float>(view, "weight_scale");
     weights.bias_i32 = constant_data<int32_t>(view, "bias");
-  } else {
-    if (x.type == DataType::bf16) {
-      weights.bf16 = constant_data<uint16_t>(view, "weight");
-    } else {
-      weights.f32 = constant_data<float>(view, "weight");
-    }
-    weights.bias = constant_data<float>(view, "bias");
+    return weights;
   }
+  if (type == DataType::bf16) {
+    weights.bf16 = constant_data<uint16_t>(view, "weight");
+  } else {
+    weights.f32 = constant_data<float>(view, "weight");
+  }
+  weights.bias = constant_data<float>(view, "bias");
+  return weights;
+}
+
+/// `per_item`: images or rows in an item of the batch.
+std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig& config, int64_t per_item,
+                                kernels::Isa isa) {
   const PackRules rules = rules_of(view);
   const auto make = [&] {
     return std::make_unique<const LinearForm>(
-        make_linear_form(config, weights, isa, rules, usual_items(view, per_item)));
+        make_linear_form(config, weights_of(view), isa, rules, usual_items(view, per_item)));
   };
   // A convolution is packed for the size of its images, a linear layer for any number of rows.
   std::shared_ptr<const LinearForm> form = view.step().op == Op::linear
                                                ? packed<LinearForm>(view, "linear", make)
                                                : std::shared_ptr<const LinearForm>(make());
-  return std::make_unique<ConvRunner>(std::move(form), x, per_item);
+  return std::make_unique<ConvRunner>(std::move(form), view.input(), per_item);
 }
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
-  const TensorInfo& x = view.input();
-  const auto& attributes = view.attributes<ConvAttributes>();
-  kernels::ConvConfig config = config_of(view, attributes.activation);
-  config.shape.in_h = rows_of(x);
-  config.shape.in_w = columns_of(x);
-  config.shape.in_channels = x.shape[1];
-  config.shape.out_channels = view.output().shape[1];
-  config.shape.groups = attributes.groups;
-  set_window(config.shape, attributes.window);
-  return prepare(view, config, slices_of(x), isa);
+  return prepare(view, conv_layer(view).config, slices_of(view.input()), isa);
 }
 
 std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {
@@ -239,6 +234,19 @@ StepWork linear_work(const StepView& view, int64_t batch) {
 }
 
 }  // namespace
+
+kernels::BlockLayer conv_layer(const StepView& view) {
+  const TensorInfo& x = view.input();
+  const auto& attributes = view.attributes<ConvAttributes>();
+  kernels::ConvConfig config = config_of(view, attributes.activation);
+  config.shape.in_h = rows_of(x);
+  config.shape.in_w = columns_of(x);
+  config.shape.in_channels = x.shape[1];
+  config.shape.out_channels = view.output().shape[1];
+  config.shape.groups = attributes.groups;
+  set_window(config.shape, attributes.window);
+  return {config, weights_of(view)};
+}
 
 const OpDef ops::conv = {.max_inputs = 2,
                          .roles = {"weight", "bias", "weight_scale"},

@@ -1,4 +1,4 @@
-// What convolutions have in common, whatever their numbers: the shape of the result, and running a layer.
+// What convolutions have in common, whatever their numbers: the shape of the result, the layer of a step, and running one.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/kernels/conv/conv_block.h"
 #include "ulp/runtime/ops/attributes.h"
 #include "ulp/runtime/ops/linear_forms.h"
 #include "ulp/runtime/ops/op.h"
@@ -21,6 +22,9 @@ const T* constant_data(const StepView& view, const char* role) {
 
 /// Input 0, images, with so many channels after a window has passed over it; fails unless the window fits the padded input.
 std::vector<int64_t> convolved(const StepView& view, const Window& window, int64_t channels);
+
+/// What a conv step computes; weights are those of the plan.
+kernels::BlockLayer conv_layer(const StepView& view);
 
 /// The rules of the step's plan.
 PackRules rules_of(const StepView& view);

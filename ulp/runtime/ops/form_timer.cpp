@@ -12,7 +12,7 @@
 namespace ulp::runtime {
 namespace {
 
-constexpr int kTurns = 5, kTurnsOfLong = 3;
+constexpr int kTurnsOfLong = 3;
 constexpr double kLong = 0.005;     // seconds
 constexpr double kShortest = 1e-9;  // seconds
 
@@ -47,6 +47,12 @@ size_t largest_workspace(std::span<const kernels::Conv* const> layers, int64_t i
 
 }  // namespace
 
+const std::string& measuring_machine() {
+  static const std::string text = kernels::processor_name() + ", second level cache of " +
+                                  std::to_string(kernels::second_level_cache() >> 10) + " KiB";
+  return text;
+}
+
 FormTimer::FormTimer(const kernels::ConvConfig& config, bool far)
     : integer_(config.input == DataType::u8), far_(far) {
   const kernels::ConvShape& s = config.shape;
@@ -72,7 +78,8 @@ void FormTimer::drive_out() {
   for (size_t i = 0; i < others_.size(); i += 64) bytes[i] = std::byte{1};
 }
 
-std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> layers, int64_t items) {
+std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> layers, int64_t items,
+                                       int turns) {
   const SerialParallel serial;
   others_.resize(far_bytes());
   Lines x(static_cast<size_t>(items * input_bytes_)), y(static_cast<size_t>(items * output_bytes_)),
@@ -91,7 +98,7 @@ std::vector<double> FormTimer::seconds(std::span<const kernels::Conv* const> lay
   // Short runs are repeated, or the clock would count; what was driven out is near again after the first.
   const double once = std::max(thread_seconds() - start, 1e-7);
   const int repeats = others_.empty() ? static_cast<int>(std::clamp(1e-4 / once, 1.0, 100.0)) : 1;
-  const int turns = once > kLong ? kTurnsOfLong : kTurns;
+  if (once > kLong) turns = std::min(turns, kTurnsOfLong);
   for (int turn = 0; turn < turns; ++turn) {
     for (size_t i = 0; i < layers.size(); ++i) {
       drive_out();

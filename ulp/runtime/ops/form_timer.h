@@ -4,11 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ulp/kernels/conv/conv.h"
 
 namespace ulp::runtime {
+
+/// What times hold for: a table of them may come from another machine.
+const std::string& measuring_machine();
 
 class FormTimer {
  public:
@@ -19,9 +23,9 @@ class FormTimer {
   /// What seconds() takes of memory.
   size_t bytes(std::span<const kernels::Conv* const> layers, int64_t items) const;
 
-  /// The best of several runs of each layer, one after the other in turns, on the calling thread: seconds of its processor
-  /// time, above 0.
-  std::vector<double> seconds(std::span<const kernels::Conv* const> layers, int64_t items);
+  /// The best of up to `turns` runs of each layer, one after the other in turns, on the calling thread: seconds of its
+  /// processor time, above 0.
+  std::vector<double> seconds(std::span<const kernels::Conv* const> layers, int64_t items, int turns = 5);
 
  private:
   void drive_out();

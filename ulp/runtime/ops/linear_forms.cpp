@@ -103,23 +103,35 @@ std::string factor(double x) {
   return text;
 }
 
-/// What there is beside the dense form. `always`: whatever can be left out.
+/// What could be left out of a layer. `always`: whatever is zero, not only where it may pay.
+struct Choices {
+  kernels::ZeroCount zeros;
+  bool blocks = false, bits = false;
+};
+Choices choices_of(const kernels::ConvConfig& config, const kernels::ConvWeights& weights, bool always) {
+  const kernels::ConvShape& s = config.shape;
+  if (!kernels::is_linear(s) || (!always && s.in_channels * s.out_channels < kFewWeights)) return {};
+  const kernels::ZeroCount zeros = kernels::count_zeros(config, weights);
+  const bool integer = config.input == DataType::u8;
+  return {zeros, always ? zeros.kept < zeros.blocks : zeros.block_density() <= kMostBlocks,
+          integer && zeros.weight_density() <= kMostWeights};
+}
+
+/// What there is beside the dense form.
 void add_sparse(Forms& forms, bool always) {
   const kernels::ConvConfig& config = forms.config;
-  const kernels::ConvShape& s = config.shape;
-  if (!kernels::is_linear(s) || (!always && s.in_channels * s.out_channels < kFewWeights)) return;
-  const kernels::ZeroCount zeros = kernels::count_zeros(config, forms.weights);
+  const auto [zeros, has_blocks, has_bits] = choices_of(config, forms.weights, always);
   const bool integer = config.input == DataType::u8;
   const auto add = [&](MakeForm make, const std::string& what, int64_t most_items) {
     std::shared_ptr<const Conv> layer = make(config, forms.weights, forms.isa);
     if (layer != nullptr) forms.sparse.push_back({std::move(layer), what, most_items, make});
   };
-  if (always ? zeros.kept < zeros.blocks : zeros.block_density() <= kMostBlocks) {
+  if (has_blocks) {
     const std::string blocks = integer ? "16x4" : "16x1";
     add(kernels::make_block_linear, blocks + " blocks, " + percent(zeros.block_density()) + " kept",
         kAnyNumber);
   }
-  if (integer && zeros.weight_density() <= kMostWeights && (!always || forms.sparse.empty())) {
+  if (has_bits && (!always || forms.sparse.empty())) {
     add(kernels::make_bitmask_linear, "bitmask, " + percent(zeros.weight_density()) + " kept",
         always ? kAnyNumber : kBitmaskRows / forms.pixels());
   }
@@ -226,20 +238,13 @@ const Form* form_of(const SparseFinding& found, const std::vector<Form>& forms) 
   return form == forms.end() ? nullptr : &*form;
 }
 
-/// A table may come from another machine.
-const std::string& machine() {
-  static const std::string text = kernels::processor_name() + ", second level cache of " +
-                                  std::to_string(kernels::second_level_cache() >> 10) + " KiB";
-  return text;
-}
-
 /// All that the time of a layer's forms depends on, and where it is measured.
 std::string key_of(const Trial& trial, const Forms& forms, bool far) {
   const kernels::ConvConfig& config = trial.config;
   const kernels::ConvShape& s = config.shape;
   std::ostringstream key;
-  key << machine() << ": " << forms.dense->name() << ' ' << s.in_channels << " -> " << s.out_channels << ' '
-      << to_string(config.output);
+  key << measuring_machine() << ": " << forms.dense->name() << ' ' << s.in_channels << " -> "
+      << s.out_channels << ' ' << to_string(config.output);
   if (s.in_h * s.in_w > 1) key << ", " << s.in_h * s.in_w << " pixels";
   if (config.residual) key << ", residual " << to_string(config.residual_type);
   key << ", activation " << word_of(config.activation);
@@ -324,6 +329,13 @@ LinearForm measured_form(SparseTable& table, const Forms& forms, const ItemRange
 }
 
 }  // namespace
+
+bool may_leave_zeros_out(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
+                         const PackRules& rules) {
+  if (rules.sparse == SparseWeights::never) return false;
+  const Choices choices = choices_of(config, weights, rules.sparse == SparseWeights::always);
+  return choices.blocks || choices.bits;
+}
 
 LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
                             kernels::Isa isa, const PackRules& rules, const ItemRange& items) {

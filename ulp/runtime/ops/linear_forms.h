@@ -20,6 +20,10 @@ struct LinearForm {
   std::string note;
 };
 
+/// Whether make_linear_form() would look at anything but the dense form.
+bool may_leave_zeros_out(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
+                         const PackRules& rules);
+
 /// make_conv(), and what `rules` say of its zeros. With SparseWeights::measure all forms that could pay are run on synthetic
 /// rows, in the numbers that lie in `items`, on the calling thread; a layer that is best in different forms for few and for
 /// many rows keeps both. Rows are as many as take neither long nor more memory than rules.measured->most_bytes(): a layer

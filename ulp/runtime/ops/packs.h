@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ulp/runtime/ops/layer_blocks.h"
 #include "ulp/runtime/ops/sparse_table.h"
 #include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/step_view.h"
@@ -22,6 +23,7 @@ std::string use_of(const StepView& view, bool sizes);
 /// What is the same for all steps of a plan.
 struct PackRules {
   SparseWeights sparse = SparseWeights::never;
+  LayerBlocks blocks = LayerBlocks::never;
   bool sizes_vary = false;    ///< the plan has free dimensions
   size_t constant_bytes = 0;  ///< of the plan
   std::shared_ptr<SparseTable> measured = std::make_shared<SparseTable>();

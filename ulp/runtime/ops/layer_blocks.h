@@ -1,0 +1,29 @@
+// Which layers an engine runs some rows of the image at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ulp/base/words.h"
+
+namespace ulp::runtime {
+
+/// A depthwise convolution with the 1x1 convolutions around it can pass over the image some rows at a time, so that what lies
+/// between the layers stays in the cache. The results are the same, bit for bit.
+enum class LayerBlocks : uint8_t {
+  measure,  ///< where more lies between the layers than stays in the cache anyway; in doubt both ways are timed
+  never,
+  always
+};
+
+}  // namespace ulp::runtime
+
+namespace ulp {
+template <>
+struct Words<runtime::LayerBlocks> {
+  static constexpr auto list =
+      std::to_array<Word<runtime::LayerBlocks>>({{runtime::LayerBlocks::measure, "measure"},
+                                                 {runtime::LayerBlocks::never, "never"},
+                                                 {runtime::LayerBlocks::always, "always"}});
+};
+}  // namespace ulp
