@@ -58,6 +58,14 @@ struct VecNeon {
     return vshrq_n_s32(vshlq_n_s32(words, 28 - 4 * kJ), 28);
   }
 
+  /// Bits 4 j to 4 j + 3 of each lane where they are, the others 0; the highest four as a number.
+  template <int kJ>
+  static I nibble_in_place(I words) {
+    if constexpr (kJ == 7) return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(words), 28));
+    return vandq_s32(words, seti(0xf << (4 * (kJ % 7))));
+  }
+  static I xori(I a, I b) { return veorq_s32(a, b); }
+
   /// The first n elements as floats; nothing behind them is read.
   static F load_as_float(DataType type, const void* data, int64_t i, int64_t n) {
     if (n < kLanes) {

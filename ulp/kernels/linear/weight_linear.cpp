@@ -8,6 +8,7 @@
 #include "ulp/kernels/common/clamp.h"
 #include "ulp/kernels/conv/tile_panels.h"
 #include "ulp/kernels/isa/dispatch.h"
+#include "ulp/kernels/linear/weight_inputs.h"
 #include "ulp/kernels/linear/weight_tile.h"
 
 namespace ulp::kernels {
@@ -54,19 +55,27 @@ class PanelWeightLinear final : public WeightLinear {
   }
 
   size_t workspace_bytes(int64_t rows, int workers) const override {
-    return is_dense(rows) ? static_cast<size_t>(workers * block_floats()) * sizeof(float) : 0;
+    const int64_t few = dense_ == nullptr ? rows : std::min(rows, kDenseRows - 1);
+    const int64_t dense = is_dense(rows) ? workers * block_floats() : 0;
+    return static_cast<size_t>(std::max(dense, input_floats(input_shape(), few))) * sizeof(float);
   }
 
   void run(int64_t rows, const float* x, const float* residual, float* y, void* workspace,
            const Parallel& parallel) const override {
     const Rows all{x, config_.residual ? residual : nullptr, y};
     if (is_dense(rows)) return run_dense(rows, all, static_cast<float*>(workspace), parallel);
+    const WeightInputs inputs = lay_inputs(input_shape(), rows, x, static_cast<float*>(workspace));
     const int64_t across = ceil_div(config_.out, kFewRowsChannels);
     parallel.run(across * ceil_div(rows, kRowBlock), [&](int64_t task, int) {
       const int64_t first = task / across * kRowBlock, at = first * config_.out;
-      const Rows some{x + first * config_.in, all.residual == nullptr ? nullptr : all.residual + at, y + at};
-      kernel_.tile(tile_args(std::min(kRowBlock, rows - first), task % across * kFewRowsChannels,
-                             kFewRowsChannels, some));
+      const Rows some{x, all.residual == nullptr ? nullptr : all.residual + at, y + at};
+      WeightTileArgs args = tile_args(task % across * kFewRowsChannels, kFewRowsChannels, some);
+      args.rows = std::min(kRowBlock, rows - first);
+      args.x = inputs.x + first * inputs.stride;
+      args.x_stride = inputs.stride;
+      args.x_group = inputs.group_stride;
+      if (inputs.negative_sums != nullptr) args.negative_sums = inputs.negative_sums + first * groups_;
+      kernel_.tile(args);
     });
   }
 
@@ -90,8 +99,7 @@ class PanelWeightLinear final : public WeightLinear {
     }
     for (int64_t g = 0; g < groups_; ++g) {
       const int64_t at = (panel * groups_ + g) * kWeightLanes + lane;
-      const float scale = scale_.as<float>()[at] = weights.scale[c * groups_ + g];
-      usual_scales_ = usual_scales_ && scale >= 0x1p-90F && scale <= 0x1p100F;
+      scale_.as<float>()[at] = weights.scale[c * groups_ + g];
       if (!has_zero_) continue;
       const int middle = config_.bits == 4 ? 8 : 0;
       zero_.as<float>()[at] = static_cast<float>(weights.zero[c * groups_ + g] - middle);
@@ -107,7 +115,6 @@ class PanelWeightLinear final : public WeightLinear {
         const int64_t first = w * (kCodesOfWord / 2);
         std::memcpy(&word, from + g * (config_.group / 2) + first,
                     static_cast<size_t>(std::min<int64_t>(4, config_.group / 2 - first)));
-        word ^= 0x88888888U;
         std::memcpy(to + (g * words_of_group() + w) * kWeightLanes * 4, &word, 4);
       }
     }
@@ -120,17 +127,17 @@ class PanelWeightLinear final : public WeightLinear {
     float* y;
   };
 
-  /// `channel`: the first one, that of a panel.
-  WeightTileArgs tile_args(int64_t rows, int64_t channel, int64_t channels, const Rows& all) const {
+  WeightInputShape input_shape() const {
+    return {config_.in, config_.group, groups_, config_.bits, has_zero_};
+  }
+
+  /// All but the inputs. `channel`: the first one, that of a panel.
+  WeightTileArgs tile_args(int64_t channel, int64_t channels, const Rows& all) const {
     const int64_t panel = channel / kWeightLanes, scales = panel * groups_ * kWeightLanes;
-    return {.x = all.x,
-            .x_stride = config_.in,
-            .rows = rows,
-            .codes = codes_.data() + panel * panel_bytes_,
+    return {.codes = codes_.data() + panel * panel_bytes_,
             .panel_bytes = panel_bytes_,
             .scale = scale_.as<float>() + scales,
             .zero = has_zero_ ? zero_.as<float>() + scales : nullptr,
-            .usual_scales = usual_scales_,
             .in = config_.in,
             .group = config_.group,
             .groups = groups_,
@@ -158,7 +165,7 @@ class PanelWeightLinear final : public WeightLinear {
   }
 
   void run_block(int64_t channel, int64_t first, int64_t rows, const Rows& all, float* weights) const {
-    const WeightTileArgs coded = tile_args(rows, channel, kDenseChannels, all);
+    const WeightTileArgs coded = tile_args(channel, kDenseChannels, all);
     kernel_.unpack(coded, weights);
     const TilePanels panels(coded.channels, config_.in, reinterpret_cast<const uint8_t*>(weights), *dense_);
     const TileOutput output{.y = reinterpret_cast<uint8_t*>(coded.y),
@@ -183,7 +190,7 @@ class PanelWeightLinear final : public WeightLinear {
   WeightKernel kernel_;
   const TileKernels* dense_;
   int64_t groups_, panels_, panel_bytes_;
-  bool has_zero_, usual_scales_ = true;
+  bool has_zero_;
   AlignedBuffer codes_, scale_, zero_, bias_;
   Finish finish_;
 };

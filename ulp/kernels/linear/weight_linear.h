@@ -31,13 +31,20 @@ struct WeightLinearWeights {
   const float* bias = nullptr;    ///< [out], may be null
 };
 
-/// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) with
-/// w[c][k] = (float(code) - zero) * scale, the product rounded to float32. Sums are in f32, begin with the bias and are in
-/// the order of k. Codes of few rows are unpacked in registers; for more rows a block of weights is unpacked once, and
-/// multiplied as dense layers are. Both give the same bits.
+/// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) in f32, w[c][k] = (code - zero) * scale.
+///
+/// Up to 5 rows: sums of a group are made of x * code, where codes of 4 bits have no sign. Those of even k
+/// begin with -zero * sum(x), those of odd k with 0; both are added, multiplied by the scale and added to the
+/// bias, group by group. From 6 rows on w is rounded to f32 first; sums begin with the bias and are in the order
+/// of k, as in dense layers. The portable kernels have the order of few rows for any number. So a row has the
+/// same bits in any call of few rows and in any of many, and differs between the two by the rounding of sums.
+/// Threads change nothing.
+///
+/// With few rows and 4 bits, inputs below 2^-98 lose bits; sums of |x| * code have to stay below 2^128.
 class ULP_API WeightLinear {
  public:
   virtual ~WeightLinear() = default;
+  /// Enough for fewer rows, too.
   virtual size_t workspace_bytes(int64_t rows, int workers) const = 0;
   /// x: [rows][in], y: [rows][out]. `workspace` is 64-byte aligned. No allocation.
   virtual void run(int64_t rows, const float* x, const float* residual, float* y, void* workspace,

@@ -13,15 +13,19 @@ constexpr int64_t kCodesOfWord = 8;   // of 4 bits
 
 /// Some rows and some panels of one layer.
 struct WeightTileArgs {
-  const float* x;
-  int64_t x_stride, rows;
-  /// Of the first panel. 8 bits: s8 [in][16]. 4 bits: words [groups][ceil(group / 8)][16], the nibble j of a word belongs
-  /// to weight 8 i + j of the group, has a sign and is the code less 8.
+  /// [row][group][input]: 8 bits: the inputs. 4 bits: in words of eight, input j < 7 of a word times 16^-j, as
+  /// its code is used where it lies.
+  const float* x = nullptr;
+  int64_t x_stride = 0, x_group = 0;  ///< from row to row, from group to group
+  /// [row][groups], of the inputs of a group; null for 8 bits where `zero` is.
+  const float* negative_sums = nullptr;
+  int64_t rows = 0;
+  /// Of the first panel. 8 bits: s8 [in][16]. 4 bits: words [groups][ceil(group / 8)][16], the nibble j of a
+  /// word belongs to weight 8 i + j of the group.
   const uint8_t* codes;
   int64_t panel_bytes;
   const float* scale;  ///< [panel][groups][16]
   const float* zero;   ///< likewise, less 8 for 4 bits; null: all are 0
-  bool usual_scales;  ///< each is in [2^-90, 2^100]: powers of two can be taken in and out without a rounding
   int64_t in, group, groups;
   const Finish* finish;
   int64_t channel, channels;  ///< the first one in the layer, and how many there are from it on
@@ -31,7 +35,7 @@ struct WeightTileArgs {
 };
 
 struct WeightKernel {
-  /// Computes all rows of the channels that exist. Sums begin with the bias and are in the order of the inputs.
+  /// Computes all rows of the channels that exist, in the order that weight_linear.h says of few rows.
   void (*tile)(const WeightTileArgs&);
   /// Writes the weights of the channels as the f32 tile kernels of this instruction set read them: [panel][in][lane].
   /// Null where there are none.

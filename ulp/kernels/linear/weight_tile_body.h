@@ -1,6 +1,5 @@
 // Rows times panels of coded weights, as templates over a vector type; included by one file per instruction set.
-// Everything has internal linkage. A weight is (code - zero) * scale, rounded, before it is multiplied: the
-// numbers of the dense kernels.
+// Everything has internal linkage. The order of sums is that of few rows in weight_linear.h.
 #pragma once
 
 #include "ulp/kernels/conv/tile_body.h"
@@ -9,19 +8,24 @@
 namespace ulp::kernels {
 namespace {
 
+constexpr int64_t kLineBytes = 64;  // codes of a panel that are read in one step
+
 /// s8 codes, of one input after the other.
 template <typename V>
 struct Codes8 {
-  static constexpr int kStep = 1;
-  static const uint8_t* at(const WeightTileArgs& t, int64_t group, int64_t vector) {
-    const int64_t channel = vector * V::kLanes;
-    return t.codes + channel / kWeightLanes * t.panel_bytes + group * t.group * kWeightLanes +
-           channel % kWeightLanes;
-  }
-  static constexpr int64_t kStepBytes = kWeightLanes;
+  static constexpr int kStep = 4;      // inputs whose codes of a panel share a line
+  static constexpr float kMiddle = 0;  // what in_place() has more than load()
+  static int64_t group_bytes(const WeightTileArgs& t) { return t.group * kWeightLanes; }
+  static constexpr int64_t kLaneBytes = 1;
+  /// The code of input kJ of a step.
   template <int kJ>
   static inline __attribute__((always_inline)) typename V::I load(const uint8_t* p) {
-    return V::load_s8(p);
+    return V::load_s8(p + kJ * kWeightLanes);
+  }
+  /// The code as numbers that WeightTileArgs::x multiplies.
+  template <int kJ>
+  static inline __attribute__((always_inline)) typename V::I in_place(const uint8_t* p) {
+    return load<kJ>(p);
   }
 };
 
@@ -29,17 +33,33 @@ struct Codes8 {
 template <typename V>
 struct Codes4 {
   static constexpr int kStep = kCodesOfWord;
-  static const uint8_t* at(const WeightTileArgs& t, int64_t group, int64_t vector) {
-    const int64_t channel = vector * V::kLanes, words = (t.group + kStep - 1) / kStep;
-    return t.codes + channel / kWeightLanes * t.panel_bytes +
-           (group * words * kWeightLanes + channel % kWeightLanes) * 4;
-  }
-  static constexpr int64_t kStepBytes = kWeightLanes * 4;
+  static constexpr float kMiddle = 8;
+  static int64_t group_bytes(const WeightTileArgs& t) { return (t.group + kStep - 1) / kStep * kLineBytes; }
+  static constexpr int64_t kLaneBytes = 4;
   template <int kJ>
   static inline __attribute__((always_inline)) typename V::I load(const uint8_t* p) {
-    return V::template signed_nibble<kJ>(V::loadi(p));
+    return V::template signed_nibble<kJ>(V::xori(V::loadi(p), V::seti(static_cast<int32_t>(0x88888888U))));
+  }
+  template <int kJ>
+  static inline __attribute__((always_inline)) typename V::I in_place(const uint8_t* p) {
+    return V::template nibble_in_place<kJ>(V::loadi(p));
   }
 };
+
+/// The codes of a group, from the first channel of a vector on.
+template <typename V, typename Codes>
+const uint8_t* codes_at(const WeightTileArgs& t, int64_t group, int64_t vector) {
+  const int64_t channel = vector * V::kLanes;
+  return t.codes + channel / kWeightLanes * t.panel_bytes + group * Codes::group_bytes(t) +
+         channel % kWeightLanes * Codes::kLaneBytes;
+}
+
+/// Where the scale and the zero point of a group and of the first channel of a vector are.
+template <typename V>
+int64_t scale_at(const WeightTileArgs& t, int64_t group, int64_t vector) {
+  const int64_t channel = vector * V::kLanes;
+  return (channel / kWeightLanes * t.groups + group) * kWeightLanes + channel % kWeightLanes;
+}
 
 /// Asks for the codes that all vectors will read a while from now. Processors foresee no more than a page, and a panel is many
 /// pages.
@@ -52,122 +72,80 @@ inline __attribute__((always_inline)) void prefetch_codes(const uint8_t* const (
   for (int n = 0; n < kVectors; n += kOfPanel) __builtin_prefetch(codes[n] + offset + kAhead);
 }
 
-/// What the codes of a group of inputs become, for kVectors neighbouring vectors of channels.
-template <typename V, int kVectors, bool kZero>
-struct Decoder {
-  typename V::F scale[kVectors], zero[kVectors];
+/// Sums over a group of inputs, those of even and those of odd ones apart: twice as many that do not wait for
+/// each other.
+template <typename V, int kRows, int kVectors>
+struct GroupSums {
+  typename V::F parts[2][kRows][kVectors];
 
-  inline __attribute__((always_inline)) Decoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
+  /// Begins with what the zero points take away.
+  template <typename Codes, bool kZero>
+  inline __attribute__((always_inline)) void begin(const WeightTileArgs& t, int64_t row, int64_t group,
+                                                   int64_t vector) {
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) {
-      const int64_t channel = (vector + n) * V::kLanes;
-      const int64_t at = (channel / kWeightLanes * t.groups + group) * kWeightLanes + channel % kWeightLanes;
-      scale[n] = V::loadf(t.scale + at);
-      if constexpr (kZero) zero[n] = V::loadf(t.zero + at);
+      typename V::F zero = V::set1(Codes::kMiddle);
+      if constexpr (kZero) zero = V::add(zero, V::loadf(t.zero + scale_at<V>(t, group, vector + n)));
+#pragma GCC unroll 4
+      for (int m = 0; m < kRows; ++m) {
+        parts[0][m][n] = parts[1][m][n] = V::set1(0);
+        if constexpr (kZero || Codes::kMiddle != 0)
+          parts[0][m][n] = V::mul(V::set1(t.negative_sums[(row + m) * t.groups + group]), zero);
+      }
     }
   }
-  inline __attribute__((always_inline)) typename V::F weight(int n, typename V::I code) const {
-    typename V::F number = V::to_float(code);
-    if constexpr (kZero) number = V::sub(number, zero[n]);
-    return V::mul(number, scale[n]);
+
+  /// Adds the inputs of a step from kJ on, or those of the first `left`.
+  template <typename Codes, int kJ>
+  inline __attribute__((always_inline)) void add(const uint8_t* const (&codes)[kVectors], int64_t offset,
+                                                 const float* x, int64_t stride, int64_t left) {
+    if constexpr (kJ < Codes::kStep) {
+      if (kJ >= left) return;
+#pragma GCC unroll 4
+      for (int n = 0; n < kVectors; ++n) {
+        const typename V::F code = V::to_float(Codes::template in_place<kJ>(codes[n] + offset));
+#pragma GCC unroll 4
+        for (int m = 0; m < kRows; ++m) {
+          typename V::F& part = parts[kJ % 2][m][n];
+          part = V::fma(V::set1(x[m * stride + kJ]), code, part);
+        }
+      }
+      add<Codes, kJ + 1>(codes, offset, x, stride, left);
+    }
+  }
+
+  inline __attribute__((always_inline)) typename V::F sum(int m, int n) const {
+    return V::add(parts[0][m][n], parts[1][m][n]);
   }
 };
 
-/// The weights of one input for several rows; `k` counts from the input that x points to.
-template <typename V, typename Codes, int kJ, int kRows, int kVectors, bool kZero>
-inline __attribute__((always_inline)) void one_input(typename V::F (&sums)[kRows][kVectors],
-                                                     const Decoder<V, kVectors, kZero>& decoder,
-                                                     const uint8_t* const (&codes)[kVectors], int64_t offset,
-                                                     const float* x, int64_t stride) {
+/// The products of a group of inputs, times the scales, to the sums.
+template <typename V, typename Codes, bool kZero, int kRows, int kVectors>
+inline __attribute__((always_inline)) void add_group(typename V::F (&sums)[kRows][kVectors],
+                                                     const WeightTileArgs& t, int64_t row, int64_t group,
+                                                     int64_t vector) {
+  const uint8_t* codes[kVectors];
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; ++n) codes[n] = codes_at<V, Codes>(t, group, vector + n);
+  const float* x = t.x + row * t.x_stride + group * t.x_group;
+  const int64_t left = t.in - group * t.group, length = left < t.group ? left : t.group;
+  GroupSums<V, kRows, kVectors> of_group;
+  of_group.template begin<Codes, kZero>(t, row, group, vector);
+  int64_t k = 0, offset = 0;
+  for (; k + Codes::kStep <= length; k += Codes::kStep, offset += kLineBytes) {
+    prefetch_codes<V>(codes, offset);
+    of_group.template add<Codes, 0>(codes, offset, x + k, t.x_stride, Codes::kStep);
+  }
+  if (k < length) of_group.template add<Codes, 0>(codes, offset, x + k, t.x_stride, length - k);
 #pragma GCC unroll 4
   for (int n = 0; n < kVectors; ++n) {
-    const typename V::F weight = decoder.weight(n, Codes::template load<kJ>(codes[n] + offset));
+    const typename V::F scale = V::loadf(t.scale + scale_at<V>(t, group, vector + n));
 #pragma GCC unroll 4
-    for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(V::set1(x[m * stride + kJ]), weight, sums[m][n]);
+    for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(of_group.sum(m, n), scale, sums[m][n]);
   }
 }
 
-/// All inputs of a step, or the first `left` of them.
-template <typename V, typename Codes, int kJ, int kRows, int kVectors, bool kZero>
-inline __attribute__((always_inline)) void inputs(typename V::F (&sums)[kRows][kVectors],
-                                                  const Decoder<V, kVectors, kZero>& decoder,
-                                                  const uint8_t* const (&codes)[kVectors], int64_t offset,
-                                                  const float* x, int64_t stride, int64_t left) {
-  if constexpr (kJ < Codes::kStep) {
-    if (kJ >= left) return;
-    one_input<V, Codes, kJ>(sums, decoder, codes, offset, x, stride);
-    inputs<V, Codes, kJ + 1>(sums, decoder, codes, offset, x, stride, left);
-  }
-}
-
-/// Words of 4-bit codes whose nibbles become numbers where they are: (code + 8) 2^4j times scale 2^-4j, less 8 scale, in one
-/// fused step. That is code * scale rounded once, as Decoder has it, for scales that WeightTileArgs::usual_scales speaks of.
-template <typename V, int kVectors>
-struct MaskedDecoder {
-  static constexpr int kPlaces = kCodesOfWord - 1;  // the highest nibble moves, or it would be a sign
-  typename V::F scale[kPlaces][kVectors], middle[kVectors];
-
-  inline __attribute__((always_inline))
-  MaskedDecoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
-    const Decoder<V, kVectors, false> whole(t, group, vector);
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) {
-      middle[n] = V::mul(whole.scale[n], V::set1(-8.0F));
-#pragma GCC unroll 8
-      for (int j = 0; j < kPlaces; ++j)
-        scale[j][n] = V::mul(whole.scale[n], V::set1(1.0F / static_cast<float>(1U << (4 * j))));
-    }
-  }
-  template <int kJ>
-  inline __attribute__((always_inline)) typename V::F weight(int n, typename V::I word) const {
-    return V::fma(V::to_float(V::template nibble_in_place<kJ>(word)), scale[kJ % kPlaces][n], middle[n]);
-  }
-};
-
-template <typename V, int kJ, int kRows, int kVectors>
-inline __attribute__((always_inline)) void masked_inputs(typename V::F (&sums)[kRows][kVectors],
-                                                         const MaskedDecoder<V, kVectors>& decoder,
-                                                         const typename V::I (&words)[kVectors],
-                                                         const float* x, int64_t stride) {
-  if constexpr (kJ < kCodesOfWord) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) {
-      const typename V::F weight = decoder.template weight<kJ>(n, words[n]);
-#pragma GCC unroll 4
-      for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(V::set1(x[m * stride + kJ]), weight, sums[m][n]);
-    }
-    masked_inputs<V, kJ + 1>(sums, decoder, words, x, stride);
-  }
-}
-
-/// Whole words of a group; returns how many inputs that are.
-template <typename V, int kRows, int kVectors>
-inline __attribute__((always_inline)) int64_t masked_words(typename V::F (&sums)[kRows][kVectors],
-                                                           const WeightTileArgs& t, int64_t group,
-                                                           int64_t vector, int64_t length,
-                                                           const uint8_t* const (&codes)[kVectors],
-                                                           const float* x) {
-  const MaskedDecoder<V, kVectors> decoder(t, group, vector);
-  int64_t k = 0;
-  for (; k + kCodesOfWord <= length; k += kCodesOfWord) {
-    const int64_t offset = k / kCodesOfWord * Codes4<V>::kStepBytes;
-    prefetch_codes<V>(codes, offset);
-    typename V::I words[kVectors];
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n)
-      words[n] = V::xori(V::loadi(codes[n] + offset), V::seti(static_cast<int32_t>(0x88888888U)));
-    masked_inputs<V, 0>(sums, decoder, words, x + k, t.x_stride);
-  }
-  return k;
-}
-
-/// Whether the vectors of an instruction set have what masked_words() takes.
-template <typename V>
-constexpr bool kMasksNibbles = requires(typename V::I v) {
-  V::template nibble_in_place<0>(v);
-};
-
-template <typename V, typename Codes, int kRows, int kVectors, bool kZero>
+template <typename V, typename Codes, bool kZero, int kRows, int kVectors>
 void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
   const int64_t channel = vector * V::kLanes;
   typename V::F sums[kRows][kVectors];
@@ -177,32 +155,7 @@ void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
 #pragma GCC unroll 4
     for (int m = 0; m < kRows; ++m) sums[m][n] = V::loadf(bias + n * V::kLanes);
   }
-  const float* x = t.x + row * t.x_stride;
-  for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
-    const Decoder<V, kVectors, kZero> decoder(t, group, vector);
-    const uint8_t* codes[kVectors];
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) codes[n] = Codes::at(t, group, vector + n);
-    const int64_t length = t.in - first < t.group ? t.in - first : t.group;
-    int64_t k = 0, offset = 0;
-    if constexpr (kMasksNibbles<V> && Codes::kStep == kCodesOfWord && !kZero && kRows == 1) {
-      if (t.usual_scales) {
-        k = masked_words<V>(sums, t, group, vector, length, codes, x + first);
-        offset = k / Codes::kStep * Codes::kStepBytes;
-      }
-    }
-    constexpr int64_t kLine = 64 / Codes::kStepBytes;  // steps whose codes share a line
-    for (; k + kLine * Codes::kStep <= length; k += kLine * Codes::kStep, offset += 64) {
-      prefetch_codes<V>(codes, offset);
-#pragma GCC unroll 4
-      for (int64_t i = 0; i < kLine; ++i)
-        inputs<V, Codes, 0>(sums, decoder, codes, offset + i * Codes::kStepBytes,
-                            x + first + k + i * Codes::kStep, t.x_stride, Codes::kStep);
-    }
-    for (; k + Codes::kStep <= length; k += Codes::kStep, offset += Codes::kStepBytes)
-      inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, Codes::kStep);
-    if (k < length) inputs<V, Codes, 0>(sums, decoder, codes, offset, x + first + k, t.x_stride, length - k);
-  }
+  for (int64_t group = 0; group < t.groups; ++group) add_group<V, Codes, kZero>(sums, t, row, group, vector);
   alignas(64) float stored[kRows * kVectors * V::kLanes];
 #pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) {
@@ -217,40 +170,53 @@ void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
   t.finish->curve == Activation::none ? finish(finish_tile<DotF32<V>>) : finish(finish_curve<DotF32<V>>);
 }
 
-/// All rows of a run of vectors: few rows leave registers for more of these.
-template <typename V, typename Codes, bool kZero, int kVectors>
-void weight_rows(const WeightTileArgs& t, int64_t vector) {
-  int64_t row = 0;
-  if constexpr (kVectors <= 2) {
-    for (; row + 4 <= t.rows; row += 4) weight_tile<V, Codes, 4, kVectors, kZero>(t, row, vector);
-  }
-  for (; row + 2 <= t.rows; row += 2) weight_tile<V, Codes, 2, kVectors, kZero>(t, row, vector);
-  if (row < t.rows) weight_tile<V, Codes, 1, kVectors, kZero>(t, row, vector);
-}
-
-template <typename V, typename Codes, bool kZero>
-void weight_columns(const WeightTileArgs& t) {
+/// All channels from a vector on, kVectors of them side by side as long as there are as many.
+template <typename V, typename Codes, bool kZero, int kRows, int kVectors>
+void weight_columns(const WeightTileArgs& t, int64_t row, int64_t vector) {
   // Whole panels, so that no vector lies behind the codes.
   const int64_t vectors = (t.channels + kWeightLanes - 1) / kWeightLanes * (kWeightLanes / V::kLanes);
-  int64_t vector = 0;
-  if (t.rows < 4) {
-    for (; vector + 4 <= vectors; vector += 4) weight_rows<V, Codes, kZero, 4>(t, vector);
-  }
-  for (; vector + 2 <= vectors; vector += 2) weight_rows<V, Codes, kZero, 2>(t, vector);
-  if (vector < vectors) weight_rows<V, Codes, kZero, 1>(t, vector);
+  for (; vector + kVectors <= vectors; vector += kVectors)
+    weight_tile<V, Codes, kZero, kRows, kVectors>(t, row, vector);
+  if constexpr (kVectors > 1) weight_columns<V, Codes, kZero, kRows, kVectors / 2>(t, row, vector);
+}
+
+/// Few rows leave registers for more vectors.
+template <typename V, typename Codes, bool kZero>
+void weight_rows(const WeightTileArgs& t) {
+  int64_t row = 0;
+  for (; row + 4 <= t.rows; row += 4) weight_columns<V, Codes, kZero, 4, 1>(t, row, 0);
+  for (; row + 2 <= t.rows; row += 2) weight_columns<V, Codes, kZero, 2, 2>(t, row, 0);
+  if (row < t.rows) weight_columns<V, Codes, kZero, 1, 4>(t, row, 0);
 }
 
 template <typename V, typename Codes>
 void multiply_codes(const WeightTileArgs& t) {
-  t.zero == nullptr ? weight_columns<V, Codes, false>(t) : weight_columns<V, Codes, true>(t);
+  t.zero == nullptr ? weight_rows<V, Codes, false>(t) : weight_rows<V, Codes, true>(t);
 }
 
+/// What the codes of a group of inputs become for many rows: (code - zero) * scale, rounded.
+template <typename V, bool kZero>
+struct Decoder {
+  typename V::F scale, zero;
+
+  inline __attribute__((always_inline)) Decoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
+    const int64_t at = scale_at<V>(t, group, vector);
+    scale = V::loadf(t.scale + at);
+    if constexpr (kZero) zero = V::loadf(t.zero + at);
+  }
+  inline __attribute__((always_inline)) typename V::F weight(typename V::I code) const {
+    typename V::F number = V::to_float(code);
+    if constexpr (kZero) number = V::sub(number, zero);
+    return V::mul(number, scale);
+  }
+};
+
 template <typename V, typename Codes, int kJ, bool kZero>
-inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, 1, kZero>& decoder,
+inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, kZero>& decoder,
                                                          const uint8_t* codes, float* to, int64_t left) {
   if constexpr (kJ < Codes::kStep) {
     if (kJ >= left) return;
-    V::storef(to + kJ * V::kLanes, decoder.weight(0, Codes::template load<kJ>(codes)));
+    V::storef(to + kJ * V::kLanes, decoder.weight(Codes::template load<kJ>(codes)));
     unpack_inputs<V, Codes, kJ + 1>(decoder, codes, to, left);
   }
 }
@@ -258,10 +224,10 @@ inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, 1, kZe
 template <typename V, typename Codes, bool kZero>
 void unpack_vector(const WeightTileArgs& t, int64_t vector, float* to) {
   for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
-    const Decoder<V, 1, kZero> decoder(t, group, vector);
-    const uint8_t* codes = Codes::at(t, group, vector);
+    const Decoder<V, kZero> decoder(t, group, vector);
+    const uint8_t* codes = codes_at<V, Codes>(t, group, vector);
     const int64_t last = t.in - first < t.group ? t.in : first + t.group;
-    for (int64_t k = first; k < last; k += Codes::kStep, codes += Codes::kStepBytes)
+    for (int64_t k = first; k < last; k += Codes::kStep, codes += kLineBytes)
       unpack_inputs<V, Codes, 0>(decoder, codes, to + k * V::kLanes, last - k);
   }
 }
