@@ -150,7 +150,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   std::optional<app::SplitData> data, test;
-  if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0)
+  if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0 || flags.max_drop)
     data = app::load_split(flags.data, io::Split::train, model.spec);
   if (flags.test > 0) test = app::load_split(flags.data, io::Split::test, model.spec);
   if (test && model.spec.kind == app::NetworkKind::image) test = test->first(flags.test);
@@ -165,6 +165,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
                             .saving = flags.checkpointing.saving(),
                             .sensitivity = flags.sensitivity,
                             .keep_worst = flags.keep_worst,
+                            .max_drop = flags.max_drop,
                             .compare = flags.compare,
                             .make_engine = !flags.out.empty(),
                             .threads = flags.threads,

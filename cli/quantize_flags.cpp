@@ -47,6 +47,8 @@ void QuantizeFlags::check() const {
     throw CLI::ValidationError("--compare needs --out: it compares what is written");
   if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test data, got --test 0");
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test data, got --test 0");
+  if (max_drop && (test == 0 || out.empty()))
+    throw CLI::ValidationError("--max-drop needs test data and --out, got --test 0 or no --out");
   checkpointing.check();
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test data, got --test 0");
   check_other_file(model, out);
@@ -61,6 +63,10 @@ void QuantizeFlags::check(const app::QuantizeMode& chosen) const {
   if (!chosen.needs_data && (sensitivity || keep_worst > 0)) {
     throw CLI::ValidationError(
         std::string("--sensitivity and --keep-worst are for modes with data, got --mode ") + chosen.name);
+  }
+  if (max_drop && (chosen.trains || !chosen.needs_data)) {
+    throw CLI::ValidationError(std::string("--max-drop is for modes that calibrate, got --mode ") +
+                               chosen.name);
   }
   if (!chosen.trains && keep_zeros) {
     throw CLI::ValidationError(std::string("--keep-zeros is for modes that train, got --mode ") +
@@ -98,6 +104,11 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--keep-worst", flags.keep_worst, "Leave so many of the most sensitive layers in float")
       ->check(not_negative())
       ->capture_default_str();
+  command
+      .add_option(
+          "--max-drop", flags.max_drop,
+          "Leave the most sensitive layers in float until at most so many points of accuracy are lost")
+      ->check(CLI::Range(0.0, 100.0));
   command.add_flag("--keep-zeros", flags.keep_zeros,
                    "qat: weights that are zero stay zero, as `ulp prune` left them");
   flags.checkpointing.add_to(command);

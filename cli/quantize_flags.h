@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/checkpoint_flags.h"
@@ -19,6 +20,7 @@ struct QuantizeFlags : CommonFlags {
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   int64_t samples = 1000, test = 1000, keep_worst = 0;
+  std::optional<double> max_drop = {};
   bool sensitivity = false, compare = false, keep_zeros = false, verbose = false;
   CheckpointFlags checkpointing;
   RecipeFlags fields;  ///< of each mode's recipe

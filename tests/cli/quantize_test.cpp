@@ -117,6 +117,26 @@ TEST_F(Quantize, SensitivityNeedsNoOutputAndKeepWorstUsesIt) {
   EXPECT_EQ(quantize("--recipe kept.json --out q2.ulp").code, 0);
 }
 
+TEST_F(Quantize, MaxDropLeavesLayersInFloatUntilTheEngineIsGoodEnough) {
+  // Most layers do not survive weights of 2 bits.
+  const std::string two_bits = recipe(R"(, "weight": {"scheme": {"bits": 2}})");
+  const auto run = [&](const std::string& flags) {
+    const Outcome outcome = quantize(two_bits + " --json -v --save-recipe kept.json " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return std::pair(json::parse(outcome.out), outcome.err);
+  };
+  const auto kept = [] { return json::parse(read_file(*shop_ / "kept.json"))["skip_values"].size(); };
+  const auto [free, free_notes] = run("--max-drop 100");
+  EXPECT_EQ(kept(), 0u);
+  EXPECT_EQ(free_notes.find("stays in float"), std::string::npos);
+  const auto [strict, notes] = run("--max-drop 0.5");
+  EXPECT_GE(kept(), 1u);
+  EXPECT_GE(strict["accuracy_percent"], strict["float_accuracy_percent"].get<double>() - 0.5);
+  EXPECT_NE(notes.find("stays in float, for at most 0.5 points less"), std::string::npos) << notes;
+  expect_error(quantize("--mode qat --max-drop 1 --out q.ulp"), 2, "--max-drop");
+  expect_error(quantize("--test 0 --max-drop 1 --out q.ulp"), 2, "--max-drop");
+}
+
 TEST_F(Quantize, ProfilesByName) {
   for (const char* profile : {"x86_int8", "arm_int8", "tflite_int8", "onnx_qdq"}) {
     const Outcome outcome = quantize(std::string("--out q.ulp --json --recipe ") + profile);

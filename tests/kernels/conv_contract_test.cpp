@@ -23,9 +23,9 @@ TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
   weights.scale = scale.data();
   for (Isa isa : available_isas()) {
     const std::string word = to_string(isa);
-    const auto name = [&](DataType type, int64_t groups) {
+    const auto name = [&](DataType type, int64_t groups, int64_t stride = 2) {
       ConvConfig config;
-      config.shape = conv_shape(14, 64, 64, 3, 1, 1, 1, groups);
+      config.shape = conv_shape(14, 64, 64, 3, stride, 1, 1, groups);
       config.input = config.output = type;
       return make_conv(config, weights, isa)->name();
     };
@@ -41,9 +41,31 @@ TEST(ConvChoice, EachInstructionSetUsesItsOwnKernels) {
       EXPECT_EQ(name(DataType::bf16, 1), isa == Isa::neon_bf16 ? "conv_bf16_neon_bf16" : "conv_bf16_neon");
       EXPECT_EQ(name(DataType::f32, 1), "conv_f32_neon");
     }
+    const std::string without_steps = name(DataType::u8, 1, 1);
+    EXPECT_EQ(without_steps.find("winograd") != std::string::npos, isa == Isa::avx2) << without_steps;
     const bool plain = isa == Isa::portable;
     EXPECT_EQ(name(DataType::u8, 64).find("depthwise") == std::string::npos, plain);
     EXPECT_EQ(name(DataType::f32, 1).find("portable") != std::string::npos, plain);
+  }
+}
+
+// 16 products for each square of 2 x 2 results, of 36; at the edges of 13 x 13 results, squares are not full.
+TEST(ConvChoice, WinogradCountsTheProductsThatItDoes) {
+  const std::vector<float> scale(64, 1.0F);
+  const std::vector<int8_t> w8(64 * 64 * 9);
+  ConvWeights weights;
+  weights.i8 = w8.data();
+  weights.scale = scale.data();
+  for (Isa isa : available_isas()) {
+    for (const int64_t size : {14, 13}) {
+      ConvConfig config;
+      config.shape = conv_shape(size, 64, 64, 3, 1, 1);
+      config.input = config.output = DataType::u8;
+      const auto layer = make_conv(config, weights, isa);
+      const bool fewer = layer->name().find("winograd") != std::string::npos;
+      const double products = fewer ? 16.0 * 49 / static_cast<double>(9 * size * size) : 1.0;
+      EXPECT_DOUBLE_EQ(layer->density(1).products, products) << layer->name();
+    }
   }
 }
 

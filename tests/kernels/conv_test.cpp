@@ -58,6 +58,10 @@ const Case kCases[] = {
     {"blocks_of_flat_pixels", conv_shape(50, 64, 20, 1, 1, 0), 1},
     {"depthwise_c8_runs", conv_shape(9, 8, 8, 3, 1, 1, 1, 8), 2},
     {"depthwise_c128_blocks", conv_shape(40, 128, 128, 3, 1, 1, 1, 128), 1},
+    // Winograd's way under AVX2: patches of two images in a tile, results and channels beyond the last whole
+    // block
+    {"c64_c70_11x13", {11, 13, 64, 70, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 2},
+    {"c80_c64_uneven_padding", {10, 13, 80, 64, 3, 3, 1, 1, 2, 0, 1, 1, 1}, 1},
     {"one_pixel_row", {1, 40, 3, 5, 1, 3, 1, 1, 0, 1, 1, 1, 1}, 2},
 };
 

@@ -3,7 +3,9 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iomanip>
 #include <iterator>
+#include <sstream>
 
 #include "ulp/app/data.h"
 #include "ulp/app/plan_figures.h"
@@ -30,8 +32,11 @@ class Runner {
   }
 
   QuantizeRun run() {
-    if (request_.sensitivity || request_.keep_worst > 0) measure_sensitivity();
+    if (request_.max_drop && request_.mode->trains)
+      fail("app.run_quantize", "expected a mode that does not train for max_drop, got ", request_.mode->name);
+    if (request_.sensitivity || request_.keep_worst > 0 || request_.max_drop) measure_sensitivity();
     if (request_.make_engine) make_engine();
+    if (request_.make_engine && request_.max_drop) stay_within(*request_.max_drop);
     return std::move(run_);
   }
 
@@ -64,8 +69,37 @@ class Runner {
     run_.outcome.sensitivity =
         quant::sensitivity(calibrated, {tried.first_inputs(tried.batch(kSensitivitySamples))},
                            {.score = score, .progress = progress});
-    for (const std::string& value : run_.outcome.sensitivity->worst(request_.keep_worst))
-      tensors->skip_values.push_back(value);
+    leave_in_float(0, request_.keep_worst);
+  }
+
+  /// Layers `from` to `to` of the sensitivity, worst first; returns how many are in float then.
+  int64_t leave_in_float(int64_t from, int64_t to) {
+    const std::vector<std::string> worst = run_.outcome.sensitivity->worst(to);
+    quant::Recipe& tensors = *quant::tensors_of(run_.recipe.recipe);
+    for (size_t i = static_cast<size_t>(from); i < worst.size(); ++i) tensors.skip_values.push_back(worst[i]);
+    return static_cast<int64_t>(worst.size());
+  }
+
+  /// Points of accuracy that the engine loses.
+  double drop() const { return run_.outcome.float_accuracy->percent() - run_.outcome.accuracy->percent(); }
+
+  /// Makes the engine again with twice as many layers in float until it loses at most so many points.
+  void stay_within(double most) {
+    const auto layers = static_cast<int64_t>(run_.outcome.sensitivity->layers.size());
+    int64_t kept = request_.keep_worst;
+    while (drop() > most && kept < layers) {
+      kept = leave_in_float(kept, std::min(layers, std::max<int64_t>(1, 2 * kept)));
+      make_engine();
+    }
+    for (int64_t i = 0; i < kept; ++i)
+      say_why(run_.outcome.sensitivity->layers[static_cast<size_t>(i)], most);
+  }
+
+  void say_why(const quant::LayerSensitivity& layer, double most) {
+    std::ostringstream reason;
+    reason << std::fixed << std::setprecision(1) << layer.layer << " stays in float, for at most " << most
+           << " points less: quantized alone it brings the result to " << layer.error.sqnr_db << " dB";
+    run_.outcome.reasons.push_back(std::move(reason).str());
   }
 
   std::optional<train::Accuracy> accuracy_of(const char* title, const runtime::Plan& plan) const {

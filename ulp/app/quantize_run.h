@@ -26,13 +26,16 @@ struct QuantizeRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
   const QuantizeMode* mode = nullptr;
-  ModeRecipe recipe;                                 ///< of the mode
-  std::optional<SplitData> data = {};                ///< training samples; nothing where nothing needs them
-  std::optional<SplitData> test = {};                ///< nothing: accuracies are not measured
-  int64_t samples = 1000;                            ///< to calibrate with
-  train::Checkpointing saving = {};                  ///< of a mode that trains
-  bool sensitivity = false;                          ///< measure each layer alone; needs data and test
-  int64_t keep_worst = 0;                            ///< leave so many of the worst in float; needs both, too
+  ModeRecipe recipe;                   ///< of the mode
+  std::optional<SplitData> data = {};  ///< training samples; nothing where nothing needs them
+  std::optional<SplitData> test = {};  ///< nothing: accuracies are not measured
+  int64_t samples = 1000;              ///< to calibrate with
+  train::Checkpointing saving = {};    ///< of a mode that trains
+  bool sensitivity = false;            ///< measure each layer alone; needs data and test
+  int64_t keep_worst = 0;              ///< leave so many of the worst in float; needs both, too
+  /// Leave more of them in float until the engine loses at most so many points of accuracy; needs both, and a mode that
+  /// does not train.
+  std::optional<double> max_drop = {};
   bool compare = false;                              ///< compare activations on test samples
   bool make_engine = true;                           ///< false: sensitivity only
   int threads = 0;                                   ///< of the engines

@@ -96,6 +96,10 @@ template <const TileKernels& kKernels>
 std::unique_ptr<Conv> tiled(const ConvConfig& config, const ConvWeights& weights) {
   return make_tiled_conv(config, weights, kKernels);
 }
+template <const WinogradKernels& kKernels>
+std::unique_ptr<Conv> winograd(const ConvConfig& config, const ConvWeights& weights) {
+  return make_winograd_conv(config, weights, kKernels);
+}
 template <const DepthwiseKernels& kKernels>
 std::unique_ptr<Conv> depthwise(const ConvConfig& config, const ConvWeights& weights) {
   return make_depthwise_conv(config, weights, kKernels);
@@ -133,6 +137,7 @@ constexpr Variant<MakeConv> kConvs[] = {
     {Isa::avx2, ULP_ON_X86(depthwise_avx2)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesF32Avx2>)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesBf16Avx2>)},
+    {Isa::avx2, ULP_ON_X86(winograd<kWinogradU8Avx2>)},
     {Isa::avx2, ULP_ON_X86(tiled<kTilesU8Avx2>)},
     {Isa::neon_bf16, ULP_ON_ARM(tiled<kTilesBf16NeonMatrix>)},
     {Isa::neon_bf16, ULP_ON_ARM(tiled<kTilesBf16NeonBf16>)},

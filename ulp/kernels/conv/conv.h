@@ -73,7 +73,7 @@ class ULP_API Conv {
                    const Parallel& parallel) const = 0;
   /// The implementation chosen, e.g. "conv_u8_avx512_vnni".
   virtual std::string name() const = 0;
-  /// Less than all where zeros are left out, in a run of this batch.
+  /// Less than all where zeros are left out or a way of computing has fewer products, in a run of this batch.
   virtual Density density(int64_t /*batch*/) const { return {}; }
 };
 

@@ -5,6 +5,7 @@
 #include "ulp/kernels/conv/conv_impl.h"
 #include "ulp/kernels/conv/staging.h"
 #include "ulp/kernels/conv/tile_kernel.h"
+#include "ulp/kernels/conv/winograd_kernel.h"
 
 namespace ulp::kernels {
 
@@ -46,6 +47,8 @@ std::unique_ptr<Conv> make_tiled_conv(const ConvConfig& config, const ConvWeight
 std::unique_ptr<Conv> make_depthwise_conv(const ConvConfig& config, const ConvWeights& weights,
                                           const DepthwiseKernels& kernels,
                                           const DepthwiseBytes* bytes = nullptr);
+std::unique_ptr<Conv> make_winograd_conv(const ConvConfig& config, const ConvWeights& weights,
+                                         const WinogradKernels& kernels);
 std::unique_ptr<Conv> make_amx_conv(const ConvConfig& config, const ConvWeights& weights,
                                     const AmxKernels& kernels);
 

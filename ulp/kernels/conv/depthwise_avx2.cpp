@@ -14,6 +14,12 @@ constexpr int64_t kChannels = 16;   // of a block
 constexpr int64_t kColumn = 64;     // bytes of the weights of a block: one column of two rows
 constexpr int64_t kMostPixels = 4;  // whose sums stay in registers
 
+/// 16 channels. The last block of a layer ends with its last channel: the first ones of it may belong to the block before.
+struct Block {
+  const uint8_t* weights;
+  int64_t channel, done;  ///< the first channel, and how many are not the block's own
+};
+
 /// A column of a block's input in one row or two: pairs of 16 bits, the second one 0 where there is one row.
 struct Column {
   __m256i low, high;  // channels 0 to 7 and 8 to 15
@@ -64,19 +70,12 @@ inline __attribute__((always_inline)) void add_rows_of_any(__m256i (&acc)[P][2],
   }
 }
 
+/// The sums of P pixels of a block -> `out`.
 template <int P>
-inline __attribute__((always_inline)) void finish_block(__m256i (&acc)[P][2], const DepthwiseArgs& t,
-                                                        int64_t pixel, int64_t channel) {
-  const int64_t at = pixel * t.channels + channel;
-  TileArgs out{};
-  out.finish = t.finish;
-  out.channel = channel;
-  out.y = static_cast<uint8_t*>(t.y) + at;
-  out.residual = t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at;
-  out.y_step = t.channels;
-  if (t.finish->curve == Activation::none) {
-    return t.residual == nullptr ? finish_bytes<V, P, 2, false>(acc, out)
-                                 : finish_bytes<V, P, 2, true>(acc, out);
+inline __attribute__((always_inline)) void finish_sums(__m256i (&acc)[P][2], const TileArgs& out) {
+  if (out.finish->curve == Activation::none) {
+    return out.residual == nullptr ? finish_bytes<V, P, 2, false>(acc, out)
+                                   : finish_bytes<V, P, 2, true>(acc, out);
   }
   alignas(64) int32_t sums[P * kChannels];
 #pragma GCC unroll 4
@@ -84,12 +83,43 @@ inline __attribute__((always_inline)) void finish_block(__m256i (&acc)[P][2], co
     V::storei(sums + p * kChannels, acc[p][0]);
     V::storei(sums + p * kChannels + 8, acc[p][1]);
   }
-  finish_curve<Dot>(sums, P, 2, *t.finish, channel, kChannels, out.y, out.residual, t.channels);
+  finish_curve<Dot>(sums, P, 2, *out.finish, out.channel, kChannels, out.y, out.residual, out.y_step);
+}
+
+/// `done`: how many channels of the block another one has written.
+template <int P>
+inline __attribute__((always_inline)) void finish_block(__m256i (&acc)[P][2], const DepthwiseArgs& t,
+                                                        int64_t pixel, int64_t channel, int64_t done) {
+  const int64_t at = pixel * t.channels + channel;
+  TileArgs out{};
+  out.finish = t.finish;
+  out.channel = channel;
+  out.y = static_cast<uint8_t*>(t.y) + at;
+  out.residual = t.residual == nullptr ? nullptr : static_cast<const uint8_t*>(t.residual) + at;
+  out.y_step = t.channels;
+  if (done == 0) return finish_sums<P>(acc, out);
+  // The residual may be where the results go: what is written there already is no residual any more.
+  uint8_t results[P * kChannels], residuals[P * kChannels];
+  TileArgs apart = out;
+  apart.y = results;
+  apart.y_step = kChannels;
+  if (out.residual != nullptr) {
+    for (int p = 0; p < P; ++p)
+      __builtin_memcpy(residuals + p * kChannels, static_cast<const uint8_t*>(out.residual) + p * t.channels,
+                       kChannels);
+    apart.residual = residuals;
+  }
+  finish_sums<P>(acc, apart);
+  for (int p = 0; p < P; ++p)
+    __builtin_memcpy(static_cast<uint8_t*>(out.y) + p * t.channels + done, results + p * kChannels + done,
+                     static_cast<size_t>(kChannels - done));
 }
 
 /// KW = 0: of any width.
 template <int KW, int S, int P>
-void pixels(const DepthwiseArgs& t, int64_t pixel, int64_t channel, const uint8_t* w) {
+void pixels(const DepthwiseArgs& t, int64_t pixel, const Block& block) {
+  const uint8_t* w = block.weights;
+  const int64_t channel = block.channel;
   __m256i acc[P][2];
   const int32_t* bias = static_cast<const int32_t*>(t.finish->bias) + channel;
 #pragma GCC unroll 4
@@ -105,32 +135,34 @@ void pixels(const DepthwiseArgs& t, int64_t pixel, int64_t channel, const uint8_
     if constexpr (KW > 0) add_rows<KW, S, P, false>(acc, t, at, row, w);
     if constexpr (KW == 0) add_rows_of_any<P, false>(acc, t, at, row, w);
   }
-  finish_block<P>(acc, t, pixel, channel);
+  finish_block<P>(acc, t, pixel, channel, block.done);
 }
 
 /// Pixels of one block of channels, in runs of nearly equal length.
 template <int KW, int S>
-void block(const DepthwiseArgs& t, int64_t begin, int64_t end, int64_t channel, const uint8_t* w) {
+void run_block(const DepthwiseArgs& t, int64_t begin, int64_t end, const Block& block) {
   for (int64_t pixel = begin; pixel < end;) {
     const int64_t left = end - pixel, runs = (left + kMostPixels - 1) / kMostPixels;
     const int64_t count = (left + runs - 1) / runs;
-    if (count == 4) pixels<KW, S, 4>(t, pixel, channel, w);
-    if (count == 3) pixels<KW, S, 3>(t, pixel, channel, w);
-    if (count == 2) pixels<KW, S, 2>(t, pixel, channel, w);
-    if (count == 1) pixels<KW, S, 1>(t, pixel, channel, w);
+    if (count == 4) pixels<KW, S, 4>(t, pixel, block);
+    if (count == 3) pixels<KW, S, 3>(t, pixel, block);
+    if (count == 2) pixels<KW, S, 2>(t, pixel, block);
+    if (count == 1) pixels<KW, S, 1>(t, pixel, block);
     pixel += count;
   }
 }
 
 template <int KW, int S>
 void depthwise_row(const DepthwiseArgs& t) {
-  constexpr int64_t kBlock = 56;  // pixels whose inputs stay in the first-level cache
+  constexpr int64_t kPixels = 56;  // whose inputs stay in the first-level cache
   const int64_t block_bytes = (t.tap_count / t.kernel_w + 1) / 2 * t.kernel_w * kColumn;
-  for (int64_t begin = 0; begin < t.pixels; begin += kBlock) {
-    const int64_t end = t.pixels - begin < kBlock ? t.pixels : begin + kBlock;
+  for (int64_t begin = 0; begin < t.pixels; begin += kPixels) {
+    const int64_t end = t.pixels - begin < kPixels ? t.pixels : begin + kPixels;
     const auto* w = static_cast<const uint8_t*>(t.weights);
-    for (int64_t c = 0; c < t.channels; c += kChannels, w += block_bytes)
-      block<KW, S>(t, begin, end, c + kChannels <= t.channels ? c : t.channels - kChannels, w);
+    for (int64_t c = 0; c < t.channels; c += kChannels, w += block_bytes) {
+      const int64_t done = c + kChannels <= t.channels ? 0 : c + kChannels - t.channels;
+      run_block<KW, S>(t, begin, end, {w, c - done, done});
+    }
   }
 }
 

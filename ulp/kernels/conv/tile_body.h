@@ -19,6 +19,7 @@ struct FloatSums {
   using Scalar = float;
   static constexpr bool kInteger = false;
   static constexpr bool kByLane = false;
+  static constexpr bool kStoresSums = false;
   static constexpr int kWeightBytes = 4;  ///< of a unit of packed weights
   static typename V::I load_weights(const uint8_t* p) { return V::loadi(p); }
   static Acc load(const void* p) { return V::loadf(static_cast<const float*>(p)); }
@@ -33,6 +34,7 @@ struct IntSums {
   using Scalar = int32_t;
   static constexpr bool kInteger = true;
   static constexpr bool kByLane = false;
+  static constexpr bool kStoresSums = false;  ///< as they are: no bias, nothing behind them
   static constexpr int kWeightBytes = 4;
   static typename V::I load_weights(const uint8_t* p) { return V::loadi(p); }
   static Acc load(const void* p) { return V::loadi(p); }
@@ -373,6 +375,15 @@ inline __attribute__((always_inline)) void start_sums(typename Dot::Acc (&acc)[M
   prefetch_results<V>(t, M, NB);
 }
 
+template <typename Dot, int M, int NB>
+inline __attribute__((always_inline)) void clear_sums(typename Dot::Acc (&acc)[M][NB]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n) acc[m][n] = Dot::Vec::seti(0);
+  }
+}
+
 /// The sums of a tile -> the output.
 template <typename Dot, int M, int NB>
 inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[M][NB], const TileArgs& t) {
@@ -409,6 +420,19 @@ inline __attribute__((always_inline)) void finish_sums(typename Dot::Acc (&acc)[
   finish_tile<Dot>(sums, M, NB, *t.finish, t.channel, t.channels, t.y, t.residual, t.y_step);
 }
 
+/// Sums that another kernel goes on with.
+template <typename Dot, int M, int NB>
+inline __attribute__((always_inline)) void store_sums(const typename Dot::Acc (&acc)[M][NB],
+                                                      const TileArgs& t) {
+  using V = typename Dot::Vec;
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NB; ++n)
+      Dot::store(static_cast<typename Dot::Scalar*>(t.y) + m * t.y_step + n * V::kLanes, acc[m][n]);
+  }
+}
+
 /// Panels side by side.
 template <int NB>
 inline __attribute__((always_inline)) void begin_panels(const uint8_t* (&panels)[NB], const TileArgs& t) {
@@ -442,7 +466,11 @@ template <typename Dot, int M, int NB>
 void tile(const TileArgs& t) {
   using V = typename Dot::Vec;
   typename Dot::Acc acc[M][NB];
-  start_sums<Dot, M, NB>(acc, t);
+  if constexpr (Dot::kStoresSums) {
+    clear_sums<Dot, M, NB>(acc);
+  } else {
+    start_sums<Dot, M, NB>(acc, t);
+  }
   const int64_t step = t.a_step;
   const uint8_t* panels[NB];
   begin_panels(panels, t);
@@ -463,7 +491,11 @@ void tile(const TileArgs& t) {
       advance(rows, panels, 4, Dot::kWeightBytes * V::kLanes);
     }
   }
-  finish_sums<Dot, M, NB>(acc, t);
+  if constexpr (Dot::kStoresSums) {
+    store_sums<Dot, M, NB>(acc, t);
+  } else {
+    finish_sums<Dot, M, NB>(acc, t);
+  }
 }
 
 // clang-format off

@@ -29,6 +29,13 @@ struct Vec256 {
   static I subi(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I muli(I a, I b) { return _mm256_mullo_epi32(a, b); }
   static I madd16(I a, I b) { return _mm256_madd_epi16(a, b); }
+  static I add16(I a, I b) { return _mm256_add_epi16(a, b); }
+  static I sub16(I a, I b) { return _mm256_sub_epi16(a, b); }
+  static void store16(int16_t* p, I v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+  template <int kBits>
+  static I shift_right(I v) {
+    return _mm256_srai_epi32(v, kBits);
+  }
   static F max(F a, F b) { return _mm256_max_ps(a, b); }
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
   static I broadcast(const uint8_t* p) {
@@ -47,6 +54,9 @@ struct Vec256 {
 
   static I load_s8(const void* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+  static I load_u8_as_16(const uint8_t* p) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I load_s8_as_s16(const void* p) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));

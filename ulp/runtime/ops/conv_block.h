@@ -12,7 +12,7 @@ namespace ulp::runtime {
 
 /// A depthwise convolution with the 1x1 convolution behind it, and the one before it if there is one: all such steps of a
 /// plan, in order and apart from each other. Each but the first reads what the one before writes, and nobody else does.
-std::vector<StepRange> find_conv_blocks(const Plan& plan);
+ULP_API std::vector<StepRange> find_conv_blocks(const Plan& plan);
 
 /// Runs the steps as one: input 0 is that of the first step, input 1 the residual of the last one if it has one. Null where
 /// they run step by step: the rules say so, what lies between them stays in the cache anyway, one by one they were faster, or
