@@ -8,6 +8,7 @@
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 
@@ -49,6 +50,7 @@ void run(const LowerFlags& flags) {
   check_ending(flags.out, {".ulp"});
   check_writable(flags.out);
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::expect_engine_inputs(*model.graph, flags.model);
   LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
   const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);

@@ -17,47 +17,74 @@ namespace ulp::cli {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// "3,48,64" or "3x48x64".
+std::vector<int64_t> image_sizes(const std::string& text) {
+  constexpr size_t kSizes = 3, kMostDigits = 9;
+  const auto refuse = [&] {
+    throw CLI::ValidationError(
+        "--shape", "expected channels,height,width, as 3,48,64 or 3x48x64, each at least 1, got " + text);
+  };
+  std::vector<int64_t> sizes;
+  std::string commas = text;
+  std::ranges::replace(commas, 'x', ',');
+  for (const std::string& word : CLI::detail::split(commas, ',')) {
+    const bool digits = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+    sizes.push_back(digits && word.size() <= kMostDigits ? std::stoll(word) : 0);
+  }
+  if (sizes.size() != kSizes || std::ranges::count(sizes, 0) > 0) refuse();
+  return sizes;
+}
+
+/// --shape; `given` tells whether it was.
+void add_shape_option(CLI::App& command, const std::string& help, std::vector<int64_t>& shape, bool& given) {
+  const auto take = [&](const std::string& text) {
+    shape = image_sizes(text);
+    given = true;
+  };
+  command.add_option_function<std::string>("--shape", take, help)
+      ->type_name("C,H,W")
+      ->default_str(CLI::detail::join(shape, ","));
+}
+
+}  // namespace
+
 void ScriptShape::add_to(CLI::App& command) {
-  command
-      .add_option("--shape", shape,
-                  "Files of other writers: channels,height,width of an image, which is square")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(positive())
-      ->capture_default_str();
+  add_shape_option(command,
+                   "What a file of another writer leaves free: channels,height,width of images (3,48,64 or "
+                   "3x48x64), or values,1,1 of rows",
+                   shape, given);
   command.add_option("--network", network,
                      "Published weights without a config.json: of which reference network");
-  command.add_option("--normalize", normalize, "Files of other writers: mean,std of pixels in [0, 1]")
+  command
+      .add_option("--normalize", normalize,
+                  "Files of other writers: mean,std of pixels in [0, 1], or of rows' values")
       ->delimiter(',')
       ->expected(2)
       ->capture_default_str();
 }
 
 app::ModelSpec ScriptShape::spec() const {
-  if (shape[1] != shape[2]) {
-    throw CLI::ValidationError("--shape", "expected square images, got " + std::to_string(shape[0]) + ',' +
-                                              std::to_string(shape[1]) + ',' + std::to_string(shape[2]));
-  }
   if (!(std::isfinite(normalize[0]) && normalize[1] > 0 && std::isfinite(normalize[1])))
     throw CLI::ValidationError("--normalize", "expected a finite mean and a finite deviation > 0");
   app::ModelSpec spec;
   spec.network = network;
   spec.in_channels = shape[0];
   spec.image_size = shape[1];
+  spec.image_width = shape[2];
+  spec.asked = given;
   spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);
   spec.std.assign(static_cast<size_t>(shape[0]), normalize[1]);
   return spec;
 }
 
 void add_shape_flags(CLI::App& command, app::ModelShape& shape) {
-  command
-      .add_option("--shape", shape.image,
-                  "Networks by name, files of other writers: channels,height,width of a square image")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(positive())
-      ->capture_default_str();
-  command.add_option("--classes", shape.classes, "Networks by name, TorchScript: how many")
+  add_shape_option(command,
+                   "Networks by name, and what a file of another writer leaves free: channels,height,width "
+                   "of images (3,48,64 or 3x48x64; by name square ones), or values,1,1 of rows",
+                   shape.image, shape.given);
+  command.add_option("--classes", shape.classes, "Networks by name: how many")
       ->check(positive())
       ->capture_default_str();
 }

@@ -19,6 +19,7 @@ namespace ulp::cli {
 struct ScriptShape {
   std::string network;
   std::vector<int64_t> shape = {1, 28, 28};
+  bool given = false;  ///< --shape was
   std::vector<double> normalize = {0.2860, 0.3530};
   void add_to(CLI::App& command);
   app::ModelSpec spec() const;

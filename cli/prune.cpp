@@ -9,6 +9,7 @@
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/network_form.h"
 #include "ulp/base/interrupt.h"
 
 namespace ulp::cli {
@@ -49,6 +50,8 @@ struct Job {
 Job open(const PruneFlags& flags) {
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
+  app::expect_sample_input(*model.graph, flags.model);
+  app::expect_logits(*model.graph, flags.model);
   app::TaskData data = app::load_data(flags.data, /*length=*/0, &model.spec);
   return {model.spec, model.graph, std::move(data)};
 }

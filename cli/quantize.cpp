@@ -11,8 +11,10 @@
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/network_form.h"
 #include "ulp/app/quantize_run.h"
 #include "ulp/base/error.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/prune/pruner.h"
 
@@ -92,6 +94,13 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
   return json;
 }
 
+/// Whether a processor without VNNI may saturate sums of the products of u8 and s8 codes: those of 7 bits are small enough.
+bool can_saturate(const quant::AnyRecipe& recipe) {
+  constexpr int kSafeBits = 7;
+  const quant::Recipe* tensors = quant::tensors_of(recipe);
+  return tensors != nullptr && tensors->weight.scheme.bits > kSafeBits;
+}
+
 void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   if (flags.json) return print_json(to_json(flags, run));
   const app::QuantizeOutcome& outcome = run.outcome;
@@ -101,6 +110,9 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   print_table(app::result_table(outcome));
   if (!is_onnx(flags)) return report_written(flags, *run.plan, flags.out);
   std::cout << "wrote " << flags.out << ": " << file_bytes(flags.out) << " bytes\n";
+  if (can_saturate(run.recipe.recipe))
+    std::cout << "on processors without VNNI, ONNX Runtime needs the session option "
+                 "session.x64quantprecision = \"1\" to compute without saturation\n";
 }
 
 std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::QuantizeRun& run) {
@@ -143,17 +155,54 @@ void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   report.write_html(std::filesystem::path(flags.report) / "report.html");
 }
 
+/// The samples that accuracies are compared on.
+app::SplitData trial_of(const QuantizeFlags& flags, const app::LoadedModel& model) {
+  try {
+    app::expect_sample_input(*model.graph, flags.model);
+    app::expect_logits(*model.graph, flags.model);
+  } catch (const FileError& error) {
+    throw FileError(std::string(error.what()) + "; --test 0 quantizes it without a trial");
+  }
+  const app::SplitData test = app::load_split(flags.data, io::Split::test, model.spec);
+  return model.spec.kind == app::NetworkKind::image ? test.first(flags.test) : test;
+}
+
+/// The same; nothing where nobody asked for data, and those there are do not fit.
+std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+                                           const app::LoadedModel& model) {
+  if (flags.test == 0) return std::nullopt;
+  try {
+    return trial_of(flags, model);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    if (mode.needs_data || flags.data_given || flags.compare) throw;
+    std::cerr << "note: accuracies are not compared, since no --data is given and " << flags.data
+              << " does not fit: " << printable(error.what()) << '\n';
+    return std::nullopt;
+  }
+}
+
+/// What calibrates, trains or is looked at for the sensitivity; labels are looked at by the latter two.
+std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+                                          const app::LoadedModel& model) {
+  const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
+  if (!mode.needs_data && !scored) return std::nullopt;
+  app::expect_sample_input(*model.graph, flags.model);
+  if (!mode.trains && !scored) return app::load_samples(flags.data, model.spec);
+  app::expect_logits(*model.graph, flags.model);
+  return app::load_split(flags.data, io::Split::train, model.spec);
+}
+
 app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::QuantizeMode& mode = plan.mode;
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
+  if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
   if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
-  std::optional<app::SplitData> data, test;
-  if (mode.needs_data || flags.sensitivity || flags.keep_worst > 0 || flags.max_drop)
-    data = app::load_split(flags.data, io::Split::train, model.spec);
-  if (flags.test > 0) test = app::load_split(flags.data, io::Split::test, model.spec);
-  if (test && model.spec.kind == app::NetworkKind::image) test = test->first(flags.test);
+  const std::optional<app::SplitData> data = samples_for(flags, mode, model);
+  const std::optional<app::SplitData> test = trial_if_any(flags, mode, model);
   StageBars bars;
   return app::run_quantize({.model = model.spec.name,
                             .captured = model.graph,
@@ -208,7 +257,10 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
   add_quantize_flags(*command, *flags);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, command] {
+    flags->data_given = command->count("--data") > 0;
+    run(*flags);
+  });
 }
 
 }  // namespace ulp::cli

@@ -92,8 +92,10 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->check(positive())
       ->capture_default_str();
   command
-      .add_option("--test", flags.test,
-                  "Test samples to compare accuracies on (0: none; of a text all is taken)")
+      .add_option(
+          "--test", flags.test,
+          "Test samples to compare accuracies on (0: none; of a text all is taken). Without --data, modes "
+          "that need no data leave the comparison out where fashion-mnist does not fit the model")
       ->check(not_negative())
       ->capture_default_str();
   command.add_flag("--compare", flags.compare, "Show each activation's error against the float model");

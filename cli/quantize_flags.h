@@ -19,6 +19,7 @@ struct QuantizeFlags : CommonFlags {
   std::string model, out, recipe, report, save_recipe, continued;
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
+  bool data_given = false;
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   std::optional<double> max_drop = {};
   bool sensitivity = false, compare = false, keep_zeros = false, verbose = false;

@@ -15,10 +15,14 @@ std::string read_text(const std::string& path);
 /// Writes the file in one step; an empty path is none.
 void write_text(const std::string& path, const std::string& text);
 
+/// Throws FileError, which says where it stops to be JSON, for a recipe that is none.
+void expect_json(const std::string& path, const std::string& text);
+
 /// The recipe of a file. Throws FileError, which names the file, where it cannot be read or is no such recipe.
 template <typename Recipe>
 Recipe read_recipe(const std::string& path) {
   const std::string text = read_text(path);
+  expect_json(path, text);
   try {
     Recipe recipe = Recipe::from_json(text);
     recipe.validate();

@@ -1,4 +1,4 @@
-// ulp run: an engine or a model on inputs from a file, on test images, or on random numbers.
+// ulp run: an engine or a model on inputs from a file, on test samples, or on random numbers.
 #include "ulp/app/run.h"
 
 #include <iostream>
@@ -70,9 +70,10 @@ void add_run(CLI::App& app) {
       ->required();
   command->add_flag("--pieces", options.pieces, "Let LibTorch run what the engine does not have of a model");
   command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");
-  command->add_option("--data", options.data, "Take the first test images of this data set");
+  command->add_option("--data", options.data,
+                      "Take the first test samples of this data set: images, rows or texts");
   command->add_flag("--random", flags->random, "Take normal random numbers (seed 0)");
-  command->add_option("--count", options.count, "Images or random items")
+  command->add_option("--count", options.count, "Samples or random items")
       ->check(positive())
       ->capture_default_str();
   command->add_option("-o,--out", flags->out, "safetensors file for the outputs");

@@ -16,7 +16,18 @@ struct TokenizerFlags : CommonFlags {
   io::TokenizerTraining training;
 };
 
-void run(const TokenizerFlags& flags) {
+/// GPT-2's byte pairs have neither: bytes are its alphabet, and texts come back as they were.
+void check_kind(const TokenizerFlags& flags, const CLI::App& command) {
+  if (flags.training.kind == io::TokenizerKind::wordpiece) return;
+  for (const char* flag : {"--lowercase", "--alphabet"}) {
+    if (command.count(flag) > 0)
+      throw CLI::ValidationError(
+          flag, std::string("is for --kind wordpiece, got --kind ") + word_of(flags.training.kind));
+  }
+}
+
+void run(const TokenizerFlags& flags, const CLI::App& command) {
+  check_kind(flags, command);
   check_other_file(flags.text, flags.out);
   check_writable(flags.out);
   as_usage([&] { flags.training.validate(); });
@@ -39,7 +50,7 @@ void add_tokenizer(CLI::App& app) {
   command->add_option("text", flags->text, "Text file in UTF-8")->required();
   command->add_option("-o,--out", flags->out, "File to write, as Hugging Face's tokenizer.json")->required();
   add_field_flags(*command, flags->training);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, command] { run(*flags, *command); });
 }
 
 }  // namespace ulp::cli

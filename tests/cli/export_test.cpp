@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "tool.h"
 
@@ -40,6 +41,15 @@ TEST_F(Export, QuantizeWritesIntegersForOtherRuntimes) {
   const std::string file = read_file(*shop_ / "q.onnx");
   EXPECT_NE(file.find("QuantizeLinear"), std::string::npos);
   EXPECT_LT(file.size(), std::filesystem::file_size(*shop_ / "m.safetensors") / 3);
+  const std::string note = "session.x64quantprecision = \"1\"";
+  EXPECT_NE(made.out.find(note), std::string::npos) << made.out;
+  // Weights of 7 bits cannot saturate.
+  write_file(*shop_ / "seven.json", R"({"type": "ulp.quant.Recipe", "version": 3, "backend": "onnx_qdq",
+                                        "weight": {"scheme": {"bits": 7}}})");
+  const Outcome seven = shop_->ulp(
+      "quantize m.safetensors --data data --samples 64 --test 0 --recipe seven.json --out q7.onnx");
+  ASSERT_EQ(seven.code, 0) << seven.err;
+  EXPECT_EQ(seven.out.find(note), std::string::npos) << seven.out;
 }
 
 TEST_F(Export, QuantizeWritesTheModesThatNeedNoData) {
@@ -149,6 +159,33 @@ TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   expect_error(outcome, 1, "pip install onnxruntime");
 }
 
+TEST_F(Export, ACheckFailsBeyondTheToleranceOfThePrecision) {
+  const auto exported = [&](const std::string& largest, const std::string& flags) {
+    write_file(*shop_ / "says.sh",
+               "#!/bin/sh\necho '{\"results\": [{\"runtime\": \"Judge 1\", \"largest\": " + largest +
+                   "}], \"missing\": []}'\n");
+    std::filesystem::permissions(*shop_ / "says.sh", std::filesystem::perms::owner_all);
+    return shop_->ulp("export " + flags + " --check", "ULP_PYTHON=./says.sh ");
+  };
+  ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 32 --test 0 --out codes.onnx").code, 0);
+  const std::string half = "m.safetensors --fp16 --out h.onnx", codes = "codes.onnx --out c.onnx";
+  EXPECT_EQ(exported("9e-6", "m.safetensors --out f.onnx").code, 0);
+  EXPECT_EQ(exported("4e-3", half).code, 0);
+  EXPECT_EQ(exported("4e-2", codes).code, 0);
+  for (const auto& [largest, flags, of] : {std::tuple<std::string, std::string, std::string>{
+                                               "2e-5", "m.safetensors --out f.onnx", "a model in fp32"},
+                                           {"null", "m.safetensors --out f.onnx", "a model in fp32"},
+                                           {"6e-3", half, "a model in fp16"},
+                                           {"6e-2", codes, "a model whose activations are codes"}}) {
+    const Outcome outcome = exported(largest, flags);
+    EXPECT_EQ(outcome.code, 1) << flags;
+    EXPECT_NE(outcome.err.find("expected Judge 1 to differ by at most"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(of), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.out.find("largest difference"), std::string::npos)
+        << "the figures are shown: " << outcome.out;
+  }
+}
+
 TEST_F(Export, ACheckThatIsInterruptedLeavesNoFolder) {
   std::filesystem::create_directories(*shop_ / "temporary");
   write_file(*shop_ / "judge.sh", "#!/bin/sh\ntouch started\nsleep 1\n");
@@ -170,6 +207,8 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors --to tflite --opset 17 --out x.onnx"), 2, "--to onnx");
   expect_error(shop_->ulp("export m.safetensors --batch 0 --to coreml --out x.mlpackage"), 2, "--to tflite");
   expect_error(shop_->ulp("export m.safetensors --opset 9 --out x.onnx"), 2, "17");
+  expect_error(shop_->ulp("export m.safetensors --to tflite --integer-io --out x.tflite"), 2,
+               "--integer-io: is for models whose activations are codes");
   expect_error(shop_->ulp("export m.safetensors --to safetensors --out m.safetensors"), 2, "another file");
   expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2,
                "writes .safetensors");

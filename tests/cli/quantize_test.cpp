@@ -276,6 +276,26 @@ TEST(QuantizeRows, EveryModeTakesRowsOfArraysAlsoOfAnOnnxFile) {
   }
 }
 
+TEST(QuantizeRows, WithoutDataTheTrialIsLeftOut) {
+  const Workshop shop;
+  shop.make_rows();
+  ASSERT_EQ(
+      shop.ulp("train --data x.npy,y.npy --max-steps 5 --batch 16 --threads 1 --out m.safetensors").code, 0);
+  for (const std::string mode : {"dynamic", "weight-only"}) {
+    const Outcome outcome = shop.ulp("quantize m.safetensors --json --out q.ulp --mode " + mode);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_FALSE(json::parse(outcome.out).contains("accuracy_percent"));
+    EXPECT_NE(outcome.err.find("note: accuracies are not compared"), std::string::npos) << outcome.err;
+    EXPECT_EQ(shop.ulp("quantize m.safetensors --data x.npy --out q.ulp --mode " + mode).code, 3)
+        << "data that is named has to be there";
+  }
+  EXPECT_NE(shop.ulp("quantize m.safetensors --mode dynamic --compare --out q.ulp").code, 0)
+      << "it needs samples";
+  // Samples alone calibrate: labels are for the trial.
+  const Outcome unlabelled = shop.ulp("quantize m.safetensors --data x.npy --test 0 --out q.ulp");
+  EXPECT_EQ(unlabelled.code, 0) << unlabelled.err;
+}
+
 TEST_F(Quantize, BadDataIsRefused) {
   std::filesystem::create_directories(*shop_ / "none");
   expect_error(shop_->ulp("quantize m.safetensors --data none --out x.ulp"), 3, "train-images");

@@ -80,6 +80,9 @@ TEST(TokenizerTool, RefusesWhatIsNoTokenizer) {
   expect_error(shop.ulp("tokenizer none.txt --out x.json"), 3, "none.txt");
   expect_error(shop.ulp("tokenizer book.txt --vocab-size 200 --out x.json"), 2, "256");
   expect_error(shop.ulp("tokenizer book.txt --kind unigram --out x.json"), 2, "--kind");
+  for (const char* flag : {"--lowercase", "--no-lowercase", "--alphabet 50"})
+    expect_error(shop.ulp(std::string("tokenizer book.txt --kind bpe --out x.json ") + flag), 2,
+                 "is for --kind wordpiece, got --kind bpe");
   EXPECT_FALSE(std::filesystem::exists(shop / "x.json"));
 }
 

@@ -118,7 +118,10 @@ TEST_F(Tool, WrongValuesNameTheField) {
   expect_error(shop_->ulp("bench amp --networks none"), 2, "none");
   expect_error(shop_->ulp("bench amp --precisions fp7"), 2, "fp7");
   expect_error(shop_->ulp("bench amp --attention-dropout nan"), 2, "in [0, 0.9], got nan");
-  expect_error(shop_->ulp("lower m.pt --out x.ulp --shape 1,28,14"), 2, "square images");
+  for (const char* shape :
+       {"1,28", "1x28x", "1,28,0", "-1,28,28", "1,28,28,1", "28", "a,b,c", "1,28,99999999999"})
+    expect_error(shop_->ulp(std::string("lower m.pt --out x.ulp --shape=") + shape), 2,
+                 "as 3,48,64 or 3x48x64");
   expect_error(shop_->ulp("lower m.pt --out x.ulp --normalize nan,1"), 2, "a finite mean");
   expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");
   std::filesystem::create_symlink("none/m.ulp", *shop_ / "nowhere.ulp");
@@ -207,6 +210,31 @@ TEST_F(Tool, TruncatedAndForeignFilesAreExitCodeThree) {
   expect_error(shop_->ulp("eval bad.pt --data data"), 3, "bad.pt");
   write_file(*shop_ / "bad.json", "{\"type\": 7");
   expect_error(shop_->ulp("quantize m.safetensors --data data --recipe bad.json --out x.ulp"), 3, "JSON");
+}
+
+TEST_F(Tool, ATextIsNoModelAndABraceNoRecipe) {
+  write_file(*shop_ / "notes.txt", "this is a text and no model\n");
+  for (const char* command :
+       {"inspect notes.txt", "lower notes.txt --out x.ulp", "eval notes.txt --data data",
+        "run notes.txt --random", "bench notes.txt", "memory notes.txt", "generate notes.txt --prompt a"})
+    expect_error(shop_->ulp(command), 3, "'notes.txt', which begins as none of them");
+  write_file(*shop_ / "brace.json", "{");
+  for (const std::string& command : {std::string("quantize m.safetensors --data data --out x.ulp"),
+                                     std::string("prune m.safetensors --data data --out x.safetensors")})
+    expect_error(shop_->ulp(command + " --recipe brace.json"), 3,
+                 "expected a recipe in JSON in 'brace.json', got parse error at line 1, column 2");
+}
+
+TEST_F(Tool, AShapeThatIsNotUsedIsRefused) {
+  ASSERT_EQ(shop_->ulp("export m.safetensors --out m.onnx").code, 0);
+  for (const char* command :
+       {"lower m.onnx --out x.ulp", "eval m.safetensors --data data", "inspect m.onnx --graph",
+        "run m.onnx --random", "export m.onnx --out x.onnx", "memory m.onnx", "eval q.ulp --data data",
+        "quantize m.onnx --data data --out x.ulp"})
+    expect_error(shop_->ulp(std::string(command) + " --shape 3x48x64"), 1, "expected no --shape beside '");
+  expect_error(shop_->ulp("run q.ulp --random --shape 3x48x64"), 1,
+               "expected no --shape beside the engine file");
+  EXPECT_EQ(shop_->ulp("lower m.onnx --shape 1x28x28 --out x.ulp").code, 0) << "it is what the file has";
 }
 
 TEST_F(Tool, DamagedDataIsExitCodeThree) {

@@ -168,6 +168,11 @@ TEST_F(NpzFile, RefusesWhatIsNoArchiveOfArrays) {
   refuse(archive("x.npy", npy(dictionary("|O", "(1,)"), "12345678")), "objects");
   refuse(archive("x.npy", npy(dictionary("<f4", "(1000000,)"), "1234")), "promises more");
   expect_file_error("nowhere", [&] { load_npz(at("nowhere")); });
+  std::string compressed = archive("x.npy", "hello");
+  constexpr size_t kMethod = 8,
+                   kMethodInList = 10;  // behind the signatures of an entry and of its line in the list
+  compressed[kMethod] = compressed[compressed.rfind("PK\1\2") + kMethodInList] = ZIP_CM_BZIP2;
+  refuse(compressed, "stored or deflated, got bzip2 (method 12) for '");
 }
 
 TEST(UnpackedBytes, AreBoundedByTheFile) {

@@ -118,14 +118,16 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
                     const std::string& source) {
   Arrays rows[] = {{as_values(train.x), train.y}, {as_values(test.x), test.y}};
   const at::IntArrayRef sizes = rows[0].x.sizes();
-  if (sizes[2] != sizes[3])
-    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  if (model == nullptr) expect_square(sizes, source);
   for (const Arrays& split : rows) {
     if (!at::isfinite(split.x).all().item<bool>())
       fail_file(kWhere, "expected numbers in x that fp32 can hold, got NaN, infinity or larger ones in '",
                 source, "'");
   }
-  TaskData data{.spec = {.in_channels = sizes[1], .num_classes = classes, .image_size = sizes[2]},
+  TaskData data{.spec = {.in_channels = sizes[1],
+                         .num_classes = classes,
+                         .image_size = sizes[2],
+                         .image_width = sizes[3]},
                 .unit = "row",
                 .stream = {}};
   measure(rows[0].x, 1, data.spec);

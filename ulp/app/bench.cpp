@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ulp/app/bench_parts.h"
+#include "ulp/app/network_form.h"
 #include "ulp/app/step_profile.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
@@ -115,6 +116,7 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   for (const std::string& path : options.models) {
     models.push_back(load_runnable(path, options.script_spec, options.threads));
+    if (models.back().graph) expect_sample_input(*models.back().graph, path);
   }
   const bool traced = !options.trace.empty();
   const bool engines =

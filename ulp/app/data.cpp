@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "ulp/app/data_forms.h"
 #include "ulp/base/error.h"
@@ -95,6 +96,18 @@ TaskData load_folder(const std::string& name, const ModelSpec* model) {
   return image_data(std::move(train), read_images(name, io::Split::test), model, name);
 }
 
+/// The network as if it told any number of classes apart: labels are not looked at.
+ModelSpec of_any_class(ModelSpec model) {
+  if (model.kind == NetworkKind::image) model.num_classes = std::numeric_limits<int64_t>::max();
+  return model;
+}
+
+SplitData split_of(const TaskData& data, io::Split split) {
+  return {
+      [stream = data.stream, split](const train::StreamOptions& options) { return stream(split, options); },
+      data.unit};
+}
+
 /// At most so many samples of a stream.
 class FirstSamples final : public train::BatchStream {
  public:
@@ -126,15 +139,21 @@ class FirstSamples final : public train::BatchStream {
 
 void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name) {
   const bool image = model.kind == NetworkKind::image;
-  if (image && (data.in_channels != model.in_channels || data.image_size != model.image_size)) {
-    fail(kWhere, "expected samples of ", model.in_channels, 'x', model.image_size, 'x', model.image_size,
-         " for ", model.name, ", got ", data.in_channels, 'x', data.image_size, 'x', data.image_size, " in '",
+  if (image && (data.in_channels != model.in_channels || data.image_size != model.image_size ||
+                data.width() != model.width())) {
+    fail(kWhere, "expected samples of ", model.in_channels, 'x', model.image_size, 'x', model.width(),
+         " for ", model.name, ", got ", data.in_channels, 'x', data.image_size, 'x', data.width(), " in '",
          name, "'");
   }
   if (data.num_classes > model.num_classes) {
     fail(kWhere, "expected at most ", model.num_classes, " classes for ", model.name, ", got ",
          data.num_classes, " in '", name, "'");
   }
+}
+
+void expect_square(at::IntArrayRef sizes, const std::string& source) {
+  if (sizes[2] == sizes[3]) return;
+  fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
 }
 
 at::Tensor holdout(int64_t samples, io::Split split) {
@@ -146,8 +165,7 @@ at::Tensor holdout(int64_t samples, io::Split split) {
 TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,
                     const std::string& source) {
   const at::IntArrayRef sizes = train.images.sizes();
-  if (sizes[2] != sizes[3])
-    fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  if (model == nullptr) expect_square(sizes, source);
   if (test.images.sizes().slice(1) != sizes.slice(1)) {
     fail_file(kWhere, "expected test images of ", sizes.slice(1), ", as those for training, in '", source,
               "', got ", test.images.sizes().slice(1));
@@ -155,6 +173,7 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
   TaskData data{.spec = {.in_channels = sizes[1],
                          .num_classes = train.num_classes,
                          .image_size = sizes[2],
+                         .image_width = sizes[3],
                          .mean = model ? model->mean : train.mean,
                          .std = model ? model->std : train.std},
                 .unit = "image",
@@ -181,8 +200,8 @@ io::ImageDataset load_images(const std::string& name, io::Split split, const Mod
   }
   io::ImageDataset data = read_images(name, split);
   const at::IntArrayRef sizes = data.images.sizes();
-  if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.image_size) {
-    fail(kWhere, "expected images of ", spec.in_channels, "x", spec.image_size, "x", spec.image_size, " for ",
+  if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.width()) {
+    fail(kWhere, "expected images of ", spec.in_channels, "x", spec.image_size, "x", spec.width(), " for ",
          spec.name, ", got ", sizes[1], "x", sizes[2], "x", sizes[3], " in '", name, "'");
   }
   if (data.num_classes > spec.num_classes) {
@@ -248,10 +267,13 @@ at::Tensor SplitData::first_inputs(int64_t most) const {
 
 SplitData load_split(const std::string& name, io::Split split, const ModelSpec& model) {
   if (is_folder(name) && model.kind == NetworkKind::image) return load_images(name, split, model);
-  const TaskData data = load_data(name, /*length=*/0, &model);
-  return {
-      [stream = data.stream, split](const train::StreamOptions& options) { return stream(split, options); },
-      data.unit};
+  return split_of(load_data(name, /*length=*/0, &model), split);
+}
+
+SplitData load_samples(const std::string& name, const ModelSpec& model) {
+  if (is_folder(name) && model.kind == NetworkKind::image)
+    return load_images(name, io::Split::train, of_any_class(model));
+  return split_of(load_unlabelled(name, model), io::Split::train);
 }
 
 TaskData load_unlabelled(const std::string& name, const ModelSpec& model) {
@@ -262,7 +284,8 @@ TaskData load_unlabelled(const std::string& name, const ModelSpec& model) {
       return *std::move(values);
     }
   }
-  return load_data(name, /*length=*/0, &model);
+  const ModelSpec any = of_any_class(model);
+  return load_data(name, /*length=*/0, &any);
 }
 
 std::unique_ptr<train::BatchStream> first_samples(std::unique_ptr<train::BatchStream> stream, int64_t most) {

@@ -20,6 +20,9 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
 /// Throws ulp::Error unless the network can take the data of this description.
 void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name);
 
+/// Throws FileError for images [N, C, H, W] that are not square: the reference networks that are made for data take such.
+void expect_square(at::IntArrayRef sizes, const std::string& source);
+
 /// FILE.npz.
 TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model);
 /// X.npy and Y.npy.

@@ -1,19 +1,42 @@
 #include "ulp/app/eval.h"
 
 #include "ulp/app/data.h"
+#include "ulp/app/network_form.h"
 #include "ulp/app/runnable.h"
+#include "ulp/base/error.h"
 
 namespace ulp::app {
+
+namespace {
+
+/// Whether it takes samples and says logits.
+void expect_trial(const Runnable& model, const std::string& path) {
+  if (model.graph) {
+    expect_sample_input(*model.graph, path);
+    expect_logits(*model.graph, path);
+    return;
+  }
+  const std::vector<int64_t>& result = model.engine->outputs().front().shape;
+  if (result.size() < 2 || result.back() == 1)
+    fail_file("app.eval",
+              "expected an engine with the logits of two classes or more, got one number for each "
+              "sample from '",
+              path, "'");
+}
+
+}  // namespace
 
 Trial make_trial(const EvalOptions& options) {
   Trial trial;
   const auto stored = read_model_spec(options.model);
   if (stored && stored->kind != NetworkKind::image) {
+    expect_asked_sizes(options.script_spec, *stored, options.model);
     trial.spec = *stored;
     trial.kind = "LibTorch";
     trial.forward = load_network(options.model).forward;
   } else {
     const Runnable model = load_runnable(options.model, options.script_spec, options.threads);
+    expect_trial(model, options.model);
     trial.spec = model.spec;
     trial.kind = model.kind;
     trial.forward = [model](const train::TaskBatch& batch) { return model.forward(batch.inputs); };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/exchange/import_pt2.h"
@@ -21,34 +22,22 @@ std::optional<int64_t> fixed(const graph::Value& value, size_t dim) {
   return value.meta->sizes[dim].offset;
 }
 
-size_t rank_of(const graph::Value& value) {
-  return value.meta ? value.meta->sizes.size() : 0;
-}
-
-/// The first result.
-const graph::Value* first_result(const graph::Argument& argument) {
-  if (argument.is_value()) return argument.value;
-  for (const graph::Argument& item : argument.items) {
-    if (const graph::Value* found = first_result(item)) return found;
-  }
-  return nullptr;
-}
-
 ModelSpec described(const std::filesystem::path& path, const graph::Graph& graph, ModelSpec spec) {
   spec.name = report::clean_line(path.stem().string());
   const graph::Value& input = *graph.inputs().at(0);
-  const graph::Value* result = first_result(graph.output_node()->args.at(0));
-  if (result != nullptr && rank_of(*result) > 0)
-    spec.num_classes = fixed(*result, rank_of(*result) - 1).value_or(spec.num_classes);
+  const std::vector<const graph::Value*> results = results_of(graph);
+  spec.num_classes = classes_of(graph).value_or(spec.num_classes);
   if (input.meta && !at::isFloatingType(input.meta->dtype)) {
-    const bool language = result != nullptr && rank_of(*result) == 3;
+    const bool language = !results.empty() && rank_of(*results[0]) == 3;
     spec.kind = language ? NetworkKind::language : NetworkKind::text;
     const int64_t longest = graph.free.empty() ? 0 : graph.free[0].max;
     spec.max_length = fixed(input, 1).value_or(longest);
     return spec;
   }
   spec.in_channels = fixed(input, 1).value_or(spec.in_channels);
+  const int64_t width = spec.width();
   spec.image_size = rank_of(input) == 4 ? fixed(input, 2).value_or(spec.image_size) : 1;
+  spec.image_width = rank_of(input) == 4 ? fixed(input, 3).value_or(width) : 0;
   if (rank_of(input) == 2) spec.take_rows();
   spec.mean.resize(static_cast<size_t>(spec.in_channels), spec.mean.back());
   spec.std.resize(static_cast<size_t>(spec.in_channels), spec.std.back());
@@ -82,6 +71,7 @@ std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path,
   // Values are counted in 8 bytes each, weights among them.
   options.max_bytes = std::max(options.max_bytes, 4 * bytes_on_disk(path));
   options.image_size = like.image_size;
+  options.image_width = like.width();
   if (like.kind != NetworkKind::image) options.longest = like.max_length;
   if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;
   return exchange::import_onnx(path, options);
@@ -94,6 +84,17 @@ std::shared_ptr<graph::GraphModule> load_pt2(const std::filesystem::path& path, 
 }
 
 }  // namespace
+
+void expect_safetensors(const std::filesystem::path& path) {
+  // The size of the header in 8 bytes, and the header, which begins with a brace.
+  char start[9] = {};
+  std::ifstream in(path, std::ios::binary);
+  if (in.read(start, sizeof start) && start[8] != '{')
+    fail_file("app.load_model_file",
+              "expected a model or an engine: a file of `ulp train` or `ulp lower`, TorchScript, ONNX, .pt2, "
+              "GGUF or published weights, got '",
+              path.string(), "', which begins as none of them");
+}
 
 bool is_zip_file(const std::filesystem::path& path) {
   char magic[4] = {};

@@ -16,6 +16,10 @@ enum class ExchangeUse {
   training    ///< codes become fake quantization
 };
 
+/// Throws FileError, which says what the tool reads, for a file that does not begin as safetensors files do: models of `ulp train`, engines.
+/// Whoever reads the file says what is wrong with one that is missing or ends early.
+ULP_API void expect_safetensors(const std::filesystem::path& path);
+
 /// True for a file that begins as zip archives do: a .pt2 archive, TorchScript.
 ULP_API bool is_zip_file(const std::filesystem::path& path);
 

@@ -159,6 +159,15 @@ ExportChecks compared(const nlohmann::json& said, const nlohmann::json& task) {
 
 }  // namespace
 
+ExportTolerance export_tolerance(const graph::GraphModule& model, bool fp16) {
+  const bool codes = std::ranges::any_of(model.graph().nodes(), [](const auto& node) {
+    return node->is("ulp::quantize") || node->target().starts_with("ulp::linear_dynamic");
+  });
+  if (codes) return {.share = 5e-2, .of = "a model whose activations are codes"};
+  if (fp16) return {.share = 5e-3, .of = "a model in fp16"};
+  return {.share = 1e-5, .of = "a model in fp32"};
+}
+
 ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;
   const Scratch folder;

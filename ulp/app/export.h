@@ -23,6 +23,16 @@ struct ExportCheck {
   int64_t operations = 0;  ///< of a file that was read alone
 };
 
+/// How far results may be from ours, as a share of the largest one.
+struct ExportTolerance {
+  double share = 0;
+  const char* of = "";  ///< "a model in fp32"
+};
+
+/// 1e-5 of models in fp32, 5e-3 where the file computes in fp16, and 5e-2, some ten of 255 steps, where activations are codes: one that a
+/// runtime rounds otherwise changes all that follow.
+ULP_API ExportTolerance export_tolerance(const graph::GraphModule& model, bool fp16);
+
 /// Of each runtime that is installed; how to install the others.
 struct ExportChecks {
   std::vector<ExportCheck> done;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulp/app/model_file.h"
+#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/io/text_dataset.h"
@@ -56,14 +57,16 @@ class Alphabet {
   /// The plan's tokenizer, or the one that was asked for where it has none.
   Alphabet(const GenerateOptions& options, const runtime::Plan& plan) {
     const auto found = plan.metadata.find(kModelSpecKey);
-    if (found != plan.metadata.end()) tokenizer_ = ModelSpec::from_json(found->second).tokenizer;
+    ModelSpec spec, given;
+    if (found != plan.metadata.end()) spec = ModelSpec::from_json(found->second);
+    tokenizer_ = spec.tokenizer;
     if (options.tokenizer.empty()) return;
-    auto given = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
-    if (tokenizer_ && tokenizer_->to_json() != given->to_json())
+    given.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
+    if (!same_tokens(spec, given))
       fail_file(kWhere,
                 "expected the tokenizer that the model was trained with and holds, got another one in '",
                 options.tokenizer, "'");
-    tokenizer_ = std::move(given);
+    tokenizer_ = given.tokenizer;
   }
 
   int64_t size() const { return tokenizer_ ? tokenizer_->vocab_size() : io::kByteVocabulary; }
@@ -166,6 +169,9 @@ void Sampling::visit_fields(FieldVisitor& visitor) {
 
 GenerateOutcome generate(const GenerateOptions& options,
                          const std::function<void(std::string_view)>& written) {
+  if (!is_engine_file(options.engine))
+    fail_file(kWhere, "expected an engine file (ulp lower --continued time), got '", options.engine,
+              "', which is none");
   const runtime::Plan plan = runtime::Plan::load(options.engine);
   const Alphabet alphabet(options, plan);
   std::vector<int64_t> ids = alphabet.ids(options.prompt);

@@ -167,6 +167,7 @@ FileContents read_contents(const std::filesystem::path& path, const ModelSpec& l
   if (is_gguf_file(path)) return gguf_contents(path);
   if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);
+  expect_safetensors(path);
   const SafetensorsFile file(path);
   FileContents contents{.kind = "safetensors",
                         .bytes = std::filesystem::file_size(path),

@@ -43,6 +43,7 @@ class Probes {
         fp8_(question.fp8),
         shares_(!options_.resolved_precision().parameter_dtype) {
     first_ = model_.make();
+    model_.expect_trains(*first_->module);
     parameters_ = count_parameters(*first_->module);
     if (!shares_) first_.reset();
     choice_.emplace([this](memory::RunSize of) { return task(of); }, options_,

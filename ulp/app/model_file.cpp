@@ -11,6 +11,7 @@
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
+#include "ulp/app/network_form.h"
 #include "ulp/app/published_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/error.h"
@@ -20,6 +21,7 @@
 #include "ulp/io/graph_file.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
+#include "ulp/io/zip_archive.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/report/format.h"
@@ -46,24 +48,63 @@ at::Tensor example(const ModelSpec& spec) {
   return torch::zeros(spec.batch_sizes(2));
 }
 
+/// What an error inside a TorchScript module says without the lines of the module's code.
+std::string without_traceback(const std::string& said) {
+  constexpr std::string_view kTraceback = "The following operation failed in the TorchScript interpreter.",
+                             kReason = "RuntimeError: ";
+  const size_t code = said.find(kTraceback), reason = said.rfind(kReason);
+  if (code == std::string::npos || reason == std::string::npos) return said;
+  return said.substr(0, code) + report::first_line(std::string_view(said).substr(reason + kReason.size()));
+}
+
+/// Why a module may not take what it was given, where that can be seen; empty where not.
+std::string weights_note(const torch::jit::Module& module) {
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (parameter.scalar_type() == at::kDouble)
+      return "; its weights are float64: model.float() makes them float32";
+  }
+  return "";
+}
+
+/// The tool can make one input.
+void expect_one_argument(const torch::jit::Module& module, const std::filesystem::path& path) {
+  std::string names;
+  int64_t count = 0;
+  const auto forward = module.find_method("forward");
+  if (!forward)
+    fail_file("app.load_model_file", "expected a module with forward, got none in '", path.string(), "'");
+  for (const c10::Argument& argument : forward->function().getSchema().arguments()) {
+    if (argument.name() == "self" || argument.default_value()) continue;
+    names += (count++ == 0 ? "" : ", ") + argument.name();
+  }
+  if (count == 1) return;
+  fail_file("app.load_model_file", "expected a TorchScript module with one input, got '", path.string(),
+            "', whose forward takes ", count == 0 ? "none" : names,
+            "; ONNX and .pt2 files say the sizes of several");
+}
+
 /// A module that does not take images of one pixel may take rows: the spec then says so.
-std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module, ModelSpec& spec) {
+std::shared_ptr<graph::GraphModule> capture_script(torch::jit::Module& module,
+                                                   const std::filesystem::path& path, ModelSpec& spec) {
   try {
     return capture(module, {example(spec)});
   } catch (const Error& error) {
     if (spec.image_size == 1 && !spec.rows) {
       spec.take_rows();
-      return capture_script(module, spec);
+      return capture_script(module, path, spec);
     }
-    fail("app.load_model_file", "the TorchScript module did not run on images of ", spec.in_channels, " x ",
-         spec.image_size, " x ", spec.image_size, ", which --shape changes: ", error.what());
+    fail("app.load_model_file", "the TorchScript module '", path.string(), "' did not run on two ",
+         spec.input_text(), ", which --shape changes: ", without_traceback(error.what()),
+         weights_note(module));
   }
 }
 
 LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec) {
   const auto module = std::make_shared<torch::jit::Module>(load_torchscript(path));
   LoadedModel loaded{.spec = spec, .forward = {}, .graph = nullptr};
-  loaded.graph = capture_script(*module, loaded.spec);
+  expect_one_argument(*module, path);
+  loaded.graph = capture_script(*module, path, loaded.spec);
+  loaded.spec.num_classes = classes_of(loaded.graph->graph()).value_or(spec.num_classes);
   loaded.spec.name = report::clean_line(path.stem().string());  // goes into JSON, which is UTF-8
   loaded.graph->eval();
   loaded.forward = [module](const at::Tensor& images) { return module->forward({images}).toTensor(); };
@@ -78,6 +119,7 @@ struct Stored {
 
 /// Anything else is an error.
 Stored expect_stored(const std::filesystem::path& path) {
+  expect_safetensors(path);
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end() || metadata.contains("ulp.plan")) {
@@ -151,6 +193,7 @@ const char* to_string(NetworkKind kind) {
 void ModelSpec::take_rows() {
   rows = true;
   image_size = 1;
+  image_width = 0;
   const auto all = [](const std::vector<double>& values, double value) {
     return std::ranges::all_of(values, [value](double one) { return one == value; });
   };
@@ -161,7 +204,14 @@ void ModelSpec::take_rows() {
 
 std::vector<int64_t> ModelSpec::batch_sizes(int64_t batch) const {
   if (rows) return {batch, in_channels};
-  return {batch, in_channels, image_size, image_size};
+  return {batch, in_channels, image_size, width()};
+}
+
+std::string ModelSpec::input_text() const {
+  if (kind != NetworkKind::image) return "texts";
+  if (rows) return "rows of " + std::to_string(in_channels) + " values";
+  return "images of " + std::to_string(in_channels) + "x" + std::to_string(image_size) + "x" +
+         std::to_string(width());
 }
 
 int64_t ModelSpec::vocab_size() const {
@@ -176,6 +226,7 @@ std::string ModelSpec::to_json() const {
   nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
   if (kind == NetworkKind::image) {
     json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
+    if (width() != image_size) json["image_width"] = image_width;
     if (rows) json["rows"] = true;
   } else {
     json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
@@ -202,6 +253,8 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
       check("in_channels", spec.in_channels);
       check("image_size", spec.image_size);
       spec.rows = json.value("rows", false);
+      spec.image_width = json.value("image_width", int64_t{0});
+      if (spec.image_width != 0) check("image_width", spec.image_width);
       if (spec.rows) check("image_size of rows", spec.image_size, 1);
     } else {
       json.at("max_length").get_to(spec.max_length);
@@ -226,6 +279,7 @@ ModelSpec ModelSpec::from_json(const std::string& text) {
 torch::jit::Module load_torchscript(const std::filesystem::path& path) {
   constexpr const char* kWhere = "app.load_model_file";
   const auto refuse = [&](std::string_view said) {
+    const io::ZipArchive readable(path, kWhere, "a TorchScript module");  // or it says why it is not
     const size_t start = said.find_first_not_of(" \n");
     fail_file(kWhere, "'", path.string(), "' is no TorchScript module: ",
               report::first_line(start == std::string_view::npos ? said : said.substr(start)));
@@ -255,16 +309,37 @@ void save_model_file(const std::filesystem::path& path, const torch::nn::Module&
   io::save_model(path, model, metadata);
 }
 
-LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+namespace {
+
+LoadedModel load_unchecked(const std::filesystem::path& path, const ModelSpec& script_spec) {
   if (is_exchange_file(path)) return load_exchange(path, script_spec);
   if (is_published_file(path, script_spec.network)) return load_published(path, script_spec);
   return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
+}
+
+}  // namespace
+
+LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
+  LoadedModel loaded = load_unchecked(path, script_spec);
+  expect_asked_sizes(script_spec, loaded.spec, path);
+  return loaded;
+}
+
+void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found, const std::filesystem::path& path) {
+  if (!asked.asked) return;
+  const bool same = found.kind == NetworkKind::image && asked.in_channels == found.in_channels &&
+                    asked.image_size == found.image_size && asked.width() == found.width();
+  if (same) return;
+  fail("app.load_model_file", "expected no --shape beside '", path.string(),
+       "', which says itself that it takes ", found.input_text(), ", got --shape ", asked.in_channels, ',',
+       asked.image_size, ',', asked.width());
 }
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_spec(path);
   if (is_published_file(path)) return published_spec(path);
   if (is_zip_file(path)) return std::nullopt;
+  expect_safetensors(path);
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   if (found == metadata.end()) return std::nullopt;
@@ -354,8 +429,9 @@ LoadedModel load_text_model_file(const std::filesystem::path& path) {
 }
 
 LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec) {
-  if (is_exchange_file(path)) return load_exchange(path, script_spec);
+  if (is_exchange_file(path)) return load_model_file(path, script_spec);
   const std::optional<ModelSpec> stored = read_model_spec(path);
+  if (stored) expect_asked_sizes(script_spec, *stored, path);
   const bool text = stored && stored->kind != NetworkKind::image;
   return text ? load_text_model_file(path) : load_model_file(path, script_spec);
 }

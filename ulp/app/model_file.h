@@ -38,8 +38,9 @@ struct ULP_API ModelSpec {
   NetworkKind kind = NetworkKind::image;
   int64_t in_channels = 1;
   int64_t num_classes = 10;
-  int64_t image_size = 28;
-  bool rows = false;  ///< image: it takes rows of values, (N, in_channels), and no images
+  int64_t image_size = 28;  ///< image: the height
+  int64_t image_width = 0;  ///< image: where it is not the height; 0: it is
+  bool rows = false;        ///< image: it takes rows of values, (N, in_channels), and no images
   /// Per channel; input is (pixel / 255 - mean) / std, or (value - mean) / std where the data is of floats.
   /// The defaults are Fashion-MNIST's.
   std::vector<double> mean = {0.2860};
@@ -50,7 +51,13 @@ struct ULP_API ModelSpec {
   std::shared_ptr<const io::Tokenizer> tokenizer = nullptr;
   /// Of a file that does not say it: the reference network whose published weights it holds. Not stored.
   std::string network = {};
+  /// Of a file that does not say it: somebody asked for these sizes, so a file with others is refused. Not stored.
+  bool asked = false;
 
+  /// image: the width.
+  int64_t width() const { return image_width > 0 ? image_width : image_size; }
+  /// "images of 3x48x64", "rows of 5 values", "texts".
+  std::string input_text() const;
   /// Makes it the description of a network over rows. Their values are taken as they are unless somebody said how to normalise them.
   void take_rows();
   /// image: the sizes of a batch.
@@ -107,6 +114,10 @@ enum class PublishedFit {
 /// FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
                              PublishedFit fit = PublishedFit::exact);
+
+/// Throws FileError where somebody asked for other sizes than those of the network in the file.
+ULP_API void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found,
+                                const std::filesystem::path& path);
 
 /// The spec of data for a network from a file that says nothing of itself: `like`, with rows where the network takes such. Throws as
 /// load_model_file().

@@ -54,7 +54,7 @@ void check_sizes(const std::filesystem::path& path, const ModelSpec& spec) {
   if (spec.tokenizer) check("a vocabulary", spec.vocab_size(), largest);
   if (spec.kind != NetworkKind::image) return;
   check("in_channels", spec.in_channels, largest);
-  const int64_t pixels = spec.image_size * spec.image_size;
+  const int64_t pixels = spec.image_size * spec.width();
   check("in_channels * image_size^2", spec.in_channels * pixels, kMostElements);
   // A layer that reads all pixels has at most kWidest outputs; with fewer channels or outputs the file is smaller
   // than this says, by less than kSlack.

@@ -23,7 +23,7 @@ void run_samples(graph::GraphModule& prepared, const SplitData& data, int64_t sa
   const PollsInterrupts polls;
   while (const auto batch = batches->next()) {
     check_interrupted();
-    prepared.forward({batch->inputs});
+    prepared.forward_all({batch->inputs});
     done += batch->inputs.size(0);
     if (on_samples) on_samples(done);
   }

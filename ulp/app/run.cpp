@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include "ulp/app/data.h"
+#include "ulp/app/network_form.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
@@ -67,10 +68,16 @@ Opened open(const RunOptions& options) {
   if (is_engine_file(options.model)) {
     if (options.pieces)
       fail(kWhere, "expected a model to run in pieces, got the engine file '", options.model, "'");
+    if (options.script_spec.asked)
+      fail(kWhere, "expected no --shape beside the engine file '", options.model,
+           "', which says itself what it takes");
     return open_engine(runtime::Plan::load(options.model), options.threads);
   }
   const LoadedModel model = load_model_file(options.model, options.script_spec);
-  if (!options.pieces) return open_engine(lower(*model.graph), options.threads);
+  if (!options.pieces) {
+    expect_engine_inputs(*model.graph, options.model);
+    return open_engine(lower(*model.graph), options.threads);
+  }
   Opened opened;
   opened.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));
   for (const graph::Value* input : std::as_const(*model.graph).graph().inputs()) {
@@ -121,7 +128,9 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened
 std::vector<at::Tensor> inputs_for(const RunOptions& options, const Opened& opened) {
   if (!options.input.empty()) return inputs_from_file(options, opened);
   if (!options.data.empty()) {
-    const ModelSpec spec = load_runnable(options.model, options.script_spec).spec;
+    const Runnable model = load_runnable(options.model, options.script_spec);
+    if (model.graph) expect_sample_input(*model.graph, options.model);
+    const ModelSpec& spec = model.spec;
     const SplitData data = load_split(options.data, io::Split::test, spec);
     if (options.count > data.samples())
       fail("app.run", "expected 1 to ", data.samples(), ' ', data.unit, "s, got ", options.count);

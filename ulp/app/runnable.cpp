@@ -9,6 +9,7 @@ namespace ulp::app {
 
 bool is_engine_file(const std::filesystem::path& path) {
   if (is_exchange_file(path) || is_published_file(path) || is_zip_file(path)) return false;
+  expect_safetensors(path);
   return SafetensorsFile(path).metadata().contains("ulp.plan");
 }
 
@@ -27,6 +28,7 @@ ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& pl
       spec.take_rows();
     } else {
       spec.image_size = shape[2];
+      spec.image_width = shape[3];
     }
     spec.mean.resize(static_cast<size_t>(shape[1]), spec.mean.back());
     spec.std.resize(static_cast<size_t>(shape[1]), spec.std.back());
@@ -49,6 +51,7 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
                 path.string(), "'");
     }
     result.spec = engine_spec(path, plan, *result.engine, script_spec);
+    expect_asked_sizes(script_spec, result.spec, path);
     result.forward = [engine = result.engine](const at::Tensor& images) {
       return train::engine_classifier(*engine)(images);
     };

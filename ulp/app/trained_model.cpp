@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/models/registry.h"
@@ -44,9 +45,9 @@ auto draw_images(const ModelSpec& spec, bool of_pixels) {
     const auto format = spec.rows ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
     const at::Tensor images =
         torch::empty(spec.batch_sizes(size.batch), at::TensorOptions().memory_format(format));
-    const std::vector<int64_t> targets =
-        of_pixels ? std::vector<int64_t>{size.batch, spec.image_size, spec.image_size}
-                  : std::vector<int64_t>{size.batch};
+    const std::vector<int64_t> targets = of_pixels
+                                             ? std::vector<int64_t>{size.batch, spec.image_size, spec.width()}
+                                             : std::vector<int64_t>{size.batch};
     return train::TaskBatch{.inputs = images.normal_(),
                             .targets = torch::empty(targets, torch::kLong).random_(0, classes)};
   };
@@ -127,7 +128,15 @@ TrainedModel named_text_model(const std::string& name, const ModelShape& shape) 
 }
 
 TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
+  ModelSpec like{.in_channels = shape.image.at(0),
+                 .num_classes = shape.classes,
+                 .image_size = shape.image.at(1),
+                 .image_width = shape.image.at(2)};
+  like.asked = shape.given;
+  like.mean.assign(static_cast<size_t>(like.in_channels), 0);
+  like.std.assign(static_cast<size_t>(like.in_channels), 1);
   if (const auto spec = read_model_spec(path)) {
+    expect_asked_sizes(like, *spec, path);
     const auto make = [path] { return load_network(path); };
     if (spec->kind != NetworkKind::image) return text_model(*spec, make);
     return {.name = spec->name,
@@ -135,17 +144,14 @@ TrainedModel model_of_file(const std::string& path, const ModelShape& shape) {
             .make = make,
             .draw = draw_images(*spec, /*of_pixels=*/spec->name == "unet")};
   }
-  ModelSpec like{
-      .in_channels = shape.image.at(0), .num_classes = shape.classes, .image_size = shape.image.at(1)};
-  like.mean.assign(static_cast<size_t>(like.in_channels), 0);
-  like.std.assign(static_cast<size_t>(like.in_channels), 1);
   const LoadedModel loaded = load_model_file(path, like);
   const auto make = [path, like] { return load_network(path, like); };
   if (loaded.spec.kind != NetworkKind::image) return text_model(loaded.spec, make);
   return {.name = loaded.spec.name,
           .kind = NetworkKind::image,
           .make = make,
-          .draw = draw_inputs(loaded.graph->graph(), loaded.spec.num_classes)};
+          .draw = draw_inputs(loaded.graph->graph(), loaded.spec.num_classes),
+          .foreign_file = path};
 }
 
 }  // namespace
@@ -161,6 +167,13 @@ train::Task TrainedModel::task(memory::RunSize size) const {
     return at::cross_entropy_loss(logits.to(torch::kFloat), batch.targets);
   };
   return task;
+}
+
+void TrainedModel::expect_trains(const torch::nn::Module& module) const {
+  const auto* graph = dynamic_cast<const graph::GraphModule*>(&module);
+  if (foreign_file.empty() || graph == nullptr) return;
+  expect_one_input(*graph, foreign_file);
+  expect_logits(*graph, foreign_file);
 }
 
 int64_t usual_length(const TrainedModel& model) {

@@ -15,6 +15,7 @@ namespace ulp::app {
 /// What a name does not say.
 struct ModelShape {
   std::vector<int64_t> image = {3, 32, 32};  ///< channels, height, width
+  bool given = false;                        ///< somebody asked for it: a file of other sizes is refused
   int64_t classes = 10;
   int64_t length = 128;  ///< texts: the longest; the published sizes have their own
 };
@@ -26,7 +27,11 @@ struct TrainedModel {
   std::function<Network()> make = {};
   std::function<train::TaskBatch(memory::RunSize size)> draw = {};  ///< a random batch
   int64_t max_length = 0;                                           ///< of texts; 0 for images
+  std::string foreign_file = {};  ///< of another writer, who may have written anything; else empty
 
+  /// Throws FileError, which names the file of another writer, unless what make() gave can be trained: it has one input, and the logits of
+  /// classes as its result.
+  ULP_API void expect_trains(const torch::nn::Module& module) const;
   /// The network with an endless stream of drawn batches.
   ULP_API train::Task task(memory::RunSize size) const;
 };

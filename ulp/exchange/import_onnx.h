@@ -49,6 +49,7 @@ struct ULP_API OnnxImportOptions {
   /// Height and width of images, inputs of floats [N, C, H, W], where the file leaves them free; 0: they
   /// stay free.
   int64_t image_size = 0;
+  int64_t image_width = 0;  ///< the width alone, where `image_size` is the height; 0: `image_size`
   /// Makes dimension 0 of every input the batch where the file has it as one and the same number, and the
   /// nodes can compute at other ones.
   bool free_batch = false;

@@ -13,6 +13,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What an entry is compressed by: "bzip2 (method 12)".
+std::string compression(zip_uint16_t method) {
+  constexpr zip_uint16_t kZstandard = 93;  // older libraries have no name for it
+  const char* name = method == ZIP_CM_BZIP2  ? "bzip2"
+                     : method == ZIP_CM_LZMA ? "LZMA"
+                     : method == ZIP_CM_XZ   ? "xz"
+                     : method == kZstandard  ? "Zstandard"
+                                             : "another compression";
+  return std::string(name) + " (method " + std::to_string(method) + ")";
+}
+
 /// Refuses entries of other kinds, and those whose sizes cannot be, before anything is allocated for them.
 void check_entry(const zip_stat_t& stat, const std::string& name, const char* where) {
   constexpr zip_uint64_t kNeeded =
@@ -21,8 +32,8 @@ void check_entry(const zip_stat_t& stat, const std::string& name, const char* wh
   if ((stat.valid & kNeeded) != kNeeded) fail_file(where, "'", name, "' lacks its size or kind");
   if (stat.encryption_method != ZIP_EM_NONE) fail_file(where, "'", name, "' is encrypted");
   if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE) {
-    fail_file(where, "expected an entry that is stored or deflated, got method ", stat.comp_method, " for '",
-              name, "'");
+    fail_file(where, "expected an entry that is stored or deflated, got ", compression(stat.comp_method),
+              " for '", name, "'");
   }
   const uint64_t ratio = stat.comp_method == ZIP_CM_STORE ? 1 : kBestRatio;
   if (stat.size / ratio > stat.comp_size) {

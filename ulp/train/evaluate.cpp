@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -15,8 +16,9 @@ namespace {
 /// `first`: the number of the batch's first sample.
 void check_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t first) {
   if (logits.dim() != targets.dim() + 1 || logits.sizes().slice(0, targets.dim()) != targets.sizes()) {
-    fail("train.evaluate", "expected logits of shape ", targets.sizes(), " and classes, got ",
-         logits.sizes());
+    std::ostringstream expected;
+    for (const int64_t size : targets.sizes()) expected << size << ", ";
+    fail("train.evaluate", "expected logits of shape [", expected.str(), "classes], got ", logits.sizes());
   }
   const at::Tensor bad = torch::isnan(logits).flatten(1).any(1);
   if (bad.any().item<bool>()) {

@@ -300,6 +300,7 @@ TEST_F(CArguments, ShapesAreChecked) {
   EXPECT_STATUS(set({1, 4, 6}), ULP_INVALID_ARGUMENT, "[batch, 3, 6] with batch 1, got [1, 4, 6]");
   EXPECT_STATUS(set({0, 3, 6}), ULP_INVALID_ARGUMENT, "got [0, 3, 6]");
   EXPECT_STATUS(set({-5, 3, 6}), ULP_INVALID_ARGUMENT, "got [-5, 3, 6]");
+  EXPECT_STATUS(set({ULP_BATCH, 3, 6}), ULP_INVALID_ARGUMENT, "with a batch of at least 1, got [-1, 3, 6]");
   const ulp_shape without = {nullptr, 3};
   EXPECT_STATUS(ulp_context_set_input_shapes(context.get(), &without, 1, &batch), ULP_INVALID_ARGUMENT,
                 "NULL");

@@ -100,7 +100,9 @@ class Reader {
     OnnxImportOptions::Range range{.max = options_.longest};
     const bool image =
         inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
-    if (image && dim >= 2 && options_.image_size > 0) range = {.min = options_.image_size};
+    const bool wide = dim == 3 && options_.image_width > 0;
+    if (image && dim >= 2 && options_.image_size > 0)
+      range = {.min = wide ? options_.image_width : options_.image_size};
     if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
     if (range.max == 0) return range.min;
     made.options.free.push_back(

@@ -96,11 +96,23 @@ void expect_apart(const char* function, const ulp_const_buffer* inputs, size_t i
   }
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string list_text(const std::vector<int64_t>& sizes, bool of_a_tensor) {
   std::string text = "[";
-  for (const int64_t size : shape)
-    text += (text.size() > 1 ? ", " : "") + (size == kBatch ? std::string("batch") : std::to_string(size));
+  for (const int64_t size : sizes) {
+    const bool batch = of_a_tensor && size == kBatch;
+    text += (text.size() > 1 ? ", " : "") + (batch ? std::string("batch") : std::to_string(size));
+  }
   return text + "]";
+}
+
+/// A tensor's own shape.
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return list_text(shape, /*of_a_tensor=*/true);
+}
+
+/// What a caller gave, where the number that stands for the batch is nothing but that number.
+std::string numbers_text(const std::vector<int64_t>& sizes) {
+  return list_text(sizes, /*of_a_tensor=*/false);
 }
 
 std::vector<std::vector<int64_t>> read_shapes(const char* function, const ulp_shape* shapes, size_t count,
@@ -129,8 +141,8 @@ int64_t batch_of(const char* function, const std::vector<std::vector<int64_t>>& 
       if (expected == kBatch && batch == 0) batch = got;
       if (got >= 1 && got == (expected == kBatch ? batch : expected)) continue;
       refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' to be ", shape_text(inputs[i].shape),
-             batch > 0 ? " with batch " + std::to_string(batch) : std::string(), ", got ",
-             shape_text(shapes[i]));
+             batch > 0 ? " with batch " + std::to_string(batch) : " with a batch of at least 1", ", got ",
+             numbers_text(shapes[i]));
     }
   }
   return batch == 0 ? 1 : batch;
