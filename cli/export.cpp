@@ -234,11 +234,10 @@ void check_integer_io(const ExportFlags& flags, const graph::GraphModule& model)
   const bool codes =
       std::ranges::any_of(model.graph().nodes(), [](const auto& node) { return node->is("ulp::quantize"); });
   if (flags.tflite.integer_io && !codes)
-    throw CLI::ValidationError(
-        "--integer-io",
-        "is for models whose activations are codes (ulp quantize --backend tflite_int8 "
-        "--out q.onnx), got the float model '" +
-            flags.model + "'");
+    throw CLI::ValidationError("--integer-io",
+                               "is for models whose activations are codes (ulp quantize --recipe tflite_int8 "
+                               "--out q.onnx), got the float model '" +
+                                   flags.model + "'");
 }
 
 void run(const ExportFlags& flags, const CLI::App& command) {

@@ -1,5 +1,6 @@
 #include "cli/quantize_flags.h"
 
+#include <cmath>
 #include <vector>
 
 #include "ulp/app/quantize_mode.h"
@@ -47,6 +48,8 @@ void QuantizeFlags::check() const {
     throw CLI::ValidationError("--compare needs --out: it compares what is written");
   if (sensitivity && test == 0) throw CLI::ValidationError("--sensitivity needs test data, got --test 0");
   if (keep_worst > 0 && test == 0) throw CLI::ValidationError("--keep-worst needs test data, got --test 0");
+  if (max_drop && std::isnan(*max_drop))
+    throw CLI::ValidationError("--max-drop", "expected a number, got nan");
   if (max_drop && (test == 0 || out.empty()))
     throw CLI::ValidationError("--max-drop needs test data and --out, got --test 0 or no --out");
   checkpointing.check();

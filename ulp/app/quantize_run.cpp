@@ -97,8 +97,9 @@ class Runner {
 
   void say_why(const quant::LayerSensitivity& layer, double most) {
     std::ostringstream reason;
-    reason << std::fixed << std::setprecision(1) << layer.layer << " stays in float, for at most " << most
-           << " points less: quantized alone it brings the result to " << layer.error.sqnr_db << " dB";
+    reason << layer.layer << " stays in float, for at most " << most
+           << " points less: quantized alone it brings the result to " << std::fixed << std::setprecision(1)
+           << layer.error.sqnr_db << " dB";
     run_.outcome.reasons.push_back(std::move(reason).str());
   }
 
