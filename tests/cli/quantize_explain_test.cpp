@@ -106,7 +106,7 @@ TEST(QuantizeRecipe, NewerVersionsAndUnknownFieldsAreBadFiles) {
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "activations": {}})", "'activations'");
   refused(R"({"type": "ulp.quant.Recipe", "version": 2, "weight": {"observer": "entropie"}})",
           "entropy, mse or fixed");
-  refused("{", "in the recipe 'recipe.json': ");
+  refused("{", "expected a recipe in JSON in 'recipe.json'");
 }
 
 TEST(QuantizeRecipe, NumbersOutOfRangeNameTheirPathAndTheFile) {
