@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include <csignal>
+
 #include "error_of.h"
 #include "in_ranks.h"
 
@@ -106,6 +108,12 @@ TEST_IN_RANKS(2, ProcessGroup, RefusesWhatItCannotExchange) {
                "expected 2 parts of one type");
   EXPECT_ERROR((void)group->broadcast(torch::ones({2}), 2), "expected a rank from 0 to 1, got 2");
   EXPECT_ERROR((void)group->send(torch::ones({2}), group->rank()), "expected another rank");
+  group->barrier();
+}
+
+TEST_IN_RANKS(2, ProcessGroup, ABrokenPipeDoesNotEndTheProcess) {
+  const auto group = test::rank_group();
+  std::raise(SIGPIPE);
   group->barrier();
 }
 

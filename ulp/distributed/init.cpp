@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -122,11 +123,19 @@ Transport chosen(Transport asked) {
   return Transport::gloo;
 }
 
+/// What is written to a process that has ended fails then, and the operation says so; by default it ends the writer.
+void survive_broken_pipes() {
+  struct sigaction present {};
+  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   options.validate();
   if (options.world_size == 1) return single_process();
+  survive_broken_pipes();
   // A launcher that starts the processes again counts the starts, and its store keeps what earlier ones
   // wrote.
   const char* start = std::getenv("TORCHELASTIC_RESTART_COUNT");

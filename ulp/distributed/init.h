@@ -51,7 +51,8 @@ struct ULP_API InitOptions {
 
 /// Meets the other processes. A group of one is single_process() and needs no address. Throws ulp::Error when
 /// another rank does not come in time (it names the ranks), when two processes have the same rank, or when
-/// another one counts another number of processes.
+/// another one counts another number of processes. Where SIGPIPE has its default action it is ignored from then on, so that
+/// a process whose partner ended gets an error and does not end, too.
 ULP_API std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options);
 /// With from_environment().
 ULP_API std::shared_ptr<ProcessGroup> init_process_group();
