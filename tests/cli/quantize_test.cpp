@@ -133,6 +133,8 @@ TEST_F(Quantize, MaxDropLeavesLayersInFloatUntilTheEngineIsGoodEnough) {
   EXPECT_GE(kept(), 1u);
   EXPECT_GE(strict["accuracy_percent"], strict["float_accuracy_percent"].get<double>() - 0.5);
   EXPECT_NE(notes.find("stays in float, for at most 0.5 points less"), std::string::npos) << notes;
+  expect_late_error(quantize(two_bits + " --max-drop 0.5 --keep-worst 1000"), 1, "at least one op");
+  expect_error(quantize("--out q.ulp --max-drop nan"), 2, "--max-drop");
   expect_error(quantize("--mode qat --max-drop 1 --out q.ulp"), 2, "--max-drop");
   expect_error(quantize("--test 0 --max-drop 1 --out q.ulp"), 2, "--max-drop");
 }

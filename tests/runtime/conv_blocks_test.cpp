@@ -36,16 +36,6 @@ bool runs_by_rows() {
   return kernels::available_isas().size() > 1 && kernels::selected_isa() != kernels::Isa::portable;
 }
 
-std::vector<StepProfile> profile_of(Engine& engine, const std::vector<Bytes>& inputs, int64_t batch) {
-  std::vector<Bytes> outputs;
-  std::vector<void*> out;
-  std::vector<const void*> in;
-  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, batch));
-  for (Bytes& bytes : outputs) out.push_back(bytes.data());
-  for (const Bytes& bytes : inputs) in.push_back(bytes.data());
-  return engine.profile(batch, in, out);
-}
-
 TEST(ConvBlocks, AreFoundInOrder) {
   const Plan plan = mobile_plan(Numbers::f32);
   const std::vector<StepRange> found = find_conv_blocks(plan);

@@ -69,16 +69,6 @@ SparseNet sparse_net(Numbers numbers, int64_t zeros, std::vector<int64_t> shape 
   return net;
 }
 
-std::vector<StepProfile> profile_of(Engine& engine, const std::vector<Bytes>& inputs, int64_t batch) {
-  std::vector<Bytes> outputs;
-  std::vector<void*> out;
-  std::vector<const void*> in;
-  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, batch));
-  for (Bytes& bytes : outputs) out.push_back(bytes.data());
-  for (const Bytes& bytes : inputs) in.push_back(bytes.data());
-  return engine.profile(batch, in, out);
-}
-
 std::vector<StepProfile> linear_steps(const Plan& plan, const EngineOptions& options) {
   Engine engine(plan, options);
   std::vector<StepProfile> steps = profile_of(engine, make_inputs(plan, 2, 1), 2);

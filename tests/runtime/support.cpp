@@ -416,6 +416,16 @@ std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<B
   return run_on(engine, engine.outputs(), batch, inputs);
 }
 
+std::vector<StepProfile> profile_of(Engine& engine, const std::vector<Bytes>& inputs, int64_t batch) {
+  std::vector<Bytes> outputs;
+  std::vector<void*> out;
+  std::vector<const void*> in;
+  for (const TensorInfo& info : engine.outputs()) outputs.emplace_back(byte_count(info, batch));
+  for (Bytes& bytes : outputs) out.push_back(bytes.data());
+  for (const Bytes& bytes : inputs) in.push_back(bytes.data());
+  return engine.profile(batch, in, out);
+}
+
 std::vector<Bytes> run_context(const Engine& engine, Context& context, int64_t batch,
                                const std::vector<Bytes>& inputs) {
   return run_on(context, engine.outputs(), batch, inputs);

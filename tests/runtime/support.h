@@ -119,6 +119,8 @@ std::vector<Bytes> make_inputs(const Plan& plan, int64_t batch, uint64_t seed);
 std::vector<Bytes> run_plainly(const Plan& plan, int64_t batch, const std::vector<Bytes>& inputs);
 /// Runs an engine on buffers of exactly the right size.
 std::vector<Bytes> run_engine(Engine& engine, int64_t batch, const std::vector<Bytes>& inputs);
+/// What its steps did.
+std::vector<StepProfile> profile_of(Engine& engine, const std::vector<Bytes>& inputs, int64_t batch);
 /// The same on a context of the engine.
 std::vector<Bytes> run_context(const Engine& engine, Context& context, int64_t batch,
                                const std::vector<Bytes>& inputs);

@@ -35,8 +35,10 @@ class Runner {
     if (request_.max_drop && request_.mode->trains)
       fail("app.run_quantize", "expected a mode that does not train for max_drop, got ", request_.mode->name);
     if (request_.sensitivity || request_.keep_worst > 0 || request_.max_drop) measure_sensitivity();
-    if (request_.make_engine) make_engine();
-    if (request_.make_engine && request_.max_drop) stay_within(*request_.max_drop);
+    if (!request_.make_engine) return std::move(run_);
+    measure_float();
+    make_engine();
+    if (request_.max_drop) stay_within(*request_.max_drop);
     return std::move(run_);
   }
 
@@ -69,30 +71,27 @@ class Runner {
     run_.outcome.sensitivity =
         quant::sensitivity(calibrated, {tried.first_inputs(tried.batch(kSensitivitySamples))},
                            {.score = score, .progress = progress});
-    leave_in_float(0, request_.keep_worst);
+    leave_in_float(request_.keep_worst);
   }
 
-  /// Layers `from` to `to` of the sensitivity, worst first; returns how many are in float then.
-  int64_t leave_in_float(int64_t from, int64_t to) {
-    const std::vector<std::string> worst = run_.outcome.sensitivity->worst(to);
+  /// Adds the worst layers to those that stay in float, until so many of them, or all, are.
+  void leave_in_float(int64_t count) {
+    const std::vector<std::string> worst = run_.outcome.sensitivity->worst(count);
     quant::Recipe& tensors = *quant::tensors_of(run_.recipe.recipe);
-    for (size_t i = static_cast<size_t>(from); i < worst.size(); ++i) tensors.skip_values.push_back(worst[i]);
-    return static_cast<int64_t>(worst.size());
+    for (; kept_ < worst.size(); ++kept_) tensors.skip_values.push_back(worst[kept_]);
   }
 
   /// Points of accuracy that the engine loses.
   double drop() const { return run_.outcome.float_accuracy->percent() - run_.outcome.accuracy->percent(); }
 
-  /// Makes the engine again with twice as many layers in float until it loses at most so many points.
+  /// Makes the engine again with twice as many layers in float until it loses at most so many points, or one layer is left.
   void stay_within(double most) {
-    const auto layers = static_cast<int64_t>(run_.outcome.sensitivity->layers.size());
-    int64_t kept = request_.keep_worst;
-    while (drop() > most && kept < layers) {
-      kept = leave_in_float(kept, std::min(layers, std::max<int64_t>(1, 2 * kept)));
+    const std::vector<quant::LayerSensitivity>& layers = run_.outcome.sensitivity->layers;
+    while (drop() > most && kept_ + 1 < layers.size()) {
+      leave_in_float(static_cast<int64_t>(std::min(std::max<size_t>(1, 2 * kept_), layers.size() - 1)));
       make_engine();
     }
-    for (int64_t i = 0; i < kept; ++i)
-      say_why(run_.outcome.sensitivity->layers[static_cast<size_t>(i)], most);
+    for (size_t i = 0; i < kept_; ++i) say_why(layers[i], most);
   }
 
   void say_why(const quant::LayerSensitivity& layer, double most) {
@@ -111,10 +110,16 @@ class Runner {
     });
   }
 
+  /// Before training changes the weights.
+  void measure_float() {
+    const runtime::Plan plan = lower(*request_.captured);
+    run_.outcome.float_bytes = weight_bytes(plan);
+    run_.outcome.float_accuracy = accuracy_of("evaluate float", plan);
+  }
+
   void make_engine() {
     QuantizeOutcome& outcome = run_.outcome;
     const QuantizeMode& mode = *request_.mode;
-    const runtime::Plan float_plan = lower(*request_.captured);  // before training changes the weights
     const auto reference = request_.compare ? graph::copy_of(*request_.captured) : nullptr;
     const QuantizedModel quantized = mode.run(
         {.captured = request_.captured,
@@ -139,9 +144,7 @@ class Runner {
       std::ranges::copy(part.changes, std::back_inserter(outcome.quantized));
       std::ranges::copy(part.near_misses, std::back_inserter(outcome.reasons));
     }
-    outcome.float_bytes = weight_bytes(float_plan);
     outcome.bytes = weight_bytes(*run_.plan);
-    outcome.float_accuracy = accuracy_of("evaluate float", float_plan);
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
     if (!request_.test) fail("app.run_quantize", "expected test samples for the comparison, got none");
@@ -151,6 +154,7 @@ class Runner {
 
   const QuantizeRequest& request_;
   QuantizeRun run_;
+  size_t kept_ = 0;  ///< layers of the sensitivity, worst first, that stay in float
 };
 
 }  // namespace
