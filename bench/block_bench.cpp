@@ -112,32 +112,28 @@ Times measure(const Case& c, DataType type, int64_t images, const ulp::Parallel&
     std::fprintf(stderr, "no kernel of %s runs by rows\n", to_string(isa));
     std::exit(1);
   }
-  size_t scratch = block->workspace_bytes(images, parallel.workers());
-  std::vector<std::unique_ptr<Conv>> apart;
-  std::vector<std::unique_ptr<Buffer>> buffers;
+  const std::unique_ptr<Conv> apart = make_layers_apart(layers.all(), isa);
+  const int workers = parallel.workers();
+  const size_t scratch =
+      std::max(block->workspace_bytes(images, workers), apart->workspace_bytes(images, workers));
   const auto bytes = [&](int64_t numbers) {
     return static_cast<size_t>(images * numbers * ulp::element_bytes(type));
   };
-  buffers.push_back(std::make_unique<Buffer>(bytes(c.size * c.size * c.in)));
-  for (const BlockLayer& layer : layers.all()) {
-    const ConvShape& s = layer.config.shape;
-    apart.push_back(make_conv(layer.config, layer.weights, isa));
-    scratch = std::max(scratch, apart.back()->workspace_bytes(images, parallel.workers()));
-    buffers.push_back(std::make_unique<Buffer>(bytes(s.out_h() * s.out_w() * s.out_channels)));
-  }
-  fill(*buffers[0], type);
-  const Buffer y(buffers.back()->bytes), workspace(scratch);
+  const ConvShape& last = layers.all().back().config.shape;
+  Buffer x(bytes(c.size * c.size * c.in));
+  fill(x, type);
+  const Buffer one_by_one(bytes(last.out_h() * last.out_w() * last.out_channels)), by_rows(one_by_one.bytes),
+      workspace(scratch);
   constexpr double kLong = std::numeric_limits<double>::infinity();
   Times best{kLong, kLong};
   for (int turn = 0; turn < kTurns; ++turn) {
     const double begin = seconds();
-    for (size_t i = 0; i < apart.size(); ++i)
-      apart[i]->run(images, buffers[i]->data, nullptr, buffers[i + 1]->data, workspace.data, parallel);
+    apart->run(images, x.data, nullptr, one_by_one.data, workspace.data, parallel);
     const double middle = seconds();
-    block->run(images, buffers[0]->data, nullptr, y.data, workspace.data, parallel);
+    block->run(images, x.data, nullptr, by_rows.data, workspace.data, parallel);
     best = {std::min(best.apart, middle - begin), std::min(best.joined, seconds() - middle)};
   }
-  if (std::memcmp(y.data, buffers.back()->data, y.bytes) != 0) {
+  if (std::memcmp(by_rows.data, one_by_one.data, by_rows.bytes) != 0) {
     std::fprintf(stderr, "the results are not the same\n");
     std::exit(1);
   }

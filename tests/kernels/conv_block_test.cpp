@@ -134,7 +134,7 @@ TEST_P(ConvBlockTest, GivesTheBitsOfItsLayers) {
       x = run(*make_conv(layer.config, layer.weights, isa), batch, x,
               layer.config.residual ? residual : std::vector<uint8_t>{}, bytes, 1);
     }
-    for (const int workers : {1, 2, 5})
+    for (const int workers : {1, 2, 5, 9})
       EXPECT_EQ(run(*joined, batch, given, residual, x.size(), workers), x)
           << batch << " images, " << workers;
   }
@@ -149,6 +149,20 @@ INSTANTIATE_TEST_SUITE_P(All, ConvBlockTest,
                                   to_string(std::get<1>(info.param)) + "_" +
                                   kCases[std::get<2>(info.param)].name;
                          });
+
+// Few rows for many workers: each would compute most of the others' again.
+TEST(ConvBlock, ManyWorkersOnOneImageRunTheLayersApart) {
+  const Block block({"", 8, 16, 48, 16, 3, 1, 1, 1, false, Activation::relu}, DataType::f32);
+  for (const Isa isa : available_isas()) {
+    const std::unique_ptr<Conv> joined = make_conv_block(block.layers(), isa);
+    if (joined == nullptr) continue;
+    const std::unique_ptr<Conv> apart = make_layers_apart(block.layers(), isa);
+    EXPECT_GE(joined->workspace_bytes(1, 8), apart->workspace_bytes(1, 8));
+    EXPECT_GE(joined->workspace_bytes(100, 8), apart->workspace_bytes(7, 8));
+    EXPECT_LT(joined->workspace_bytes(100, 8), apart->workspace_bytes(100, 8));
+    EXPECT_EQ(joined->name(), apart->name());
+  }
+}
 
 /// What runs by rows on every machine that has more than plain loops.
 bool takes(const std::vector<BlockLayer>& layers) {

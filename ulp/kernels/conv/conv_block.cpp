@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "ulp/kernels/conv/conv_variants.h"
 #include "ulp/kernels/conv/work_split.h"
@@ -12,9 +13,62 @@
 namespace ulp::kernels {
 namespace {
 
+constexpr int64_t kSlack = 64;  // a kernel may read behind the last element
+
+/// Layers one by one, with what lies between them in the workspace.
+class LayersApart final : public Conv {
+ public:
+  void add(const ConvConfig& config, std::shared_ptr<const Conv> layer) {
+    const ConvShape& s = config.shape;
+    layers_.push_back(
+        {std::move(layer), s.out_h() * s.out_w() * s.out_channels * element_bytes(config.output)});
+  }
+
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    size_t own = 0;
+    for (const Layer& layer : layers_) own = std::max(own, layer.conv->workspace_bytes(batch, workers));
+    return static_cast<size_t>(between_bytes(batch)) + own;
+  }
+  void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
+           const Parallel& parallel) const override {
+    auto* free = static_cast<uint8_t*>(workspace);
+    uint8_t* own = free + between_bytes(batch);
+    for (const Layer& layer : layers_) {
+      const bool last = &layer == &layers_.back();
+      void* result = last ? y : free;
+      layer.conv->run(batch, x, last ? residual : nullptr, result, own, parallel);
+      x = result;
+      free += result_bytes(layer, batch);
+    }
+  }
+  std::string name() const override {
+    std::string names;
+    for (const Layer& layer : layers_) names += (names.empty() ? "" : "+") + layer.conv->name();
+    return names;
+  }
+
+ private:
+  struct Layer {
+    std::shared_ptr<const Conv> conv;
+    int64_t bytes;  ///< of the result of an image
+  };
+  /// A kernel may read behind the last element.
+  static int64_t result_bytes(const Layer& layer, int64_t batch) {
+    return round_up(layer.bytes * batch + kSlack, 64);
+  }
+  /// Of all results but the last one.
+  int64_t between_bytes(int64_t batch) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i + 1 < layers_.size(); ++i) sum += result_bytes(layers_[i], batch);
+    return sum;
+  }
+
+  std::vector<Layer> layers_;
+};
+
 /// The layers of a block. `expand` may be null.
 struct Layers {
-  std::unique_ptr<const RowConv> expand, depthwise, project;
+  std::shared_ptr<const RowConv> expand, depthwise, project;
 };
 
 class ConvBlock final : public Conv {
@@ -26,18 +80,26 @@ class ConvBlock final : public Conv {
         output_bytes_(element_bytes(given.back().config.output)),
         residual_bytes_(element_bytes(given.back().config.residual_type)),
         has_residual_(given.back().config.residual),
-        rows_(rows_at_a_time()) {}
+        rows_(rows_at_a_time()),
+        most_parts_(most_parts()) {
+    if (layers_.expand) apart_.add(given.front().config, layers_.expand);
+    apart_.add(given[given.size() - 2].config, layers_.depthwise);
+    apart_.add(given.back().config, layers_.project);
+  }
 
-  size_t workspace_bytes(int64_t, int workers) const override {
-    return static_cast<size_t>(workers * buffer_bytes(rows_));
+  size_t workspace_bytes(int64_t batch, int workers) const override {
+    const auto by_rows = static_cast<size_t>(workers * buffer_bytes(rows_));
+    if (workers <= most_parts_) return by_rows;
+    return std::max(by_rows, apart_.workspace_bytes(std::min<int64_t>(batch, workers - 1), workers));
   }
 
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
            const Parallel& parallel) const override {
     if (batch < 1) return;
     const int64_t out_h = middle().out_h(), workers = parallel.workers();
-    // As few parts of an image as give each worker the same number of them: rows at their borders are computed twice.
-    const int64_t parts = std::min(out_h, workers / std::gcd(workers, batch));
+    // As few parts of an image as give each worker the same number of them.
+    const int64_t equal = workers / std::gcd(workers, batch), parts = std::min(equal, most_parts_);
+    if (parts < equal && batch < workers) return apart_.run(batch, x, residual, y, workspace, parallel);
     parallel.run(batch * parts, [&](int64_t i, int worker) {
       const int64_t part = i % parts;
       const Task task{.image = i / parts,
@@ -50,10 +112,7 @@ class ConvBlock final : public Conv {
     });
   }
 
-  std::string name() const override {
-    std::string names = layers_.expand ? layers_.expand->name() + "+" : "";
-    return names + layers_.depthwise->name() + "+" + layers_.project->name();
-  }
+  std::string name() const override { return apart_.name(); }
 
  private:
   struct Task {
@@ -71,12 +130,10 @@ class ConvBlock final : public Conv {
     return (rows - 1) * middle().stride_h + middle().dilation_h * (middle().kernel_h - 1) + 1;
   }
   int64_t window_bytes(int64_t rows) const {
-    constexpr int64_t kSlack = 64;  // a kernel may read behind the last element
     return round_up(window_rows(rows) * layers_.depthwise->staging().row_bytes() + kSlack, 64);
   }
   int64_t between_pixels(int64_t rows) const { return rows * middle().out_w(); }
   int64_t between_bytes(int64_t rows) const {
-    constexpr int64_t kSlack = 64;
     return round_up(between_pixels(rows) * middle().out_channels * between_bytes_ + kSlack, 64);
   }
   int64_t staged_bytes(int64_t rows) const {
@@ -93,6 +150,17 @@ class ConvBlock final : public Conv {
     int64_t rows = 1;
     while (rows < middle().out_h() && buffer_bytes(rows + 1) <= most) ++rows;
     return rows;
+  }
+
+  /// Into how many parts an image may be cut: those rows of the first layer that two parts need are computed twice, and a
+  /// third more of them is the most.
+  int64_t most_parts() const {
+    const int64_t out_h = middle().out_h();
+    if (!layers_.expand) return out_h;
+    int64_t parts = 1;
+    const auto pays = [&](int64_t rows) { return 3 * window_rows(rows) <= 4 * rows * middle().stride_h; };
+    while (parts < out_h && pays(out_h / (parts + 1))) ++parts;
+    return parts;
   }
 
   void run_task(const Task& task, uint8_t* window) const {
@@ -167,7 +235,9 @@ class ConvBlock final : public Conv {
   Layers layers_;
   int64_t input_bytes_, between_bytes_, output_bytes_, residual_bytes_;
   bool has_residual_;
-  int64_t rows_;
+  int64_t rows_;        ///< of the output, at a time
+  int64_t most_parts_;  ///< of an image
+  LayersApart apart_;
 };
 
 bool is_plain(const ConvShape& s) {
@@ -191,11 +261,9 @@ bool is_block(std::span<const BlockLayer> layers) {
 }
 
 /// Null where its kernel does not run by rows.
-std::unique_ptr<const RowConv> make_rows(const BlockLayer& layer, Isa isa) {
-  std::unique_ptr<Conv> made = make_conv(layer.config, layer.weights, isa);
-  const auto* rows = dynamic_cast<const RowConv*>(made.get());
-  if (rows != nullptr) made.release();
-  return std::unique_ptr<const RowConv>(rows);
+std::shared_ptr<const RowConv> make_rows(const BlockLayer& layer, Isa isa) {
+  return std::dynamic_pointer_cast<const RowConv>(
+      std::shared_ptr<const Conv>(make_conv(layer.config, layer.weights, isa)));
 }
 
 }  // namespace
@@ -209,6 +277,12 @@ std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa is
   made.project = made.depthwise ? make_rows(layers.back(), isa) : nullptr;
   if (!made.project) return nullptr;
   return std::make_unique<ConvBlock>(layers, std::move(made));
+}
+
+std::unique_ptr<Conv> make_layers_apart(std::span<const BlockLayer> layers, Isa isa) {
+  auto made = std::make_unique<LayersApart>();
+  for (const BlockLayer& layer : layers) made->add(layer.config, make_conv(layer.config, layer.weights, isa));
+  return made;
 }
 
 }  // namespace ulp::kernels

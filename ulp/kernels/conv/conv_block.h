@@ -20,7 +20,13 @@ struct BlockLayer {
 /// ones do, so that what lies between two layers stays in the second-level cache and is never written to memory. The
 /// results are those of the layers one by one, bit for bit.
 ///
+/// Many workers on few images share out rows, and each computes those at its borders again; where that is too much, the layers
+/// run one by one.
+///
 /// Null where the layers are not so, and where a kernel for `isa` does not run by rows. Throws ulp::Error as make_conv() does.
 ULP_API std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa isa);
+
+/// The same layers one by one, each over all images: what a block is measured against. Throws ulp::Error as make_conv() does.
+ULP_API std::unique_ptr<Conv> make_layers_apart(std::span<const BlockLayer> layers, Isa isa);
 
 }  // namespace ulp::kernels

@@ -22,7 +22,6 @@ using kernels::Conv;
 constexpr double kSlower = 0.95;
 constexpr int64_t kImages = 4;  // that usually pass through the layers together
 constexpr int kTurns = 3;
-constexpr size_t kAlignment = 64;
 
 /// An image convolution of free batch.
 const ConvAttributes* image_conv(const Plan& plan, const Step& step) {
@@ -66,52 +65,6 @@ int64_t bytes_between(std::span<const BlockLayer> layers) {
   return most;
 }
 
-/// The layers one by one, each over all images: what a block is measured against.
-class OneByOne final : public Conv {
- public:
-  OneByOne(std::span<const BlockLayer> layers, kernels::Isa isa) {
-    for (const BlockLayer& layer : layers) {
-      const kernels::ConvShape& s = layer.config.shape;
-      layers_.push_back(
-          {kernels::make_conv(layer.config, layer.weights, isa),
-           static_cast<size_t>(s.out_h() * s.out_w() * s.out_channels * element_bytes(layer.config.output))});
-    }
-  }
-
-  size_t workspace_bytes(int64_t batch, int workers) const override {
-    size_t own = 0, between = 0;
-    for (const Layer& layer : layers_) {
-      own = std::max(own, layer.conv->workspace_bytes(batch, workers));
-      between += bytes_of(layer, batch);
-    }
-    return between + own;
-  }
-  void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
-           const Parallel& parallel) const override {
-    auto* free = static_cast<std::byte*>(workspace);
-    std::byte* own = free;
-    for (const Layer& layer : layers_) own += bytes_of(layer, batch);
-    for (const Layer& layer : layers_) {
-      const bool last = &layer == &layers_.back();
-      void* result = last ? y : free;
-      layer.conv->run(batch, x, last ? residual : nullptr, result, own, parallel);
-      x = result;
-      free += bytes_of(layer, batch);
-    }
-  }
-  std::string name() const override { return "one by one"; }
-
- private:
-  struct Layer {
-    std::unique_ptr<const Conv> conv;
-    size_t bytes;  ///< of the result of an image
-  };
-  static size_t bytes_of(const Layer& layer, int64_t batch) {
-    return (layer.bytes * static_cast<size_t>(batch) + 2 * kAlignment - 1) / kAlignment * kAlignment;
-  }
-  std::vector<Layer> layers_;
-};
-
 /// What FormTimer looks at: input of the first layer, residual and output of the last one.
 kernels::ConvConfig buffers_of(std::span<const BlockLayer> layers) {
   const kernels::ConvConfig &first = layers.front().config, &last = layers.back().config;
@@ -144,8 +97,8 @@ std::string key_of(std::span<const BlockLayer> layers, const Conv& block) {
 SparseFinding time_both(std::span<const BlockLayer> layers, const Conv& block, kernels::Isa isa,
                         size_t most_bytes) {
   try {
-    const OneByOne apart(layers, isa);
-    const Conv* both[] = {&apart, &block};
+    const std::unique_ptr<Conv> apart = kernels::make_layers_apart(layers, isa);
+    const Conv* both[] = {apart.get(), &block};
     FormTimer timer(buffers_of(layers), false);
     if (timer.bytes(both, 1) > most_bytes) return {};
     const std::vector<double> seconds = timer.seconds(both, 1, kTurns);
