@@ -71,7 +71,7 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
       free_(plan->following.free),
       continued_(plan->continued),
       constant_bytes_(constant_bytes_of(*plan)),
-      measured_(std::make_shared<SparseTable>(options.sparse_table, arena_limit_)),
+      measured_(std::make_shared<FormTable>(options.sparse_table, arena_limit_)),
       preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
                 {options.sparse, options.blocks, !free_.empty(), constant_bytes_, measured_}) {
   if (free_.empty()) {

@@ -71,7 +71,7 @@ class Model {
   std::vector<Place> places_;
   std::vector<TensorInfo> inputs_;  ///< at the largest sizes
   size_t constant_bytes_ = 0;
-  std::shared_ptr<SparseTable> measured_;
+  std::shared_ptr<FormTable> measured_;
   std::unique_ptr<const Plan> plan_;  ///< with free dimensions: what programs are made from
   std::unique_ptr<const PlanFamily> family_;
   mutable std::mutex lock_;  ///< of all that follows

@@ -94,8 +94,8 @@ std::string key_of(std::span<const BlockLayer> layers, const Conv& block) {
 }
 
 /// Times both ways for one image; without a kernel where there is no memory to find out.
-SparseFinding time_both(std::span<const BlockLayer> layers, const Conv& block, kernels::Isa isa,
-                        size_t most_bytes) {
+FormFinding time_both(std::span<const BlockLayer> layers, const Conv& block, kernels::Isa isa,
+                      size_t most_bytes) {
   try {
     const std::unique_ptr<Conv> apart = kernels::make_layers_apart(layers, isa);
     const Conv* both[] = {apart.get(), &block};
@@ -108,12 +108,12 @@ SparseFinding time_both(std::span<const BlockLayer> layers, const Conv& block, k
   }
 }
 
-SparseFinding look_up(SparseTable& table, std::span<const BlockLayer> layers, const Conv& block,
-                      kernels::Isa isa) {
+FormFinding look_up(FormTable& table, std::span<const BlockLayer> layers, const Conv& block,
+                    kernels::Isa isa) {
   const std::string key = key_of(layers, block);
   const auto* known = table.find(key);
   if (known != nullptr && known->size() == 1 && known->front().kernel == block.name()) return known->front();
-  const SparseFinding found = time_both(layers, block, isa, table.most_bytes());
+  const FormFinding found = time_both(layers, block, isa, table.most_bytes());
   if (!found.kernel.empty()) table.put(key, {found});
   return found;
 }

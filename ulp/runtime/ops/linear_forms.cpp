@@ -12,8 +12,8 @@
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/kernels/sparse/sparse_linear.h"
 #include "ulp/runtime/ops/attributes.h"
+#include "ulp/runtime/ops/form_table.h"
 #include "ulp/runtime/ops/form_timer.h"
-#include "ulp/runtime/ops/sparse_table.h"
 
 namespace ulp::runtime {
 namespace {
@@ -209,11 +209,11 @@ Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, 
   return {forms.config, {}, {}};
 }
 
-bool is_taken(const SparseFinding& found) {
+bool is_taken(const FormFinding& found) {
   return found.faster >= kMargin;
 }
 
-SparseFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
+FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
   std::vector<const Conv*> layers = {trial.layers[0].get()};
   std::vector<std::string> names = {""};
   for (size_t i = 0; i < forms.size(); ++i) {
@@ -221,7 +221,7 @@ SparseFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<
     layers.push_back(trial.layers[i + 1].get());
     names.push_back(forms[i].layer->name());
   }
-  SparseFinding found{.items = items};
+  FormFinding found{.items = items};
   if (layers.size() == 1) return found;
   const std::vector<double> seconds = timer.seconds(layers, items);
   for (size_t i = 1; i < layers.size(); ++i) {
@@ -232,7 +232,7 @@ SparseFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<
 }
 
 /// Null where there is none of that name.
-const Form* form_of(const SparseFinding& found, const std::vector<Form>& forms) {
+const Form* form_of(const FormFinding& found, const std::vector<Form>& forms) {
   const auto form =
       std::ranges::find_if(forms, [&](const Form& f) { return f.layer->name() == found.kernel; });
   return form == forms.end() ? nullptr : &*form;
@@ -256,29 +256,29 @@ std::string key_of(const Trial& trial, const Forms& forms, bool far) {
 }
 
 /// As the table has it, or measured and put there.
-std::vector<SparseFinding> look_up(SparseTable& table, const Trial& trial, const Forms& forms, bool far) {
+std::vector<FormFinding> look_up(FormTable& table, const Trial& trial, const Forms& forms, bool far) {
   const std::string key = key_of(trial, forms, far);
-  const auto fits = [&](const std::vector<SparseFinding>& findings) {
-    return std::ranges::equal(findings, trial.items, {}, &SparseFinding::items) &&
-           std::ranges::all_of(findings, [&](const SparseFinding& found) {
+  const auto fits = [&](const std::vector<FormFinding>& findings) {
+    return std::ranges::equal(findings, trial.items, {}, &FormFinding::items) &&
+           std::ranges::all_of(findings, [&](const FormFinding& found) {
              const Form* form = form_of(found, forms.sparse);
              return form == nullptr ? found.kernel.empty() : found.items <= form->most_items;
            });
   };
   if (const auto* known = table.find(key); known != nullptr && fits(*known)) return *known;
   FormTimer timer(trial.config, far);
-  std::vector<SparseFinding> findings;
+  std::vector<FormFinding> findings;
   for (const int64_t count : trial.items) findings.push_back(find_best(timer, trial, forms.sparse, count));
   table.put(key, findings);
   return findings;
 }
 
 /// "16x4 blocks, 75 % kept: left dense at 4 rows (1.08x slower); 1.13x faster at 64 rows"
-std::string note_of(const std::vector<SparseFinding>& findings, const std::vector<Form>& forms,
+std::string note_of(const std::vector<FormFinding>& findings, const std::vector<Form>& forms,
                     int64_t rows_per_item) {
   std::string note;
   const Form* last = nullptr;
-  for (const SparseFinding& found : findings) {
+  for (const FormFinding& found : findings) {
     const Form* form = form_of(found, forms);
     if (form == nullptr) continue;  // none is meant for so many rows
     if (!note.empty()) note += "; ";
@@ -295,10 +295,10 @@ std::string note_of(const std::vector<SparseFinding>& findings, const std::vecto
 
 /// One layer, or several by their numbers of items.
 std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const std::vector<Form>& forms,
-                                 const std::vector<SparseFinding>& findings) {
+                                 const std::vector<FormFinding>& findings) {
   std::vector<FormsByItems::Part> parts;
   int64_t most = 0;  // items that the last part takes
-  for (const SparseFinding& found : findings) {
+  for (const FormFinding& found : findings) {
     const Form* form = is_taken(found) ? form_of(found, forms) : nullptr;
     const std::shared_ptr<const Conv>& layer = form == nullptr ? dense : form->layer;
     if (parts.empty() || parts.back().layer != layer) {
@@ -312,13 +312,13 @@ std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const
 }
 
 /// The fastest form, or the dense one where there is no memory to find out.
-LinearForm measured_form(SparseTable& table, const Forms& forms, const ItemRange& items,
+LinearForm measured_form(FormTable& table, const Forms& forms, const ItemRange& items,
                          size_t constant_bytes) {
   const bool far = constant_bytes > static_cast<size_t>(kernels::second_level_cache());
   try {
     const Trial trial = make_trial(forms, items, table.most_bytes(), far);
     if (!trial.items.empty()) {
-      const std::vector<SparseFinding> findings = look_up(table, trial, forms, far);
+      const std::vector<FormFinding> findings = look_up(table, trial, forms, far);
       const int64_t rows_per_item = trial.config.shape.in_h * trial.config.shape.in_w;
       return {join(forms.dense, forms.sparse, findings), note_of(findings, forms.sparse, rows_per_item)};
     }

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "ulp/runtime/ops/form_table.h"
 #include "ulp/runtime/ops/layer_blocks.h"
-#include "ulp/runtime/ops/sparse_table.h"
 #include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/step_view.h"
 
@@ -26,7 +26,7 @@ struct PackRules {
   LayerBlocks blocks = LayerBlocks::never;
   bool sizes_vary = false;    ///< the plan has free dimensions
   size_t constant_bytes = 0;  ///< of the plan
-  std::shared_ptr<SparseTable> measured = std::make_shared<SparseTable>();
+  std::shared_ptr<FormTable> measured = std::make_shared<FormTable>();
 };
 
 /// By step, and by what is shared of it. Not for several threads at once.

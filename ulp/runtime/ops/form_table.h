@@ -1,4 +1,4 @@
-// What was measured of layers with zeros: one entry for all layers that are alike, kept in a file where a caller names one.
+// What was measured of layers that can run in several forms, without their zeros or in blocks by rows: one entry for all that are alike, kept in a file where a caller names one.
 // The file is a cache: what it lacks is measured, and a file that cannot be written is done without.
 #pragma once
 
@@ -18,28 +18,28 @@ inline constexpr double kLargestRatio = 1000;
 /// What measuring a layer may take at most, in bytes.
 inline constexpr size_t kMostMeasuringBytes = size_t{64} << 20;
 
-/// The best sparse form of a layer at one number of items.
-struct SparseFinding {
+/// The best other form of a layer, or of layers, at one number of items.
+struct FormFinding {
   int64_t items = 1;
   std::string kernel{};  ///< of the form; empty where none is meant for so many items
-  double faster = 0;  ///< the dense form's time by its time, up to kLargestRatio; 0 where there is no kernel
+  double faster = 0;  ///< the plain form's time by its time, up to kLargestRatio; 0 where there is no kernel
 };
 
 /// Not for several threads at once.
-class SparseTable {
+class FormTable {
  public:
-  SparseTable() = default;
+  FormTable() = default;
   /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take, where that is
   /// less than kMostMeasuringBytes. Throws ulp::Error naming the file where it holds something else or its folder is not
   /// there.
-  ULP_API explicit SparseTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
+  ULP_API explicit FormTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
 
   /// What measuring a layer may take.
   size_t most_bytes() const { return most_bytes_; }
 
   /// Null for a layer that was not measured.
-  const std::vector<SparseFinding>* find(const std::string& layer) const;
-  void put(const std::string& layer, std::vector<SparseFinding> findings);
+  const std::vector<FormFinding>* find(const std::string& layer) const;
+  void put(const std::string& layer, std::vector<FormFinding> findings);
   /// Writes the file, if there is one and something came since. Where that fails all goes on without it.
   void save() noexcept;
 
@@ -48,7 +48,7 @@ class SparseTable {
 
   std::filesystem::path path_;
   size_t most_bytes_ = kMostMeasuringBytes;
-  std::map<std::string, std::vector<SparseFinding>> layers_;
+  std::map<std::string, std::vector<FormFinding>> layers_;
   bool changed_ = false;
 };
 

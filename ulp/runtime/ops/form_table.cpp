@@ -1,4 +1,4 @@
-#include "ulp/runtime/ops/sparse_table.h"
+#include "ulp/runtime/ops/form_table.h"
 
 #include <algorithm>
 #include <exception>
@@ -15,21 +15,21 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kWhere = "runtime.SparseTable";
+constexpr const char* kWhere = "runtime.FormTable";
 constexpr const char* kType = "ulp sparse table";
 constexpr int kVersion = 1;
 constexpr uintmax_t kLargestFile = uintmax_t{8} << 20;  // saved ones hold fewer values than kMaxJsonValues
 
-bool is_sound(const SparseFinding& found) {
+bool is_sound(const FormFinding& found) {
   if (found.items < 1) return false;
   return found.kernel.empty() ? found.faster == 0 : found.faster > 0 && found.faster <= kLargestRatio;
 }
 
-std::vector<SparseFinding> findings_from(const Json& json) {
-  std::vector<SparseFinding> findings;
+std::vector<FormFinding> findings_from(const Json& json) {
+  std::vector<FormFinding> findings;
   for (const Json& entry : json) {
-    SparseFinding found{entry.at("items").get<int64_t>(), entry.at("kernel").get<std::string>(),
-                        entry.at("faster").get<double>()};
+    FormFinding found{entry.at("items").get<int64_t>(), entry.at("kernel").get<std::string>(),
+                      entry.at("faster").get<double>()};
     if (!is_sound(found)) throw std::out_of_range("a number");
     findings.push_back(std::move(found));
   }
@@ -38,7 +38,7 @@ std::vector<SparseFinding> findings_from(const Json& json) {
 
 }  // namespace
 
-SparseTable::SparseTable(std::filesystem::path path, size_t most_bytes)
+FormTable::FormTable(std::filesystem::path path, size_t most_bytes)
     : path_(std::move(path)), most_bytes_(std::min(most_bytes, kMostMeasuringBytes)) {
   if (path_.empty()) return;
   std::error_code none;
@@ -60,17 +60,17 @@ SparseTable::SparseTable(std::filesystem::path path, size_t most_bytes)
   }
 }
 
-const std::vector<SparseFinding>* SparseTable::find(const std::string& layer) const {
+const std::vector<FormFinding>* FormTable::find(const std::string& layer) const {
   const auto known = layers_.find(layer);
   return known == layers_.end() ? nullptr : &known->second;
 }
 
-void SparseTable::put(const std::string& layer, std::vector<SparseFinding> findings) {
+void FormTable::put(const std::string& layer, std::vector<FormFinding> findings) {
   layers_[layer] = std::move(findings);
   changed_ = true;
 }
 
-void SparseTable::save() noexcept {
+void FormTable::save() noexcept {
   if (path_.empty() || !changed_) return;
   changed_ = false;  // one attempt for what came
   try {
@@ -80,11 +80,11 @@ void SparseTable::save() noexcept {
   }
 }
 
-void SparseTable::write() const {
+void FormTable::write() const {
   Json layers = Json::object();
   for (const auto& [layer, findings] : layers_) {
     Json& entries = layers[layer] = Json::array();
-    for (const SparseFinding& found : findings) {
+    for (const FormFinding& found : findings) {
       entries.push_back({{"items", found.items}, {"kernel", found.kernel}, {"faster", found.faster}});
     }
   }
