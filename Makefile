@@ -36,7 +36,10 @@ test:
 	@scripts/setup.sh
 	@scripts/build.sh $(PRESET) $(JOBS)
 	@scripts/format.sh --check
-	@cd $(BUILD) && ctest --output-on-failure --parallel $(JOBS)
+	@cd $(BUILD) && { ctest --output-on-failure --parallel $(JOBS) || \
+	  { echo "test: what failed, once more (all output: $(BUILD)/Testing/Temporary/LastTest.log)"; \
+	    grep -h -A 8 ': Failure$$' Testing/Temporary/LastTest.log; \
+	    grep -h '^\[  FAILED  \]' Testing/Temporary/LastTest.log; exit 1; }; }
 
 demo:
 	@echo "demo: 1. setup, a few minutes the first time; 2. build the tool; 3. the demo, about 5 minutes on 2 cores"

@@ -36,7 +36,7 @@ class Runner {
       fail("app.run_quantize", "expected a mode that does not train for max_drop, got ", request_.mode->name);
     if (request_.sensitivity || request_.keep_worst > 0 || request_.max_drop) measure_sensitivity();
     if (!request_.make_engine) return std::move(run_);
-    measure_float();
+    lower_float();
     make_engine();
     if (request_.max_drop) stay_within(*request_.max_drop);
     return std::move(run_);
@@ -110,11 +110,16 @@ class Runner {
     });
   }
 
-  /// Before training changes the weights.
-  void measure_float() {
-    const runtime::Plan plan = lower(*request_.captured);
-    run_.outcome.float_bytes = weight_bytes(plan);
-    run_.outcome.float_accuracy = accuracy_of("evaluate float", plan);
+  /// Before training changes the weights. It is evaluated behind all that can be wrong with a recipe.
+  void lower_float() {
+    float_plan_ = lower(*request_.captured);
+    run_.outcome.float_bytes = weight_bytes(*float_plan_);
+  }
+
+  void evaluate_float() {
+    if (!float_plan_) return;
+    run_.outcome.float_accuracy = accuracy_of("evaluate float", *float_plan_);
+    float_plan_.reset();
   }
 
   void make_engine() {
@@ -145,6 +150,7 @@ class Runner {
       std::ranges::copy(part.near_misses, std::back_inserter(outcome.reasons));
     }
     outcome.bytes = weight_bytes(*run_.plan);
+    evaluate_float();
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
     if (!request_.test) fail("app.run_quantize", "expected test samples for the comparison, got none");
@@ -154,6 +160,7 @@ class Runner {
 
   const QuantizeRequest& request_;
   QuantizeRun run_;
+  std::optional<runtime::Plan> float_plan_{};  ///< until it is evaluated
   size_t kept_ = 0;  ///< layers of the sensitivity, worst first, that stay in float
 };
 
