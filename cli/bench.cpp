@@ -72,6 +72,7 @@ void add_bench(CLI::App& app) {
       ->add_option("--contexts", options.contexts,
                    "Call each engine from this many threads at a time as well")
       ->check(positive());
+  add_error_budget(*command, options.error_budget);
   flags->shape.add_to(*command);
   add_bench_amp(*command);
   command->callback([command, flags] {

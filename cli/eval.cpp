@@ -59,6 +59,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--batch", flags->options.batch, "Samples at a time")
       ->check(positive())
       ->capture_default_str();
+  add_error_budget(*command, flags->options.error_budget);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

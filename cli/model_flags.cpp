@@ -98,6 +98,15 @@ void add_any_data_option(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
+void add_error_budget(CLI::App& command, double& budget) {
+  command
+      .add_option("--error-budget", budget,
+                  "Of an engine in f32: layers run in bf16 where that is faster and rounding changes their "
+                  "results by no more than "
+                  "this (0.003 is enough for most; --profile of `ulp bench` says which)")
+      ->check(CLI::Range(0.0, 1.0));
+}
+
 std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec, const std::string& unit) {
   std::ostringstream out;
   if (spec.kind == app::NetworkKind::language) {

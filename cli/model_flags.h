@@ -31,6 +31,9 @@ void add_shape_flags(CLI::App& command, app::ModelShape& shape);
 /// --data where arrays and texts are data, too.
 void add_any_data_option(CLI::App& command, std::string& data);
 
+/// --error-budget of an engine, see runtime::EngineOptions.
+void add_error_budget(CLI::App& command, double& budget);
+
 /// "92.5 % of 10000 test images", or for text "perplexity 5.2 (2.4 bits a byte), 51.3 % of 4096 test bytes
 /// right".
 std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec, const std::string& unit);

@@ -78,6 +78,7 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   command->add_option("-o,--out", flags->out, "safetensors file for the outputs");
   command->add_flag("--allow-nonfinite", options.allow_nonfinite, "Accept NaN and inf in --input");
+  add_error_budget(*command, options.error_budget);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

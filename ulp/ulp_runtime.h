@@ -59,6 +59,16 @@ typedef enum ulp_sparse_weights {
   ULP_SPARSE_ALWAYS = 2
 } ulp_sparse_weights;
 
+/** What to do with convolutions that can pass over an image together, some rows at a time; the results are the same. */
+typedef enum ulp_layer_blocks {
+  ULP_BLOCKS_MEASURE =
+      0, /**< those between which more lies than stays in the cache; in doubt both ways are timed */
+  ULP_BLOCKS_NEVER = 1,
+  ULP_BLOCKS_ALWAYS = 2
+} ulp_layer_blocks;
+
+/** As ulp_engine_options::max_measuring_ms: nothing is timed while an engine loads. */
+#define ULP_NO_TIME (-1)
 /** The most dimensions that a tensor has. */
 #define ULP_MAX_RANK 8
 /** Stands in a shape for the batch, which each run chooses. */
@@ -76,10 +86,15 @@ typedef struct ulp_engine_options {
   uint64_t
       max_constant_bytes; /**< of packed constants and tables; 0: four times the plan's constants and 256 MiB */
   uint64_t max_arena_bytes; /**< of intermediates, in each context; 0: the memory of the machine */
-  const char*
-      sparse_table; /**< a file of what ULP_SPARSE_MEASURE has found, read and added to; NULL or "": none */
-  int32_t sparse_weights; /**< a ulp_sparse_weights */
-  int32_t reserved;       /**< 0 */
+  const char* sparse_table; /**< a file of what was timed, read and added to; NULL or "": none */
+  int32_t sparse_weights;   /**< a ulp_sparse_weights */
+  int32_t blocks;           /**< a ulp_layer_blocks */
+  double
+      error_budget; /**< above 0: layers in f32 whose products in bf16 are off by no more than this, relative to the result, run so
+                            where that is faster; 0.003 is enough for most */
+  int32_t
+      max_measuring_ms; /**< of the loading thread, after which no layer is timed any more; 0: 1,000; ULP_NO_TIME: none */
+  int32_t reserved; /**< 0 */
 } ulp_engine_options;
 
 /** How a context is made. */

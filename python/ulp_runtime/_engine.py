@@ -195,7 +195,9 @@ class Engine:
     """A loaded engine file. Any number of threads may use it: each run has a context of its own, and releases the GIL.
 
     threads: of each run; 0: one for each core. isa: a name of isas(); None: ULP_ISA, or the best one.
-    sparse_weights: "measure", "never" or "always"; sparse_table: a file of what was measured.
+    sparse_weights, blocks: "measure", "never" or "always"; sparse_table: a file of what was measured. error_budget: above 0,
+    layers in float32 run in bf16 where that is faster and their error is no larger, relative to the result. max_measuring_ms:
+    after which no layer is timed any more; None: 1,000.
     Raises FileError for a file that is not right, ArgumentError for an option that is not.
     """
 
@@ -209,8 +211,20 @@ class Engine:
         max_arena_bytes: int = 0,
         sparse_weights: str = "measure",
         sparse_table: Union[str, "os.PathLike[str]", None] = None,
+        blocks: str = "measure",
+        error_budget: float = 0.0,
+        max_measuring_ms: Optional[int] = None,
     ) -> None:
-        options = _options(isa, max_constant_bytes, max_arena_bytes, sparse_weights, sparse_table)
+        options = _options(
+            isa,
+            max_constant_bytes,
+            max_arena_bytes,
+            sparse_weights,
+            sparse_table,
+            blocks,
+            error_budget,
+            max_measuring_ms,
+        )
         self._load("ulp_engine_load", threads, _path(path), c.byref(options))
 
     @classmethod
@@ -224,10 +238,22 @@ class Engine:
         max_arena_bytes: int = 0,
         sparse_weights: str = "measure",
         sparse_table: Union[str, "os.PathLike[str]", None] = None,
+        blocks: str = "measure",
+        error_budget: float = 0.0,
+        max_measuring_ms: Optional[int] = None,
     ) -> "Engine":
         """An engine of a file's bytes. They are not needed afterwards."""
         made = cls.__new__(cls)
-        options = _options(isa, max_constant_bytes, max_arena_bytes, sparse_weights, sparse_table)
+        options = _options(
+            isa,
+            max_constant_bytes,
+            max_arena_bytes,
+            sparse_weights,
+            sparse_table,
+            blocks,
+            error_budget,
+            max_measuring_ms,
+        )
         content = bytes(data)
         made._load("ulp_engine_load_memory", threads, content, len(content), c.byref(options))
         return made
@@ -336,13 +362,27 @@ def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
     return encoded
 
 
-def _options(isa: Optional[str], constants: int, arena: int, sparse: str, table: Any) -> lib.EngineOptions:
-    if sparse not in lib.SPARSE_WEIGHTS:
-        raise lib.ArgumentError(f"expected sparse_weights to be one of {lib.SPARSE_WEIGHTS}, got {sparse!r}")
+def _options(
+    isa: Optional[str],
+    constants: int,
+    arena: int,
+    sparse: str,
+    table: Any,
+    blocks: str,
+    error_budget: float,
+    measuring: Optional[int],
+) -> lib.EngineOptions:
+    for name, word in (("sparse_weights", sparse), ("blocks", blocks)):
+        if word not in lib.WAYS:
+            raise lib.ArgumentError(f"expected {name} to be one of {lib.WAYS}, got {word!r}")
+    time = 0 if measuring is None else _number("max_measuring_ms", measuring, 31)
     return lib.EngineOptions(
         isa=None if isa is None else isa.encode(),
         max_constant_bytes=_number("max_constant_bytes", constants, 64),
         max_arena_bytes=_number("max_arena_bytes", arena, 64),
         sparse_table=None if table is None else _path(table),
-        sparse_weights=lib.SPARSE_WEIGHTS.index(sparse),
+        sparse_weights=lib.WAYS.index(sparse),
+        blocks=lib.WAYS.index(blocks),
+        error_budget=error_budget,
+        max_measuring_ms=lib.NO_TIME if measuring == 0 else time,
     )

@@ -22,7 +22,8 @@ class FileError(Error):
 
 MAX_RANK = 8
 BATCH = -1
-SPARSE_WEIGHTS = ("measure", "never", "always")
+WAYS = ("measure", "never", "always")  # of sparse weights, and of blocks
+NO_TIME = -1
 
 
 class Sized(c.Structure):
@@ -40,6 +41,9 @@ class EngineOptions(Sized):
         ("max_arena_bytes", c.c_uint64),
         ("sparse_table", c.c_char_p),
         ("sparse_weights", c.c_int32),
+        ("blocks", c.c_int32),
+        ("error_budget", c.c_double),
+        ("max_measuring_ms", c.c_int32),
         ("reserved", c.c_int32),
     ]
 

@@ -37,11 +37,11 @@ struct Layer {
 TEST(BinaryForms, AreMeasuredOnRequestAlone) {
   const Layer layer(64);
   for (const bool to_bits : {false, true}) {
-    const LinearForm unasked =
+    const LayerForm unasked =
         make_binary_form(layer.config, layer.weights(to_bits), some_isa(), {}, {1, 4}, false);
     EXPECT_EQ(unasked.note, "");
     EXPECT_TRUE(unasked.layer->name().starts_with("binary_conv_")) << unasked.layer->name();
-    const LinearForm asked =
+    const LayerForm asked =
         make_binary_form(layer.config, layer.weights(to_bits), some_isa(), {}, {1, 4}, true);
     EXPECT_NE(asked.note.find(" ms by bits, "), std::string::npos) << asked.note;
     EXPECT_NE(asked.note.find(" ms by bytes at 4 items"), std::string::npos) << asked.note;
@@ -55,7 +55,7 @@ TEST(BinaryForms, WhatThereIsNoMemoryForStaysBits) {
   const Layer layer(64);
   PackRules rules;
   rules.measured = std::make_shared<FormTable>("", size_t{1000});
-  const LinearForm form =
+  const LayerForm form =
       make_binary_form(layer.config, layer.weights(false), some_isa(), rules, {1, 4}, true);
   EXPECT_EQ(form.note, "bits: too large to measure");
   EXPECT_TRUE(form.layer->name().starts_with("binary_conv_"));

@@ -8,7 +8,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 
 #include "support.h"
 #include "ulp/base/error.h"
@@ -92,12 +91,6 @@ Plan sparse_1x1_of_any_width(int64_t most) {
   for (size_t i = 0; i < plan.tensors.size(); ++i)
     plan.following.numbers.push_back({"/tensors/" + std::to_string(i) + "/shape/3", {{{1, 1, {1}}}}});
   return plan;
-}
-
-nlohmann::json read_json(const std::filesystem::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return nlohmann::json::parse(text.str());
 }
 
 /// What was measured of a plan's only layer with zeros, by the table: images, and the pixels of each.

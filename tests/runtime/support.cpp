@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "plain_loops.h"
 
@@ -478,6 +481,12 @@ void expect_other_shapes_survived(const Plan& good) {
   }
   EXPECT_GT(refused, 100);
   EXPECT_GT(accepted, 0);
+}
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return nlohmann::json::parse(text.str());
 }
 
 }  // namespace ulp::runtime::testing

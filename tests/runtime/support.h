@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,6 +133,9 @@ void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got
 /// Gives each constant of a good plan every other shape of three dimensions, and type, of as many bytes. Each time an engine
 /// refuses the plan or runs it; both must happen.
 void expect_other_shapes_survived(const Plan& good);
+
+/// What a file holds.
+nlohmann::json read_json(const std::filesystem::path& path);
 
 using ulp::test::TemporaryFolder;
 

@@ -115,7 +115,8 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   std::vector<measure::Candidate> candidates;
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   for (const std::string& path : options.models) {
-    models.push_back(load_runnable(path, options.script_spec, options.threads));
+    models.push_back(load_runnable(path, options.script_spec,
+                                   {.threads = options.threads, .error_budget = options.error_budget}));
     if (models.back().graph) expect_sample_input(*models.back().graph, path);
   }
   const bool traced = !options.trace.empty();

@@ -22,6 +22,7 @@ struct BenchOptions {
   bool pieces = false;         ///< also each LibTorch model in pieces (lower_in_pieces())
   int contexts = 0;            ///< above 0: also that many callers of each engine at a time
   int threads = 0;             ///< of engines; 0: one per core
+  double error_budget = 0;     ///< of engines, see runtime::EngineOptions
   ModelSpec script_spec = {};  ///< what a TorchScript file does not say
   measure::MeasureOptions measure = {.rounds = 11};
 };

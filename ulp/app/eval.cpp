@@ -30,12 +30,16 @@ Trial make_trial(const EvalOptions& options) {
   Trial trial;
   const auto stored = read_model_spec(options.model);
   if (stored && stored->kind != NetworkKind::image) {
+    if (options.error_budget > 0)
+      fail_file("app.make_trial", "expected an engine file beside an error budget, got '", options.model,
+                "'");
     expect_asked_sizes(options.script_spec, *stored, options.model);
     trial.spec = *stored;
     trial.kind = "LibTorch";
     trial.forward = load_network(options.model).forward;
   } else {
-    const Runnable model = load_runnable(options.model, options.script_spec, options.threads);
+    const Runnable model = load_runnable(options.model, options.script_spec,
+                                         {.threads = options.threads, .error_budget = options.error_budget});
     expect_trial(model, options.model);
     trial.spec = model.spec;
     trial.kind = model.kind;

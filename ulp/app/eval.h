@@ -18,6 +18,7 @@ struct EvalOptions {
   std::string data = "fashion-mnist";
   int64_t batch = 250;
   int threads = 0;             ///< of an engine; 0: one per core
+  double error_budget = 0;     ///< of an engine, see runtime::EngineOptions
   ModelSpec script_spec = {};  ///< what a TorchScript file does not say
 };
 

@@ -57,26 +57,29 @@ struct Opened {
   }
 };
 
-Opened open_engine(const runtime::Plan& plan, int threads) {
+Opened open_engine(const runtime::Plan& plan, const RunOptions& options) {
   Opened opened;
-  opened.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
+  opened.engine = std::make_shared<runtime::Engine>(
+      plan, runtime::EngineOptions{.threads = options.threads, .error_budget = options.error_budget});
   opened.inputs = opened.engine->inputs();
   return opened;
 }
 
 Opened open(const RunOptions& options) {
+  if (options.pieces && options.error_budget > 0)
+    fail(kWhere, "expected one engine beside an error budget, got a model in pieces");
   if (is_engine_file(options.model)) {
     if (options.pieces)
       fail(kWhere, "expected a model to run in pieces, got the engine file '", options.model, "'");
     if (options.script_spec.asked)
       fail(kWhere, "expected no --shape beside the engine file '", options.model,
            "', which says itself what it takes");
-    return open_engine(runtime::Plan::load(options.model), options.threads);
+    return open_engine(runtime::Plan::load(options.model), options);
   }
   const LoadedModel model = load_model_file(options.model, options.script_spec);
   if (!options.pieces) {
     expect_engine_inputs(*model.graph, options.model);
-    return open_engine(lower(*model.graph), options.threads);
+    return open_engine(lower(*model.graph), options);
   }
   Opened opened;
   opened.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));

@@ -22,6 +22,7 @@ struct RunOptions {
   int64_t count = 1;             ///< images or random items
   bool allow_nonfinite = false;  ///< accept NaN and inf in `input`
   int threads = 0;               ///< 0: one per core
+  double error_budget = 0;       ///< see runtime::EngineOptions
   ModelSpec script_spec = {};    ///< what a TorchScript file does not say
 };
 

@@ -39,12 +39,13 @@ ModelSpec engine_spec(const std::filesystem::path& path, const runtime::Plan& pl
 
 }  // namespace
 
-Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec, int threads) {
+Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec,
+                       const runtime::EngineOptions& engine) {
   Runnable result;
   if (is_engine_file(path)) {
     result.kind = "engine";
     const runtime::Plan plan = runtime::Plan::load(path);
-    result.engine = std::make_shared<runtime::Engine>(plan, runtime::EngineOptions{.threads = threads});
+    result.engine = std::make_shared<runtime::Engine>(plan, engine);
     if (result.engine->inputs().size() != 1 || result.engine->outputs().size() != 1) {
       fail_file("app.load_runnable", "expected an engine with one input and one output, got ",
                 result.engine->inputs().size(), " and ", result.engine->outputs().size(), " in '",
@@ -56,6 +57,9 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
       return train::engine_classifier(*engine)(images);
     };
   } else {
+    if (engine.error_budget > 0)
+      fail_file("app.load_runnable", "expected an engine file beside an error budget, got '", path.string(),
+                "'");
     LoadedModel model = load_model_file(path, script_spec);
     result.kind = "LibTorch";
     result.spec = model.spec;

@@ -27,9 +27,10 @@ struct Runnable {
 ULP_API bool is_engine_file(const std::filesystem::path& path);
 
 /// Opens an engine file, a file of `ulp train`, a TorchScript, ONNX or .pt2 file. `script_spec` says what the file does
-/// not. Throws FileError for anything else, and for an engine with other than one input and one output.
+/// not. `engine`: how one runs. Throws FileError for anything else, for an engine with other than one input and one output, and for an
+/// error budget beside a file that is no engine.
 ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
-                               int threads = 0);
+                               const runtime::EngineOptions& engine = {});
 
 /// The same LibTorch model in pieces: engines in fp32 for what they have, LibTorch for the rest.
 ULP_API Runnable in_pieces(const Runnable& model);

@@ -28,6 +28,10 @@ int main(void) {
   NUMBER(ULP_SPARSE_MEASURE);
   NUMBER(ULP_SPARSE_NEVER);
   NUMBER(ULP_SPARSE_ALWAYS);
+  NUMBER(ULP_BLOCKS_MEASURE);
+  NUMBER(ULP_BLOCKS_NEVER);
+  NUMBER(ULP_BLOCKS_ALWAYS);
+  NUMBER(ULP_NO_TIME);
   NUMBER(ULP_MAX_RANK);
   NUMBER(ULP_BATCH);
   SIZE(ulp_status);
@@ -38,6 +42,9 @@ int main(void) {
   FIELD(ulp_engine_options, max_arena_bytes);
   FIELD(ulp_engine_options, sparse_table);
   FIELD(ulp_engine_options, sparse_weights);
+  FIELD(ulp_engine_options, blocks);
+  FIELD(ulp_engine_options, error_budget);
+  FIELD(ulp_engine_options, max_measuring_ms);
   FIELD(ulp_engine_options, reserved);
   SIZE(ulp_context_options);
   FIELD(ulp_context_options, struct_size);

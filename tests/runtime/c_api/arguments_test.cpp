@@ -210,7 +210,15 @@ TEST_F(CArguments, OptionsAreChecked) {
   for (const int32_t wrong : {-1, 3, INT32_MAX}) {
     EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .sparse_weights = wrong}),
                   ULP_INVALID_ARGUMENT, "got " + std::to_string(wrong));
+    EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .blocks = wrong}), ULP_INVALID_ARGUMENT,
+                  "options->blocks to be a ulp_layer_blocks from 0 to 2, got " + std::to_string(wrong));
   }
+  for (const double wrong : {-1e-9, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .error_budget = wrong}),
+                  ULP_INVALID_ARGUMENT, "options->error_budget from 0 to 1");
+  }
+  EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .max_measuring_ms = -2}),
+                ULP_INVALID_ARGUMENT, "max_measuring_ms");
   EXPECT_STATUS(load({.struct_size = sizeof(ulp_engine_options), .max_constant_bytes = 1}), ULP_REFUSED,
                 "max_constant_bytes");
   EXPECT_EQ(load({.struct_size = sizeof(ulp_engine_options), .isa = ""}), ULP_OK) << ulp_last_error();

@@ -17,6 +17,9 @@ static_assert(kLayoutCount == ULP_NHWC + 1);
 static_assert(static_cast<int>(SparseWeights::measure) == ULP_SPARSE_MEASURE);
 static_assert(static_cast<int>(SparseWeights::never) == ULP_SPARSE_NEVER);
 static_assert(static_cast<int>(SparseWeights::always) == ULP_SPARSE_ALWAYS);
+static_assert(static_cast<int>(LayerBlocks::measure) == ULP_BLOCKS_MEASURE);
+static_assert(static_cast<int>(LayerBlocks::never) == ULP_BLOCKS_NEVER);
+static_assert(static_cast<int>(LayerBlocks::always) == ULP_BLOCKS_ALWAYS);
 
 std::vector<std::string> names_of(const std::vector<TensorInfo>& tensors) {
   std::vector<std::string> names;
@@ -42,12 +45,24 @@ EngineOptions engine_options(const char* function, const ulp_engine_options* giv
   if (options.sparse_weights < ULP_SPARSE_MEASURE || options.sparse_weights > ULP_SPARSE_ALWAYS)
     refuse(function, "expected options->sparse_weights to be a ulp_sparse_weights from ",
            int{ULP_SPARSE_MEASURE}, " to ", int{ULP_SPARSE_ALWAYS}, ", got ", options.sparse_weights);
+  if (options.blocks < ULP_BLOCKS_MEASURE || options.blocks > ULP_BLOCKS_ALWAYS)
+    refuse(function, "expected options->blocks to be a ulp_layer_blocks from ", int{ULP_BLOCKS_MEASURE},
+           " to ", int{ULP_BLOCKS_ALWAYS}, ", got ", options.blocks);
+  if (!(options.error_budget >= 0 && options.error_budget <= 1))
+    refuse(function, "expected options->error_budget from 0 to 1, got ", options.error_budget);
+  if (options.max_measuring_ms < ULP_NO_TIME)
+    refuse(function, "expected options->max_measuring_ms to be ULP_NO_TIME, 0 or more, got ",
+           options.max_measuring_ms);
   EngineOptions made;
   made.threads = 1;
   made.isa = checked_isa(function, options.isa);
   made.max_constant_bytes = options.max_constant_bytes;
   made.max_arena_bytes = options.max_arena_bytes;
   made.sparse = static_cast<SparseWeights>(options.sparse_weights);
+  made.blocks = static_cast<LayerBlocks>(options.blocks);
+  made.error_budget = options.error_budget;
+  if (options.max_measuring_ms != 0)
+    made.max_measuring_seconds = std::max(options.max_measuring_ms, 0) / 1000.0;
   if (options.sparse_table != nullptr) made.sparse_table = options.sparse_table;
   return made;
 }

@@ -53,6 +53,16 @@ size_t constant_bytes_of(const Plan& plan) {
   return bytes;
 }
 
+/// The options, of which none is no number or out of range.
+const EngineOptions& checked(const EngineOptions& options) {
+  if (!(options.error_budget >= 0 && options.error_budget <= 1))
+    fail("runtime.Engine", "expected an error_budget from 0 to 1, got ", options.error_budget);
+  if (!(options.max_measuring_seconds >= 0))
+    fail("runtime.Engine", "expected max_measuring_seconds of at least 0, got ",
+         options.max_measuring_seconds);
+  return options;
+}
+
 /// What a plan may take that is as large as it looks. Packing takes up to twice its constants.
 size_t default_budget(const Plan& plan) {
   constexpr size_t kSmall = size_t{256} << 20;
@@ -65,15 +75,17 @@ SizedProgram::SizedProgram(const VerifiedPlan& plan, Preparer& preparer, int64_t
     : program(plan, preparer), rows(rows), largest_slice(largest_slice_of(program)) {}
 
 Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
-    : isa_(choose_isa(options.isa)),
+    : isa_(choose_isa(checked(options).isa)),
       arena_limit_(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, physical_memory())
                                                : physical_memory()),
       free_(plan->following.free),
       continued_(plan->continued),
       constant_bytes_(constant_bytes_of(*plan)),
-      measured_(std::make_shared<FormTable>(options.sparse_table, arena_limit_)),
+      measured_(
+          std::make_shared<FormTable>(options.sparse_table, arena_limit_, options.max_measuring_seconds)),
       preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
-                {options.sparse, options.blocks, !free_.empty(), constant_bytes_, measured_}) {
+                {options.sparse, options.blocks, options.error_budget, !free_.empty(), constant_bytes_,
+                 measured_}) {
   if (free_.empty()) {
     made_.push_back({{}, std::make_shared<const SizedProgram>(plan, preparer_, 0)});
     measured_->save();

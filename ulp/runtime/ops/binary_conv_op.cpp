@@ -146,12 +146,12 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
                                              .bias = constant_data<float>(view, "bias"),
                                              .threshold = constant_data<int32_t>(view, "threshold"),
                                              .flip = constant_data<uint8_t>(view, "flip")};
-    return std::make_unique<const LinearForm>(
+    return std::make_unique<const LayerForm>(
         make_binary_form(config_of(view), weights, isa, rules, usual_items(view, per_item), measure));
   };
   // Rows are packed for any number of them.
-  std::shared_ptr<const LinearForm> form =
-      rows ? packed<LinearForm>(view, "binary", make) : std::shared_ptr<const LinearForm>(make());
+  std::shared_ptr<const LayerForm> form =
+      rows ? packed<LayerForm>(view, "binary", make) : std::shared_ptr<const LayerForm>(make());
   return std::make_unique<ConvRunner>(std::move(form), x, per_item);
 }
 

@@ -50,9 +50,8 @@ bool doubts_bits(kernels::Isa isa) {
   return isa == kernels::Isa::amx || isa == kernels::Isa::amx_emulated;
 }
 
-LinearForm make_binary_form(const kernels::BinaryConvConfig& config,
-                            const kernels::BinaryConvWeights& weights, kernels::Isa isa,
-                            const PackRules& rules, const ItemRange& items, bool measure) {
+LayerForm make_binary_form(const kernels::BinaryConvConfig& config, const kernels::BinaryConvWeights& weights,
+                           kernels::Isa isa, const PackRules& rules, const ItemRange& items, bool measure) {
   const std::shared_ptr<const Conv> bits = make_binary_conv(config, weights, isa);
   if (!measure) return {bits, ""};
   const kernels::ConvShape& s = config.shape;

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "ulp/kernels/binary/binary_conv.h"
-#include "ulp/runtime/ops/linear_forms.h"
+#include "ulp/runtime/ops/layer_forms.h"
 
 namespace ulp::runtime {
 
 /// make_binary_conv(), or make_binary_as_bytes() where `measure` says so and that is the faster one by more than a
 /// timing may be off: both run on synthetic input, as many of `items` as take neither long nor more than
 /// rules.measured->most_bytes(), on the calling thread. The note has both times. The results are the same bits.
-ULP_API LinearForm make_binary_form(const kernels::BinaryConvConfig& config,
-                                    const kernels::BinaryConvWeights& weights, kernels::Isa isa,
-                                    const PackRules& rules, const ItemRange& items, bool measure);
+ULP_API LayerForm make_binary_form(const kernels::BinaryConvConfig& config,
+                                   const kernels::BinaryConvWeights& weights, kernels::Isa isa,
+                                   const PackRules& rules, const ItemRange& items, bool measure);
 
 /// Whether a machine may multiply bytes faster than it counts bits: one with AMX.
 bool doubts_bits(kernels::Isa isa);

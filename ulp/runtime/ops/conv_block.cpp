@@ -93,15 +93,17 @@ std::string key_of(std::span<const BlockLayer> layers, const Conv& block) {
   return std::move(key).str();
 }
 
-/// Times both ways for one image; without a kernel where there is no memory to find out.
-FormFinding time_both(std::span<const BlockLayer> layers, const Conv& block, kernels::Isa isa,
-                      size_t most_bytes) {
+/// Times both ways for one image; without a kernel where there is no memory or no time to find out.
+FormFinding time_both(FormTable& table, std::span<const BlockLayer> layers, const Conv& block,
+                      kernels::Isa isa) {
+  if (!table.has_time()) return {};
   try {
     const std::unique_ptr<Conv> apart = kernels::make_layers_apart(layers, isa);
     const Conv* both[] = {apart.get(), &block};
     FormTimer timer(buffers_of(layers), false);
-    if (timer.bytes(both, 1) > most_bytes) return {};
+    if (timer.bytes(both, 1) > table.most_bytes()) return {};
     const std::vector<double> seconds = timer.seconds(both, 1, kTurns);
+    table.spend(timer.spent());
     return {1, block.name(), std::clamp(seconds[0] / seconds[1], 1 / kLargestRatio, kLargestRatio)};
   } catch (const std::bad_alloc&) {
     return {};  // the layers themselves may find the memory that both ways together do not
@@ -113,7 +115,7 @@ FormFinding look_up(FormTable& table, std::span<const BlockLayer> layers, const 
   const std::string key = key_of(layers, block);
   const auto* known = table.find(key);
   if (known != nullptr && known->size() == 1 && known->front().kernel == block.name()) return known->front();
-  const FormFinding found = time_both(layers, block, isa, table.most_bytes());
+  const FormFinding found = time_both(table, layers, block, isa);
   if (!found.kernel.empty()) table.put(key, {found});
   return found;
 }

@@ -198,13 +198,13 @@ std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig&
                                 kernels::Isa isa) {
   const PackRules rules = rules_of(view);
   const auto make = [&] {
-    return std::make_unique<const LinearForm>(
-        make_linear_form(config, weights_of(view), isa, rules, usual_items(view, per_item)));
+    return std::make_unique<const LayerForm>(
+        make_layer_form(config, weights_of(view), isa, rules, usual_items(view, per_item)));
   };
   // A convolution is packed for the size of its images, a linear layer for any number of rows.
-  std::shared_ptr<const LinearForm> form = view.step().op == Op::linear
-                                               ? packed<LinearForm>(view, "linear", make)
-                                               : std::shared_ptr<const LinearForm>(make());
+  std::shared_ptr<const LayerForm> form = view.step().op == Op::linear
+                                              ? packed<LayerForm>(view, "linear", make)
+                                              : std::shared_ptr<const LayerForm>(make());
   return std::make_unique<ConvRunner>(std::move(form), view.input(), per_item);
 }
 

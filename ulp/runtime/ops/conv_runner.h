@@ -8,7 +8,7 @@
 
 #include "ulp/kernels/conv/conv_block.h"
 #include "ulp/runtime/ops/attributes.h"
-#include "ulp/runtime/ops/linear_forms.h"
+#include "ulp/runtime/ops/layer_forms.h"
 #include "ulp/runtime/ops/op.h"
 
 namespace ulp::runtime {
@@ -36,7 +36,7 @@ ItemRange usual_items(const StepView& view, int64_t per_item);
 class ConvRunner final : public Runner {
  public:
   /// `per_item`: images or rows in an item of the batch `x`.
-  ConvRunner(std::shared_ptr<const LinearForm> form, const TensorInfo& x, int64_t per_item)
+  ConvRunner(std::shared_ptr<const LayerForm> form, const TensorInfo& x, int64_t per_item)
       : form_(std::move(form)),
         batched_(x.shape[0] == kBatch),
         rows_(batched_ ? per_item : x.shape[0] * per_item) {}
@@ -55,7 +55,7 @@ class ConvRunner final : public Runner {
  private:
   int64_t items(int64_t batch) const { return batched_ ? batch * rows_ : rows_; }
 
-  std::shared_ptr<const LinearForm> form_;
+  std::shared_ptr<const LayerForm> form_;
   bool batched_;
   int64_t rows_;  ///< images or rows per batch item, or in all when the batch dimension is fixed
 };

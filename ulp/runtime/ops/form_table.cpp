@@ -38,8 +38,10 @@ std::vector<FormFinding> findings_from(const Json& json) {
 
 }  // namespace
 
-FormTable::FormTable(std::filesystem::path path, size_t most_bytes)
-    : path_(std::move(path)), most_bytes_(std::min(most_bytes, kMostMeasuringBytes)) {
+FormTable::FormTable(std::filesystem::path path, size_t most_bytes, double most_seconds)
+    : path_(std::move(path)),
+      most_bytes_(std::min(most_bytes, kMostMeasuringBytes)),
+      most_seconds_(most_seconds) {
   if (path_.empty()) return;
   std::error_code none;
   if (path_.has_parent_path() && !std::filesystem::is_directory(path_.parent_path(), none))

@@ -1,10 +1,11 @@
-// What was measured of layers that can run in several forms, without their zeros or in blocks by rows: one entry for all that are alike, kept in a file where a caller names one.
+// What was measured of layers that can run in several forms, without their zeros, in bf16 or in blocks by rows: one entry for all that are alike, kept in a file where a caller names one.
 // The file is a cache: what it lacks is measured, and a file that cannot be written is done without.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,12 +31,16 @@ class FormTable {
  public:
   FormTable() = default;
   /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take, where that is
-  /// less than kMostMeasuringBytes. Throws ulp::Error naming the file where it holds something else or its folder is not
+  /// less than kMostMeasuringBytes. `most_seconds`: after which no further layer is measured. Throws ulp::Error naming the file where it holds something else or its folder is not
   /// there.
-  ULP_API explicit FormTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes);
+  ULP_API explicit FormTable(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes,
+                             double most_seconds = std::numeric_limits<double>::infinity());
 
   /// What measuring a layer may take.
   size_t most_bytes() const { return most_bytes_; }
+  /// Whether there is time to measure another one.
+  bool has_time() const { return spent_ < most_seconds_; }
+  void spend(double seconds) { spent_ += seconds; }
 
   /// Null for a layer that was not measured.
   const std::vector<FormFinding>* find(const std::string& layer) const;
@@ -48,6 +53,7 @@ class FormTable {
 
   std::filesystem::path path_;
   size_t most_bytes_ = kMostMeasuringBytes;
+  double most_seconds_ = std::numeric_limits<double>::infinity(), spent_ = 0;
   std::map<std::string, std::vector<FormFinding>> layers_;
   bool changed_ = false;
 };

@@ -54,12 +54,16 @@ const std::string& measuring_machine() {
 }
 
 FormTimer::FormTimer(const kernels::ConvConfig& config, bool far)
-    : integer_(config.input == DataType::u8), far_(far) {
+    : begin_(thread_seconds()), integer_(config.input == DataType::u8), far_(far) {
   const kernels::ConvShape& s = config.shape;
   const int64_t out = s.out_h() * s.out_w() * s.out_channels;
   input_bytes_ = s.in_h * s.in_w * s.in_channels * element_bytes(config.input);
   output_bytes_ = out * element_bytes(config.output);
   residual_bytes_ = config.residual ? out * element_bytes(config.residual_type) : 0;
+}
+
+double FormTimer::spent() const {
+  return thread_seconds() - begin_;
 }
 
 size_t FormTimer::far_bytes() const {

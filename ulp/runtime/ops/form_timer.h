@@ -20,6 +20,9 @@ class FormTimer {
   /// their turn comes again, so they are driven out of it before each run.
   FormTimer(const kernels::ConvConfig& config, bool far);
 
+  /// Seconds of the calling thread since this was made.
+  double spent() const;
+
   /// What seconds() takes of memory.
   size_t bytes(std::span<const kernels::Conv* const> layers, int64_t items) const;
 
@@ -31,6 +34,7 @@ class FormTimer {
   void drive_out();
   size_t far_bytes() const;
 
+  double begin_;
   int64_t input_bytes_, residual_bytes_, output_bytes_;  ///< of an item
   bool integer_, far_;
   std::vector<std::byte> others_;  ///< as much as the second level of the cache holds, and more

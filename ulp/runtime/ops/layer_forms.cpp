@@ -1,4 +1,4 @@
-#include "ulp/runtime/ops/linear_forms.h"
+#include "ulp/runtime/ops/layer_forms.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/kernels/conv/narrow_conv.h"
 #include "ulp/kernels/isa/cpu.h"
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/kernels/sparse/sparse_linear.h"
@@ -28,9 +29,10 @@ constexpr int64_t kBitmaskRows = 4;    // with more each weight is unpacked agai
 // Rows at which a layer is measured: beyond the first number more of them are more of the same, and fewer than the second
 // say nothing of a layer that has many.
 constexpr int64_t kMostRows = 256, kFewRows = 16;
+constexpr int64_t kMostProducts = int64_t{1} << 31;  // of a run that is measured
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max() / 2;
-constexpr double kMargin =
-    1.03;  // by which a sparse form must be the faster one: a timing may be off by as much
+// By which another form must be the faster one: a timing may be off by as much, and digits are worth more than that.
+constexpr double kMargin = 1.03, kNarrowMargin = 1.1;
 
 using MakeForm = std::unique_ptr<Conv> (*)(const kernels::ConvConfig&, const kernels::ConvWeights&,
                                            kernels::Isa);
@@ -40,6 +42,8 @@ struct Form {
   std::string what;    ///< "16x4 blocks, 20 % kept"
   int64_t most_items;  ///< for which it is meant
   MakeForm make;       ///< what made it
+  double margin = kMargin;
+  const char* else_left = "left dense";  ///< what the layer is without it
 };
 
 /// A layer in all its forms, and what they are made from.
@@ -47,8 +51,8 @@ struct Forms {
   const kernels::ConvConfig& config;
   const kernels::ConvWeights& weights;
   kernels::Isa isa;
-  std::shared_ptr<const Conv> dense;
-  std::vector<Form> sparse{};
+  std::shared_ptr<const Conv> plain;  ///< as it comes
+  std::vector<Form> others{};
 
   int64_t pixels() const { return config.shape.in_h * config.shape.in_w; }
 };
@@ -97,6 +101,13 @@ std::string percent(double share) {
   return text;
 }
 
+/// "0.17 %", of what is small.
+std::string fine_percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f %%", 100 * share);
+  return text;
+}
+
 std::string factor(double x) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.2fx", x);
@@ -124,23 +135,36 @@ void add_sparse(Forms& forms, bool always) {
   const bool integer = config.input == DataType::u8;
   const auto add = [&](MakeForm make, const std::string& what, int64_t most_items) {
     std::shared_ptr<const Conv> layer = make(config, forms.weights, forms.isa);
-    if (layer != nullptr) forms.sparse.push_back({std::move(layer), what, most_items, make});
+    if (layer != nullptr) forms.others.push_back({std::move(layer), what, most_items, make});
   };
   if (has_blocks) {
     const std::string blocks = integer ? "16x4" : "16x1";
     add(kernels::make_block_linear, blocks + " blocks, " + percent(zeros.block_density()) + " kept",
         kAnyNumber);
   }
-  if (has_bits && (!always || forms.sparse.empty())) {
+  if (has_bits && (!always || forms.others.empty())) {
     add(kernels::make_bitmask_linear, "bitmask, " + percent(zeros.weight_density()) + " kept",
         always ? kAnyNumber : kBitmaskRows / forms.pixels());
   }
 }
 
+/// The form in bf16, where its error is within the budget. What there is to say where it is not.
+std::string add_narrow(Forms& forms, double error_budget) {
+  const kernels::ConvShape& s = forms.config.shape;
+  if (error_budget <= 0 || forms.config.input != DataType::f32) return "";
+  if (s.in_channels / s.groups * s.kernel_h * s.kernel_w * s.out_channels < kFewWeights) return "";
+  const double error = kernels::narrow_error(forms.config, forms.weights);
+  if (!(error <= error_budget)) return "left in f32: bf16 would err by " + fine_percent(error);
+  forms.others.push_back({kernels::make_narrow_conv(forms.config, forms.weights, forms.isa),
+                          "bf16, error " + fine_percent(error), kAnyNumber, kernels::make_narrow_conv,
+                          kNarrowMargin, "left in f32"});
+  return "";
+}
+
 /// What is run to measure a layer: the layer itself, or one with its weights on an image of fewer pixels.
 struct Trial {
   kernels::ConvConfig config;
-  std::vector<std::shared_ptr<const Conv>> layers;  ///< the dense one, and the sparse ones in their order
+  std::vector<std::shared_ptr<const Conv>> layers;  ///< the plain one, and the others in their order
   std::vector<int64_t> items;                       ///< to measure at
 
   std::vector<const Conv*> pointers() const {
@@ -152,8 +176,8 @@ struct Trial {
 
 /// The layer itself.
 Trial whole_trial(const Forms& forms) {
-  Trial trial{forms.config, {forms.dense}, {}};
-  for (const Form& form : forms.sparse) trial.layers.push_back(form.layer);
+  Trial trial{forms.config, {forms.plain}, {}};
+  for (const Form& form : forms.others) trial.layers.push_back(form.layer);
   return trial;
 }
 
@@ -163,7 +187,7 @@ Trial narrow_trial(const Forms& forms, int64_t pixels) {
   trial.config.shape.in_h = 1;
   trial.config.shape.in_w = pixels;
   trial.layers.push_back(kernels::make_conv(trial.config, forms.weights, forms.isa));
-  for (const Form& form : forms.sparse)
+  for (const Form& form : forms.others)
     trial.layers.push_back(form.make(trial.config, forms.weights, forms.isa));
   const Trial whole = whole_trial(forms);
   const bool alike = std::ranges::equal(
@@ -179,7 +203,7 @@ std::vector<int64_t> measured_items(const ItemRange& items, int64_t most) {
   return counts;
 }
 
-/// Of the dense form, with the channels that fill its last panels; sparse ones take less.
+/// Of the plain form, with the channels that fill its last panels; the others take less.
 size_t most_packed_bytes(const kernels::ConvConfig& config) {
   constexpr int64_t kPanel = 64;
   const kernels::ConvShape& s = config.shape;
@@ -187,12 +211,22 @@ size_t most_packed_bytes(const kernels::ConvConfig& config) {
   return static_cast<size_t>(in * out * kPanel * kPanel * element_bytes(config.input));
 }
 
+/// Of a convolution that is no linear layer, on one image.
+Trial image_trial(const Forms& forms, size_t most_bytes, bool far) {
+  const kernels::ConvShape& s = forms.config.shape;
+  const int64_t products = s.in_channels / s.groups * s.kernel_h * s.kernel_w * s.out_channels;
+  if (products > kMostProducts / (s.out_h() * s.out_w())) return {forms.config, {}, {}};
+  Trial trial = whole_trial(forms);
+  if (FormTimer(forms.config, far).bytes(trial.pointers(), 1) <= most_bytes) trial.items = {1};
+  return trial;
+}
+
 /// Of as many rows as take neither long nor more than `most_bytes`. Without items where there is none.
 Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, bool far) {
-  constexpr int64_t kMostProducts = int64_t{1} << 31;
   const kernels::ConvShape& s = forms.config.shape;
+  if (!kernels::is_linear(s)) return image_trial(forms, most_bytes, far);
   const int64_t weights = s.in_channels * s.out_channels, pixels = forms.pixels();
-  const size_t packed_bytes = most_packed_bytes(forms.config) * (forms.sparse.size() + 1);
+  const size_t packed_bytes = most_packed_bytes(forms.config) * (forms.others.size() + 1);
   const int64_t least = std::min(kFewRows, items.low * pixels);
   for (int64_t rows = std::clamp(kMostProducts / weights, kFewRows, kMostRows); rows >= least; rows /= 4) {
     const bool whole = pixels <= rows;
@@ -207,10 +241,6 @@ Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, 
     if (!trial.items.empty()) return trial;
   }
   return {forms.config, {}, {}};
-}
-
-bool is_taken(const FormFinding& found) {
-  return found.faster >= kMargin;
 }
 
 FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
@@ -238,37 +268,43 @@ const Form* form_of(const FormFinding& found, const std::vector<Form>& forms) {
   return form == forms.end() ? nullptr : &*form;
 }
 
+bool is_taken(const FormFinding& found, const Form& form) {
+  return found.faster >= form.margin;
+}
+
 /// All that the time of a layer's forms depends on, and where it is measured.
 std::string key_of(const Trial& trial, const Forms& forms, bool far) {
   const kernels::ConvConfig& config = trial.config;
   const kernels::ConvShape& s = config.shape;
   std::ostringstream key;
-  key << measuring_machine() << ": " << forms.dense->name() << ' ' << s.in_channels << " -> "
+  key << measuring_machine() << ": " << forms.plain->name() << ' ' << s.in_channels << " -> "
       << s.out_channels << ' ' << to_string(config.output);
   if (s.in_h * s.in_w > 1) key << ", " << s.in_h * s.in_w << " pixels";
   if (config.residual) key << ", residual " << to_string(config.residual_type);
   key << ", activation " << word_of(config.activation);
-  for (const Form& form : forms.sparse) key << "; " << form.layer->name() << ' ' << form.what;
+  for (const Form& form : forms.others) key << "; " << form.layer->name() << ' ' << form.what;
   key << "; items";
   for (const int64_t count : trial.items) key << ' ' << count;
   if (far) key << "; out of the cache";
   return std::move(key).str();
 }
 
-/// As the table has it, or measured and put there.
+/// As the table has it, or measured and put there; none where there is no time left for that.
 std::vector<FormFinding> look_up(FormTable& table, const Trial& trial, const Forms& forms, bool far) {
   const std::string key = key_of(trial, forms, far);
   const auto fits = [&](const std::vector<FormFinding>& findings) {
     return std::ranges::equal(findings, trial.items, {}, &FormFinding::items) &&
            std::ranges::all_of(findings, [&](const FormFinding& found) {
-             const Form* form = form_of(found, forms.sparse);
+             const Form* form = form_of(found, forms.others);
              return form == nullptr ? found.kernel.empty() : found.items <= form->most_items;
            });
   };
   if (const auto* known = table.find(key); known != nullptr && fits(*known)) return *known;
+  if (!table.has_time()) return {};
   FormTimer timer(trial.config, far);
   std::vector<FormFinding> findings;
-  for (const int64_t count : trial.items) findings.push_back(find_best(timer, trial, forms.sparse, count));
+  for (const int64_t count : trial.items) findings.push_back(find_best(timer, trial, forms.others, count));
+  table.spend(timer.spent());
   table.put(key, findings);
   return findings;
 }
@@ -288,19 +324,20 @@ std::string note_of(const std::vector<FormFinding>& findings, const std::vector<
     const std::string ratio =
         found.faster >= 1 ? factor(found.faster) + " faster" : factor(1 / found.faster) + " slower";
     const std::string at = " at " + std::to_string(rows) + (rows == 1 ? " row" : " rows");
-    note += is_taken(found) ? ratio + at : "left dense" + at + " (" + ratio + ")";
+    note += is_taken(found, *form) ? ratio + at : form->else_left + at + " (" + ratio + ")";
   }
   return note;
 }
 
 /// One layer, or several by their numbers of items.
-std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const std::vector<Form>& forms,
+std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& plain, const std::vector<Form>& forms,
                                  const std::vector<FormFinding>& findings) {
   std::vector<FormsByItems::Part> parts;
   int64_t most = 0;  // items that the last part takes
   for (const FormFinding& found : findings) {
-    const Form* form = is_taken(found) ? form_of(found, forms) : nullptr;
-    const std::shared_ptr<const Conv>& layer = form == nullptr ? dense : form->layer;
+    const Form* form = form_of(found, forms);
+    if (form != nullptr && !is_taken(found, *form)) form = nullptr;
+    const std::shared_ptr<const Conv>& layer = form == nullptr ? plain : form->layer;
     if (parts.empty() || parts.back().layer != layer) {
       // The numbers are a factor of four apart: half way between two of them.
       parts.push_back({parts.empty() ? 0 : std::min(found.items / 2, most + 1), layer});
@@ -311,21 +348,24 @@ std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& dense, const
   return std::make_shared<const FormsByItems>(std::move(parts));
 }
 
-/// The fastest form, or the dense one where there is no memory to find out.
-LinearForm measured_form(FormTable& table, const Forms& forms, const ItemRange& items,
-                         size_t constant_bytes) {
+/// The fastest form, or the plain one where there is no memory or no time to find out.
+LayerForm measured_form(FormTable& table, const Forms& forms, const ItemRange& items, size_t constant_bytes) {
   const bool far = constant_bytes > static_cast<size_t>(kernels::second_level_cache());
+  const Form& first = forms.others.front();
+  const auto unmeasured = [&](const char* why) {
+    return LayerForm{forms.plain, first.what + "; " + first.else_left + ": " + why};
+  };
   try {
     const Trial trial = make_trial(forms, items, table.most_bytes(), far);
-    if (!trial.items.empty()) {
-      const std::vector<FormFinding> findings = look_up(table, trial, forms, far);
-      const int64_t rows_per_item = trial.config.shape.in_h * trial.config.shape.in_w;
-      return {join(forms.dense, forms.sparse, findings), note_of(findings, forms.sparse, rows_per_item)};
-    }
+    if (trial.items.empty()) return unmeasured("too large to measure");
+    const std::vector<FormFinding> findings = look_up(table, trial, forms, far);
+    if (findings.empty()) return unmeasured("the time for measuring is over");
+    const int64_t rows_per_item = trial.config.shape.in_h * trial.config.shape.in_w;
+    return {join(forms.plain, forms.others, findings), note_of(findings, forms.others, rows_per_item)};
   } catch (const std::bad_alloc&) {
     // The layer is packed already; only measuring it takes more.
+    return unmeasured("too large to measure");
   }
-  return {forms.dense, forms.sparse[0].what + "; left dense: too large to measure"};
 }
 
 }  // namespace
@@ -337,15 +377,15 @@ bool may_leave_zeros_out(const kernels::ConvConfig& config, const kernels::ConvW
   return choices.blocks || choices.bits;
 }
 
-LinearForm make_linear_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
-                            kernels::Isa isa, const PackRules& rules, const ItemRange& items) {
+LayerForm make_layer_form(const kernels::ConvConfig& config, const kernels::ConvWeights& weights,
+                          kernels::Isa isa, const PackRules& rules, const ItemRange& items) {
   Forms forms{config, weights, isa, kernels::make_conv(config, weights, isa)};
-  if (rules.sparse == SparseWeights::never) return {forms.dense, ""};
   const bool always = rules.sparse == SparseWeights::always;
-  add_sparse(forms, always);
-  if (!always) std::erase_if(forms.sparse, [&](const Form& form) { return form.most_items < items.low; });
-  if (forms.sparse.empty()) return {forms.dense, ""};
-  if (always) return {forms.sparse[0].layer, forms.sparse[0].what};
+  if (rules.sparse != SparseWeights::never) add_sparse(forms, always);
+  if (always && !forms.others.empty()) return {forms.others[0].layer, forms.others[0].what};
+  const std::string left = add_narrow(forms, rules.error_budget);
+  std::erase_if(forms.others, [&](const Form& form) { return form.most_items < items.low; });
+  if (forms.others.empty()) return {forms.plain, left};
   return measured_form(*rules.measured, forms, items, rules.constant_bytes);
 }
 

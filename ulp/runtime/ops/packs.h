@@ -24,6 +24,7 @@ std::string use_of(const StepView& view, bool sizes);
 struct PackRules {
   SparseWeights sparse = SparseWeights::never;
   LayerBlocks blocks = LayerBlocks::never;
+  double error_budget = 0;    ///< of f32 layers that may run in bf16, see EngineOptions
   bool sizes_vary = false;    ///< the plan has free dimensions
   size_t constant_bytes = 0;  ///< of the plan
   std::shared_ptr<FormTable> measured = std::make_shared<FormTable>();
