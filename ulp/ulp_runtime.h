@@ -88,13 +88,13 @@ typedef struct ulp_engine_options {
   uint64_t max_arena_bytes; /**< of intermediates, in each context; 0: the memory of the machine */
   const char* sparse_table; /**< a file of what was timed, read and added to; NULL or "": none */
   int32_t sparse_weights;   /**< a ulp_sparse_weights */
-  int32_t blocks;           /**< a ulp_layer_blocks */
+  int32_t reserved;         /**< 0 */
   double
       error_budget; /**< above 0: layers in f32 whose products in bf16 are off by no more than this, relative to the result, run so
                             where that is faster; 0.003 is enough for most */
+  int32_t blocks;   /**< a ulp_layer_blocks */
   int32_t
       max_measuring_ms; /**< of the loading thread, after which no layer is timed any more; 0: 1,000; ULP_NO_TIME: none */
-  int32_t reserved; /**< 0 */
 } ulp_engine_options;
 
 /** How a context is made. */

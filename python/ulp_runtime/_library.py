@@ -41,10 +41,10 @@ class EngineOptions(Sized):
         ("max_arena_bytes", c.c_uint64),
         ("sparse_table", c.c_char_p),
         ("sparse_weights", c.c_int32),
-        ("blocks", c.c_int32),
-        ("error_budget", c.c_double),
-        ("max_measuring_ms", c.c_int32),
         ("reserved", c.c_int32),
+        ("error_budget", c.c_double),
+        ("blocks", c.c_int32),
+        ("max_measuring_ms", c.c_int32),
     ]
 
 

@@ -142,9 +142,20 @@ class Errors(unittest.TestCase):
 
     def test_options(self) -> None:
         content = files.linear(WEIGHT, BIAS)
-        for options in ({"isa": "abc"}, {"sparse_weights": "maybe"}, {"threads": -1}, {"threads": 1 << 31}):
+        wrong = (
+            {"isa": "abc"},
+            {"sparse_weights": "maybe"},
+            {"blocks": "some"},
+            {"error_budget": 2.0},
+            {"max_measuring_ms": -1},
+            {"threads": -1},
+            {"threads": 1 << 31},
+        )
+        for options in wrong:
             with self.assertRaises(ArgumentError):
                 Engine.from_bytes(content, **options).run(self.x)
+        given = Engine.from_bytes(content, error_budget=0.01, blocks="never", max_measuring_ms=0).run(self.x)
+        np.testing.assert_array_equal(given, self.engine.run(self.x))
         with self.assertRaisesRegex(Error, "max_constant_bytes"):
             Engine.from_bytes(content, max_constant_bytes=1)
 

@@ -161,7 +161,7 @@ class Runner {
   const QuantizeRequest& request_;
   QuantizeRun run_;
   std::optional<runtime::Plan> float_plan_{};  ///< until it is evaluated
-  size_t kept_ = 0;  ///< layers of the sensitivity, worst first, that stay in float
+  size_t kept_ = 0;                            ///< layers of the sensitivity, worst first, that stay in float
 };
 
 }  // namespace

@@ -42,10 +42,10 @@ int main(void) {
   FIELD(ulp_engine_options, max_arena_bytes);
   FIELD(ulp_engine_options, sparse_table);
   FIELD(ulp_engine_options, sparse_weights);
-  FIELD(ulp_engine_options, blocks);
-  FIELD(ulp_engine_options, error_budget);
-  FIELD(ulp_engine_options, max_measuring_ms);
   FIELD(ulp_engine_options, reserved);
+  FIELD(ulp_engine_options, error_budget);
+  FIELD(ulp_engine_options, blocks);
+  FIELD(ulp_engine_options, max_measuring_ms);
   SIZE(ulp_context_options);
   FIELD(ulp_context_options, struct_size);
   FIELD(ulp_context_options, threads);
