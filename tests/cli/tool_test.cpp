@@ -225,6 +225,24 @@ TEST_F(Tool, ATextIsNoModelAndABraceNoRecipe) {
                  "expected a recipe in JSON in 'brace.json', got parse error at line 1, column 2");
 }
 
+TEST_F(Tool, AnErrorBudgetIsForEngines) {
+  ASSERT_EQ(shop_->ulp("lower m.safetensors --out f.ulp").code, 0);
+  const auto accuracy = [&](const std::string& flags) {
+    const Outcome outcome = shop_->ulp("eval f.ulp --data data --json" + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out)["accuracy_percent"].get<double>();
+  };
+  EXPECT_NEAR(accuracy(" --error-budget 0.01"), accuracy(""), 1.0);
+  const Outcome profile = shop_->ulp("bench f.ulp --batch 1 --rounds 1 --profile --error-budget 0.0001");
+  EXPECT_EQ(profile.code, 0) << profile.err;
+  EXPECT_NE(profile.out.find("left in f32: bf16 would err by 0.2"), std::string::npos) << profile.out;
+  expect_error(shop_->ulp("eval m.safetensors --data data --error-budget 0.01"), 3,
+               "expected an engine file beside an error budget");
+  expect_error(shop_->ulp("run m.safetensors --random --pieces --error-budget 0.01"), 1,
+               "got a model in pieces");
+  expect_error(shop_->ulp("eval f.ulp --data data --error-budget 2"), 2, "--error-budget");
+}
+
 TEST_F(Tool, AShapeThatIsNotUsedIsRefused) {
   ASSERT_EQ(shop_->ulp("export m.safetensors --out m.onnx").code, 0);
   for (const char* command :
