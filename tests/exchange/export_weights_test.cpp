@@ -201,6 +201,34 @@ TEST(ExportWeights, GroupsOfEightBitsComeBack) {
   EXPECT_ERROR(export_onnx(*module, {.opset = 17}), "expected opset 21 for groups of 8 bits");
 }
 
+/// No zero point stands for a minimum: such weights are floats in files of others.
+TEST(ExportWeights, MinimaMakeFloats) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  SmallText model;
+  model.eval();
+  const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
+  std::map<std::string, quant::WeightCodes> codes;
+  for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
+    codes[name] = {.codes = torch::randint(0, 256, {rows, 3, 8}, torch::kByte),
+                   .scale = torch::rand({rows, 3}),
+                   .columns = kWidth,
+                   .minimum = torch::rand({rows, 3})};
+  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  for (const int64_t opset : {17, 21}) {
+    const std::string bytes = export_onnx(*module, {.opset = opset});
+    const ReadModel read = read_onnx(bytes);
+    EXPECT_EQ(read.of("DequantizeLinear").size(), 0U);
+    ASSERT_TRUE(read.initializers.contains("fc.weight"));
+    EXPECT_EQ(read.initializers.size(), 3U) << "two weights and a bias";
+    const Module again = exchange::import_onnx(bytes, "model.onnx");
+    for (const char* name : {"table.weight", "fc.weight"})
+      EXPECT_TRUE(torch::equal(again->named_parameters()[name], quant::dequantize_weight(codes[name]))) << name;
+    EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
+  }
+  EXPECT_TRUE(module->named_buffers().contains("fc.weight.minimum")) << "the model stays as it is";
+}
+
 TEST(ExportWeights, TrainAsFloatsWhereThatIsAskedFor) {
   const Module module = small_text({.bits = 4});
   const Module trained =
