@@ -223,7 +223,8 @@ TEST(ExportWeights, MinimaMakeFloats) {
     EXPECT_EQ(read.initializers.size(), 3U) << "two weights and a bias";
     const Module again = exchange::import_onnx(bytes, "model.onnx");
     for (const char* name : {"table.weight", "fc.weight"})
-      EXPECT_TRUE(torch::equal(again->named_parameters()[name], quant::dequantize_weight(codes[name]))) << name;
+      EXPECT_TRUE(torch::equal(again->named_parameters()[name], quant::dequantize_weight(codes[name])))
+          << name;
     EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
   }
   EXPECT_TRUE(module->named_buffers().contains("fc.weight.minimum")) << "the model stays as it is";

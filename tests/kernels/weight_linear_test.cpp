@@ -220,14 +220,13 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
       return 2.0 * scale[part] * (c.zero ? zero[part] : c.bits == 4 ? 8 : 0);
     };
     for (const Isa isa : available_isas()) {
-      const auto linear = make_weight_linear(
-          {c.in, c.out, c.group, c.bits, c.activation, c.residual},
-          {.codes = codes.data(),
-           .scale = scale.data(),
-           .zero = c.zero ? zero.data() : nullptr,
-           .bias = c.bias ? bias.data() : nullptr,
-           .minimum = c.minimum ? minimum.data() : nullptr},
-          isa);
+      const auto linear = make_weight_linear({c.in, c.out, c.group, c.bits, c.activation, c.residual},
+                                             {.codes = codes.data(),
+                                              .scale = scale.data(),
+                                              .zero = c.zero ? zero.data() : nullptr,
+                                              .bias = c.bias ? bias.data() : nullptr,
+                                              .minimum = c.minimum ? minimum.data() : nullptr},
+                                             isa);
       Guarded<float> y(c.rows * c.out);
       Workspace workspace(linear->workspace_bytes(c.rows, 3));
       linear->run(c.rows, x.data(), residual.data(), y.data(), workspace.data(), ThreadParallel(3));

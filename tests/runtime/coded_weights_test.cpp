@@ -188,8 +188,9 @@ TEST(CodedWeights, BadMinimaAreRefused) {
   const float infinity = std::numeric_limits<float>::infinity();
   const auto beside_zeros = [](Plan& p, Step& s) {
     s.constants["weight_zero"] = "zeros";
-    p.constants["zeros"] = constant_of(DataType::u8, constant(p, s, "weight_minimum").shape,
-                                       std::vector<uint8_t>(constant(p, s, "weight_minimum").bytes.size() / 4));
+    p.constants["zeros"] =
+        constant_of(DataType::u8, constant(p, s, "weight_minimum").shape,
+                    std::vector<uint8_t>(constant(p, s, "weight_minimum").bytes.size() / 4));
   };
   const auto without_codes = [](Plan& p, Step& s) {
     Constant& weight = constant(p, s, "weight");
@@ -197,28 +198,28 @@ TEST(CodedWeights, BadMinimaAreRefused) {
                          std::vector<float>(static_cast<size_t>(weight.shape[0] * 24)));
     s.constants.erase("weight_scale");
   };
-  const Bad all[] = {{"both in a layer", 1, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
-                     {"both in a table", 0, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
-                     {"of floats in a layer", 1, without_codes, "'weight_minimum' is for 4-bit codes"},
-                     {"of floats in a table", 0, without_codes, "'weight_minimum' is for a coded 'weight'"},
-                     {"infinite", 0,
-                      [&](Plan& p, Step& s) {
-                        std::memcpy(constant(p, s, "weight_minimum").bytes.data() + 4, &infinity, 4);
-                      },
-                      "'weight_minimum' to be finite, got inf"},
-                     {"type", 1,
-                      [](Plan& p, Step& s) { constant(p, s, "weight_minimum").type = DataType::i32; },
-                      "'weight_minimum' to be f32"},
-                     {"shape", 1, [](Plan& p, Step& s) { constant(p, s, "weight_minimum").shape = {38}; },
-                      "'weight_minimum' to be f32 [19, 2]"},
-                     {"of 8 bits", 1,
-                      [](Plan& p, Step& s) {
-                        Constant& weight = constant(p, s, "weight");
-                        weight.type = DataType::i8;
-                        weight.shape = {19, 2, 12};
-                        weight.bytes.resize(weight.bytes.size() * 2);
-                      },
-                      "'weight_minimum' is for 4-bit codes"}};
+  const Bad all[] = {
+      {"both in a layer", 1, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
+      {"both in a table", 0, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
+      {"of floats in a layer", 1, without_codes, "'weight_minimum' is for 4-bit codes"},
+      {"of floats in a table", 0, without_codes, "'weight_minimum' is for a coded 'weight'"},
+      {"infinite", 0,
+       [&](Plan& p, Step& s) {
+         std::memcpy(constant(p, s, "weight_minimum").bytes.data() + 4, &infinity, 4);
+       },
+       "'weight_minimum' to be finite, got inf"},
+      {"type", 1, [](Plan& p, Step& s) { constant(p, s, "weight_minimum").type = DataType::i32; },
+       "'weight_minimum' to be f32"},
+      {"shape", 1, [](Plan& p, Step& s) { constant(p, s, "weight_minimum").shape = {38}; },
+       "'weight_minimum' to be f32 [19, 2]"},
+      {"of 8 bits", 1,
+       [](Plan& p, Step& s) {
+         Constant& weight = constant(p, s, "weight");
+         weight.type = DataType::i8;
+         weight.shape = {19, 2, 12};
+         weight.bytes.resize(weight.bytes.size() * 2);
+       },
+       "'weight_minimum' is for 4-bit codes"}};
   expect_refused({4, 12, false, true}, all);
 }
 

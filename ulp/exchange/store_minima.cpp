@@ -32,11 +32,10 @@ void store_minima(Graph& graph, const char* where) {
         fail(where, "expected '", argument, "' of ", graph::label(*node), " to be a tensor that is stored");
       return tensor.detach();
     };
-    const at::Tensor values =
-        quant::dequantize_weight({.codes = stored("codes"),
-                                  .scale = stored("scale"),
-                                  .columns = node->arg("columns").literal.toInt(),
-                                  .minimum = stored("minimum")});
+    const at::Tensor values = quant::dequantize_weight({.codes = stored("codes"),
+                                                        .scale = stored("scale"),
+                                                        .columns = node->arg("columns").literal.toInt(),
+                                                        .minimum = stored("minimum")});
     const std::string name = graph.unique_name(weight_name(node->arg("codes").value->producer->target()));
     graph.set_attribute(name, {graph::Attribute::Kind::parameter, values});
     Value* weight = graph.attribute(name);

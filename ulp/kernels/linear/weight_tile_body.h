@@ -242,8 +242,8 @@ template <typename V>
 struct MinimumDecoder {
   typename V::F scale, minimum;
 
-  inline __attribute__((always_inline)) MinimumDecoder(const WeightTileArgs& t, int64_t group,
-                                                       int64_t vector) {
+  inline __attribute__((always_inline))
+  MinimumDecoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
     const int64_t at = scale_at<V>(t, group, vector);
     scale = V::loadf(t.scale + at);
     minimum = V::loadf(t.minimum + at);

@@ -33,9 +33,9 @@ Tensor dequantize_weight_kernel(const Tensor& codes, const Tensor& scale,
   }
   if (minimum && (!nibbles || zero_point || minimum->scalar_type() != at::kFloat ||
                   minimum->sizes() != at::IntArrayRef(expected))) {
-    fail(kWhere, "expected a minimum f32 ", at::IntArrayRef(expected), " of codes of 4 bits without zero points, got ",
-         minimum->scalar_type(), " ", minimum->sizes(), nibbles ? "" : " of 8 bits",
-         zero_point ? " beside zero points" : "");
+    fail(kWhere, "expected a minimum f32 ", at::IntArrayRef(expected),
+         " of codes of 4 bits without zero points, got ", minimum->scalar_type(), " ", minimum->sizes(),
+         nibbles ? "" : " of 8 bits", zero_point ? " beside zero points" : "");
   }
   const int64_t stored = parts.size(1) * parts.size(2);
   if (columns < 1 || columns > stored || columns <= stored - parts.size(2)) {
@@ -57,7 +57,8 @@ Tensor dequantize_weight_kernel(const Tensor& codes, const Tensor& scale,
 
 TORCH_LIBRARY_FRAGMENT(ulp, m) {
   m.def(
-      "dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns, Tensor? minimum=None) -> "
+      "dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns, Tensor? minimum=None) "
+      "-> "
       "Tensor");
 }
 

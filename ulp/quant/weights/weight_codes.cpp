@@ -56,12 +56,12 @@ Value* WeightCoder::decoded(Graph& graph, Node* layer) {
     return tensor ? graph::Argument(buffer(graph, name + suffix, *tensor)) : graph::Argument(c10::IValue());
   };
   const bool nibbles = codes.codes.scalar_type() == at::kByte;
-  Node* node = graph.call("ulp::dequantize_weight",
-                          {buffer(graph, name + (nibbles ? ".int4" : ".int8"), codes.codes),
-                           buffer(graph, name + ".scale", codes.scale),
-                           optional(".zero_point", codes.zero_point), c10::IValue(codes.columns),
-                           optional(".minimum", codes.minimum)},
-                          layer);
+  Node* node =
+      graph.call("ulp::dequantize_weight",
+                 {buffer(graph, name + (nibbles ? ".int4" : ".int8"), codes.codes),
+                  buffer(graph, name + ".scale", codes.scale), optional(".zero_point", codes.zero_point),
+                  c10::IValue(codes.columns), optional(".minimum", codes.minimum)},
+                 layer);
   node->scope = layer->scope;
   node->output()->meta = weight->meta;
   return made = node->output();
