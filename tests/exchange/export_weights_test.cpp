@@ -3,7 +3,10 @@
 
 #include "error_of.h"
 #include "onnx_reader.h"
+#include "temporary_folder.h"
+#include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
@@ -227,6 +230,9 @@ TEST(ExportWeights, MinimaMakeFloats) {
           << name;
     EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
   }
+  const TemporaryFolder folder;
+  EXPECT_NO_THROW(exchange::export_tflite(*module, folder / "model.tflite", {}));
+  EXPECT_NO_THROW(exchange::export_coreml(*module, folder / "model.mlpackage", {}));
   EXPECT_TRUE(module->named_buffers().contains("fc.weight.minimum")) << "the model stays as it is";
 }
 

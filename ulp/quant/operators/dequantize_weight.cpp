@@ -57,9 +57,8 @@ Tensor dequantize_weight_kernel(const Tensor& codes, const Tensor& scale,
 
 TORCH_LIBRARY_FRAGMENT(ulp, m) {
   m.def(
-      "dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns, Tensor? minimum=None) "
-      "-> "
-      "Tensor");
+      "dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns, "
+      "Tensor? minimum=None) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(ulp, CompositeExplicitAutograd, m) {
