@@ -20,9 +20,7 @@ void read(const std::string& path, const std::string& out) {
   for (const exchange::GgufTensor& tensor : exchange::import_gguf(std::filesystem::path(path)).tensors) {
     values.emplace_back(tensor.name, tensor.values);
     if (!tensor.codes) continue;
-    const quant::WeightCodes& codes = *tensor.codes;
-    values.emplace_back(tensor.name + ".codes",
-                        quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns));
+    values.emplace_back(tensor.name + ".codes", quant::dequantize_weight(*tensor.codes));
   }
   io::save_tensors(out, values);
 }

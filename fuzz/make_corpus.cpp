@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 using namespace ulp::runtime;
 using namespace ulp::runtime::testing;
 
-/// Views, upsampling, and a layer with codes of 4 bits: the ops that the networks of the tests lack.
+/// Views, upsampling, and a table and a layer with codes of 4 bits: the ops that the networks of the tests lack.
 Plan small_views() {
   Builder b(Numbers::f32);
   const int32_t x = b.input({kBatch, 4, 8});
@@ -29,12 +29,21 @@ Plan small_codes() {
   const int32_t words = b.text({.op = Op::embedding, .inputs = {ids}}, {{"weight", {9, 24}}});
   const int32_t wide = b.linear(words, 19, Activation::gelu);
   b.output(b.text({.op = Op::token_mean, .inputs = {wide, ids}, .attributes = TokenAttributes{0}}));
-  Step& layer = b.plan.steps[1];
-  b.plan.constants.at(layer.constants.at("weight")) =
-      constant_of(DataType::u8, {19, 3, 4}, std::vector<uint8_t>(19 * 3 * 4, 0x6a));
-  layer.constants["weight_scale"] = "scale";
+  const auto floats = [](int64_t rows, float value) {
+    return constant_of(DataType::f32, {rows, 3}, std::vector<float>(static_cast<size_t>(rows * 3), value));
+  };
+  const auto code = [&](Step& step, int64_t rows) {
+    b.plan.constants.at(step.constants.at("weight")) = constant_of(
+        DataType::u8, {rows, 3, 4}, std::vector<uint8_t>(static_cast<size_t>(rows * 3 * 4), 0x6a));
+    step.constants["weight_scale"] = step.name + ".scale";
+    b.plan.constants[step.name + ".scale"] = floats(rows, 0.25F);
+  };
+  Step &table = b.plan.steps[0], &layer = b.plan.steps[1];
+  code(table, 9);
+  table.constants["weight_minimum"] = "minimum";
+  b.plan.constants["minimum"] = floats(9, 0.75F);
+  code(layer, 19);
   layer.constants["weight_zero"] = "zero";
-  b.plan.constants["scale"] = constant_of(DataType::f32, {19, 3}, std::vector<float>(19 * 3, 0.25F));
   b.plan.constants["zero"] = constant_of(DataType::u8, {19, 3}, std::vector<uint8_t>(19 * 3, 8));
   return b.plan;
 }

@@ -19,7 +19,6 @@ from safetensors.numpy import load_file
 ROWS, COLUMNS = 64, 1024
 BYTES = {Type.Q4_0: (32, 18), Type.Q8_0: (32, 34), Type.Q4_K: (256, 144), Type.Q6_K: (256, 210)}
 HALVES = {Type.Q4_0: [0], Type.Q8_0: [0], Type.Q4_K: [0, 2], Type.Q6_K: [208]}  # bytes of a block where fp16 numbers stand
-WITH_CODES = {Type.Q4_0, Type.Q8_0, Type.Q6_K}
 TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")
 NAMES = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "attn_norm": "ln_1", "attn_qkv": "attn.c_attn",
          "attn_output": "attn.c_proj", "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
@@ -66,9 +65,9 @@ def check_in(program, rng, folder):
         plain = tensor.tensor_type in (Type.F32, Type.F16)
         right = np.asarray(tensor.data, np.float32) if plain else quants.dequantize(tensor.data, tensor.tensor_type)
         wrong = {"values": different(ours[tensor.name], right)}
-        if tensor.tensor_type in WITH_CODES:
+        if tensor.tensor_type in BYTES:
             wrong["codes"] = different(ours[tensor.name + ".codes"], right)
-        faults += sum(wrong.values()) + (tensor.name + ".codes" in ours) - (tensor.tensor_type in WITH_CODES)
+        faults += sum(wrong.values()) + (tensor.name + ".codes" in ours) - (tensor.tensor_type in BYTES)
         print(f"in, {tensor.name}: {right.size} elements, different bits of " +
               ", ".join(f"{what}: {count}" for what, count in wrong.items()))
     return faults

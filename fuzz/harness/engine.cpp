@@ -35,7 +35,8 @@ const ulp::fuzz::Vocabulary& vocabulary() {
     for (const char* word : ulp::words_of<ulp::Activation>()) made.words.emplace_back(word);
     for (int i = 0; i < ulp::kDataTypeCount; ++i)
       made.words.emplace_back(to_string(static_cast<DataType>(i)));
-    for (const char* role : {"weight", "bias", "weight_scale", "weight_zero", "addend", "weight_ih"}) {
+    for (const char* role :
+         {"weight", "bias", "weight_scale", "weight_zero", "weight_minimum", "addend", "weight_ih"}) {
       made.words.emplace_back(role);
     }
     return made;

@@ -13,9 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& tensor : file.tensors) {
       ulp::fuzz::require(tensor.values.scalar_type() == at::kFloat, "numbers in f32");
       if (!tensor.codes) continue;
-      const auto& codes = *tensor.codes;
-      const at::Tensor again =
-          ulp::quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns);
+      const at::Tensor again = ulp::quant::dequantize_weight(*tensor.codes);
       ulp::fuzz::require(again.sizes() == tensor.values.sizes(), "codes of the tensor's shape");
     }
     ulp::fuzz::refused([&] { ulp::exchange::gpt2_tensors(file); });

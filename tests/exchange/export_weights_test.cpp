@@ -3,7 +3,10 @@
 
 #include "error_of.h"
 #include "onnx_reader.h"
+#include "temporary_folder.h"
+#include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
@@ -199,6 +202,38 @@ TEST(ExportWeights, GroupsOfEightBitsComeBack) {
       torch::equal(again->named_buffers()["fc.weight.int8"], module->named_buffers()["fc.weight.int8"]));
   EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
   EXPECT_ERROR(export_onnx(*module, {.opset = 17}), "expected opset 21 for groups of 8 bits");
+}
+
+/// No zero point stands for a minimum: such weights are floats in files of others.
+TEST(ExportWeights, MinimaMakeFloats) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  SmallText model;
+  model.eval();
+  const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
+  std::map<std::string, quant::WeightCodes> codes;
+  for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
+    codes[name] = {.codes = torch::randint(0, 256, {rows, 3, 8}, torch::kByte),
+                   .scale = torch::rand({rows, 3}),
+                   .columns = kWidth,
+                   .minimum = torch::rand({rows, 3})};
+  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  for (const int64_t opset : {17, 21}) {
+    const std::string bytes = export_onnx(*module, {.opset = opset});
+    const ReadModel read = read_onnx(bytes);
+    EXPECT_EQ(read.of("DequantizeLinear").size(), 0U);
+    ASSERT_TRUE(read.initializers.contains("fc.weight"));
+    EXPECT_EQ(read.initializers.size(), 3U) << "two weights and a bias";
+    const Module again = exchange::import_onnx(bytes, "model.onnx");
+    for (const char* name : {"table.weight", "fc.weight"})
+      EXPECT_TRUE(torch::equal(again->named_parameters()[name], quant::dequantize_weight(codes[name])))
+          << name;
+    EXPECT_TRUE(torch::equal(again->forward(ids), module->forward(ids)));
+  }
+  const TemporaryFolder folder;
+  EXPECT_NO_THROW(exchange::export_tflite(*module, folder / "model.tflite", {}));
+  EXPECT_NO_THROW(exchange::export_coreml(*module, folder / "model.mlpackage", {}));
+  EXPECT_TRUE(module->named_buffers().contains("fc.weight.minimum")) << "the model stays as it is";
 }
 
 TEST(ExportWeights, TrainAsFloatsWhereThatIsAskedFor) {

@@ -88,16 +88,15 @@ TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
 
 TEST(Gguf, CodesAreWeightOnlyConstantsOfTheSameBits) {
   const GgufModel file = import_gguf(types_file(), "types.gguf");
-  for (const auto& [name, size] : {std::pair("q4_0", 32), {"q8_0", 32}, {"q6_k", 16}}) {
+  for (const auto& [name, size] : {std::pair("q4_0", 32), {"q8_0", 32}, {"q4_k", 32}, {"q6_k", 16}}) {
     const GgufTensor& tensor = *file.find(name);
     ASSERT_TRUE(tensor.codes) << name;
     const quant::WeightCodes& codes = *tensor.codes;
     EXPECT_EQ(codes.scale.size(1) * size, tensor.values.size(1)) << name;
-    EXPECT_TRUE(torch::equal(
-        quant::dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns), tensor.values))
-        << name;
+    EXPECT_TRUE(torch::equal(quant::dequantize_weight(codes), tensor.values)) << name;
+    EXPECT_EQ(codes.minimum.has_value(), name == std::string("q4_k"));
   }
-  for (const char* const name : {"f32", "f16", "bf16", "q4_k"}) EXPECT_FALSE(file.find(name)->codes) << name;
+  for (const char* const name : {"f32", "f16", "bf16"}) EXPECT_FALSE(file.find(name)->codes) << name;
 }
 
 /// Values, codes in a graph, and an engine that reads the codes: the same numbers.
@@ -135,6 +134,42 @@ TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
     codes.at("wte.weight").columns = 16;
     EXPECT_ERROR(quant::read_weight_codes(captured, codes), "expected codes of [40, 32] for 'wte.weight'");
   }
+}
+
+/// A file of Q4_K has codes with minima: a network that reads them has the bits of one with their values, and its engine the same
+/// numbers within rounding.
+TEST(Gguf, Gpt2ReadsCodesWithMinima) {
+  const torch::NoGradGuard no_grad;
+  const auto model = gguf_gpt2();
+  model->eval();
+  const at::Tensor tokens = torch::randint(0, 40, {2, 8}, at::kLong);
+  const auto captured = capture(*model, {tokens});
+  std::map<std::string, quant::WeightCodes> codes;
+  for (const auto& item : model->named_parameters()) {
+    const std::string& name = item.key();
+    const bool turned = name.starts_with("h.") && item.value().dim() == 2;
+    if (!turned && name != "wte.weight") continue;
+    const int64_t rows = item.value().size(turned ? 1 : 0), columns = item.value().size(turned ? 0 : 1);
+    const int64_t groups = columns / 32;
+    codes[name] = {.codes = torch::randint(0, 256, {rows, groups, 16}, at::kByte),
+                   .scale = torch::rand({rows, groups}) * 0.1 + 0.01,
+                   .columns = columns,
+                   .minimum = torch::rand({rows, groups})};
+    codes[name].scale.view({-1})[0] = 0;
+    const at::Tensor values = quant::dequantize_weight(codes[name]);
+    item.value().data().copy_(turned ? values.t() : values);
+  }
+  const auto coded = quant::read_weight_codes(captured, codes);
+  const at::Tensor right = coded->forward(tokens);
+  EXPECT_TRUE(torch::equal(right, model->forward(tokens)));
+  const runtime::Plan plan = lower(*coded);
+  EXPECT_EQ(plan.constants.at("wte.weight.minimum").shape, (std::vector<int64_t>{40, 1}));
+  runtime::Engine engine(plan);
+  const at::Tensor result = torch::empty({2, 8, 40});
+  const void* const inputs[] = {tokens.const_data_ptr()};
+  void* const outputs[] = {result.mutable_data_ptr()};
+  engine.run(2, inputs, outputs);
+  EXPECT_TRUE(torch::allclose(result, right, 1e-4, 1e-4 * right.abs().max().item<double>()));
 }
 
 TEST(Gguf, Gpt2ComesBack) {

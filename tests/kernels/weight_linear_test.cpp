@@ -18,6 +18,7 @@ struct Case {
   int bits;
   bool zero, bias, residual;
   Activation activation;
+  bool minimum = false;
 };
 
 const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
@@ -29,14 +30,24 @@ const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
                        {60, 100, 19, 32, 4, true, true, true, Activation::none},
                        {29, 67, 130, 64, 4, true, false, false, Activation::tanh},
                        {15, 40, 16, 16, 8, false, false, true, Activation::relu6},
-                       {200, 33, 40, 32, 8, false, true, true, Activation::gelu}};
+                       {200, 33, 40, 32, 8, false, true, true, Activation::gelu},
+                       {4, 67, 40, 32, 4, false, true, true, Activation::gelu, true},
+                       {60, 100, 19, 32, 4, false, false, false, Activation::none, true}};
+
+/// What the codes of a group have beside a scale.
+enum class Offset { none, zero, minimum };
+
+std::vector<Offset> offsets_of(int bits) {
+  if (bits == 8) return {Offset::none, Offset::zero};
+  return {Offset::none, Offset::zero, Offset::minimum};
+}
 
 /// Codes, scales and what else a layer has, all random.
 struct Layer {
   int64_t in, out, group, groups;
   int bits;
   std::vector<uint8_t> codes, zeros;
-  std::vector<float> scale, bias;
+  std::vector<float> scale, minimum, bias;
 
   Layer(int64_t inputs, int64_t outputs, int64_t of_group, int number_bits)
       : in(inputs),
@@ -47,11 +58,17 @@ struct Layer {
         codes(random_ints<uint8_t>(out * groups * group * bits / 8, 5, 0, 255)),
         zeros(random_ints<uint8_t>(out * groups, 6, 0, 15)),
         scale(random_floats(out * groups, 4, 0.01F, 0.1F)),
+        minimum(random_floats(out * groups, 7, -0.5F, 1.0F)),
         bias(random_floats(out, 3)) {}
 
-  std::unique_ptr<WeightLinear> make(bool zero, Isa isa, Activation activation = Activation::none) const {
+  std::unique_ptr<WeightLinear> make(Offset offset, Isa isa, Activation activation = Activation::none) const {
     return make_weight_linear({in, out, group, bits, activation, true},
-                              {codes.data(), scale.data(), zero ? zeros.data() : nullptr, bias.data()}, isa);
+                              {.codes = codes.data(),
+                               .scale = scale.data(),
+                               .zero = offset == Offset::zero ? zeros.data() : nullptr,
+                               .bias = bias.data(),
+                               .minimum = offset == Offset::minimum ? minimum.data() : nullptr},
+                              isa);
   }
   /// Of 4 bits without a sign.
   int code(int64_t channel, int64_t k) const {
@@ -79,21 +96,24 @@ float sum_of_inputs(const float* x, int64_t count) {
 }
 
 /// What weight_linear.h says of few rows, with fused steps.
-float few_rows_sum(const Layer& layer, bool zero, const float* x, int64_t channel) {
+float few_rows_sum(const Layer& layer, Offset offset, const float* x, int64_t channel) {
   float sum = layer.bias[static_cast<size_t>(channel)];
   for (int64_t g = 0; g < layer.groups; ++g) {
     const int64_t first = g * layer.group, count = std::min(layer.group, layer.in - first);
     const auto at = static_cast<size_t>(channel * layer.groups + g);
-    const int zero_point = zero ? layer.zeros[at] : layer.bits == 4 ? 8 : 0;
-    float parts[2] = {-sum_of_inputs(x + first, count) * static_cast<float>(zero_point), 0};
+    const int middle = layer.bits == 4 && offset != Offset::minimum ? 8 : 0;
+    const int zero_point = offset == Offset::zero ? layer.zeros[at] : middle;
+    const float negative_sum = -sum_of_inputs(x + first, count);
+    float parts[2] = {negative_sum * static_cast<float>(zero_point), 0};
     for (int64_t k = 0; k < count; ++k)
       parts[k % 2] = std::fma(x[first + k], static_cast<float>(layer.code(channel, first + k)), parts[k % 2]);
     sum = std::fma(parts[0] + parts[1], layer.scale[at], sum);
+    if (offset == Offset::minimum) sum = std::fma(negative_sum, layer.minimum[at], sum);
   }
   return sum;
 }
 
-/// Odd sizes, groups that are cut, words of eight that are not full, a subnormal scale and a huge one.
+/// Odd sizes, groups that are cut, words of eight that are not full, a subnormal scale, a huge one, and one that is 0.
 TEST(WeightLinear, AddsFewRowsInTheSameOrderOnEveryInstructionSet) {
   struct Size {
     int64_t in, out, group;
@@ -104,15 +124,16 @@ TEST(WeightLinear, AddsFewRowsInTheSameOrderOnEveryInstructionSet) {
       Layer layer(in, out, group, bits);
       layer.scale.front() = 0x1p-149F;
       layer.scale.back() = 0x1p100F;
+      if (layer.scale.size() > 2) layer.scale[1] = 0;
       const auto x = random_floats(5 * in, 1, -2, 3), residual = random_floats(5 * out, 2);
-      for (const bool zero : {false, true}) {
+      for (const Offset offset : offsets_of(bits)) {
         for (const Isa isa : available_isas()) {
           if (isa == Isa::portable) continue;  // does not fuse
-          const auto linear = layer.make(zero, isa);
+          const auto linear = layer.make(offset, isa);
           for (int64_t rows = 1; rows <= 5; ++rows) {
             const auto y = run(*linear, layer, rows, x, residual, 2);
             for (int64_t i = 0; i < rows * out; ++i) {
-              const float sum = few_rows_sum(layer, zero, x.data() + i / out * in, i % out);
+              const float sum = few_rows_sum(layer, offset, x.data() + i / out * in, i % out);
               ASSERT_EQ(y[static_cast<size_t>(i)], sum + residual[static_cast<size_t>(i)])
                   << linear->name() << ", group of " << group << ", " << rows << " rows, " << i;
             }
@@ -129,9 +150,9 @@ TEST(WeightLinear, GivesTheSameForAnyNumberOfRowsThatAreFewOrMany) {
   for (const int bits : {8, 4}) {
     const Layer layer(90, 70, 34, bits);
     const auto x = random_floats(kRows * layer.in, 1), residual = random_floats(kRows * layer.out, 2);
-    for (const bool zero : {false, true}) {
+    for (const Offset offset : offsets_of(bits)) {
       for (const Isa isa : available_isas()) {
-        const auto linear = layer.make(zero, isa, Activation::gelu);
+        const auto linear = layer.make(offset, isa, Activation::gelu);
         const auto in_parts = [&](int64_t count) {
           std::vector<float> all;
           for (int64_t r = 0; r < kRows; r += count) {
@@ -153,6 +174,28 @@ TEST(WeightLinear, GivesTheSameForAnyNumberOfRowsThatAreFewOrMany) {
   }
 }
 
+/// From 6 rows on weights are those of ulp::dequantize_weight: the product is rounded before the minimum is subtracted.
+TEST(WeightLinear, UnpacksMinimaInTwoSteps) {
+  Layer layer(90, 70, 34, 4);
+  layer.scale[1] = 0;
+  layer.bias.assign(layer.bias.size(), 0);
+  std::vector<float> x(static_cast<size_t>(layer.in * layer.in));  // one input a row
+  for (int64_t k = 0; k < layer.in; ++k) x[static_cast<size_t>(k * layer.in + k)] = 1;
+  const std::vector<float> residual(static_cast<size_t>(layer.in * layer.out));
+  for (const Isa isa : available_isas()) {
+    if (isa == Isa::portable) continue;  // has the order of few rows
+    const auto y = run(*layer.make(Offset::minimum, isa), layer, layer.in, x, residual, 2);
+    for (int64_t k = 0; k < layer.in; ++k) {
+      for (int64_t c = 0; c < layer.out; ++c) {
+        const auto part = static_cast<size_t>(c * layer.groups + k / layer.group);
+        const volatile float product = static_cast<float>(layer.code(c, k)) * layer.scale[part];  // not fused
+        ASSERT_EQ(y[static_cast<size_t>(k * layer.out + c)], product - layer.minimum[part])
+            << to_string(isa) << " input " << k << " channel " << c;
+      }
+    }
+  }
+}
+
 TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
   for (const Case& c : kCases) {
     const int64_t groups = (c.in + c.group - 1) / c.group, stored = groups * c.group;
@@ -160,23 +203,30 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
     const auto residual = random_floats(c.rows * c.out, 3);
     const auto scale = random_floats(c.out * groups, 4, 0.01F, 0.1F);
     const auto zero = random_ints<uint8_t>(c.out * groups, 5, 0, 15);
+    const auto minimum = random_floats(c.out * groups, 7, -0.5F, 1.0F);
     const auto codes = random_ints<uint8_t>(c.out * stored / (c.bits == 4 ? 2 : 1), 6, 0, 255);
     const auto weight = [&](int64_t o, int64_t k) {
       const int64_t at = o * stored + k, part = o * groups + k / c.group;
       const double s = scale[static_cast<size_t>(part)];
       if (c.bits == 8) return static_cast<int8_t>(codes[static_cast<size_t>(at)]) * s;
       const int pair = codes[static_cast<size_t>(at / 2)], code = at % 2 == 0 ? pair & 15 : pair >> 4;
+      if (c.minimum) return code * s - minimum[static_cast<size_t>(part)];
       return (code - (c.zero ? zero[static_cast<size_t>(part)] : 8)) * s;
     };
-    // Codes and zero points are summed apart, so that the rounding of both counts.
+    // Codes and zero points or minima are summed apart, so that the rounding of both counts.
     const auto offset = [&](int64_t o, int64_t k) {
       const auto part = static_cast<size_t>(o * groups + k / c.group);
+      if (c.minimum) return 2.0 * std::abs(minimum[part]);
       return 2.0 * scale[part] * (c.zero ? zero[part] : c.bits == 4 ? 8 : 0);
     };
     for (const Isa isa : available_isas()) {
-      const auto linear = make_weight_linear(
-          {c.in, c.out, c.group, c.bits, c.activation, c.residual},
-          {codes.data(), scale.data(), c.zero ? zero.data() : nullptr, c.bias ? bias.data() : nullptr}, isa);
+      const auto linear = make_weight_linear({c.in, c.out, c.group, c.bits, c.activation, c.residual},
+                                             {.codes = codes.data(),
+                                              .scale = scale.data(),
+                                              .zero = c.zero ? zero.data() : nullptr,
+                                              .bias = c.bias ? bias.data() : nullptr,
+                                              .minimum = c.minimum ? minimum.data() : nullptr},
+                                             isa);
       Guarded<float> y(c.rows * c.out);
       Workspace workspace(linear->workspace_bytes(c.rows, 3));
       linear->run(c.rows, x.data(), residual.data(), y.data(), workspace.data(), ThreadParallel(3));
@@ -206,7 +256,7 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
 
 TEST(WeightLinear, AsksForNoLessWorkspaceForMoreRows) {
   for (const Isa isa : available_isas()) {
-    const auto linear = Layer(1, 3, 2, 4).make(true, isa);
+    const auto linear = Layer(1, 3, 2, 4).make(Offset::zero, isa);
     for (int64_t rows = 1; rows < 9; ++rows)
       EXPECT_LE(linear->workspace_bytes(rows, 1), linear->workspace_bytes(rows + 1, 1)) << linear->name();
   }
@@ -220,6 +270,12 @@ TEST(WeightLinear, RefusesWhatItCannotRead) {
   EXPECT_THROW(make_weight_linear({.in = 9, .out = 2, .group = 3, .bits = 4}, weights, Isa::portable), Error);
   EXPECT_THROW(make_weight_linear({.in = 0, .out = 2, .group = 2, .bits = 4}, weights, Isa::portable), Error);
   EXPECT_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 8}, {}, Isa::portable), Error);
+  WeightLinearWeights minima = weights;
+  minima.minimum = scale.data();
+  EXPECT_NO_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 4}, minima, Isa::portable));
+  EXPECT_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 8}, minima, Isa::portable), Error);
+  minima.zero = codes.data();
+  EXPECT_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 4}, minima, Isa::portable), Error);
 }
 
 }  // namespace

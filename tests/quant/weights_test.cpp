@@ -41,6 +41,34 @@ TEST(DequantizeWeight, EightBitsMayHaveGroups) {
   EXPECT_THROW(dequantize_weight(codes, scale, scale.to(at::kByte), 4), Error);
 }
 
+TEST(DequantizeWeight, SubtractsMinima) {
+  const at::Tensor codes = at::tensor({0x21, 0x43, 0xf0, 0x08}, at::kByte).view({1, 2, 2});
+  const at::Tensor scale = at::tensor({0.1F, 0.0F}).view({1, 2}),
+                   minimum = at::tensor({0.7F, -3.0F}).view({1, 2});
+  const auto values = [&](const std::optional<at::Tensor>& zero, const at::Tensor& own) {
+    return dequantize_weight(
+        {.codes = codes, .scale = scale, .zero_point = zero, .columns = 7, .minimum = own});
+  };
+  const at::Tensor products = at::tensor({1.0F, 2.0F, 3.0F, 4.0F}) * 0.1F;  // rounded on their own
+  EXPECT_TRUE(
+      values(std::nullopt, minimum).equal(at::cat({products - 0.7F, at::full({3}, 3.0F)}).view({1, 7})));
+  EXPECT_ERROR(values(at::ones({1, 2}, at::kByte), minimum), "beside zero points");
+  EXPECT_ERROR(values(std::nullopt, minimum.view({2})), "expected a minimum f32 [1, 2]");
+  EXPECT_ERROR(values(std::nullopt, minimum.to(at::kDouble)), "got Double [1, 2]");
+  EXPECT_ERROR(dequantize_weight(codes.to(at::kChar), scale, std::nullopt, 4, minimum), "of 8 bits");
+}
+
+/// Files of before hold calls of four arguments.
+TEST(DequantizeWeight, CallsWithoutMinimaRemainCalls) {
+  graph::Graph graph;
+  graph.set_attribute("codes", {graph::Attribute::Kind::buffer, at::ones({1, 2, 2}, at::kByte)});
+  graph.set_attribute("scale", {graph::Attribute::Kind::buffer, at::ones({1, 2})});
+  const graph::Node* node = graph.call(
+      "ulp::dequantize_weight",
+      {graph.attribute("codes"), graph.attribute("scale"), c10::IValue(), c10::IValue(int64_t{8})});
+  EXPECT_TRUE(node->arg("minimum").is_none());
+}
+
 TEST(WeightRecipe, SaysBitsGroupsAndZeroPoints) {
   Recipe recipe = Recipe::weight_only();
   recipe.validate();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <span>
 
 #include "plain_loops.h"
 #include "support.h"
@@ -18,9 +19,16 @@ using namespace ulp::runtime::testing;
 struct Coding {
   int bits;
   int64_t group;  ///< 0: one scale a row, stored in 2 dimensions
-  bool zero;
+  bool zero, minimum = false;
 };
-constexpr Coding kCodings[] = {{8, 0, false}, {8, 8, false}, {4, 8, false}, {4, 12, true}};
+constexpr Coding kCodings[] = {
+    {8, 0, false}, {8, 8, false}, {4, 8, false}, {4, 12, true}, {4, 6, false, true}};
+
+/// Rounded twice on every machine.
+float less(float product, float minimum) {
+  const volatile float rounded = product;
+  return rounded - minimum;
+}
 
 /// Replaces the weight of a step by random codes; returns the numbers that they stand for.
 std::vector<float> encode(Builder& b, Plan& plan, Step& step, const Coding& coding) {
@@ -28,11 +36,13 @@ std::vector<float> encode(Builder& b, Plan& plan, Step& step, const Coding& codi
   const int64_t rows = weight.shape[0], columns = weight.shape[1];
   const int64_t group = coding.group == 0 ? columns : coding.group, groups = (columns + group - 1) / group;
   std::vector<uint8_t> codes, zeros;
-  std::vector<float> scales, values;
+  std::vector<float> scales, minima, values;
   for (int64_t i = 0; i < rows * groups; ++i) {
     scales.push_back(0.01F * static_cast<float>(b.random().integer(1, 9)));
     zeros.push_back(static_cast<uint8_t>(b.random().integer(0, 15)));
+    minima.push_back(0.003F * static_cast<float>(b.random().integer(-5, 9)));
   }
+  if (coding.minimum) scales[1] = 0;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t k = 0; k < groups * group; ++k) {
       const auto part = static_cast<size_t>(row * groups + k / group);
@@ -45,8 +55,9 @@ std::vector<float> encode(Builder& b, Plan& plan, Step& step, const Coding& codi
       } else {
         codes.back() = static_cast<uint8_t>(codes.back() | code << 4);
       }
-      if (coding.bits == 4) code -= coding.zero ? zeros[part] : 8;
-      if (k < columns) values.push_back(static_cast<float>(code) * scales[part]);
+      if (coding.bits == 4 && !coding.minimum) code -= coding.zero ? zeros[part] : 8;
+      const float value = static_cast<float>(code) * scales[part];
+      if (k < columns) values.push_back(coding.minimum ? less(value, minima[part]) : value);
     }
   }
   std::vector<int64_t> parts = {rows}, shape = {rows};
@@ -58,6 +69,10 @@ std::vector<float> encode(Builder& b, Plan& plan, Step& step, const Coding& codi
   if (coding.zero) {
     step.constants["weight_zero"] = step.name + ".zero";
     plan.constants[step.name + ".zero"] = constant_of(DataType::u8, parts, zeros);
+  }
+  if (coding.minimum) {
+    step.constants["weight_minimum"] = step.name + ".minimum";
+    plan.constants[step.name + ".minimum"] = constant_of(DataType::f32, parts, minima);
   }
   return values;
 }
@@ -101,16 +116,36 @@ TEST(CodedWeights, GiveWhatTheirNumbersGive) {
   }
 }
 
+struct Bad {
+  const char* what;
+  size_t step;
+  std::function<void(Plan&, Step&)> change;
+  const char* message;
+};
+
+Constant& constant(Plan& plan, const Step& step, const char* role) {
+  return plan.constants.at(step.constants.at(role));
+}
+
+void expect_refused(const Coding& coding, std::span<const Bad> all) {
+  Builder b = network();
+  Plan good = b.plan;
+  for (const size_t index : {0, 1}) encode(b, good, good.steps[index], coding);
+  ASSERT_NO_THROW(good.verify());
+  for (const Bad& bad : all) {
+    Plan plan = good;
+    bad.change(plan, plan.steps[bad.step]);
+    try {
+      plan.verify();
+      ADD_FAILURE() << bad.what << ": accepted";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(bad.message), std::string::npos)
+          << bad.what << ": " << error.what();
+    }
+  }
+}
+
 TEST(CodedWeights, BadOnesAreRefused) {
-  struct Bad {
-    const char* what;
-    size_t step;
-    std::function<void(Plan&, Step&)> change;
-    const char* message;
-  };
-  const auto constant = [](Plan& p, const Step& s, const char* role) -> Constant& {
-    return p.constants.at(s.constants.at(role));
-  };
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Bad all[] = {
       {"no scales", 1, [](Plan&, Step& s) { s.constants.erase("weight_scale"); }, "'weight_scale', got none"},
@@ -146,27 +181,54 @@ TEST(CodedWeights, BadOnesAreRefused) {
        "'weight_zero' is for 4-bit codes"},
       {"bias type", 1, [&](Plan& p, Step& s) { constant(p, s, "bias").type = DataType::i32; },
        "'bias' to be f32"}};
-  Builder b = network();
-  Plan good = b.plan;
-  for (const size_t index : {0, 1}) encode(b, good, good.steps[index], {4, 12, true});
-  ASSERT_NO_THROW(good.verify());
-  for (const Bad& bad : all) {
-    Plan plan = good;
-    bad.change(plan, plan.steps[bad.step]);
-    try {
-      plan.verify();
-      ADD_FAILURE() << bad.what << ": accepted";
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(bad.message), std::string::npos)
-          << bad.what << ": " << error.what();
-    }
-  }
+  expect_refused({4, 12, true}, all);
+}
+
+TEST(CodedWeights, BadMinimaAreRefused) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto beside_zeros = [](Plan& p, Step& s) {
+    s.constants["weight_zero"] = "zeros";
+    p.constants["zeros"] =
+        constant_of(DataType::u8, constant(p, s, "weight_minimum").shape,
+                    std::vector<uint8_t>(constant(p, s, "weight_minimum").bytes.size() / 4));
+  };
+  const auto without_codes = [](Plan& p, Step& s) {
+    Constant& weight = constant(p, s, "weight");
+    weight = constant_of(DataType::f32, {weight.shape[0], 24},
+                         std::vector<float>(static_cast<size_t>(weight.shape[0] * 24)));
+    s.constants.erase("weight_scale");
+  };
+  const Bad all[] = {
+      {"both in a layer", 1, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
+      {"both in a table", 0, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
+      {"of floats in a layer", 1, without_codes, "'weight_minimum' is for 4-bit codes"},
+      {"of floats in a table", 0, without_codes, "'weight_minimum' is for a coded 'weight'"},
+      {"infinite", 0,
+       [&](Plan& p, Step& s) {
+         std::memcpy(constant(p, s, "weight_minimum").bytes.data() + 4, &infinity, 4);
+       },
+       "'weight_minimum' to be finite, got inf"},
+      {"type", 1, [](Plan& p, Step& s) { constant(p, s, "weight_minimum").type = DataType::i32; },
+       "'weight_minimum' to be f32"},
+      {"shape", 1, [](Plan& p, Step& s) { constant(p, s, "weight_minimum").shape = {38}; },
+       "'weight_minimum' to be f32 [19, 2]"},
+      {"of 8 bits", 1,
+       [](Plan& p, Step& s) {
+         Constant& weight = constant(p, s, "weight");
+         weight.type = DataType::i8;
+         weight.shape = {19, 2, 12};
+         weight.bytes.resize(weight.bytes.size() * 2);
+       },
+       "'weight_minimum' is for 4-bit codes"}};
+  expect_refused({4, 12, false, true}, all);
 }
 
 TEST(CodedWeights, SurviveEveryOtherShapeOfTheirConstants) {
-  Builder b = network();
-  for (const size_t index : {0, 1}) encode(b, b.plan, b.plan.steps[index], {4, 12, true});
-  expect_other_shapes_survived(b.plan);
+  for (const Coding& coding : {Coding{4, 12, true}, Coding{4, 12, false, true}}) {
+    Builder b = network();
+    for (const size_t index : {0, 1}) encode(b, b.plan, b.plan.steps[index], coding);
+    expect_other_shapes_survived(b.plan);
+  }
 }
 
 }  // namespace

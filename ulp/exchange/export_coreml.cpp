@@ -6,6 +6,7 @@
 #include "ulp/exchange/coreml/package.h"
 #include "ulp/exchange/fix_sizes.h"
 #include "ulp/exchange/half.h"
+#include "ulp/exchange/store_minima.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -23,6 +24,7 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   for (const auto pass :
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm})
     pass(*graph);
+  store_minima(*graph, kWhere);
   graph->remove_dead(/*attributes=*/true);
   fix_sizes(*graph, options.batch, options.sizes, kWhere);
   if (options.fp16) to_half(*graph, kWhere);

@@ -9,6 +9,7 @@
 #include "ulp/exchange/half.h"
 #include "ulp/exchange/onnx/converters.h"
 #include "ulp/exchange/onnx/external.h"
+#include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/write_in_blocks.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
@@ -56,6 +57,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
     fail(kWhere, "expected an opset of ", kFirstOpset, " to ", kLastOpset, ", got ", options.opset);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
+  store_minima(*graph, kWhere);
   if (options.fp16) graph::fold_batch_norm(*graph);
   graph->remove_dead(/*attributes=*/true);
   if (options.fp16) to_half(*graph, kWhere);

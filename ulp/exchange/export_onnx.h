@@ -38,7 +38,7 @@ struct ULP_API OnnxOptions {
 /// The model as it behaves in eval mode as the bytes of an ONNX file; the model itself is not changed. Parameters and
 /// buffers keep their names as initializers. The batch is the free dimension "batch"; other free dimensions keep their
 /// names. Statically quantized graphs become QuantizeLinear and DequantizeLinear nodes around float operators, dynamic ones
-/// MatMulInteger, and weights alone DequantizeLinear nodes in blocks. Linear layers over more than two dimensions keep their
+/// MatMulInteger, and weights alone DequantizeLinear nodes in blocks (f32, where they have minima). Linear layers over more than two dimensions keep their
 /// weight as [in, out]. Equal models give equal bytes. Throws ulp::Error that names each call without a converter, with its
 /// node, and the ops that have one; for bfloat16; and for models of 2 GB or more, which need two files.
 ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});

@@ -3,6 +3,7 @@
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/tflite/converters.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
@@ -75,6 +76,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm,
         graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes})
     pass(*graph);
+  store_minima(*graph, kWhere);
   graph->remove_dead(/*attributes=*/true);
   sizes.resize(1);
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);

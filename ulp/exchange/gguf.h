@@ -33,8 +33,8 @@ struct GgufTensor {
   std::string name;
   std::string type;   ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
   at::Tensor values;  ///< f32, the numbers that the codes stand for, bit for bit those of gguf
-  /// Of matrices the same numbers, bit for bit, as codes: Q4_0 in 4 bits, Q8_0 and Q6_K in 8, in groups of 32, 32 and 16. Q4_K has none: its
-  /// minima are no multiples of its scales, so that no zero point stands for them.
+  /// Of matrices the same numbers, bit for bit, as codes: Q4_0 and Q4_K, which has minima, in 4 bits, Q8_0 and Q6_K in 8, in groups of
+  /// 32, and of 16 in Q6_K.
   std::optional<quant::WeightCodes> codes{};
 };
 

@@ -171,6 +171,7 @@ void add_coded_weight(Builder& builder, const Node& node, Step& step) {
   step.constants["weight"] =
       builder.constant(attribute_name(coded.arg("codes").value), make_constant(codes, type));
   add_float_constant(builder, coded, "scale", "weight_scale", step);
+  add_float_constant(builder, coded, "minimum", "weight_minimum", step);
   if (coded.arg("zero_point").is_none()) return;
   const at::Tensor zero = attribute_arg(builder.graph(), coded, "zero_point");
   step.constants["weight_zero"] =

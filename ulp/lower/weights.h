@@ -35,8 +35,8 @@ void add_dynamic_constants(Builder& builder, const graph::Node& node, runtime::S
 
 /// True when the value is ulp::dequantize_weight of stored codes.
 bool is_coded_weight(const graph::Graph& graph, const graph::Value* value);
-/// Adds "weight" (codes), "weight_scale" and, where there is one, "weight_zero" of a layer whose weight
-/// is_coded.
+/// Adds "weight" (codes), "weight_scale" and, where there is one, "weight_zero" or "weight_minimum" of a layer whose
+/// weight is_coded.
 void add_coded_weight(Builder& builder, const graph::Node& node, runtime::Step& step);
 
 /// The tensor of a parameter, buffer or constant argument; throws Unsupported for a computed one.

@@ -45,14 +45,44 @@ at::Tensor half_at(const at::Tensor& blocks, int64_t byte) {
   return blocks.narrow(2, byte, 2).contiguous().view(at::kHalf).squeeze(2).to(at::kFloat);
 }
 
-/// d and 16 bytes. Neighbours share a byte with us, where GGML puts the halves of a block into one.
+/// Codes of 4 bits from bytes [..., n], each of which holds one of the first n and one of the last n of a part: [..., n] with
+/// neighbours in a byte.
+at::Tensor pairs_of_halves(const at::Tensor& bytes) {
+  const at::Tensor halves = torch::cat({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1);
+  const at::Tensor pairs = halves.unflatten(-1, {bytes.size(-1), 2});
+  return pairs.select(-1, 0).bitwise_or(pairs.select(-1, 1).bitwise_left_shift(4)).contiguous();
+}
+
+/// d and 16 bytes.
 quant::WeightCodes codes_q4_0(const gguf::FileTensor& tensor) {
-  const at::Tensor blocks = blocks_of(tensor), both = blocks.narrow(2, 2, 16);
-  const at::Tensor pairs =
-      torch::cat({both.bitwise_and(15), both.bitwise_right_shift(4)}, 2).unflatten(2, {16, 2});
-  return {.codes = pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous(),
+  const at::Tensor blocks = blocks_of(tensor);
+  return {.codes = pairs_of_halves(blocks.narrow(2, 2, 16)),
           .scale = half_at(blocks, 0),
           .columns = tensor.shape[1]};
+}
+
+/// d, dmin, 12 bytes with a scale and a minimum in 6 bits for each 32 of 256 codes (formats/ggml_block.cpp), and 128 bytes of
+/// codes: products d sc and dmin m are exact, so that each value is rounded twice, as gguf rounds it.
+quant::WeightCodes codes_q4_k(const gguf::FileTensor& tensor) {
+  constexpr int64_t kScales = 4, kCodes = 16, kGroup = 32;
+  const at::Tensor blocks = blocks_of(tensor);
+  const auto scales = [&](int64_t i) { return blocks.narrow(2, kScales + 4 * i, 4); };
+  const auto high = [](const at::Tensor& bytes) { return bytes.bitwise_right_shift(2).bitwise_and(48); };
+  // Four and four: those of the first half whole, those of the second in two pieces.
+  const at::Tensor first = scales(0), second = scales(1), rest = scales(2);
+  const at::Tensor sc = torch::cat({first.bitwise_and(63), rest.bitwise_and(15).bitwise_or(high(first))}, 2);
+  const at::Tensor m =
+      torch::cat({second.bitwise_and(63), rest.bitwise_right_shift(4).bitwise_or(high(second))}, 2);
+  const std::vector<int64_t> parts = {tensor.shape[0], tensor.shape[1] / kGroup};
+  const auto times = [&](const at::Tensor& whole, int64_t byte) {
+    return (half_at(blocks, byte).unsqueeze(2) * whole.to(at::kFloat)).reshape(parts).contiguous();
+  };
+  // Each 32 bytes hold two groups.
+  const at::Tensor codes = pairs_of_halves(blocks.narrow(2, kCodes, 4 * kGroup).unflatten(2, {4, kGroup}));
+  return {.codes = codes.reshape({parts[0], parts[1], kGroup / 2}).contiguous(),
+          .scale = times(sc, 0),
+          .columns = tensor.shape[1],
+          .minimum = times(m, 2)};
 }
 
 /// d and 32 codes.
@@ -91,6 +121,7 @@ std::optional<quant::WeightCodes> codes_of(const gguf::FileTensor& tensor) {
   const bool matrix = tensor.shape.size() == 2 && tensor.shape[0] > 0 && tensor.shape[1] > 0;
   const std::string_view type = tensor.type->name;
   if (matrix && type == "Q4_0") return codes_q4_0(tensor);
+  if (matrix && type == "Q4_K") return codes_q4_k(tensor);
   if (matrix && type == "Q8_0") return codes_q8_0(tensor);
   if (matrix && type == "Q6_K") return codes_q6_k(tensor);
   return std::nullopt;

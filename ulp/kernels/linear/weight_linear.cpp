@@ -42,9 +42,11 @@ class PanelWeightLinear final : public WeightLinear {
         panels_(ceil_div(config.out, kWeightLanes)),
         panel_bytes_(kWeightLanes * (config.bits == 4 ? 4 * groups_ * words_of_group() : config.in)),
         has_zero_(weights.zero != nullptr),
+        has_minimum_(weights.minimum != nullptr),
         codes_(panels_ * panel_bytes_),
         scale_(panels_ * groups_ * kWeightLanes * 4),
         zero_(has_zero_ ? panels_ * groups_ * kWeightLanes * 4 : 0),
+        minimum_(has_minimum_ ? panels_ * groups_ * kWeightLanes * 4 : 0),
         bias_(round_up(panels_ * kWeightLanes, kDenseChannels) * 4) {
     for (int64_t c = 0; c < config.out; ++c) pack_channel(weights, c);
     const Clamp clamp = clamp_of(config.activation);
@@ -100,6 +102,7 @@ class PanelWeightLinear final : public WeightLinear {
     for (int64_t g = 0; g < groups_; ++g) {
       const int64_t at = (panel * groups_ + g) * kWeightLanes + lane;
       scale_.as<float>()[at] = weights.scale[c * groups_ + g];
+      if (has_minimum_) minimum_.as<float>()[at] = weights.minimum[c * groups_ + g];
       if (!has_zero_) continue;
       const int middle = config_.bits == 4 ? 8 : 0;
       zero_.as<float>()[at] = static_cast<float>(weights.zero[c * groups_ + g] - middle);
@@ -138,6 +141,7 @@ class PanelWeightLinear final : public WeightLinear {
             .panel_bytes = panel_bytes_,
             .scale = scale_.as<float>() + scales,
             .zero = has_zero_ ? zero_.as<float>() + scales : nullptr,
+            .minimum = has_minimum_ ? minimum_.as<float>() + scales : nullptr,
             .in = config_.in,
             .group = config_.group,
             .groups = groups_,
@@ -190,8 +194,8 @@ class PanelWeightLinear final : public WeightLinear {
   WeightKernel kernel_;
   const TileKernels* dense_;
   int64_t groups_, panels_, panel_bytes_;
-  bool has_zero_;
-  AlignedBuffer codes_, scale_, zero_, bias_;
+  bool has_zero_, has_minimum_;
+  AlignedBuffer codes_, scale_, zero_, minimum_, bias_;
   Finish finish_;
 };
 
@@ -209,6 +213,10 @@ std::unique_ptr<WeightLinear> make_weight_linear(const WeightLinearConfig& confi
     fail(kWhere, "expected an even group of 4-bit codes, got ", config.group);
   }
   if (weights.codes == nullptr || weights.scale == nullptr) fail(kWhere, "expected codes and scales");
+  if (weights.minimum != nullptr && (config.bits != 4 || weights.zero != nullptr)) {
+    fail(kWhere, "expected minima with 4 bits and without zero points, got ", config.bits, " bits",
+         weights.zero != nullptr ? " and zero points" : "");
+  }
   return std::make_unique<PanelWeightLinear>(config, weights, isa);
 }
 

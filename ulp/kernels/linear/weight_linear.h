@@ -29,14 +29,18 @@ struct WeightLinearWeights {
   const float* scale = nullptr;   ///< [out][G]
   const uint8_t* zero = nullptr;  ///< [out][G]; null: 0 for 8 bits, 8 for 4 bits
   const float* bias = nullptr;    ///< [out], may be null
+  /// [out][G], of 4 bits without `zero`: each group has 0 as its zero point and this subtracted; null: none.
+  const float* minimum = nullptr;
 };
 
-/// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) in f32, w[c][k] = (code - zero) * scale.
+/// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) in f32, w[c][k] = (code - zero) * scale, with minima
+/// code * scale - minimum (GGML's Q4_K).
 ///
 /// Up to 5 rows: sums of a group are made of x * code, where codes of 4 bits have no sign. Those of even k
 /// begin with -zero * sum(x), those of odd k with 0; both are added, multiplied by the scale and added to the
-/// bias, group by group. From 6 rows on w is rounded to f32 first; sums begin with the bias and are in the order
-/// of k, as in dense layers. The portable kernels have the order of few rows for any number. So a row has the
+/// bias, group by group; with minima -sum(x) * minimum is added after each group. From 6 rows on w is rounded to
+/// f32 first, after the product and after the subtraction of a minimum; sums begin with the bias and are in the
+/// order of k, as in dense layers. The portable kernels have the order of few rows for any number. So a row has the
 /// same bits in any call of few rows and in any of many, and differs between the two by the rounding of sums.
 /// Threads change nothing.
 ///
@@ -52,8 +56,8 @@ class ULP_API WeightLinear {
   virtual std::string name() const = 0;  ///< e.g. "weight4_avx512"
 };
 
-/// Packs the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, an odd group of 4 bits and
-/// missing codes or scales.
+/// Packs the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, an odd group of 4 bits, missing codes or
+/// scales, and minima of 8 bits or beside zero points.
 ULP_API std::unique_ptr<WeightLinear> make_weight_linear(const WeightLinearConfig& config,
                                                          const WeightLinearWeights& weights, Isa isa);
 

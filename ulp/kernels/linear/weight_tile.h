@@ -26,6 +26,8 @@ struct WeightTileArgs {
   int64_t panel_bytes;
   const float* scale;  ///< [panel][groups][16]
   const float* zero;   ///< likewise, less 8 for 4 bits; null: all are 0
+  /// Likewise, of 4 bits where `zero` is null; then zero points are -8, which stands for 0. Null: none.
+  const float* minimum;
   int64_t in, group, groups;
   const Finish* finish;
   int64_t channel, channels;  ///< the first one in the layer, and how many there are from it on

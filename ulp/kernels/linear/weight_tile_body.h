@@ -46,6 +46,12 @@ struct Codes4 {
   }
 };
 
+/// Whether a layer of such codes may have minima. That is asked as it runs: templates of their own would be large.
+template <typename Codes, bool kZero>
+constexpr bool has_minima() {
+  return Codes::kMiddle != 0 && !kZero;
+}
+
 /// The codes of a group, from the first channel of a vector on.
 template <typename V, typename Codes>
 const uint8_t* codes_at(const WeightTileArgs& t, int64_t group, int64_t vector) {
@@ -85,6 +91,7 @@ struct GroupSums {
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) {
       typename V::F zero = V::set1(Codes::kMiddle);
+      if constexpr (has_minima<Codes, kZero>()) zero = V::set1(t.minimum == nullptr ? Codes::kMiddle : 0);
       if constexpr (kZero) zero = V::add(zero, V::loadf(t.zero + scale_at<V>(t, group, vector + n)));
 #pragma GCC unroll 4
       for (int m = 0; m < kRows; ++m) {
@@ -119,6 +126,22 @@ struct GroupSums {
   }
 };
 
+/// What the minima of a group take away.
+template <typename V, int kRows, int kVectors>
+inline __attribute__((always_inline)) void subtract_minima(typename V::F (&sums)[kRows][kVectors],
+                                                           const WeightTileArgs& t, int64_t row,
+                                                           int64_t group, int64_t vector) {
+#pragma GCC unroll 4
+  for (int n = 0; n < kVectors; ++n) {
+    const typename V::F minimum = V::loadf(t.minimum + scale_at<V>(t, group, vector + n));
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) {
+      const typename V::F negative_sum = V::set1(t.negative_sums[(row + m) * t.groups + group]);
+      sums[m][n] = V::fma(negative_sum, minimum, sums[m][n]);
+    }
+  }
+}
+
 /// The products of a group of inputs, times the scales, to the sums.
 template <typename V, typename Codes, bool kZero, int kRows, int kVectors>
 inline __attribute__((always_inline)) void add_group(typename V::F (&sums)[kRows][kVectors],
@@ -142,6 +165,9 @@ inline __attribute__((always_inline)) void add_group(typename V::F (&sums)[kRows
     const typename V::F scale = V::loadf(t.scale + scale_at<V>(t, group, vector + n));
 #pragma GCC unroll 4
     for (int m = 0; m < kRows; ++m) sums[m][n] = V::fma(of_group.sum(m, n), scale, sums[m][n]);
+  }
+  if constexpr (has_minima<Codes, kZero>()) {
+    if (t.minimum != nullptr) subtract_minima<V>(sums, t, row, group, vector);
   }
 }
 
@@ -211,9 +237,27 @@ struct Decoder {
   }
 };
 
-template <typename V, typename Codes, int kJ, bool kZero>
-inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, kZero>& decoder,
-                                                         const uint8_t* codes, float* to, int64_t left) {
+/// The same where there are minima: code * scale - minimum, rounded twice.
+template <typename V>
+struct MinimumDecoder {
+  typename V::F scale, minimum;
+
+  inline __attribute__((always_inline))
+  MinimumDecoder(const WeightTileArgs& t, int64_t group, int64_t vector) {
+    const int64_t at = scale_at<V>(t, group, vector);
+    scale = V::loadf(t.scale + at);
+    minimum = V::loadf(t.minimum + at);
+  }
+  /// `code`: without the 8 that it stands for, which float32 adds exactly.
+  inline __attribute__((always_inline)) typename V::F weight(typename V::I code) const {
+    const typename V::F number = V::add(V::to_float(code), V::set1(Codes4<V>::kMiddle));
+    return V::sub(V::mul(number, scale), minimum);
+  }
+};
+
+template <typename V, typename Codes, int kJ, typename Decoding>
+inline __attribute__((always_inline)) void unpack_inputs(const Decoding& decoder, const uint8_t* codes,
+                                                         float* to, int64_t left) {
   if constexpr (kJ < Codes::kStep) {
     if (kJ >= left) return;
     V::storef(to + kJ * V::kLanes, decoder.weight(Codes::template load<kJ>(codes)));
@@ -221,24 +265,27 @@ inline __attribute__((always_inline)) void unpack_inputs(const Decoder<V, kZero>
   }
 }
 
-template <typename V, typename Codes, bool kZero>
-void unpack_vector(const WeightTileArgs& t, int64_t vector, float* to) {
-  for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
-    const Decoder<V, kZero> decoder(t, group, vector);
-    const uint8_t* codes = codes_at<V, Codes>(t, group, vector);
-    const int64_t last = t.in - first < t.group ? t.in : first + t.group;
-    for (int64_t k = first; k < last; k += Codes::kStep, codes += kLineBytes)
-      unpack_inputs<V, Codes, 0>(decoder, codes, to + k * V::kLanes, last - k);
+template <typename V, typename Codes, typename Decoding>
+void unpack_vectors(const WeightTileArgs& t, float* to) {
+  const int64_t vectors = (t.channels + V::kLanes - 1) / V::kLanes;
+  for (int64_t vector = 0; vector < vectors; ++vector, to += t.in * V::kLanes) {
+    for (int64_t group = 0, first = 0; first < t.in; ++group, first += t.group) {
+      const Decoding decoder(t, group, vector);
+      const uint8_t* codes = codes_at<V, Codes>(t, group, vector);
+      const int64_t last = t.in - first < t.group ? t.in : first + t.group;
+      for (int64_t k = first; k < last; k += Codes::kStep, codes += kLineBytes)
+        unpack_inputs<V, Codes, 0>(decoder, codes, to + k * V::kLanes, last - k);
+    }
   }
 }
 
 template <typename V, typename Codes>
 void unpack_codes(const WeightTileArgs& t, float* to) {
-  const int64_t vectors = (t.channels + V::kLanes - 1) / V::kLanes;
-  for (int64_t vector = 0; vector < vectors; ++vector, to += t.in * V::kLanes) {
-    t.zero == nullptr ? unpack_vector<V, Codes, false>(t, vector, to)
-                      : unpack_vector<V, Codes, true>(t, vector, to);
+  if constexpr (has_minima<Codes, false>()) {
+    if (t.minimum != nullptr) return unpack_vectors<V, Codes, MinimumDecoder<V>>(t, to);
   }
+  t.zero == nullptr ? unpack_vectors<V, Codes, Decoder<V, false>>(t, to)
+                    : unpack_vectors<V, Codes, Decoder<V, true>>(t, to);
 }
 
 /// Of one instruction set.

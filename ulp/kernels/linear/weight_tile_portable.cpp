@@ -47,8 +47,9 @@ void panel_row(const WeightTileArgs& t, int64_t row, int64_t panel, float middle
   for (int64_t c = 0; c < left; ++c) {
     float sum = static_cast<const float*>(t.finish->bias)[t.channel + first + c];
     for (int64_t group = 0; group < t.groups; ++group) {
-      const float scale = t.scale[(panel * t.groups + group) * kWeightLanes + c];
-      sum += sum_group<kCode>(t, row, group, first + c, middle) * scale;
+      const int64_t at = (panel * t.groups + group) * kWeightLanes + c;
+      sum += sum_group<kCode>(t, row, group, first + c, middle) * t.scale[at];
+      if (t.minimum != nullptr) sum += t.negative_sums[row * t.groups + group] * t.minimum[at];
     }
     finish_store(*t.finish, sum, t.residual == nullptr ? nullptr : t.residual + y, t.y + y, c);
   }
@@ -57,9 +58,10 @@ void panel_row(const WeightTileArgs& t, int64_t row, int64_t panel, float middle
 
 template <CodeFn kCode, int kMiddle>
 void multiply_codes(const WeightTileArgs& t) {
+  const float middle = t.minimum == nullptr ? kMiddle : 0;  // beside minima zero points are 0
   for (int64_t row = 0; row < t.rows; ++row) {
     for (int64_t panel = 0; panel * kWeightLanes < t.channels; ++panel)
-      panel_row<kCode>(t, row, panel, kMiddle);
+      panel_row<kCode>(t, row, panel, middle);
   }
 }
 

@@ -52,13 +52,16 @@ Value* WeightCoder::decoded(Graph& graph, Node* layer) {
   const at::NoGradGuard no_grad;
   const std::string name = weight->producer->target();
   const WeightCodes codes = make_(name, graph.attribute_tensor(weight).detach());
-  graph::Argument zero = c10::IValue();
-  if (codes.zero_point) zero = buffer(graph, name + ".zero_point", *codes.zero_point);
+  const auto optional = [&](const char* suffix, const std::optional<at::Tensor>& tensor) {
+    return tensor ? graph::Argument(buffer(graph, name + suffix, *tensor)) : graph::Argument(c10::IValue());
+  };
   const bool nibbles = codes.codes.scalar_type() == at::kByte;
-  Node* node = graph.call("ulp::dequantize_weight",
-                          {buffer(graph, name + (nibbles ? ".int4" : ".int8"), codes.codes),
-                           buffer(graph, name + ".scale", codes.scale), zero, c10::IValue(codes.columns)},
-                          layer);
+  Node* node =
+      graph.call("ulp::dequantize_weight",
+                 {buffer(graph, name + (nibbles ? ".int4" : ".int8"), codes.codes),
+                  buffer(graph, name + ".scale", codes.scale), optional(".zero_point", codes.zero_point),
+                  c10::IValue(codes.columns), optional(".minimum", codes.minimum)},
+                 layer);
   node->scope = layer->scope;
   node->output()->meta = weight->meta;
   return made = node->output();

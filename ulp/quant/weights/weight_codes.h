@@ -27,6 +27,8 @@ struct WeightCodes {
   std::optional<at::Tensor> zero_point =
       std::nullopt;  ///< u8 [rows, groups] of 4 bits; none: 8, and 0 of 8 bits
   int64_t columns = 0;
+  std::optional<at::Tensor> minimum =
+      std::nullopt;  ///< f32 [rows, groups] of 4 bits without zero_point: w = scale code - minimum
 };
 
 /// A copy of a captured model, in eval mode, whose linear layers and embeddings read these codes in place of the weights of these names; the

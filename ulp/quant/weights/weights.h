@@ -5,13 +5,15 @@
 // The graph holds one explicit operator before each quantized linear layer or embedding, which reads its
 // result as the weight:
 //
-//   ulp::dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns) -> Tensor
+//   ulp::dequantize_weight(Tensor codes, Tensor scale, Tensor? zero_point, int columns, Tensor? minimum=None)
+//     -> Tensor
 //
 // 8 bits: codes s8 [rows, columns], one scale a row, symmetric in [-127, 127]; or s8 [rows, groups, size] with scale f32
 // [rows, groups], as files of others have them (weight_codes.h).
 // 4 bits: codes u8 [rows, groups, size / 2], two in a byte, the even column in the low half; scale f32 and
 // zero_point u8 [rows, groups], or None: 8. The last group of a row may be padded. w = (code - zero) * scale,
-// rounded to float32 once. Engines unpack the same numbers as they use them.
+// rounded to float32 once. With minimum f32 [rows, groups], in place of zero_point: w = code * scale - minimum, the product
+// and the difference rounded to float32, as GGML's Q4_K. Engines unpack the same numbers as they use them.
 #pragma once
 
 #include <memory>
@@ -24,6 +26,7 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/weights/weight_codes.h"
 
 namespace ulp::quant {
 
@@ -68,6 +71,9 @@ ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
 
 /// The operator by itself: f32 [rows, columns]. Throws ulp::Error for shapes or types other than above.
 ULP_API at::Tensor dequantize_weight(const at::Tensor& codes, const at::Tensor& scale,
-                                     const std::optional<at::Tensor>& zero_point, int64_t columns);
+                                     const std::optional<at::Tensor>& zero_point, int64_t columns,
+                                     const std::optional<at::Tensor>& minimum = std::nullopt);
+/// Of the parts of `codes`.
+ULP_API at::Tensor dequantize_weight(const WeightCodes& codes);
 
 }  // namespace ulp::quant

@@ -39,7 +39,8 @@ class CodedLinearRunner final : public Runner {
                                        {.codes = matrix.codes,
                                         .scale = matrix.scale.data(),
                                         .zero = matrix.zero,
-                                        .bias = bias.empty() ? nullptr : bias.data()},
+                                        .bias = bias.empty() ? nullptr : bias.data(),
+                                        .minimum = matrix.minimum.empty() ? nullptr : matrix.minimum.data()},
                                        isa);
   }
   int64_t rows(int64_t batch) const { return element_count(info_, batch) / info_.shape.back(); }

@@ -36,12 +36,18 @@ CodedMatrix coded_matrix(const StepView& view, int64_t columns) {
     view.expect_constant("weight_zero", DataType::u8, parts);
     matrix.zero = reinterpret_cast<const uint8_t*>(zero->bytes.data());
   }
+  if (view.constant("weight_minimum") != nullptr) {
+    if (!nibbles) view.fail("'weight_minimum' is for 4-bit codes");
+    if (matrix.zero != nullptr) view.fail("expected 'weight_zero' or 'weight_minimum', got both");
+    view.expect_finite("weight_minimum", parts);
+  }
   return matrix;
 }
 
 CodedMatrix coded_matrix_with_scales(const StepView& view, int64_t columns) {
   CodedMatrix matrix = coded_matrix(view, columns);
   matrix.scale = floats_of(*view.constant("weight_scale"));
+  if (const Constant* minimum = view.constant("weight_minimum")) matrix.minimum = floats_of(*minimum);
   return matrix;
 }
 

@@ -8,25 +8,26 @@
 
 namespace ulp::runtime {
 
-/// The constants `weight`, `weight_scale` and `weight_zero` of a step:
+/// The constants `weight`, `weight_scale`, `weight_zero` and `weight_minimum` of a step:
 ///   8 bits: weight i8 [rows, columns] with scale f32[rows], or i8 [rows, groups, size] with [rows, groups]
 ///   4 bits: weight u8 [rows, groups, size / 2], two codes a byte, the even one in its low half, with scale
-///           [rows, groups] and weight_zero u8 [rows, groups], which may be missing: 8 then
+///           [rows, groups] and weight_zero u8 [rows, groups], which may be missing: 8 then; or, in its place,
+///           weight_minimum f32 [rows, groups]: weights are code * scale - minimum
 /// groups = ceil(columns / size).
 struct CodedMatrix {
   int64_t rows = 1, columns = 1, groups = 1, group = 1;
   int bits = 8;
   const uint8_t* codes = nullptr;
-  std::vector<float> scale;
+  std::vector<float> scale, minimum;  ///< no minima: empty
   const uint8_t* zero = nullptr;
 };
 
 /// True when the step's weight is stored as codes.
 bool has_coded_weight(const StepView& view);
 /// Checks the constants. `columns`: of the matrix; below 1: those of the stored shape, which then must be
-/// whole groups. The scales are checked and not copied.
+/// whole groups. Scales and minima are checked and not copied.
 CodedMatrix coded_matrix(const StepView& view, int64_t columns);
-/// The same with the scales, for a runner to keep.
+/// The same with scales and minima, for a runner to keep.
 CodedMatrix coded_matrix_with_scales(const StepView& view, int64_t columns);
 
 }  // namespace ulp::runtime

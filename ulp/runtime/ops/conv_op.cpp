@@ -141,7 +141,9 @@ std::vector<int64_t> infer_conv(const StepView& view) {
 
 std::vector<int64_t> infer_linear(const StepView& view) {
   if (is_coded_linear(view)) return infer_coded_linear(view);
-  if (view.constant("weight_zero") != nullptr) view.fail("'weight_zero' is for 4-bit codes");
+  for (const char* role : {"weight_zero", "weight_minimum"}) {
+    if (view.constant(role) != nullptr) view.fail("'", role, "' is for 4-bit codes");
+  }
   const TensorInfo& x = view.input();
   if (x.shape.size() < 2 || x.layout != Layout::plain) {
     view.fail("expected an input of at least 2 dimensions and layout plain, got ", shape_text(x.shape), " ",
@@ -255,7 +257,7 @@ const OpDef ops::conv = {.max_inputs = 2,
                          .work = conv_work,
                          .prepare = prepare_conv};
 const OpDef ops::linear = {.max_inputs = 2,
-                           .roles = {"weight", "bias", "weight_scale", "weight_zero"},
+                           .roles = {"weight", "bias", "weight_scale", "weight_zero", "weight_minimum"},
                            .infer = infer_linear,
                            .check_output = check_linear,
                            .work = linear_work,

@@ -21,8 +21,8 @@ std::vector<int64_t> infer(const StepView& view) {
     if (checked_elements(shape) < 0) view.fail("the result is too large");
     return shape;
   }
-  if (view.constant("weight_scale") != nullptr || view.constant("weight_zero") != nullptr) {
-    view.fail("scales and zero points are for a coded 'weight'");
+  for (const char* role : {"weight_scale", "weight_zero", "weight_minimum"}) {
+    if (view.constant(role) != nullptr) view.fail("'", role, "' is for a coded 'weight'");
   }
   const bool floats = weight != nullptr && (weight->type == DataType::f32 || weight->type == DataType::bf16);
   if (!floats || weight->shape.size() != 2) {
@@ -84,7 +84,7 @@ class CodedTable {
   explicit CodedTable(const StepView& view) : table_(coded_matrix_with_scales(view, 0)) {
     const Constant& weight = *view.constant("weight");
     codes_.assign(table_.codes, table_.codes + weight.bytes.size());
-    zero_.assign(table_.scale.size(), table_.bits == 4 ? 8.0F : 0.0F);
+    zero_.assign(table_.scale.size(), table_.bits == 4 && table_.minimum.empty() ? 8.0F : 0.0F);
     for (size_t i = 0; table_.zero != nullptr && i < zero_.size(); ++i) zero_[i] = table_.zero[i];
   }
   int64_t columns() const { return table_.columns; }
@@ -94,9 +94,10 @@ class CodedTable {
     for (int64_t g = 0; g < table_.groups; ++g) {
       const auto part = static_cast<size_t>(row * table_.groups + g);
       const float zero = zero_[part], scale = table_.scale[part];
+      const float minimum = table_.minimum.empty() ? 0 : table_.minimum[part];
       const int64_t first = row * table_.columns + g * table_.group;
       for (int64_t k = 0; k < table_.group; ++k) {
-        to[g * table_.group + k] = (static_cast<float>(code(first + k)) - zero) * scale;
+        to[g * table_.group + k] = (static_cast<float>(code(first + k)) - zero) * scale - minimum;
       }
     }
   }
@@ -110,7 +111,7 @@ class CodedTable {
 
   CodedMatrix table_;
   std::vector<uint8_t> codes_;
-  std::vector<float> zero_;  ///< one for each scale
+  std::vector<float> zero_;  ///< one for each scale; 0 beside minima
 };
 
 /// Unpacks the rows it reads.
@@ -161,7 +162,7 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 }  // namespace
 
-const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero"},
+const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero", "weight_minimum"},
                               .infer = infer,
                               .check_output = check_output,
                               .ids = ids_of,
