@@ -160,7 +160,7 @@ TEST(TextOps, WhatComputesInFloatReadsAndWritesBf16AndCodes) {
       const bool half = type == DataType::bf16;
       const int32_t q = half ? x : rows, k = half ? held(keys) : keys;
       const kernels::AttentionShape shape{
-          .heads = 4, .depth = 6, .input = {.type = half ? type : DataType::f32}};
+          .heads = 4, .depth = 6, .query = {.type = half ? type : DataType::f32}};
       const auto attention = static_cast<int64_t>(b.plan.outputs.size());
       const int64_t in_bf16 = kernels::attention_in_bf16(shape, isa) ? attention : -1;
       made({.op = Op::attention, .inputs = {q, k, k}, .attributes = AttentionAttributes{4, 0.1F}}, {});
