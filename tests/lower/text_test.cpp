@@ -146,7 +146,7 @@ TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
   EXPECT_LE(relative_error(got, exact), 0.1);
 }
 
-/// Embeddings, layer norms and attention are float; every linear layer works on integers.
+/// Embeddings and layer norms are float; every linear layer and attention works on integers.
 TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
   const torch::NoGradGuard no_grad;
   const auto module = captured_bert(small_bert(), 13);
@@ -154,11 +154,16 @@ TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
   for (int i = 0; i < 4; ++i) prepared->forward(texts(16, 13));
   graph::PassReport report;
   const auto quantized = quant::convert(prepared, &report);
-  EXPECT_EQ(report.changes.size(), 14U) << testing::PrintToString(report.changes);
+  EXPECT_EQ(report.changes.size(), 16U) << testing::PrintToString(report.changes);
   const runtime::Plan plan = lower(*quantized);
   for (const runtime::Step& step : plan.steps) {
+    EXPECT_NE(step.op, runtime::Op::convert) << step.name;
+    if (step.op == runtime::Op::attention) {
+      for (size_t i = 0; i < 3; ++i) EXPECT_EQ(info(plan, step.inputs[i]).type, runtime::DataType::u8) << step.name;
+      EXPECT_EQ(info(plan, step.output).type, runtime::DataType::u8) << step.name;
+    }
     if (step.op != runtime::Op::linear) continue;
-    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[0])].type, runtime::DataType::u8) << step.name;
+    EXPECT_EQ(info(plan, step.inputs[0]).type, runtime::DataType::u8) << step.name;
   }
   const at::Tensor tokens = texts(40, 13);
   RecordProperty("worst_step", expect_steps_as_graph(*quantized, plan, tokens));

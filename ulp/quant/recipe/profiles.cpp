@@ -12,7 +12,7 @@ Recipe Recipe::x86_int8() {
                               .range = Range::restricted,
                               .granularity = PerChannel{0}},
                    .observer = ObserverKind::min_max};
-  recipe.ops = {"conv1d", "conv2d", "conv3d", "linear", "add", "mul"};
+  recipe.ops = {"conv1d", "conv2d", "conv3d", "linear", "add", "mul", "scaled_dot_product_attention"};
   return recipe;
 }
 
@@ -27,6 +27,7 @@ Recipe Recipe::tflite_int8() {
   recipe.backend = Backend::tflite_int8;
   recipe.activation = {.scheme = {.is_signed = true}, .observer = ObserverKind::min_max};
   recipe.ops.assign(static_ops().begin(), static_ops().end());
+  std::erase(recipe.ops, "scaled_dot_product_attention");  // its products of two activations are float ones there
   // (max - min) / 255 is 1/256 and 1/128 for these bounds.
   const auto ends_in = [&](const char* op, double min, double max) {
     TensorRecipe fixed = recipe.activation;
