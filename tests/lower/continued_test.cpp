@@ -156,8 +156,8 @@ TEST(Continued, Gpt2InAllForms) {
   const auto fixed = quant::convert(prepared);  // the keys and values that are kept are codes
   const runtime::Plan plan = ulp::lower(*fixed, {.continued = "time"});
   for (const runtime::Step& step : plan.steps) {
-    if (step.op == runtime::Op::attention)
-      EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[1])].type, runtime::DataType::u8);
+    if (step.op != runtime::Op::attention) continue;
+    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[1])].type, runtime::DataType::u8);
   }
   expect_continues(*fixed, {.continued = "time"}, 30, 32);
 }
