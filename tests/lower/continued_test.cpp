@@ -8,6 +8,7 @@
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/text_registry.h"
+#include "ulp/quant/quantize.h"
 #include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
@@ -147,6 +148,18 @@ TEST(Continued, Gpt2InAllForms) {
   expect_continues(*graph, {.precision = kBF16Precision, .continued = "time"}, 20, 32);
   expect_continues(*quant::quantize_dynamic(graph), {.continued = "time"}, 30, 32);
   expect_continues(*quant::quantize_weights(graph), {.continued = "time"}, 90, 32);
+  const auto prepared = quant::prepare(graph, quant::Recipe::x86_int8());
+  {
+    const torch::NoGradGuard no_grad;
+    for (const int64_t seed : {1, 3, 9}) prepared->forward({tokens(9, 32, static_cast<uint64_t>(seed))});
+  }
+  const auto fixed = quant::convert(prepared);  // the keys and values that are kept are codes
+  const runtime::Plan plan = ulp::lower(*fixed, {.continued = "time"});
+  for (const runtime::Step& step : plan.steps) {
+    if (step.op != runtime::Op::attention) continue;
+    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[1])].type, runtime::DataType::u8);
+  }
+  expect_continues(*fixed, {.continued = "time"}, 30, 32);
 }
 
 TEST(Continued, ContextsWriteTextsOfTheirOwn) {

@@ -1,6 +1,8 @@
 // Networks over tokens: the engine against LibTorch, in f32 and with dynamic int8 layers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "int8_support.h"
 #include "support.h"
 #include "ulp/base/error.h"
@@ -146,7 +148,7 @@ TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
   EXPECT_LE(relative_error(got, exact), 0.1);
 }
 
-/// Embeddings, layer norms and attention are float; every linear layer works on integers.
+/// Embeddings and layer norms are float; every linear layer and attention works on integers.
 TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
   const torch::NoGradGuard no_grad;
   const auto module = captured_bert(small_bert(), 13);
@@ -154,11 +156,19 @@ TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
   for (int i = 0; i < 4; ++i) prepared->forward(texts(16, 13));
   graph::PassReport report;
   const auto quantized = quant::convert(prepared, &report);
-  EXPECT_EQ(report.changes.size(), 14U) << testing::PrintToString(report.changes);
+  EXPECT_EQ(report.changes.size(), 16U) << testing::PrintToString(report.changes);
   const runtime::Plan plan = lower(*quantized);
   for (const runtime::Step& step : plan.steps) {
+    if (step.op == runtime::Op::attention) {
+      EXPECT_EQ(info(plan, step.output).type, runtime::DataType::u8) << step.name;
+      for (size_t i = 0; i < 3; ++i) {
+        const auto maker = std::ranges::find(plan.steps, step.inputs[i], &runtime::Step::output);
+        EXPECT_EQ(maker->op, runtime::Op::linear) << "nothing stands between a layer and attention";
+        EXPECT_EQ(info(plan, step.inputs[i]).type, runtime::DataType::u8) << step.name;
+      }
+    }
     if (step.op != runtime::Op::linear) continue;
-    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[0])].type, runtime::DataType::u8) << step.name;
+    EXPECT_EQ(info(plan, step.inputs[0]).type, runtime::DataType::u8) << step.name;
   }
   const at::Tensor tokens = texts(40, 13);
   RecordProperty("worst_step", expect_steps_as_graph(*quantized, plan, tokens));

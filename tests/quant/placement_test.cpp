@@ -341,6 +341,44 @@ TEST(Placement, ProductsWithWhatHasNoCodesStayFloat) {
   EXPECT_EQ(placement.observed, (Values{b.x, product}));
 }
 
+Value* attend(Builder& b, Value* q, Value* k, Value* v) {
+  const auto turned = [&](Value* x) {
+    return b.call("aten::transpose.int", {x, c10::IValue(int64_t{1}), c10::IValue(int64_t{2})});
+  };
+  return b.call("aten::scaled_dot_product_attention",
+                {turned(q), turned(k), turned(v), c10::IValue(), c10::IValue(0.0), c10::IValue(false)});
+}
+
+TEST(Placement, AttentionReadsTheCodesOfTheLayersBehindItsOperands) {
+  Builder b;
+  Value *q = b.conv(b.x, "q"), *k = b.conv(b.x, "k"), *v = b.conv(b.x, "v");
+  Value* mixed = attend(b, q, k, v);
+  const Placement placement = b.done(b.conv(mixed, "out"));
+  EXPECT_EQ(placement.observed, (Values{b.x, q, k, v, mixed}));
+  EXPECT_EQ(placement.report.changes.back(), mixed->producer->name() + ": attention quantized");
+}
+
+TEST(Placement, AttentionStaysFloatWhereAnOperandIsOrTheRecipeSaysSo) {
+  Builder b;
+  Value *q = b.conv(b.x, "q"), *k = b.conv(b.x, "k");
+  Value* scaled = b.call("aten::div.Tensor", {q, b.graph.add_input("by")});
+  Value *one = attend(b, scaled, k, k), *two = attend(b, q, k, k);
+  Recipe recipe = Recipe::x86_int8();
+  recipe.skip_values = {two->producer->name()};
+  const Placement skipped = b.done(b.add(one, two), recipe);
+  EXPECT_EQ(skipped.observed, Values{b.x});
+  const auto& misses = skipped.report.near_misses;
+  const auto has = [&](const std::string& text) {
+    return std::any_of(misses.begin(), misses.end(), [&](const std::string& miss) { return miss.ends_with(text); });
+  };
+  EXPECT_TRUE(has("operand '" + scaled->name + "' is no result of a quantized op"));
+  EXPECT_TRUE(has("(aten::scaled_dot_product_attention) not quantized: the recipe skips it"));
+  recipe = Recipe::x86_int8();
+  EXPECT_EQ(place(b.graph, recipe).observed, (Values{b.x, q, k}));
+  std::erase(recipe.ops, "scaled_dot_product_attention");
+  EXPECT_EQ(place(b.graph, recipe).observed, Values{b.x});
+}
+
 TEST(Placement, LayersThatCannotBeQuantizedSayWhy) {
   Builder b;
   Value* computed = b.call("aten::sigmoid", {b.x});

@@ -156,14 +156,22 @@ TEST(TextOps, WhatComputesInFloatReadsAndWritesBf16AndCodes) {
             .inputs = {x},
             .attributes = ReduceAttributes{.kind = kernels::ReduceKind::mean, .dims = {{2}}}},
            {});
-      // Codes are no operands of these.
-      const bool half = type == DataType::bf16;
-      const int32_t q = half ? x : rows, k = half ? held(keys) : keys;
-      const kernels::AttentionShape shape{
-          .heads = 4, .depth = 6, .input = {.type = half ? type : DataType::f32}};
+      const int32_t narrow = held(keys);
+      const kernels::AttentionShape shape{.heads = 4, .depth = 6, .query = {.type = type}};
       const auto attention = static_cast<int64_t>(b.plan.outputs.size());
       const int64_t in_bf16 = kernels::attention_in_bf16(shape, isa) ? attention : -1;
-      made({.op = Op::attention, .inputs = {q, k, k}, .attributes = AttentionAttributes{4, 0.1F}}, {});
+      made({.op = Op::attention, .inputs = {x, narrow, narrow}, .attributes = AttentionAttributes{4, 0.1F}}, {});
+      const bool half = type == DataType::bf16;
+      if (!half) {
+        const int32_t mask = b.input({kBatch, 9});
+        made({.op = Op::attention,
+              .inputs = {x, narrow, narrow, mask},
+              .attributes = AttentionAttributes{3, 0.4F}},
+             {});
+        made({.op = Op::attention, .inputs = {x, x, x}, .attributes = AttentionAttributes{2, 0.2F, true}}, {});
+      }
+      // Codes are no operands of these.
+      const int32_t q = half ? x : rows, k = half ? narrow : keys;
       made({.op = Op::token_mean, .inputs = {q}}, {});
       MatmulAttributes product{.loops = {}, .a = {0, 24, 1}, .b = {0, 1, 24}, .shape = {{6}, {9}}};
       product.rows = 6;

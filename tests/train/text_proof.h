@@ -15,6 +15,7 @@
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/text_model.h"
+#include "ulp/quant/quantize.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/runtime/engine/engine.h"
 
@@ -122,6 +123,20 @@ inline TextScore score_text(const std::function<at::Tensor(const at::Tensor&)>& 
   const at::Tensor logits = forward(batch.tokens).flatten(0, -2), targets = batch.targets.flatten();
   return {torch::nn::functional::cross_entropy(logits, targets).item<double>(),
           logits.argmax(1).eq(targets).to(torch::kDouble).mean().item<double>()};
+}
+
+/// The score of the captured network quantized statically, calibrated on the first texts of `seen`, in an engine.
+inline TextScore score_static(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
+                              const io::TextDataset& seen, const io::TextDataset& test) {
+  const torch::NoGradGuard no_grad;
+  const auto prepared = quant::prepare(captured, recipe);
+  for (int64_t batch = 0; batch < 8; ++batch) {
+    std::vector<int64_t> texts(32);
+    for (size_t i = 0; i < texts.size(); ++i) texts[i] = 32 * batch + static_cast<int64_t>(i);
+    prepared->forward(seen.gather(texts).tokens);
+  }
+  runtime::Engine engine(lower(*quant::convert(prepared)), {.threads = 1});
+  return score_text([&](const at::Tensor& tokens) { return run_engine(engine, tokens, 64); }, test);
 }
 
 /// One trained network in three forms.

@@ -1,6 +1,7 @@
 #include "ulp/lower/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ulp/lower/ops.h"
@@ -65,9 +66,19 @@ std::vector<graph::SizeExpr> sizes_of(const std::vector<int64_t>& shape) {
   return sizes;
 }
 
-/// An operand as rows: what it was split from, or its heads side by side.
-int32_t rows_of(Builder& builder, const Node& attention, const char* name) {
-  const Form wanted{builder.float_type(), Layout::plain};
+constexpr std::array kOperands = {"query", "key", "value"};
+
+/// The form in which an operand's rows are held.
+Form held_form(Builder& builder, const Node& attention, const char* name) {
+  const Value* rows = split_from(attention, name);
+  Form form = builder.form_of(attention, rows != nullptr ? rows : value_arg(attention, name));
+  form.layout = Layout::plain;
+  return form;
+}
+
+/// An operand as rows: what it was split from, or its heads side by side. Codes stay codes where all three operands are.
+int32_t rows_of(Builder& builder, const Node& attention, const char* name, bool codes) {
+  const Form wanted = codes ? held_form(builder, attention, name) : Form{builder.float_type(), Layout::plain};
   if (const Value* rows = split_from(attention, name)) return builder.as(attention, rows, wanted);
   const Value* heads = value_arg(attention, name);
   const std::vector<int64_t> shape = shape_of(attention, *heads);
@@ -205,7 +216,9 @@ void lower_attention(Builder& builder, const Group& group) {
         "expected [N, heads, S, depth], keys and values of one shape with as many heads, and no mask or "
         "one of the keys [N, 1, 1, keys]");
   }
-  for (const char* name : {"query", "key", "value"}) step.inputs.push_back(rows_of(builder, node, name));
+  const bool codes = std::ranges::all_of(
+      kOperands, [&](const char* name) { return held_form(builder, node, name).type == DataType::u8; });
+  for (const char* name : kOperands) step.inputs.push_back(rows_of(builder, node, name, codes));
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
   step.attributes = runtime::AttentionAttributes{
       .heads = query[1], .scale = scale_of(node, query[3]), .causal = bool_arg(node, "is_causal")};

@@ -15,6 +15,10 @@ constexpr Variant<const HeadFn*> kHeads[] = {{Isa::avx512, ULP_ON_X86(&kHeadAvx5
                                              {Isa::neon, ULP_ON_ARM(&kHeadNeon)},
                                              {Isa::portable, &kHeadPortable}};
 
+constexpr Variant<const HeadCodesFn*> kCodeHeads[] = {{Isa::avx512_vnni, ULP_ON_X86(&kHeadCodesAvx512Vnni)},
+                                                      {Isa::avx2, ULP_ON_X86(&kHeadCodesAvx2)},
+                                                      {Isa::portable, &kHeadCodesPortable}};
+
 HeadBf16Fn bf16_head() {
   return ULP_ON_X86(kHeadAvx512Bf16);
 }
@@ -26,12 +30,19 @@ HeadFn head_of(Isa isa) {
 /// Floats of the head's own scratch, then of its rows of q, k, v and y where those are no f32.
 struct Scratch {
   explicit Scratch(const AttentionShape& s)
-      : head(round_up(std::max(head_scratch(s.keys, s.depth), head_bf16_scratch(s.keys, s.depth)), 16)),
+      : head(round_up(of_head(s), 16)),
         queries(round_up(s.queries * s.depth, 16)),
-        keys(s.input.is_f32() ? 0 : round_up(s.keys * s.depth, 16)),
-        inputs(s.input.is_f32() ? 0 : queries + 2 * keys),
+        keys(widens(s) ? round_up(s.keys * s.depth, 16) : 0),
+        inputs(widens(s) ? queries + 2 * keys : 0),
         all(head + inputs + (s.output.is_f32() ? 0 : queries)) {}
   int64_t head, queries, keys, inputs, all;
+
+ private:
+  static bool widens(const AttentionShape& s) { return !s.query.is_f32() && !attention_in_codes(s); }
+  static int64_t of_head(const AttentionShape& s) {
+    if (attention_in_codes(s)) return head_codes_scratch(s.keys, s.depth);
+    return std::max(head_scratch(s.keys, s.depth), head_bf16_scratch(s.keys, s.depth));
+  }
 };
 
 /// Rows of one head: where they are read or made, and from one to the next.
@@ -45,17 +56,16 @@ class Heads {
   Heads(const AttentionShape& shape, Isa isa)
       : shape_(shape),
         width_(shape.heads * shape.depth),
-        input_("kernels.attention", shape.input, isa),
+        query_("kernels.attention", shape.query, isa),
+        key_("kernels.attention", shape.key, isa),
+        value_("kernels.attention", shape.value, isa),
         output_("kernels.attention", shape.output, isa) {}
 
-  /// `rows` of a head that begin at element `at`, each of them widened into `to` unless they are f32.
-  HeadRows read(const void* data, int64_t at, int64_t rows, float* to) const {
-    if (shape_.input.is_f32()) return {static_cast<const float*>(data) + at, width_};
-    for (int64_t r = 0; r < rows; ++r) {
-      input_.read(data, at + r * width_, shape_.depth, to + r * shape_.depth);
-    }
-    return {to, shape_.depth};
+  HeadRows queries(const void* q, int64_t at, float* to) const {
+    return read(query_, q, at, shape_.queries, to);
   }
+  HeadRows keys(const void* k, int64_t at, float* to) const { return read(key_, k, at, shape_.keys, to); }
+  HeadRows values(const void* v, int64_t at, float* to) const { return read(value_, v, at, shape_.keys, to); }
   int64_t output_stride() const { return shape_.output.is_f32() ? width_ : shape_.depth; }
   float* target(void* y, int64_t at, float* to) const { return output_.target(y, at, to); }
   void write(const float* made, void* y, int64_t at) const {
@@ -66,17 +76,35 @@ class Heads {
   }
 
  private:
+  /// `rows` of a head that begin at element `at`, each of them widened into `to` unless they are f32.
+  HeadRows read(const TypedRows& input, const void* data, int64_t at, int64_t rows, float* to) const {
+    if (shape_.query.is_f32()) return {static_cast<const float*>(data) + at, width_};
+    for (int64_t r = 0; r < rows; ++r) {
+      input.read(data, at + r * width_, shape_.depth, to + r * shape_.depth);
+    }
+    return {to, shape_.depth};
+  }
+
   const AttentionShape& shape_;
   int64_t width_;
-  TypedRows input_, output_;
+  TypedRows query_, key_, value_, output_;
 };
+
+/// What turns sums of products of codes into scores.
+float score_scale(const AttentionShape& s) {
+  return static_cast<float>(double{s.query.affine.scale} * s.key.affine.scale * s.scale);
+}
 
 }  // namespace
 
 bool attention_in_bf16(const AttentionShape& shape, Isa isa) {
   const bool admitted = isa == Isa::avx512_vnni || isa == Isa::amx;
   return admitted && cpu_features().avx512_bf16 && !cpu_features().intel &&
-         shape.input.type == DataType::bf16 && shape.depth % 2 == 0;
+         shape.query.type == DataType::bf16 && shape.depth % 2 == 0;
+}
+
+bool attention_in_codes(const AttentionShape& shape) {
+  return shape.query.type == DataType::u8 && shape.depth <= kLargestCodesDepth;
 }
 
 size_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
@@ -86,7 +114,8 @@ size_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
 void attention(const AttentionShape& shape, int64_t batch, const void* q, const void* k, const void* v,
                const float* mask, void* y, void* workspace, Isa isa, const Parallel& parallel) {
   const HeadFn head = head_of(isa);
-  const bool in_bf16 = attention_in_bf16(shape, isa);
+  const HeadCodesFn code_head = *first_admitted(kCodeHeads, isa);
+  const bool in_bf16 = attention_in_bf16(shape, isa), in_codes = attention_in_codes(shape);
   const Heads heads(shape, isa);
   const Scratch sizes(shape);
   const int64_t width = shape.heads * shape.depth;
@@ -117,10 +146,23 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
       args.stride = width;
       fill(args);
       bf16_head()(args);
+    } else if (in_codes) {
+      HeadCodesArgs args;
+      args.q = static_cast<const uint8_t*>(q) + query;
+      args.k = static_cast<const uint8_t*>(k) + key;
+      args.v = static_cast<const uint8_t*>(v) + key;
+      args.stride = width;
+      fill(args);
+      args.scale = score_scale(shape);
+      args.query_zero = shape.query.affine.zero_point;
+      args.key_zero = shape.key.affine.zero_point;
+      args.value_zero = shape.value.affine.zero_point;
+      args.value_scale = shape.value.affine.scale;
+      code_head(args);
     } else {
-      const HeadRows queries = heads.read(q, query, shape.queries, rows);
-      const HeadRows keys = heads.read(k, key, shape.keys, rows + sizes.queries);
-      const HeadRows values = heads.read(v, key, shape.keys, rows + sizes.queries + sizes.keys);
+      const HeadRows queries = heads.queries(q, query, rows);
+      const HeadRows keys = heads.keys(k, key, rows + sizes.queries);
+      const HeadRows values = heads.values(v, key, rows + sizes.queries + sizes.keys);
       HeadArgs args;
       args.q = queries.data;
       args.k = keys.data;

@@ -24,6 +24,13 @@ struct HeadArgsOf {
 using HeadArgs = HeadArgsOf<float>;
 /// Of an even depth and stride; head_bf16_scratch() floats.
 using HeadBf16Args = HeadArgsOf<uint16_t>;
+/// 32768 * 255^2 < 2^31: sums of products of codes less zero points, and how far those of two keys are apart.
+constexpr int64_t kLargestCodesDepth = 32768;
+/// Codes of a depth up to that; `scale` turns products of codes into scores. head_codes_scratch() floats.
+struct HeadCodesArgs : HeadArgsOf<uint8_t> {
+  int32_t query_zero = 0, key_zero = 0, value_zero = 0;
+  float value_scale = 1;
+};
 
 constexpr int64_t pad_row(int64_t n) {
   return (n + kRowPad - 1) / kRowPad * kRowPad;
@@ -39,9 +46,19 @@ constexpr int64_t head_bf16_scratch(int64_t keys, int64_t depth) {
   return depth / 2 * wide + wide / 2 * pad_row(depth) + kQueryBlock * (wide + wide / 2 + pad_row(depth));
 }
 
+/// Pairs of codes where the bf16 head has pairs of bf16; the queries of a block, 16 keys before they are transposed, and the
+/// integers of a block of queries.
+constexpr int64_t head_codes_scratch(int64_t keys, int64_t depth) {
+  const int64_t wide = pad_row(keys), half = (depth + 1) / 2;
+  return half * wide + wide / 2 * pad_row(depth) + (kQueryBlock + kRowPad) * half +
+         kQueryBlock * (wide + wide / 2 + 2 * pad_row(depth));
+}
+
 using HeadFn = void (*)(const HeadArgs&);
 using HeadBf16Fn = void (*)(const HeadBf16Args&);
+using HeadCodesFn = void (*)(const HeadCodesArgs&);
 extern const HeadBf16Fn kHeadAvx512Bf16;
 extern const HeadFn kHeadPortable, kHeadAvx2, kHeadAvx512, kHeadNeon;
+extern const HeadCodesFn kHeadCodesPortable, kHeadCodesAvx2, kHeadCodesAvx512Vnni;
 
 }  // namespace ulp::kernels

@@ -80,7 +80,7 @@ void multiply(const Product& p, int64_t rows, int64_t columns) {
 }
 
 /// scores = exp(scale * scores + mask - the largest); returns their sum, 0 when every key is masked.
-float soften(float* scores, const float* mask, float scale, int64_t n) {
+inline float soften(float* scores, const float* mask, float scale, int64_t n) {
   const float lowest = -__builtin_inff();
   if (mask != nullptr) {
     for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale + mask[i];

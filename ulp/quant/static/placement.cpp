@@ -34,9 +34,14 @@ class Placer {
       if (chain.op->is("aten::add")) need(chain.op->args[1].value);
       if (chain.add) need(chain.residual());
     }
+    for (const Node* attention : attentions_) {
+      for (Value* value : attention_sources(*attention)) need(value);
+    }
     sort_sharing();
     for (const Chain& chain : placement_.chains)
       placement_.report.changes.push_back(chain.describe() + " quantized");
+    for (const Node* attention : attentions_)
+      placement_.report.changes.push_back(graph::label(*attention) + ": attention quantized");
     report_rest();
     placement_.report.pass = "quantize";
     return std::move(placement_);
@@ -91,6 +96,7 @@ class Placer {
     if (has_own_average(*node)) visit_average(node);
     if (ends_fixed(*node)) visit_fixed(node);
     if (is_code_pointwise(*node)) visit_pointwise(node);
+    if (node->is("aten::scaled_dot_product_attention")) visit_attention(node);
   }
 
   void visit_layer(Node* node) {
@@ -147,6 +153,30 @@ class Placer {
     }
     averages_.insert(node);
     results_.insert(node->output());
+  }
+
+  // Its operands are quantized where layers make them; its own result is when an op that reads it is.
+  void visit_attention(Node* node) {
+    if (!wants(op_name(*node).op.c_str())) return;
+    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    for (const Value* value : attention_sources(*node)) {
+      if (results_.contains(value)) continue;
+      return refuse(*node, "operand '" + value->name + "' is no result of a quantized op");
+    }
+    attentions_.push_back(node);
+    kept_.insert(node);
+  }
+
+  /// What the queries, keys and values are parts of.
+  static std::vector<Value*> attention_sources(const Node& attention) {
+    std::vector<Value*> sources;
+    for (const char* name : {"query", "key", "value"}) {
+      Value* value = attention.arg(name).value;
+      while (value->producer->kind() == Node::Kind::call && is_view(*value->producer))
+        value = value->producer->args[0].value;
+      sources.push_back(value);
+    }
+    return sources;
   }
 
   /// A product of results, or a curve of one, such as the gates of squeeze and excitation: from codes to codes.
@@ -291,6 +321,7 @@ class Placer {
   std::unordered_set<const Node*> kept_;      // quantized, with parameters of others or as a cat
   std::unordered_set<const Node*> reported_;  // refused with a reason
   std::unordered_set<const Node*> cats_;      // whose operands are all results
+  std::vector<const Node*> attentions_;       // of results
   std::unordered_set<const Node*> averages_;  // with parameters of their own, of results
   std::unordered_map<const Node*, std::vector<Value*>> pointwise_;  // of codes, and where those are
   std::unordered_set<const Value*> results_;                        // of chains and cats

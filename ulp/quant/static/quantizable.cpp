@@ -61,6 +61,12 @@ bool joins_heads(const Node& node) {
   return before.is("aten::transpose") || before.is("aten::permute");
 }
 
+bool is_view(const Node& node) {
+  return is_any(node, {"aten::transpose", "aten::permute", "aten::view", "aten::reshape", "aten::flatten", "aten::unflatten",
+                       "aten::select", "aten::contiguous", "aten::chunk", "aten::split", "aten::split_with_sizes",
+                       "aten::slice", "aten::narrow", "aten::unbind"});
+}
+
 std::string layer_obstacle(const Graph& graph, const Node& layer) {
   if (layer.target() != layer.op()) return "its padding is given as a word";
   const Argument &weight = layer.arg("weight"), &bias = layer.arg("bias");

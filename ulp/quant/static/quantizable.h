@@ -27,6 +27,9 @@ bool moves_channels(const graph::Node& node);
 /// attention's step, so codes can start behind it only.
 bool joins_heads(const graph::Node& node);
 
+/// True for an op that only splits, joins or turns dimensions, or takes a part of one: its result has its input's codes.
+bool is_view(const graph::Node& node);
+
 // Empty when the op can run on integers, else the reason why not.
 std::string layer_obstacle(const graph::Graph& graph, const graph::Node& layer);
 std::string add_obstacle(const graph::Node& add);

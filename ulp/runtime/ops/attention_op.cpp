@@ -1,4 +1,4 @@
-// Scaled dot-product attention of several heads, computed in f32.
+// Scaled dot-product attention of several heads, of numbers or of codes.
 #include <cstring>
 
 #include "ulp/kernels/sequence/attention.h"
@@ -11,7 +11,7 @@ namespace {
 
 std::vector<int64_t> infer(const StepView& view) {
   for (size_t i = 0; i < 3; ++i) {
-    view.expect_plain_floats(i, 3);
+    view.expect_plain_numbers(i, 3);
     view.expect_type("q, k and v of one type,", view.input(i).type, view.input(0).type);
     if (view.input(i).shape.size() != 3) view.fail("expected q, k and v of 3 dimensions");
   }
@@ -64,7 +64,9 @@ class AttentionRunner final : public Runner {
               .keys = view.input(1).shape[1],
               .scale = attributes.scale,
               .causal = attributes.causal,
-              .input = format_of(info_),
+              .query = format_of(info_),
+              .key = format_of(view.input(1)),
+              .value = format_of(view.input(2)),
               .output = format_of(view.output())};
     capacity_ = attributes.kept;
     row_ = static_cast<size_t>(info_.shape[2] * element_bytes(info_.type));
