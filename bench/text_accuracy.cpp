@@ -63,8 +63,8 @@ void print_static_row(const char* network, const std::shared_ptr<models::TextMod
       score_text([&](const at::Tensor& tokens) { return run_engine(engine, tokens, 64); }, test);
   const TextScore with = score_static(captured, codes, seen, test);
   const TextScore without = score_static(captured, floats, seen, test);
-  std::printf("| %s | %.4f, %.2f %% | %.4f, %.2f %% | %.4f, %.2f %% |\n", network, f32.loss, 100 * f32.accuracy,
-              without.loss, 100 * without.accuracy, with.loss, 100 * with.accuracy);
+  std::printf("| %s | %.4f, %.2f %% | %.4f, %.2f %% | %.4f, %.2f %% |\n", network, f32.loss,
+              100 * f32.accuracy, without.loss, 100 * without.accuracy, with.loss, 100 * with.accuracy);
   std::fflush(stdout);
 }
 
@@ -81,7 +81,9 @@ void static_rows(const char* network, Make make, const io::TextDataset& seen, co
 }
 
 void static_table() {
-  std::printf("\n| network and task | engine fp32 | static int8, attention in f32 | static int8, attention on codes |\n");
+  std::printf(
+      "\n| network and task | engine fp32 | static int8, attention in f32 | static int8, attention on codes "
+      "|\n");
   std::printf("|---|---|---|---|\n");
   const auto sentences = labelled_sentences(20000, 64, 3), tests = labelled_sentences(2000, 64, 4);
   static_rows(
@@ -102,8 +104,9 @@ void static_table() {
         return models::make_distilbert(config);
       },
       sentences, tests, 400);
-  static_rows("gpt2 (tiny), next byte", [] { return models::make_gpt2(models::Gpt2Config::tiny()); },
-              running_text(20000, 64, 1), running_text(1000, 64, 2), 600);
+  static_rows(
+      "gpt2 (tiny), next byte", [] { return models::make_gpt2(models::Gpt2Config::tiny()); },
+      running_text(20000, 64, 1), running_text(1000, 64, 2), 600);
 }
 
 }  // namespace

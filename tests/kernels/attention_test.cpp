@@ -198,11 +198,12 @@ struct CodeData {
 };
 
 TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
-  const AttentionCase cases[] = {{{1, 1, 1, 1, 1.0F, false}, 1, false},   {{2, 64, 128, 128, 0.125F, false}, 2, true},
-                                 {{3, 5, 7, 19, 0.5F, false}, 2, true},   {{4, 32, 50, 50, 0.25F, true}, 1, false},
-                                 {{1, 17, 1, 33, 0.3F, false}, 3, false}, {{2, 80, 25, 16, 0.1F, true}, 1, true},
-                                 {{1, 33, 26, 129, 0.2F, false}, 1, true}, {{2, 6, 31, 300, 0.4F, false}, 1, false},
-                                 {{1, 8, 5, 520, 0.2F, true, 515}, 1, false}};
+  const AttentionCase cases[] = {
+      {{1, 1, 1, 1, 1.0F, false}, 1, false},      {{2, 64, 128, 128, 0.125F, false}, 2, true},
+      {{3, 5, 7, 19, 0.5F, false}, 2, true},      {{4, 32, 50, 50, 0.25F, true}, 1, false},
+      {{1, 17, 1, 33, 0.3F, false}, 3, false},    {{2, 80, 25, 16, 0.1F, true}, 1, true},
+      {{1, 33, 26, 129, 0.2F, false}, 1, true},   {{2, 6, 31, 300, 0.4F, false}, 1, false},
+      {{1, 8, 5, 520, 0.2F, true, 515}, 1, false}};
   for (AttentionCase c : cases) {
     const CodeData codes(c, c.shape);
     const auto v = CodeData::numbers(codes.v, c.shape.value.affine);
@@ -211,7 +212,8 @@ TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
       if (i % 3 == 1) mask[i] = i % 2 == 0 ? -0.7F : -std::numeric_limits<float>::infinity();
     }
     // The last item sees no key at all.
-    if (c.batch > 1) std::fill(mask.end() - c.shape.keys, mask.end(), -std::numeric_limits<float>::infinity());
+    if (c.batch > 1)
+      std::fill(mask.end() - c.shape.keys, mask.end(), -std::numeric_limits<float>::infinity());
     const auto q = CodeData::numbers(codes.q, c.shape.query.affine);
     const auto k = CodeData::numbers(codes.k, c.shape.key.affine);
     const std::vector<double> expected = attend_plainly(c, q, k, v, mask);
@@ -219,8 +221,8 @@ TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
     const double range = std::max(1e-3, double{*high} - *low);
     // Scores are integers but for the roundings of their scale; the numbers of the reference are rounded, too.
     const double score = static_cast<double>(c.shape.depth) * 255 * 255 * 0.02 * 0.013 * c.shape.scale;
-    const double bound =
-        range * (static_cast<double>(c.shape.keys) / 64000 + (8 * score + 64) * kUlp) + 8 * kUlp * 255 * 0.031;
+    const double bound = range * (static_cast<double>(c.shape.keys) / 64000 + (8 * score + 64) * kUlp) +
+                         8 * kUlp * 255 * 0.031;
     std::vector<float> first;
     for (const Isa isa : available_isas()) {
       for (const int workers : {1, 3}) {
@@ -232,8 +234,8 @@ TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
         const std::vector<float> got = y.values();
         if (first.empty()) first = got;
         ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * 4), 0)
-            << to_string(isa) << ", " << workers << " workers, " << c.shape.queries << "x" << c.shape.keys << "; "
-            << repeat_command();
+            << to_string(isa) << ", " << workers << " workers, " << c.shape.queries << "x" << c.shape.keys
+            << "; " << repeat_command();
       }
     }
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -244,8 +246,10 @@ TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
 }
 
 TEST(Attention, OfCodesReadsKeptKeysAndWritesCodes) {
-  AttentionCase c{{.heads = 2, .depth = 10, .queries = 3, .keys = 20, .scale = 0.3F, .causal = true, .earlier = 17},
-                  2, false};
+  AttentionCase c{
+      {.heads = 2, .depth = 10, .queries = 3, .keys = 20, .scale = 0.3F, .causal = true, .earlier = 17},
+      2,
+      false};
   const CodeData codes(c, c.shape);
   constexpr int64_t kWidth = 20, kItemKeys = 27;
   std::vector<uint8_t> k(2 * kItemKeys * kWidth, 9), v(2 * kItemKeys * kWidth, 200);
@@ -256,14 +260,15 @@ TEST(Attention, OfCodesReadsKeptKeysAndWritesCodes) {
   for (const Isa isa : available_isas()) {
     Workspace workspace(attention_workspace_bytes(c.shape, 1));
     std::vector<float> dense(codes.q.size());
-    attention(c.shape, 2, codes.q.data(), codes.k.data(), codes.v.data(), nullptr, dense.data(), workspace.data(), isa,
-              ThreadParallel(1));
+    attention(c.shape, 2, codes.q.data(), codes.k.data(), codes.v.data(), nullptr, dense.data(),
+              workspace.data(), isa, ThreadParallel(1));
     AttentionShape kept = c.shape;
     kept.item_keys = kItemKeys;
     kept.output = {DataType::u8, {0.02F, 130}};
     Workspace other(attention_workspace_bytes(kept, 2));
     TypedBuffer made(kept.output, std::vector<float>(dense.size()));
-    attention(kept, 2, codes.q.data(), k.data(), v.data(), nullptr, made.data(), other.data(), isa, ThreadParallel(2));
+    attention(kept, 2, codes.q.data(), k.data(), v.data(), nullptr, made.data(), other.data(), isa,
+              ThreadParallel(2));
     EXPECT_EQ(made.bytes(), TypedBuffer(kept.output, dense).bytes()) << to_string(isa);
   }
 }
@@ -281,7 +286,8 @@ TEST(Attention, OfCodesOverflowsNowhere) {
     for (const Isa isa : available_isas()) {
       std::vector<float> y(static_cast<size_t>(depth));
       Workspace workspace(attention_workspace_bytes(shape, 1));
-      attention(shape, 1, q.data(), k.data(), v.data(), nullptr, y.data(), workspace.data(), isa, ThreadParallel(1));
+      attention(shape, 1, q.data(), k.data(), v.data(), nullptr, y.data(), workspace.data(), isa,
+                ThreadParallel(1));
       EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float one) { return one == 7; })) << to_string(isa);
     }
   }
@@ -292,7 +298,8 @@ TEST(Attention, OfCodesOverflowsNowhere) {
   for (const Isa isa : available_isas()) {
     std::vector<float> y(2);
     Workspace workspace(attention_workspace_bytes(shape, 1));
-    attention(shape, 1, q.data(), k.data(), v.data(), nullptr, y.data(), workspace.data(), isa, ThreadParallel(1));
+    attention(shape, 1, q.data(), k.data(), v.data(), nullptr, y.data(), workspace.data(), isa,
+              ThreadParallel(1));
     EXPECT_NEAR(y[0], -255, 255 * 8 * kUlp) << to_string(isa);
     EXPECT_NEAR(y[1], -255, 255 * 8 * kUlp) << to_string(isa);
   }
@@ -307,9 +314,10 @@ TEST(Attention, OfCodesAndAMaskThatIsNoNumberIsNaN) {
     for (const Isa isa : available_isas()) {
       std::vector<float> y(6);
       Workspace workspace(attention_workspace_bytes(shape, 1));
-      attention(shape, 1, codes.data(), codes.data(), codes.data(), mask.data(), y.data(), workspace.data(), isa,
-                ThreadParallel(1));
-      EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float one) { return std::isnan(one); })) << to_string(isa);
+      attention(shape, 1, codes.data(), codes.data(), codes.data(), mask.data(), y.data(), workspace.data(),
+                isa, ThreadParallel(1));
+      EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float one) { return std::isnan(one); }))
+          << to_string(isa);
     }
   }
 }

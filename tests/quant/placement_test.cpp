@@ -369,7 +369,8 @@ TEST(Placement, AttentionStaysFloatWhereAnOperandIsOrTheRecipeSaysSo) {
   EXPECT_EQ(skipped.observed, Values{b.x});
   const auto& misses = skipped.report.near_misses;
   const auto has = [&](const std::string& text) {
-    return std::any_of(misses.begin(), misses.end(), [&](const std::string& miss) { return miss.ends_with(text); });
+    return std::any_of(misses.begin(), misses.end(),
+                       [&](const std::string& miss) { return miss.ends_with(text); });
   };
   EXPECT_TRUE(has("operand '" + scaled->name + "' is no result of a quantized op"));
   EXPECT_TRUE(has("(aten::scaled_dot_product_attention) not quantized: the recipe skips it"));

@@ -160,7 +160,8 @@ TEST(TextOps, WhatComputesInFloatReadsAndWritesBf16AndCodes) {
       const kernels::AttentionShape shape{.heads = 4, .depth = 6, .query = {.type = type}};
       const auto attention = static_cast<int64_t>(b.plan.outputs.size());
       const int64_t in_bf16 = kernels::attention_in_bf16(shape, isa) ? attention : -1;
-      made({.op = Op::attention, .inputs = {x, narrow, narrow}, .attributes = AttentionAttributes{4, 0.1F}}, {});
+      made({.op = Op::attention, .inputs = {x, narrow, narrow}, .attributes = AttentionAttributes{4, 0.1F}},
+           {});
       const bool half = type == DataType::bf16;
       if (!half) {
         const int32_t mask = b.input({kBatch, 9});
@@ -168,7 +169,8 @@ TEST(TextOps, WhatComputesInFloatReadsAndWritesBf16AndCodes) {
               .inputs = {x, narrow, narrow, mask},
               .attributes = AttentionAttributes{3, 0.4F}},
              {});
-        made({.op = Op::attention, .inputs = {x, x, x}, .attributes = AttentionAttributes{2, 0.2F, true}}, {});
+        made({.op = Op::attention, .inputs = {x, x, x}, .attributes = AttentionAttributes{2, 0.2F, true}},
+             {});
       }
       // Codes are no operands of these.
       const int32_t q = half ? x : rows, k = half ? narrow : keys;

@@ -126,8 +126,9 @@ inline TextScore score_text(const std::function<at::Tensor(const at::Tensor&)>& 
 }
 
 /// The score of the captured network quantized statically, calibrated on the first texts of `seen`, in an engine.
-inline TextScore score_static(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
-                              const io::TextDataset& seen, const io::TextDataset& test) {
+inline TextScore score_static(const std::shared_ptr<graph::GraphModule>& captured,
+                              const quant::Recipe& recipe, const io::TextDataset& seen,
+                              const io::TextDataset& test) {
   const torch::NoGradGuard no_grad;
   const auto prepared = quant::prepare(captured, recipe);
   for (int64_t batch = 0; batch < 8; ++batch) {

@@ -54,7 +54,10 @@
 // 6. aten::softmax, sigmoid and tanh, where the recipe's `ops` name them and they read a result of the above:
 //    they read %x_dq and are followed by a pair whoever reads their result (Recipe::tflite_int8 fixes its
 //    parameters).
-// 7. Everything else is float and stands outside.
+// 7. aten::scaled_dot_product_attention, where the recipe's `ops` name it and each of query, key and value is a part (views,
+//    transposes, permutes, pieces) of a result of the above: those results are followed by a pair, and the parts are of %v_dq.
+//    Attention's own result has a pair where a quantized op reads it.
+// 8. Everything else is float and stands outside.
 //
 // Integers: q = clamp(round_half_even(x * (1 / s)) + z, qmin, qmax), see quant/operators/ops.h.
 #pragma once

@@ -8,8 +8,9 @@
 namespace ulp::quant {
 namespace {
 
-constexpr std::array<const char*, 10> kOps = {"conv1d", "conv2d",  "conv3d",  "linear", "add",
-                                              "mul",    "softmax", "sigmoid", "tanh",   "scaled_dot_product_attention"};
+constexpr std::array<const char*, 10> kOps = {
+    "conv1d", "conv2d",  "conv3d",  "linear", "add",
+    "mul",    "softmax", "sigmoid", "tanh",   "scaled_dot_product_attention"};
 
 void validate_activation(const TensorRecipe& recipe, const std::string& what) {
   recipe.validate(what.c_str());

@@ -14,7 +14,7 @@ typedef int32_t StoredInt __attribute__((may_alias));
 /// Keys whose weighted values fit in 32 bits: 256 * 32767 * 255 < 2^31.
 constexpr int64_t kKeyBlock = 256;
 /// Keys lie transposed in panels so wide: a step of a product reads one run of memory.
-constexpr int64_t kPanel = ULP_TILE_VECTORS * kVector > kRowPad ? ULP_TILE_VECTORS * kVector : kRowPad;
+constexpr int64_t kPanel = ULP_TILE_VECTORS * kVector > kRowPad ? ULP_TILE_VECTORS* kVector : kRowPad;
 
 /// Two products a lane, of the 16-bit halves of 32-bit integers, which lie where FloatStep has floats.
 struct CodeStep {
@@ -51,7 +51,8 @@ void pair_rows(const uint8_t* first, const uint8_t* second, int64_t depth, int32
     for (int64_t d = 0; d < depth; ++d) to[d] = (first[d] - zero) & 0xffff;
   } else {
     for (int64_t d = 0; d < depth; ++d)
-      to[d] = ((first[d] - zero) & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second[d] - zero) << 16);
+      to[d] =
+          ((first[d] - zero) & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second[d] - zero) << 16);
   }
   for (int64_t d = depth; d < pad_row(depth); ++d) to[d] = 0;
 }
@@ -78,7 +79,8 @@ void transpose_codes(const HeadCodesArgs& h, float* rows, float* panels) {
 
 /// 2^t for t <= 0 in steps of 1 / 32767, rounded half to even: 32767 where t is 0. A polynomial of degree 5, off by 0.005 steps.
 inline __attribute__((always_inline)) IntVector weights_of(Vector t) {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: what is added to it is rounded to an integer in its last bits
+  constexpr float kMagic =
+      12582912.0F;  // 1.5 * 2^23: what is added to it is rounded to an integer in its last bits
   constexpr float kSteps[] = {22712.34765625F, 7871.3681640625F, 1818.8089599609375F, 316.9064636230469F,
                               43.46453094482422F};
   const Vector least = -17.0F - Vector{};  // a quarter of a step
@@ -89,8 +91,8 @@ inline __attribute__((always_inline)) IntVector weights_of(Vector t) {
   p = p * f + kSteps[1];
   p = p * f + kSteps[0];
   p = p * f + 32767.0F;
-  const IntVector scaled = reinterpret_cast<IntVector>(p) + reinterpret_cast<IntVector>(
-                               reinterpret_cast<Lanes::Bits>(moved) << 23);
+  const IntVector scaled = reinterpret_cast<IntVector>(p) +
+                           reinterpret_cast<IntVector>(reinterpret_cast<Lanes::Bits>(moved) << 23);
   return reinterpret_cast<IntVector>(reinterpret_cast<Vector>(scaled) + kMagic) - 0x4b400000;
 }
 

@@ -62,9 +62,9 @@ bool joins_heads(const Node& node) {
 }
 
 bool is_view(const Node& node) {
-  return is_any(node, {"aten::transpose", "aten::permute", "aten::view", "aten::reshape", "aten::flatten", "aten::unflatten",
-                       "aten::select", "aten::contiguous", "aten::chunk", "aten::split", "aten::split_with_sizes",
-                       "aten::slice", "aten::narrow", "aten::unbind"});
+  return is_any(node, {"aten::transpose", "aten::permute", "aten::view", "aten::reshape", "aten::flatten",
+                       "aten::unflatten", "aten::select", "aten::contiguous", "aten::chunk", "aten::split",
+                       "aten::split_with_sizes", "aten::slice", "aten::narrow", "aten::unbind"});
 }
 
 std::string layer_obstacle(const Graph& graph, const Node& layer) {
