@@ -72,8 +72,8 @@ struct ULP_API Recipe {
   Backend backend = Backend::x86_int8;
   TensorRecipe activation;  ///< per tensor
   TensorRecipe weight;      ///< per channel of axis 0, or per tensor; observed once, at convert
-  std::vector<std::string>
-      ops;  ///< of static_ops(), as "conv2d"; of attention: "scaled_dot_product_attention"
+  /// Of static_ops(): "conv2d", and for attention "scaled_dot_product_attention".
+  std::vector<std::string> ops;
   std::vector<std::string> skip_modules;  ///< module paths left in float; '*' matches any run of characters
   std::vector<std::string> skip_values;   ///< ops left in float, by the value they compute in the listing
   std::vector<Override> overrides;        ///< by op first, then by module, then by value; later ones win
