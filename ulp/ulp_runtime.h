@@ -90,11 +90,11 @@ typedef struct ulp_engine_options {
   int32_t sparse_weights;   /**< a ulp_sparse_weights */
   int32_t reserved;         /**< 0 */
   double
-      error_budget; /**< above 0: layers in f32 whose products in bf16 are off by no more than this, relative to the result, run so
+      error_budget; /**< above 0: layers in f32 whose error in bf16, a root mean square relative to the result, is no more than this run so
                             where that is faster; 0.003 is enough for most */
   int32_t blocks;   /**< a ulp_layer_blocks */
   int32_t
-      max_measuring_ms; /**< of the loading thread, after which no layer is timed any more; 0: 1,000; ULP_NO_TIME: none */
+      max_measuring_ms; /**< of the loading thread, after which no layer is timed any more; 0: 5,000; ULP_NO_TIME: none */
 } ulp_engine_options;
 
 /** How a context is made. */

@@ -197,7 +197,7 @@ class Engine:
     threads: of each run; 0: one for each core. isa: a name of isas(); None: ULP_ISA, or the best one.
     sparse_weights, blocks: "measure", "never" or "always"; sparse_table: a file of what was measured. error_budget: above 0,
     layers in float32 run in bf16 where that is faster and their error is no larger, relative to the result. max_measuring_ms:
-    after which no layer is timed any more; None: 1,000.
+    after which no layer is timed any more; None: 5,000.
     Raises FileError for a file that is not right, ArgumentError for an option that is not.
     """
 

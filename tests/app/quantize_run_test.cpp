@@ -43,8 +43,8 @@ TEST(RunQuantize, FillsInTheWholeOutcomeStageByStage) {
     if (stages.empty() || stages.back() != stage.title) stages.push_back(stage.title);
   };
   const QuantizeRun run = run_quantize(request);
-  EXPECT_EQ(stages, (std::vector<std::string>{"calibrating for the sensitivity", "sensitivity",
-                                              "evaluate float", "calibrating", "evaluate quantized"}));
+  EXPECT_EQ(stages, (std::vector<std::string>{"calibrating for the sensitivity", "sensitivity", "calibrating",
+                                              "evaluate float", "evaluate quantized"}));
   const QuantizeOutcome& outcome = run.outcome;
   EXPECT_EQ(outcome.float_accuracy->total, 64);
   EXPECT_LT(outcome.bytes, outcome.float_bytes);

@@ -322,5 +322,20 @@ TEST(Attention, OfCodesAndAMaskThatIsNoNumberIsNaN) {
   }
 }
 
+TEST(Attention, OfCodesKeepsKeysWhoseMaskIsTheLowestNumber) {
+  AttentionShape shape{.heads = 1, .depth = 1, .queries = 1, .keys = 4, .scale = 1};
+  shape.query = shape.key = {DataType::u8, {1.0F, 5}};
+  shape.value = {DataType::u8, {1.0F, 0}};
+  const std::vector<uint8_t> q(1, 5), k(4, 5), v = {10, 20, 30, 40};
+  const std::vector<float> mask(4, std::numeric_limits<float>::lowest());
+  for (const Isa isa : available_isas()) {
+    float y = 0;
+    Workspace workspace(attention_workspace_bytes(shape, 1));
+    attention(shape, 1, q.data(), k.data(), v.data(), mask.data(), &y, workspace.data(), isa,
+              ThreadParallel(1));
+    EXPECT_NEAR(y, 25, 1e-4) << to_string(isa);
+  }
+}
+
 }  // namespace
 }  // namespace ulp::kernels

@@ -376,6 +376,9 @@ TEST(Placement, AttentionStaysFloatWhereAnOperandIsOrTheRecipeSaysSo) {
   EXPECT_TRUE(has("(aten::scaled_dot_product_attention) not quantized: the recipe skips it"));
   recipe = Recipe::x86_int8();
   EXPECT_EQ(place(b.graph, recipe).observed, (Values{b.x, q, k}));
+  recipe.backend = Backend::onnx_qdq;  // as fields over the recipe at hand make it
+  EXPECT_EQ(place(b.graph, recipe).observed, Values{b.x});
+  recipe = Recipe::x86_int8();
   std::erase(recipe.ops, "scaled_dot_product_attention");
   EXPECT_EQ(place(b.graph, recipe).observed, Values{b.x});
 }

@@ -83,6 +83,19 @@ TEST(ErrorBudget, LayersRunInBf16WhereThatIsFaster) {
   }
 }
 
+TEST(ErrorBudget, ConvolutionsOfOtherWindowsAreMeasuredApart) {
+  Builder b(Numbers::f32, 3);
+  int32_t x = b.enter(b.input({kBatch, 32, 8, 8}));
+  for (const int64_t size : {3, 5, 5})
+    x = b.conv(x, 32, Window{.kernel_h = size, .kernel_w = size, .pad_h = size / 2, .pad_w = size / 2});
+  b.output(b.leave(x));
+  const TemporaryFolder folder;
+  Engine(
+      b.plan,
+      {.threads = 1, .error_budget = 0.01, .max_measuring_seconds = 100, .sparse_table = folder / "table"});
+  EXPECT_EQ(read_json(folder / "table")["layers"].size(), 2U) << "of 3x3, and of both of 5x5";
+}
+
 TEST(ErrorBudget, LayersBeyondItStayAndSaySo) {
   for (const StepProfile& step : layers_of(network(), {.error_budget = 0.001})) {
     EXPECT_EQ(step.note, "left in f32: bf16 would err by 0.15 %");

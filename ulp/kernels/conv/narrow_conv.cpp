@@ -27,6 +27,11 @@ class NarrowConv final : public Conv {
     inside_->run(batch, rounded, residual, y, static_cast<std::byte*>(workspace) + input_bytes(batch),
                  parallel);
   }
+  /// Weights have half the bytes of f32.
+  Density density(int64_t batch) const override {
+    const Density inside = inside_->density(batch);
+    return {inside.products, inside.bytes / 2};
+  }
   std::string name() const override { return inside_->name() + "_of_f32"; }
 
  private:

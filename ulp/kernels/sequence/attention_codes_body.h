@@ -99,12 +99,29 @@ inline __attribute__((always_inline)) IntVector weights_of(Vector t) {
 typedef int32_t StoredInts __attribute__((vector_size(ULP_VECTOR_BYTES), aligned(4), may_alias));
 typedef int16_t StoredShorts __attribute__((vector_size(ULP_VECTOR_BYTES / 2), aligned(2), may_alias));
 
-/// Sums of the lanes of numbers >= 0.
-inline uint64_t sum_of_lanes(IntVector lanes) {
-  uint64_t sum = 0;
-  for (int l = 0; l < kVector; ++l) sum += static_cast<uint32_t>(lanes[l]);
-  return sum;
-}
+/// The sum of any number of vectors of weights.
+class WeightSum {
+ public:
+  void add(IntVector weights) {
+    lanes_ += weights;
+    if (--left_ == 0) flush();
+  }
+  uint64_t total() {
+    flush();
+    return sum_;
+  }
+
+ private:
+  static constexpr int64_t kMost = 65536;  // weights of 32767 that fit in a lane
+  void flush() {
+    for (int l = 0; l < kVector; ++l) sum_ += static_cast<uint32_t>(lanes_[l]);
+    lanes_ = IntVector{};
+    left_ = kMost;
+  }
+  IntVector lanes_ = {};
+  int64_t left_ = kMost;
+  uint64_t sum_ = 0;
+};
 
 /// Weights of n keys from integers: 2^(step * (integer - the largest)). Differences fit in 32 bits, see kLargestCodesDepth.
 uint64_t weigh_integers(StoredInt* integers, float step, int64_t n, StoredShort* weights) {
@@ -116,14 +133,14 @@ uint64_t weigh_integers(StoredInt* integers, float step, int64_t n, StoredShort*
   }
   int32_t largest = most[0];
   for (int l = 1; l < kVector; ++l) largest = most[l] > largest ? most[l] : largest;
-  IntVector sums = {};
+  WeightSum sums;
   for (int64_t i = 0; i < pad_row(n); i += kVector) {
     const IntVector below = *reinterpret_cast<const StoredInts*>(integers + i) - largest;
     const IntVector made = weights_of(__builtin_convertvector(below, Vector) * step);
     *reinterpret_cast<StoredShorts*>(weights + i) = __builtin_convertvector(made, StoredShorts);
-    sums += made;
+    sums.add(made);
   }
-  uint64_t sum = sum_of_lanes(sums);
+  uint64_t sum = sums.total();
   for (int64_t i = n; i < pad_row(n); ++i) {
     sum -= static_cast<uint64_t>(weights[i]);
     weights[i] = 0;
@@ -131,15 +148,22 @@ uint64_t weigh_integers(StoredInt* integers, float step, int64_t n, StoredShort*
   return sum;
 }
 
+/// A number of the mask as an exponent of 2. One that is finite stays so: where all keys have the lowest number, none is left out.
+inline float in_twos(float mask) {
+  constexpr float kLog2E = 1.44269504F, kLargest = 3.402823466e38F;
+  const float exponent = mask * kLog2E;
+  return exponent < -kLargest && mask >= -kLargest ? -kLargest : exponent;
+}
+
 /// The same from scores in units of 2, -infinity up to pad_row(n), and the largest of them.
 uint64_t weigh_scores(const float* scores, float largest, int64_t n, StoredShort* weights) {
-  IntVector sums = {};
+  WeightSum sums;
   for (int64_t i = 0; i < pad_row(n); i += kVector) {
     const IntVector made = weights_of(load(scores + i) - largest);
     *reinterpret_cast<StoredShorts*>(weights + i) = __builtin_convertvector(made, StoredShorts);
-    sums += made;
+    sums.add(made);
   }
-  return sum_of_lanes(sums);
+  return sums.total();
 }
 
 /// Weights of n keys from their products of codes, which may become scores on the way; zeros up to pad_row(n). Returns the sum
@@ -152,7 +176,7 @@ float weigh(float* products, const float* mask, float scale, int64_t n, StoredSh
     return static_cast<float>(weigh_integers(integers, step, n, weights));
   for (int64_t i = 0; i < n; ++i) {
     const float score = static_cast<float>(integers[i]) * step;
-    products[i] = mask == nullptr ? score : score + mask[i] * kLog2E;
+    products[i] = mask == nullptr ? score : score + in_twos(mask[i]);
   }
   for (int64_t i = n; i < pad_row(n); ++i) products[i] = -kInfinity;
   Lanes part, lanes;

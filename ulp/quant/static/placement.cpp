@@ -157,8 +157,12 @@ class Placer {
 
   // Its operands are quantized where layers make them; its own result is when an op that reads it is.
   void visit_attention(Node* node) {
-    if (!wants(op_name(*node).op.c_str())) return;
+    if (!wants(op_name(*node).op.c_str())) return refuse(*node, "the recipe leaves this op out");
+    // Fields that a recipe does not name are those of x86_int8; what other backends run has float products there.
+    if (recipe_.backend != Backend::x86_int8) return refuse(*node, "only x86_int8 quantizes attention");
     if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (const std::string obstacle = attention_obstacle(*node); !obstacle.empty())
+      return refuse(*node, obstacle);
     for (const Value* value : attention_sources(*node)) {
       if (results_.contains(value)) continue;
       return refuse(*node, "operand '" + value->name + "' is no result of a quantized op");

@@ -80,6 +80,16 @@ std::string layer_obstacle(const Graph& graph, const Node& layer) {
   return "";
 }
 
+std::string attention_obstacle(const Node& attention) {
+  const auto sizes = [&](const char* name) {
+    return attention.arg(name).value->meta.value_or(graph::TensorMeta()).sizes;
+  };
+  const auto q = sizes("query"), k = sizes("key"), v = sizes("value");
+  if (q.empty() || k.empty() || v.empty()) return "";  // shapes that are not known
+  if (q.size() == 4 && k.size() == 4 && k == v && q[1] == k[1]) return "";
+  return "its queries, keys and values are not [N, heads, S, depth] with as many heads";
+}
+
 std::string add_obstacle(const Node& add) {
   const std::string obstacle = graph::sum_obstacle(add);
   if (!obstacle.empty()) return obstacle;

@@ -33,6 +33,7 @@ bool is_view(const graph::Node& node);
 // Empty when the op can run on integers, else the reason why not.
 std::string layer_obstacle(const graph::Graph& graph, const graph::Node& layer);
 std::string add_obstacle(const graph::Node& add);
+std::string attention_obstacle(const graph::Node& attention);
 std::string cat_obstacle(const graph::Node& cat);
 
 }  // namespace ulp::quant

@@ -54,6 +54,7 @@ LayerForm make_binary_form(const kernels::BinaryConvConfig& config, const kernel
                            kernels::Isa isa, const PackRules& rules, const ItemRange& items, bool measure) {
   const std::shared_ptr<const Conv> bits = make_binary_conv(config, weights, isa);
   if (!measure) return {bits, ""};
+  if (!rules.measured->has_time()) return {bits, "bits: the time for measuring is over"};
   const kernels::ConvShape& s = config.shape;
   const int64_t unpacked = s.in_channels * s.kernel_h * s.kernel_w * s.out_channels;
   if (2 * unpacked > static_cast<int64_t>(rules.measured->most_bytes()))  // and packed again
@@ -68,6 +69,7 @@ LayerForm make_binary_form(const kernels::BinaryConvConfig& config, const kernel
     if (timer.bytes(layers, count) > rules.measured->most_bytes())
       return {bits, "bits: too large to measure"};
     const std::vector<double> seconds = timer.seconds(layers, count);
+    rules.measured->spend(timer.spent());
     const bool taken = seconds[0] > kMargin * seconds[1];
     return {taken ? bytes : bits, (taken ? "bytes: " : "bits: ") + milliseconds(seconds[0]) + " by bits, " +
                                       milliseconds(seconds[1]) + " by bytes at " + std::to_string(count) +

@@ -42,6 +42,7 @@ class FormTable {
   bool has_time() const { return spent_ < most_seconds_; }
   void spend(double seconds) { spent_ += seconds; }
 
+  bool empty() const { return layers_.empty(); }
   /// Null for a layer that was not measured.
   const std::vector<FormFinding>* find(const std::string& layer) const;
   void put(const std::string& layer, std::vector<FormFinding> findings);

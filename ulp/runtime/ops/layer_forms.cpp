@@ -246,17 +246,22 @@ Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, 
 FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
   std::vector<const Conv*> layers = {trial.layers[0].get()};
   std::vector<std::string> names = {""};
+  std::vector<double> margins = {1};
   for (size_t i = 0; i < forms.size(); ++i) {
     if (items > forms[i].most_items) continue;
     layers.push_back(trial.layers[i + 1].get());
     names.push_back(forms[i].layer->name());
+    margins.push_back(forms[i].margin);
   }
   FormFinding found{.items = items};
   if (layers.size() == 1) return found;
   const std::vector<double> seconds = timer.seconds(layers, items);
+  double best = 0;  // by its margin
   for (size_t i = 1; i < layers.size(); ++i) {
     const double faster = std::clamp(seconds[0] / seconds[i], 1 / kLargestRatio, kLargestRatio);
-    if (faster > found.faster) found.kernel = names[i], found.faster = faster;
+    if (faster / margins[i] <= best) continue;
+    best = faster / margins[i];
+    found.kernel = names[i], found.faster = faster;
   }
   return found;
 }
@@ -279,7 +284,13 @@ std::string key_of(const Trial& trial, const Forms& forms, bool far) {
   std::ostringstream key;
   key << measuring_machine() << ": " << forms.plain->name() << ' ' << s.in_channels << " -> "
       << s.out_channels << ' ' << to_string(config.output);
-  if (s.in_h * s.in_w > 1) key << ", " << s.in_h * s.in_w << " pixels";
+  if (!kernels::is_linear(s)) {
+    key << ", image " << s.in_h << 'x' << s.in_w << ", window " << s.kernel_h << 'x' << s.kernel_w
+        << ", stride " << s.stride_h << 'x' << s.stride_w << ", pad " << s.pad_h << 'x' << s.pad_w
+        << ", dilation " << s.dilation_h << 'x' << s.dilation_w << ", groups " << s.groups;
+  } else if (s.in_h * s.in_w > 1) {
+    key << ", " << s.in_h * s.in_w << " pixels";
+  }
   if (config.residual) key << ", residual " << to_string(config.residual_type);
   key << ", activation " << word_of(config.activation);
   for (const Form& form : forms.others) key << "; " << form.layer->name() << ' ' << form.what;
@@ -355,6 +366,7 @@ LayerForm measured_form(FormTable& table, const Forms& forms, const ItemRange& i
   const auto unmeasured = [&](const char* why) {
     return LayerForm{forms.plain, first.what + "; " + first.else_left + ": " + why};
   };
+  if (!table.has_time() && table.empty()) return unmeasured("the time for measuring is over");
   try {
     const Trial trial = make_trial(forms, items, table.most_bytes(), far);
     if (trial.items.empty()) return unmeasured("too large to measure");
