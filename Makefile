@@ -12,7 +12,7 @@ TOOL   := ulp_tool
 
 help:
 	@echo "make demo     prepare, build the tool and run the main job; ends with a table and $(OUT)/report.html"
-	@echo "make quick    the same in under a minute"
+	@echo "make quick    the same in under a minute (processors without bf16 products: some minutes)"
 	@echo "make test     prepare, build and run every test"
 	@echo "make setup    install what is missing (Debian packages, LibTorch), build nothing"
 	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
@@ -48,7 +48,7 @@ demo:
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --out $(OUT)
 
 quick:
-	@echo "quick: 1. setup, a few minutes the first time; 2. build the tool; 3. the short demo, under a minute"
+	@echo "quick: 1. setup, a few minutes the first time; 2. build the tool; 3. the short demo, under a minute (some minutes on processors without bf16 products)"
 	@scripts/setup.sh
 	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
 	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
