@@ -1,10 +1,10 @@
 // Dense products of the engine, as linear layers and 1x1 convolutions use them, beside the peak of their instruction
 // measured just before: rows x inner x columns in f32, bf16 and int8, on one thread and on all.
 //
-//   gemm_bench [f32|bf16|u8|dynamic|weight8|weight4] [ROWS]
-//   gemm_bench gemv [f32|bf16|u8|dynamic|weight8|weight4]
+//   gemm_bench [f32|narrow|bf16|u8|dynamic|weight8|weight4] [ROWS]
+//   gemm_bench gemv [f32|narrow|bf16|u8|dynamic|weight8|weight4]
 //
-// `gemv` is one row times 4096 x 4096 weights that come from memory, beside what reading alone reaches. The best and the median of many calls. A call counts the clock on the wall, so that the machine has to be quiet.
+// `narrow` is a layer in f32 that multiplies in bf16. `gemv` is one row times 4096 x 4096 weights that come from memory, beside what reading alone reaches. The best and the median of many calls. A call counts the clock on the wall, so that the machine has to be quiet.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +17,7 @@
 
 #include "bench/read_bandwidth.h"
 #include "ulp/kernels/conv/conv.h"
+#include "ulp/kernels/conv/narrow_conv.h"
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/kernels/linear/weight_linear.h"
 #include "ulp/kernels/peak/peak.h"
@@ -142,8 +143,8 @@ class Product {
     config.shape.out_channels = s.columns;
     config.input = config.output = type;
     config.input_q = config.output_q = {0.1F, 100};
-    conv_ =
-        make_conv(config, {.f32 = numbers.data(), .i8 = codes.data(), .scale = scale.data()}, selected_isa());
+    const ConvWeights given{.f32 = numbers.data(), .i8 = codes.data(), .scale = scale.data()};
+    conv_ = (word == "narrow" ? make_narrow_conv : make_conv)(config, given, selected_isa());
   }
 
   std::function<void()> work(const ulp::Parallel& parallel) {
@@ -175,7 +176,7 @@ class Product {
 
 void table(const std::string& word, int64_t only_rows) {
   const MathType type = word == "f32" || Product::is_coded(word) ? MathType::f32
-                        : word == "bf16"                         ? MathType::bf16
+                        : word == "bf16" || word == "narrow"     ? MathType::bf16
                                                                  : MathType::int8;
   const double peak = peak_of(type);
   std::printf("\n%s: peak of one thread %.1f G/s\n", word.c_str(), peak / 1e9);
@@ -214,10 +215,10 @@ void vector_table(const std::vector<const char*>& words) {
       "|---|---:|---:|---:|---:|---:|\n");
   for (const char* word : words) {
     const std::string name = word;
-    const double element = name == "f32"       ? 4
-                           : name == "bf16"    ? 2
-                           : name == "weight4" ? 0.5 + 4.0 / kGroup
-                                               : 1;
+    const double element = name == "f32"                        ? 4
+                           : name == "bf16" || name == "narrow" ? 2
+                           : name == "weight4"                  ? 0.5 + 4.0 / kGroup
+                                                                : 1;
     const double bytes = element * kSize * kSize;
     const auto layers = static_cast<size_t>(kBeyondCaches / bytes) + 1;
     std::vector<std::unique_ptr<Product>> products;
@@ -243,12 +244,13 @@ void vector_table(const std::vector<const char*>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<const char*> words = {"f32", "bf16", "u8", "dynamic", "weight8", "weight4"};
+  std::vector<const char*> words = {"f32", "narrow", "bf16", "u8", "dynamic", "weight8", "weight4"};
   const bool vectors = argc > 1 && std::strcmp(argv[1], "gemv") == 0;
   const std::string only = argc > 1 + vectors ? argv[1 + vectors] : "";
   if (!only.empty()) std::erase_if(words, [&](const char* word) { return only != word; });
   if (words.empty()) {
-    std::fprintf(stderr, "gemm_bench: expected f32, bf16, u8, dynamic, weight8, weight4 or gemv, got '%s'\n",
+    std::fprintf(stderr,
+                 "gemm_bench: expected f32, narrow, bf16, u8, dynamic, weight8, weight4 or gemv, got '%s'\n",
                  only.c_str());
     return 2;
   }

@@ -39,12 +39,18 @@ void lstm_classifier() {
   print_row("lstm, topic", prove_text(model, labelled_sentences(2000, 64, 4)));
 }
 
-void bert_classifier() {
-  torch::manual_seed(2);
-  models::BertConfig config = models::BertConfig::tiny();
+/// A tiny network that tells the topic of a sentence.
+template <typename Config>
+Config tiny_classifier() {
+  Config config = Config::tiny();
   config.num_classes = Grammar::kTopics;
   config.padding_token = io::kTextPadding;
-  const auto model = models::make_bert(config);
+  return config;
+}
+
+void bert_classifier() {
+  torch::manual_seed(2);
+  const auto model = models::make_bert(tiny_classifier<models::BertConfig>());
   train_text(*model, labelled_sentences(20000, 64, 3), 400, 1e-3);
   print_row("bert (tiny), topic", prove_text(model, labelled_sentences(2000, 64, 4)));
 }
@@ -87,23 +93,12 @@ void static_table() {
   std::printf("|---|---|---|---|\n");
   const auto sentences = labelled_sentences(20000, 64, 3), tests = labelled_sentences(2000, 64, 4);
   static_rows(
-      "bert (tiny), topic",
-      [] {
-        models::BertConfig config = models::BertConfig::tiny();
-        config.num_classes = Grammar::kTopics;
-        config.padding_token = io::kTextPadding;
-        return models::make_bert(config);
-      },
+      "bert (tiny), topic", [] { return models::make_bert(tiny_classifier<models::BertConfig>()); },
       sentences, tests, 400);
   static_rows(
       "distilbert (tiny), topic",
-      [] {
-        models::DistilBertConfig config = models::DistilBertConfig::tiny();
-        config.num_classes = Grammar::kTopics;
-        config.padding_token = io::kTextPadding;
-        return models::make_distilbert(config);
-      },
-      sentences, tests, 400);
+      [] { return models::make_distilbert(tiny_classifier<models::DistilBertConfig>()); }, sentences, tests,
+      400);
   static_rows(
       "gpt2 (tiny), next byte", [] { return models::make_gpt2(models::Gpt2Config::tiny()); },
       running_text(20000, 64, 1), running_text(1000, 64, 2), 600);

@@ -6,12 +6,15 @@ import ctypes as c
 import os
 import threading
 import weakref
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _library as lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 
@@ -191,6 +194,19 @@ class Context:
         return outputs
 
 
+class _Options(TypedDict, total=False):
+    """What Engine and Engine.from_bytes take by keyword."""
+
+    isa: Optional[str]
+    max_constant_bytes: int
+    max_arena_bytes: int
+    sparse_weights: str
+    sparse_table: Union[str, "os.PathLike[str]", None]
+    blocks: str
+    error_budget: float
+    max_measuring_ms: Optional[int]
+
+
 class Engine:
     """A loaded engine file. Any number of threads may use it: each run has a context of its own, and releases the GIL.
 
@@ -202,61 +218,21 @@ class Engine:
     """
 
     def __init__(
-        self,
-        path: Union[str, "os.PathLike[str]"],
-        *,
-        threads: int = 0,
-        isa: Optional[str] = None,
-        max_constant_bytes: int = 0,
-        max_arena_bytes: int = 0,
-        sparse_weights: str = "measure",
-        sparse_table: Union[str, "os.PathLike[str]", None] = None,
-        blocks: str = "measure",
-        error_budget: float = 0.0,
-        max_measuring_ms: Optional[int] = None,
+        self, path: Union[str, "os.PathLike[str]"], *, threads: int = 0, **options: Unpack[_Options]
     ) -> None:
-        options = _options(
-            isa,
-            max_constant_bytes,
-            max_arena_bytes,
-            sparse_weights,
-            sparse_table,
-            blocks,
-            error_budget,
-            max_measuring_ms,
-        )
-        self._load("ulp_engine_load", threads, _path(path), c.byref(options))
+        made = _engine_options(**options)
+        self._load("ulp_engine_load", threads, _path(path), c.byref(made))
 
     @classmethod
     def from_bytes(
-        cls,
-        data: Union[bytes, bytearray, memoryview],
-        *,
-        threads: int = 0,
-        isa: Optional[str] = None,
-        max_constant_bytes: int = 0,
-        max_arena_bytes: int = 0,
-        sparse_weights: str = "measure",
-        sparse_table: Union[str, "os.PathLike[str]", None] = None,
-        blocks: str = "measure",
-        error_budget: float = 0.0,
-        max_measuring_ms: Optional[int] = None,
+        cls, data: Union[bytes, bytearray, memoryview], *, threads: int = 0, **options: Unpack[_Options]
     ) -> "Engine":
-        """An engine of a file's bytes. They are not needed afterwards."""
-        made = cls.__new__(cls)
-        options = _options(
-            isa,
-            max_constant_bytes,
-            max_arena_bytes,
-            sparse_weights,
-            sparse_table,
-            blocks,
-            error_budget,
-            max_measuring_ms,
-        )
+        """An engine of a file's bytes, with the same options. They are not needed afterwards."""
+        engine = cls.__new__(cls)
+        made = _engine_options(**options)
         content = bytes(data)
-        made._load("ulp_engine_load_memory", threads, content, len(content), c.byref(options))
-        return made
+        engine._load("ulp_engine_load_memory", threads, content, len(content), c.byref(made))
+        return engine
 
     @overload
     def run(self, inputs: Mapping[str, ArrayLike], /) -> dict[str, Array]: ...
@@ -362,27 +338,27 @@ def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
     return encoded
 
 
-def _options(
-    isa: Optional[str],
-    constants: int,
-    arena: int,
-    sparse: str,
-    table: Any,
-    blocks: str,
-    error_budget: float,
-    measuring: Optional[int],
+def _engine_options(
+    isa: Optional[str] = None,
+    max_constant_bytes: int = 0,
+    max_arena_bytes: int = 0,
+    sparse_weights: str = "measure",
+    sparse_table: Union[str, "os.PathLike[str]", None] = None,
+    blocks: str = "measure",
+    error_budget: float = 0.0,
+    max_measuring_ms: Optional[int] = None,
 ) -> lib.EngineOptions:
-    for name, word in (("sparse_weights", sparse), ("blocks", blocks)):
+    for name, word in (("sparse_weights", sparse_weights), ("blocks", blocks)):
         if word not in lib.WAYS:
             raise lib.ArgumentError(f"expected {name} to be one of {lib.WAYS}, got {word!r}")
-    time = 0 if measuring is None else _number("max_measuring_ms", measuring, 31)
+    time = 0 if max_measuring_ms is None else _number("max_measuring_ms", max_measuring_ms, 31)
     return lib.EngineOptions(
         isa=None if isa is None else isa.encode(),
-        max_constant_bytes=_number("max_constant_bytes", constants, 64),
-        max_arena_bytes=_number("max_arena_bytes", arena, 64),
-        sparse_table=None if table is None else _path(table),
-        sparse_weights=lib.WAYS.index(sparse),
+        max_constant_bytes=_number("max_constant_bytes", max_constant_bytes, 64),
+        max_arena_bytes=_number("max_arena_bytes", max_arena_bytes, 64),
+        sparse_table=None if sparse_table is None else _path(sparse_table),
+        sparse_weights=lib.WAYS.index(sparse_weights),
         blocks=lib.WAYS.index(blocks),
         error_budget=error_budget,
-        max_measuring_ms=lib.NO_TIME if measuring == 0 else time,
+        max_measuring_ms=lib.NO_TIME if max_measuring_ms == 0 else time,
     )

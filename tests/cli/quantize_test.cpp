@@ -68,6 +68,10 @@ TEST_F(Quantize, DynamicNeedsNoTrainingData) {
   expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_values": ["conv2d"])")), 1,
                "skip_modules alone");
   expect_error(quantize("--mode dynamic " + recipe(R"(, "skip_modules": ["nowhere"])")), 1, "'nowhere'");
+  // As recipes were saved before attention was among their ops.
+  const Outcome older = quantize(
+      "--mode dynamic " + recipe(R"(, "ops": ["conv1d", "conv2d", "conv3d", "linear", "add", "mul"])"));
+  EXPECT_EQ(older.code, 0) << older.err;
 }
 
 TEST_F(Quantize, WeightOnlyKeepsFourBitsOrEight) {

@@ -62,8 +62,11 @@ TEST(QuantizeText, ModesWithDataCalibrateAndTrainOnText) {
        {std::pair<std::string, std::vector<std::string>>{"static --compare", {bert, gpt2}},
         {"qat --max-steps 4 --batch 8", {bert}}}) {
     for (const std::string& what : networks) {
-      const Outcome outcome = shop.ulp("quantize " + what + " --threads 1 --out q.ulp --json --mode " + mode);
+      const Outcome outcome =
+          shop.ulp("quantize " + what + " --threads 1 --out q.ulp --json -v --mode " + mode);
       ASSERT_EQ(outcome.code, 0) << mode << ' ' << what << ": " << outcome.err;
+      EXPECT_NE(outcome.err.find("attention quantized"), std::string::npos)
+          << mode << ' ' << what << outcome.err;
       const auto json = nlohmann::json::parse(outcome.out);
       EXPECT_NEAR(json["loss"], json["float_loss"], 0.2) << mode << ' ' << what;
       EXPECT_LT(json["weight_bytes"], json["float_weight_bytes"]) << mode << ' ' << what;

@@ -36,15 +36,16 @@ struct EngineOptions {
   SparseWeights sparse = SparseWeights::measure;
   /// What to do with convolutions that could run together, some rows at a time.
   LayerBlocks blocks = LayerBlocks::measure;
-  /// Above 0: convolutions and linear layers in f32 whose error in bf16 is no more than this are timed both ways and run in bf16 where that is
-  /// at least 1.1 times as fast. The error is the root mean square of what rounding changes, relative to that of the result, for inputs of mean
-  /// 0 (kernels::narrow_error(): 0.002 to 0.003 as a rule); inputs that nearly cancel lose more. Which layers these are depends on the machine
-  /// and the number of items. Layers that run in blocks stay as they are. Profiles say which, and why others did not.
+  /// Above 0: convolutions and linear layers in f32 whose error in bf16 is no more than this are timed both ways and run in
+  /// bf16 where that is at least 1.1 times as fast. The error is the root mean square of what rounding changes, relative to
+  /// that of the result, for inputs of mean 0 (kernels::narrow_error(): 0.002 to 0.003 as a rule); inputs that nearly cancel
+  /// lose more. Which layers these are depends on the machine and the number of items. Layers that run in blocks stay as
+  /// they are. Profiles say which, and why others did not.
   double error_budget = 0;
   /// After so much time of the loading thread no further layer is timed: those left run as they come. 0 measures none.
   double max_measuring_seconds = 5;
   /// A file of what was found on this machine where something is timed: layers that it knows are not measured
-  /// again, which makes loading quicker and every load alike; others are measured and added. It is made where there is none.
+  /// again, which makes loading quicker and alike; others are measured and added. It is made where there is none.
   /// Empty: no file.
   std::filesystem::path sparse_table{};
 };
