@@ -1,9 +1,10 @@
-// The blocks of MobileNetV2, a depthwise convolution between 1x1 layers, run some rows at a time beside the same layers one by
-// one:
+// The blocks of MobileNetV2 and of ResNet-50, a depthwise or a dense convolution between 1x1 layers, run some rows at a time
+// beside the same layers one by one:
 //
 //   block_bench [f32|bf16|u8] [IMAGES] [THREADS]
 //
-// Each line is a block: its image, its channels, the best of many calls both ways. Results are compared bit by bit.
+// Each line is a block: its image, its channels, the best of many calls both ways; none where the kernels do not run by rows.
+// Results are compared bit by bit.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,24 +29,37 @@ constexpr int kTurns = 20;
 
 struct Case {
   int64_t size, in, middle, out, stride;
+  bool dense = false;  ///< ResNet-50's, with a residual where the block keeps its shape
 };
 constexpr Case kBlocks[] = {{112, 32, 32, 16, 1},  {112, 16, 96, 24, 2},  {56, 24, 144, 24, 1},
                             {56, 24, 144, 32, 2},  {28, 32, 192, 32, 1},  {28, 32, 192, 64, 2},
                             {14, 64, 384, 64, 1},  {14, 64, 384, 96, 1},  {14, 96, 576, 96, 1},
-                            {14, 96, 576, 160, 2}, {7, 160, 960, 160, 1}, {7, 160, 960, 320, 1}};
+                            {14, 96, 576, 160, 2}, {7, 160, 960, 160, 1}, {7, 160, 960, 320, 1},
+                            {56, 64, 64, 256, 1, true},   {56, 256, 64, 256, 1, true},
+                            {56, 256, 128, 512, 2, true}, {28, 512, 128, 512, 1, true},
+                            {28, 512, 256, 1024, 2, true}, {14, 1024, 256, 1024, 1, true},
+                            {14, 1024, 512, 2048, 2, true}, {7, 2048, 512, 2048, 1, true}};
 
 struct Weights {
   std::vector<float> floats, scale;
   std::vector<int8_t> codes;
 };
 
+bool has_residual(const Case& c) {
+  return c.dense && c.in == c.out;
+}
+
 /// The layers of a block on random weights.
 class Layers {
  public:
   Layers(const Case& c, DataType type) : type_(type) {
-    if (c.in != c.middle) add(c.size, c.in, c.middle, 1, 1, 1, ulp::Activation::relu6);
-    add(c.size, c.middle, c.middle, 3, c.stride, c.middle, ulp::Activation::relu6);
-    add((c.size - 1) / c.stride + 1, c.middle, c.out, 1, 1, 1, ulp::Activation::none);
+    const ulp::Activation between = c.dense ? ulp::Activation::relu : ulp::Activation::relu6;
+    if (c.in != c.middle || c.dense) add(c.size, c.in, c.middle, 1, 1, 1, between);
+    add(c.size, c.middle, c.middle, 3, c.stride, c.dense ? 1 : c.middle, between);
+    add((c.size - 1) / c.stride + 1, c.middle, c.out, 1, 1, 1, c.dense ? between : ulp::Activation::none);
+    layers_.back().config.residual = has_residual(c);
+    layers_.back().config.residual_type = type;
+    layers_.back().config.residual_q = {0.02F, 10};
   }
   const std::vector<BlockLayer>& all() const { return layers_; }
 
@@ -108,10 +122,7 @@ Times measure(const Case& c, DataType type, int64_t images, const ulp::Parallel&
   const Layers layers(c, type);
   const Isa isa = selected_isa();
   const std::unique_ptr<Conv> block = make_conv_block(layers.all(), isa);
-  if (block == nullptr) {
-    std::fprintf(stderr, "no kernel of %s runs by rows\n", to_string(isa));
-    std::exit(1);
-  }
+  if (block == nullptr) return {0, 0};
   const std::unique_ptr<Conv> apart = make_layers_apart(layers.all(), isa);
   const int workers = parallel.workers();
   const size_t scratch =
@@ -124,13 +135,14 @@ Times measure(const Case& c, DataType type, int64_t images, const ulp::Parallel&
   fill(x, type);
   const Buffer one_by_one(bytes(last.out_h() * last.out_w() * last.out_channels)), by_rows(one_by_one.bytes),
       workspace(scratch);
+  const void* residual = has_residual(c) ? x.data : nullptr;
   constexpr double kLong = std::numeric_limits<double>::infinity();
   Times best{kLong, kLong};
   for (int turn = 0; turn < kTurns; ++turn) {
     const double begin = seconds();
-    apart->run(images, x.data, nullptr, one_by_one.data, workspace.data, parallel);
+    apart->run(images, x.data, residual, one_by_one.data, workspace.data, parallel);
     const double middle = seconds();
-    block->run(images, x.data, nullptr, by_rows.data, workspace.data, parallel);
+    block->run(images, x.data, residual, by_rows.data, workspace.data, parallel);
     best = {std::min(best.apart, middle - begin), std::min(best.joined, seconds() - middle)};
   }
   if (std::memcmp(by_rows.data, one_by_one.data, by_rows.bytes) != 0) {
@@ -158,6 +170,7 @@ int main(int argc, char** argv) {
   Times all{0, 0};
   for (const Case& c : kBlocks) {
     const Times times = measure(c, type, images, pool);
+    if (times.joined == 0) continue;
     std::printf("| %lld | %lld, %lld, %lld | %lld | %.3f | %.3f | %.2fx |\n", static_cast<long long>(c.size),
                 static_cast<long long>(c.in), static_cast<long long>(c.middle), static_cast<long long>(c.out),
                 static_cast<long long>(c.stride), 1e3 * times.apart, 1e3 * times.joined,

@@ -2,7 +2,8 @@
 //   peer_networks FOLDER [NETWORK...]
 // FOLDER/NAME.onnx in f32; engine files NAME.fp32.ulp, NAME.bf16.ulp, and NAME.static.ulp, NAME.dynamic.ulp, NAME.weights8.ulp
 // and NAME.weights4.ulp where the network has such; NAME.x.npy with 16 inputs and NAME.y.npy with what LibTorch computes of them.
-// bench/peers/networks.py measures them.
+// bench/peers/networks.py measures them. gpt2_decode has NAME.safetensors with its parameters for an ONNX file, and engines that
+// continue a text of up to 128 tokens; bench/peers/decoding.py measures those.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "bench/peer_modules.h"
 #include "bench/random_networks.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/io/safetensors.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
@@ -27,12 +29,14 @@ namespace {
 
 using Module = std::shared_ptr<ulp::graph::GraphModule>;
 constexpr int64_t kLength = 128, kSamples = 16, kSide = 224;
+constexpr const char* kTime = "time";
 
 /// A network and inputs for it.
 struct Network {
   Module module;
   std::function<torch::Tensor(int64_t batch)> inputs;
   bool text;
+  std::string continued;  ///< the dimension along which runs continue each other; empty: each stands alone
 };
 
 Network image_network(const std::shared_ptr<ulp::models::ImageModel>& model, int64_t side) {
@@ -43,17 +47,19 @@ Network image_network(const std::shared_ptr<ulp::models::ImageModel>& model, int
   model->eval();
   Module module = ulp::capture(*model, {images(2)});
   module->eval();
-  return {module, images, false};
+  return {module, images, false, ""};
 }
 
-Network text_network(const std::shared_ptr<ulp::models::TextModel>& model, int64_t vocabulary) {
+Network text_network(const std::shared_ptr<ulp::models::TextModel>& model, int64_t vocabulary,
+                     bool decodes = false) {
   const auto tokens = [=](int64_t batch) { return torch::randint(1, vocabulary, {batch, kLength}); };
   model->eval();
   ulp::graph::CaptureOptions options;
   options.modes = ulp::graph::Modes::eval_only;
+  if (decodes) options.free = {{0, 1, kTime}};
   Module module = ulp::capture(model, {tokens(2)}, options);
   module->eval();
-  return {module, tokens, true};
+  return {module, tokens, true, decodes ? kTime : ""};
 }
 
 struct Entry {
@@ -74,6 +80,7 @@ constexpr Entry kNetworks[] = {
     {"unet", [] { return image_network(ulp::models::make_unet({.width = 32}), 256); }},
     {"bert", [] { return text_network(ulp::models::make_bert(ulp::models::BertConfig::base()), 30000); }},
     {"gpt2", [] { return text_network(ulp::models::make_gpt2(), 50257); }},
+    {"gpt2_decode", [] { return text_network(ulp::models::make_gpt2(), 50257, true); }},
     {"lstm",
      [] {
        const ulp::models::LstmConfig config{.embedding = 1024, .hidden = 1024, .layers = 2};
@@ -92,19 +99,26 @@ void write_network(const std::filesystem::path& folder, const Entry& entry) {
   torch::manual_seed(1);
   const Network network = entry.make();
   const auto at = [&](const std::string& ending) { return folder / (std::string(entry.name) + ending); };
-  ulp::exchange::export_onnx(*network.module, at(".onnx"), {.opset = 17});
+  const bool decodes = !network.continued.empty();
+  if (decodes) {
+    ulp::io::save_model(at(".safetensors"), *network.module);
+  } else {
+    ulp::exchange::export_onnx(*network.module, at(".onnx"), {.opset = 17});
+  }
   const torch::Tensor x = network.inputs(kSamples);
   ulp::bench::write_npy(at(".x.npy"), x);
   ulp::bench::write_npy(at(".y.npy"), network.module->forward(x));
-  ulp::lower(*network.module).save(at(".fp32.ulp"));
-  ulp::lower(*network.module, {.precision = ulp::LowerOptions::Precision::bf16}).save(at(".bf16.ulp"));
-  if (std::string(entry.name) != "lstm") ulp::lower(*calibrated(network)).save(at(".static.ulp"));
+  using Precision = ulp::LowerOptions::Precision;
+  const auto write = [&](const Module& module, const std::string& kind, Precision precision = Precision::f32) {
+    ulp::lower(*module, {.precision = precision, .continued = network.continued}).save(at("." + kind + ".ulp"));
+  };
+  write(network.module, "fp32");
+  write(network.module, "bf16", Precision::bf16);
+  if (std::string(entry.name) != "lstm") write(calibrated(network), "static");
   if (network.text) {
-    ulp::lower(*ulp::quant::quantize_dynamic(network.module)).save(at(".dynamic.ulp"));
-    for (const int bits : {8, 4}) {
-      ulp::lower(*ulp::quant::quantize_weights(network.module, {.bits = bits}))
-          .save(at(".weights" + std::to_string(bits) + ".ulp"));
-    }
+    write(ulp::quant::quantize_dynamic(network.module), "dynamic");
+    for (const int bits : {8, 4})
+      write(ulp::quant::quantize_weights(network.module, {.bits = bits}), "weights" + std::to_string(bits));
   }
   std::printf("%s\n", entry.name);
   std::fflush(stdout);

@@ -1,4 +1,4 @@
-// Depthwise convolutions with the 1x1 layers around them, run by rows: the bits of the layers one by one.
+// Convolutions with the 1x1 layers around them, run by rows: the bits of the layers one by one.
 #include "ulp/kernels/conv/conv_block.h"
 
 #include <gtest/gtest.h>
@@ -17,10 +17,11 @@ using test::conv_shape;
 
 struct Case {
   const char* name;
-  int64_t hw, in, middle, out;  ///< in = 0: no layer before the depthwise one
+  int64_t hw, in, middle, out;  ///< in = 0: no layer before the one in the middle
   int64_t kernel, stride, pad, dilation;
   bool residual;
   Activation activation;
+  bool dense = false;  ///< the layer in the middle, which is depthwise otherwise
 };
 
 constexpr Case kCases[] = {
@@ -35,6 +36,12 @@ constexpr Case kCases[] = {
     {"padding_beyond_image", 3, 4, 16, 6, 3, 1, 3, 1, false, Activation::none},
     {"one_pixel", 1, 3, 18, 2, 3, 1, 1, 1, false, Activation::relu6},
     {"wider_than_the_cache", 64, 24, 320, 24, 3, 2, 1, 1, false, Activation::relu6},
+    {"dense", 14, 64, 16, 64, 3, 1, 1, 1, true, Activation::relu, true},
+    {"dense_stride_two", 15, 20, 24, 36, 3, 2, 1, 1, false, Activation::relu, true},
+    {"dense_two_layers", 17, 0, 20, 19, 3, 1, 1, 1, true, Activation::none, true},
+    {"dense_odd_channels", 11, 13, 17, 7, 5, 1, 2, 1, true, Activation::hardswish, true},
+    {"dense_dilated", 16, 4, 20, 5, 3, 1, 2, 2, false, Activation::silu, true},
+    {"dense_beyond_image", 3, 4, 16, 6, 3, 1, 3, 1, false, Activation::none, true},
 };
 
 /// A block's layers with their weights.
@@ -42,7 +49,8 @@ class Block {
  public:
   Block(const Case& c, DataType type) : type_(type) {
     if (c.in > 0) add(conv_shape(c.hw, c.in, c.middle, 1, 1, 0), c.activation);
-    add(conv_shape(c.hw, c.middle, c.middle, c.kernel, c.stride, c.pad, c.dilation, c.middle), c.activation);
+    const int64_t groups = c.dense ? 1 : c.middle;
+    add(conv_shape(c.hw, c.middle, c.middle, c.kernel, c.stride, c.pad, c.dilation, groups), c.activation);
     add(conv_shape(layers_.back().config.shape.out_h(), c.middle, c.out, 1, 1, 0), Activation::none);
     layers_.back().config.residual = c.residual;
     layers_.back().config.residual_type = type;
@@ -170,7 +178,7 @@ bool takes(const std::vector<BlockLayer>& layers) {
   return std::ranges::any_of(isas, [&](Isa isa) { return make_conv_block(layers, isa) != nullptr; });
 }
 
-TEST(ConvBlock, TakesADepthwiseLayerBetween1x1LayersAlone) {
+TEST(ConvBlock, TakesALayerBetween1x1LayersAlone) {
   if (available_isas().size() == 1) GTEST_SKIP() << "plain loops do not run by rows";
   const Block block(kCases[0], DataType::f32);
   const std::vector<BlockLayer>& good = block.layers();

@@ -66,9 +66,9 @@ class LayersApart final : public Conv {
   std::vector<Layer> layers_;
 };
 
-/// The layers of a block. `expand` may be null.
+/// The layers of a block. `before` may be null.
 struct Layers {
-  std::shared_ptr<const RowConv> expand, depthwise, project;
+  std::shared_ptr<const RowConv> before, window, behind;
 };
 
 class ConvBlock final : public Conv {
@@ -79,12 +79,13 @@ class ConvBlock final : public Conv {
         between_bytes_(element_bytes(given.back().config.input)),
         output_bytes_(element_bytes(given.back().config.output)),
         residual_bytes_(element_bytes(given.back().config.residual_type)),
+        scratch_bytes_(most_scratch()),
         has_residual_(given.back().config.residual),
         rows_(rows_at_a_time()),
         most_parts_(most_parts()) {
-    if (layers_.expand) apart_.add(given.front().config, layers_.expand);
-    apart_.add(given[given.size() - 2].config, layers_.depthwise);
-    apart_.add(given.back().config, layers_.project);
+    if (layers_.before) apart_.add(given.front().config, layers_.before);
+    apart_.add(given[given.size() - 2].config, layers_.window);
+    apart_.add(given.back().config, layers_.behind);
   }
 
   size_t workspace_bytes(int64_t batch, int workers) const override {
@@ -122,27 +123,32 @@ class ConvBlock final : public Conv {
     uint8_t* y;
   };
 
-  const ConvShape& middle() const { return layers_.depthwise->shape(); }
+  const ConvShape& middle() const { return layers_.window->shape(); }
 
-  // One worker's buffer: input of the depthwise layer with its padding, its output, and the input of the 1x1 layers where
-  // their kernels want it in another form.
+  int64_t most_scratch() const {
+    const int64_t before = layers_.before ? layers_.before->scratch_bytes() : 0;
+    return std::max({before, layers_.window->scratch_bytes(), layers_.behind->scratch_bytes()});
+  }
+
+  // One worker's buffer: scratch of the layer at work, input of the layer in the middle with its padding, its output, and the
+  // input of the 1x1 layers where their kernels want it in another form.
   int64_t window_rows(int64_t rows) const {
     return (rows - 1) * middle().stride_h + middle().dilation_h * (middle().kernel_h - 1) + 1;
   }
   int64_t window_bytes(int64_t rows) const {
-    return round_up(window_rows(rows) * layers_.depthwise->staging().row_bytes() + kSlack, 64);
+    return round_up(window_rows(rows) * layers_.window->staging().row_bytes() + kSlack, 64);
   }
   int64_t between_pixels(int64_t rows) const { return rows * middle().out_w(); }
   int64_t between_bytes(int64_t rows) const {
     return round_up(between_pixels(rows) * middle().out_channels * between_bytes_ + kSlack, 64);
   }
   int64_t staged_bytes(int64_t rows) const {
-    const int64_t project = layers_.project->staging().bytes_for_pixels(between_pixels(rows));
-    const int64_t expand = layers_.expand ? layers_.expand->staging().bytes_for_pixels(middle().in_w) : 0;
-    return std::max(project, expand);
+    const int64_t behind = layers_.behind->staging().bytes_for_pixels(between_pixels(rows));
+    const int64_t before = layers_.before ? layers_.before->staging().bytes_for_pixels(middle().in_w) : 0;
+    return std::max(behind, before);
   }
   int64_t buffer_bytes(int64_t rows) const {
-    return window_bytes(rows) + between_bytes(rows) + staged_bytes(rows);
+    return scratch_bytes_ + window_bytes(rows) + between_bytes(rows) + staged_bytes(rows);
   }
 
   int64_t rows_at_a_time() const {
@@ -156,31 +162,36 @@ class ConvBlock final : public Conv {
   /// third more of them is the most.
   int64_t most_parts() const {
     const int64_t out_h = middle().out_h();
-    if (!layers_.expand) return out_h;
+    if (!layers_.before) return out_h;
     int64_t parts = 1;
     const auto pays = [&](int64_t rows) { return 3 * window_rows(rows) <= 4 * rows * middle().stride_h; };
     while (parts < out_h && pays(out_h / (parts + 1))) ++parts;
     return parts;
   }
 
-  void run_task(const Task& task, uint8_t* window) const {
-    uint8_t* between = window + window_bytes(rows_);
-    uint8_t* staged = between + between_bytes(rows_);
+  /// The parts of a worker's buffer.
+  struct Buffers {
+    uint8_t *scratch, *window, *between, *staged;
+  };
+
+  void run_task(const Task& task, uint8_t* buffer) const {
+    Buffers to{.scratch = buffer, .window = buffer + scratch_bytes_, .between = nullptr, .staged = nullptr};
+    to.between = to.window + window_bytes(rows_);
+    to.staged = to.between + between_bytes(rows_);
     int64_t known = 0;  // rows of the window that the rows before have left at its begin
-    fill_edges(window);
+    fill_edges(to.window);
     for (int64_t first = task.first; first < task.end; first += rows_) {
       const int64_t rows = std::min(rows_, task.end - first);
-      layers_.depthwise->run_rows(input_rows(task, first, rows, known, window, staged), rows, nullptr,
-                                  between);
-      project(task, first, rows, between, staged);
-      known = keep_rows(rows, window);
+      layers_.window->run_rows(input_rows(task, first, rows, known, to), rows, nullptr, to.between, to.scratch);
+      run_behind(task, first, rows, to);
+      known = keep_rows(rows, to.window);
     }
   }
 
   /// The left and right padding of all rows, which stays.
   void fill_edges(uint8_t* window) const {
-    if (!layers_.expand) return;
-    const Staging& staging = layers_.depthwise->staging();
+    if (!layers_.before) return;
+    const Staging& staging = layers_.window->staging();
     const int64_t edge = middle().pad_w * middle().in_channels;
     for (int64_t row = 0; row < window_rows(rows_); ++row) {
       uint8_t* begin = window + row * staging.row_bytes();
@@ -189,51 +200,51 @@ class ConvBlock final : public Conv {
     }
   }
 
-  /// The input of so many rows of the depthwise layer.
-  const uint8_t* input_rows(const Task& task, int64_t first, int64_t rows, int64_t known, uint8_t* window,
-                            uint8_t* staged) const {
-    const Staging& staging = layers_.depthwise->staging();
-    if (!layers_.expand) return staging.rows(task.x, task.image, first, first + rows, window);
+  /// The input of so many rows of the layer in the middle.
+  const uint8_t* input_rows(const Task& task, int64_t first, int64_t rows, int64_t known,
+                            const Buffers& to) const {
+    const Staging& staging = layers_.window->staging();
+    if (!layers_.before) return staging.rows(task.x, task.image, first, first + rows, to.window);
     const int64_t line = middle().in_w * middle().in_channels,
                   top = first * middle().stride_h - middle().pad_h;
     for (int64_t row = known; row < window_rows(rows); ++row) {
-      uint8_t* to = window + row * staging.row_bytes() + middle().pad_w * staging.pixel_bytes();
+      uint8_t* at = to.window + row * staging.row_bytes() + middle().pad_w * staging.pixel_bytes();
       if (top + row < 0 || top + row >= middle().in_h) {
-        staging.fill(to, line);
+        staging.fill(at, line);
       } else {
-        expand(task, top + row, to, staged);
+        run_before(task, top + row, at, to);
       }
     }
-    return window;
+    return to.window;
   }
 
-  void expand(const Task& task, int64_t row, uint8_t* to, uint8_t* staged) const {
+  void run_before(const Task& task, int64_t row, uint8_t* y, const Buffers& to) const {
     const int64_t pixel = (task.image * middle().in_h + row) * middle().in_w;
-    const uint8_t* from = task.x + pixel * layers_.expand->shape().in_channels * input_bytes_;
-    layers_.expand->run_rows(layers_.expand->staging().pixels(from, 0, middle().in_w, staged), middle().in_w,
-                             nullptr, to);
+    const uint8_t* from = task.x + pixel * layers_.before->shape().in_channels * input_bytes_;
+    layers_.before->run_rows(layers_.before->staging().pixels(from, 0, middle().in_w, to.staged), middle().in_w,
+                             nullptr, y, to.scratch);
   }
 
-  void project(const Task& task, int64_t first, int64_t rows, const uint8_t* between, uint8_t* staged) const {
+  void run_behind(const Task& task, int64_t first, int64_t rows, const Buffers& to) const {
     const int64_t pixels = between_pixels(rows);
     const int64_t at =
-        (task.image * middle().out_h() + first) * middle().out_w() * layers_.project->shape().out_channels;
-    layers_.project->run_rows(layers_.project->staging().pixels(between, 0, pixels, staged), pixels,
-                              task.residual == nullptr ? nullptr : task.residual + at * residual_bytes_,
-                              task.y + at * output_bytes_);
+        (task.image * middle().out_h() + first) * middle().out_w() * layers_.behind->shape().out_channels;
+    layers_.behind->run_rows(layers_.behind->staging().pixels(to.between, 0, pixels, to.staged), pixels,
+                             task.residual == nullptr ? nullptr : task.residual + at * residual_bytes_,
+                             task.y + at * output_bytes_, to.scratch);
   }
 
   /// Moves what the next rows need, too, to the begin of the window; returns how many rows that are.
   int64_t keep_rows(int64_t rows, uint8_t* window) const {
     const int64_t passed = rows * middle().stride_h, kept = window_rows(rows) - passed;
-    if (!layers_.expand || kept <= 0) return 0;
-    const int64_t row_bytes = layers_.depthwise->staging().row_bytes();
+    if (!layers_.before || kept <= 0) return 0;
+    const int64_t row_bytes = layers_.window->staging().row_bytes();
     std::memmove(window, window + passed * row_bytes, static_cast<size_t>(kept * row_bytes));
     return kept;
   }
 
   Layers layers_;
-  int64_t input_bytes_, between_bytes_, output_bytes_, residual_bytes_;
+  int64_t input_bytes_, between_bytes_, output_bytes_, residual_bytes_, scratch_bytes_;
   bool has_residual_;
   int64_t rows_;        ///< of the output, at a time
   int64_t most_parts_;  ///< of an image
@@ -256,7 +267,9 @@ bool is_block(std::span<const BlockLayer> layers) {
     if (layers[i].config.residual || !follows(layers[i].config, layers[i + 1].config)) return false;
   }
   const size_t middle = layers.size() - 2;
-  return is_depthwise(layers[middle].config.shape) && is_plain(layers.back().config.shape) &&
+  const ConvShape& window = layers[middle].config.shape;
+  const bool dense = window.groups == 1 && !is_flat(window);
+  return (is_depthwise(window) || dense) && is_plain(layers.back().config.shape) &&
          (middle == 0 || is_plain(layers[0].config.shape));
 }
 
@@ -272,10 +285,14 @@ std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa is
   for (const BlockLayer& layer : layers) check_layer(layer.config, layer.weights);
   if (!is_block(layers)) return nullptr;
   Layers made;
-  if (layers.size() == 3 && !(made.expand = make_rows(layers[0], isa))) return nullptr;
-  made.depthwise = make_rows(layers[layers.size() - 2], isa);
-  made.project = made.depthwise ? make_rows(layers.back(), isa) : nullptr;
-  if (!made.project) return nullptr;
+  if (layers.size() == 3 && !(made.before = make_rows(layers[0], isa))) return nullptr;
+  const BlockLayer& middle = layers[layers.size() - 2];
+  made.window = make_rows(middle, isa);
+  if (!made.window) return nullptr;
+  // The layer before writes into the window, which must not want its numbers in another form.
+  if (made.before && made.window->staging().element_bytes() != element_bytes(middle.config.input)) return nullptr;
+  made.behind = make_rows(layers.back(), isa);
+  if (!made.behind) return nullptr;
   return std::make_unique<ConvBlock>(layers, std::move(made));
 }
 

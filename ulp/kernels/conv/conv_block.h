@@ -1,4 +1,4 @@
-// A depthwise convolution with the 1x1 layers around it, run some rows of the image at a time.
+// A convolution with the 1x1 layers around it, run some rows of the image at a time.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ struct BlockLayer {
   ConvWeights weights;
 };
 
-/// One layer out of two or three, each of which reads what the one before writes: [1x1,] depthwise, 1x1, the 1x1 ones without
-/// stride, padding and groups, and no residual but that of the last one. A few rows pass through all layers before the next
+/// One layer out of two or three, each of which reads what the one before writes: [1x1,] window, 1x1. The 1x1 ones have no
+/// stride, padding and groups; the one with a window is depthwise, or has no groups. No residual but that of the last one. A few rows pass through all layers before the next
 /// ones do, so that what lies between two layers stays in the second-level cache and is never written to memory. The
 /// results are those of the layers one by one, bit for bit.
 ///

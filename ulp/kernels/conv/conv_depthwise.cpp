@@ -77,7 +77,7 @@ class DepthwiseConv final : public RowConv {
 
   const ConvShape& shape() const override { return shape_; }
   const Staging& staging() const override { return staging_; }
-  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y) const override {
+  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y, uint8_t*) const override {
     DepthwiseArgs args{};
     args.a_step = shape_.stride_w * staging_.pixel_bytes();
     args.taps = offsets_.as<int64_t>();
@@ -153,7 +153,7 @@ class DepthwiseConv final : public RowConv {
     const uint8_t* start = staging_.rows(x, task.image, task.first, task.end, buffer);
     const int64_t at = (task.image * shape_.out_h() + task.first) * shape_.out_w() * shape_.out_channels;
     run_rows(start, task.end - task.first, residual == nullptr ? nullptr : residual + at * residual_bytes_,
-             y + at * output_bytes_);
+             y + at * output_bytes_, nullptr);
   }
 
   /// With few channels and no stride a row is one run of bytes: several pixels pass for one of 64 channels.

@@ -32,7 +32,7 @@ class TiledConv final : public RowConv {
   }
 
   size_t workspace_bytes(int64_t, int workers) const override {
-    return static_cast<size_t>(workers * tasks_.stage_bytes());
+    return static_cast<size_t>(workers * worker_bytes());
   }
 
   void run(int64_t batch, const void* x, const void* residual, void* y, void* workspace,
@@ -42,8 +42,8 @@ class TiledConv final : public RowConv {
     const TileOutput output = output_at(y, residual);
     parallel.run(work.tasks(), [&](int64_t i, int worker) {
       const WorkSplit::Task task = work.task(i);
-      uint8_t* buffer = static_cast<uint8_t*>(workspace) + worker * tasks_.stage_bytes();
-      run_part(tasks_.stage(x, task, buffer), task.part, work.parts, output);
+      uint8_t* wide = static_cast<uint8_t*>(workspace) + worker * worker_bytes();
+      run_part(tasks_.stage(x, task, wide + panels_.wide_bytes()), task.part, work.parts, output, wide);
     });
   }
 
@@ -51,17 +51,21 @@ class TiledConv final : public RowConv {
 
   const ConvShape& shape() const override { return shape_; }
   const Staging& staging() const override { return tasks_.staging(); }
-  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y) const override {
+  int64_t scratch_bytes() const override { return panels_.wide_bytes(); }
+  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y,
+                uint8_t* scratch) const override {
     const bool flat = is_flat(shape_);
     const PixelRows pixels{.a = staged,
                            .row_step = shape_.stride_h * tasks_.staging().row_bytes(),
                            .first_pixel = 0,
                            .rows = flat ? 1 : rows,
                            .pixels = flat ? rows : shape_.out_w()};
-    run_part(pixels, 0, 1, output_at(y, residual));
+    run_part(pixels, 0, 1, output_at(y, residual), scratch);
   }
 
  private:
+  int64_t worker_bytes() const { return panels_.wide_bytes() + tasks_.stage_bytes(); }
+
   TileOutput output_at(void* y, const void* residual) const {
     return {.y = static_cast<uint8_t*>(y),
             .y_bytes = output_bytes_,
@@ -69,13 +73,13 @@ class TiledConv final : public RowConv {
             .residual_bytes = residual_bytes_};
   }
 
-  void run_part(PixelRows rows, int64_t part, int64_t parts, const TileOutput& output) const {
+  void run_part(PixelRows rows, int64_t part, int64_t parts, const TileOutput& output, uint8_t* wide) const {
     TileArgs args{};
     args.a_step = shape_.stride_w * tasks_.staging().pixel_bytes();
     args.taps = offsets_.as<int64_t>();
     args.finish = &finish_.finish;
     for (int64_t g = 0; g < shape_.groups; ++g) {
-      panels_.run(rows, output, g, part, parts, args);
+      panels_.run(rows, output, g, part, parts, args, wide);
       rows.a += shape_.in_channels / shape_.groups * tasks_.staging().element_bytes();
     }
   }

@@ -72,6 +72,13 @@ struct DotI16NarrowI8 : DotI16<V> {
   static typename V::I load_weights(const uint8_t* p) { return V::load_s8_as_s16(p); }
 };
 
+/// Whole vectors of bf16 weights as f32.
+template <typename V>
+void widen_weights(const uint8_t* packed, uint8_t* wide, int64_t weights) {
+  for (int64_t i = 0; i < weights; i += V::kLanes)
+    V::storef(reinterpret_cast<float*>(wide) + i, V::load_bf16(packed + 2 * i));
+}
+
 /// Sums of `pixels` rows of `panels` vectors -> the output.
 template <typename Sums, DataType kOutput, bool kResidual>
 void finish_rows(const typename Sums::Scalar* sums, int64_t pixels, int64_t panels, const Finish& f,
@@ -462,6 +469,18 @@ inline __attribute__((always_inline)) void advance(const uint8_t* (&rows)[kGroup
   for (int n = 0; n < NB; ++n) panels[n] += panel_bytes;
 }
 
+/// Asks for what a tile of one pixel will read a while from now. Its weights come from memory, and processors foresee no more
+/// than a page.
+template <typename Dot, int NB>
+inline __attribute__((always_inline)) void fetch_own(const uint8_t* const (&panels)[NB]) {
+  constexpr int kAhead = 1536, kStep = 4 * Dot::kWeightBytes * Dot::Vec::kLanes;
+#pragma GCC unroll 4
+  for (int n = 0; n < NB; ++n) {
+#pragma GCC unroll 4
+    for (int line = 0; line < kStep; line += 64) __builtin_prefetch(panels[n] + kAhead + line);
+  }
+}
+
 template <typename Dot, int M, int NB>
 void tile(const TileArgs& t) {
   using V = typename Dot::Vec;
@@ -481,6 +500,7 @@ void tile(const TileArgs& t) {
     int64_t left = t.tap_units;
     for (; left >= 4; left -= 4) {
       four_steps<Dot, M, NB>(acc, rows, step, panels);
+      if constexpr (M == 1) fetch_own<Dot>(panels);
       __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;

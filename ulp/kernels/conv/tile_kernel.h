@@ -56,6 +56,11 @@ struct TileKernels {
   int32_t input_offset = 0;
   /// Weights are packed in half the bytes of a staged input, as bf16 or i8, and widened as they are read.
   bool narrow = false;
+  /// Tiles for weights as wide as the input, where panels are widened once for many pixels. They have the lanes, unit and stage
+  /// of these. Null: weights are widened as they are read, of however many pixels.
+  const TileKernels* wide = nullptr;
+  /// So many weights for `wide`, a multiple of the lanes.
+  void (*widen)(const uint8_t* packed, uint8_t* wide, int64_t weights) = nullptr;
 
   DataType weight_type() const {
     if (narrow) return stage == DataType::i16 ? DataType::i8 : DataType::bf16;

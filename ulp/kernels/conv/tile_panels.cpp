@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace ulp::kernels {
+namespace {
+
+// More pixels than this share the time of widening panels once: two operations for 16 weights, and half of one for each pixel.
+constexpr int64_t kFewPixels = 28;
+constexpr int kLog2Wide = 1;  // of the panels that are widened at a time
+
+}  // namespace
+
 TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels)
     : kernels_(kernels),
       layout_(tap_layout(config.shape, kernels.unit)),
@@ -22,6 +30,10 @@ TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, c
       panels_(ceil_div(channels, kernels.lanes)),
       panel_bytes_(units * kernels.lanes * kernels.weight_unit_bytes()),
       packed_(panels) {}
+
+int64_t TilePanels::wide_bytes() const {
+  return kernels_.wide == nullptr ? 0 : round_up((panel_bytes_ << kLog2Wide) * 2, 64);
+}
 
 /// log2 of the panels of the next tiles: few pixels leave registers for many panels, and where panels are narrow, many of
 /// them are the rule.
@@ -43,40 +55,48 @@ int64_t TilePanels::pixels_at_a_time(const PixelRows& rows, const TileOutput& ou
 }
 
 void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part,
-                     int64_t parts, TileArgs args) const {
+                     int64_t parts, TileArgs args, uint8_t* wide) const {
   args.tap_count = layout_.count;
   args.tap_units = layout_.units;
   args.b_panel = panel_bytes_;
   args.y_step = output.y_step > 0 ? output.y_step : groups_ * channels_;
   const PanelRange range = panels_of_part(panels_, part, parts);
+  if (kernels_.wide == nullptr || rows.rows * rows.pixels <= kFewPixels) wide = nullptr;
   const int64_t most = pixels_at_a_time(rows, output, range.end - range.begin, args.a_step);
   for (int64_t first = 0; first < rows.pixels; first += most) {
     PixelRows some = rows;
     some.a += first * args.a_step;
     some.first_pixel += first;
     some.pixels = std::min(most, rows.pixels - first);
-    run_panels(some, output, group, range, most < rows.pixels, args);
+    run_panels(some, output, group, range, most < rows.pixels, args, wide);
   }
 }
 
 void TilePanels::run_panels(const PixelRows& rows, const TileOutput& output, int64_t group, PanelRange range,
-                            bool weights_stay, TileArgs args) const {
+                            bool weights_stay, TileArgs args, uint8_t* wide) const {
+  const TileKernels& kernels = wide == nullptr ? kernels_ : *kernels_.wide;
+  if (wide != nullptr) args.b_panel = 2 * panel_bytes_;
   for (int64_t panel = range.begin; panel < range.end;) {
-    const int log2 = panel_choice(range.end - panel, rows.pixels);
-    args.b = packed_ + (group * panels_ + panel) * panel_bytes_;
+    const int choice = panel_choice(range.end - panel, rows.pixels);
+    const int log2 = wide == nullptr ? choice : std::min(choice, kLog2Wide);
+    const uint8_t* packed = packed_ + (group * panels_ + panel) * panel_bytes_;
+    const int64_t bytes = panel_bytes_ << log2;
+    if (wide != nullptr) kernels_.widen(packed, wide, bytes / 2);
+    args.b = wide == nullptr ? packed : wide;
     args.channel = group * channels_ + panel * kernels_.lanes;
     args.channels = channels_ - panel * kernels_.lanes;
     // Each tile fetches its share of the next panels, and once all of them are there, input of the next tile.
-    const uint8_t* weights = weights_stay ? nullptr : args.b + (panel_bytes_ << log2);
-    for (int64_t row = 0; row < rows.rows; ++row) weights = run_row(rows, row, log2, output, args, weights);
+    Ahead weights{weights_stay ? nullptr : packed + bytes, packed + 2 * bytes};
+    for (int64_t row = 0; row < rows.rows; ++row)
+      weights = run_row(rows, row, log2, kernels, output, args, weights);
     panel += 1 << log2;
   }
 }
 
-/// Cuts a row into tiles of nearly equal width. Returns which weights are to be fetched next; null: they are all there.
-const uint8_t* TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
-                                   TileArgs& args, const uint8_t* weights) const {
-  const int64_t tiles = ceil_div(rows.pixels, kernels_.max_pixels[log2]);
+/// Cuts a row into tiles of nearly equal width. Returns which weights are to be fetched next.
+TilePanels::Ahead TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileKernels& kernels,
+                                      const TileOutput& output, TileArgs& args, Ahead weights) const {
+  const int64_t tiles = ceil_div(rows.pixels, kernels.max_pixels[log2]);
   const int64_t base = rows.pixels / tiles, wider = rows.pixels % tiles;
   const uint8_t* a = rows.a + row * rows.row_step;
   int64_t pixel = rows.first_pixel + row * rows.pixels;
@@ -90,10 +110,10 @@ const uint8_t* TilePanels::run_row(const PixelRows& rows, int64_t row, int log2,
       args.row_scale = output.row_scale + pixel;
       args.row_zero = output.row_zero + pixel;
     }
-    args.ahead = weights != nullptr ? weights : a + count * args.a_step;
-    kernels_.tile[log2][count](args);
-    if (weights != nullptr) weights += bytes_ahead(args.tap_count, args.tap_units);
-    if (weights >= args.b + (panel_bytes_ << (log2 + 1))) weights = nullptr;
+    args.ahead = weights.next != nullptr ? weights.next : a + count * args.a_step;
+    kernels.tile[log2][count](args);
+    if (weights.next != nullptr) weights.next += bytes_ahead(args.tap_count, args.tap_units);
+    if (weights.next >= weights.end) weights.next = nullptr;
     a += count * args.a_step;
     pixel += count;
   }

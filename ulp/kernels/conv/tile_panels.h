@@ -29,19 +29,25 @@ class TilePanels {
   int64_t panels() const { return panels_; }  ///< of a group
   int64_t bytes() const { return groups_ * panels_ * panel_bytes_; }
   int64_t padded_channels() const { return panels_ * kernels_.lanes; }  ///< of a group
+  /// Of a worker's buffer for widened panels, a multiple of 64; 0 where there are none.
+  int64_t wide_bytes() const;
 
   /// Computes one part of the panels of one group for all rows. The caller has set a_step, taps and finish;
-  /// the rest of `args` follows from the weights and the rows.
+  /// the rest of `args` follows from the weights and the rows. `wide`: wide_bytes().
   void run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part, int64_t parts,
-           TileArgs args) const;
+           TileArgs args, uint8_t* wide = nullptr) const;
 
  private:
   int64_t pixels_at_a_time(const PixelRows& rows, const TileOutput& output, int64_t panels,
                            int64_t a_step) const;
   void run_panels(const PixelRows& rows, const TileOutput& output, int64_t group, PanelRange range,
-                  bool weights_stay, TileArgs args) const;
-  const uint8_t* run_row(const PixelRows& rows, int64_t row, int log2, const TileOutput& output,
-                         TileArgs& args, const uint8_t* weights) const;
+                  bool weights_stay, TileArgs args, uint8_t* wide) const;
+  /// Packed weights to be fetched: those behind the panels at work.
+  struct Ahead {
+    const uint8_t *next, *end;  ///< next: null where all of them are there
+  };
+  Ahead run_row(const PixelRows& rows, int64_t row, int log2, const TileKernels& kernels, const TileOutput& output,
+                TileArgs& args, Ahead weights) const;
   int panel_choice(int64_t left, int64_t pixels) const;
 
   const TileKernels& kernels_;

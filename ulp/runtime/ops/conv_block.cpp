@@ -21,6 +21,8 @@ using kernels::Conv;
 // not to be taken.
 constexpr double kSlower = 0.95;
 constexpr int64_t kImages = 4;  // that usually pass through the layers together
+// A dense layer computes so much for each number that is read that blocks around it save a few percent at most.
+constexpr int64_t kDenseImages = 1;
 constexpr int kTurns = 3;
 
 /// An image convolution of free batch.
@@ -38,9 +40,11 @@ bool is_plain_1x1(const Plan& plan, const Step& step) {
          w.pad_w == 0;
 }
 
-bool is_depthwise(const Plan& plan, const Step& step) {
+/// A layer in the middle of a block: depthwise, or without groups and more than a product for each pixel.
+bool is_middle(const Plan& plan, const Step& step) {
   const ConvAttributes* conv = image_conv(plan, step);
-  if (conv == nullptr || conv->groups == 1 || step.inputs.size() > 1) return false;
+  if (conv == nullptr || step.inputs.size() > 1) return false;
+  if (conv->groups == 1) return conv->window.kernel_h > 1 || conv->window.kernel_w > 1;
   const int64_t in = plan.tensors[static_cast<size_t>(step.inputs[0])].shape[1];
   return conv->groups == in && conv->groups == plan.tensors[static_cast<size_t>(step.output)].shape[1];
 }
@@ -160,7 +164,7 @@ std::vector<StepRange> find_conv_blocks(const Plan& plan) {
   };
   std::vector<StepRange> found;
   for (size_t s = 0; s + 1 < plan.steps.size(); ++s) {
-    if (!is_depthwise(plan, plan.steps[s]) || !is_plain_1x1(plan, plan.steps[s + 1]) || !follows(s + 1))
+    if (!is_middle(plan, plan.steps[s]) || !is_plain_1x1(plan, plan.steps[s + 1]) || !follows(s + 1))
       continue;
     const bool taken = !found.empty() && s > 0 && found.back().last == s - 1;
     const bool expands = s > 0 && !taken && is_plain_1x1(plan, plan.steps[s - 1]) &&
@@ -181,7 +185,9 @@ std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kern
   if (std::ranges::any_of(layers, has_zeros)) return nullptr;  // left out one by one
   const int64_t between = bytes_between(layers), cache = kernels::second_level_cache();
   const bool always = rules.blocks == LayerBlocks::always;
-  if (!always && 2 * kImages * between < cache) return nullptr;  // it stays in the cache anyway
+  const bool dense = layers[layers.size() - 2].config.shape.groups == 1;
+  const int64_t images = dense ? kDenseImages : kImages;
+  if (!always && 2 * images * between < cache) return nullptr;  // it stays in the cache anyway
   std::unique_ptr<const Conv> block = kernels::make_conv_block(layers, isa);
   if (block == nullptr) return nullptr;
   double faster = 0;
