@@ -189,33 +189,55 @@ def openvino_runner(args, precision):
     return run, lambda done: np.array(done.get_tensor("logits").data).ravel()
 
 
-def torch_runner(args, precision):
+def torch_runner(args, precision, compiled=False):
     import torch
     from safetensors.torch import load_file
-    from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+    from torch.nn import functional
     torch.set_num_threads(args.threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    model = GPT2LMHeadModel(GPT2Config(attn_implementation="sdpa")).eval()
-    missing, _ = model.transformer.load_state_dict(load_file(in_folder(args, ".safetensors")), strict=False)
-    assert not missing, missing
-    model.tie_weights()
-    model = model.to(dtype)
-    tensors = {name: torch.from_numpy(x) for name, x in args.inputs.items()}
-    cache = DynamicCache()
-    for i in range(LAYERS):
-        cache.update(tensors[f"past.{i}.key"].to(dtype), tensors[f"past.{i}.value"].to(dtype), i)
+    weights = {name: value.to(dtype) for name, value in load_file(in_folder(args, ".safetensors")).items()}
+    weights = {name: value.t().contiguous() if ".c_" in name and value.dim() == 2 else value
+               for name, value in weights.items()}
+    # Buffers with room for the token.
+    past = {name: functional.pad(torch.from_numpy(x).to(dtype), (0, 0, 0, 1))
+            for name, x in args.inputs.items() if name.startswith("past")}
+
+    def linear(x, name):
+        return functional.linear(x, weights[name + ".weight"], weights[name + ".bias"])
+
+    def norm(x, name):
+        return functional.layer_norm(x, [WIDTH], weights[name + ".weight"], weights[name + ".bias"])
+
+    def forward(token, position):
+        x = functional.embedding(token, weights["wte.weight"]) + functional.embedding(position, weights["wpe.weight"])
+        for i in range(LAYERS):
+            query, key, value = (part.view(1, 1, HEADS, DEPTH).transpose(1, 2)
+                                 for part in linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn").split(WIDTH, 2))
+            keys, values = past[f"past.{i}.key"], past[f"past.{i}.value"]
+            keys[:, :, PAST:] = key
+            values[:, :, PAST:] = value
+            found = functional.scaled_dot_product_attention(query, keys, values)
+            x = x + linear(found.transpose(1, 2).reshape(1, 1, WIDTH), f"h.{i}.attn.c_proj")
+            wide = functional.gelu(linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc"), approximate="tanh")
+            x = x + linear(wide, f"h.{i}.mlp.c_proj")
+        return functional.linear(norm(x, "ln_f"), weights["wte.weight"])
+
+    if compiled:
+        import torch._inductor.config as inductor
+        inductor.freezing = True
+        forward = torch.compile(forward, dynamic=False)
+    token, position = (torch.from_numpy(args.inputs[name]) for name in ("token", "position"))
 
     def run():
-        with torch.inference_mode():
-            logits = model(tensors["token"], past_key_values=cache, position_ids=tensors["position"]).logits
-            cache.crop(PAST)
-        return logits
+        with torch.no_grad() if compiled else torch.inference_mode():
+            return forward(token, position)
     return run, lambda y: y.float().numpy().ravel()
 
 
 RUNNERS = {"ONNX Runtime": (onnxruntime_runner, ["fp32", "int8", "8-bit weights", "4-bit weights"]),
            "OpenVINO": (openvino_runner, ["fp32", "bf16", "8-bit weights", "4-bit weights"]),
-           "PyTorch eager": (torch_runner, ["fp32", "bf16"])}
+           "PyTorch eager": (torch_runner, ["fp32", "bf16"]),
+           "PyTorch compile": (lambda *how: torch_runner(*how, compiled=True), ["fp32", "bf16"])}
 
 
 def measure_peer(args):

@@ -151,10 +151,17 @@ class ConvBlock final : public Conv {
     return scratch_bytes_ + window_bytes(rows) + between_bytes(rows) + staged_bytes(rows);
   }
 
+  /// What comes in and goes out meanwhile: a residual, which is the input as a rule, is found in the cache then.
+  int64_t passing_bytes(int64_t rows) const {
+    const ConvShape& first = layers_.before ? layers_.before->shape() : middle();
+    const int64_t in = window_rows(rows) * middle().in_w * first.in_channels * input_bytes_;
+    return in + between_pixels(rows) * layers_.behind->shape().out_channels * output_bytes_;
+  }
+
   int64_t rows_at_a_time() const {
-    const int64_t most = second_level_cache() / 2;
+    const int64_t most = second_level_cache() * 3 / 4;
     int64_t rows = 1;
-    while (rows < middle().out_h() && buffer_bytes(rows + 1) <= most) ++rows;
+    while (rows < middle().out_h() && buffer_bytes(rows + 1) + passing_bytes(rows + 1) <= most) ++rows;
     return rows;
   }
 

@@ -21,8 +21,6 @@ using kernels::Conv;
 // not to be taken.
 constexpr double kSlower = 0.95;
 constexpr int64_t kImages = 4;  // that usually pass through the layers together
-// A dense layer computes so much for each number that is read that blocks around it save a few percent at most.
-constexpr int64_t kDenseImages = 1;
 constexpr int kTurns = 3;
 
 /// An image convolution of free batch.
@@ -185,13 +183,14 @@ std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kern
   if (std::ranges::any_of(layers, has_zeros)) return nullptr;  // left out one by one
   const int64_t between = bytes_between(layers), cache = kernels::second_level_cache();
   const bool always = rules.blocks == LayerBlocks::always;
+  if (!always && 2 * kImages * between < cache) return nullptr;  // it stays in the cache anyway
+  // Blocks around a dense layer, which computes much for each number, save a few percent at most: not worth the time of asking.
   const bool dense = layers[layers.size() - 2].config.shape.groups == 1;
-  const int64_t images = dense ? kDenseImages : kImages;
-  if (!always && 2 * images * between < cache) return nullptr;  // it stays in the cache anyway
+  if (!always && dense && kImages * between < cache) return nullptr;
   std::unique_ptr<const Conv> block = kernels::make_conv_block(layers, isa);
   if (block == nullptr) return nullptr;
   double faster = 0;
-  if (!always && between < 2 * cache) {
+  if (!always && !dense && between < 2 * cache) {
     faster = look_up(*rules.measured, layers, *block, isa).faster;
     if (faster < kSlower) return nullptr;
   }
