@@ -207,7 +207,7 @@ void table(const std::string& word, int64_t only_rows) {
 /// One row, and so many layers in turn that the weights of each come from memory.
 void vector_table(const std::vector<const char*>& words) {
   constexpr int64_t kSize = 4096;
-  constexpr double kBeyondCaches = 300e6;
+  constexpr double kBeyondCaches = 600e6;
   const ulp::runtime::ThreadPool pool;
   const ulp::SerialParallel serial;
   std::printf(

@@ -2,7 +2,9 @@
 #include "ulp/kernels/linear/weight_linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "helpers.h"
 #include "ulp/base/error.h"
@@ -95,22 +97,89 @@ float sum_of_inputs(const float* x, int64_t count) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
+/// What 1 stands for in the digits of a group of inputs.
+float unit_of(const float* x, int64_t count) {
+  float largest = 0;
+  for (int64_t k = 0; k < count; ++k) largest = std::max(largest, std::abs(x[k]));
+  if (largest == 0) return 1;
+  double unit = 0x1p-149;
+  while (std::nearbyint(largest / unit) > 0x7f7f7f) unit *= 2;
+  return static_cast<float>(unit);
+}
+
+/// Three digits of -128 to 127, the lowest first.
+std::array<int64_t, 3> digits_of(float x, float unit) {
+  auto left = static_cast<int64_t>(std::nearbyint(static_cast<double>(x) / unit));
+  std::array<int64_t, 3> digits{};
+  for (int64_t& digit : digits) {
+    digit = ((left + 128) & 255) - 128;
+    left = (left - digit) / 256;
+  }
+  EXPECT_EQ(left, 0) << x;
+  return digits;
+}
+
+/// A group of inputs times its codes of 4 bits, before the scale.
+float digits_sum(const Layer& layer, Offset offset, const float* x, int64_t first, int64_t count,
+                 int64_t channel) {
+  const float unit = unit_of(x + first, count);
+  int64_t sums[3] = {};
+  for (int64_t k = first; k < first + count; ++k) {
+    const auto digits = digits_of(x[k], unit);
+    for (size_t d = 0; d < 3; ++d)
+      sums[d] += digits[d] * (layer.code(channel, k) - (offset == Offset::minimum ? 0 : 8));
+  }
+  const auto number = [&](int d) { return static_cast<float>(sums[d]); };
+  return std::fma(number(2), 0x1p16F, std::fma(number(1), 0x1p8F, number(0))) * unit;
+}
+
 /// What weight_linear.h says of few rows, with fused steps.
 float few_rows_sum(const Layer& layer, Offset offset, const float* x, int64_t channel) {
   float sum = layer.bias[static_cast<size_t>(channel)];
   for (int64_t g = 0; g < layer.groups; ++g) {
     const int64_t first = g * layer.group, count = std::min(layer.group, layer.in - first);
     const auto at = static_cast<size_t>(channel * layer.groups + g);
-    const int middle = layer.bits == 4 && offset != Offset::minimum ? 8 : 0;
-    const int zero_point = offset == Offset::zero ? layer.zeros[at] : middle;
     const float negative_sum = -sum_of_inputs(x + first, count);
-    float parts[2] = {negative_sum * static_cast<float>(zero_point), 0};
-    for (int64_t k = 0; k < count; ++k)
-      parts[k % 2] = std::fma(x[first + k], static_cast<float>(layer.code(channel, first + k)), parts[k % 2]);
-    sum = std::fma(parts[0] + parts[1], layer.scale[at], sum);
+    float of_group;
+    if (layer.bits == 4) {
+      of_group = digits_sum(layer, offset, x, first, count, channel);
+      if (offset == Offset::zero)
+        of_group = std::fma(negative_sum, static_cast<float>(layer.zeros[at] - 8), of_group);
+    } else {
+      float parts[2] = {offset == Offset::zero ? negative_sum * static_cast<float>(layer.zeros[at]) : 0, 0};
+      for (int64_t k = 0; k < count; ++k) {
+        parts[k % 2] =
+            std::fma(x[first + k], static_cast<float>(layer.code(channel, first + k)), parts[k % 2]);
+      }
+      of_group = parts[0] + parts[1];
+    }
+    sum = std::fma(of_group, layer.scale[at], sum);
     if (offset == Offset::minimum) sum = std::fma(negative_sum, layer.minimum[at], sum);
   }
   return sum;
+}
+
+/// Checks that up to 5 rows have the bits that few_rows_sum() has. x: 5 rows.
+void expect_few_rows(const Layer& layer, const std::vector<float>& x) {
+  const auto residual = random_floats(5 * layer.out, 2);
+  for (const Offset offset : offsets_of(layer.bits)) {
+    std::vector<float> expected;
+    for (int64_t i = 0; i < 5 * layer.out; ++i) {
+      const float sum = few_rows_sum(layer, offset, x.data() + i / layer.out * layer.in, i % layer.out);
+      expected.push_back(sum + residual[static_cast<size_t>(i)]);
+    }
+    for (const Isa isa : available_isas()) {
+      if (isa == Isa::portable && layer.bits == 8) continue;  // does not fuse
+      const auto linear = layer.make(offset, isa);
+      for (int64_t rows = 1; rows <= 5; ++rows) {
+        const auto y = run(*linear, layer, rows, x, residual, 2);
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_EQ(y[i], expected[i])
+              << linear->name() << ", group of " << layer.group << ", " << rows << " rows, " << i;
+        }
+      }
+    }
+  }
 }
 
 /// Odd sizes, groups that are cut, words of eight that are not full, a subnormal scale, a huge one, and one that is 0.
@@ -125,18 +194,92 @@ TEST(WeightLinear, AddsFewRowsInTheSameOrderOnEveryInstructionSet) {
       layer.scale.front() = 0x1p-149F;
       layer.scale.back() = 0x1p100F;
       if (layer.scale.size() > 2) layer.scale[1] = 0;
-      const auto x = random_floats(5 * in, 1, -2, 3), residual = random_floats(5 * out, 2);
-      for (const Offset offset : offsets_of(bits)) {
-        for (const Isa isa : available_isas()) {
-          if (isa == Isa::portable) continue;  // does not fuse
-          const auto linear = layer.make(offset, isa);
-          for (int64_t rows = 1; rows <= 5; ++rows) {
-            const auto y = run(*linear, layer, rows, x, residual, 2);
-            for (int64_t i = 0; i < rows * out; ++i) {
-              const float sum = few_rows_sum(layer, offset, x.data() + i / out * in, i % out);
-              ASSERT_EQ(y[static_cast<size_t>(i)], sum + residual[static_cast<size_t>(i)])
-                  << linear->name() << ", group of " << group << ", " << rows << " rows, " << i;
-            }
+      expect_few_rows(layer, random_floats(5 * in, 1, -2, 3));
+    }
+  }
+}
+
+/// Inputs of all magnitudes, of few and of one; groups of zeros; the largest ones that round to one more digit.
+TEST(WeightLinear, AddsFourBitInputsOfAnyMagnitudeInDigits) {
+  for (const int64_t group : {8, 26, 32, 128, 300}) {
+    const Layer layer(300, 37, group, 4);
+    auto x = random_floats(5 * layer.in, 1, -1, 1);
+    const auto exponents = random_ints<int8_t>(5 * layer.in, 8, 0, 120);
+    for (int64_t k = 0; k < 5 * layer.in; ++k) {
+      const auto at = static_cast<size_t>(k);
+      const int64_t row = k / layer.in;
+      if (row == 1) x[at] = std::ldexp(x[at], exponents[at] - 60);
+      if (row == 2) x[at] = std::ldexp(x[at], -exponents[at] - 29);  // down to subnormal ones and 0
+      if (row == 3) x[at] = k % layer.in < 130 ? 0 : k % 3 == 0 ? 0x1.fdfdfep5F : -0x1.fdfdfcp5F;
+      if (row == 4) x[at] = std::ldexp(static_cast<float>(k % 2 * 2 - 1), k / 3 % 7 - 149);
+    }
+    expect_few_rows(layer, x);
+  }
+}
+
+/// One scale for a long row: sums of digits times codes are larger than the integers of f32.
+TEST(WeightLinear, AddsFourBitDigitsOfLongGroups) {
+  Layer layer(30'001, 3, 30'002, 4);
+  layer.codes.assign(layer.codes.size(), 0xff);
+  constexpr float kInput = -0x7e8080;  // digits of -128, -128 and -126
+  const std::vector<float> x(static_cast<size_t>(5 * layer.in), kInput);
+  expect_few_rows(layer, x);
+  const auto y = run(*layer.make(Offset::minimum, selected_isa()), layer, 1, x, std::vector<float>(3), 1);
+  const double sum = 30'001.0 * kInput;
+  for (size_t c = 0; c < 3; ++c) {
+    const double expected = layer.bias[c] + sum * (15 * layer.scale[c] - layer.minimum[c]);
+    EXPECT_NEAR(y[c], expected, -sum * 16 * 30'000 * 0x1p-24);
+  }
+}
+
+/// A layer that gives each input back: within half of what three digits of the largest one resolve.
+TEST(WeightLinear, KeepsFourBitInputsTo23BitsOfTheLargestOfAGroup) {
+  constexpr int64_t kIn = 96, kGroup = 32;
+  Layer layer(kIn, kIn, kGroup, 4);
+  layer.codes.assign(layer.codes.size(), 0);
+  for (int64_t k = 0; k < kIn; ++k)
+    layer.codes[static_cast<size_t>((k * kIn + k) / 2)] = k % 2 == 0 ? 0x01 : 0x10;
+  layer.scale.assign(layer.scale.size(), 1);
+  layer.minimum.assign(layer.minimum.size(), 0);
+  layer.bias.assign(layer.bias.size(), 0);
+  const std::vector<float> residual(kIn);
+  for (const int scale : {-140, -120, -30, 0, 30, 120}) {
+    auto x = random_floats(kIn, 9 + scale, -1, 1);
+    for (size_t k = 0; k < x.size(); ++k) x[k] = std::ldexp(x[k], scale - static_cast<int>(k % 5 * 6));
+    for (const Isa isa : available_isas()) {
+      const auto y = run(*layer.make(Offset::minimum, isa), layer, 1, x, residual, 1);
+      for (int64_t g = 0; g < kIn; g += kGroup) {
+        float largest = 0;
+        for (int64_t k = g; k < g + kGroup; ++k)
+          largest = std::max(largest, std::abs(x[static_cast<size_t>(k)]));
+        for (int64_t k = g; k < g + kGroup; ++k) {
+          const auto at = static_cast<size_t>(k);
+          EXPECT_LE(std::abs(static_cast<double>(y[at]) - x[at]), 1.004 * 0x1p-23 * largest)
+              << to_string(isa) << ", input " << k << " of 2^" << scale;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightLinear, MakesNanOfFourBitRowsThatAreNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Layer layer(67, 40, 32, 4);
+  const auto finite = random_floats(5 * layer.in, 1), residual = random_floats(5 * layer.out, 2);
+  for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
+    for (const Offset offset : offsets_of(4)) {
+      for (const Isa isa : available_isas()) {
+        const auto linear = layer.make(offset, isa);
+        const auto expected = run(*linear, layer, 5, finite, residual, 1);
+        for (const int64_t k : {0, 37, 66}) {
+          auto x = finite;
+          x[static_cast<size_t>(2 * layer.in + k)] = bad;
+          const auto y = run(*linear, layer, 5, x, residual, 1);
+          for (size_t i = 0; i < y.size(); ++i) {
+            if (static_cast<int64_t>(i) / layer.out == 2)
+              EXPECT_TRUE(std::isnan(y[i])) << linear->name() << " " << bad << " " << i;
+            else
+              EXPECT_EQ(y[i], expected[i]) << linear->name() << " " << bad << " " << i;
           }
         }
       }
@@ -273,6 +416,9 @@ TEST(WeightLinear, RefusesWhatItCannotRead) {
   WeightLinearWeights minima = weights;
   minima.minimum = scale.data();
   EXPECT_NO_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 4}, minima, Isa::portable));
+  constexpr int64_t kLong = (1 << 20) + 2;
+  EXPECT_THROW(make_weight_linear({.in = kLong, .out = 1, .group = kLong, .bits = 4}, weights, Isa::portable),
+               Error);
   EXPECT_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 8}, minima, Isa::portable), Error);
   minima.zero = codes.data();
   EXPECT_THROW(make_weight_linear({.in = 8, .out = 2, .group = 8, .bits = 4}, minima, Isa::portable), Error);

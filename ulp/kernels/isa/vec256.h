@@ -67,11 +67,10 @@ struct Vec256 {
     return _mm256_srai_epi32(_mm256_slli_epi32(words, 28 - 4 * kJ), 28);
   }
 
-  /// Bits 4 j to 4 j + 3 of each lane where they are, the others 0; the highest four as a number.
-  template <int kJ>
-  static I nibble_in_place(I words) {
-    if constexpr (kJ == 7) return _mm256_srli_epi32(words, 28);
-    return _mm256_and_si256(words, seti(0xf << (4 * (kJ % 7))));
+  /// The low (0) or high (1) four bits of each byte as a byte.
+  template <int kHalf>
+  static I nibbles(I bytes) {
+    return _mm256_and_si256(_mm256_srli_epi32(bytes, 4 * kHalf), _mm256_set1_epi8(15));
   }
   static I xori(I a, I b) { return _mm256_xor_si256(a, b); }
 

@@ -55,11 +55,10 @@ struct Vec512 {
     return _mm512_srai_epi32(_mm512_slli_epi32(words, 28 - 4 * kJ), 28);
   }
 
-  /// Bits 4 j to 4 j + 3 of each lane where they are, the others 0; the highest four as a number.
-  template <int kJ>
-  static I nibble_in_place(I words) {
-    if constexpr (kJ == 7) return _mm512_srli_epi32(words, 28);
-    return _mm512_and_si512(words, seti(0xf << (4 * (kJ % 7))));
+  /// The low (0) or high (1) four bits of each byte as a byte.
+  template <int kHalf>
+  static I nibbles(I bytes) {
+    return _mm512_and_si512(_mm512_srli_epi32(bytes, 4 * kHalf), _mm512_set1_epi8(15));
   }
   static I xori(I a, I b) { return _mm512_xor_si512(a, b); }
 

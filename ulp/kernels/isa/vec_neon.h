@@ -58,11 +58,11 @@ struct VecNeon {
     return vshrq_n_s32(vshlq_n_s32(words, 28 - 4 * kJ), 28);
   }
 
-  /// Bits 4 j to 4 j + 3 of each lane where they are, the others 0; the highest four as a number.
-  template <int kJ>
-  static I nibble_in_place(I words) {
-    if constexpr (kJ == 7) return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(words), 28));
-    return vandq_s32(words, seti(0xf << (4 * (kJ % 7))));
+  /// The low (0) or high (1) four bits of each byte as a byte.
+  template <int kHalf>
+  static I nibbles(I words) {
+    const uint8x16_t bytes = vreinterpretq_u8_s32(words);
+    return vreinterpretq_s32_u8(kHalf == 0 ? vandq_u8(bytes, vdupq_n_u8(15)) : vshrq_n_u8(bytes, 4));
   }
   static I xori(I a, I b) { return veorq_s32(a, b); }
 

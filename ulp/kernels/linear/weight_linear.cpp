@@ -14,30 +14,33 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kDenseRows = 6;         // from here on a block of weights is unpacked once
-constexpr int64_t kDenseChannels = 32;    // of such a block; a multiple of every panel's width
-constexpr int64_t kRowBlock = 56;         // of a task on plain loops, which take any number of rows
-constexpr int64_t kFewRowsChannels = 64;  // of a task with fewer rows
+constexpr int64_t kDenseRows = 6;           // from here on a block of weights is unpacked once
+constexpr int64_t kDenseChannels = 32;      // of such a block; a multiple of every panel's width
+constexpr int64_t kRowBlock = 56;           // of a task on plain loops, which take any number of rows
+constexpr int64_t kFewRowsChannels = 64;    // of a task with fewer rows
+constexpr int64_t kLongestGroup = 1 << 20;  // of 4 bits: sums of digits times codes stay below 2^31
 
 /// Kernels of an instruction set; `dense` where weights are unpacked for it.
 struct Kernels {
   const WeightTiles* coded;
+  WeightTile tile4;
   const TileKernels* dense;
 };
 
-constexpr Variant<Kernels> kTables[] = {{Isa::avx512, ULP_ON_X86({&kWeightTilesAvx512, &kTilesF32Avx512})},
-                                        {Isa::avx2, ULP_ON_X86({&kWeightTilesAvx2, &kTilesF32Avx2})},
-                                        {Isa::neon, ULP_ON_ARM({&kWeightTilesNeon, &kTilesF32Neon})},
-                                        {Isa::portable, {&kWeightTilesPortable, nullptr}}};
+constexpr Variant<Kernels> kTables[] = {
+    {Isa::avx512_vnni, ULP_ON_X86({&kWeightTilesAvx512, digit_tile_avx512_vnni, &kTilesF32Avx512})},
+    {Isa::avx512, ULP_ON_X86({&kWeightTilesAvx512, digit_tile_avx512, &kTilesF32Avx512})},
+    {Isa::avx2, ULP_ON_X86({&kWeightTilesAvx2, digit_tile_avx2, &kTilesF32Avx2})},
+    {Isa::neon_dotprod, ULP_ON_ARM({&kWeightTilesNeon, digit_tile_neon_dotprod, &kTilesF32Neon})},
+    {Isa::neon, ULP_ON_ARM({&kWeightTilesNeon, digit_tile_neon, &kTilesF32Neon})},
+    {Isa::portable, {&kWeightTilesPortable, digit_tile_portable, nullptr}}};
 
 class PanelWeightLinear final : public WeightLinear {
  public:
   PanelWeightLinear(const WeightLinearConfig& config, const WeightLinearWeights& weights, Isa isa)
       : config_(config),
         isa_(isa),
-        kernel_(config.bits == 4 ? first_admitted(kTables, isa).coded->bits4
-                                 : first_admitted(kTables, isa).coded->bits8),
-        dense_(first_admitted(kTables, isa).dense),
+        kernels_(first_admitted(kTables, isa)),
         groups_(ceil_div(config.in, config.group)),
         panels_(ceil_div(config.out, kWeightLanes)),
         panel_bytes_(kWeightLanes * (config.bits == 4 ? 4 * groups_ * words_of_group() : config.in)),
@@ -57,7 +60,7 @@ class PanelWeightLinear final : public WeightLinear {
   }
 
   size_t workspace_bytes(int64_t rows, int workers) const override {
-    const int64_t few = dense_ == nullptr ? rows : std::min(rows, kDenseRows - 1);
+    const int64_t few = kernels_.dense == nullptr ? rows : std::min(rows, kDenseRows - 1);
     const int64_t dense = is_dense(rows) ? workers * block_floats() : 0;
     return static_cast<size_t>(std::max(dense, input_floats(input_shape(), few))) * sizeof(float);
   }
@@ -73,11 +76,16 @@ class PanelWeightLinear final : public WeightLinear {
       const Rows some{x, all.residual == nullptr ? nullptr : all.residual + at, y + at};
       WeightTileArgs args = tile_args(task % across * kFewRowsChannels, kFewRowsChannels, some);
       args.rows = std::min(kRowBlock, rows - first);
-      args.x = inputs.x + first * inputs.stride;
       args.x_stride = inputs.stride;
       args.x_group = inputs.group_stride;
+      if (inputs.digits == nullptr) {
+        args.x = inputs.x + first * inputs.stride;
+      } else {
+        args.digits = inputs.digits + first * inputs.stride;
+        args.starts = inputs.starts + first * groups_;
+      }
       if (inputs.negative_sums != nullptr) args.negative_sums = inputs.negative_sums + first * groups_;
-      kernel_.tile(args);
+      config_.bits == 4 ? kernels_.tile4(args) : kernels_.coded->tile8(args);
     });
   }
 
@@ -87,7 +95,7 @@ class PanelWeightLinear final : public WeightLinear {
 
  private:
   int64_t words_of_group() const { return ceil_div(config_.group, kCodesOfWord); }
-  bool is_dense(int64_t rows) const { return dense_ != nullptr && rows >= kDenseRows; }
+  bool is_dense(int64_t rows) const { return kernels_.dense != nullptr && rows >= kDenseRows; }
 
   void pack_channel(const WeightLinearWeights& weights, int64_t c) {
     const int64_t panel = c / kWeightLanes, lane = c % kWeightLanes;
@@ -131,7 +139,7 @@ class PanelWeightLinear final : public WeightLinear {
   };
 
   WeightInputShape input_shape() const {
-    return {config_.in, config_.group, groups_, config_.bits, has_zero_};
+    return {config_.in, config_.group, groups_, config_.bits, has_zero_, has_minimum_};
   }
 
   /// All but the inputs. `channel`: the first one, that of a panel.
@@ -170,8 +178,9 @@ class PanelWeightLinear final : public WeightLinear {
 
   void run_block(int64_t channel, int64_t first, int64_t rows, const Rows& all, float* weights) const {
     const WeightTileArgs coded = tile_args(channel, kDenseChannels, all);
-    kernel_.unpack(coded, weights);
-    const TilePanels panels(coded.channels, config_.in, reinterpret_cast<const uint8_t*>(weights), *dense_);
+    (config_.bits == 4 ? kernels_.coded->unpack4 : kernels_.coded->unpack8)(coded, weights);
+    const TilePanels panels(coded.channels, config_.in, reinterpret_cast<const uint8_t*>(weights),
+                            *kernels_.dense);
     const TileOutput output{.y = reinterpret_cast<uint8_t*>(coded.y),
                             .y_bytes = sizeof(float),
                             .residual = reinterpret_cast<const uint8_t*>(coded.residual),
@@ -191,8 +200,7 @@ class PanelWeightLinear final : public WeightLinear {
 
   WeightLinearConfig config_;
   Isa isa_;
-  WeightKernel kernel_;
-  const TileKernels* dense_;
+  Kernels kernels_;
   int64_t groups_, panels_, panel_bytes_;
   bool has_zero_, has_minimum_;
   AlignedBuffer codes_, scale_, zero_, minimum_, bias_;
@@ -211,6 +219,9 @@ std::unique_ptr<WeightLinear> make_weight_linear(const WeightLinearConfig& confi
   if (config.bits != 8 && config.bits != 4) fail(kWhere, "expected 8 or 4 bits, got ", config.bits);
   if (config.bits == 4 && config.group % 2 != 0) {
     fail(kWhere, "expected an even group of 4-bit codes, got ", config.group);
+  }
+  if (config.bits == 4 && std::min(config.group, config.in) > kLongestGroup) {
+    fail(kWhere, "expected groups of up to ", kLongestGroup, " 4-bit codes, got ", config.group);
   }
   if (weights.codes == nullptr || weights.scale == nullptr) fail(kWhere, "expected codes and scales");
   if (weights.minimum != nullptr && (config.bits != 4 || weights.zero != nullptr)) {

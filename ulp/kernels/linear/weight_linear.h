@@ -36,15 +36,22 @@ struct WeightLinearWeights {
 /// y[r][c] = activation(bias[c] + sum_k x[r][k] * w[c][k] [+ residual]) in f32, w[c][k] = (code - zero) * scale, with minima
 /// code * scale - minimum (GGML's Q4_K).
 ///
-/// Up to 5 rows: sums of a group are made of x * code, where codes of 4 bits have no sign. Those of even k
-/// begin with -zero * sum(x), those of odd k with 0; both are added, multiplied by the scale and added to the
-/// bias, group by group; with minima -sum(x) * minimum is added after each group. From 6 rows on w is rounded to
-/// f32 first, after the product and after the subtraction of a minimum; sums begin with the bias and are in the
-/// order of k, as in dense layers. The portable kernels have the order of few rows for any number. So a row has the
-/// same bits in any call of few rows and in any of many, and differs between the two by the rounding of sums.
-/// Threads change nothing.
+/// Up to 5 rows of 8 bits: sums of a group are made of x * code. Those of even k begin with -zero * sum(x), those of
+/// odd k with 0; both are added, multiplied by the scale and added to the bias, group by group.
 ///
-/// With few rows and 4 bits, inputs below 2^-98 lose bits; sums of |x| * code have to stay below 2^128.
+/// Up to 5 rows of 4 bits: the inputs of a group are fixed point, the nearest multiples of a unit, which is a power of
+/// two; each differs from its input by at most 1.004 * 2^-23 of the largest magnitude of the group. Multiples are three
+/// digits of base 256, and the sum of each digit times code - 8 (minima: the code) is exact. The three sums are rounded
+/// to f32, which changes none in groups up to 8,738, and put together from the lowest on by fused steps:
+/// ((s2 * 2^16 + (s1 * 2^8 + s0)) * unit + (8 - zero) * sum(x)) * scale + what came before, then with minima
+/// -sum(x) * minimum. A group with an input that is not finite makes NaN.
+///
+/// From 6 rows on w is rounded to f32 first, after the product and after the subtraction of a minimum; sums begin with
+/// the bias and are in the order of k, as in dense layers. The portable kernels have the order of few rows for any number.
+///
+/// So a row has the same bits in any call of few rows and in any of many, and differs between the two by the rounding of
+/// sums and of 4-bit layers' inputs. Threads change nothing. All instruction sets have the same bits for few rows, but
+/// the portable kernels of 8 bits, which do not fuse.
 class ULP_API WeightLinear {
  public:
   virtual ~WeightLinear() = default;
@@ -56,8 +63,8 @@ class ULP_API WeightLinear {
   virtual std::string name() const = 0;  ///< e.g. "weight4_avx512"
 };
 
-/// Packs the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, an odd group of 4 bits, missing codes or
-/// scales, and minima of 8 bits or beside zero points.
+/// Packs the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, a group of 4 bits that is odd or longer than
+/// 2^20, missing codes or scales, and minima of 8 bits or beside zero points.
 ULP_API std::unique_ptr<WeightLinear> make_weight_linear(const WeightLinearConfig& config,
                                                          const WeightLinearWeights& weights, Isa isa);
 
