@@ -109,8 +109,10 @@ void write_network(const std::filesystem::path& folder, const Entry& entry) {
   ulp::bench::write_npy(at(".x.npy"), x);
   ulp::bench::write_npy(at(".y.npy"), network.module->forward(x));
   using Precision = ulp::LowerOptions::Precision;
-  const auto write = [&](const Module& module, const std::string& kind, Precision precision = Precision::f32) {
-    ulp::lower(*module, {.precision = precision, .continued = network.continued}).save(at("." + kind + ".ulp"));
+  const auto write = [&](const Module& module, const std::string& kind,
+                         Precision precision = Precision::f32) {
+    ulp::lower(*module, {.precision = precision, .continued = network.continued})
+        .save(at("." + kind + ".ulp"));
   };
   write(network.module, "fp32");
   write(network.module, "bf16", Precision::bf16);

@@ -189,7 +189,8 @@ class ConvBlock final : public Conv {
     fill_edges(to.window);
     for (int64_t first = task.first; first < task.end; first += rows_) {
       const int64_t rows = std::min(rows_, task.end - first);
-      layers_.window->run_rows(input_rows(task, first, rows, known, to), rows, nullptr, to.between, to.scratch);
+      layers_.window->run_rows(input_rows(task, first, rows, known, to), rows, nullptr, to.between,
+                               to.scratch);
       run_behind(task, first, rows, to);
       known = keep_rows(rows, to.window);
     }
@@ -228,8 +229,8 @@ class ConvBlock final : public Conv {
   void run_before(const Task& task, int64_t row, uint8_t* y, const Buffers& to) const {
     const int64_t pixel = (task.image * middle().in_h + row) * middle().in_w;
     const uint8_t* from = task.x + pixel * layers_.before->shape().in_channels * input_bytes_;
-    layers_.before->run_rows(layers_.before->staging().pixels(from, 0, middle().in_w, to.staged), middle().in_w,
-                             nullptr, y, to.scratch);
+    layers_.before->run_rows(layers_.before->staging().pixels(from, 0, middle().in_w, to.staged),
+                             middle().in_w, nullptr, y, to.scratch);
   }
 
   void run_behind(const Task& task, int64_t first, int64_t rows, const Buffers& to) const {
@@ -297,7 +298,8 @@ std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa is
   made.window = make_rows(middle, isa);
   if (!made.window) return nullptr;
   // The layer before writes into the window, which must not want its numbers in another form.
-  if (made.before && made.window->staging().element_bytes() != element_bytes(middle.config.input)) return nullptr;
+  if (made.before && made.window->staging().element_bytes() != element_bytes(middle.config.input))
+    return nullptr;
   made.behind = make_rows(layers.back(), isa);
   if (!made.behind) return nullptr;
   return std::make_unique<ConvBlock>(layers, std::move(made));

@@ -77,7 +77,8 @@ class DepthwiseConv final : public RowConv {
 
   const ConvShape& shape() const override { return shape_; }
   const Staging& staging() const override { return staging_; }
-  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y, uint8_t*) const override {
+  void run_rows(const uint8_t* staged, int64_t rows, const uint8_t* residual, uint8_t* y,
+                uint8_t*) const override {
     DepthwiseArgs args{};
     args.a_step = shape_.stride_w * staging_.pixel_bytes();
     args.taps = offsets_.as<int64_t>();

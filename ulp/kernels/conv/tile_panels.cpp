@@ -5,8 +5,8 @@
 namespace ulp::kernels {
 namespace {
 
-// More pixels than this share the time of widening panels once: two operations for 16 weights, and half of one for each pixel.
-constexpr int64_t kFewPixels = 28;
+// More pixels than this share the time of widening panels once: two operations for 16 weights, beside one for each pixel.
+constexpr int64_t kFewPixels = 6;
 constexpr int kLog2Wide = 1;  // of the panels that are widened at a time
 
 }  // namespace
@@ -94,8 +94,9 @@ void TilePanels::run_panels(const PixelRows& rows, const TileOutput& output, int
 }
 
 /// Cuts a row into tiles of nearly equal width. Returns which weights are to be fetched next.
-TilePanels::Ahead TilePanels::run_row(const PixelRows& rows, int64_t row, int log2, const TileKernels& kernels,
-                                      const TileOutput& output, TileArgs& args, Ahead weights) const {
+TilePanels::Ahead TilePanels::run_row(const PixelRows& rows, int64_t row, int log2,
+                                      const TileKernels& kernels, const TileOutput& output, TileArgs& args,
+                                      Ahead weights) const {
   const int64_t tiles = ceil_div(rows.pixels, kernels.max_pixels[log2]);
   const int64_t base = rows.pixels / tiles, wider = rows.pixels % tiles;
   const uint8_t* a = rows.a + row * rows.row_step;

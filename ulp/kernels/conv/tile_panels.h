@@ -46,8 +46,8 @@ class TilePanels {
   struct Ahead {
     const uint8_t *next, *end;  ///< next: null where all of them are there
   };
-  Ahead run_row(const PixelRows& rows, int64_t row, int log2, const TileKernels& kernels, const TileOutput& output,
-                TileArgs& args, Ahead weights) const;
+  Ahead run_row(const PixelRows& rows, int64_t row, int log2, const TileKernels& kernels,
+                const TileOutput& output, TileArgs& args, Ahead weights) const;
   int panel_choice(int64_t left, int64_t pixels) const;
 
   const TileKernels& kernels_;

@@ -15,8 +15,21 @@ using I16 = DotI16<Vec512>;
 // clang-format on
 const TileKernels kTilesF32Avx512 = {"f32_avx512", DataType::f32,  DataType::f32, 16, 1,
                                      {14, 14, 6},  ULP_TABLE(F32), nullptr};
-const TileKernels kTilesBf16Avx512 = {"bf16_avx512", DataType::bf16, DataType::f32,   16, 1,
-                                      {14, 14, 6},   ULP_TABLE(Bf16), copy_bf16_to_f32, 4, 0, true, &kTilesF32Avx512, widen_weights<Vec512>};
+// More than six pixels are taken by the tiles of f32.
+const TileKernels kTilesBf16Avx512 = {
+    "bf16_avx512",
+    DataType::bf16,
+    DataType::f32,
+    16,
+    1,
+    {6, 6, 6},
+    {{ULP_TILES_6(Bf16, 1)}, {ULP_TILES_6(Bf16, 2)}, {ULP_TILES_6(Bf16, 4)}},
+    copy_bf16_to_f32,
+    4,
+    0,
+    true,
+    &kTilesF32Avx512,
+    widen_weights<Vec512>};
 const TileKernels kTilesU8Avx512 = {"u8_avx512", DataType::u8, DataType::i16,  16,
                                     2,           {14, 14, 6},  ULP_TABLE(I16), copy_u8_to_i16};
 const DepthwiseKernels kDepthwiseAvx512 = {"avx512", 16, depthwise<DepthF32<Vec512>>,
