@@ -338,14 +338,21 @@ TEST(Pool, BadShapesAreRefused) {
 }
 
 template <typename T>
-void check_layout() {
-  for (auto [batch, channels, pixels] :
-       {std::tuple{1, 3, 49}, {2, 64, 50}, {3, 1, 784}, {2, 70, 33}, {1, 5, 1}, {2, 33, 600}}) {
+void check_layout(Isa isa) {
+  for (auto [batch, channels, pixels] : {std::tuple{1, 3, 49},
+                                         {2, 3, 4099},
+                                         {1, 5, 4099},
+                                         {2, 64, 50},
+                                         {3, 1, 784},
+                                         {2, 70, 33},
+                                         {1, 5, 1},
+                                         {2, 33, 600},
+                                         {1, 300, 40}}) {
     const int64_t n = int64_t{batch} * channels * pixels;
     const auto x = test::random_ints<T>(n, 1, 0, 255);
     test::Guarded<T> y(n), back(n);
     const int64_t size = static_cast<int64_t>(sizeof(T));
-    nchw_to_nhwc(size, x.data(), y.data(), batch, channels, pixels, test::ThreadParallel(2));
+    nchw_to_nhwc(size, x.data(), y.data(), batch, channels, pixels, isa, test::ThreadParallel(2));
     nhwc_to_nchw(size, y.data(), back.data(), batch, channels, pixels, kSerial);
     EXPECT_TRUE(y.intact() && back.intact());
     EXPECT_EQ(back.values(), x);
@@ -358,11 +365,13 @@ void check_layout() {
 }
 
 TEST(Layout, ChannelsMoveLastAndBack) {
-  check_layout<uint8_t>();
-  check_layout<uint16_t>();
-  check_layout<uint32_t>();
+  for (const Isa isa : available_isas()) {
+    check_layout<uint8_t>(isa);
+    check_layout<uint16_t>(isa);
+    check_layout<uint32_t>(isa);
+  }
   uint64_t x = 0, y = 0;
-  EXPECT_THROW(nchw_to_nhwc(8, &x, &y, 1, 2, 2, kSerial), Error);
+  EXPECT_THROW(nchw_to_nhwc(8, &x, &y, 1, 2, 2, Isa::portable, kSerial), Error);
 }
 
 TEST(Layout, ConcatenatesChannels) {

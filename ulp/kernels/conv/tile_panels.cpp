@@ -5,8 +5,8 @@
 namespace ulp::kernels {
 namespace {
 
-// More pixels than this share the time of widening panels once: two operations for 16 weights, beside one for each pixel.
-constexpr int64_t kFewPixels = 6;
+// More pixels than this share the time of widening panels once: two operations for 16 weights, and a trip to the second level.
+constexpr int64_t kFewPixels = 12;
 constexpr int kLog2Wide = 1;  // of the panels that are widened at a time
 
 }  // namespace

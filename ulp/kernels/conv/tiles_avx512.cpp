@@ -15,7 +15,7 @@ using I16 = DotI16<Vec512>;
 // clang-format on
 const TileKernels kTilesF32Avx512 = {"f32_avx512", DataType::f32,  DataType::f32, 16, 1,
                                      {14, 14, 6},  ULP_TABLE(F32), nullptr};
-// More than six pixels are taken by the tiles of f32.
+// Many pixels are taken by the tiles of f32.
 const TileKernels kTilesBf16Avx512 = {
     "bf16_avx512",
     DataType::bf16,

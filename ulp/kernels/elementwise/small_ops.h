@@ -35,6 +35,8 @@ struct SmallOps {
   void (*f32_to_bf16)(const float* x, uint16_t* y, int64_t n);
   void (*bf16_to_f32)(const uint16_t* x, float* y, int64_t n);
   void (*u8_to_i16)(const uint8_t* x, int16_t* y, int64_t n);
+  /// Three rows of n elements of 1, 2 or 4 bytes, `step` elements apart, become n triples.
+  void (*interleave)(int64_t element_size, const void* x, int64_t step, void* y, int64_t n);
   void (*softmax_row)(DataType type, const void* x, void* y, int64_t n);
   void (*max_pool_row)(DataType type, const PoolRowArgs& args);
   void (*avg_pool_row)(DataType type, const PoolRowArgs& args);

@@ -105,6 +105,23 @@ void u8_to_i16(const uint8_t* x, int16_t* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i];
 }
 
+template <typename T>
+void interleave_rows(const void* x, int64_t step, void* __restrict y, int64_t n) {
+  const T* first = static_cast<const T*>(x);
+  const T *second = first + step, *third = second + step;
+  T* __restrict to = static_cast<T*>(y);
+  for (int64_t i = 0; i < n; ++i) {
+    to[3 * i] = first[i];
+    to[3 * i + 1] = second[i];
+    to[3 * i + 2] = third[i];
+  }
+}
+void interleave(int64_t element_size, const void* x, int64_t step, void* y, int64_t n) {
+  if (element_size == 1) return interleave_rows<uint8_t>(x, step, y, n);
+  if (element_size == 2) return interleave_rows<uint16_t>(x, step, y, n);
+  interleave_rows<uint32_t>(x, step, y, n);
+}
+
 constexpr int64_t kLanes = 16;  // of partial results; fixed, so that the order is the same on every machine
 
 void softmax_row(DataType type, const void* x, void* y, int64_t n) {
@@ -234,7 +251,7 @@ void avg_pool_row(DataType type, const PoolRowArgs& args) {
 }  // namespace
 
 extern const SmallOps ULP_SMALL_OPS;
-const SmallOps ULP_SMALL_OPS = {clamp,       add,       requantize,  quantize,     dequantize,  f32_to_bf16,
-                                bf16_to_f32, u8_to_i16, softmax_row, max_pool_row, avg_pool_row};
+const SmallOps ULP_SMALL_OPS = {clamp,       add,       requantize, quantize,    dequantize,   f32_to_bf16,
+                                bf16_to_f32, u8_to_i16, interleave, softmax_row, max_pool_row, avg_pool_row};
 
 }  // namespace ulp::kernels

@@ -5,18 +5,23 @@
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/split.h"
+#include "ulp/kernels/elementwise/small_ops_table.h"
 
 namespace ulp::kernels {
 namespace {
 
+struct Range {
+  int64_t begin, end;
+};
+
 /// y[c][r] = x[r][c] in blocks, so that both sides stay in the first cache.
 template <typename T>
-void transpose(const T* x, T* y, int64_t rows, int64_t columns, int64_t row_begin, int64_t row_end) {
+void transpose(const T* x, T* y, int64_t rows, int64_t columns, Range of_rows, Range of_columns) {
   constexpr int64_t kBlock = 32;
-  for (int64_t r0 = row_begin; r0 < row_end; r0 += kBlock) {
-    const int64_t r1 = std::min(row_end, r0 + kBlock);
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const int64_t c1 = std::min(columns, c0 + kBlock);
+  for (int64_t r0 = of_rows.begin; r0 < of_rows.end; r0 += kBlock) {
+    const int64_t r1 = std::min(of_rows.end, r0 + kBlock);
+    for (int64_t c0 = of_columns.begin; c0 < of_columns.end; c0 += kBlock) {
+      const int64_t c1 = std::min(of_columns.end, c0 + kBlock);
       for (int64_t c = c0; c < c1; ++c) {
         for (int64_t r = r0; r < r1; ++r) y[c * rows + r] = x[r * columns + c];
       }
@@ -31,12 +36,31 @@ void transpose_batch(const void* x, void* y, int64_t batch, int64_t rows, int64_
     std::memcpy(y, x, static_cast<size_t>(batch * rows * columns) * sizeof(T));
     return;
   }
-  constexpr int64_t kRows = 256;
-  const int64_t blocks = (rows + kRows - 1) / kRows;
-  worth_sharing(batch * rows * columns, parallel).run(batch * blocks, [&](int64_t task, int) {
-    const int64_t image = task / blocks * rows * columns, begin = task % blocks * kRows;
-    transpose(static_cast<const T*>(x) + image, static_cast<T*>(y) + image, rows, columns, begin,
-              std::min(rows, begin + kRows));
+  constexpr int64_t kRows = 256, kColumns = 4096;
+  const int64_t down = (rows + kRows - 1) / kRows;
+  const int64_t across =
+      down > 1 ? 1 : (columns + kColumns - 1) / kColumns;  // few rows are cut the other way
+  worth_sharing(batch * rows * columns, parallel).run(batch * down * across, [&](int64_t task, int) {
+    const int64_t image = task / (down * across) * rows * columns, block = task % (down * across);
+    const Range of_rows =
+        down > 1 ? Range{block * kRows, std::min(rows, (block + 1) * kRows)} : Range{0, rows};
+    const Range of_columns =
+        down > 1 ? Range{0, columns} : Range{block * kColumns, std::min(columns, (block + 1) * kColumns)};
+    transpose(static_cast<const T*>(x) + image, static_cast<T*>(y) + image, rows, columns, of_rows,
+              of_columns);
+  });
+}
+
+/// Images of three channels.
+void interleave_batch(int64_t element_size, const void* x, void* y, int64_t batch, int64_t pixels,
+                      const SmallOps& ops, const Parallel& parallel) {
+  constexpr int64_t kPixels = 4096;
+  const int64_t blocks = (pixels + kPixels - 1) / kPixels;
+  worth_sharing(batch * 3 * pixels, parallel).run(batch * blocks, [&](int64_t task, int) {
+    const int64_t image = task / blocks * 3 * pixels, first = task % blocks * kPixels;
+    ops.interleave(element_size, static_cast<const uint8_t*>(x) + (image + first) * element_size, pixels,
+                   static_cast<uint8_t*>(y) + (image + 3 * first) * element_size,
+                   std::min(kPixels, pixels - first));
   });
 }
 
@@ -106,9 +130,11 @@ void with_element(const char* where, int64_t element_size, F f) {
 }  // namespace
 
 void nchw_to_nhwc(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
-                  int64_t pixels, const Parallel& parallel) {
-  with_element("kernels.nchw_to_nhwc", element_size,
-               [&]<typename T>(T) { transpose_batch<T>(x, y, batch, channels, pixels, parallel); });
+                  int64_t pixels, Isa isa, const Parallel& parallel) {
+  with_element("kernels.nchw_to_nhwc", element_size, [&]<typename T>(T) {
+    if (channels == 3) return interleave_batch(sizeof(T), x, y, batch, pixels, small_ops(isa), parallel);
+    transpose_batch<T>(x, y, batch, channels, pixels, parallel);
+  });
 }
 
 void nhwc_to_nchw(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,

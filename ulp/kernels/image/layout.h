@@ -5,12 +5,13 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels {
 
 /// x: [batch, channels, pixels] -> y: [batch, pixels, channels], elements of 1, 2 or 4 bytes; not in place.
 ULP_API void nchw_to_nhwc(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,
-                          int64_t pixels, const Parallel& parallel);
+                          int64_t pixels, Isa isa, const Parallel& parallel);
 
 /// x: [batch, pixels, channels] -> y: [batch, channels, pixels], elements of 1, 2 or 4 bytes; not in place.
 ULP_API void nhwc_to_nchw(int64_t element_size, const void* x, void* y, int64_t batch, int64_t channels,

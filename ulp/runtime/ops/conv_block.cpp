@@ -38,13 +38,17 @@ bool is_plain_1x1(const Plan& plan, const Step& step) {
          w.pad_w == 0;
 }
 
-/// A layer in the middle of a block: depthwise, or without groups and more than a product for each pixel.
-bool is_middle(const Plan& plan, const Step& step) {
+enum class Middle : uint8_t { depthwise, dense };
+
+/// Whether the step may be in the middle of a block: depthwise, or without groups and more than a product for each pixel.
+bool is_middle(const Plan& plan, const Step& step, Middle kind) {
   const ConvAttributes* conv = image_conv(plan, step);
   if (conv == nullptr || step.inputs.size() > 1) return false;
-  if (conv->groups == 1) return conv->window.kernel_h > 1 || conv->window.kernel_w > 1;
+  if (kind == Middle::dense)
+    return conv->groups == 1 && (conv->window.kernel_h > 1 || conv->window.kernel_w > 1);
   const int64_t in = plan.tensors[static_cast<size_t>(step.inputs[0])].shape[1];
-  return conv->groups == in && conv->groups == plan.tensors[static_cast<size_t>(step.output)].shape[1];
+  return conv->groups > 1 && conv->groups == in &&
+         conv->groups == plan.tensors[static_cast<size_t>(step.output)].shape[1];
 }
 
 /// How many steps read each tensor; what the caller sees counts as read.
@@ -161,14 +165,21 @@ std::vector<StepRange> find_conv_blocks(const Plan& plan) {
     return plan.steps[s].inputs[0] == before && readers[static_cast<size_t>(before)] == 1;
   };
   std::vector<StepRange> found;
-  for (size_t s = 0; s + 1 < plan.steps.size(); ++s) {
-    if (!is_middle(plan, plan.steps[s]) || !is_plain_1x1(plan, plan.steps[s + 1]) || !follows(s + 1))
-      continue;
-    const bool taken = !found.empty() && s > 0 && found.back().last == s - 1;
-    const bool expands = s > 0 && !taken && is_plain_1x1(plan, plan.steps[s - 1]) &&
-                         plan.steps[s - 1].inputs.size() == 1 && follows(s);
-    found.push_back({expands ? s - 1 : s, s + 1});
+  std::vector<bool> taken(plan.steps.size(), false);
+  // Depthwise ones first, which gain more.
+  for (const Middle kind : {Middle::depthwise, Middle::dense}) {
+    for (size_t s = 0; s + 1 < plan.steps.size(); ++s) {
+      if (taken[s] || taken[s + 1] || !is_middle(plan, plan.steps[s], kind) ||
+          !is_plain_1x1(plan, plan.steps[s + 1]) || !follows(s + 1)) {
+        continue;
+      }
+      const bool with_first = s > 0 && !taken[s - 1] && is_plain_1x1(plan, plan.steps[s - 1]) &&
+                              plan.steps[s - 1].inputs.size() == 1 && follows(s);
+      found.push_back({with_first ? s - 1 : s, s + 1});
+      for (size_t i = found.back().first; i <= found.back().last; ++i) taken[i] = true;
+    }
   }
+  std::ranges::sort(found, {}, &StepRange::first);
   return found;
 }
 
@@ -184,13 +195,12 @@ std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kern
   const int64_t between = bytes_between(layers), cache = kernels::second_level_cache();
   const bool always = rules.blocks == LayerBlocks::always;
   if (!always && 2 * kImages * between < cache) return nullptr;  // it stays in the cache anyway
-  // Blocks around a dense layer, which computes much for each number, save a few percent at most: not worth the time of asking.
-  const bool dense = layers[layers.size() - 2].config.shape.groups == 1;
-  if (!always && dense && kImages * between < cache) return nullptr;
+  // A dense layer computes much for each number: blocks save 4 % of one thread's time, and cost two threads as much of one image.
+  if (!always && layers[layers.size() - 2].config.shape.groups == 1) return nullptr;
   std::unique_ptr<const Conv> block = kernels::make_conv_block(layers, isa);
   if (block == nullptr) return nullptr;
   double faster = 0;
-  if (!always && !dense && between < 2 * cache) {
+  if (!always && between < 2 * cache) {
     faster = look_up(*rules.measured, layers, *block, isa).faster;
     if (faster < kSlower) return nullptr;
   }

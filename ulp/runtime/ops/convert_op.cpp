@@ -116,7 +116,7 @@ class ConvertRunner final : public Runner {
     const int64_t size = std::min(element_bytes(x_.type), element_bytes(y_.type));
     const int64_t pixels = pixels_of(x_);
     if (y_.layout == Layout::nhwc) {
-      kernels::nchw_to_nhwc(size, from, to, images, x_.shape[1], pixels, parallel);
+      kernels::nchw_to_nhwc(size, from, to, images, x_.shape[1], pixels, isa_, parallel);
     } else {
       kernels::nhwc_to_nchw(size, from, to, images, x_.shape[1], pixels, parallel);
     }
