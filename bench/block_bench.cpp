@@ -178,6 +178,10 @@ int main(int argc, char** argv) {
     all.apart += times.apart;
     all.joined += times.joined;
   }
+  if (all.joined == 0) {
+    std::fprintf(stderr, "no kernel of %s runs by rows\n", to_string(selected_isa()));
+    return 1;
+  }
   std::printf("| all | | | %.2f | %.2f | %.2fx |\n", 1e3 * all.apart, 1e3 * all.joined,
               all.apart / all.joined);
   return 0;

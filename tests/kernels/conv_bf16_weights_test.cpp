@@ -22,17 +22,21 @@ struct Weights {
   }
 };
 
-std::vector<float> result(const ConvConfig& config, const ConvWeights& weights, Isa isa) {
+/// Of the images from `first` on.
+std::vector<float> result(const ConvConfig& config, const ConvWeights& weights, Isa isa, int64_t first = 0,
+                          int64_t batch = 1) {
   const ConvShape& s = config.shape;
-  std::vector<uint16_t> x(static_cast<size_t>(s.in_h * s.in_w * s.in_channels));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(0x3f80 + i % 64);
-  std::vector<float> y(static_cast<size_t>(s.out_h() * s.out_w() * s.out_channels));
+  const int64_t image = s.in_h * s.in_w * s.in_channels;
+  std::vector<uint16_t> x(static_cast<size_t>(batch * image));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<uint16_t>(0x3f80 + (i + static_cast<size_t>(first * image)) % 61);
+  std::vector<float> y(static_cast<size_t>(batch * s.out_h() * s.out_w() * s.out_channels));
   const auto conv = make_conv(config, weights, isa);
-  std::vector<std::byte> scratch(conv->workspace_bytes(1, 1) + 64);
+  std::vector<std::byte> scratch(conv->workspace_bytes(batch, 1) + 64);
   void* workspace = scratch.data();
   size_t room = scratch.size();
   std::align(64, room - 64, workspace, room);
-  conv->run(1, x.data(), nullptr, y.data(), workspace, SerialParallel());
+  conv->run(batch, x.data(), nullptr, y.data(), workspace, SerialParallel());
   return y;
 }
 
@@ -58,6 +62,24 @@ TEST(ConvBf16Weights, GiveTheBitsOfTheSameNumbersInF32) {
       const std::vector<float> narrow = result(config, {.bf16 = weights.narrow.data()}, isa);
       EXPECT_EQ(std::memcmp(wide.data(), narrow.data(), wide.size() * sizeof(float)), 0)
           << to_string(isa) << ", groups " << shape.groups;
+    }
+  }
+}
+
+// Few rows widen weights as they read them, many rows widen them first.
+TEST(ConvBf16Weights, FewAndManyRowsGiveTheSameBits) {
+  ConvConfig config;
+  config.shape = {.in_channels = 70, .out_channels = 83};
+  config.input = DataType::bf16;
+  const Weights weights(70 * 83);
+  for (const Isa isa : available_isas()) {
+    for (const int64_t rows : {2, 6, 7, 15, 28, 29, 57}) {
+      const std::vector<float> all = result(config, {.bf16 = weights.narrow.data()}, isa, 0, rows);
+      for (int64_t row = 0; row < rows; ++row) {
+        const std::vector<float> one = result(config, {.bf16 = weights.narrow.data()}, isa, row);
+        ASSERT_EQ(std::memcmp(one.data(), all.data() + row * 83, 83 * sizeof(float)), 0)
+            << to_string(isa) << ", row " << row << " of " << rows;
+      }
     }
   }
 }

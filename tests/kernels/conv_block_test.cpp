@@ -187,7 +187,14 @@ TEST(ConvBlock, TakesALayerBetween1x1LayersAlone) {
   EXPECT_FALSE(takes({good[0], good[1]})) << "no 1x1 layer behind";
   EXPECT_FALSE(takes({good[1]}));
   EXPECT_FALSE(takes({good[0], good[0], good[2]})) << "sizes do not follow";
-  std::vector<BlockLayer> changed = good;
+  const Block dense({"", 9, 20, 16, 20, 3, 1, 1, 1, false, Activation::relu, true}, DataType::f32);
+  EXPECT_TRUE(takes(dense.layers()));
+  const Block flat({"", 9, 20, 16, 20, 1, 1, 0, 1, false, Activation::relu, true}, DataType::f32);
+  EXPECT_FALSE(takes(flat.layers())) << "nothing but 1x1 layers";
+  std::vector<BlockLayer> changed = dense.layers();
+  changed[1].config.shape.groups = 2;
+  EXPECT_FALSE(takes(changed)) << "groups in the middle";
+  changed = good;
   changed[1].config.residual = true;
   EXPECT_FALSE(takes(changed)) << "a residual in the middle";
   changed = good;

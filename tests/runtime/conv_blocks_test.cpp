@@ -1,4 +1,4 @@
-// Engines whose depthwise blocks run by rows: which steps that are, and the same bits either way.
+// Engines whose blocks of convolutions run by rows: which steps that are, and the same bits either way.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -32,6 +32,18 @@ Plan mobile_plan(Numbers numbers, int64_t size = 12, int64_t wide = 32) {
   return b.plan;
 }
 
+/// A block around a dense layer with a residual, then one around a depthwise layer that wants the 1x1 layer of another one.
+Plan dense_plan(Numbers numbers) {
+  Builder b(numbers, 5);
+  const int32_t x = b.enter(b.input({kBatch, 20, 9, 9}), Layout::nhwc);
+  int32_t y = b.conv(b.conv(x, 16, {}, Activation::relu), 16, window_3x3(), Activation::relu);
+  y = b.conv(y, 20, {}, Activation::relu, 1, x);
+  y = b.conv(b.conv(y, 16, window_3x3(2), Activation::relu), 24, {}, Activation::relu);
+  y = b.conv(b.conv(y, 24, window_3x3(), Activation::relu, 24), 8, {});
+  b.output(b.leave(y));
+  return b.plan;
+}
+
 bool runs_by_rows() {
   return kernels::available_isas().size() > 1 && kernels::selected_isa() != kernels::Isa::portable;
 }
@@ -45,6 +57,26 @@ TEST(ConvBlocks, AreFoundInOrder) {
   EXPECT_EQ(found[1].first, found[0].last + 1);
   EXPECT_EQ(found[1].last - found[1].first, 2U);
   EXPECT_EQ(found[2], (StepRange{found[1].last + 1, found[1].last + 2}));
+}
+
+TEST(ConvBlocks, DepthwiseOnesComeFirst) {
+  const std::vector<StepRange> found = find_conv_blocks(dense_plan(Numbers::f32));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].last - found[0].first, 2U) << "around the dense layer";
+  EXPECT_EQ(found[1], (StepRange{found[0].last + 2, found[0].last + 4}));
+}
+
+TEST(ConvBlocks, DenseOnesRunByRowsIfToldTo) {
+  if (!runs_by_rows()) GTEST_SKIP() << "plain loops do not run by rows";
+  const Plan plan = dense_plan(Numbers::f32);
+  const std::vector<Bytes> inputs = make_inputs(plan, 3, 3);
+  const auto last = find_conv_blocks(plan)[0].last;
+  Engine never(plan, {.threads = 2, .blocks = LayerBlocks::never}),
+      measure(plan, {.threads = 2, .blocks = LayerBlocks::measure}),
+      always(plan, {.threads = 2, .blocks = LayerBlocks::always});
+  EXPECT_EQ(profile_of(measure, inputs, 3)[last].note, "");
+  EXPECT_EQ(profile_of(always, inputs, 3)[last].note, "3 layers by rows");
+  EXPECT_EQ(run_engine(always, 3, inputs), run_engine(never, 3, inputs));
 }
 
 TEST(ConvBlocks, WhatOthersReadEndsABlock) {
@@ -78,13 +110,14 @@ TEST(ConvBlocks, KeepWhatTheyReadAndHoldNothingBetween) {
 
 TEST(ConvBlocks, GiveTheSameBits) {
   for (const Numbers numbers : {Numbers::f32, Numbers::bf16, Numbers::u8}) {
-    const Plan plan = mobile_plan(numbers);
-    for (const int threads : {1, 3}) {
-      Engine apart(plan, {.threads = threads, .blocks = LayerBlocks::never});
-      Engine joined(plan, {.threads = threads, .blocks = LayerBlocks::always});
-      for (const int64_t batch : {1, 5, 19}) {
-        const std::vector<Bytes> inputs = make_inputs(plan, batch, 3);
-        EXPECT_EQ(run_engine(joined, batch, inputs), run_engine(apart, batch, inputs)) << batch;
+    for (const Plan& plan : {mobile_plan(numbers), dense_plan(numbers)}) {
+      for (const int threads : {1, 3}) {
+        Engine apart(plan, {.threads = threads, .blocks = LayerBlocks::never});
+        Engine joined(plan, {.threads = threads, .blocks = LayerBlocks::always});
+        for (const int64_t batch : {1, 5, 19}) {
+          const std::vector<Bytes> inputs = make_inputs(plan, batch, 3);
+          EXPECT_EQ(run_engine(joined, batch, inputs), run_engine(apart, batch, inputs)) << batch;
+        }
       }
     }
   }

@@ -16,9 +16,9 @@ struct BlockLayer {
 };
 
 /// One layer out of two or three, each of which reads what the one before writes: [1x1,] window, 1x1. The 1x1 ones have no
-/// stride, padding and groups; the one with a window is depthwise, or has no groups. No residual but that of the last one. A few rows pass through all layers before the next
-/// ones do, so that what lies between two layers stays in the second-level cache and is never written to memory. The
-/// results are those of the layers one by one, bit for bit.
+/// stride, padding and groups; the one with a window is depthwise, or has no groups. No residual but that of the last one. A
+/// few rows pass through all layers before the next ones do, so that what lies between two layers stays in the second-level
+/// cache and is never written to memory. The results are those of the layers one by one, bit for bit.
 ///
 /// Many workers on few images share out rows, and each computes those at its borders again; where that is too much, the layers
 /// run one by one.

@@ -36,7 +36,7 @@ class RowConv : public Conv {
   virtual const ConvShape& shape() const = 0;
   /// How its input must lie.
   virtual const Staging& staging() const = 0;
-  /// Bytes of scratch that run_rows() wants beside the staged input, a multiple of 64.
+  /// Bytes of scratch that run_rows() wants beside the staged input, at a multiple of 64; a multiple of 64.
   virtual int64_t scratch_bytes() const { return 0; }
   /// Computes `rows` rows of output from such input, which begins at the window of the first one; `residual` (or null) and
   /// `y` begin at the first row, too. A row of a flat layer is one pixel.

@@ -500,7 +500,9 @@ void tile(const TileArgs& t) {
     int64_t left = t.tap_units;
     for (; left >= 4; left -= 4) {
       four_steps<Dot, M, NB>(acc, rows, step, panels);
-      if constexpr (M == 1) fetch_own<Dot>(panels);
+      if constexpr (M == 1) {
+        if (t.far) fetch_own<Dot>(panels);
+      }
       __builtin_prefetch(ahead, 0, 2);       // into the second level
       __builtin_prefetch(ahead + 64, 0, 2);  // into the second level
       ahead += 128;

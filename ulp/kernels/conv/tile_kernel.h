@@ -21,7 +21,8 @@ struct TileArgs {
   const uint8_t* b;  ///< packed weights: [panel][tap][unit][lane][weight_unit_bytes()]
   int64_t b_panel;   ///< bytes of a panel
   const uint8_t* ahead =
-      nullptr;  ///< what is fetched on the way: weights or input of the tiles behind this one
+      nullptr;       ///< what is fetched on the way: weights or input of the tiles behind this one
+  bool far = false;  ///< all weights of the layer are more than the second-level cache holds
   const Finish* finish;
   int64_t channel;                   ///< the tile's first output channel
   int64_t channels;                  ///< how many of its channels exist

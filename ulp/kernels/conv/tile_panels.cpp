@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "ulp/kernels/isa/cpu.h"
+
 namespace ulp::kernels {
 namespace {
 
 // More pixels than this share the time of widening panels once: two operations for 16 weights, and a trip to the second level.
-constexpr int64_t kFewPixels = 12;
+constexpr int64_t kFewPixels = 28;
 constexpr int kLog2Wide = 1;  // of the panels that are widened at a time
 
 }  // namespace
@@ -20,7 +22,8 @@ TilePanels::TilePanels(const ConvConfig& config, const ConvWeights& weights, con
       panel_bytes_(layout_.count * layout_.units * kernels.lanes * kernels.weight_unit_bytes()),
       own_(pack_panels(config, weights, layout_, kernels.unit, kernels.lanes, kernels.weight_type(), 0,
                        kernels.weight_unit_bytes())),
-      packed_(own_.data()) {}
+      packed_(own_.data()),
+      far_(bytes() > second_level_cache()) {}
 
 TilePanels::TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels)
     : kernels_(kernels),
@@ -59,6 +62,7 @@ void TilePanels::run(const PixelRows& rows, const TileOutput& output, int64_t gr
   args.tap_count = layout_.count;
   args.tap_units = layout_.units;
   args.b_panel = panel_bytes_;
+  args.far = far_;
   args.y_step = output.y_step > 0 ? output.y_step : groups_ * channels_;
   const PanelRange range = panels_of_part(panels_, part, parts);
   if (kernels_.wide == nullptr || rows.rows * rows.pixels <= kFewPixels) wide = nullptr;

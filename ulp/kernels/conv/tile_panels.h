@@ -33,7 +33,8 @@ class TilePanels {
   int64_t wide_bytes() const;
 
   /// Computes one part of the panels of one group for all rows. The caller has set a_step, taps and finish;
-  /// the rest of `args` follows from the weights and the rows. `wide`: wide_bytes().
+  /// the rest of `args` follows from the weights and the rows. `wide`: wide_bytes() at a
+  /// multiple of 64; null: weights are widened as they are read.
   void run(const PixelRows& rows, const TileOutput& output, int64_t group, int64_t part, int64_t parts,
            TileArgs args, uint8_t* wide = nullptr) const;
 
@@ -56,6 +57,7 @@ class TilePanels {
   int64_t panels_, panel_bytes_;
   AlignedBuffer own_;
   const uint8_t* packed_;
+  bool far_ = false;  ///< TileArgs::far
 };
 
 }  // namespace ulp::kernels

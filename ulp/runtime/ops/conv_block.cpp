@@ -186,6 +186,10 @@ std::vector<StepRange> find_conv_blocks(const Plan& plan) {
 std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kernels::Isa isa) {
   const PackRules rules = rules_of(views[0]);
   if (rules.blocks == LayerBlocks::never || rules.sizes_vary) return nullptr;
+  const bool always = rules.blocks == LayerBlocks::always;
+  // A dense layer computes much for each number: a block saves 4 % of the time of one thread, and with two threads on one
+  // image it costs as much.
+  if (!always && views[views.size() - 2].attributes<ConvAttributes>().groups == 1) return nullptr;
   std::vector<BlockLayer> layers;
   for (const StepView& view : views) layers.push_back(conv_layer(view));
   const auto has_zeros = [&](const BlockLayer& layer) {
@@ -193,10 +197,7 @@ std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kern
   };
   if (std::ranges::any_of(layers, has_zeros)) return nullptr;  // left out one by one
   const int64_t between = bytes_between(layers), cache = kernels::second_level_cache();
-  const bool always = rules.blocks == LayerBlocks::always;
   if (!always && 2 * kImages * between < cache) return nullptr;  // it stays in the cache anyway
-  // A dense layer computes much for each number: blocks save 4 % of one thread's time, and cost two threads as much of one image.
-  if (!always && layers[layers.size() - 2].config.shape.groups == 1) return nullptr;
   std::unique_ptr<const Conv> block = kernels::make_conv_block(layers, isa);
   if (block == nullptr) return nullptr;
   double faster = 0;

@@ -11,7 +11,8 @@
 namespace ulp::runtime {
 
 /// A depthwise convolution, or one without groups whose window is larger than 1x1, with the 1x1 convolution behind it, and the
-/// one before it if there is one: all such steps of a plan, in order and apart from each other. Each but the first reads what the one before writes, and nobody else does.
+/// one before it if there is one: all such steps of a plan, in order and apart from each other. Each but the first reads what
+/// the one before writes, and nobody else does.
 ULP_API std::vector<StepRange> find_conv_blocks(const Plan& plan);
 
 /// Runs the steps as one: input 0 is that of the first step, input 1 the residual of the last one if it has one. Null where
