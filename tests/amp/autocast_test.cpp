@@ -107,7 +107,7 @@ TEST(Autocast, AnExceptionLeavesNothingBehind) {
   EXPECT_EQ(State(), before);
 }
 
-// oneDNN has no LSTM below fp32 for processors without AVX-512, and LibTorch's own autocast throws there.
+// oneDNN has no LSTM below fp32 for some processors, and LibTorch's own autocast throws there.
 TEST(Autocast, AnLstmTrainsOnEveryProcessor) {
   torch::manual_seed(1);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true));

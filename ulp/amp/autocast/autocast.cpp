@@ -23,11 +23,11 @@ c10::DeviceType checked(c10::DeviceType device, c10::ScalarType dtype) {
   return device;
 }
 
-/// Whether oneDNN computes an LSTM layer in `dtype` on this processor, found out by a tiny one.
+/// Whether oneDNN trains an LSTM layer in `dtype` on this processor, found out by a tiny one.
 bool has_lstm(c10::ScalarType dtype) {
   constexpr int64_t kLstm = 2;  // the mode's number in LibTorch
   const at::DisableRecordFunctionGuard unseen;
-  const at::NoGradGuard no_grad;
+  const at::AutoGradMode training(true);  // oneDNN may have one that cannot be trained
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto zeros = [&](at::IntArrayRef sizes) { return at::zeros(sizes, dtype); };
   try {
@@ -42,7 +42,7 @@ bool has_lstm(c10::ScalarType dtype) {
 }
 
 /// What LibTorch's lists get wrong on this processor, or null. They cast LSTM layers where oneDNN has none in
-/// that dtype (bf16 without AVX-512), which ends in an error: such layers run in fp32.
+/// that dtype (bf16 without AVX-512, fp16 without AMX), which ends in an error: such layers run in fp32.
 const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
   static const OpPolicy lstm_in_fp32 = OpPolicy().set("aten::mkldnn_rnn_layer", Cast::fp32);
   static const bool bf16 = has_lstm(c10::kBFloat16), fp16 = has_lstm(c10::kHalf);
