@@ -89,8 +89,10 @@ void TilePanels::run_panels(const PixelRows& rows, const TileOutput& output, int
     args.b = wide == nullptr ? packed : wide;
     args.channel = group * channels_ + panel * kernels_.lanes;
     args.channels = channels_ - panel * kernels_.lanes;
-    // Each tile fetches its share of the next panels, and once all of them are there, input of the next tile.
-    Ahead weights{weights_stay ? nullptr : packed + bytes, packed + 2 * bytes};
+    // Each tile fetches its share of the next panels, and once all of them are there, input of the next tile. Behind the last
+    // panel may be what another worker writes.
+    const bool last = group * panels_ + panel + (1 << log2) >= groups_ * panels_;
+    Ahead weights{weights_stay || last ? nullptr : packed + bytes, packed + 2 * bytes};
     for (int64_t row = 0; row < rows.rows; ++row)
       weights = run_row(rows, row, log2, kernels, output, args, weights);
     panel += 1 << log2;

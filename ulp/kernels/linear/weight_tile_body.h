@@ -9,6 +9,7 @@ namespace ulp::kernels {
 namespace {
 
 constexpr int64_t kLineBytes = 64;  // codes of a panel that are read in one step
+constexpr int64_t kAhead = 2048;    // bytes from the codes at work to those that are asked for
 
 /// s8 codes, of one input after the other.
 template <typename V>
@@ -56,7 +57,6 @@ int64_t scale_at(const WeightTileArgs& t, int64_t group, int64_t vector) {
 template <typename V, int kVectors>
 inline __attribute__((always_inline)) void prefetch_codes(const uint8_t* const (&codes)[kVectors],
                                                           int64_t offset) {
-  constexpr int64_t kAhead = 2048;
   constexpr int kOfPanel = kWeightLanes / V::kLanes < kVectors ? kWeightLanes / V::kLanes : kVectors;
 #pragma GCC unroll 4
   for (int n = 0; n < kVectors; n += kOfPanel) __builtin_prefetch(codes[n] + offset + kAhead);
@@ -342,8 +342,10 @@ void unpack_vectors(const WeightTileArgs& t, float* to) {
       const Decoding decoder(t, group, vector);
       const uint8_t* codes = codes_at<V, Codes>(t, group, vector);
       const int64_t last = t.in - first < t.group ? t.in : first + t.group;
-      for (int64_t k = first; k < last; k += Codes::kStep, codes += kLineBytes)
+      for (int64_t k = first; k < last; k += Codes::kStep, codes += kLineBytes) {
+        __builtin_prefetch(codes + kAhead);
         unpack_inputs<V, Codes, 0>(decoder, codes, to + k * V::kLanes, last - k);
+      }
     }
   }
 }
