@@ -1,5 +1,6 @@
 // The emulated tile instructions themselves: results against a plain product, and what the hardware would
-// refuse.
+// refuse. They are part of the library on x86-64 alone.
+#if defined(__x86_64__)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -101,3 +102,4 @@ TEST(EmulatedTiles, WhatTheHardwareRefusesIsAnError) {
 
 }  // namespace
 }  // namespace ulp::kernels
+#endif

@@ -1,7 +1,9 @@
 // All 2^32 fp32 numbers to bf16 and fp16. Minutes of work, so it runs on request only:
 //   bin/test_kernels --gtest_also_run_disabled_tests --gtest_filter='*EveryFp32*'
 #include <gtest/gtest.h>
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 #include <atomic>
 #include <bit>
@@ -20,6 +22,7 @@ constexpr int64_t kChunk = int64_t{1} << 16;
 
 // References that share nothing with the code under test: the processor's own conversion, and distances in
 // double.
+#if defined(__x86_64__)
 __attribute__((target("avx,f16c"))) uint16_t by_hardware(float x) {
   const __m128i code = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   return static_cast<uint16_t>(_mm_extract_epi16(code, 0));
@@ -29,6 +32,14 @@ __attribute__((target("avx,f16c"))) uint16_t by_hardware(float x) {
 bool has_hardware_fp16() {
   return __builtin_cpu_supports("avx2");
 }
+#else
+uint16_t by_hardware(float x) {
+  return std::bit_cast<uint16_t>(static_cast<__fp16>(x));
+}
+bool has_hardware_fp16() {
+  return true;
+}
+#endif
 
 uint16_t by_distance(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
