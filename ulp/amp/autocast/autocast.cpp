@@ -42,7 +42,7 @@ bool has_lstm(c10::ScalarType dtype) {
 }
 
 /// What LibTorch's lists get wrong on this processor, or null. They cast LSTM layers where oneDNN has none in
-/// that dtype (bf16 without AVX-512, fp16 without AMX), which ends in an error: such layers run in fp32.
+/// that dtype (bf16 without AVX-512, fp16 where oneDNN has it for inference alone), which ends in an error: such layers run in fp32.
 const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
   static const OpPolicy lstm_in_fp32 = OpPolicy().set("aten::mkldnn_rnn_layer", Cast::fp32);
   static const bool bf16 = has_lstm(c10::kBFloat16), fp16 = has_lstm(c10::kHalf);

@@ -33,8 +33,8 @@ class PolicyScope;
 /// dtype gets the first one's cast, and threads find, hold and drop each other's casts (#86136). A network
 /// that uses each weight once in a forward pass pays nothing for this; one that uses a weight n times in one
 /// scope casts it n times.
-/// And in one point more: LSTM layers run in fp32 where oneDNN trains none in the dtype (bf16 without AVX-512, fp16 without AMX)
-/// and LibTorch's autocast ends in "could not create a primitive descriptor".
+/// And in one point more: LSTM layers run in fp32, in inference too, where oneDNN trains none in the dtype (bf16 without AVX-512,
+/// fp16 on some processors with it) and LibTorch's autocast ends in "could not create a primitive descriptor".
 class ULP_API Autocast {
  public:
   explicit Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
