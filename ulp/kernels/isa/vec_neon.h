@@ -130,7 +130,8 @@ struct VecNeon {
   template <int M, int NB>
   static inline __attribute__((always_inline)) void store_bytes(I (&q)[M][NB], const Bytes& limits,
                                                                 uint8_t* y, int64_t y_step) {
-    constexpr int kVectors = M * NB, kRowBytes = NB * kLanes;
+    // Four vectors at a time: some rows, one, or a part of one.
+    constexpr int kVectors = M * NB, kRows = NB < 4 ? 4 / NB : 1, kBytes = (NB < 4 ? NB : 4) * kLanes;
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; v += 4) {
       const auto at = [&](int i) __attribute__((always_inline)) {
@@ -140,9 +141,10 @@ struct VecNeon {
       uint8_t bytes[16];
       vst1q_u8(bytes, pack4(at(0), at(1), at(2), at(3), limits));
 #pragma GCC unroll 4
-      for (int row = 0; row < 4 / NB; ++row) {
+      for (int row = 0; row < kRows; ++row) {
         const int first = v + row * NB;
-        if (first < kVectors) __builtin_memcpy(y + first / NB * y_step, bytes + row * kRowBytes, kRowBytes);
+        uint8_t* to = y + first / NB * y_step + first % NB * kLanes;
+        if (first < kVectors) __builtin_memcpy(to, bytes + row * kBytes, kBytes);
       }
     }
   }

@@ -46,7 +46,7 @@ extern const BlockKernels kBlocksU8Portable, kBlocksF32Portable, kBlocksBf16Port
 extern const BlockKernels kBlocksU8Avx2, kBlocksF32Avx2, kBlocksBf16Avx2;
 extern const BlockKernels kBlocksU8Avx512, kBlocksF32Avx512, kBlocksBf16Avx512;
 extern const BlockKernels kBlocksU8Avx512Vnni;
-extern const BlockKernels kBlocksF32Neon, kBlocksBf16Neon;
+extern const BlockKernels kBlocksU8Neon, kBlocksF32Neon, kBlocksBf16Neon;
 extern const BlockKernels kBlocksU8NeonDotprod, kBlocksU8NeonI8mm;
 
 }  // namespace ulp::kernels

@@ -203,6 +203,7 @@ constexpr Variant<MakeBlocks> kBlocks[] = {
     {Isa::neon_dotprod, ULP_ON_ARM(blocks<kBlocksU8NeonDotprod>)},
     {Isa::neon, ULP_ON_ARM(blocks<kBlocksF32Neon>)},
     {Isa::neon, ULP_ON_ARM(blocks<kBlocksBf16Neon>)},
+    {Isa::neon, ULP_ON_ARM(blocks<kBlocksU8Neon>)},
     {Isa::portable, blocks<kBlocksF32Portable>},
     {Isa::portable, blocks<kBlocksBf16Portable>},
     {Isa::portable, blocks<kBlocksU8Portable>},
