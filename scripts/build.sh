@@ -5,13 +5,20 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 jobs=${2:-$(nproc)}
 target=${3:-all}
+
+# CMake's options for the compilers of a preset, one a line; none: those that CMake finds.
+compilers() {
+  :
+}
+
 options=()
 [ -z "${Torch_DIR:-}" ] || options+=("-DTorch_DIR=$Torch_DIR")
 [ -z "${CMAKE_PREFIX_PATH:-}" ] || options+=("-DCMAKE_PREFIX_PATH=$CMAKE_PREFIX_PATH")
 if [ ! -e "build/$preset/build.ninja" ] || [ ${#options[@]} -gt 0 ]; then
   echo "build: configuring preset $preset (some 10 seconds)"
   mkdir -p build
-  if ! cmake --preset "$preset" "${options[@]}" >"build/configure-$preset.log" 2>&1; then
+  mapfile -t chosen < <(compilers "$preset")
+  if ! cmake --preset "$preset" "${chosen[@]}" "${options[@]}" >"build/configure-$preset.log" 2>&1; then
     grep -A 6 'CMake Error' "build/configure-$preset.log" >&2 || tail -n 20 "build/configure-$preset.log" >&2
     exit 1
   fi
