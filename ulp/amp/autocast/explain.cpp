@@ -24,19 +24,19 @@ namespace {
 using Paths = std::map<const c10::TensorImpl*, std::string>;
 
 /// A call as it was seen, with the calls that it made.
-struct Call {
+struct SeenCall {
   std::string target;
   bool writes = false;                  ///< in-place or out=
   std::vector<at::ScalarType> in, out;  ///< floating and complex inputs; all results
   int64_t bytes = 0;                    ///< that a copy to another dtype read and wrote
   ActiveRule rule;
   std::string path;
-  std::vector<std::unique_ptr<Call>> calls;
+  std::vector<std::unique_ptr<SeenCall>> calls;
 };
 
 struct State {
-  Call root;
-  std::vector<Call*> open = {&root};
+  SeenCall root;
+  std::vector<SeenCall*> open = {&root};
   const Paths* paths = nullptr;
 };
 
@@ -54,7 +54,7 @@ std::span<const c10::IValue> top(const Values& values, size_t count) {
   return std::span(values.data(), values.size()).last(std::min<size_t>(count, values.size()));
 }
 
-void look_at_inputs(Call& call, std::span<const c10::IValue> inputs) {
+void look_at_inputs(SeenCall& call, std::span<const c10::IValue> inputs) {
   std::optional<c10::DeviceType> device;
   for (const c10::IValue& input : inputs) {
     graph::for_each_tensor(input, [&](const at::Tensor& tensor) {
@@ -75,13 +75,13 @@ void look_at_inputs(Call& call, std::span<const c10::IValue> inputs) {
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   const auto name = function.operator_name();
   if (!state || !name) return nullptr;
-  auto call = std::make_unique<Call>();
+  auto call = std::make_unique<SeenCall>();
   call->target = name->overload_name.empty() ? name->name : name->name + "." + name->overload_name;
   const auto schema = c10::Dispatcher::singleton().findSchema(*name);
   call->writes = schema && schema->schema().is_mutable();
   if (const graph::Node* node = graph::running_node()) call->path = node->scope;
   look_at_inputs(*call, top(function.inputs(), schema ? schema->schema().arguments().size() : 0));
-  Call& caller = *state->open.back();
+  SeenCall& caller = *state->open.back();
   state->open.push_back(call.get());
   caller.calls.push_back(std::move(call));
   return std::make_unique<Frame>();
@@ -89,7 +89,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!state || !context) return;
-  Call& call = *state->open.back();
+  SeenCall& call = *state->open.back();
   int64_t written = 0;
   const auto name = function.operator_name();
   const auto schema = c10::Dispatcher::singleton().findSchema(*name);
@@ -129,16 +129,16 @@ class Watch {
 
 // --- from calls to rows -----------------------------------------------------------------------------------
 
-bool listed(const Call& call) {
+bool listed(const SeenCall& call) {
   return call.rule.cast != Cast::leave;
 }
 
-bool calls_listed(const Call& call) {
+bool calls_listed(const SeenCall& call) {
   return std::any_of(call.calls.begin(), call.calls.end(),
                      [](const auto& inner) { return listed(*inner) || calls_listed(*inner); });
 }
 
-void count_casts(const Call& call, ExplainRow& row) {
+void count_casts(const SeenCall& call, ExplainRow& row) {
   if (call.bytes > 0) {
     ++row.casts;
     row.cast_bytes += call.bytes;
@@ -146,8 +146,8 @@ void count_casts(const Call& call, ExplainRow& row) {
   for (const auto& inner : call.calls) count_casts(*inner, row);
 }
 
-at::ScalarType computed_in(const Call& call) {
-  const auto first = [](const Call& c) { return c.in.empty() ? at::ScalarType::Undefined : c.in[0]; };
+at::ScalarType computed_in(const SeenCall& call) {
+  const auto first = [](const SeenCall& c) { return c.in.empty() ? at::ScalarType::Undefined : c.in[0]; };
   if (!listed(call)) return first(call);
   if (call.rule.cast == Cast::fp32_set_opt_dtype) return call.out.empty() ? first(call) : call.out[0];
   // Autocast calls the same operator again with its inputs cast, or one beside it that takes a dtype.
@@ -157,7 +157,7 @@ at::ScalarType computed_in(const Call& call) {
   return call.out.empty() ? first(call) : call.out[0];
 }
 
-std::string reason(const Call& call) {
+std::string reason(const SeenCall& call) {
   const bool is_cast = call.target.starts_with("aten::to.") || call.target == "aten::_to_copy";
   if (is_cast) return call.in != call.out ? "cast written in the model" : "no cast needed";
   if (!call.rule.autocast) return "autocast is off";
@@ -179,7 +179,7 @@ std::string reason(const Call& call) {
   }
 }
 
-void add_rows(const Call& call, const std::string& path, std::vector<ExplainRow>& rows) {
+void add_rows(const SeenCall& call, const std::string& path, std::vector<ExplainRow>& rows) {
   for (const auto& inner : call.calls) {
     const std::string& where = inner->path.empty() ? path : inner->path;
     if (!listed(*inner) && calls_listed(*inner)) {

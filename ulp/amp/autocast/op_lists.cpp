@@ -161,6 +161,12 @@ constexpr OpList kCuda[] = {{Cast::lower_precision, kCudaLower},
                             {Cast::widest, kCudaWidest},
                             {Cast::refuse, kCudaRefused}};
 
+#undef ULP_OP
+#undef ULP_OVERLOAD
+#undef ULP_PICK
+#undef ULP_NAME
+#undef ULP_REDISPATCHED
+
 }  // namespace
 
 std::span<const OpList> libtorch_cpu_lists() {

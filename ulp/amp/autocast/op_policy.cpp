@@ -14,7 +14,7 @@ namespace ulp::amp {
 
 namespace {
 
-const char* const kWhere = "amp.OpPolicy.set";
+const char* const kOpPolicySetWhere = "amp.OpPolicy.set";
 
 std::string target_of(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
@@ -100,12 +100,13 @@ OpPolicy& OpPolicy::set(std::string_view op, Cast cast) {
   if (name.overload_name == "default") name.overload_name.clear();
   if (op.find('.') != std::string_view::npos) {
     const c10::FunctionSchema* schema = find_schema(name);
-    if (!schema) fail(kWhere, "expected an operator known to the dispatcher, got '", op, "'");
+    if (!schema) fail(kOpPolicySetWhere, "expected an operator known to the dispatcher, got '", op, "'");
     if (schema->is_mutable()) {
-      fail(kWhere, "expected an op that is neither in-place nor out=, got '", op, "': those are left alone");
+      fail(kOpPolicySetWhere, "expected an op that is neither in-place nor out=, got '", op,
+           "': those are left alone");
     }
     if (cast == Cast::fp32_set_opt_dtype && !dtype_argument(*schema)) {
-      fail(kWhere, "expected an op with an optional dtype for fp32_set_opt_dtype, got '", op, "'");
+      fail(kOpPolicySetWhere, "expected an op with an optional dtype for fp32_set_opt_dtype, got '", op, "'");
     }
     set_overload(target_of(name), cast);
     return *this;
@@ -120,11 +121,13 @@ OpPolicy& OpPolicy::set(std::string_view op, Cast cast) {
     any = true;
   }
   if (any) return *this;
-  if (overloads.empty()) fail(kWhere, "expected an operator known to the dispatcher, got '", op, "'");
+  if (overloads.empty())
+    fail(kOpPolicySetWhere, "expected an operator known to the dispatcher, got '", op, "'");
   if (cast == Cast::fp32_set_opt_dtype) {
-    fail(kWhere, "expected an op with an optional dtype for fp32_set_opt_dtype, got '", op, "'");
+    fail(kOpPolicySetWhere, "expected an op with an optional dtype for fp32_set_opt_dtype, got '", op, "'");
   }
-  fail(kWhere, "expected an op that is neither in-place nor out=, got '", op, "': those are left alone");
+  fail(kOpPolicySetWhere, "expected an op that is neither in-place nor out=, got '", op,
+       "': those are left alone");
 }
 
 Cast OpPolicy::find(std::string_view op) const {

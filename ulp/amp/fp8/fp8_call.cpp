@@ -16,7 +16,7 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-constexpr const char* kWhere = "amp.fp8";
+constexpr const char* kFp8Where = "amp.fp8";
 constexpr const char* kCallName = "call";
 
 /// Texts are read once.
@@ -43,12 +43,12 @@ std::optional<formats::RandomKey> random_of(const Fp8LayerRecipe& recipe, Fp8Rol
 void check_operands(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   for (const at::Tensor& one : {x, weight}) {
     if (!one.defined() || !one.is_floating_point())
-      fail(kWhere, "expected floating-point operands, got ", one.defined() ? one.toString() : "none");
+      fail(kFp8Where, "expected floating-point operands, got ", one.defined() ? one.toString() : "none");
   }
   if (x.device() != weight.device())
-    fail(kWhere, "expected operands on one device, got ", x.device(), " and ", weight.device());
+    fail(kFp8Where, "expected operands on one device, got ", x.device(), " and ", weight.device());
   if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0)))
-    fail(kWhere, "expected a bias [", weight.size(0), "], got ", bias.sizes());
+    fail(kFp8Where, "expected a bias [", weight.size(0), "], got ", bias.sizes());
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ c10::intrusive_ptr<Fp8Call> fp8_call(const at::Tensor& x, const at::Tensor& weig
 
 c10::intrusive_ptr<Fp8Call> call_of(AutogradContext& context) {
   if (at::GradMode::is_enabled())
-    fail(kWhere, "expected a backward pass without create_graph; gradients of fp8 layers have none");
+    fail(kFp8Where, "expected a backward pass without create_graph; gradients of fp8 layers have none");
   return c10::static_intrusive_pointer_cast<Fp8Call>(context.saved_data.at(kCallName).toCapsule());
 }
 

@@ -17,7 +17,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using CallPtr = c10::intrusive_ptr<Fp8Call>;
 
-constexpr const char* kWhere = "amp.fp8_convolution";
+constexpr const char* kFp8ConvolutionWhere = "amp.fp8_convolution";
 
 Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionShape& shape) {
   const std::vector<int64_t> none(shape.stride.size(), 0);
@@ -96,7 +96,7 @@ void check_shape(const Tensor& x, const Tensor& weight, const ConvolutionShape& 
                     shape.padding.size() == dims && shape.dilation.size() == dims && shape.groups > 0 &&
                     x.size(1) == weight.size(1) * shape.groups;
   if (!fits) {
-    fail(kWhere,
+    fail(kFp8ConvolutionWhere,
          "expected x [n, in, ...], a weight [out, in / groups, ...] and as many strides, paddings and "
          "dilations as the window has sizes (1 or 2), got ",
          x.sizes(), ", ", weight.sizes(), " and ", at::IntArrayRef(shape.stride));
@@ -116,7 +116,7 @@ Tensor fp8_convolution_op(const Tensor& x, const Tensor& weight, const std::opti
   check_shape(x, weight, shape);
   if (call->whole()) return Fp8ConvolutionFunction::apply(x, weight, given(given_bias), call);
   const std::string obstacle = fp8_convolution_obstacle(call->recipe, groups);
-  if (!obstacle.empty()) fail(kWhere, "expected another convolution or recipe: ", obstacle);
+  if (!obstacle.empty()) fail(kFp8ConvolutionWhere, "expected another convolution or recipe: ", obstacle);
   return over_patches(x, weight, given_bias, shape, call->recipe, call->state, call->name);
 }
 

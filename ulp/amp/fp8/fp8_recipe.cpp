@@ -12,8 +12,8 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.Fp8Recipe";
-constexpr int kVersion = 1;
+constexpr const char* kFp8RecipeWhere = "amp.Fp8Recipe";
+constexpr int kFp8RecipeVersion = 1;
 constexpr double kLongestHistory = 1 << 20;
 constexpr double kLargestMargin = 32;
 
@@ -21,12 +21,12 @@ struct NamedScaling {
   const char* name;
   Fp8Scaling scaling;
 };
-constexpr std::array<NamedScaling, 6> kNamed = {{{"fp8:delayed", Fp8Scaling::delayed},
-                                                 {"fp8:current", Fp8Scaling::current},
-                                                 {"fp8:rowwise", Fp8Scaling::rowwise},
-                                                 {"fp8:block", Fp8Scaling::block},
-                                                 {"mxfp8", Fp8Scaling::mxfp8},
-                                                 {"nvfp4", Fp8Scaling::nvfp4}}};
+constexpr std::array<NamedScaling, 6> kNamedScalings = {{{"fp8:delayed", Fp8Scaling::delayed},
+                                                         {"fp8:current", Fp8Scaling::current},
+                                                         {"fp8:rowwise", Fp8Scaling::rowwise},
+                                                         {"fp8:block", Fp8Scaling::block},
+                                                         {"mxfp8", Fp8Scaling::mxfp8},
+                                                         {"nvfp4", Fp8Scaling::nvfp4}}};
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Fp8LayerRecipe::visit_fields(FieldVisitor& visit) {
 }
 
 void Fp8LayerRecipe::validate() const {
-  check_limits(kWhere, *this, "layers.");
+  check_limits(kFp8RecipeWhere, *this, "layers.");
 }
 
 std::string Fp8LayerRecipe::text() const {
@@ -70,11 +70,11 @@ void Fp8Override::visit_fields(FieldVisitor& visit) {
 
 Fp8Recipe Fp8Recipe::named(std::string_view name) {
   Fp8Recipe recipe;
-  std::array<const char*, kNamed.size()> names{};
-  for (size_t i = 0; i < kNamed.size(); ++i) {
-    names[i] = kNamed[i].name;
-    if (name != kNamed[i].name) continue;
-    recipe.layers.scaling = kNamed[i].scaling;
+  std::array<const char*, kNamedScalings.size()> names{};
+  for (size_t i = 0; i < kNamedScalings.size(); ++i) {
+    names[i] = kNamedScalings[i].name;
+    if (name != kNamedScalings[i].name) continue;
+    recipe.layers.scaling = kNamedScalings[i].scaling;
     return recipe;
   }
   fail("amp.Fp8Recipe.named", "expected ", one_of(names), ", got '", name, "'");
@@ -98,19 +98,20 @@ void Fp8Recipe::visit_fields(FieldVisitor& visit) {
 }
 
 void Fp8Recipe::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kFp8RecipeWhere, *this);
   for (const Fp8Override& rule : overrides) {
-    if (rule.module.empty()) fail(kWhere, "expected the path of a module in each of the overrides, got none");
+    if (rule.module.empty())
+      fail(kFp8RecipeWhere, "expected the path of a module in each of the overrides, got none");
   }
 }
 
 std::string Fp8Recipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kFp8RecipeVersion);
 }
 
 Fp8Recipe Fp8Recipe::from_json(const std::string& text) {
   Fp8Recipe recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kFp8RecipeVersion);
   return recipe;
 }
 

@@ -13,7 +13,7 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.quantize_fp8";
+constexpr const char* kQuantizeFp8Where = "amp.quantize_fp8";
 constexpr int kMantissaBits = 23;
 constexpr int kExponentMask = 0x7F800000;
 constexpr int kMantissaMask = 0x007FFFFF;
@@ -187,7 +187,7 @@ Fp8Tensor quantize_whole(const at::Tensor& x, const formats::Format& format, con
 Fp8Tensor quantize_fp8(const at::Tensor& x, const Fp8LayerRecipe& recipe, Fp8Role role,
                        std::optional<formats::RandomKey> random) {
   if (recipe.scaling == Fp8Scaling::delayed)
-    fail(kWhere, "expected a recipe whose scales come from the tensor itself, got delayed");
+    fail(kQuantizeFp8Where, "expected a recipe whose scales come from the tensor itself, got delayed");
   const formats::Format& format = fp8_format(recipe, role);
   const Fp8Block size = fp8_block(recipe, role);
   if (size.rows == 0) return quantize_whole(x, format, current_scale(amax_of(x), format, recipe.power_of_2));

@@ -17,10 +17,10 @@ using kernels::Int8Scales;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kWhere = "amp.int8_linear";
+constexpr const char* kInt8LinearWhere = "amp.int8_linear";
 
 /// A call as its forward and backward see it.
-struct Call final : public torch::CustomClassHolder {
+struct Int8Call final : public torch::CustomClassHolder {
   Int8LayerRecipe recipe;
   at::ScalarType result = at::kFloat, input_dtype = at::kFloat, weight_dtype = at::kFloat,
                  bias_dtype = at::kFloat;
@@ -37,14 +37,15 @@ struct Call final : public torch::CustomClassHolder {
 
 void check(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!x.is_floating_point() || !weight.is_floating_point()) {
-    fail(kWhere, "expected floating-point x and weight, got ", x.scalar_type(), " and ",
+    fail(kInt8LinearWhere, "expected floating-point x and weight, got ", x.scalar_type(), " and ",
          weight.scalar_type());
   }
   if (weight.dim() != 2 || x.dim() < 1 || x.size(-1) != weight.size(1)) {
-    fail(kWhere, "expected x [..., in] and weight [out, in], got ", x.sizes(), " and ", weight.sizes());
+    fail(kInt8LinearWhere, "expected x [..., in] and weight [out, in], got ", x.sizes(), " and ",
+         weight.sizes());
   }
   if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0))) {
-    fail(kWhere, "expected a bias of ", weight.size(0), " numbers, got ", bias.sizes());
+    fail(kInt8LinearWhere, "expected a bias of ", weight.size(0), " numbers, got ", bias.sizes());
   }
 }
 
@@ -54,7 +55,7 @@ at::ScalarType result_of(const Tensor& x) {
                                                    : x.scalar_type();
 }
 
-Tensor as_matrix(const Tensor& x) {
+Tensor as_rows(const Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
@@ -67,7 +68,7 @@ struct Saved {
 };
 
 /// x as the product for dW reads it, and as that for y does.
-Int8Tensor codes_of_input(const Call& call, const Tensor& x, Saved& saved) {
+Int8Tensor codes_of_input(const Int8Call& call, const Tensor& x, Saved& saved) {
   const bool kept = call.needs_weight && call.weight_in_int8();
   if (call.blocks()) {
     const Int8Pair pair = int8_quantize(x, {.scales = Int8Scales::blocks, .across = kept});
@@ -80,9 +81,9 @@ Int8Tensor codes_of_input(const Call& call, const Tensor& x, Saved& saved) {
   return call.recipe.output ? int8_quantize(x, {.scales = Int8Scales::rows}).straight : Int8Tensor{};
 }
 
-Saved forward(const Call& call, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Saved forward(const Int8Call& call, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Saved saved;
-  const Tensor matrix = as_matrix(x);
+  const Tensor matrix = as_rows(x);
   const Int8Tensor input = codes_of_input(call, matrix, saved);
   if (call.needs_weight && !call.weight_in_int8()) saved.x_float = matrix.to(call.result);
   Int8Tensor codes;
@@ -102,7 +103,7 @@ Saved forward(const Call& call, const Tensor& x, const Tensor& weight, const Ten
 }
 
 /// Bits for rounding one gradient, from the default CPU generator.
-std::optional<formats::RandomKey> random_key(const Call& call) {
+std::optional<formats::RandomKey> random_key(const Int8Call& call) {
   if (!call.recipe.stochastic) return std::nullopt;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -110,7 +111,7 @@ std::optional<formats::RandomKey> random_key(const Call& call) {
 }
 
 /// g along its rows and along its columns, as far as products in int8 read it.
-Int8Pair codes_of_gradient(const Call& call, const Tensor& g) {
+Int8Pair codes_of_gradient(const Int8Call& call, const Tensor& g) {
   const bool straight = call.needs_input && call.recipe.grad_input;
   const bool across = call.needs_weight && call.weight_in_int8();
   const auto key = random_key(call);
@@ -135,7 +136,7 @@ Int8Tensor weight_across(const Saved& saved) {
       .across;
 }
 
-Tensor weight_gradient(const Call& call, const Saved& saved, const Tensor& g, const Int8Tensor& codes) {
+Tensor weight_gradient(const Int8Call& call, const Saved& saved, const Tensor& g, const Int8Tensor& codes) {
   if (!call.weight_in_int8()) {
     const Tensor& x = saved.x_float;
     return (call.transposed ? at::mm(x.t(), g).t() : at::mm(g.t(), x)).to(call.weight_dtype);
@@ -148,8 +149,8 @@ struct Gradients {
   Tensor x, weight, bias;
 };
 
-Gradients backward(const Call& call, const Saved& saved, const Tensor& gradient) {
-  const Tensor g = as_matrix(gradient).contiguous();
+Gradients backward(const Int8Call& call, const Saved& saved, const Tensor& gradient) {
+  const Tensor g = as_rows(gradient).contiguous();
   const Int8Pair codes = codes_of_gradient(call, g);
   Gradients out;
   if (call.needs_input) {
@@ -169,7 +170,7 @@ Gradients backward(const Call& call, const Saved& saved, const Tensor& gradient)
 
 struct Int8LinearFunction : public torch::autograd::Function<Int8LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, const c10::intrusive_ptr<Call>& call) {
+                        const std::optional<Tensor>& bias, const c10::intrusive_ptr<Int8Call>& call) {
     at::AutoDispatchBelowADInplaceOrView below;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     Saved saved = amp::forward(*call, x, weight, bias.value_or(Tensor()));
@@ -180,25 +181,26 @@ struct Int8LinearFunction : public torch::autograd::Function<Int8LinearFunction>
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (at::GradMode::is_enabled()) {
-      fail(kWhere, "expected a backward pass without create_graph; gradients of int8 layers have none");
+      fail(kInt8LinearWhere,
+           "expected a backward pass without create_graph; gradients of int8 layers have none");
     }
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const variable_list kept = context->get_saved_variables();
-    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+    const auto call = c10::static_intrusive_pointer_cast<Int8Call>(context->saved_data["call"].toCapsule());
     const Saved saved{{}, {kept[0], kept[1]}, {kept[2], kept[3]}, kept[4], kept[5]};
     const Gradients gradients = amp::backward(*call, saved, grads[0]);
     return {gradients.x, gradients.weight, gradients.bias, {}};
   }
 };
 
-c10::intrusive_ptr<Call> make_call(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                   c10::string_view method, bool output, bool grad_input, bool grad_weight,
-                                   bool stochastic) {
+c10::intrusive_ptr<Int8Call> make_call(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                       c10::string_view method, bool output, bool grad_input,
+                                       bool grad_weight, bool stochastic) {
   check(x, weight, bias);
-  auto call = c10::make_intrusive<Call>();
-  call->recipe = {
-      require_word<Int8Method>(kWhere, "the method", std::string_view(method.data(), method.size())), output,
-      grad_input, grad_weight, stochastic};
+  auto call = c10::make_intrusive<Int8Call>();
+  call->recipe = {require_word<Int8Method>(kInt8LinearWhere, "the method",
+                                           std::string_view(method.data(), method.size())),
+                  output, grad_input, grad_weight, stochastic};
   call->recipe.validate();
   call->result = result_of(x);
   call->input_dtype = x.scalar_type();

@@ -8,16 +8,16 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kInt8RecipeVersion = 1;
 
 struct NamedMethod {
   const char* name;
   Int8Method method;
 };
-constexpr std::array<NamedMethod, 4> kNamed = {{{"int8", Int8Method::rowwise},
-                                                {"int8:switchback", Int8Method::switchback},
-                                                {"int8:rowwise", Int8Method::rowwise},
-                                                {"int8:jetfire", Int8Method::jetfire}}};
+constexpr std::array<NamedMethod, 4> kNamedMethods = {{{"int8", Int8Method::rowwise},
+                                                       {"int8:switchback", Int8Method::switchback},
+                                                       {"int8:rowwise", Int8Method::rowwise},
+                                                       {"int8:jetfire", Int8Method::jetfire}}};
 
 }  // namespace
 
@@ -37,10 +37,10 @@ void Int8LayerRecipe::validate() const {
 }
 
 Int8Recipe Int8Recipe::named(std::string_view name) {
-  std::array<const char*, kNamed.size()> names{};
-  for (size_t i = 0; i < kNamed.size(); ++i) {
-    names[i] = kNamed[i].name;
-    if (name == kNamed[i].name) return {.layers = {.method = kNamed[i].method}};
+  std::array<const char*, kNamedMethods.size()> names{};
+  for (size_t i = 0; i < kNamedMethods.size(); ++i) {
+    names[i] = kNamedMethods[i].name;
+    if (name == kNamedMethods[i].name) return {.layers = {.method = kNamedMethods[i].method}};
   }
   fail("amp.Int8Recipe.named", "expected ", one_of(names), ", got '", name, "'");
 }
@@ -57,12 +57,12 @@ void Int8Recipe::validate() const {
 }
 
 std::string Int8Recipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kInt8RecipeVersion);
 }
 
 Int8Recipe Int8Recipe::from_json(const std::string& text) {
   Int8Recipe recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kInt8RecipeVersion);
   return recipe;
 }
 

@@ -16,8 +16,6 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.FusedOptimizer";
-
 /// What all parameters of an optimizer must be.
 void check_groups(const std::vector<FusedGroup>& groups, bool to_host) {
   std::vector<ParameterMemory> extents;
@@ -28,22 +26,24 @@ void check_groups(const std::vector<FusedGroup>& groups, bool to_host) {
       const at::Tensor& parameter = groups[g].params[i];
       check_parameter(parameter, groups[g].masters, to_host, g, i);
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second)
-        fail(kWhere, "expected each parameter once, got ", parameter_name(g, i), " a second time");
+        fail(kFusedOptimizerWhere, "expected each parameter once, got ", parameter_name(g, i),
+             " a second time");
       if (!extents.empty() && extents.front().parameter.device() != parameter.device()) {
-        fail(kWhere, "expected parameters on one device, got ", parameter_name(g, i), " on ",
+        fail(kFusedOptimizerWhere, "expected parameters on one device, got ", parameter_name(g, i), " on ",
              parameter.device(), " and others on ", extents.front().parameter.device());
       }
       extents.push_back({parameter, g, i});
     }
   }
-  if (seen.empty()) fail(kWhere, "expected at least one parameter, got none");
+  if (seen.empty()) fail(kFusedOptimizerWhere, "expected at least one parameter, got none");
   check_apart(std::move(extents));
 }
 
 std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGroup>& groups,
                                                        const OffloadOptions& offload) {
-  if (groups.empty()) fail(kWhere, "expected at least one parameter group, got none");
-  if (offload.bucket_bytes <= 0) fail(kWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
+  if (groups.empty()) fail(kFusedOptimizerWhere, "expected at least one parameter group, got none");
+  if (offload.bucket_bytes <= 0)
+    fail(kFusedOptimizerWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
   check_groups(groups, offload.to_host);
   std::vector<torch::optim::OptimizerParamGroup> result;
   for (const FusedGroup& group : groups) result.emplace_back(group.params);

@@ -10,6 +10,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/optimizer/host_copies.h"
 #include "ulp/amp/optimizer/moment_store.h"
+#include "ulp/amp/optimizer/state_memory.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/training/optimizer.h"
 #include "ulp/libtorch/data_types.h"
@@ -23,8 +24,6 @@ using kernels::OptimizerTensor;
 using kernels::UpdateKind;
 using kernels::UpdateStep;
 using kernels::WeightStore;
-
-constexpr const char* kWhere = "amp.FusedOptimizer";
 
 /// Above so many parameters their 16-bit copies (32 MiB) do not wait in a cache for the next forward pass.
 constexpr int64_t kCachedParameters = 16 << 20;
@@ -63,12 +62,12 @@ at::Tensor in_layout_of(const at::Tensor& parameter, const at::Tensor& gradient)
 
 void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, size_t group, size_t index) {
   if (gradient.layout() != c10::kStrided) {
-    fail(kWhere, "expected dense gradients, got a ", gradient.layout(), " one for ",
+    fail(kFusedOptimizerWhere, "expected dense gradients, got a ", gradient.layout(), " one for ",
          parameter_name(group, index), " (build the embedding with sparse=false)");
   }
   if (gradient.device() != parameter.device() || !is_float(gradient) ||
       gradient.sizes() != parameter.sizes()) {
-    fail(kWhere, "expected an fp32, bf16 or fp16 gradient of shape ", parameter.sizes(), " on ",
+    fail(kFusedOptimizerWhere, "expected an fp32, bf16 or fp16 gradient of shape ", parameter.sizes(), " on ",
          parameter.device(), ", got one of ", gradient.dtype(), ' ', gradient.sizes(), " on ",
          gradient.device(), " for ", parameter_name(group, index));
   }
@@ -79,11 +78,12 @@ void check_state(FusedParamState state, const GradientEntry& of, const FusedOpti
   const std::string name = parameter_name(of.group, of.index);
   const auto check_type = [&](const at::Tensor& buffer, c10::ScalarType type) {
     if (buffer.scalar_type() == type) return;
-    fail(kWhere, "expected state of type ", type, " for these options, got ", buffer.dtype(), " for ", name);
+    fail(kFusedOptimizerWhere, "expected state of type ", type, " for these options, got ", buffer.dtype(),
+         " for ", name);
   };
   const auto check_layout = [&](const at::Tensor& buffer) {
     if (buffer.sizes() == of.parameter.sizes() && same_layout(buffer, of.parameter)) return;
-    fail(kWhere, "expected ", name, " as it was at its first step, of sizes ", buffer.sizes(),
+    fail(kFusedOptimizerWhere, "expected ", name, " as it was at its first step, of sizes ", buffer.sizes(),
          " and strides ", buffer.strides(), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
   };
   for_each_moment(state, [&](const MomentTensors& moment) {
@@ -94,10 +94,10 @@ void check_state(FusedParamState state, const GradientEntry& of, const FusedOpti
     check_type(moment.values, moment_type(options.moments, n));
     if (!packed) check_layout(moment.values);
     if (const std::string problem = moment_problem(moment, options.moments, of.parameter); !problem.empty())
-      fail(kWhere, problem, " for '", moment.name, "' of ", name);
+      fail(kFusedOptimizerWhere, problem, " for '", moment.name, "' of ", name);
   });
   if (!state.memory_order.empty() && state.memory_order != memory_order(of.parameter)) {
-    fail(kWhere, "expected ", name, " in the order of memory ", state.memory_order,
+    fail(kFusedOptimizerWhere, "expected ", name, " in the order of memory ", state.memory_order,
          " of its first step, got ", memory_order(of.parameter));
   }
   const auto master = master_type(of.parameter.scalar_type(), options.masters);
@@ -183,7 +183,7 @@ at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of) {
   const FusedMask* mask = optimizer.mask_of(of.parameter);
   if (mask == nullptr) return {};
   if (of.parameter.sizes() != mask->sizes || of.parameter.strides() != mask->strides) {
-    fail(kWhere, "expected ", parameter_name(of.group, of.index),
+    fail(kFusedOptimizerWhere, "expected ", parameter_name(of.group, of.index),
          " as it was when its mask was set, of sizes ", at::IntArrayRef(mask->sizes), " and strides ",
          at::IntArrayRef(mask->strides), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
   }
@@ -218,7 +218,8 @@ void update_in_buckets(HostCopies* copies, const std::vector<GradientEntry>& ent
 
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group) {
   const auto* options = dynamic_cast<const FusedOptions*>(&group.options());
-  if (options == nullptr) fail(kWhere, "expected parameter groups with FusedOptions, got others");
+  if (options == nullptr)
+    fail(kFusedOptimizerWhere, "expected parameter groups with FusedOptions, got others");
   return *options;
 }
 
@@ -228,20 +229,21 @@ std::string parameter_name(size_t group, size_t index) {
 
 void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool to_host, size_t group,
                      size_t index) {
-  if (!parameter.defined()) fail(kWhere, "expected a tensor for ", parameter_name(group, index));
+  if (!parameter.defined())
+    fail(kFusedOptimizerWhere, "expected a tensor for ", parameter_name(group, index));
   if (!to_host && !parameter.device().is_cpu()) {
-    fail(kWhere,
+    fail(kFusedOptimizerWhere,
          "expected parameters on the CPU (elsewhere use OffloadOptions, or torch::optim with GradScaler), "
          "got ",
          parameter.device(), " for ", parameter_name(group, index));
   }
   if (!is_float(parameter) || !parameter.is_non_overlapping_and_dense()) {
-    fail(kWhere, "expected fp32, bf16 or fp16 parameters that are dense in memory, got ", parameter.dtype(),
-         " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " for ",
+    fail(kFusedOptimizerWhere, "expected fp32, bf16 or fp16 parameters that are dense in memory, got ",
+         parameter.dtype(), " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " for ",
          parameter_name(group, index));
   }
   if (parameter.scalar_type() == c10::kHalf && masters != MasterWeights::fp32) {
-    fail(kWhere, "expected bf16 parameters for ", to_string(masters), " masters, got fp16 for ",
+    fail(kFusedOptimizerWhere, "expected bf16 parameters for ", to_string(masters), " masters, got fp16 for ",
          parameter_name(group, index));
   }
 }
@@ -255,8 +257,9 @@ void check_apart(std::vector<ParameterMemory> parameters) {
   for (size_t i = 1; i < parameters.size(); ++i) {
     const ParameterMemory &one = parameters[i - 1], &other = parameters[i];
     if (begin(one) + one.parameter.nbytes() <= begin(other)) continue;
-    fail(kWhere, "expected parameters without memory in common, got ", parameter_name(one.group, one.index),
-         " and ", parameter_name(other.group, other.index), " over one another");
+    fail(kFusedOptimizerWhere, "expected parameters without memory in common, got ",
+         parameter_name(one.group, one.index), " and ", parameter_name(other.group, other.index),
+         " over one another");
   }
 }
 

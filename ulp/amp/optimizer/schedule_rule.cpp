@@ -13,26 +13,28 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.ScheduleRule";
+constexpr const char* kScheduleRuleWhere = "amp.ScheduleRule";
 
 void between(const char* field, double value, double low, double high) {
   if (!(value >= low && value <= high))
-    fail(kWhere, "expected ", field, " between ", low, " and ", high, ", got ", value);
+    fail(kScheduleRuleWhere, "expected ", field, " between ", low, " and ", high, ", got ", value);
 }
 
 void positive(const char* field, double value) {
-  if (!(value > 0) || std::isinf(value)) fail(kWhere, "expected a finite ", field, " > 0, got ", value);
+  if (!(value > 0) || std::isinf(value))
+    fail(kScheduleRuleWhere, "expected a finite ", field, " > 0, got ", value);
 }
 
 void check_warmup(const Warmup& warmup) {
-  if (warmup.steps < 0) fail(kWhere, "expected warmup.steps >= 0, got ", warmup.steps);
+  if (warmup.steps < 0) fail(kScheduleRuleWhere, "expected warmup.steps >= 0, got ", warmup.steps);
   between("warmup.from", warmup.from, 0, 1);
 }
 
 void check_total(int64_t total_steps, const Warmup& warmup) {
   check_warmup(warmup);
   if (total_steps <= warmup.steps) {
-    fail(kWhere, "expected total_steps above the ", warmup.steps, " of the warm-up, got ", total_steps);
+    fail(kScheduleRuleWhere, "expected total_steps above the ", warmup.steps, " of the warm-up, got ",
+         total_steps);
   }
 }
 
@@ -84,13 +86,13 @@ double PolynomialRate::factor(int64_t step) const {
 }
 
 void OneCycleRate::validate() const {
-  if (total_steps < 2) fail(kWhere, "expected total_steps >= 2, got ", total_steps);
+  if (total_steps < 2) fail(kScheduleRuleWhere, "expected total_steps >= 2, got ", total_steps);
   between("pct_start", pct_start, 0, three_phase ? 0.5 : 1);
   const double largest = std::numeric_limits<double>::max();
   between("div_factor", div_factor, 1, largest);
   between("final_div_factor", final_div_factor, 1, largest);
   between("base_momentum", base_momentum, 0, max_momentum);
-  if (!(max_momentum < 1)) fail(kWhere, "expected max_momentum < 1, got ", max_momentum);
+  if (!(max_momentum < 1)) fail(kScheduleRuleWhere, "expected max_momentum < 1, got ", max_momentum);
 }
 
 /// The curve through the corners: start, after the first phase, after the second (three_phase only), end.
@@ -120,8 +122,8 @@ double OneCycleRate::momentum(int64_t step) const {
 }
 
 void TriangleRate::validate() const {
-  if (total_steps < 1) fail(kWhere, "expected total_steps >= 1, got ", total_steps);
-  if (!(warmup >= 0 && warmup < 1)) fail(kWhere, "expected warmup in [0, 1), got ", warmup);
+  if (total_steps < 1) fail(kScheduleRuleWhere, "expected total_steps >= 1, got ", total_steps);
+  if (!(warmup >= 0 && warmup < 1)) fail(kScheduleRuleWhere, "expected warmup in [0, 1), got ", warmup);
 }
 
 double TriangleRate::factor(int64_t step) const {

@@ -7,18 +7,13 @@
 
 namespace ulp::amp {
 
-namespace {
-
-constexpr const char* kWhere = "amp.FusedOptimizer";
-
-}  // namespace
-
 at::Tensor StateMemory::in_file(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType type) const {
   const int64_t bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
-  NamelessFile file(kWhere, folder_);
-  file.reserve(kWhere, bytes);  // room that is promised now is no signal in the middle of a step
+  NamelessFile file(kFusedOptimizerWhere, folder_);
+  file.reserve(kFusedOptimizerWhere,
+               bytes);  // room that is promised now is no signal in the middle of a step
   const auto unmap = [bytes](void* memory) { NamelessFile::unmap(memory, bytes); };
-  return at::from_blob(file.map(kWhere, bytes), sizes, strides, unmap, at::TensorOptions(type));
+  return at::from_blob(file.map(kFusedOptimizerWhere, bytes), sizes, strides, unmap, at::TensorOptions(type));
 }
 
 bool StateMemory::is_for(int64_t elements, c10::ScalarType type) const {

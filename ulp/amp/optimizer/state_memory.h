@@ -7,6 +7,9 @@
 
 namespace ulp::amp {
 
+/// The function or class that errors name.
+inline constexpr const char* kFusedOptimizerWhere = "amp.FusedOptimizer";
+
 /// Makes tensors on the host.
 class StateMemory {
  public:

@@ -9,7 +9,7 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.make_scaler";
+constexpr const char* kMakeScalerWhere = "amp.make_scaler";
 constexpr std::string_view kStatic = "static:";
 
 struct Dialect {
@@ -68,13 +68,14 @@ GradScaler make_scaler(const ScalerSpec& spec, const ScalerOverrides& overrides)
     return {overrides.init_scale.value_or(dialect.init_scale), dialect.policy(overrides.growth_interval)};
   }
   if (overrides.init_scale || overrides.growth_interval)
-    fail(kWhere, "expected no init_scale and no growth_interval beside '", spec.text(), "', got one");
+    fail(kMakeScalerWhere, "expected no init_scale and no growth_interval beside '", spec.text(),
+         "', got one");
   return {spec.scale, StaticScale{}};
 }
 
 GradScaler make_scaler(std::string_view spec, const ScalerOverrides& overrides) {
   const auto found = ScalerSpec::from_text(spec);
-  if (!found) fail(kWhere, "expected ", ScalerSpec::kExpected, "; got '", spec, "'");
+  if (!found) fail(kMakeScalerWhere, "expected ", ScalerSpec::kExpected, "; got '", spec, "'");
   return make_scaler(*found, overrides);
 }
 

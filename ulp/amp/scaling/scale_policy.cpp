@@ -13,15 +13,16 @@ namespace ulp::amp {
 
 namespace {
 
-constexpr const char* kWhere = "amp.GradScaler";
+constexpr const char* kGradScalerWhere = "amp.GradScaler";
 constexpr const char* kLoad = "amp.GradScaler.load_state_dict";
 
 void at_least(const char* field, int64_t value, int64_t lowest) {
-  if (value < lowest) fail(kWhere, "expected ", field, " >= ", lowest, ", got ", value);
+  if (value < lowest) fail(kGradScalerWhere, "expected ", field, " >= ", lowest, ", got ", value);
 }
 
 void positive_finite(const char* field, double value) {
-  if (!(value > 0) || std::isinf(value)) fail(kWhere, "expected a finite ", field, " > 0, got ", value);
+  if (!(value > 0) || std::isinf(value))
+    fail(kGradScalerWhere, "expected a finite ", field, " > 0, got ", value);
 }
 
 /// The counting that PyTorch, Keras and Apex share. True when `counter` has reached the interval.
@@ -100,10 +101,10 @@ const char* dialect_of(const ScalerState& state, std::index_sequence<Index...>) 
 
 void PyTorchScale::validate() const {
   if (!(growth_factor > 1) || std::isinf(growth_factor)) {
-    fail(kWhere, "expected growth_factor > 1, got ", growth_factor);
+    fail(kGradScalerWhere, "expected growth_factor > 1, got ", growth_factor);
   }
   if (!(backoff_factor > 0 && backoff_factor < 1)) {
-    fail(kWhere, "expected backoff_factor between 0 and 1, got ", backoff_factor);
+    fail(kGradScalerWhere, "expected backoff_factor between 0 and 1, got ", backoff_factor);
   }
   at_least("growth_interval", growth_interval, 1);
   at_least("growth tracker", growth_tracker, 0);
@@ -141,7 +142,8 @@ void ApexScale::validate() const {
   at_least("unskipped", unskipped, 0);
   positive_finite("max_loss_scale", max_loss_scale);
   if (!(min_loss_scale >= 0 && min_loss_scale <= max_loss_scale)) {
-    fail(kWhere, "expected min_loss_scale between 0 and ", max_loss_scale, ", got ", min_loss_scale);
+    fail(kGradScalerWhere, "expected min_loss_scale between 0 and ", max_loss_scale, ", got ",
+         min_loss_scale);
   }
 }
 
@@ -158,11 +160,11 @@ void DeepSpeedScale::validate() const {
   at_least("delayed_shift", delayed_shift, 1);
   at_least("cur_iter", cur_iter, 0);
   if (!(last_overflow_iter >= -1 && last_overflow_iter < std::max<int64_t>(cur_iter, 1))) {
-    fail(kWhere, "expected last_overflow_iter from -1 to below cur_iter, got ", last_overflow_iter, " at ",
-         cur_iter);
+    fail(kGradScalerWhere, "expected last_overflow_iter from -1 to below cur_iter, got ", last_overflow_iter,
+         " at ", cur_iter);
   }
   if (!(cur_hysteresis >= 1 && cur_hysteresis <= delayed_shift)) {
-    fail(kWhere, "expected cur_hysteresis from 1 to ", delayed_shift, ", got ", cur_hysteresis);
+    fail(kGradScalerWhere, "expected cur_hysteresis from 1 to ", delayed_shift, ", got ", cur_hysteresis);
   }
 }
 

@@ -16,7 +16,7 @@ namespace ulp::amp {
 
 namespace {
 
-thread_local OpRecorder* current = nullptr;
+thread_local OpRecorder* current_recorder = nullptr;
 
 std::vector<at::Tensor> tensors_of(c10::ArrayRef<const c10::IValue> values) {
   std::vector<at::Tensor> out;
@@ -48,7 +48,7 @@ struct OpRecorder::Frame : at::ObserverContext {
         backward(recorder.backward_),
         sequence(recorder.sequence_) {}
   ~Frame() override {
-    if (current != &recorder) return;  // outlived its step: an op that a step was ended in
+    if (current_recorder != &recorder) return;  // outlived its step: an op that a step was ended in
     recorder.depth_ = depth;
     recorder.backward_ = backward;
     recorder.sequence_ = sequence;
@@ -67,39 +67,39 @@ struct OpRecorder::Frame : at::ObserverContext {
 
 struct OpRecorder::Callbacks {
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
-    if (!current) return nullptr;
+    if (!current_recorder) return nullptr;
     const bool op = function.operator_name().has_value();
     // Ranges that users mark have no schema; what happens inside them is user code as well.
     if (!op && function.scope() != at::RecordScope::BACKWARD_FUNCTION) return nullptr;
-    auto frame = std::make_unique<Frame>(*current);
-    current->start(function, *frame);
+    auto frame = std::make_unique<Frame>(*current_recorder);
+    current_recorder->start(function, *frame);
     frame->call.began = std::chrono::steady_clock::now();
     return frame;
   }
   static void end(const at::RecordFunction& function, at::ObserverContext* context) {
     auto* frame = static_cast<Frame*>(context);
-    if (!frame || !current || !frame->reported) return;
+    if (!frame || !current_recorder || !frame->reported) return;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - frame->call.began;
     frame->call.seconds = taken.count();
     const at::DisableRecordFunctionGuard not_recorded;
-    current->finish(function, *frame);
+    current_recorder->finish(function, *frame);
   }
 };
 
 OpRecorder::OpRecorder(ModulePaths& paths, OpSink& sink) : paths_(paths), sink_(sink) {
-  if (current) fail("amp.NumericsWatch", "expected no other watched step on the same thread");
+  if (current_recorder) fail("amp.NumericsWatch", "expected no other watched step on the same thread");
   paths_.start_step();
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(Callbacks::start, Callbacks::end)
           .needsInputs(true)
           .needsOutputs(true)
           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  current = this;
+  current_recorder = this;
 }
 
 OpRecorder::~OpRecorder() {
   at::removeCallback(handle_);
-  current = nullptr;
+  current_recorder = nullptr;
 }
 
 void OpRecorder::start(const at::RecordFunction& function, Frame& frame) {
