@@ -12,7 +12,6 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.load_data";
 constexpr int64_t kLargestLabel = 65535;
 
 /// The rows of both arrays for one split.
@@ -23,24 +22,24 @@ struct Arrays {
 at::Tensor checked_labels(const at::Tensor& y, int64_t rows, const std::string& source) {
   const at::Tensor flat = y.dim() == 2 && y.size(1) == 1 ? y.flatten() : y;
   if (flat.dim() != 1 || flat.size(0) != rows) {
-    fail_file(kWhere, "expected y of shape (", rows, ") for the rows of x in '", source, "', got ",
+    fail_file(kLoadDataWhere, "expected y of shape (", rows, ") for the rows of x in '", source, "', got ",
               y.sizes());
   }
   if (flat.is_floating_point() || flat.is_complex())
-    fail_file(kWhere, "expected whole numbers as labels in '", source, "', got ", flat.dtype());
+    fail_file(kLoadDataWhere, "expected whole numbers as labels in '", source, "', got ", flat.dtype());
   const at::Tensor labels = flat.to(torch::kLong).contiguous();
   const auto lowest = labels.min().item<int64_t>(), highest = labels.max().item<int64_t>();
   if (lowest < 0 || highest > kLargestLabel) {
-    fail_file(kWhere, "expected labels in 0..", kLargestLabel, ", got ", lowest < 0 ? lowest : highest,
-              " in '", source, "'");
+    fail_file(kLoadDataWhere, "expected labels in 0..", kLargestLabel, ", got ",
+              lowest < 0 ? lowest : highest, " in '", source, "'");
   }
   return labels;
 }
 
 void check_values(const at::Tensor& x, const std::string& source) {
   if (x.dim() < 2 || x.dim() > 4 || x.numel() == 0 || x.is_complex()) {
-    fail_file(kWhere, "expected x of shape (N, values), (N, H, W) or (N, C, H, W) in '", source, "', got ",
-              x.sizes());
+    fail_file(kLoadDataWhere, "expected x of shape (N, values), (N, H, W) or (N, C, H, W) in '", source,
+              "', got ", x.sizes());
   }
 }
 
@@ -121,8 +120,9 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
   if (model == nullptr) expect_square(sizes, source);
   for (const Arrays& split : rows) {
     if (!at::isfinite(split.x).all().item<bool>())
-      fail_file(kWhere, "expected numbers in x that fp32 can hold, got NaN, infinity or larger ones in '",
-                source, "'");
+      fail_file(kLoadDataWhere,
+                "expected numbers in x that fp32 can hold, got NaN, infinity or larger ones in '", source,
+                "'");
   }
   TaskData data{.spec = {.in_channels = sizes[1],
                          .num_classes = classes,
@@ -157,7 +157,7 @@ TaskData value_rows(const Arrays& train, const Arrays& test, int64_t classes, co
 TaskData from_splits(const Arrays& train, const Arrays& test, const std::string& source,
                      const ModelSpec* model) {
   if (train.x.dim() != test.x.dim() || train.x.sizes().slice(1) != test.x.sizes().slice(1)) {
-    fail_file(kWhere, "expected rows of one shape for training and testing in '", source, "', got ",
+    fail_file(kLoadDataWhere, "expected rows of one shape for training and testing in '", source, "', got ",
               train.x.sizes(), " and ", test.x.sizes());
   }
   const int64_t classes = std::max(train.y.max().item<int64_t>(), test.y.max().item<int64_t>()) + 1;
@@ -173,7 +173,7 @@ TaskData from_whole(const Arrays& all, const std::string& source, const ModelSpe
   };
   const Arrays test = part(io::Split::test);
   if (test.y.numel() < 1)
-    fail_file(kWhere, "expected at least 10 rows in '", source, "', got ", all.y.size(0));
+    fail_file(kLoadDataWhere, "expected at least 10 rows in '", source, "', got ", all.y.size(0));
   return from_splits(part(io::Split::train), test, source, model);
 }
 
@@ -194,8 +194,8 @@ TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model)
     return from_splits(get("x_train", "y_train"), get("x_test", "y_test"), source, model);
   std::string names;
   for (const auto& [name, array] : arrays) names.append(names.empty() ? "" : ", ").append(name);
-  fail_file(kWhere, "expected the arrays x and y, or x_train, y_train, x_test and y_test, in '", source,
-            "', got ", names.empty() ? "none" : names);
+  fail_file(kLoadDataWhere, "expected the arrays x and y, or x_train, y_train, x_test and y_test, in '",
+            source, "', got ", names.empty() ? "none" : names);
 }
 
 std::optional<TaskData> values_alone(const std::filesystem::path& path, const ModelSpec& model) {

@@ -18,6 +18,7 @@
 #include "ulp/app/bench_amp_parts.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/base/seconds_since.h"
 #include "ulp/measure/memory_meter.h"
 
 namespace ulp::app {
@@ -102,17 +103,17 @@ class Trainee {
 };
 
 /// A trainee and what is known of it so far.
-struct Run {
+struct TraineeRun {
   AmpResult result;
   std::unique_ptr<Trainee> trainee = {};
   std::vector<double> seconds = {};
   measure::QuietMeter quiet = measure::QuietMeter();
 };
 
-Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& work,
-          const AmpBenchOptions& options) {
-  Run run{.result = {.network = network, .precision = precision, .shape = work.shape},
-          .quiet = measure::QuietMeter(options.probe)};
+TraineeRun start(AmpNetwork network, const std::string& precision, const AmpWorkload& work,
+                 const AmpBenchOptions& options) {
+  TraineeRun run{.result = {.network = network, .precision = precision, .shape = work.shape},
+                 .quiet = measure::QuietMeter(options.probe)};
   const measure::MemoryMeter meter;
   run.trainee = std::make_unique<Trainee>(work, precision, options);
   run.result.first_loss = run.trainee->step();
@@ -124,10 +125,6 @@ Run start(AmpNetwork network, const std::string& precision, const AmpWorkload& w
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 /// How many steps make a turn of about a fifth of a second; the same for every precision, so that all of them
 /// have taken as many when the losses are compared.
 int steps_per_turn(Trainee& trainee) {
@@ -137,7 +134,7 @@ int steps_per_turn(Trainee& trainee) {
   return std::clamp(static_cast<int>(kTurnSeconds / seconds_since(begin)), 1, 100);
 }
 
-void take_turn(Run& run, int steps) {
+void take_turn(TraineeRun& run, int steps) {
   run.quiet.begin();
   const auto begin = Clock::now();
   for (int i = 0; i < steps; ++i) run.result.last_loss = run.trainee->step();
@@ -145,7 +142,7 @@ void take_turn(Run& run, int steps) {
   run.quiet.end();
 }
 
-AmpResult finish(Run& run, bool profile) {
+AmpResult finish(TraineeRun& run, bool profile) {
   AmpResult& result = run.result;
   std::vector<double>& seconds = run.seconds;
   std::sort(seconds.begin(), seconds.end());
@@ -167,25 +164,25 @@ std::vector<AmpResult> bench_network(AmpNetwork network, const AmpBenchOptions& 
     if (options.progress) options.progress(std::string(to_string(network)) + ", " + precision + ": " + doing);
   };
   const AmpWorkload work = make_workload(network, options);
-  std::vector<Run> runs;
+  std::vector<TraineeRun> runs;
   for (const std::string& precision : options.precisions) {
     say(precision, "memory");
     runs.push_back(start(network, precision, work, options));
   }
   int steps = 0;
-  for (Run& run : runs) {
+  for (TraineeRun& run : runs) {
     say(run.result.precision, "warm-up");
     const int wanted = steps_per_turn(*run.trainee);
     if (steps == 0) steps = wanted;
   }
   for (int round = 0; round < options.rounds; ++round) {
-    for (Run& run : runs) {
+    for (TraineeRun& run : runs) {
       say(run.result.precision, "time");
       take_turn(run, steps);
     }
   }
   std::vector<AmpResult> results;
-  for (Run& run : runs) results.push_back(finish(run, options.profile));
+  for (TraineeRun& run : runs) results.push_back(finish(run, options.profile));
   return results;
 }
 

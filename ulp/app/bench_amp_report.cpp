@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ulp/app/bench_amp.h"
+#include "ulp/app/report_parts.h"
 
 namespace ulp::app {
 
@@ -10,8 +11,6 @@ namespace {
 
 using report::Better;
 using report::Cell;
-
-constexpr double kMiB = 1024.0 * 1024.0;
 
 /// The fp32 row of the same network, or null.
 const AmpResult* baseline_of(const AmpResult& result, const std::vector<AmpResult>& all) {

@@ -20,7 +20,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.CheckpointChoice";
+constexpr const char* kCheckpointChoiceWhere = "app.CheckpointChoice";
 
 /// Segments by the places of their nodes, which are the same in every capture of a network.
 struct PlacedSegment {
@@ -119,7 +119,7 @@ struct CheckpointChoice::State {
   memory::CheckpointPlan plan_of(const graph::Graph& graph) const {
     memory::CheckpointPlan found;
     if (has_budget && nodes != graph.nodes().size())
-      fail(kWhere, "expected a network of ", nodes, " nodes, as that of the plan, got ",
+      fail(kCheckpointChoiceWhere, "expected a network of ", nodes, " nodes, as that of the plan, got ",
            graph.nodes().size());
     if (has_budget)
       found.segments = segments_of(graph, segments);
@@ -135,7 +135,8 @@ struct CheckpointChoice::State {
 CheckpointChoice::CheckpointChoice(const MakeTask& make, const train::TrainOptions& options,
                                    memory::RunSize size, const MemoryPlan& plan,
                                    std::optional<double> share) {
-  if (share && !(*share > 0 && *share < 1)) fail(kWhere, "expected a share in (0, 1), got ", *share);
+  if (share && !(*share > 0 && *share < 1))
+    fail(kCheckpointChoiceWhere, "expected a share in (0, 1), got ", *share);
   plan.validate();
   auto state = std::make_shared<State>(
       State{.plan = plan, .seed = options.seed, .has_budget = has_budget(plan, share)});

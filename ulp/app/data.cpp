@@ -9,42 +9,12 @@
 
 #include "ulp/app/data_forms.h"
 #include "ulp/base/error.h"
-#include "ulp/io/batch_loader.h"
 
 namespace ulp::app {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* kWhere = "app.load_data";
-
-fs::path idx_file(const fs::path& folder, const std::string& name) {
-  const fs::path plain = folder / name;
-  return fs::exists(plain) ? plain : fs::path(plain.string() + ".gz");
-}
-
-io::ImageDataset load_idx_folder(const fs::path& folder, io::Split split, int64_t num_classes) {
-  const std::string prefix = split == io::Split::train ? "train" : "t10k";
-  return io::load_idx(idx_file(folder, prefix + "-images-idx3-ubyte"),
-                      idx_file(folder, prefix + "-labels-idx1-ubyte"), num_classes);
-}
-
-bool is_cifar_folder(const fs::path& folder) {
-  return fs::exists(folder / "cifar-10-batches-bin") || fs::exists(folder / "data_batch_1.bin") ||
-         fs::exists(folder / "test_batch.bin");
-}
-
-bool is_folder(const std::string& name) {
-  return name == "fashion-mnist" || fs::is_directory(name);
-}
-
-/// Images of a folder, normalised as the data set is.
-io::ImageDataset read_images(const std::string& name, io::Split split) {
-  if (name == "fashion-mnist") return io::load_fashion_mnist(split);
-  if (is_cifar_folder(name)) return io::load_cifar(name, split);
-  return load_idx_folder(name, split, ModelSpec{}.num_classes);
-}
 
 bool ends_with(const std::string& name, const std::string& end) {
   return name.size() > end.size() && name.ends_with(end);
@@ -61,16 +31,17 @@ std::string head_of(const fs::path& path) {
 
 void expect_kind(const ModelSpec* model, NetworkKind kind, const std::string& name) {
   if (model != nullptr && model->kind != kind) {
-    fail(kWhere, "expected data of kind '", to_string(model->kind), "' for ", model->name, ", got '", name,
-         "' of kind '", to_string(kind), "'");
+    fail(kLoadDataWhere, "expected data of kind '", to_string(model->kind), "' for ", model->name, ", got '",
+         name, "' of kind '", to_string(kind), "'");
   }
 }
 
 TaskData load_file(const std::string& name, int64_t length, const ModelSpec* model,
                    const TokenizerPointer& tokenizer) {
   if (!fs::exists(name)) {
-    fail_file(kWhere, "expected 'fashion-mnist', a folder, FILE.npz, X.npy,Y.npy, FILE.tsv or a text, got '",
-              name, "', which does not exist");
+    fail_file(kLoadDataWhere,
+              "expected 'fashion-mnist', a folder, FILE.npz, X.npy,Y.npy, FILE.tsv or a text, got '", name,
+              "', which does not exist");
   }
   const std::string head = head_of(name);
   if (head.starts_with("PK\x03\x04") || head.starts_with("PK\x05\x06")) {
@@ -78,9 +49,9 @@ TaskData load_file(const std::string& name, int64_t length, const ModelSpec* mod
     return archive_data(name, model);
   }
   if (head.starts_with("\x93NUMPY"))
-    fail_file(kWhere, "expected two arrays, X.npy,Y.npy, got only '", name, "'");
+    fail_file(kLoadDataWhere, "expected two arrays, X.npy,Y.npy, got only '", name, "'");
   if (head.find('\0') != std::string::npos || ends_with(name, ".npz"))
-    fail_file(kWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
+    fail_file(kLoadDataWhere, "expected FILE.npz or a text, got '", name, "', which is neither");
   const bool labelled = ends_with(name, ".tsv");
   expect_kind(model, labelled ? NetworkKind::text : NetworkKind::language, name);
   return labelled ? labelled_text_data(name, length, model, tokenizer)
@@ -108,32 +79,8 @@ SplitData split_of(const TaskData& data, io::Split split) {
       data.unit};
 }
 
-/// At most so many samples of a stream.
-class FirstSamples final : public train::BatchStream {
- public:
-  FirstSamples(std::unique_ptr<train::BatchStream> stream, int64_t most)
-      : stream_(std::move(stream)), most_(most) {}
-  std::optional<train::TaskBatch> next() override {
-    if (seen_ >= most_) return std::nullopt;
-    std::optional<train::TaskBatch> batch = stream_->next();
-    if (!batch) return batch;
-    const int64_t count = std::min(batch->inputs.size(0), most_ - seen_);
-    seen_ += count;
-    for (at::Tensor* part : {&batch->inputs, &batch->targets, &batch->samples}) {
-      if (part->defined()) *part = part->narrow(0, 0, count);
-    }
-    return batch;
-  }
-  int64_t samples() const override { return std::min(stream_->samples(), most_); }
-  int64_t batches() const override { return stream_->batches(); }
-  int64_t epoch() const override { return stream_->epoch(); }
-  std::string state() const override { return stream_->state(); }
-  void restore(const std::string& state) override { stream_->restore(state); }
-
- private:
-  std::unique_ptr<train::BatchStream> stream_;
-  int64_t most_, seen_ = 0;
-};
+constexpr DataFiles kDataFiles{.load = load_data};
+const Component<DataFiles>::Provider kDataFilesProvider(data_files, kDataFiles);
 
 }  // namespace
 
@@ -141,19 +88,19 @@ void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string
   const bool image = model.kind == NetworkKind::image;
   if (image && (data.in_channels != model.in_channels || data.image_size != model.image_size ||
                 data.width() != model.width())) {
-    fail(kWhere, "expected samples of ", model.in_channels, 'x', model.image_size, 'x', model.width(),
+    fail(kLoadDataWhere, "expected samples of ", model.in_channels, 'x', model.image_size, 'x', model.width(),
          " for ", model.name, ", got ", data.in_channels, 'x', data.image_size, 'x', data.width(), " in '",
          name, "'");
   }
   if (data.num_classes > model.num_classes) {
-    fail(kWhere, "expected at most ", model.num_classes, " classes for ", model.name, ", got ",
+    fail(kLoadDataWhere, "expected at most ", model.num_classes, " classes for ", model.name, ", got ",
          data.num_classes, " in '", name, "'");
   }
 }
 
 void expect_square(at::IntArrayRef sizes, const std::string& source) {
   if (sizes[2] == sizes[3]) return;
-  fail_file(kWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
+  fail_file(kLoadDataWhere, "expected square images in '", source, "', got ", sizes[2], 'x', sizes[3]);
 }
 
 at::Tensor holdout(int64_t samples, io::Split split) {
@@ -167,8 +114,8 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
   const at::IntArrayRef sizes = train.images.sizes();
   if (model == nullptr) expect_square(sizes, source);
   if (test.images.sizes().slice(1) != sizes.slice(1)) {
-    fail_file(kWhere, "expected test images of ", sizes.slice(1), ", as those for training, in '", source,
-              "', got ", test.images.sizes().slice(1));
+    fail_file(kLoadDataWhere, "expected test images of ", sizes.slice(1), ", as those for training, in '",
+              source, "', got ", test.images.sizes().slice(1));
   }
   TaskData data{.spec = {.in_channels = sizes[1],
                          .num_classes = train.num_classes,
@@ -191,28 +138,6 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
   return data;
 }
 
-io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec) {
-  constexpr const char* kWhere = "app.load_images";
-  if (!is_folder(name)) {
-    const TaskData data = load_data(name, /*length=*/0, &spec);
-    if (!data.images) fail_file(kWhere, "expected images of bytes, got rows of values in '", name, "'");
-    return data.images(split);
-  }
-  io::ImageDataset data = read_images(name, split);
-  const at::IntArrayRef sizes = data.images.sizes();
-  if (sizes[1] != spec.in_channels || sizes[2] != spec.image_size || sizes[3] != spec.width()) {
-    fail(kWhere, "expected images of ", spec.in_channels, "x", spec.image_size, "x", spec.width(), " for ",
-         spec.name, ", got ", sizes[1], "x", sizes[2], "x", sizes[3], " in '", name, "'");
-  }
-  if (data.num_classes > spec.num_classes) {
-    fail(kWhere, "expected at most ", spec.num_classes, " classes for ", spec.name, ", got ",
-         data.num_classes);
-  }
-  data.mean = spec.mean;
-  data.std = spec.std;
-  return data;
-}
-
 TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model,
                    TokenizerPointer tokenizer) {
   if (model != nullptr) {
@@ -231,38 +156,9 @@ TaskData load_data(const std::string& name, int64_t length, const ModelSpec* mod
     data = load_file(name, length, model, tokenizer);
   }
   if (tokenizer && data.spec.kind == NetworkKind::image)
-    fail(kWhere, "expected a text for the tokenizer, got '", name, "', which is none");
+    fail(kLoadDataWhere, "expected a text for the tokenizer, got '", name, "', which is none");
   if (model != nullptr) expect_fit(data.spec, *model, name);
   return data;
-}
-
-SplitData::SplitData(io::ImageDataset images)
-    : stream([images = std::move(images)](const train::StreamOptions& options) {
-        return train::image_stream(images, options);
-      }),
-      unit("image") {}
-
-int64_t SplitData::samples() const {
-  return stream({.batch = 1})->samples();
-}
-
-int64_t SplitData::batch(int64_t most) const {
-  constexpr int64_t kTokens = 4096;
-  const auto sample = stream({.batch = 1})->next();
-  if (!sample || sample->inputs.is_floating_point()) return most;
-  return std::clamp<int64_t>(kTokens / sample->inputs.size(1), 1, most);
-}
-
-SplitData SplitData::first(int64_t most) const {
-  return {[stream = stream, most](const train::StreamOptions& options) {
-            return first_samples(stream(options), most);
-          },
-          unit};
-}
-
-at::Tensor SplitData::first_inputs(int64_t most) const {
-  const auto batches = first(most).stream({.batch = std::min(most, samples())});
-  return batches->next()->inputs;
 }
 
 SplitData load_split(const std::string& name, io::Split split, const ModelSpec& model) {
@@ -286,19 +182,6 @@ TaskData load_unlabelled(const std::string& name, const ModelSpec& model) {
   }
   const ModelSpec any = of_any_class(model);
   return load_data(name, /*length=*/0, &any);
-}
-
-std::unique_ptr<train::BatchStream> first_samples(std::unique_ptr<train::BatchStream> stream, int64_t most) {
-  if (most < 1) fail("app.first_samples", "expected samples >= 1, got ", most);
-  return std::make_unique<FirstSamples>(std::move(stream), most);
-}
-
-at::Tensor first_images(const io::ImageDataset& data, int64_t count) {
-  if (count < 1 || count > data.size())
-    fail("app.first_images", "expected 1 to ", data.size(), " images, got ", count);
-  io::BatchLoader loader(io::slice(data, 0, count),
-                         {.batch_size = count, .shuffle = false, .channels_last = false});
-  return loader.next()->images;
 }
 
 }  // namespace ulp::app

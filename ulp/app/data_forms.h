@@ -7,11 +7,29 @@
 #include <utility>
 
 #include "ulp/app/data.h"
+#include "ulp/base/component.h"
 
 namespace ulp::app {
 
+/// The function or class that errors name.
+inline constexpr const char* kLoadDataWhere = "app.load_data";
+
 /// One sample in so many is for testing where a data set does not say itself.
 inline constexpr int64_t kHoldout = 10;
+
+/// Whether that is a folder, or names one.
+bool is_folder(const std::string& name);
+/// Whether the folder has CIFAR-10's files rather than MNIST's.
+bool is_cifar_folder(const std::filesystem::path& folder);
+/// The images of a folder, normalised as the data set is.
+io::ImageDataset read_images(const std::string& name, io::Split split);
+
+/// Data sets in files: of load_data(), for code that is also linked without it.
+struct DataFiles {
+  TaskData (*load)(const std::string& name, int64_t length, const ModelSpec* model,
+                   std::shared_ptr<const io::Tokenizer> tokenizer);
+};
+extern Component<DataFiles> data_files;
 
 /// Training and test images, of one shape. `source` words errors.
 TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSpec* model,

@@ -17,11 +17,10 @@ using report::Cell;
 using report::Chart;
 using report::ChartKind;
 
-constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kMillisecond = 1e-3;
 
 template <typename T>
-Cell cell(const std::optional<T>& value, double unit = 1.0) {
+Cell optional_cell(const std::optional<T>& value, double unit = 1.0) {
   return value ? Cell(static_cast<double>(*value) / unit) : Cell();
 }
 
@@ -57,7 +56,7 @@ report::Table variants_table(const std::vector<Variant>& variants) {
   for (const Variant& v : variants) {
     table.add_row({v.name, v.accuracy ? Cell(v.accuracy->percent()) : Cell(),
                    v.epoch ? Cell(v.epoch->seconds) : Cell(), static_cast<double>(v.memory_bytes) / kMiB,
-                   cell(v.file_bytes, 1024.0), v.single.median / kMillisecond, v.throughput(),
+                   optional_cell(v.file_bytes, 1024.0), v.single.median / kMillisecond, v.throughput(),
                    v.throughput() / baseline.throughput(), others_cell(v.others())});
     if (v.epoch) mark_if_busy(table, "epoch", v.epoch->others);
     mark_if_busy(table, "latency, batch 1", v.single.others);

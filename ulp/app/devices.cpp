@@ -13,7 +13,7 @@ namespace ulp::app {
 
 namespace {
 
-report::Cell cell(double value) {
+report::Cell cell_if_known(double value) {
   return value > 0 ? report::Cell(value) : report::Cell();
 }
 
@@ -22,9 +22,9 @@ std::vector<report::Cell> row_of(std::string name, const std::string& memory, do
   return {std::move(name),
           memory,
           report::format_bytes(used),
-          cell(multiprocessors),
-          cell(peak ? peak->operations / 1e12 : 0),
-          cell(peak ? peak->bandwidth / 1e9 : 0)};
+          cell_if_known(multiprocessors),
+          cell_if_known(peak ? peak->operations / 1e12 : 0),
+          cell_if_known(peak ? peak->bandwidth / 1e9 : 0)};
 }
 
 /// "1g.5gb", as the driver names the profiles of slices.

@@ -21,12 +21,13 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.run_distill";
+constexpr const char* kRunDistillWhere = "app.run_distill";
 constexpr int64_t kLabelBatch = 250;  // of passes through the teacher alone
 
-class Runner {
+class DistillRunner {
  public:
-  explicit Runner(const DistillRequest& request) : request_(request), figures_(request, run_.outcome) {}
+  explicit DistillRunner(const DistillRequest& request)
+      : request_(request), figures_(request, run_.outcome) {}
 
   DistillRun run() {
     check();
@@ -51,38 +52,41 @@ class Runner {
 
   void check() const {
     request_.recipe.validate();
-    if (!request_.train_batches) fail(kWhere, "expected data to train on, got none");
+    if (!request_.train_batches) fail(kRunDistillWhere, "expected data to train on, got none");
     const bool offline = request_.scheme == DistillScheme::offline;
     if (offline == request_.teachers.empty())
-      fail(kWhere,
+      fail(kRunDistillWhere,
            offline ? "expected a teacher, got none" : "expected no teacher where networks teach themselves");
     if (request_.scheme == DistillScheme::mutual && request_.peers.empty())
-      fail(kWhere, "expected a peer of the student, got none");
-    if (request_.generations < 1) fail(kWhere, "expected generations >= 1, got ", request_.generations);
+      fail(kRunDistillWhere, "expected a peer of the student, got none");
+    if (request_.generations < 1)
+      fail(kRunDistillWhere, "expected generations >= 1, got ", request_.generations);
     for (const Runnable& teacher : request_.teachers) {
       if (teacher.spec.num_classes != request_.spec.num_classes)
-        fail(kWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
+        fail(kRunDistillWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
              teacher.spec.num_classes);
     }
     for (const Runnable& teacher : request_.teachers) {
       if (teacher.spec.mean != request_.spec.mean || teacher.spec.std != request_.spec.std)
-        fail(kWhere, "expected teachers of one normalisation of the data, got '", teacher.spec.name,
+        fail(kRunDistillWhere, "expected teachers of one normalisation of the data, got '", teacher.spec.name,
              "' with another one");
       if (!same_tokens(teacher.spec, request_.spec))
-        fail(kWhere, "expected teachers of one tokenizer, got '", teacher.spec.name, "' with another one");
+        fail(kRunDistillWhere, "expected teachers of one tokenizer, got '", teacher.spec.name,
+             "' with another one");
     }
     if (request_.top > 0 && request_.unlabelled_batches)
-      fail(kWhere,
+      fail(kRunDistillWhere,
            "expected a teacher that is asked each time for data without labels, got one that is asked once");
     if (request_.hard_labels && request_.labelled == 1)
-      fail(kWhere, "expected labels in part for the teacher's classes in their place, got all of them");
+      fail(kRunDistillWhere,
+           "expected labels in part for the teacher's classes in their place, got all of them");
     if (!request_.teacher_cache.empty() && options().augment)
-      fail(kWhere, "expected data without augmentation for a teacher that is asked once a sample");
+      fail(kRunDistillWhere, "expected data without augmentation for a teacher that is asked once a sample");
     if (request_.top > 0 && distill::teacher_places(request_.recipe.recipe) != std::vector<std::string>{""})
-      fail(kWhere, "expected one loss of the output with stored labels");
+      fail(kRunDistillWhere, "expected one loss of the output with stored labels");
     if (offline) return;
     if (request_.labelled < 1 || request_.hard_labels || request_.top > 0 || request_.unlabelled_batches)
-      fail(kWhere, "expected labels of all data without a teacher");
+      fail(kRunDistillWhere, "expected labels of all data without a teacher");
   }
 
   void describe() {
@@ -121,7 +125,7 @@ class Runner {
     at::Tensor labels = at::full({stream->samples()}, distill::kUnlabelled, at::kLong);
     while (const auto batch = stream->next()) {
       if (!batch->samples.defined() || batch->targets.dim() != 1)
-        fail(kWhere, "expected data of numbered samples with one class each, to leave labels out");
+        fail(kRunDistillWhere, "expected data of numbered samples with one class each, to leave labels out");
       labels.index_copy_(0, batch->samples, batch->targets);
     }
     const at::Tensor kept = train::labelled_share(labels.size(0), request_.labelled, options().seed);
@@ -176,7 +180,7 @@ class Runner {
   std::shared_ptr<distill::Teacher> given_teacher(const std::vector<std::string>& places) const {
     if (request_.teachers.size() == 1) return teacher_of(request_.teachers[0], places);
     if (std::ranges::any_of(places, [](const std::string& place) { return !place.empty(); }))
-      fail(kWhere, "expected losses of the output alone from several teachers");
+      fail(kRunDistillWhere, "expected losses of the output alone from several teachers");
     std::vector<std::shared_ptr<distill::Teacher>> members;
     for (const Runnable& teacher : request_.teachers) members.push_back(teacher_of(teacher, {""}));
     return distill::ensemble(std::move(members), request_.teacher_weights, 1);
@@ -207,7 +211,7 @@ class Runner {
     if (!request_.init && request_.init_layers.empty()) return std::nullopt;
     const Runnable& teacher = request_.teachers.front();
     if (teacher.graph == nullptr)
-      fail(kWhere, "expected a teacher with tensors to start from, got an engine");
+      fail(kRunDistillWhere, "expected a teacher with tensors to start from, got an engine");
     return distill::init_from(student, *teacher.graph, request_.init_layers);
   }
 
@@ -295,7 +299,8 @@ class Runner {
     for (const Runnable& teacher : request_.teachers) {
       const int64_t classes = teacher.forward(setup.example.inputs.at(0)).size(-1);
       if (classes != request_.spec.num_classes)
-        fail(kWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ", classes);
+        fail(kRunDistillWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
+             classes);
     }
     setup.recipe = recipe;
     distill::Distiller(std::move(setup));
@@ -410,7 +415,7 @@ class Runner {
 }  // namespace
 
 DistillRun run_distill(const DistillRequest& request) {
-  return Runner(request).run();
+  return DistillRunner(request).run();
 }
 
 }  // namespace ulp::app

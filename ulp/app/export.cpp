@@ -24,14 +24,15 @@ namespace ulp::app {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kWhere = "app.check_export";
+constexpr const char* kCheckExportWhere = "app.check_export";
 
 /// A folder that goes away with what is in it, after Ctrl-C too.
 class Scratch {
  public:
   Scratch() {
     std::string name = (fs::temp_directory_path() / "ulp_export_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail(kWhere, "could not make a folder like '", name, "'");
+    if (::mkdtemp(name.data()) == nullptr)
+      fail(kCheckExportWhere, "could not make a folder like '", name, "'");
     path_ = name;
   }
   ~Scratch() {
@@ -61,7 +62,7 @@ int64_t smallest_table(const graph::Graph& graph) {
 std::vector<at::Tensor> inputs_of(const graph::Graph& graph, const std::vector<int64_t>& sizes) {
   std::vector<at::Tensor> inputs;
   for (const graph::Value* input : graph.inputs()) {
-    if (!input->meta) fail(kWhere, "expected input '", input->name, "' to have known sizes");
+    if (!input->meta) fail(kCheckExportWhere, "expected input '", input->name, "' to have known sizes");
     std::vector<int64_t> shape;
     for (const graph::SizeExpr& size : input->meta->sizes) shape.push_back(size.at(sizes));
     const at::ScalarType type = input->meta->dtype;
@@ -76,7 +77,7 @@ nlohmann::json write_tensor(const fs::path& path, const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
   std::ofstream out(path, std::ios::binary);
   out.write(static_cast<const char*>(dense.const_data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
-  if (!out.flush()) fail(kWhere, "could not write '", path.string(), "'");
+  if (!out.flush()) fail(kCheckExportWhere, "could not write '", path.string(), "'");
   std::string type = c10::toString(dense.scalar_type());
   std::ranges::transform(type, type.begin(), [](unsigned char c) { return std::tolower(c); });
   return {{"file", path.string()}, {"type", type}, {"shape", dense.sizes().vec()}};
@@ -108,7 +109,7 @@ std::string quoted(const std::string& word) {
 /// What a command prints; `code` is its exit code.
 std::string output_of(const std::string& command, int& code) {
   FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) fail(kWhere, "could not start ", command);
+  if (pipe == nullptr) fail(kCheckExportWhere, "could not start ", command);
   std::string text;
   char buffer[4096];
   while (const size_t read = ::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, read);
@@ -138,10 +139,10 @@ nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann:
   check_interrupted();
   constexpr int kNotFound = 127, kNoModule = 4;
   if (code == kNotFound || code == kNoModule)
-    fail(kWhere, "expected ", judge.name, " in Python, which '", python, "' has not; `pip install ",
-         judge.packages, "` installs it, and ULP_PYTHON names another python");
+    fail(kCheckExportWhere, "expected ", judge.name, " in Python, which '", python,
+         "' has not; `pip install ", judge.packages, "` installs it, and ULP_PYTHON names another python");
   const size_t start = said.rfind("{\"results\"");
-  if (code != 0 || start == std::string::npos) fail(kWhere, judge.name, " failed: ", said);
+  if (code != 0 || start == std::string::npos) fail(kCheckExportWhere, judge.name, " failed: ", said);
   return parse_json(said.substr(start));
 }
 

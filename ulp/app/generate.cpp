@@ -13,6 +13,7 @@
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/base/seconds_since.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/runtime/engine/engine.h"
@@ -21,11 +22,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.generate";
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
+constexpr const char* kGenerateWhere = "app.generate";
 /// Chooses tokens by their logits.
 class Sampler {
  public:
@@ -63,7 +60,7 @@ class Alphabet {
     if (options.tokenizer.empty()) return;
     given.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(options.tokenizer));
     if (!same_tokens(spec, given))
-      fail_file(kWhere,
+      fail_file(kGenerateWhere,
                 "expected the tokenizer that the model was trained with and holds, got another one in '",
                 options.tokenizer, "'");
     tokenizer_ = given.tokenizer;
@@ -100,9 +97,9 @@ class Alphabet {
 };
 
 /// An engine that reads tokens and says the logits of the next one.
-class Writer {
+class TextWriter {
  public:
-  Writer(const GenerateOptions& options, const runtime::Plan& plan, const Alphabet& alphabet)
+  TextWriter(const GenerateOptions& options, const runtime::Plan& plan, const Alphabet& alphabet)
       : engine_(plan, {.threads = options.threads}),
         name_(continued_dimension(options.engine, alphabet)),
         vocabulary_(alphabet.size()) {
@@ -118,8 +115,8 @@ class Writer {
     engine_.set_sizes({{name_, count}});
     const std::vector<int64_t> read = {runtime::kBatch, count}, said = {runtime::kBatch, count, vocabulary_};
     if (engine_.inputs()[0].shape != read || engine_.outputs()[0].shape != said)
-      fail_file(kWhere, "expected an engine that reads and says so many tokens as the dimension's size, ",
-                count);
+      fail_file(kGenerateWhere,
+                "expected an engine that reads and says so many tokens as the dimension's size, ", count);
     const at::Tensor logits = torch::empty({count, vocabulary_});
     const std::array<const void*, 1> in = {ids.data()};
     const std::array<void*, 1> out = {logits.mutable_data_ptr()};
@@ -133,7 +130,7 @@ class Writer {
     const auto &inputs = engine_.inputs(), &outputs = engine_.outputs();
     const bool continued = engine_.free().size() == 1 && engine_.continued() == engine_.free()[0].name;
     if (!continued) {
-      fail_file(kWhere,
+      fail_file(kGenerateWhere,
                 "expected an engine whose runs continue each other (ulp lower --continued time), got '", path,
                 "'");
     }
@@ -143,8 +140,9 @@ class Writer {
                         engine_.free()[0].min == 1 && engine_.free()[0].multiple == 1;
     const int64_t said = tokens ? outputs[0].shape[2] : 0;
     if (!tokens || said != alphabet.size()) {
-      fail_file(kWhere, "expected an engine from ids of ", alphabet.unit(), " to logits of ", alphabet.size(),
-                ' ', alphabet.unit(), ", got '", path, "'", tokens ? " with " + std::to_string(said) : "",
+      fail_file(kGenerateWhere, "expected an engine from ids of ", alphabet.unit(), " to logits of ",
+                alphabet.size(), ' ', alphabet.unit(), ", got '", path, "'",
+                tokens ? " with " + std::to_string(said) : "",
                 tokens && said > alphabet.size() ? "; --tokenizer names the file of its tokens" : "");
     }
     return engine_.continued();
@@ -170,15 +168,15 @@ void Sampling::visit_fields(FieldVisitor& visitor) {
 GenerateOutcome generate(const GenerateOptions& options,
                          const std::function<void(std::string_view)>& written) {
   if (!is_engine_file(options.engine))
-    fail_file(kWhere, "expected an engine file (ulp lower --continued time), got '", options.engine,
+    fail_file(kGenerateWhere, "expected an engine file (ulp lower --continued time), got '", options.engine,
               "', which is none");
   const runtime::Plan plan = runtime::Plan::load(options.engine);
   const Alphabet alphabet(options, plan);
   std::vector<int64_t> ids = alphabet.ids(options.prompt);
-  if (ids.empty()) fail(kWhere, "expected a prompt of at least one token, got none");
-  Writer writer(options, plan, alphabet);
+  if (ids.empty()) fail(kGenerateWhere, "expected a prompt of at least one token, got none");
+  TextWriter writer(options, plan, alphabet);
   if (static_cast<int64_t>(ids.size()) > writer.longest())
-    fail(kWhere, "expected a prompt of at most ", writer.longest(), ' ', alphabet.unit(),
+    fail(kGenerateWhere, "expected a prompt of at most ", writer.longest(), ' ', alphabet.unit(),
          ", the longest text of the engine, got ", ids.size());
   Sampler sampler(options.sampling);
   GenerateOutcome outcome;

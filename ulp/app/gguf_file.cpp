@@ -12,7 +12,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.load_gguf";
+constexpr const char* kLoadGgufWhere = "app.load_gguf";
 
 /// The heads of attention, which no tensor tells.
 int64_t heads_of(const exchange::GgufModel& file, const std::string& source) {
@@ -20,7 +20,7 @@ int64_t heads_of(const exchange::GgufModel& file, const std::string& source) {
   const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
   const auto found = metadata.find(kKey);
   if (found == metadata.end() || !found->is_number_integer() || *found < 1 || *found > 65536)
-    fail_file(kWhere, "expected ", kKey, " in 1..65536 in '", source, "', got ",
+    fail_file(kLoadGgufWhere, "expected ", kKey, " in 1..65536 in '", source, "', got ",
               found == metadata.end() ? "none" : found->dump().substr(0, 100));
   return found->get<int64_t>();
 }
@@ -31,7 +31,7 @@ models::Gpt2Config config_of(const exchange::GgufModel& file, const io::NamedTen
   const auto matrix = [&](const char* name) {
     const auto found = std::ranges::find(tensors, name, &io::NamedTensors::value_type::first);
     if (found == tensors.end() || found->second.dim() != 2)
-      fail_file(kWhere, "expected GPT-2's matrix '", name, "' in '", source, "'");
+      fail_file(kLoadGgufWhere, "expected GPT-2's matrix '", name, "' in '", source, "'");
     return found->second;
   };
   models::Gpt2Config config{.dropout = 0, .attention_dropout = 0};

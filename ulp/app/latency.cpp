@@ -17,9 +17,9 @@ namespace ulp::app {
 namespace {
 
 /// An engine with something to run on.
-class Runner {
+class EngineRunner {
  public:
-  Runner(const runtime::Plan& plan, const LatencyOptions& options)
+  EngineRunner(const runtime::Plan& plan, const LatencyOptions& options)
       : engine_(plan, {.threads = options.threads}) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const at::Tensor state = generator.get_state();  // random inputs leave no trace in what is trained next
@@ -60,10 +60,10 @@ measure::MeasureOptions measuring(const LatencyOptions& options) {
 
 std::vector<measure::Timing> time_engines(const std::vector<const runtime::Plan*>& plans,
                                           const LatencyOptions& options) {
-  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<std::unique_ptr<EngineRunner>> runners;
   std::vector<measure::Candidate> candidates;
   for (const runtime::Plan* plan : plans) {
-    runners.push_back(std::make_unique<Runner>(*plan, options));
+    runners.push_back(std::make_unique<EngineRunner>(*plan, options));
     candidates.push_back(runners.back()->candidate(std::to_string(candidates.size())));
   }
   return measure::time_in_turns(candidates, options.batch, measuring(options));
@@ -71,19 +71,19 @@ std::vector<measure::Timing> time_engines(const std::vector<const runtime::Plan*
 
 struct LatencyMeter::State {
   LatencyOptions options;
-  Runner reference;
+  EngineRunner reference;
   double first = 0;  // seconds of the reference in the first measurement
 };
 
 LatencyMeter::LatencyMeter(const graph::GraphModule& reference, const LatencyOptions& options)
-    : state_(new State{options, Runner(plan_of(reference), options)}) {}
+    : state_(new State{options, EngineRunner(plan_of(reference), options)}) {}
 LatencyMeter::~LatencyMeter() = default;
 LatencyMeter::LatencyMeter(LatencyMeter&&) noexcept = default;
 LatencyMeter& LatencyMeter::operator=(LatencyMeter&&) noexcept = default;
 
 double LatencyMeter::operator()(const graph::GraphModule& module) {
   const LatencyOptions& options = state_->options;
-  Runner runner(plan_of(module), options);
+  EngineRunner runner(plan_of(module), options);
   const std::vector<measure::Timing> times =
       measure::time_in_turns({state_->reference.candidate("reference"), runner.candidate("network")},
                              options.batch, measuring(options));

@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kWhere = "app.launch";
+constexpr const char* kLaunchWhere = "app.launch";
 constexpr int kMost = 1024;
 constexpr int kLookMs = 20;       // between two looks at who has ended
 constexpr int kNotStarted = 127;  // what a shell says
@@ -111,25 +111,25 @@ struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) fail(kWhere, "could not make a pipe: ", std::strerror(errno));
+    if (::pipe2(ends, O_CLOEXEC) != 0) fail(kLaunchWhere, "could not make a pipe: ", std::strerror(errno));
     read_end = ends[0];
     write_end = ends[1];
   }
 };
 
 /// The processes of one run.
-class Run {
+class Processes {
  public:
-  explicit Run(const LaunchOptions& options) : options_(options) {
+  explicit Processes(const LaunchOptions& options) : options_(options) {
     for (int rank = 0; rank < options.processes; ++rank) start(rank);
   }
-  ~Run() {
+  ~Processes() {
     signal_all(SIGKILL);
     for (Worker& worker : workers_)
       if (!worker.status) ::waitpid(worker.process, nullptr, 0);
   }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
 
   LaunchResult wait() {
     const PollsInterrupts polls;
@@ -164,7 +164,8 @@ class Run {
     if (process > 0 && ::read(report.read_end, &reason, sizeof reason) < 0) reason = errno;
     ::close(report.read_end);
     if (process > 0) workers_.push_back(std::move(worker));
-    if (reason != 0) fail(kWhere, "could not start '", options_.command[0], "': ", std::strerror(reason));
+    if (reason != 0)
+      fail(kLaunchWhere, "could not start '", options_.command[0], "': ", std::strerror(reason));
   }
 
   bool any_runs() const {
@@ -231,9 +232,9 @@ class Run {
 
 LaunchResult launch(const LaunchOptions& options) {
   if (options.processes < 1 || options.processes > kMost)
-    fail(kWhere, "expected 1 to ", kMost, " processes, got ", options.processes);
-  if (options.command.empty()) fail(kWhere, "expected a command, got none");
-  LaunchResult result = Run(options).wait();
+    fail(kLaunchWhere, "expected 1 to ", kMost, " processes, got ", options.processes);
+  if (options.command.empty()) fail(kLaunchWhere, "expected a command, got none");
+  LaunchResult result = Processes(options).wait();
   if (result.code == 0 && interrupted()) result.code = kInterruptedCode;
   return result;
 }

@@ -14,7 +14,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.memory";
+constexpr const char* kMemoryWhere = "app.memory";
 
 /// Above so many parameters a run takes seconds, and fewer and shorter texts are looked at.
 constexpr int64_t kLarge = 30'000'000;
@@ -103,7 +103,7 @@ struct Asked {
 Asked asked_lengths(const TrainedModel& model, const MemoryQuestion& question) {
   if (model.kind == NetworkKind::image) {
     if (question.length != 0 || !question.lengths.empty())
-      fail(kWhere, "expected no lengths for ", model.name, ", which takes images");
+      fail(kMemoryWhere, "expected no lengths for ", model.name, ", which takes images");
     return {.length = 0, .lengths = {0}};
   }
   Asked asked{.length = question.length, .lengths = question.lengths};
@@ -112,7 +112,7 @@ Asked asked_lengths(const TrainedModel& model, const MemoryQuestion& question) {
   std::ranges::sort(asked.lengths);
   asked.lengths.erase(std::unique(asked.lengths.begin(), asked.lengths.end()), asked.lengths.end());
   if (asked.lengths.front() < 1 || asked.lengths.back() > model.max_length)
-    fail(kWhere, "expected lengths from 1 to ", model.max_length, " for ", model.name, ", got ",
+    fail(kMemoryWhere, "expected lengths from 1 to ", model.max_length, " for ", model.name, ", got ",
          asked.lengths.front() < 1 ? asked.lengths.front() : asked.lengths.back());
   return asked;
 }
@@ -129,12 +129,13 @@ void check_question(const TrainedModel& model, const MemoryQuestion& question) {
   question.options.validate();
   question.plan.validate();
   if (question.plan.offload_activations != memory::SavedPlace::memory)
-    fail(kWhere,
+    fail(kMemoryWhere,
          "expected activations in memory, got them in a file: how much of them is on its way there, up to 64 "
          "MiB, "
          "depends on its speed");
   if (question.fp8 && !question.options.precision->fp8)
-    fail(kWhere, "expected an fp8 precision beside an fp8 recipe, got ", question.options.precision.name());
+    fail(kMemoryWhere, "expected an fp8 precision beside an fp8 recipe, got ",
+         question.options.precision.name());
   asked_lengths(model, question);
 }
 

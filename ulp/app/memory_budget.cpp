@@ -19,7 +19,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.fit_to_budget";
+constexpr const char* kFitToBudgetWhere = "app.fit_to_budget";
 
 std::string bytes_text(int64_t bytes) {
   return report::format_bytes(static_cast<double>(bytes));
@@ -72,9 +72,9 @@ const char* cost_of(amp::MomentFormat moments) {
   }
 }
 
-class Search {
+class PlanSearch {
  public:
-  explicit Search(const BudgetJob& job) : job_(job) {}
+  explicit PlanSearch(const BudgetJob& job) : job_(job) {}
 
   BudgetChoice run() {
     Candidate plain{.options = job_.options};
@@ -88,7 +88,7 @@ class Search {
       if (const auto found = fit(start))
         return {found->options, asked, peak(*found), found->share, *program_of(found->share), found->changes};
     }
-    fail(kWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_) + job_.taken),
+    fail(kFitToBudgetWhere, "expected a budget of at least ", bytes_text(with_safety(smallest_) + job_.taken),
          ", the smallest peak that was found and 2 % of training's part of it, got ",
          bytes_text(job_.budget));
   }
@@ -201,7 +201,7 @@ bool has_batch_norm(const torch::nn::Module& model) {
 BudgetChoice fit_to_budget(const BudgetJob& job) {
   job.options.validate();
   const PollsInterrupts polls;
-  return Search(job).run();
+  return PlanSearch(job).run();
 }
 
 }  // namespace ulp::app

@@ -15,7 +15,7 @@ namespace {
 
 using memory::SavedPlace;
 
-constexpr const char* kWhere = "app.MemoryPlan";
+constexpr const char* kMemoryPlanWhere = "app.MemoryPlan";
 constexpr std::string_view kEvery = "every:", kBytes = "bytes:";
 
 std::optional<int64_t> positive_number(std::string_view text) {
@@ -124,9 +124,9 @@ std::optional<FieldConflict> MemoryPlan::conflict_with(const train::TrainOptions
 }
 
 void MemoryPlan::validate() const {
-  if (const auto found = conflict()) fail(kWhere, found->text());
+  if (const auto found = conflict()) fail(kMemoryPlanWhere, found->text());
   if (offload_activations == SavedPlace::file || offload_optimizer == SavedPlace::file)
-    const NamelessFile probe(kWhere, offload_folder);
+    const NamelessFile probe(kMemoryPlanWhere, offload_folder);
 }
 
 std::string MemoryPlan::to_json() const {

@@ -12,8 +12,6 @@ namespace {
 
 using memory::Category;
 
-constexpr double kMiB = 1 << 20;
-
 double mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / kMiB;
 }

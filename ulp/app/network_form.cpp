@@ -10,7 +10,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.network_form";
+constexpr const char* kNetworkFormWhere = "app.network_form";
 
 bool is_batch(const graph::SizeExpr& size) {
   return size == graph::SizeExpr{1, 1, 0};
@@ -29,8 +29,8 @@ std::string sizes_text(const graph::Value& value) {
 /// Whether it is computed from as the tool's data are; half floats and float64 are not.
 void expect_type(const graph::Value& input, const std::filesystem::path& path) {
   if (!input.meta || input.meta->dtype == at::kFloat || !at::isFloatingType(input.meta->dtype)) return;
-  fail_file(kWhere, "expected a network over float32, got '", path.string(), "', whose input '", input.name,
-            "' is ", c10::toString(input.meta->dtype),
+  fail_file(kNetworkFormWhere, "expected a network over float32, got '", path.string(), "', whose input '",
+            input.name, "' is ", c10::toString(input.meta->dtype),
             ": model.float() makes it float32 before it is exported");
 }
 
@@ -76,7 +76,7 @@ void expect_engine_inputs(const graph::GraphModule& network, const std::filesyst
   for (const graph::Value* input : inputs_of(network)) {
     expect_type(*input, path);
     if (!input->meta || std::ranges::any_of(input->meta->sizes, is_batch)) continue;
-    fail_file(kWhere, "expected a network of any batch, got '", path.string(), "', whose input '",
+    fail_file(kNetworkFormWhere, "expected a network of any batch, got '", path.string(), "', whose input '",
               input->name, "' is always ", sizes_text(*input),
               ": export it again with a free dimension 0, by dynamic_shapes of torch.export.export() and "
               "torch.onnx.export() or dynamic_axes of the older one");
@@ -86,8 +86,8 @@ void expect_engine_inputs(const graph::GraphModule& network, const std::filesyst
 void expect_one_input(const graph::GraphModule& network, const std::filesystem::path& path) {
   const std::vector<const graph::Value*> inputs = inputs_of(network);
   if (inputs.size() != 1)
-    fail_file(kWhere, "expected a network with one input for the samples of data, got '", path.string(),
-              "', which has ", inputs.size(), ": ", names_of(inputs));
+    fail_file(kNetworkFormWhere, "expected a network with one input for the samples of data, got '",
+              path.string(), "', which has ", inputs.size(), ": ", names_of(inputs));
   expect_type(*inputs[0], path);
 }
 
@@ -96,14 +96,14 @@ void expect_sample_input(const graph::GraphModule& network, const std::filesyste
   constexpr size_t kRows = 2, kImages = 4;
   const graph::Value& input = *inputs_of(network)[0];
   if (!input.meta || rank_of(input) == kRows || rank_of(input) == kImages) return;
-  fail_file(kWhere,
+  fail_file(kNetworkFormWhere,
             "expected a network over images [N, C, H, W], rows [N, values] or tokens [N, length], got '",
             path.string(), "', whose input '", input.name, "' is ", sizes_text(input));
 }
 
 void expect_logits(const graph::GraphModule& network, const std::filesystem::path& path) {
   const auto refuse = [&](const auto&... what) {
-    fail_file(kWhere,
+    fail_file(kNetworkFormWhere,
               "expected one result with the logits of two classes or more to compare with labels, got ",
               what..., " from '", path.string(), "'");
   };

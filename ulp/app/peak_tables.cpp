@@ -18,7 +18,7 @@ std::vector<const measure::Peaks*> measured(const measure::Peaks& all, const mea
   return one == nullptr || one->threads == all.threads ? std::vector{&all} : std::vector{one, &all};
 }
 
-void mark_busy(report::Table& table, const measure::Peaks& peaks, const std::string& column) {
+void mark_busy_peaks(report::Table& table, const measure::Peaks& peaks, const std::string& column) {
   if (measure::is_disturbed(peaks.others)) table.mark_last(column, measure::busy_mark(*peaks.others));
 }
 
@@ -39,7 +39,7 @@ report::Table math_table(const measure::Peaks& all, const measure::Peaks* one) {
     std::vector<report::Cell> row = {std::string(kernels::to_string(peak.type)), peak.isa, peak.instruction};
     for (const measure::Peaks* peaks : columns) row.emplace_back(peaks->math.at(i).rate / 1e9);
     table.add_row(std::move(row));
-    for (const measure::Peaks* peaks : columns) mark_busy(table, *peaks, threads_text(*peaks));
+    for (const measure::Peaks* peaks : columns) mark_busy_peaks(table, *peaks, threads_text(*peaks));
   }
   return table;
 }
@@ -62,7 +62,7 @@ report::Table memory_table(const measure::Peaks& all, const measure::Peaks* one)
                                        report::format_bytes(level.bytes)};
       for (const double rate : level.rate) row.emplace_back(rate / 1e9);
       table.add_row(std::move(row));
-      mark_busy(table, *peaks, "triad");
+      mark_busy_peaks(table, *peaks, "triad");
     }
   }
   return table;

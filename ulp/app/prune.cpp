@@ -23,9 +23,9 @@ namespace {
 
 constexpr int64_t kScoreBatch = 64;
 
-class Runner {
+class PruneRunner {
  public:
-  explicit Runner(const PruneRequest& request) : request_(request), figures_(request, run_.outcome) {
+  explicit PruneRunner(const PruneRequest& request) : request_(request), figures_(request, run_.outcome) {
     run_.outcome.model = request.model;
     run_.outcome.method = request.recipe.cuts() ? "channels" : "weights";
   }
@@ -352,7 +352,7 @@ class Runner {
 }  // namespace
 
 PruneRun run_prune(const PruneRequest& request) {
-  return Runner(request).run();
+  return PruneRunner(request).run();
 }
 
 }  // namespace ulp::app

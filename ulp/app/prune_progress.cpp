@@ -10,7 +10,7 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.run_prune";
+constexpr const char* kRunPruneWhere = "app.run_prune";
 
 /// The names of the fields that the objects do not share: "amount, training.epochs".
 std::string different_fields(const nlohmann::json& one, const nlohmann::json& other,
@@ -44,11 +44,12 @@ PruneProgress read_progress(const std::filesystem::path& path, const std::string
     json = parse_json_or_discarded(config["task"].get<std::string>());
   if (!json.is_object() || !json.contains("recipe") || !json["recipe"].is_object() ||
       !json.contains("training") || !json["training"].is_number_unsigned() || !json.contains("structure")) {
-    fail_file(kWhere, "expected a checkpoint of a run that prunes, got another one in '", path.string(), "'");
+    fail_file(kRunPruneWhere, "expected a checkpoint of a run that prunes, got another one in '",
+              path.string(), "'");
   }
   const auto expected = nlohmann::json::parse(recipe);
   if (json["recipe"] != expected) {
-    fail(kWhere, "expected a checkpoint of a run by the same recipe, got one in '", path.string(),
+    fail(kRunPruneWhere, "expected a checkpoint of a run by the same recipe, got one in '", path.string(),
          "' that differs in ", different_fields(expected, json["recipe"]));
   }
   return {json["training"].get<int64_t>(), prune::structure_from_json(json["structure"].dump(), dense)};

@@ -12,18 +12,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kWhere = "app.read_published_config";
+constexpr const char* kReadPublishedConfigWhere = "app.read_published_config";
 constexpr uintmax_t kMostBytes = uintmax_t{4} << 20;
-constexpr int64_t kMostTokens = int64_t{1} << 24, kLargestSize = 65536, kMostLayers = 1024;
+constexpr int64_t kMostPublishedTokens = int64_t{1} << 24, kLargestPublishedSize = 65536, kMostLayers = 1024;
 
 /// The settings of a file; errors name it.
 class Settings {
  public:
   explicit Settings(const std::filesystem::path& path) : path_(path.string()) {
     try {
-      json_ = parse_json(read_file(kWhere, path, kMostBytes));
+      json_ = parse_json(read_file(kReadPublishedConfigWhere, path, kMostBytes));
     } catch (const Json::exception& error) {
-      fail_file(kWhere, "expected JSON in '", path_, "': ", error.what());
+      fail_file(kReadPublishedConfigWhere, "expected JSON in '", path_, "': ", error.what());
     }
     if (!json_.is_object()) refuse("expected an object");
   }
@@ -33,10 +33,10 @@ class Settings {
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    fail_file(kWhere, parts..., " in '", path_, "'");
+    fail_file(kReadPublishedConfigWhere, parts..., " in '", path_, "'");
   }
 
-  void size(const char* key, int64_t& value, int64_t most = kLargestSize, int64_t least = 1) const {
+  void size(const char* key, int64_t& value, int64_t most = kLargestPublishedSize, int64_t least = 1) const {
     if (!has(key)) return;
     const Json& found = json_.at(key);
     if (!found.is_number_integer() || found < least || found > most)
@@ -85,13 +85,13 @@ std::string name_of(const Settings& settings) {
 models::BertConfig bert(const Settings& settings) {
   models::BertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, kMostTokens);
+  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("hidden_size", config.width);
   settings.size("num_hidden_layers", config.layers, kMostLayers);
   settings.size("num_attention_heads", config.heads);
   settings.size("intermediate_size", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, kMostTokens, 0);
+  settings.size("pad_token_id", config.padding_token, kMostPublishedTokens, 0);
   settings.rate("hidden_dropout_prob", config.dropout);
   settings.rate("attention_probs_dropout_prob", config.attention_dropout);
   settings.expect("hidden_act", {"gelu"});
@@ -105,13 +105,13 @@ models::BertConfig bert(const Settings& settings) {
 models::DistilBertConfig distilbert(const Settings& settings) {
   models::DistilBertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, kMostTokens);
+  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("dim", config.width);
   settings.size("n_layers", config.layers, kMostLayers);
   settings.size("n_heads", config.heads);
   settings.size("hidden_dim", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, kMostTokens, 0);
+  settings.size("pad_token_id", config.padding_token, kMostPublishedTokens, 0);
   settings.rate("dropout", config.dropout);
   settings.rate("attention_dropout", config.attention_dropout);
   settings.rate("seq_classif_dropout", config.classifier_dropout);
@@ -121,7 +121,7 @@ models::DistilBertConfig distilbert(const Settings& settings) {
 
 models::Gpt2Config gpt2(const Settings& settings) {
   models::Gpt2Config config;
-  settings.size("vocab_size", config.vocab_size, kMostTokens);
+  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
   settings.size("n_positions", config.max_length);
   settings.size("n_embd", config.width);
   settings.size("n_layer", config.layers, kMostLayers);
@@ -147,8 +147,8 @@ std::vector<std::string> classes(const Settings& settings) {
     return names;
   }
   const Json& labels = settings["id2label"];
-  if (!labels.is_object() || labels.empty() || labels.size() > static_cast<size_t>(kLargestSize))
-    settings.refuse("expected 1 to ", kLargestSize, " names in id2label");
+  if (!labels.is_object() || labels.empty() || labels.size() > static_cast<size_t>(kLargestPublishedSize))
+    settings.refuse("expected 1 to ", kLargestPublishedSize, " names in id2label");
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto label = labels.find(std::to_string(i));
     if (label == labels.end() || !label->is_string())

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "app.load_published_model";
+constexpr const char* kLoadPublishedModelWhere = "app.load_published_model";
 /// Elements that a config.json may ask for beyond those of the weights.
 constexpr int64_t kSpareElements = int64_t{1} << 24;
 /// Tensors that may be missing beyond as many as there are.
@@ -43,7 +43,7 @@ bool is_pickled(const fs::path& path) {
     return head[8] != '{';  // as safetensors have it there
   if (!is_zip_file(path)) return false;
   try {
-    const io::ZipArchive archive(path, kWhere, "a zip archive");
+    const io::ZipArchive archive(path, kLoadPublishedModelWhere, "a zip archive");
     const auto any = [&](const char* part) {
       return std::ranges::any_of(archive.entries(), [&](const io::ZipEntry& entry) {
         return ('/' + entry.name).find(part) != std::string::npos;
@@ -83,8 +83,8 @@ ModelSpec spec_of(const PublishedConfig& config, const fs::path& path) {
   if (!is_file(tokenizer)) return spec;
   spec.tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::load(tokenizer));
   if (spec.vocab_size() > config.vocab_size())
-    fail_file(kWhere, "expected at most the ", config.vocab_size(), " tokens of config.json in '",
-              tokenizer.string(), "', got ", spec.vocab_size());
+    fail_file(kLoadPublishedModelWhere, "expected at most the ", config.vocab_size(),
+              " tokens of config.json in '", tokenizer.string(), "', got ", spec.vocab_size());
   return spec;
 }
 
@@ -116,7 +116,7 @@ void expect_image_network(const fs::path& path, const std::string& name) {
   if (std::ranges::find(names, name) != names.end()) return;
   std::string known;
   for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
-  fail_file(kWhere, "expected a config.json beside '", path.string(),
+  fail_file(kLoadPublishedModelWhere, "expected a config.json beside '", path.string(),
             "', or the name of its network, one of ", known, ", got ",
             name.empty() ? "neither" : "'" + name + "'");
 }
@@ -169,8 +169,8 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
     PublishedConfig config = read_published_config(file);
     const int64_t stored = elements_of(tensors);
     if (config.elements() / 2 > stored + kSpareElements)
-      fail_file(kWhere, "expected about ", config.elements(), " elements, as config.json says, in '",
-                path.string(), "', got ", stored);
+      fail_file(kLoadPublishedModelWhere, "expected about ", config.elements(),
+                " elements, as config.json says, in '", path.string(), "', got ", stored);
     model.spec = spec_of(config, path);
     if (partial && model.spec.kind == NetworkKind::text) {
       model.spec.num_classes = like.num_classes;
@@ -190,7 +190,8 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
   model.report = io::assign_published(*model.network.module, tensors, !partial, path.string());
   const size_t missing = model.report.differences.missing.size();
   if (missing > tensors.size() + kSpareTensors)
-    fail_file(kWhere, "expected the weights of most of the layers that the network has, got ", tensors.size(),
+    fail_file(kLoadPublishedModelWhere,
+              "expected the weights of most of the layers that the network has, got ", tensors.size(),
               " tensors in '", path.string(), "', and ", missing, " are missing");
   model.network.module->eval();
   model.network = captured(model.network, model.spec);

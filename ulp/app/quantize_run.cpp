@@ -23,9 +23,9 @@ constexpr int64_t kTestBatch = 250;
 /// The pass of lower() that says which layers run on bits, and which do not.
 constexpr const char* kBinaryPass = "fuse_binary";
 
-class Runner {
+class QuantizeRunner {
  public:
-  explicit Runner(const QuantizeRequest& request) : request_(request) {
+  explicit QuantizeRunner(const QuantizeRequest& request) : request_(request) {
     run_.recipe = request.recipe;
     run_.outcome.model = request.model;
     run_.outcome.mode = request.mode->name;
@@ -167,7 +167,7 @@ class Runner {
 }  // namespace
 
 QuantizeRun run_quantize(const QuantizeRequest& request) {
-  return Runner(request).run();
+  return QuantizeRunner(request).run();
 }
 
 }  // namespace ulp::app

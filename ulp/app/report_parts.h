@@ -10,6 +10,8 @@
 
 namespace ulp::app {
 
+inline constexpr double kMiB = 1 << 20;
+
 /// A number in a sentence, by a format of printf with one double ("%.2f points").
 std::string number(const char* format, double value);
 

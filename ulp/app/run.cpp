@@ -17,13 +17,13 @@ namespace ulp::app {
 
 namespace {
 
-constexpr const char* kWhere = "app.run";
+constexpr const char* kRunWhere = "app.run";
 
 void check_shape(const RunOptions& options, const runtime::TensorInfo& info, const at::Tensor& tensor) {
   const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
   const std::vector<int64_t> expected = sizes_at(info, batch < tensor.dim() ? tensor.size(batch) : 1);
   if (tensor.sizes() != at::IntArrayRef(expected)) {
-    fail_file(kWhere, "expected '", info.name, "' of shape ", at::IntArrayRef(expected), ", got ",
+    fail_file(kRunWhere, "expected '", info.name, "' of shape ", at::IntArrayRef(expected), ", got ",
               tensor.sizes(), " in '", options.input, "'");
   }
 }
@@ -32,14 +32,14 @@ void check_shape(const RunOptions& options, const runtime::TensorInfo& info, con
 void check_type(const RunOptions& options, const runtime::TensorInfo& info, const at::Tensor& tensor) {
   const bool small_float = tensor.is_floating_point() && tensor.element_size() == 1;
   if (!small_float && !tensor.is_complex()) return;
-  fail_file(kWhere, "expected '", info.name, "' of a type that ", runtime::to_string(info.type),
+  fail_file(kRunWhere, "expected '", info.name, "' of a type that ", runtime::to_string(info.type),
             " is made from, got ", c10::toString(tensor.scalar_type()), " in '", options.input, "'");
 }
 
 void check_finite(const runtime::TensorInfo& info, const at::Tensor& tensor) {
   if (!tensor.is_floating_point() || torch::isfinite(tensor).all().item<bool>()) return;
   const auto bad = torch::isfinite(tensor).logical_not().sum().item<int64_t>();
-  fail_file(kWhere, "expected finite numbers in '", info.name, "', got ", bad,
+  fail_file(kRunWhere, "expected finite numbers in '", info.name, "', got ", bad,
             " NaN or inf (allow_nonfinite runs them)");
 }
 
@@ -67,12 +67,12 @@ Opened open_engine(const runtime::Plan& plan, const RunOptions& options) {
 
 Opened open(const RunOptions& options) {
   if (options.pieces && options.error_budget > 0)
-    fail(kWhere, "expected one engine beside an error budget, got a model in pieces");
+    fail(kRunWhere, "expected one engine beside an error budget, got a model in pieces");
   if (is_engine_file(options.model)) {
     if (options.pieces)
-      fail(kWhere, "expected a model to run in pieces, got the engine file '", options.model, "'");
+      fail(kRunWhere, "expected a model to run in pieces, got the engine file '", options.model, "'");
     if (options.script_spec.asked)
-      fail(kWhere, "expected no --shape beside the engine file '", options.model,
+      fail(kRunWhere, "expected no --shape beside the engine file '", options.model,
            "', which says itself what it takes");
     return open_engine(runtime::Plan::load(options.model), options);
   }
@@ -98,7 +98,7 @@ void set_sizes(const RunOptions& options, runtime::Engine& engine,
   try {
     engine.set_sizes(engine.sizes_for(shapes));
   } catch (const Error& error) {
-    fail_file(kWhere, "in '", options.input, "': ", error.what());
+    fail_file(kRunWhere, "in '", options.input, "': ", error.what());
   }
 }
 
@@ -111,7 +111,7 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened
     if (tensor == nullptr && opened.inputs.size() == 1 && file.tensors.size() == 1)
       tensor = &file.tensors[0].second;
     if (tensor == nullptr) {
-      fail_file(kWhere, "expected a tensor '", info.name, "' in '", options.input,
+      fail_file(kRunWhere, "expected a tensor '", info.name, "' in '", options.input,
                 "', which has none of that name");
     }
     check_type(options, info, *tensor);
