@@ -49,14 +49,14 @@ fs::path folder_of(const fs::path& place) {
 }
 
 /// Where a path leads.
-struct Place {
+struct FileTarget {
   fs::path path;  ///< without links; the last link may name a file that is not there yet
   /// A link of /proc ("/dev/stdout", "/dev/fd/3") led to what a descriptor has open, and that stays in use.
   bool is_descriptor = false;
 };
 
-Place follow_links(fs::path path) {
-  Place place{std::move(path)};
+FileTarget follow_links(fs::path path) {
+  FileTarget place{std::move(path)};
   for (int i = 0; i < kMaxLinks; ++i) {
     std::error_code error;
     const fs::path next = fs::read_symlink(place.path, error);
@@ -106,7 +106,7 @@ bool can_flush(int error) {
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
-  const Place place = follow_links(target_);
+  const FileTarget place = follow_links(target_);
   place_ = place.path;
   struct stat status {};
   const bool exists = ::stat(target_.c_str(), &status) == 0;

@@ -17,7 +17,7 @@ Json absent_json(const FieldInfo& info) {
   return info.absent;
 }
 
-class Writer final : public FieldVisitor {
+class FieldWriter final : public FieldVisitor {
  public:
   Json out = Json::object();
 
@@ -34,7 +34,7 @@ class Writer final : public FieldVisitor {
     if (field.index < field.words.size()) out[info.name] = field.words[field.index];
   }
   void on_group(const FieldInfo& info, const GroupField& field) override {
-    Writer inner;
+    FieldWriter inner;
     field.fields(inner);
     out[info.name] = std::move(inner.out);
   }
@@ -48,7 +48,7 @@ class Writer final : public FieldVisitor {
   void on_list(const FieldInfo& info, const ListField& field) override {
     Json all = Json::array();
     for (size_t i = 0; i < field.size; ++i) {
-      Writer inner;
+      FieldWriter inner;
       field.element(i, inner);
       all.push_back(std::move(inner.out));
     }
@@ -59,9 +59,10 @@ class Writer final : public FieldVisitor {
   }
 };
 
-class Reader final : public FieldVisitor {
+class FieldReader final : public FieldVisitor {
  public:
-  Reader(const Json& in, std::string path, bool limits) : in_(in), path_(std::move(path)), limits_(limits) {}
+  FieldReader(const Json& in, std::string path, bool limits)
+      : in_(in), path_(std::move(path)), limits_(limits) {}
 
   void read(FunctionRef<void(FieldVisitor&)> fields, std::span<const char* const> also) {
     if (!in_.is_object()) {
@@ -143,7 +144,7 @@ class Reader final : public FieldVisitor {
     const Json* field = find(info);
     if (field == nullptr) return;
     if (!field->is_object()) wrong(info, "an object");
-    Reader(*field, path_ + info.name + ".", limits_).read(group.fields, {});
+    FieldReader(*field, path_ + info.name + ".", limits_).read(group.fields, {});
   }
   void on_optional(const FieldInfo& info, const OptionalField& optional) override {
     const Json* field = find(info);
@@ -165,7 +166,7 @@ class Reader final : public FieldVisitor {
     list.resize(field->size());
     for (size_t i = 0; i < field->size(); ++i) {
       const std::string path = path_ + info.name + "[" + std::to_string(i) + "].";
-      Reader((*field)[i], path, limits_).read([&](FieldVisitor& inner) { list.element(i, inner); }, {});
+      FieldReader((*field)[i], path, limits_).read([&](FieldVisitor& inner) { list.element(i, inner); }, {});
     }
   }
   void on_custom(const FieldInfo& info, const CustomField& custom) override {
@@ -200,14 +201,14 @@ class Reader final : public FieldVisitor {
 }  // namespace
 
 Json fields_to_json(FunctionRef<void(FieldVisitor&)> fields) {
-  Writer writer;
+  FieldWriter writer;
   fields(writer);
   return std::move(writer.out);
 }
 
 void fields_from_json(const Json& json, const std::string& path, FunctionRef<void(FieldVisitor&)> fields,
                       std::span<const char* const> also, bool limits) {
-  Reader(json, path, limits).read(fields, also);
+  FieldReader(json, path, limits).read(fields, also);
 }
 
 Json json_difference(const Json& json, const Json& plain) {

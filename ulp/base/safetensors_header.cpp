@@ -43,7 +43,7 @@ std::string in_quotes(const std::string& name) {
 /// Follows the parser event by event. Doing without a document keeps nesting bounded (the schema is three
 /// deep), shows duplicate keys, which a document would drop in silence, and never holds more than the header
 /// describes.
-class Reader final : public nlohmann::json_sax<nlohmann::json> {
+class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsHeader take() { return std::move(header_); }
 
@@ -207,7 +207,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_
   if (text.empty() || text.front() != '{') throw std::string("the header does not start with '{'");
   // The parser takes a zero byte for the end of its input and would not look at what follows.
   if (text.find('\0') != std::string_view::npos) throw std::string("the header holds a zero byte");
-  Reader reader;
+  HeaderReader reader;
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   SafetensorsHeader header = reader.take();
   std::stable_sort(header.entries.begin(), header.entries.end(),
