@@ -16,8 +16,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kWhere = "distill.find_place";
-
 bool is_set(const Node& attention, const char* flag) {
   const Argument& argument = attention.arg(flag);
   return argument.literal.isBool() && argument.literal.toBool();
@@ -27,7 +25,8 @@ bool is_set(const Node& attention, const char* flag) {
 /// the mask is of truth values or causal.
 Value* add_scores(Graph& graph, Node* attention) {
   if (is_set(*attention, "enable_gqa"))
-    fail(kWhere, "expected as many keys as queries, got groups of queries in '", attention->name(), "'");
+    fail(kFindPlaceWhere, "expected as many keys as queries, got groups of queries in '", attention->name(),
+         "'");
   Value* queries = attention->arg("query").value;
   const auto call = [&](const char* target, std::vector<Argument> args) {
     Node* node = graph.call(target, std::move(args), attention, attention->name() + "_scores");
@@ -43,7 +42,7 @@ Value* add_scores(Graph& graph, Node* attention) {
     scale = given.literal.toDouble();
   } else {
     if (!queries->meta || queries->meta->sizes.empty() || !queries->meta->sizes.back().constant())
-      fail(kWhere, "expected an attention of known depth, got '", attention->name(), "'");
+      fail(kFindPlaceWhere, "expected an attention of known depth, got '", attention->name(), "'");
     scale = 1 / std::sqrt(static_cast<double>(queries->meta->sizes.back().at(int64_t{1})));
   }
   scores = call("aten::mul.Scalar", {scores, Argument(scale)});
@@ -144,7 +143,7 @@ Value* of_written_out(Graph& graph, Node* softmax, AttentionRole role, const std
       return transposed(graph, product->args.at(1).value, product);
     }
   }
-  fail(kWhere, "expected an attention whose ", word_of(role), " can be told, got '", place,
+  fail(kFindPlaceWhere, "expected an attention whose ", word_of(role), " can be told, got '", place,
        "'; name the value itself");
 }
 
@@ -158,7 +157,7 @@ Value* find_attention(Graph& graph, const std::vector<Node*>& calls, AttentionRo
     if (is_one_of(*call, {"aten::softmax", "aten::_softmax"})) softmaxes.push_back(call);
   }
   if (fused.size() + softmaxes.size() != 1) {
-    fail(kWhere, "expected one attention in '", place, "', got ", fused.size() + softmaxes.size());
+    fail(kFindPlaceWhere, "expected one attention in '", place, "', got ", fused.size() + softmaxes.size());
   }
   if (fused.empty()) return of_written_out(graph, softmaxes[0], role, place);
   switch (role) {

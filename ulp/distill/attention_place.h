@@ -11,6 +11,9 @@
 
 namespace ulp::distill {
 
+/// The function or class that errors name.
+inline constexpr const char* kFindPlaceWhere = "distill.find_place";
+
 /// What softmax(scores) values is made of; scores are queries keys^T, scaled and masked.
 enum class AttentionRole : uint8_t { queries, keys, values, scores };
 

@@ -14,7 +14,7 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.Distiller";
+constexpr const char* kDistillerWhere = "distill.Distiller";
 
 /// "layer" as the places of a loss that joins {"queries", "keys"}: "layer:queries", "layer:keys".
 std::vector<std::string> places_of(const Loss& loss, const std::string& place) {
@@ -135,10 +135,10 @@ struct Distiller::State {
 };
 
 Distiller::Distiller(DistillerSetup setup) {
-  if (setup.student == nullptr) fail(kWhere, "expected a student, got null");
+  if (setup.student == nullptr) fail(kDistillerWhere, "expected a student, got null");
   setup.recipe.validate();
   if (!setup.recipe.terms.empty() && setup.teacher == nullptr)
-    fail(kWhere, "expected a teacher for the recipe's losses, got none");
+    fail(kDistillerWhere, "expected a teacher for the recipe's losses, got none");
   std::vector<std::string> places;
   std::vector<RunningTerm> terms;
   for (const Term& term : setup.recipe.terms) {
@@ -149,7 +149,8 @@ Distiller::Distiller(DistillerSetup setup) {
     terms.push_back(std::move(running));
   }
   if (setup.teacher != nullptr && !terms.empty() && setup.teacher->count() != places.size())
-    fail(kWhere, "expected a teacher with ", places.size(), " values, got one with ", setup.teacher->count());
+    fail(kDistillerWhere, "expected a teacher with ", places.size(), " values, got one with ",
+         setup.teacher->count());
   state_ = std::make_unique<State>(std::move(setup), places);
   State& s = *state_;
   s.terms = std::move(terms);
@@ -177,7 +178,7 @@ Distiller::Distiller(DistillerSetup setup) {
       term.loss->forward(input);
       term.loss->train();
     } catch (const Error& error) {
-      fail(kWhere, term.term.loss, " at ", both_places(term.term), ": ", error.what());
+      fail(kDistillerWhere, term.term.loss, " at ", both_places(term.term), ": ", error.what());
     }
   }
 }

@@ -16,14 +16,14 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.SelfLearner";
+constexpr const char* kSelfLearnerWhere = "distill.SelfLearner";
 
 /// (N, features): the mean over what is no batch and no feature.
 at::Tensor pooled(const at::Tensor& value) {
   const at::Tensor wide = value.to(torch::kFloat);
   if (wide.dim() == 4) return wide.mean({2, 3});
   if (wide.dim() == 3) return wide.mean(1);
-  if (wide.dim() != 2) fail(kWhere, "expected features of 2 to 4 dimensions, got ", value.sizes());
+  if (wide.dim() != 2) fail(kSelfLearnerWhere, "expected features of 2 to 4 dimensions, got ", value.sizes());
   return wide;
 }
 
@@ -66,11 +66,12 @@ struct SelfLearner::State {
 
 SelfLearner::SelfLearner(std::shared_ptr<graph::GraphModule> network, ExitOptions options,
                          const Batch& example) {
-  if (network == nullptr) fail(kWhere, "expected a network, got null");
-  if (options.places.empty()) fail(kWhere, "expected places of exits, got none");
+  if (network == nullptr) fail(kSelfLearnerWhere, "expected a network, got null");
+  if (options.places.empty()) fail(kSelfLearnerWhere, "expected places of exits, got none");
   if (!(options.divergence >= 0 && options.divergence <= 1) || !(options.feature_weight >= 0) ||
       !(options.temperature > 0))
-    fail(kWhere, "expected a divergence in [0, 1], a weight of features >= 0 and a temperature > 0");
+    fail(kSelfLearnerWhere,
+         "expected a divergence in [0, 1], a weight of features >= 0 and a temperature > 0");
   state_ = std::make_unique<State>(*network, std::move(options));
   State& s = *state_;
   register_module("network", s.network.module());
@@ -82,7 +83,8 @@ SelfLearner::SelfLearner(std::shared_ptr<graph::GraphModule> network, ExitOption
   }();
   s.network.module()->train(training);
   const int64_t classes = values.output().size(-1);
-  if (values.output().dim() != 2) fail(kWhere, "expected logits (N, classes), got ", values.output().sizes());
+  if (values.output().dim() != 2)
+    fail(kSelfLearnerWhere, "expected logits (N, classes), got ", values.output().sizes());
   for (size_t i = 0; i < s.options.places.size(); ++i) {
     const int64_t width = pooled(values.taps[i]).size(1);
     Exit exit{.place = s.options.places[i], .classifier = float_linear(width, classes)};
@@ -108,7 +110,7 @@ at::Tensor SelfLearner::loss(const Batch& batch) {
   State& s = *state_;
   const at::Tensor output = std::exchange(s.output, {});
   const std::vector<at::Tensor> taps = std::exchange(s.taps, {});
-  if (!output.defined()) fail(kWhere, "expected forward() before loss(), got none");
+  if (!output.defined()) fail(kSelfLearnerWhere, "expected forward() before loss(), got none");
   s.values.clear();
   at::Tensor sum;
   const auto add = [&](const std::string& name, const at::Tensor& value, double weight) {

@@ -16,7 +16,7 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.init_from";
+constexpr const char* kInitFromWhere = "distill.init_from";
 
 /// The number behind `layers` in a name, and what follows.
 struct Layered {
@@ -39,7 +39,7 @@ int64_t layer_count(const io::NamedTensors& state, const std::string& layers, co
   for (const auto& [name, tensor] : state) {
     if (const auto found = layered(name, layers)) count = std::max(count, found->layer + 1);
   }
-  if (count == 0) fail(kWhere, "expected a ", who, " with layers '", layers, ".0' and on, got none");
+  if (count == 0) fail(kInitFromWhere, "expected a ", who, " with layers '", layers, ".0' and on, got none");
   return count;
 }
 
@@ -64,7 +64,7 @@ InitReport init_from(torch::nn::Module& student, const torch::nn::Module& teache
   if (!layers.empty()) {
     const int64_t count = layer_count(own, layers, "student"), from = layer_count(theirs, layers, "teacher");
     if (every < 0 || (every > 0 && (count - 1) * every >= from))
-      fail(kWhere, "expected every >= 0 with ", count, " of ", from, " layers, got ", every);
+      fail(kInitFromWhere, "expected every >= 0 with ", count, " of ", from, " layers, got ", every);
     for (int64_t i = 0; every > 0 && i < count; ++i) map.push_back(i * every);
     if (every == 0) map = layer_map(count, from);
   }
@@ -82,7 +82,7 @@ InitReport init_from(torch::nn::Module& student, const torch::nn::Module& teache
     report.copied.push_back(name);
   }
   if (report.copied.empty())
-    fail(kWhere, "expected a teacher with tensors of the student's names, got none of ", own.size());
+    fail(kInitFromWhere, "expected a teacher with tensors of the student's names, got none of ", own.size());
   return report;
 }
 

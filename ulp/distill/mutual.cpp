@@ -15,19 +15,20 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.MutualLearner";
+constexpr const char* kMutualLearnerWhere = "distill.MutualLearner";
 
 }  // namespace
 
 MutualLearner::MutualLearner(std::vector<std::shared_ptr<graph::GraphModule>> peers, MutualOptions options)
     : peers_(std::move(peers)), options_(options) {
-  if (peers_.size() < 2) fail(kWhere, "expected at least two peers, got ", peers_.size());
+  if (peers_.size() < 2) fail(kMutualLearnerWhere, "expected at least two peers, got ", peers_.size());
   if (!(options.weight > 0) || !(options.temperature > 0))
-    fail(kWhere, "expected a weight and a temperature > 0, got ", options.weight, " and ",
+    fail(kMutualLearnerWhere, "expected a weight and a temperature > 0, got ", options.weight, " and ",
          options.temperature);
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (peers_[i] == nullptr) fail(kWhere, "expected peers, got null");
-    if (std::ranges::count(peers_, peers_[i]) != 1) fail(kWhere, "expected different peers, got one twice");
+    if (peers_[i] == nullptr) fail(kMutualLearnerWhere, "expected peers, got null");
+    if (std::ranges::count(peers_, peers_[i]) != 1)
+      fail(kMutualLearnerWhere, "expected different peers, got one twice");
     register_module("peer_" + std::to_string(i), peers_[i]);
   }
   divergence_ = make_loss("kd", {"T=" + Ramp::constant(options.temperature).text()});
@@ -38,7 +39,7 @@ at::Tensor MutualLearner::forward(const Batch& batch) {
   for (const auto& peer : peers_) {
     logits_.push_back(peer->forward(batch.inputs));
     if (logits_.back().sizes() != logits_[0].sizes())
-      fail(kWhere, "expected peers with logits of one shape, got ", logits_[0].sizes(), " and ",
+      fail(kMutualLearnerWhere, "expected peers with logits of one shape, got ", logits_[0].sizes(), " and ",
            logits_.back().sizes());
   }
   return logits_[0];
@@ -46,7 +47,7 @@ at::Tensor MutualLearner::forward(const Batch& batch) {
 
 at::Tensor MutualLearner::loss(const Batch& batch) {
   const std::vector<at::Tensor> logits = std::exchange(logits_, {});
-  if (logits.empty()) fail(kWhere, "expected forward() before loss(), got none");
+  if (logits.empty()) fail(kMutualLearnerWhere, "expected forward() before loss(), got none");
   values_.clear();
   at::Tensor sum;
   const auto add = [&](const std::string& name, const at::Tensor& value, double weight) {

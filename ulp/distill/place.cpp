@@ -18,8 +18,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kWhere = "distill.find_place";
-
 /// "layer2:input" as a name and what is asked of it.
 struct Parts {
   std::string name, part;
@@ -62,12 +60,12 @@ Value* find_output(Graph& graph, const std::string& part) {
   if (!part.empty()) {
     const bool digits =
         part.size() < 6 && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    if (!digits) fail(kWhere, "expected output:NUMBER, got 'output:", part, "'");
+    if (!digits) fail(kFindPlaceWhere, "expected output:NUMBER, got 'output:", part, "'");
     index = std::stoul(part);
   }
   if (index >= results.size())
-    fail(kWhere, "expected one of the ", results.size(), " tensors that the model returns, got number ",
-         index);
+    fail(kFindPlaceWhere, "expected one of the ", results.size(),
+         " tensors that the model returns, got number ", index);
   return results[index];
 }
 
@@ -303,24 +301,25 @@ Value* sole_result(const Graph& graph, const std::vector<Node*>& calls, const st
   if (results.size() == 1) return results[0];
   std::vector<std::string> names;
   for (const Value* value : results) names.push_back(value->name);
-  if (results.empty()) fail(kWhere, "expected a module whose result is read, got '", name, "'");
-  fail(kWhere, "expected a place with one value, got '", name, "', of which others read ", listed(names),
-       ": name one of them, or the input of the module that follows ('NAME:input')");
+  if (results.empty()) fail(kFindPlaceWhere, "expected a module whose result is read, got '", name, "'");
+  fail(kFindPlaceWhere, "expected a place with one value, got '", name, "', of which others read ",
+       listed(names), ": name one of them, or the input of the module that follows ('NAME:input')");
 }
 
 }  // namespace
 
 Value* find_place(Graph& graph, const std::string& place) {
   const Parts parts = split(place);
-  if (parts.name.empty() && !place.empty()) fail(kWhere, "expected a name before ':', got '", place, "'");
+  if (parts.name.empty() && !place.empty())
+    fail(kFindPlaceWhere, "expected a name before ':', got '", place, "'");
   if (place.empty() || parts.name == "output") {
-    if (graph.output_node() == nullptr) fail(kWhere, "expected a graph with an output, got none");
+    if (graph.output_node() == nullptr) fail(kFindPlaceWhere, "expected a graph with an output, got none");
     return find_output(graph, parts.part);
   }
   const std::vector<Node*> calls = calls_of(graph, parts.name);
   Node* node = calls.empty() ? find_node(graph, parts.name) : nullptr;
   if (calls.empty() && node == nullptr) {
-    fail(kWhere, "expected a module, node or value of the model, got '", parts.name, "'; ",
+    fail(kFindPlaceWhere, "expected a module, node or value of the model, got '", parts.name, "'; ",
          near_names(graph, parts.name));
   }
   const std::vector<Node*> own = node == nullptr ? calls : std::vector<Node*>{node};
@@ -328,12 +327,12 @@ Value* find_place(Graph& graph, const std::string& place) {
     return node == nullptr ? sole_result(graph, calls, parts.name) : value_of(*node, parts.name);
   if (parts.part == "input") {
     if (Value* input = input_of(own)) return input;
-    fail(kWhere, "expected a module that reads a value, got '", parts.name, "'");
+    fail(kFindPlaceWhere, "expected a module that reads a value, got '", parts.name, "'");
   }
   const auto role = from_word<AttentionRole>(parts.part);
   if (!role) {
     constexpr auto kRoles = words_of<AttentionRole>();
-    fail(kWhere, "expected 'input', ", one_of(kRoles), " behind ':', got '", parts.part, "'");
+    fail(kFindPlaceWhere, "expected 'input', ", one_of(kRoles), " behind ':', got '", parts.part, "'");
   }
   return find_attention(graph, node == nullptr ? with_readers(graph, as_one_run(graph, own)) : own, *role,
                         parts.name);

@@ -12,7 +12,7 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.Recipe";
+constexpr const char* kRecipeWhere = "distill.Recipe";
 constexpr int kVersion = 1;
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -28,7 +28,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 Ramp ramp_of(const std::string& text, const std::string& term) {
   const auto ramp = Ramp::from_text(text);
-  if (!ramp) fail(kWhere, "expected ", Ramp::kExpected, " in '", term, "', got '", text, "'");
+  if (!ramp) fail(kRecipeWhere, "expected ", Ramp::kExpected, " in '", term, "', got '", text, "'");
   return *ramp;
 }
 
@@ -42,16 +42,16 @@ void read_part(const std::string& part, const std::string& text, Term::FromText&
                std::optional<Ramp>& weight) {
   const size_t equals = part.find('=');
   if (equals == std::string::npos) {
-    if (weight) fail(kWhere, "expected one weight in '", text, "', got '", part, "', too");
+    if (weight) fail(kRecipeWhere, "expected one weight in '", text, "', got '", part, "', too");
     weight = ramp_of(part, text);
     return;
   }
   const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
   if (key == "alpha" && read.term.loss != "dkd") {
-    if (read.labels) fail(kWhere, "expected one alpha in '", text, "', got '", value, "', too");
+    if (read.labels) fail(kRecipeWhere, "expected one alpha in '", text, "', got '", value, "', too");
     const Ramp alpha = ramp_of(value, text);
     if (!alpha.is_constant() || alpha.from < 0 || alpha.from > 1)
-      fail(kWhere, "expected alpha in [0, 1] in '", text, "', got '", value, "'");
+      fail(kRecipeWhere, "expected alpha in [0, 1] in '", text, "', got '", value, "'");
     read.labels = alpha.from;
   } else if (key == "T" && value.find('>') != std::string::npos) {
     read.term.temperature = ramp_of(value, text);
@@ -72,7 +72,7 @@ Term::FromText Term::from_text(const std::string& text) {
     const size_t equals = places.find('=');
     term.student = places.substr(0, equals);
     term.teacher = equals == std::string::npos ? term.student : places.substr(equals + 1);
-    if (term.student.empty()) fail(kWhere, "expected a place behind '@', got '", text, "'");
+    if (term.student.empty()) fail(kRecipeWhere, "expected a place behind '@', got '", text, "'");
   }
   const size_t colon = what.find(':');
   term.loss = what.substr(0, colon);
@@ -112,7 +112,7 @@ Recipe Recipe::from_terms(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     Term::FromText read = Term::from_text(text);
     if (read.labels && labels && *labels != *read.labels)
-      fail(kWhere, "expected one alpha, got ", *labels, " and ", *read.labels);
+      fail(kRecipeWhere, "expected one alpha, got ", *labels, " and ", *read.labels);
     if (read.labels) labels = read.labels;
     recipe.terms.push_back(std::move(read.term));
   }
@@ -126,19 +126,19 @@ void Recipe::visit_fields(FieldVisitor& visit) {
 }
 
 void Recipe::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kRecipeWhere, *this);
   for (const Term& term : terms) {
     const auto loss = make_loss(term);
     if (term.weight.from < 0 || term.weight.to < 0)
-      fail(kWhere, "expected a weight >= 0 of ", term.loss, ", got ", term.weight.text());
+      fail(kRecipeWhere, "expected a weight >= 0 of ", term.loss, ", got ", term.weight.text());
     if (!term.temperature) continue;
-    if (!loss->set_temperature(1)) fail(kWhere, "expected a loss with a temperature, got ", term.loss);
+    if (!loss->set_temperature(1)) fail(kRecipeWhere, "expected a loss with a temperature, got ", term.loss);
     if (term.temperature->from <= 0 || term.temperature->to <= 0)
-      fail(kWhere, "expected a temperature > 0 of ", term.loss, ", got ", term.temperature->text());
+      fail(kRecipeWhere, "expected a temperature > 0 of ", term.loss, ", got ", term.temperature->text());
   }
   const bool learns =
       std::ranges::any_of(terms, [](const Term& t) { return t.weight.from > 0 || t.weight.to > 0; });
-  if (!learns && labels == 0) fail(kWhere, "expected a loss or labels of a weight > 0, got none");
+  if (!learns && labels == 0) fail(kRecipeWhere, "expected a loss or labels of a weight > 0, got none");
 }
 
 std::string Recipe::to_json() const {

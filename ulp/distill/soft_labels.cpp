@@ -13,7 +13,7 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kKey = "ulp.soft_labels";
+constexpr const char* kSoftLabelsKey = "ulp.soft_labels";
 constexpr double kLeast = 1e-30;  // of a probability, so that its logarithm is finite
 
 void check_samples(const char* where, const at::Tensor& samples, int64_t count) {
@@ -62,7 +62,7 @@ at::Tensor SoftLabels::hard(double threshold) const {
 
 void SoftLabels::save(const std::filesystem::path& path) const {
   io::save_tensors(path, {{"ids", ids}, {"log_probability", log_probability}},
-                   {{kKey, std::to_string(classes)}});
+                   {{kSoftLabelsKey, std::to_string(classes)}});
 }
 
 SoftLabels SoftLabels::load(const std::filesystem::path& path) {
@@ -70,7 +70,7 @@ SoftLabels SoftLabels::load(const std::filesystem::path& path) {
   const io::TensorFile file = io::load_tensors(path);
   const at::Tensor* ids = file.find("ids");
   const at::Tensor* values = file.find("log_probability");
-  const auto classes = file.metadata.find(kKey);
+  const auto classes = file.metadata.find(kSoftLabelsKey);
   SoftLabels labels;
   const bool kinds = classes != file.metadata.end() && ids != nullptr && values != nullptr &&
                      ids->dim() == 2 && ids->scalar_type() == at::kInt &&

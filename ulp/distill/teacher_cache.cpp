@@ -12,8 +12,8 @@ namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kWhere = "distill.TeacherCache";
-constexpr const char* kKey = "ulp.teacher_cache";
+constexpr const char* kTeacherCacheWhere = "distill.TeacherCache";
+constexpr const char* kTeacherCacheKey = "ulp.teacher_cache";
 
 std::string value_name(size_t i) {
   return "value." + std::to_string(i);
@@ -36,10 +36,10 @@ struct TeacherCache::State {
 
   void read() {
     const io::TensorFile file = io::load_tensors(options.path);
-    const auto of = file.metadata.find(kKey);
+    const auto of = file.metadata.find(kTeacherCacheKey);
     if (of == file.metadata.end() || of->second != identity()) {
-      fail_file(kWhere, "expected '", options.path.string(), "' to hold values of ", identity(), ", got ",
-                of == file.metadata.end() ? "another file" : of->second);
+      fail_file(kTeacherCacheWhere, "expected '", options.path.string(), "' to hold values of ", identity(),
+                ", got ", of == file.metadata.end() ? "another file" : of->second);
     }
     const at::Tensor* found = file.find("known");
     bool right = found != nullptr && found->scalar_type() == at::kBool && found->dim() == 1 &&
@@ -51,20 +51,22 @@ struct TeacherCache::State {
       if (right) values.push_back(*value);
     }
     if (!right)
-      fail_file(kWhere, "expected a teacher's values in '", options.path.string(), "', got other tensors");
+      fail_file(kTeacherCacheWhere, "expected a teacher's values in '", options.path.string(),
+                "', got other tensors");
     known = *found;
     changed = false;
   }
 
   void check(const at::Tensor& samples) const {
     if (!samples.defined())
-      fail(kWhere, "expected numbers of the samples, got none: this data does not number them");
+      fail(kTeacherCacheWhere, "expected numbers of the samples, got none: this data does not number them");
     if (samples.dim() != 1 || samples.scalar_type() != at::kLong)
-      fail(kWhere, "expected numbers of the samples of type i64 and one dimension, got ", samples.sizes());
+      fail(kTeacherCacheWhere, "expected numbers of the samples of type i64 and one dimension, got ",
+           samples.sizes());
     if (samples.numel() == 0) return;
     const auto low = samples.min().item<int64_t>(), high = samples.max().item<int64_t>();
     if (low < 0 || high >= options.samples)
-      fail(kWhere, "expected samples 0 to ", options.samples - 1, ", got ", low < 0 ? low : high);
+      fail(kTeacherCacheWhere, "expected samples 0 to ", options.samples - 1, ", got ", low < 0 ? low : high);
   }
 
   void keep(const at::Tensor& samples, const std::vector<at::Tensor>& fresh) {
@@ -85,8 +87,8 @@ struct TeacherCache::State {
 
 TeacherCache::TeacherCache(std::shared_ptr<Teacher> teacher, CacheOptions options)
     : state_(std::make_unique<State>()) {
-  if (teacher == nullptr) fail(kWhere, "expected a teacher, got null");
-  if (options.samples < 1) fail(kWhere, "expected samples >= 1, got ", options.samples);
+  if (teacher == nullptr) fail(kTeacherCacheWhere, "expected a teacher, got null");
+  if (options.samples < 1) fail(kTeacherCacheWhere, "expected samples >= 1, got ", options.samples);
   state_->teacher = std::move(teacher);
   state_->options = std::move(options);
   state_->known = at::zeros({state_->options.samples}, at::kBool);
@@ -139,7 +141,7 @@ void TeacherCache::save() {
   if (s.options.path.empty() || !s.changed) return;
   io::NamedTensors tensors{{"known", s.known}};
   for (size_t i = 0; i < s.values.size(); ++i) tensors.emplace_back(value_name(i), s.values[i]);
-  io::save_tensors(s.options.path, tensors, {{kKey, s.identity()}});
+  io::save_tensors(s.options.path, tensors, {{kTeacherCacheKey, s.identity()}});
   s.changed = false;
 }
 

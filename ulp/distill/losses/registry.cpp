@@ -26,14 +26,14 @@ namespace ulp::distill {
 namespace {
 
 using Json = nlohmann::json;
-constexpr const char* kWhere = "distill.make_loss";
+constexpr const char* kMakeLossWhere = "distill.make_loss";
 
 /// Options of losses that have none.
 struct NoOptions {
   void visit_fields(FieldVisitor&) {}
 };
 
-struct Kind {
+struct LossKind {
   const char* help;
   std::function<Json()> defaults;
   std::function<std::shared_ptr<Loss>(const Json& given)> make;
@@ -41,7 +41,7 @@ struct Kind {
 
 /// The kind of a loss that `make` makes of options, which start as these.
 template <typename Options, typename Make>
-Kind kind(const char* help, const Options& defaults, const Make& make) {
+LossKind kind(const char* help, const Options& defaults, const Make& make) {
   return {help, [defaults] { return fields_to_json(defaults); },
           [defaults, make](const Json& given) -> std::shared_ptr<Loss> {
             Options options = defaults;
@@ -51,32 +51,32 @@ Kind kind(const char* help, const Options& defaults, const Make& make) {
 }
 
 template <typename L>
-Kind plain(const char* help) {
+LossKind plain(const char* help) {
   return kind(help, NoOptions{}, [](const NoOptions&) { return std::make_shared<L>(); });
 }
 
 template <typename L, typename Options>
-Kind with_options(const char* help, const Options& defaults) {
+LossKind with_options(const char* help, const Options& defaults) {
   return kind(help, defaults, [](const Options& options) { return std::make_shared<L>(options); });
 }
 
 /// One of several names of a loss.
 template <typename L, typename Options>
-Kind named(const char* name, const char* help, const Options& defaults) {
+LossKind named(const char* name, const char* help, const Options& defaults) {
   return kind(help, defaults, [name](const Options& options) { return std::make_shared<L>(options, name); });
 }
 
-Kind mse(MseOf of, const char* help) {
+LossKind mse(MseOf of, const char* help) {
   return kind(help, NoOptions{}, [of](const NoOptions&) { return std::make_shared<Mse>(of); });
 }
 
 /// rkd_distance and rkd_angle: one part with the weight 1.
-Kind rkd_part(const char* name, const char* help, const RkdOptions& weights) {
+LossKind rkd_part(const char* name, const char* help, const RkdOptions& weights) {
   return kind(help, NoOptions{}, [=](const NoOptions&) { return std::make_shared<Rkd>(weights, name); });
 }
 
-const std::map<std::string, Kind>& kinds() {
-  static const std::map<std::string, Kind> all = {
+const std::map<std::string, LossKind>& kinds() {
+  static const std::map<std::string, LossKind> all = {
       {"at", plain<AttentionTransfer>("Where features are large (attention transfer)")},
       {"cc", with_options<CorrelationCongruence>("Gaussian kernels of the samples' features", CcOptions{})},
       {"cosine", plain<Cosine>("Directions of hidden states")},
@@ -113,13 +113,13 @@ Json as_json(const std::string& name, const Json& defaults, const std::vector<st
   for (const std::string& option : options) {
     const size_t split = option.find('=');
     if (split == std::string::npos)
-      fail(kWhere, "expected an option key=value of ", name, ", got '", option, "'");
+      fail(kMakeLossWhere, "expected an option key=value of ", name, ", got '", option, "'");
     const std::string key = option.substr(0, split), text = option.substr(split + 1);
     if (!defaults.contains(key)) {
       const std::string known = defaults.empty() ? "no options" : "the options " + listed(defaults);
-      fail(kWhere, "expected ", known, " of ", name, ", got '", key, "'");
+      fail(kMakeLossWhere, "expected ", known, " of ", name, ", got '", key, "'");
     }
-    if (given.contains(key)) fail(kWhere, "expected ", key, " of ", name, " once, got it twice");
+    if (given.contains(key)) fail(kMakeLossWhere, "expected ", key, " of ", name, " once, got it twice");
     const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     given[key] = value.is_discarded() ? Json(text) : value;
   }
@@ -133,13 +133,13 @@ std::shared_ptr<Loss> make_loss(const std::string& name, const std::vector<std::
   if (found == kinds().end()) {
     std::string known;
     for (const auto& [one, kind] : kinds()) known += (known.empty() ? "" : ", ") + one;
-    fail(kWhere, "expected one of ", known, ", got '", name, "'");
+    fail(kMakeLossWhere, "expected one of ", known, ", got '", name, "'");
   }
   const Json given = as_json(name, found->second.defaults(), options);
   try {
     return found->second.make(given);
   } catch (const FieldProblem& problem) {
-    fail(kWhere, problem.text, " of ", name);
+    fail(kMakeLossWhere, problem.text, " of ", name);
   }
 }
 
