@@ -15,7 +15,7 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.DataParallel";
+constexpr const char* kDataParallelWhere = "distributed.DataParallel";
 constexpr double kMib = 1 << 20;
 
 std::vector<at::Tensor> trained_parameters(const torch::nn::Module& model) {
@@ -25,7 +25,7 @@ std::vector<at::Tensor> trained_parameters(const torch::nn::Module& model) {
     if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
       found.push_back(parameter);
   }
-  if (found.empty()) fail(kWhere, "expected a model with parameters to train, got none");
+  if (found.empty()) fail(kDataParallelWhere, "expected a model with parameters to train, got none");
   return found;
 }
 
@@ -71,7 +71,7 @@ void DataParallelOptions::visit_fields(FieldVisitor& visitor) {
 }
 
 void DataParallelOptions::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kDataParallelWhere, *this);
 }
 
 DataParallel::State::State(torch::nn::Module& model_in, std::shared_ptr<ProcessGroup> group_in,
@@ -109,7 +109,8 @@ void DataParallel::State::ready(size_t index) {
     at_end_of_backward([this] { finish(); });
   }
   if (taken_[index])
-    fail(kWhere, "expected each backward to come to its end, got another one after one that failed");
+    fail(kDataParallelWhere,
+         "expected each backward to come to its end, got another one after one that failed");
   const Place& place = places_[index];
   buckets[place.bucket]->take(buckets[place.bucket]->plan().slots[place.slot]);
   taken_[index] = true;
@@ -171,7 +172,7 @@ void DataParallel::State::finish() {
 DataParallel::DataParallel(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group,
                            const DataParallelOptions& options) {
   options.validate();
-  if (!group) fail(kWhere, "expected a process group, got none");
+  if (!group) fail(kDataParallelWhere, "expected a process group, got none");
   state_ = std::make_unique<State>(model, std::move(group), options);
 }
 

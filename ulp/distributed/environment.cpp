@@ -12,7 +12,7 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.from_environment";
+constexpr const char* kFromEnvironmentWhere = "distributed.from_environment";
 constexpr int kLargestPort = 65535;
 constexpr int kMostSeconds = 30 * 24 * 3600;
 
@@ -29,13 +29,14 @@ std::optional<int> number(const char* name, int least, int most) {
   int value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < least || value > most)
-    fail(kWhere, "expected a number from ", least, " to ", most, " in ", name, ", got '", *text, "'");
+    fail(kFromEnvironmentWhere, "expected a number from ", least, " to ", most, " in ", name, ", got '",
+         *text, "'");
   return value;
 }
 
 [[noreturn]] void missing(const char* name, const char* beside) {
   fail(
-      kWhere, "expected ", name, " beside ", beside,
+      kFromEnvironmentWhere, "expected ", name, " beside ", beside,
       ", got none (torchrun and `ulp launch` set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT)");
 }
 

@@ -27,7 +27,7 @@ namespace {
 using Store = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kWhere = "distributed.init_process_group";
+constexpr const char* kInitProcessGroupWhere = "distributed.init_process_group";
 constexpr auto kLook = std::chrono::milliseconds(20);  // between two looks at who has come
 
 std::string place(const InitOptions& options) {
@@ -52,9 +52,10 @@ Store open_store(const InitOptions& options) {
     tcp.timeout = options.connect_timeout;
     return c10::make_intrusive<c10d::TCPStore>(options.master_address, tcp);
   } catch (const std::exception& error) {
-    if (!options.file.empty()) fail(kWhere, "could not open ", place(options), ": ", first_line(error));
+    if (!options.file.empty())
+      fail(kInitProcessGroupWhere, "could not open ", place(options), ": ", first_line(error));
     const bool listens = options.rank == 0 && !options.launcher_listens;
-    fail(kWhere, "rank ", options.rank, " of ", options.world_size, " could not ",
+    fail(kInitProcessGroupWhere, "rank ", options.rank, " of ", options.world_size, " could not ",
          listens ? "listen on " : "reach ", place(options),
          listens                    ? ""
          : options.launcher_listens ? ", where the launcher listens,"
@@ -79,16 +80,17 @@ void check_world(c10d::Store& store, const InitOptions& options, int rank) {
   const auto bytes = store.get(key_of(rank));
   const std::string told(bytes.begin(), bytes.end());
   if (told == std::to_string(options.world_size)) return;
-  fail(kWhere, "expected all processes to count the same number of them, got ", options.world_size,
-       " in rank ", options.rank, " and ", told, " in rank ", rank);
+  fail(kInitProcessGroupWhere, "expected all processes to count the same number of them, got ",
+       options.world_size, " in rank ", options.rank, " and ", told, " in rank ", rank);
 }
 
 /// Says who this process is, and waits until every other one has.
 void meet(c10d::Store& store, const InitOptions& options) {
   const std::string number = std::to_string(options.world_size);
   if (store.add("ulp/processes_of/" + std::to_string(options.rank), 1) != 1) {
-    fail(kWhere, "expected one process of each rank at ", place(options), ", got a second one of rank ",
-         options.rank, options.file.empty() ? "" : " (or the file is one of an earlier run: remove it)");
+    fail(kInitProcessGroupWhere, "expected one process of each rank at ", place(options),
+         ", got a second one of rank ", options.rank,
+         options.file.empty() ? "" : " (or the file is one of an earlier run: remove it)");
   }
   store.set(key_of(options.rank), std::vector<uint8_t>(number.begin(), number.end()));
   std::vector<int> missing;
@@ -102,9 +104,9 @@ void meet(c10d::Store& store, const InitOptions& options) {
     });
     if (missing.empty()) return;
     if (Clock::now() > deadline) {
-      fail(kWhere, "expected ", options.world_size, " processes at ", place(options), " within ",
-           seconds(options.connect_timeout), " s, got none of ", listing(missing), "; this is rank ",
-           options.rank);
+      fail(kInitProcessGroupWhere, "expected ", options.world_size, " processes at ", place(options),
+           " within ", seconds(options.connect_timeout), " s, got none of ", listing(missing),
+           "; this is rank ", options.rank);
     }
     std::this_thread::sleep_for(kLook);
   }
@@ -146,8 +148,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail(kWhere, "rank ", options.rank, " of ", options.world_size, " lost its connection to ",
-         place(options), ": ", first_line(error));
+    fail(kInitProcessGroupWhere, "rank ", options.rank, " of ", options.world_size,
+         " lost its connection to ", place(options), ": ", first_line(error));
   }
   const bool nccl = chosen(options.transport) == Transport::nccl;
   const BackendSetup setup{.store = store,

@@ -18,7 +18,7 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.ModelParts";
+constexpr const char* kModelPartsWhere = "distributed.ModelParts";
 constexpr int kWay = 2;  // 0 and 1 are a pipeline's own
 
 using ByName = std::map<std::string, at::Tensor>;
@@ -31,7 +31,7 @@ ByName by_name(const torch::nn::Module& module) {
 
 const at::Tensor& find(const ByName& whole, const std::string& name) {
   const auto found = whole.find(name);
-  if (found == whole.end()) fail(kWhere, "expected a model with '", name, "', got one without");
+  if (found == whole.end()) fail(kModelPartsWhere, "expected a model with '", name, "', got one without");
   return found->second;
 }
 
@@ -54,7 +54,7 @@ bool has_blocks(amp::FusedParamState& state) {
 }
 
 void refuse_blocks(const std::string& name) {
-  fail(kWhere, "expected moments in fp32 or bf16 of '", name,
+  fail(kModelPartsWhere, "expected moments in fp32 or bf16 of '", name,
        "', of which each process has a part, got some in blocks");
 }
 
@@ -93,7 +93,7 @@ void ModelParts::collect(
 }
 
 void ModelParts::gather(torch::nn::Module* whole) const {
-  check_gathers_on_root(kWhere, *group_, whole);
+  check_gathers_on_root(kModelPartsWhere, *group_, whole);
   const at::NoGradGuard no_grad;
   const ByName own = by_name(*own_), targets = whole != nullptr ? by_name(*whole) : ByName();
   collect(
@@ -121,7 +121,7 @@ void ModelParts::scatter(const torch::nn::Module& whole) const {
 
 void ModelParts::gather(const amp::FusedOptimizer& own, torch::nn::Module* whole,
                         amp::FusedOptimizer* state) const {
-  check_gathers_on_root(kWhere, *group_, whole);
+  check_gathers_on_root(kModelPartsWhere, *group_, whole);
   const at::NoGradGuard no_grad;
   const ByName mine = by_name(*own_), targets = whole != nullptr ? by_name(*whole) : ByName();
   const auto tell = [&](const std::string& name) {

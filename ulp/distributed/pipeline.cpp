@@ -10,12 +10,6 @@
 
 namespace ulp::distributed {
 
-namespace {
-
-constexpr const char* kWhere = "distributed.Pipeline";
-
-}  // namespace
-
 void PipelineOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "schedule", .help = "Pipeline: in which order passes run", .flag = "pipeline-schedule"},
           schedule);
@@ -25,7 +19,7 @@ void PipelineOptions::visit_fields(FieldVisitor& visitor) {
 }
 
 void PipelineOptions::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kPipelineWhere, *this);
 }
 
 struct Pipeline::State {
@@ -36,7 +30,7 @@ struct Pipeline::State {
 Pipeline::Pipeline(const graph::GraphModule& model, const StagePlan& plan,
                    std::shared_ptr<ProcessGroup> group, const PipelineOptions& options) {
   options.validate();
-  if (!group) fail(kWhere, "expected a process group, got none");
+  if (!group) fail(kPipelineWhere, "expected a process group, got none");
   state_ = std::unique_ptr<State>(new State{PipelineStage(model, plan, std::move(group), options)});
 }
 
@@ -55,7 +49,7 @@ double Pipeline::step(const std::vector<at::Tensor>& inputs, const at::Tensor& t
   PipelineStage& stage = state_->stage;
   const int64_t batch = stage.batch_of(inputs), parts = stage.options.micro_batches;
   if (stage.is_last() && (!targets.defined() || targets.dim() == 0 || targets.size(0) != batch))
-    fail(kWhere, "expected targets for a batch of ", batch, ", got other ones");
+    fail(kPipelineWhere, "expected targets for a batch of ", batch, ", got other ones");
   double mean = 0;
   const auto forward = [&](int64_t i) {
     PipelineStage::Forward micro = stage.forward(inputs, i);

@@ -8,14 +8,14 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.pipeline_passes";
+constexpr const char* kPipelinePassesWhere = "distributed.pipeline_passes";
 
 }  // namespace
 
 int64_t micro_batches_held(PipelineSchedule schedule, int stage, int stages, int64_t micro_batches) {
   if (stages < 1 || stage < 0 || stage >= stages)
-    fail(kWhere, "expected a stage from 0 to ", stages - 1, ", got ", stage);
-  if (micro_batches < 1) fail(kWhere, "expected at least 1 micro-batch, got ", micro_batches);
+    fail(kPipelinePassesWhere, "expected a stage from 0 to ", stages - 1, ", got ", stage);
+  if (micro_batches < 1) fail(kPipelinePassesWhere, "expected at least 1 micro-batch, got ", micro_batches);
   if (schedule == PipelineSchedule::gpipe) return micro_batches;
   return std::min<int64_t>(stages - stage, micro_batches);
 }

@@ -12,19 +12,19 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.Pipeline";
-
 /// The program of the own stage of a plan that all ranks have.
 StageProgram own_program(const graph::GraphModule& model, const StagePlan& plan, ProcessGroup& group,
                          PipelineParameters& parameters) {
   if (plan.stages.size() != static_cast<size_t>(group.size()))
-    fail(kWhere, "expected a stage for each of ", group.size(), " processes, got ", plan.stages.size());
+    fail(kPipelineWhere, "expected a stage for each of ", group.size(), " processes, got ",
+         plan.stages.size());
   std::vector<StageProgram> programs = stage_programs(model, plan);
   const StagePlan shared = share_stages(group, model.graph(), plan);
   bool same = true;
   for (size_t s = 0; s < plan.stages.size(); ++s) same &= shared.stages[s].first == plan.stages[s].first;
   if (all_reduce(group, same ? 0 : 1, ReduceOp::max) != 0)
-    fail(kWhere, "expected the same plan on every rank (share_stages), got another one than rank 0's on ",
+    fail(kPipelineWhere,
+         "expected the same plan on every rank (share_stages), got another one than rank 0's on ",
          same ? "another rank" : "this rank");
   parameters = PipelineParameters(programs, group);
   return std::move(programs[static_cast<size_t>(group.rank())]);
@@ -59,20 +59,20 @@ PipelineStage::PipelineStage(const graph::GraphModule& model, const StagePlan& p
 
 int64_t PipelineStage::batch_of(const Tensors& inputs) const {
   if (inputs.size() != batch_dims_.size())
-    fail(kWhere, "expected ", batch_dims_.size(), " inputs, got ", inputs.size());
+    fail(kPipelineWhere, "expected ", batch_dims_.size(), " inputs, got ", inputs.size());
   int64_t batch = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (batch_dims_[i] < 0) continue;
     if (inputs[i].dim() <= batch_dims_[i])
-      fail(kWhere, "expected a batch in dimension ", batch_dims_[i], " of input ", i, ", got sizes ",
+      fail(kPipelineWhere, "expected a batch in dimension ", batch_dims_[i], " of input ", i, ", got sizes ",
            inputs[i].sizes());
     const int64_t own = inputs[i].size(batch_dims_[i]);
     if (batch >= 0 && own != batch)
-      fail(kWhere, "expected inputs with one batch size, got ", batch, " and ", own);
+      fail(kPipelineWhere, "expected inputs with one batch size, got ", batch, " and ", own);
     batch = own;
   }
   if (batch < options.micro_batches)
-    fail(kWhere, "expected at least a sample for each of ", options.micro_batches,
+    fail(kPipelineWhere, "expected at least a sample for each of ", options.micro_batches,
          " micro-batches, got a batch of ", std::max<int64_t>(batch, 0));
   return batch;
 }

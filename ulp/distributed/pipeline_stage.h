@@ -15,6 +15,9 @@
 
 namespace ulp::distributed {
 
+/// The function or class that errors name.
+inline constexpr const char* kPipelineWhere = "distributed.Pipeline";
+
 using Tensors = std::vector<at::Tensor>;
 
 /// The part of `whole` that is micro-batch i of n along `dim`: the first ones have a sample more where it does not

@@ -14,13 +14,13 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kWhere = "distributed.Segments";
+constexpr const char* kSegmentsWhere = "distributed.Segments";
 
 }  // namespace
 
 Segments::Segments(const graph::GraphModule& model, int64_t bytes) : model_(model) {
   const graph::Graph& graph = model.graph();
-  check_can_be_cut(kWhere, graph);
+  check_can_be_cut(kSegmentsWhere, graph);
   for (const Value* value : graph.inputs()) inputs_.push_back(slot(value));
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<const Node*> nodes;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "distributed.load_shards";
+constexpr const char* kLoadShardsWhere = "distributed.load_shards";
 constexpr const char* kVersionKey = "ulp.shard";
 constexpr const char* kVersion = "1";
 constexpr const char* kInfix = ".shard-";
@@ -44,7 +44,7 @@ struct PieceName {
       const auto begin = std::from_chars(ordinal.ptr + 1, end, name.begin);
       if (begin.ec == std::errc() && begin.ptr == end && name.begin >= 0) return name;
     }
-    fail_file(kWhere, "expected names of pieces in '", file, "', got '", text.substr(0, 80), "'");
+    fail_file(kLoadShardsWhere, "expected names of pieces in '", file, "', got '", text.substr(0, 80), "'");
   }
 };
 
@@ -65,8 +65,8 @@ void fill(Target& target, amp::FusedOptimizer& optimizer, const StateBuffer& buf
   if (begin >= end) return;
   const auto type = type_of(buffer, *target.options, target.parameter.scalar_type());
   if (!type || *type != piece.scalar_type() || piece.dim() != 1)
-    fail_file(kWhere, "expected a run with the same optimizer, masters and moments in '", file, "', got ",
-              buffer.name, " of type ", piece.dtype());
+    fail_file(kLoadShardsWhere, "expected a run with the same optimizer, masters and moments in '", file,
+              "', got ", buffer.name, " of type ", piece.dtype());
   at::Tensor& its = made_state(optimizer, target.parameter).*buffer.member;
   if (!its.defined())
     its = at::zeros_like(target.parameter, target.parameter.options().dtype(*type).requires_grad(false));
@@ -80,7 +80,7 @@ void fill_from(const fs::path& path, std::vector<Target>& targets, amp::FusedOpt
   const io::TensorFile file = io::load_tensors(path);
   const auto version = file.metadata.find(kVersionKey);
   if (version == file.metadata.end() || version->second != kVersion)
-    fail_file(kWhere, "'", path.string(), "' is no share of a checkpoint of version ", kVersion);
+    fail_file(kLoadShardsWhere, "'", path.string(), "' is no share of a checkpoint of version ", kVersion);
   for (const auto& [name, tensor] : file.tensors) {
     const size_t dot = name.find('.');
     const PieceName piece = PieceName::read(name.substr(0, dot), path.string());
@@ -91,14 +91,15 @@ void fill_from(const fs::path& path, std::vector<Target>& targets, amp::FusedOpt
         const bool count =
             tensor.numel() == 1 && tensor.scalar_type() == at::kLong && tensor.item<int64_t>() > 0;
         if (!count)
-          fail_file(kWhere, "expected counts of steps > 0 in '", path.string(), "', got another '", name,
-                    "'");
+          fail_file(kLoadShardsWhere, "expected counts of steps > 0 in '", path.string(), "', got another '",
+                    name, "'");
         made_state(optimizer, target.parameter).step = tensor.item<int64_t>();
         continue;
       }
       const StateBuffer* buffer = find_buffer(kind);
       if (buffer == nullptr)
-        fail_file(kWhere, "expected buffers of optimizers in '", path.string(), "', got '", name, "'");
+        fail_file(kLoadShardsWhere, "expected buffers of optimizers in '", path.string(), "', got '", name,
+                  "'");
       fill(target, optimizer, *buffer, tensor, piece.begin, path.string());
     }
   }
@@ -110,14 +111,14 @@ void load_into(std::vector<Target> targets, amp::FusedOptimizer& optimizer, cons
   optimizer.state().clear();
   for (const std::string& file : files) {
     if (fs::path(file).filename() != file)
-      fail_file(kWhere, "expected names of files beside '", path.string(), "', got '", file, "'");
+      fail_file(kLoadShardsWhere, "expected names of files beside '", path.string(), "', got '", file, "'");
     fill_from(path.parent_path() / file, targets, optimizer);
   }
   for (const Target& target : targets) {
     for (const auto& [name, elements] : target.filled) {
       if (elements == target.parameter.numel()) continue;
-      fail_file(kWhere, "expected all of parameter ", target.ordinal, " in the shares of '", path.string(),
-                "', got ", elements, " of ", target.parameter.numel(), " elements of ", name);
+      fail_file(kLoadShardsWhere, "expected all of parameter ", target.ordinal, " in the shares of '",
+                path.string(), "', got ", elements, " of ", target.parameter.numel(), " elements of ", name);
     }
   }
 }

@@ -15,7 +15,7 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.ShardedOptimizer";
+constexpr const char* kShardedOptimizerWhere = "distributed.ShardedOptimizer";
 
 }  // namespace
 
@@ -69,10 +69,11 @@ struct ShardedOptimizer::State {
 ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const std::vector<amp::FusedGroup>& groups,
                                    uint64_t seed) {
   DataParallel::State& its = parallel.state();
-  if (its.options.zero == ZeroStage::off) fail(kWhere, "expected a stage of ZeRO from 1 on, got 0");
+  if (its.options.zero == ZeroStage::off)
+    fail(kShardedOptimizerWhere, "expected a stage of ZeRO from 1 on, got 0");
   for (const amp::FusedGroup& group : groups) {
     if (group.moments != amp::MomentFormat::fp32 && group.moments != amp::MomentFormat::bf16)
-      fail(kWhere, "expected moments in fp32 or bf16, got ", amp::to_string(group.moments));
+      fail(kShardedOptimizerWhere, "expected moments in fp32 or bf16, got ", amp::to_string(group.moments));
   }
   if (!its.units)
     for (const auto& bucket : its.buckets) bucket->flatten_parameters();

@@ -17,7 +17,7 @@ namespace ulp::distributed {
 
 namespace {
 
-constexpr const char* kWhere = "distributed.TensorParallel";
+constexpr const char* kTensorParallelWhere = "distributed.TensorParallel";
 
 /// Nodes in modules that patterns name.
 std::set<const graph::Node*> skipped_nodes(const graph::Graph& graph,
@@ -28,7 +28,7 @@ std::set<const graph::Node*> skipped_nodes(const graph::Graph& graph,
     for (const auto& node : graph.nodes())
       if (matches_path(pattern, node->scope)) skipped.insert(node.get());
     if (skipped.size() == before)
-      fail(kWhere, "expected skip_modules to name modules of the model, got '", pattern, "'");
+      fail(kTensorParallelWhere, "expected skip_modules to name modules of the model, got '", pattern, "'");
   }
   return skipped;
 }
@@ -59,11 +59,11 @@ TensorParallel::TensorParallel(const std::shared_ptr<graph::GraphModule>& captur
                                std::shared_ptr<ProcessGroup> group, const TensorParallelOptions& options,
                                graph::PassReport* report)
     : group_(std::move(group)) {
-  if (!captured) fail(kWhere, "expected a captured model, got null");
-  if (!group_) fail(kWhere, "expected a process group, got none");
+  if (!captured) fail(kTensorParallelWhere, "expected a captured model, got null");
+  if (!group_) fail(kTensorParallelWhere, "expected a process group, got none");
   if (!captured->graph().free.empty())
-    fail(kWhere, "expected a model captured without free dimensions, got '", captured->graph().free[0].name,
-         "'");
+    fail(kTensorParallelWhere, "expected a model captured without free dimensions, got '",
+         captured->graph().free[0].name, "'");
   check_same_model(*group_, *captured);
   broadcast_state(*group_, *captured);
   const auto graph = captured->graph().clone();
@@ -79,7 +79,7 @@ TensorParallel::TensorParallel(const std::shared_ptr<graph::GraphModule>& captur
   splitter.report_whole();
   splits_ = splitter.splits();
   if (!result.changed())
-    fail(kWhere, "expected a model with layers that can be split among ", group_->size(),
+    fail(kTensorParallelWhere, "expected a model with layers that can be split among ", group_->size(),
          " processes, got none", result.near_misses.empty() ? "" : "; " + result.near_misses.front());
   graph->remove_dead();
   module_ = std::make_shared<graph::GraphModule>(graph, captured->notes());
