@@ -16,18 +16,18 @@ namespace ulp::exchange {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.export_coreml";
+using coreml::kExportCoremlWhere;
 
 std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const CoreMlOptions& options) {
-  if (options.batch < 1) fail(kWhere, "expected a batch of 1 or more, got ", options.batch);
+  if (options.batch < 1) fail(kExportCoremlWhere, "expected a batch of 1 or more, got ", options.batch);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass :
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm})
     pass(*graph);
-  store_minima(*graph, kWhere);
+  store_minima(*graph, kExportCoremlWhere);
   graph->remove_dead(/*attributes=*/true);
-  fix_sizes(*graph, options.batch, options.sizes, kWhere);
-  if (options.fp16) to_half(*graph, kWhere);
+  fix_sizes(*graph, options.batch, options.sizes, kExportCoremlWhere);
+  if (options.fp16) to_half(*graph, kExportCoremlWhere);
   return graph;
 }
 
@@ -42,7 +42,7 @@ coreml::Model built(const graph::Graph& graph, const CoreMlOptions& options) {
   const auto result = [&](const graph::Value& value, const std::string& name) {
     builder.add_output(value, name);
   };
-  convert_graph(graph, {.where = kWhere,
+  convert_graph(graph, {.where = kExportCoremlWhere,
                         .form = "Core ML form",
                         .op_names = coreml::converter_names,
                         .call = call,

@@ -22,14 +22,14 @@ namespace {
 
 using onnx::Builder;
 
-constexpr const char* kWhere = "exchange.export_onnx";
-constexpr int64_t kFirstOpset = 17, kLastOpset = 21;
+constexpr const char* kExportOnnxWhere = "exchange.export_onnx";
+constexpr int64_t kFirstExportOpset = 17, kLastExportOpset = 21;
 
 onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
   Builder builder(graph, options.opset);
   const std::vector<graph::Value*> inputs = graph.inputs();
   for (const graph::Value* input : inputs) {
-    if (!input->meta) fail(kWhere, "expected input '", input->name, "' to have known sizes");
+    if (!input->meta) fail(kExportOnnxWhere, "expected input '", input->name, "' to have known sizes");
     builder.add_input(*input);
   }
   const auto call = [&](const graph::Node& node) {
@@ -40,7 +40,7 @@ onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
   const auto result = [&](const graph::Value& value, const std::string& name) {
     builder.add_output(value, name);
   };
-  convert_graph(graph, {.where = kWhere,
+  convert_graph(graph, {.where = kExportOnnxWhere,
                         .form = "ONNX form",
                         .op_names = onnx::converter_names,
                         .call = call,
@@ -53,14 +53,15 @@ onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
 }
 
 onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& options) {
-  if (options.opset < kFirstOpset || options.opset > kLastOpset)
-    fail(kWhere, "expected an opset of ", kFirstOpset, " to ", kLastOpset, ", got ", options.opset);
+  if (options.opset < kFirstExportOpset || options.opset > kLastExportOpset)
+    fail(kExportOnnxWhere, "expected an opset of ", kFirstExportOpset, " to ", kLastExportOpset, ", got ",
+         options.opset);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
-  store_minima(*graph, kWhere);
+  store_minima(*graph, kExportOnnxWhere);
   if (options.fp16) graph::fold_batch_norm(*graph);
   graph->remove_dead(/*attributes=*/true);
-  if (options.fp16) to_half(*graph, kWhere);
+  if (options.fp16) to_half(*graph, kExportOnnxWhere);
   return built(*graph, options);
 }
 
@@ -83,7 +84,10 @@ void write_model(const onnx::Model& model, AtomicFile& file) {
 }  // namespace
 
 void OnnxOptions::visit_fields(FieldVisitor& visitor) {
-  visitor({.name = "opset", .help = "Version of ONNX's operators", .min = kFirstOpset, .max = kLastOpset},
+  visitor({.name = "opset",
+           .help = "Version of ONNX's operators",
+           .min = kFirstExportOpset,
+           .max = kLastExportOpset},
           opset);
   visitor({.name = "external_data", .help = "Write weights to a file beside the model, FILE.data"},
           external_data);
@@ -92,11 +96,12 @@ void OnnxOptions::visit_fields(FieldVisitor& visitor) {
 }
 
 std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options) {
-  if (options.external_data) fail(kWhere, "expected a path to write to, since external_data makes two files");
+  if (options.external_data)
+    fail(kExportOnnxWhere, "expected a path to write to, since external_data makes two files");
   const onnx::Model made = model_of(model, options);
   const uint64_t size = size_of(made);
   if (size > kLargest)
-    fail(kWhere, "expected a model below 2 GB, the limit of one ONNX file, got ", size,
+    fail(kExportOnnxWhere, "expected a model below 2 GB, the limit of one ONNX file, got ", size,
          " bytes; written to a path, its weights go into a second file");
   std::string bytes;
   bytes.reserve(size);

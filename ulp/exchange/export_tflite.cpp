@@ -13,7 +13,7 @@ namespace ulp::exchange {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.export_tflite";
+constexpr const char* kExportTfliteWhere = "exchange.export_tflite";
 
 /// Writes the graph. What follows a refused call has nothing to read; only ops without a converter are still named then.
 void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
@@ -35,10 +35,10 @@ void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
     if (!refused) builder.add_output(*graph.output_node(), value, name);
   };
   for (const graph::Value* input : graph.inputs()) {
-    if (!input->meta) fail(kWhere, "expected input '", input->name, "' to have known sizes");
+    if (!input->meta) fail(kExportTfliteWhere, "expected input '", input->name, "' to have known sizes");
     builder.add_input(*input->producer, *input);
   }
-  convert_graph(graph, {.where = kWhere,
+  convert_graph(graph, {.where = kExportTfliteWhere,
                         .form = "TensorFlow Lite form",
                         .op_names = tflite::converter_names,
                         .call = call,
@@ -54,7 +54,8 @@ std::vector<int64_t> sizes_of(const graph::Graph& graph, const TfliteOptions& op
     sizes.push_back(given == options.sizes.end() ? free.max : given->second);
     known += given != options.sizes.end();
   }
-  if (known != options.sizes.size()) fail(kWhere, "expected sizes of free dimensions of the model alone");
+  if (known != options.sizes.size())
+    fail(kExportTfliteWhere, "expected sizes of free dimensions of the model alone");
   return sizes;
 }
 
@@ -68,7 +69,7 @@ void TfliteOptions::visit_fields(FieldVisitor& visitor) {
 
 std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& options) {
   if (options.batch < 0)
-    fail(kWhere, "expected a batch of 1 or more, or 0 for a free one, got ", options.batch);
+    fail(kExportTfliteWhere, "expected a batch of 1 or more, or 0 for a free one, got ", options.batch);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<int64_t> sizes = sizes_of(*graph, options);
   graph->fix_free({sizes.begin() + 1, sizes.end()});
@@ -76,7 +77,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm,
         graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes})
     pass(*graph);
-  store_minima(*graph, kWhere);
+  store_minima(*graph, kExportTfliteWhere);
   graph->remove_dead(/*attributes=*/true);
   sizes.resize(1);
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);

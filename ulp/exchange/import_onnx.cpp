@@ -22,13 +22,13 @@ using onnx_import::Inputs;
 using onnx_import::Run;
 using onnx_import::Store;
 
-constexpr const char* kWhere = "exchange.import_onnx";
-constexpr int64_t kFirstOpset = 7, kLastOpset = 23;
+using onnx_import::kImportOnnxWhere;
+constexpr int64_t kFirstImportOpset = 7, kLastImportOpset = 23;
 constexpr size_t kMostNodes = 10'000;
 
 /// All of a file, which is below 2 GB by its format: larger models have external data.
 std::string read_bytes(const std::filesystem::path& path) {
-  return read_file(kWhere, path, std::numeric_limits<int32_t>::max());
+  return read_file(kImportOnnxWhere, path, std::numeric_limits<int32_t>::max());
 }
 
 /// Nodes of a graph and of those inside it, constants apart.
@@ -47,13 +47,14 @@ FileModel checked_model(std::string_view bytes, const std::filesystem::path& nam
   FileModel model = onnx_import::read_model(bytes, name);
   onnx_import::own_statistics(model.graph);
   const auto opset = model.opsets.find("");
-  if (opset == model.opsets.end() || opset->second < kFirstOpset || opset->second > kLastOpset)
-    fail_file(kWhere, "expected the standard operators of version ", kFirstOpset, " to ", kLastOpset,
-              ", got ", opset == model.opsets.end() ? "none" : std::to_string(opset->second));
+  if (opset == model.opsets.end() || opset->second < kFirstImportOpset || opset->second > kLastImportOpset)
+    fail_file(kImportOnnxWhere, "expected the standard operators of version ", kFirstImportOpset, " to ",
+              kLastImportOpset, ", got ",
+              opset == model.opsets.end() ? "none" : std::to_string(opset->second));
   if (const size_t nodes = count_nodes(model.graph); nodes > kMostNodes)
-    fail_file(kWhere, "expected at most ", kMostNodes,
+    fail_file(kImportOnnxWhere, "expected at most ", kMostNodes,
               " nodes, since the time to capture them grows with their square, got ", nodes);
-  if (model.graph.outputs.empty()) fail_file(kWhere, "expected a graph with results, got none");
+  if (model.graph.outputs.empty()) fail_file(kImportOnnxWhere, "expected a graph with results, got none");
   return model;
 }
 
@@ -133,7 +134,7 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
 
 std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
                                                 const OnnxImportOptions& options) {
-  return naming_file(kWhere, name, [&] { return imported(checked_model(bytes, name), options); });
+  return naming_file(kImportOnnxWhere, name, [&] { return imported(checked_model(bytes, name), options); });
 }
 
 std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,
@@ -142,7 +143,7 @@ std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& pat
 }
 
 std::map<std::string, std::string> onnx_metadata(const std::filesystem::path& path) {
-  return naming_file(kWhere, path, [&] { return checked_model(read_bytes(path), path).metadata; });
+  return naming_file(kImportOnnxWhere, path, [&] { return checked_model(read_bytes(path), path).metadata; });
 }
 
 }  // namespace ulp::exchange

@@ -4,13 +4,14 @@
 #include "ulp/exchange/pt2/archive.h"
 #include "ulp/exchange/pt2/inputs.h"
 #include "ulp/exchange/pt2/interpreter.h"
+#include "ulp/exchange/pt2/where.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::exchange {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_pt2";
+using pt2::kImportPt2Where;
 
 /// One result as it is, those of a dictionary under their names, others in a tuple.
 c10::IValue packed(const pt2::Program& program, const std::vector<at::Tensor>& results) {
@@ -36,11 +37,11 @@ std::shared_ptr<graph::GraphModule> imported(const pt2::Archive& archive, const 
 
 template <typename Open>
 std::shared_ptr<graph::GraphModule> opened(const std::filesystem::path& name, const Open& open) {
-  return naming_file(kWhere, name, [&] {
+  return naming_file(kImportPt2Where, name, [&] {
     try {
       return open();
     } catch (const pt2::Json::exception& error) {
-      fail_file(kWhere, "the description of the program is damaged: ", error.what());
+      fail_file(kImportPt2Where, "the description of the program is damaged: ", error.what());
     }
   });
 }

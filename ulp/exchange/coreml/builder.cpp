@@ -19,7 +19,6 @@ using graph::Value;
 
 namespace {
 
-constexpr const char* kWhere = "exchange.export_coreml";
 /// Core ML's tensors have no more dimensions.
 constexpr size_t kMostDims = 5;
 
@@ -46,8 +45,8 @@ at::Tensor narrowed(const at::Tensor& tensor, const std::string& name) {
   using Limits = std::numeric_limits<int32_t>;
   if (tensor.numel() > 0 &&
       (tensor.max().item<int64_t>() > Limits::max() || tensor.min().item<int64_t>() < Limits::min()))
-    fail(kWhere, "expected integers of 32 bits, got ", tensor.abs().max().item<int64_t>(), " in '", name,
-         "'");
+    fail(kExportCoremlWhere, "expected integers of 32 bits, got ", tensor.abs().max().item<int64_t>(),
+         " in '", name, "'");
   return tensor.to(at::kInt);
 }
 
@@ -63,7 +62,7 @@ const char* dtype_word(at::ScalarType type) {
     case at::kBool:
       return "bool";
     default:
-      fail(kWhere, "expected values of f32, f16, integers or bools, got ", c10::toString(type));
+      fail(kExportCoremlWhere, "expected values of f32, f16, integers or bools, got ", c10::toString(type));
   }
 }
 
@@ -232,12 +231,12 @@ std::string Builder::cast(const graph::Node& node, const std::string& x, at::Sca
 void Builder::add_input(const Value& value) {
   const at::ScalarType type = type_of(value);
   if (type != at::kFloat && type != at::kHalf && type != at::kLong && type != at::kInt)
-    fail(kWhere, "expected inputs of f32, f16, int64 or int32, got ", c10::toString(type), " for '",
-         value.name, "'");
+    fail(kExportCoremlWhere, "expected inputs of f32, f16, int64 or int32, got ", c10::toString(type),
+         " for '", value.name, "'");
   const graph::Node& node = *value.producer;
   const Type made = type_of_value(node, value);
   if (made.shape.empty())
-    fail(kWhere, "expected inputs of one dimension or more, got none for '", value.name, "'");
+    fail(kExportCoremlWhere, "expected inputs of one dimension or more, got none for '", value.name, "'");
   model_.inputs.push_back({name_of(&value), made});
   results_.insert(name_of(&value));
 }

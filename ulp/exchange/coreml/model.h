@@ -15,6 +15,9 @@
 
 namespace ulp::exchange::coreml {
 
+/// The function that errors name.
+inline constexpr const char* kExportCoremlWhere = "exchange.export_coreml";
+
 /// iOS 16 and macOS 13: the first whose programs hold weights of 8 bits.
 inline constexpr int64_t kSpecification = 7;
 

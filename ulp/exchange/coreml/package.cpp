@@ -19,11 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kWhere = "exchange.export_coreml";
 constexpr const char *kEnding = ".mlpackage", *kManifest = "Manifest.json", *kAuthor = "com.apple.CoreML";
 
 [[noreturn]] void fail_to(const char* what, const fs::path& path, const std::string& why) {
-  fail(kWhere, "could not ", what, " '", path.string(), "': ", why);
+  fail(kExportCoremlWhere, "could not ", what, " '", path.string(), "': ", why);
 }
 
 /// Where the folder is: without a / at its end, and without links.
@@ -96,11 +95,11 @@ void write_file(const fs::path& path, const Write& write) {
 void check_target(const fs::path& path) {
   const fs::path named = path.has_filename() ? path : path.parent_path();
   if (named.extension() != kEnding)
-    fail(kWhere, "expected a name that ends in '", kEnding, "', got '", path.string(), "'");
+    fail(kExportCoremlWhere, "expected a name that ends in '", kEnding, "', got '", path.string(), "'");
   const fs::path place = place_of(path);
   const bool is_package = fs::is_directory(place) && fs::is_regular_file(place / kManifest);
   if (fs::exists(place) && !is_package)
-    fail(kWhere, "expected nothing or an older package at '", path.string(), "', got ",
+    fail(kExportCoremlWhere, "expected nothing or an older package at '", path.string(), "', got ",
          fs::is_directory(place) ? "a folder without " + std::string(kManifest) : "a file");
 }
 

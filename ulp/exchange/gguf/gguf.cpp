@@ -14,7 +14,7 @@ namespace ulp::exchange {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_gguf";
+constexpr const char* kImportGgufWhere = "exchange.import_gguf";
 
 /// Plain numbers.
 at::Tensor plain_values(const gguf::FileTensor& tensor) {
@@ -143,7 +143,7 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
       std::string known;
       for (const formats::GgmlType& type : formats::ggml_types())
         known += (known.empty() ? "" : ", ") + std::string(type.name);
-      fail_file(kWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100),
+      fail_file(kImportGgufWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100),
                 "', got the type ", tensor.type_code, " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
@@ -155,7 +155,7 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
 }
 
 GgufModel import_gguf(const std::filesystem::path& path) {
-  return import_gguf(read_file(kWhere, path), path.string());
+  return import_gguf(read_file(kImportGgufWhere, path), path.string());
 }
 
 namespace {

@@ -21,9 +21,9 @@ constexpr int kMostDepth = 4;  // of arrays in arrays
 static_assert(std::endian::native == std::endian::little, "numbers of a file are copied as they are");
 
 /// Reads from front to back, and never beyond the end.
-class Reader {
+class GgufBytesReader {
  public:
-  Reader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+  GgufBytesReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
@@ -124,7 +124,7 @@ bool multiply(int64_t& a, int64_t b) {
   return !__builtin_mul_overflow(a, b, &a);
 }
 
-FileTensor read_tensor(Reader& reader, uint64_t& offset) {
+FileTensor read_tensor(GgufBytesReader& reader, uint64_t& offset) {
   FileTensor tensor;
   tensor.name = reader.name();
   const auto dimensions = reader.number<uint32_t>();
@@ -145,7 +145,7 @@ FileTensor read_tensor(Reader& reader, uint64_t& offset) {
 
 /// Bytes of a tensor; refuses rows that are no whole blocks and sizes that no file has. The strides of an empty tensor are
 /// products of its other sizes.
-int64_t bytes_of(const Reader& reader, const FileTensor& tensor) {
+int64_t bytes_of(const GgufBytesReader& reader, const FileTensor& tensor) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) {
     if (!multiply(count, std::max<int64_t>(size, 1)))
@@ -164,7 +164,7 @@ int64_t bytes_of(const Reader& reader, const FileTensor& tensor) {
 }  // namespace
 
 File read(std::string_view bytes, const std::string& source) {
-  Reader reader(bytes, source);
+  GgufBytesReader reader(bytes, source);
   if (!bytes.starts_with("GGUF")) reader.refuse("expected a GGUF file");
   reader.take(4);
   const auto version = reader.number<uint32_t>();

@@ -18,7 +18,7 @@ namespace {
 
 using gguf::ValueType;
 
-constexpr const char* kWhere = "exchange.export_gguf";
+constexpr const char* kExportGgufWhere = "exchange.export_gguf";
 constexpr uint32_t kVersion = 3;
 constexpr float kEpsilon = 1e-5F;  // of GPT-2's layer norms
 
@@ -56,7 +56,7 @@ class Header {
   std::string bytes_;
 };
 
-struct Stored {
+struct StoredTensor {
   std::string name;
   const formats::GgmlType* type;
   std::vector<int64_t> shape;
@@ -68,20 +68,20 @@ size_t padding_of(size_t size) {
   return (kAlign - size % kAlign) % kAlign;
 }
 
-Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted) {
+StoredTensor stored(const std::string& name, const at::Tensor& tensor, GgufType wanted) {
   const auto place = gguf::gguf_name(name);
-  if (!place) fail(kWhere, "expected a model with GPT-2's parameters, got '", name, "'");
+  if (!place) fail(kExportGgufWhere, "expected a model with GPT-2's parameters, got '", name, "'");
   at::Tensor values = tensor.detach().cpu().to(at::kFloat);
   if (place->turned) values = values.t();
   values = values.contiguous();
   const bool blocks =
       wanted != GgufType::f32 && values.dim() == 2 && values.size(1) % 32 == 0 && name != "wpe.weight";
   const char* const type = !blocks ? "F32" : wanted == GgufType::q8_0 ? "Q8_0" : "Q4_0";
-  Stored made{place->name, formats::find_ggml_type(type), values.sizes().vec(), {}};
+  StoredTensor made{place->name, formats::find_ggml_type(type), values.sizes().vec(), {}};
   const auto count = static_cast<size_t>(values.numel());
   const float* data = values.const_data_ptr<float>();
   if (!at::isfinite(values).all().item<bool>())
-    fail(kWhere, "expected finite values, got others in '", name, "'");
+    fail(kExportGgufWhere, "expected finite values, got others in '", name, "'");
   made.bytes.resize(count / static_cast<size_t>(made.type->elements) * static_cast<size_t>(made.type->bytes));
   if (!blocks) {
     std::memcpy(made.bytes.data(), data, made.bytes.size());
@@ -90,7 +90,7 @@ Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted
   try {
     formats::encode_ggml(*made.type, {data, count}, std::as_writable_bytes(std::span(made.bytes)));
   } catch (const Error& error) {
-    fail(kWhere, "'", name, "': ", error.what());
+    fail(kExportGgufWhere, "'", name, "': ", error.what());
   }
   return made;
 }
@@ -100,7 +100,7 @@ Stored stored(const std::string& name, const at::Tensor& tensor, GgufType wanted
 void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
                  const GgufOptions& options) {
   std::map<std::string, at::Tensor> own;
-  std::vector<Stored> tensors;
+  std::vector<StoredTensor> tensors;
   uint32_t blocks = 0;
   for (const auto& item : model.named_parameters()) {
     own.emplace(item.key(), item.value());
@@ -109,10 +109,10 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   }
   for (const char* const name : {"wte.weight", "wpe.weight", "h.0.mlp.c_fc.weight"})
     if (!own.contains(name) || own.at(name).dim() != 2)
-      fail(kWhere, "expected a model with GPT-2's matrix '", name, "'");
+      fail(kExportGgufWhere, "expected a model with GPT-2's matrix '", name, "'");
   const int64_t width = own.at("wte.weight").size(1);
   if (options.heads < 1 || width % options.heads != 0)
-    fail(kWhere, "expected heads that divide the width ", width, ", got ", options.heads);
+    fail(kExportGgufWhere, "expected heads that divide the width ", width, ", got ", options.heads);
   Header header;
   header.bytes() = "GGUF";
   header.number(kVersion);
@@ -132,7 +132,7 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   header.pair("gpt2.attention.head_count", static_cast<uint32_t>(options.heads));
   header.pair("gpt2.attention.layer_norm_epsilon", kEpsilon);
   uint64_t offset = 0;
-  for (const Stored& tensor : tensors) {
+  for (const StoredTensor& tensor : tensors) {
     header.text(tensor.name);
     header.number(static_cast<uint32_t>(tensor.shape.size()));
     for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size)
@@ -147,7 +147,7 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
     file.write(std::string(padding_of(bytes.size()), '\0'));
   };
   write(header.bytes());
-  for (const Stored& tensor : tensors) write(tensor.bytes);
+  for (const StoredTensor& tensor : tensors) write(tensor.bytes);
   file.commit();
 }
 

@@ -205,4 +205,10 @@ void Builder::add_output(const Value& value, const std::string& name) {
   results_.insert(shown);
 }
 
+at::Tensor stored_argument(const Builder& builder, const graph::Node& node, const char* argument) {
+  const at::Tensor tensor = builder.graph().attribute_tensor(value_arg(node, argument));
+  if (!tensor.defined()) refuse(node, "expected '", argument, "' to be a tensor that is stored");
+  return tensor.detach();
+}
+
 }  // namespace ulp::exchange::onnx

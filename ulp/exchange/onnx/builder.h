@@ -18,6 +18,12 @@ namespace ulp::exchange::onnx {
 using Names = std::vector<std::string>;
 using Attributes = std::vector<Attribute>;
 
+/// What a call reads.
+struct CallArguments {
+  Names inputs;
+  Attributes attributes;
+};
+
 /// Codes of 4 bits.
 struct Codes {
   int32_t type = kUint4;
@@ -96,5 +102,8 @@ class Builder {
   std::map<size_t, std::string> free_sizes_;
   std::set<std::string> taken_, stored_, results_, in_out_;
 };
+
+/// The tensor of an argument that is stored, not computed; refuses another.
+at::Tensor stored_argument(const Builder& builder, const graph::Node& node, const char* argument);
 
 }  // namespace ulp::exchange::onnx

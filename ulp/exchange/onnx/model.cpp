@@ -9,11 +9,11 @@ namespace ulp::exchange::onnx {
 namespace {
 
 // AttributeProto.AttributeType: what an attribute holds, and the number of the field that holds it.
-struct Kind {
+struct AttributeKind {
   int64_t type;
   int field;
 };
-constexpr Kind kFloat{1, 2}, kInt{2, 3}, kString{3, 4}, kTensor{4, 5}, kInts{7, 8};
+constexpr AttributeKind kFloat{1, 2}, kInt{2, 3}, kString{3, 4}, kTensor{4, 5}, kInts{7, 8};
 
 /// An entry of external_data.
 void write_entry(const char* key, const std::string& value, WireWriter& out) {

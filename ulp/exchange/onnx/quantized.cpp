@@ -13,13 +13,6 @@ using graph::Value;
 
 constexpr double kMoved = 128, kHighestCode = 255;
 
-/// A tensor that is stored, not computed.
-at::Tensor stored(Builder& builder, const Node& node, const char* argument) {
-  const at::Tensor tensor = builder.graph().attribute_tensor(value_arg(node, argument));
-  if (!tensor.defined()) refuse(node, "expected '", argument, "' to be a tensor that is stored");
-  return tensor.detach();
-}
-
 bool is_signed(const Value& codes) {
   return type_of(codes) == at::kChar;
 }
@@ -31,7 +24,7 @@ struct Step {
 };
 Step step_of(Builder& builder, const Node& node, bool moved, const char* scale = "scale",
              const char* zero_point = "zero_point") {
-  const at::Tensor s = stored(builder, node, scale), z = stored(builder, node, zero_point);
+  const at::Tensor s = stored_argument(builder, node, scale), z = stored_argument(builder, node, zero_point);
   if (s.numel() != 1) refuse(node, "expected one scale for an activation");
   const double zero = z.item<double>() + (moved ? kMoved : 0);
   const auto name = [&](const char* argument) {
@@ -66,19 +59,17 @@ void quantize(Builder& builder, const Node& node) {
 
 /// What a DequantizeLinear of stored codes reads: of a weight, or of a bias in int32, whose zero points are all 0. `turned`:
 /// of a weight [out, in] as [in, out].
-struct Form {
-  Names inputs;
-  Attributes attributes;
-};
-Form form_of(Builder& builder, const Node& node, bool turned) {
-  const at::Tensor codes = stored(builder, node, "q"), scale = stored(builder, node, "scale");
-  const at::Tensor zero = stored(builder, node, "zero_point");
+CallArguments stored_form(Builder& builder, const Node& node, bool turned) {
+  const at::Tensor codes = stored_argument(builder, node, "q"),
+                   scale = stored_argument(builder, node, "scale");
+  const at::Tensor zero = stored_argument(builder, node, "zero_point");
   const int64_t axis = int_arg(node, "axis");
   const bool one = axis == -1;
   const auto at = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
-  Form form{{turned ? builder.derived(at("q"), "turned", [&] { return codes.t(); }) : builder.in(node, "q"),
-             one ? builder.constant(scale.reshape({}), at("scale") + ".onnx") : builder.in(node, "scale")},
-            {}};
+  CallArguments form{
+      {turned ? builder.derived(at("q"), "turned", [&] { return codes.t(); }) : builder.in(node, "q"),
+       one ? builder.constant(scale.reshape({}), at("scale") + ".onnx") : builder.in(node, "scale")},
+      {}};
   if (codes.scalar_type() == at::kInt) {
     if (zero.any().item<bool>()) refuse(node, "expected a bias whose zero point is 0");
   } else {
@@ -91,7 +82,7 @@ Form form_of(Builder& builder, const Node& node, bool turned) {
 
 void dequantize_stored(Builder& builder, const Node& node) {
   if (is_turned(builder.graph(), *node.output())) return;  // linear layers ask for it
-  Form form = form_of(builder, node, /*turned=*/false);
+  CallArguments form = stored_form(builder, node, /*turned=*/false);
   builder.result(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
 }
 
@@ -123,7 +114,7 @@ void average_codes(Builder& builder, const Node& node) {
 }  // namespace
 
 std::string turned_codes(Builder& builder, const Node& node) {
-  Form form = form_of(builder, node, /*turned=*/true);
+  CallArguments form = stored_form(builder, node, /*turned=*/true);
   return builder.call(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
 }
 

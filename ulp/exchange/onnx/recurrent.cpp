@@ -11,7 +11,7 @@ using graph::Argument;
 using graph::Node;
 
 /// LibTorch's LSTM has the gates i f g o, ONNX i o f g; its GRU r z n, ONNX z r n.
-struct Kind {
+struct RecurrentKind {
   const char* op;
   std::vector<int64_t> gates;
   bool cell;
@@ -40,7 +40,7 @@ Stack stack_of(const Node& node) {
 }
 
 /// The part-th parameter of each direction of a layer, gates in ONNX's order, and the name of the first.
-std::pair<at::Tensor, std::string> parameter(Builder& builder, const Node& node, const Kind& kind,
+std::pair<at::Tensor, std::string> parameter(Builder& builder, const Node& node, const RecurrentKind& kind,
                                              const Stack& stack, int64_t layer, size_t part) {
   std::vector<at::Tensor> rows;
   std::string name;
@@ -69,8 +69,8 @@ std::string state(Builder& builder, const Node& node, const graph::Value* value,
 }
 
 /// One layer over x [time, batch, features]; returns its outputs.
-Names run_layer(Builder& builder, const Node& node, const Kind& kind, const Stack& stack, int64_t layer,
-                const std::string& x) {
+Names run_layer(Builder& builder, const Node& node, const RecurrentKind& kind, const Stack& stack,
+                int64_t layer, const std::string& x) {
   const auto [input_weight, input_name] = parameter(builder, node, kind, stack, layer, 0);
   const auto [state_weight, state_name] = parameter(builder, node, kind, stack, layer, 1);
   Names inputs = {x, builder.constant(input_weight, input_name), builder.constant(state_weight, state_name),
@@ -93,7 +93,7 @@ Names run_layer(Builder& builder, const Node& node, const Kind& kind, const Stac
   return builder.calls(node, kind.op, kind.cell ? 3 : 2, std::move(inputs), std::move(attributes));
 }
 
-void run_stack(Builder& builder, const Node& node, const Kind& kind) {
+void run_stack(Builder& builder, const Node& node, const RecurrentKind& kind) {
   if (!has_arg(node, "batch_first")) refuse(node, "expected an input that is no packed sequence");
   if (rank_of(node, *value_arg(node, "input")) != 3) refuse(node, "expected a batch of sequences");
   const Stack stack = stack_of(node);

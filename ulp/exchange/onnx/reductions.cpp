@@ -9,14 +9,10 @@ using graph::Node;
 using graph::Value;
 
 /// The form of a reduction: since opset 18 its dimensions are an input, those of a sum since opset 13.
-struct Form {
-  Names inputs;
-  Attributes attributes;
-};
-Form form_of(Builder& builder, const std::string& op, const std::string& x, const std::vector<int64_t>& dims,
-             bool keep) {
+CallArguments reduction_form(Builder& builder, const std::string& op, const std::string& x,
+                             const std::vector<int64_t>& dims, bool keep) {
   constexpr int64_t kAxesAsInput = 18;
-  Form form{{x}, {{"keepdims", int64_t{keep}}}};
+  CallArguments form{{x}, {{"keepdims", int64_t{keep}}}};
   if (op == "ReduceSum" || builder.opset() >= kAxesAsInput) {
     form.inputs.push_back(builder.ints(dims));
   } else {
@@ -31,7 +27,7 @@ void reduce(Builder& builder, const Node& node, const char* op) {
   const std::string& name = builder.name_of(&x);
   const std::string typed = type_of(x) == type ? name : builder.cast(node, name, type);
   const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
-  Form form = form_of(builder, op, typed, reduced_dims(node, x), keep);
+  CallArguments form = reduction_form(builder, op, typed, reduced_dims(node, x), keep);
   builder.result(node, op, std::move(form.inputs), std::move(form.attributes));
 }
 
@@ -65,7 +61,7 @@ void argmax(Builder& builder, const Node& node) {
 
 std::string reduced(Builder& builder, const Node& node, const std::string& op, const std::string& x,
                     const std::vector<int64_t>& dims, bool keep) {
-  Form form = form_of(builder, op, x, dims, keep);
+  CallArguments form = reduction_form(builder, op, x, dims, keep);
   return builder.call(node, op, std::move(form.inputs), std::move(form.attributes));
 }
 

@@ -25,14 +25,9 @@ struct Blocks {
   bool nibbles = false;
 };
 
-at::Tensor stored(const Builder& builder, const Node& node, const char* argument) {
-  const at::Tensor tensor = builder.graph().attribute_tensor(value_arg(node, argument));
-  if (!tensor.defined()) refuse(node, "expected '", argument, "' to be a tensor that is stored");
-  return tensor.detach();
-}
-
 Blocks blocks_of(const Builder& builder, const Node& node) {
-  const at::Tensor codes = stored(builder, node, "codes"), scale = stored(builder, node, "scale");
+  const at::Tensor codes = stored_argument(builder, node, "codes"),
+                   scale = stored_argument(builder, node, "scale");
   const int64_t columns = int_arg(node, "columns"), rows = codes.size(0);
   if (codes.scalar_type() == at::kChar)
     return {.codes = codes.flatten(1).narrow(1, 0, columns),
@@ -46,7 +41,7 @@ Blocks blocks_of(const Builder& builder, const Node& node) {
                 .nibbles = true};
   const at::Tensor pairs = at::stack({codes.bitwise_and(15), codes.bitwise_right_shift(4)}, -1);
   blocks.codes = pairs.flatten(1).narrow(1, 0, columns);
-  if (!node.arg("zero_point").is_none()) blocks.zero_point = stored(builder, node, "zero_point");
+  if (!node.arg("zero_point").is_none()) blocks.zero_point = stored_argument(builder, node, "zero_point");
   return blocks;
 }
 
@@ -77,20 +72,14 @@ int64_t block_of_groups(int64_t columns, int64_t group) {
   return divides >= kSmallestFused ? divides : group;
 }
 
-/// What a DequantizeLinear reads.
-struct Form {
-  Names inputs;
-  Attributes attributes;
-};
-
 /// [rows, columns] as it is, or turned.
 at::Tensor placed(const at::Tensor& matrix, bool turned) {
   return turned ? matrix.t() : matrix;
 }
 
 /// A scale for each group.
-Form form_of_groups(Builder& builder, const Node& node, bool turned) {
-  const bool nibbles = stored(builder, node, "codes").scalar_type() == at::kByte;
+CallArguments form_of_groups(Builder& builder, const Node& node, bool turned) {
+  const bool nibbles = stored_argument(builder, node, "codes").scalar_type() == at::kByte;
   if (builder.opset() < kBlockOpset)
     refuse(node, "expected opset ", kBlockOpset, nibbles ? " for codes of 4 bits" : " for groups of 8 bits");
   const std::string form = turned ? "turned" : "rows";
@@ -106,7 +95,7 @@ Form form_of_groups(Builder& builder, const Node& node, bool turned) {
   const int64_t block = block_of_groups(columns, group);
   // One number for each block of what is one for each group.
   const auto rows_of = [&](const char* argument) {
-    const at::Tensor numbers = stored(builder, node, argument);
+    const at::Tensor numbers = stored_argument(builder, node, argument);
     const at::Tensor spread = numbers.reshape({numbers.size(0), -1}).repeat_interleave(group / block, 1);
     return placed(spread.narrow(1, 0, (columns - 1) / block + 1), turned);
   };
@@ -119,8 +108,8 @@ Form form_of_groups(Builder& builder, const Node& node, bool turned) {
              builder.constant(at::zeros(scale().sizes(), at::kChar), name("codes") + ".zero_point")},
             attributes};
   }
-  Form made{{builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)},
-            attributes};
+  CallArguments made{
+      {builder.derived(name("codes"), form, codes), builder.derived(name("scale"), form, scale)}, attributes};
   if (node.arg("zero_point").is_none()) return made;
   const auto zero = [&] { return packed(rows_of("zero_point"), kUint4); };
   made.inputs.push_back(builder.derived(name("zero_point"), form, zero));
@@ -128,7 +117,7 @@ Form form_of_groups(Builder& builder, const Node& node, bool turned) {
 }
 
 /// One scale a row. Runtimes unpack as they multiply only what is in blocks, so a row is given several, of equal scales.
-Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
+CallArguments form_of_bytes(Builder& builder, const Node& node, bool turned) {
   const Blocks blocks = blocks_of(builder, node);
   const auto name = [&](const char* argument) { return value_arg(node, argument)->producer->target(); };
   if (!turned)
@@ -150,11 +139,11 @@ Form form_of_bytes(Builder& builder, const Node& node, bool turned) {
 
 /// Bytes with one scale a row.
 bool are_bytes(const Builder& builder, const Node& node) {
-  const at::Tensor codes = stored(builder, node, "codes");
+  const at::Tensor codes = stored_argument(builder, node, "codes");
   return codes.scalar_type() == at::kChar && codes.dim() == 2;
 }
 
-Form form_of(Builder& builder, const Node& node, bool turned) {
+CallArguments weight_form(Builder& builder, const Node& node, bool turned) {
   return are_bytes(builder, node) ? form_of_bytes(builder, node, turned)
                                   : form_of_groups(builder, node, turned);
 }
@@ -170,7 +159,7 @@ void dequantize_weight(Builder& builder, const Node& node) {
   const std::vector<Node*> readers = builder.graph().users(node.output());
   if (std::ranges::all_of(readers, [&](const Node* reader) { return reads_codes(builder, node, *reader); }))
     return;
-  Form form = form_of(builder, node, /*turned=*/false);
+  CallArguments form = weight_form(builder, node, /*turned=*/false);
   builder.result(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
 }
 
@@ -182,7 +171,7 @@ void embedding(Builder& builder, const Node& node) {
   const Attributes rows = {{"axis", int64_t{0}}};
   if (!codes.is("ulp::dequantize_weight") || !are_bytes(builder, codes))
     return builder.result(node, "Gather", {builder.name_of(&weight), ids}, rows);
-  const Form form = form_of_bytes(builder, codes, /*turned=*/false);
+  const CallArguments form = form_of_bytes(builder, codes, /*turned=*/false);
   const std::string picked = builder.call(node, "Gather", {form.inputs[0], ids}, rows);
   const std::string scale = builder.call(node, "Gather", {form.inputs[1], ids}, rows);
   builder.result(
@@ -193,7 +182,7 @@ void embedding(Builder& builder, const Node& node) {
 }  // namespace
 
 std::string turned_blocks(Builder& builder, const Node& node) {
-  Form form = form_of(builder, node, /*turned=*/true);
+  CallArguments form = weight_form(builder, node, /*turned=*/true);
   return builder.call(node, "DequantizeLinear", std::move(form.inputs), std::move(form.attributes));
 }
 

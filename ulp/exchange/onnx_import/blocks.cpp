@@ -18,7 +18,7 @@ struct Blocks {
   std::string name;
 };
 
-Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
+Tensor stored_part(Call& call, const FileNode& node, size_t i, const char* what) {
   const bool there = i < node.inputs.size() && !node.inputs[i].empty();
   const Tensor found = there ? call.run().store().find(node.inputs[i]) : Tensor();
   if (!found.defined()) call.refuse("expected the ", what, " of codes in blocks to be a tensor of the file");
@@ -28,13 +28,13 @@ Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
 /// As matrices whose blocks are in the columns.
 Blocks blocks_of(Call& call, const FileNode& node) {
   const Call inner(call.run(), node, Call::As::known);
-  Blocks blocks{.codes = stored(call, node, 0, "numbers"),
-                .scale = stored(call, node, 1, "scale"),
+  Blocks blocks{.codes = stored_part(call, node, 0, "numbers"),
+                .scale = stored_part(call, node, 1, "scale"),
                 .zero_point = {},
                 .size = inner.attribute("block_size", int64_t{0}),
                 .name = node.inputs[0]};
   if (node.inputs.size() > 2 && !node.inputs[2].empty())
-    blocks.zero_point = stored(call, node, 2, "zero point");
+    blocks.zero_point = stored_part(call, node, 2, "zero point");
   const auto is_code = [](const Tensor& t) {
     return t.scalar_type() == at::kChar || t.scalar_type() == at::kByte;
   };

@@ -32,6 +32,7 @@ const std::map<std::string_view, Converter>& all_converters() {
   for (const Converter& row : name##_table()) rows.emplace(row.op, row);
     ULP_TABLES(ULP_GATHER)
 #undef ULP_GATHER
+#undef ULP_TABLES
     return rows;
   }();
   return all;

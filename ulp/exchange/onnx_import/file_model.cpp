@@ -10,14 +10,14 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-constexpr const char* kRead = "exchange.read_onnx";
+constexpr const char* kReadOnnxWhere = "exchange.read_onnx";
 constexpr int kDeepest = 8;  ///< graphs in graphs
 
 /// Reads messages, and counts what the objects made of them cost: a message of two bytes may become one of
 /// hundreds.
-class Reader {
+class FileModelReader {
  public:
-  Reader(size_t bytes, std::filesystem::path folder)
+  FileModelReader(size_t bytes, std::filesystem::path folder)
       : folder_(std::move(folder)), left_(kFree + kPerByte * bytes) {}
 
   FileModel model(WireReader reader) {
@@ -43,7 +43,7 @@ class Reader {
       }
     }
     if (!has_graph || model.ir_version < 1)
-      fail_file(kRead, "expected an ONNX model, got no graph or no version in ", reader.where());
+      fail_file(kReadOnnxWhere, "expected an ONNX model, got no graph or no version in ", reader.where());
     return model;
   }
 
@@ -53,7 +53,7 @@ class Reader {
   template <typename T>
   void spend(const WireReader& reader) {
     if (sizeof(T) > left_)
-      fail_file(kRead, "expected fewer parts for its size, got too many in ", reader.where());
+      fail_file(kReadOnnxWhere, "expected fewer parts for its size, got too many in ", reader.where());
     left_ -= sizeof(T);
   }
 
@@ -80,7 +80,7 @@ class Reader {
 
   FileGraph graph(WireReader reader, int depth) {
     if (depth > kDeepest)
-      fail_file(kRead, "expected at most ", kDeepest, " graphs inside each other, got more in ",
+      fail_file(kReadOnnxWhere, "expected at most ", kDeepest, " graphs inside each other, got more in ",
                 reader.where());
     FileGraph graph;
     while (reader.next()) {
@@ -106,7 +106,7 @@ class Reader {
           graph.outputs.push_back(value(reader.message(place("output", graph.outputs.size()))));
           break;
         case 15:
-          fail_file(kRead, "expected dense initializers, got a sparse one in ", reader.where());
+          fail_file(kReadOnnxWhere, "expected dense initializers, got a sparse one in ", reader.where());
         default:
           break;
       }
@@ -140,7 +140,7 @@ class Reader {
           break;
       }
     }
-    if (node.op.empty()) fail_file(kRead, "expected the name of an operator in ", reader.where());
+    if (node.op.empty()) fail_file(kReadOnnxWhere, "expected the name of an operator in ", reader.where());
     if (node.domain == "ai.onnx") node.domain.clear();
     return node;
   }
@@ -248,7 +248,8 @@ const FileAttribute* FileNode::find(std::string_view attribute) const {
 }
 
 FileModel read_model(std::string_view bytes, const std::filesystem::path& file) {
-  return Reader(bytes.size(), file.parent_path()).model(WireReader(bytes, "'" + file.string() + "'"));
+  return FileModelReader(bytes.size(), file.parent_path())
+      .model(WireReader(bytes, "'" + file.string() + "'"));
 }
 
 }  // namespace ulp::exchange::onnx_import

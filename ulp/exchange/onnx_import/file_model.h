@@ -13,6 +13,9 @@
 
 namespace ulp::exchange::onnx_import {
 
+/// The function that errors name.
+inline constexpr const char* kImportOnnxWhere = "exchange.import_onnx";
+
 struct FileGraph;
 
 /// A tensor of the file. 4-bit codes lie in int8 and uint8.

@@ -11,7 +11,7 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-constexpr const char* kRead = "exchange.read_tensor";
+constexpr const char* kReadTensorWhere = "exchange.read_tensor";
 // Types of TensorProto that have no number of bytes of their own.
 constexpr int64_t kText = 8, kUint4 = 21, kInt4 = 22;
 
@@ -37,7 +37,8 @@ void read_entry(WireReader entry, ExternalData& data) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size() || number < 0)
-    fail_file(kRead, "expected a number as the ", key, " of ", entry.where(), ", got '", value, "'");
+    fail_file(kReadTensorWhere, "expected a number as the ", key, " of ", entry.where(), ", got '", value,
+              "'");
   (key == "offset" ? data.offset : data.length) = number;
 }
 
@@ -48,10 +49,12 @@ int64_t elements(const std::vector<int64_t>& dims, const std::string& where) {
   int64_t most = 1;  // as if no size were 0
   bool empty = false;
   if (dims.size() > kMostDims)
-    fail_file(kRead, "expected at most ", kMostDims, " dimensions of ", where, ", got ", dims.size());
+    fail_file(kReadTensorWhere, "expected at most ", kMostDims, " dimensions of ", where, ", got ",
+              dims.size());
   for (const int64_t size : dims) {
     if (size < 0 || size > kMost || most > kMost / std::max<int64_t>(size, 1))
-      fail_file(kRead, "expected sizes that a file can hold for ", where, ", got a size of ", size);
+      fail_file(kReadTensorWhere, "expected sizes that a file can hold for ", where, ", got a size of ",
+                size);
     most *= std::max<int64_t>(size, 1);
     empty = empty || size == 0;
   }
@@ -90,7 +93,7 @@ at::Tensor copied(const T* values, const Parts& parts, at::ScalarType type) {
 
 void expect_count(size_t got, int64_t expected, const std::string& where) {
   if (got != static_cast<size_t>(expected))
-    fail_file(kRead, "expected ", expected, " elements of ", where, " in the file, got ", got);
+    fail_file(kReadTensorWhere, "expected ", expected, " elements of ", where, " in the file, got ", got);
 }
 
 /// The numbers of a tensor that are no raw bytes.
@@ -132,7 +135,7 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
       const at::Tensor packed = read_external(parts.data, folder, {bytes}, at::kByte, where);
       return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, with_sign);
     }
-    if (!parts.has_raw) fail_file(kRead, "expected 4-bit codes as raw bytes in ", where);
+    if (!parts.has_raw) fail_file(kReadTensorWhere, "expected 4-bit codes as raw bytes in ", where);
     expect_count(parts.raw.size(), bytes, where);
     return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, with_sign);
   }
@@ -142,7 +145,8 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
   expect_count(parts.raw.size(), count * static_cast<int64_t>(c10::elementSize(type)), where + " in bytes");
   if (type == at::kBool) {
     for (const char one : parts.raw) {
-      if (static_cast<uint8_t>(one) > 1) fail_file(kRead, "expected 0 and 1 as the bools of ", where);
+      if (static_cast<uint8_t>(one) > 1)
+        fail_file(kReadTensorWhere, "expected 0 and 1 as the bools of ", where);
     }
   }
   return copied(parts.raw.data(), parts, type);
@@ -179,7 +183,8 @@ at::ScalarType scalar_type(int64_t type, const std::string& where) {
     case 16:
       return at::kBFloat16;
     default:
-      fail_file(kRead, "expected numbers of a type that LibTorch has, got ONNX's type ", type, " in ", where);
+      fail_file(kReadTensorWhere, "expected numbers of a type that LibTorch has, got ONNX's type ", type,
+                " in ", where);
   }
 }
 
@@ -195,7 +200,7 @@ FileTensor read_tensor(WireReader reader, const std::filesystem::path& folder) {
         tensor.type = reader.integer();
         break;
       case 3:
-        fail_file(kRead, "expected a tensor in one piece, got a segment in ", reader.where());
+        fail_file(kReadTensorWhere, "expected a tensor in one piece, got a segment in ", reader.where());
       case 4:
         reader.append(parts.floats);
         break;

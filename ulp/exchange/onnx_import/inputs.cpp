@@ -12,7 +12,6 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_onnx";
 constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
 
 bool says_batch(std::string name) {
@@ -37,9 +36,10 @@ std::vector<FileValue> wanted(const FileModel& model) {
   }
   for (const FileValue& input : inputs) {
     if (input.type == 0 || !input.has_shape)
-      fail_file(kWhere, "expected input '", input.name, "' to be a tensor with a known number of dimensions");
+      fail_file(kImportOnnxWhere, "expected input '", input.name,
+                "' to be a tensor with a known number of dimensions");
   }
-  if (inputs.empty()) fail_file(kWhere, "expected a graph with inputs, got none");
+  if (inputs.empty()) fail_file(kImportOnnxWhere, "expected a graph with inputs, got none");
   return inputs;
 }
 
@@ -61,14 +61,14 @@ bool has_common_first(const std::vector<FileValue>& inputs) {
   });
 }
 
-class Reader {
+class InputReader {
  public:
-  Reader(std::vector<FileValue> inputs, const OnnxImportOptions& options)
+  InputReader(std::vector<FileValue> inputs, const OnnxImportOptions& options)
       : inputs_(std::move(inputs)),
         options_(options),
         batch_(batch_name(inputs_)),
         first_(options.free_batch && batch_.empty() && has_common_first(inputs_)),
-        examples_(kWhere, options.max_bytes) {}
+        examples_(kImportOnnxWhere, options.max_bytes) {}
 
   Inputs read() {
     Inputs made;
@@ -140,7 +140,7 @@ std::vector<at::Tensor> at_other_sizes(const Inputs& inputs) {
 }
 
 Inputs read_inputs(const FileModel& model, const OnnxImportOptions& options) {
-  return Reader(wanted(model), options).read();
+  return InputReader(wanted(model), options).read();
 }
 
 }  // namespace ulp::exchange::onnx_import

@@ -11,14 +11,14 @@ namespace {
 using at::Tensor;
 
 /// ONNX has the gates i o f g of an LSTM and z r n of a GRU, LibTorch i f g o and r z n.
-struct Layer {
+struct RecurrentLayer {
   bool cell = false;
   std::vector<int64_t> gates = {};  ///< LibTorch's from ONNX's
   int64_t hidden = 0, directions = 1;
 };
 
 /// Whether the functions of the gates are those that LibTorch computes; some writers spell them out for each direction.
-bool are_usual(const Call& call, const Layer& layer) {
+bool are_usual(const Call& call, const RecurrentLayer& layer) {
   const FileAttribute* given = call.node().find("activations");
   if (given == nullptr) return true;
   const size_t each = layer.cell ? 3 : 2;
@@ -29,7 +29,7 @@ bool are_usual(const Call& call, const Layer& layer) {
   return given->strings.size() == each * (both ? 2 : 1);
 }
 
-void check_form(Call& call, const Layer& layer) {
+void check_form(Call& call, const RecurrentLayer& layer) {
   const std::string direction = call.attribute("direction", "forward");
   if (direction != "forward" && direction != "bidirectional")
     call.refuse("expected the direction forward or bidirectional, got ", direction);
@@ -42,7 +42,7 @@ void check_form(Call& call, const Layer& layer) {
     call.refuse("expected linear_before_reset, as LibTorch's GRU computes");
 }
 
-Tensor reordered(const Layer& layer, const Tensor& rows) {
+Tensor reordered(const RecurrentLayer& layer, const Tensor& rows) {
   const std::vector<Tensor> chunks = rows.chunk(std::ssize(layer.gates));
   std::vector<Tensor> ordered;
   for (const int64_t gate : layer.gates) ordered.push_back(chunks.at(static_cast<size_t>(gate)));
@@ -66,7 +66,7 @@ std::string part_name(const std::string& file_name, const std::string& part, boo
 
 class Weights {
  public:
-  Weights(Call& call, const Layer& layer) : call_(call), layer_(layer) {}
+  Weights(Call& call, const RecurrentLayer& layer) : call_(call), layer_(layer) {}
 
   std::vector<Tensor> all() {
     std::vector<Tensor> weights;
@@ -97,15 +97,15 @@ class Weights {
   }
 
   Call& call_;
-  const Layer& layer_;
+  const RecurrentLayer& layer_;
 };
 
-Tensor state(Call& call, size_t i, const Layer& layer, const Tensor& x) {
+Tensor state(Call& call, size_t i, const RecurrentLayer& layer, const Tensor& x) {
   if (call.has(i)) return call.x(i);
   return at::zeros({layer.directions, x.size(1), layer.hidden}, x.options());
 }
 
-void run_layer(Call& call, Layer layer) {
+void run_layer(Call& call, RecurrentLayer layer) {
   check_form(call, layer);
   layer.hidden = call.attribute("hidden_size", int64_t{0});
   layer.directions = call.attribute("direction", "forward") == "bidirectional" ? 2 : 1;

@@ -12,8 +12,6 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_onnx";
-
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -26,9 +24,9 @@ auto guarded(const FileNode& node, const Work& work) {
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
-    fail_file(kWhere, node.label(), ": ", first_line(error.what_without_backtrace()));
+    fail_file(kImportOnnxWhere, node.label(), ": ", first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    fail_file(kWhere, node.label(), ": ", first_line(error.what()));
+    fail_file(kImportOnnxWhere, node.label(), ": ", first_line(error.what()));
   }
 }
 
@@ -57,8 +55,8 @@ Slot& Run::slot(const std::string& value, const FileNode& reader) {
   if (found != slots_.end()) return found->second;
   const at::Tensor stored = store_.is_initializer(value) ? store_.find(value) : at::Tensor();
   if (!stored.defined())
-    fail_file(kWhere, reader.label(), ": expected values that are made before they are read, got '", value,
-              "'");
+    fail_file(kImportOnnxWhere, reader.label(), ": expected values that are made before they are read, got '",
+              value, "'");
   const bool parameter =
       at::isFloatingType(stored.scalar_type()) && stored.numel() > 1 && store_.analysis().is_parameter(value);
   return slots_[value] = {
@@ -81,7 +79,7 @@ at::Tensor Run::tensor(const std::string& value, const FileNode& reader) {
 at::Tensor Run::made(Slot& slot, const FileNode& reader) {
   constexpr int kDeepest = 256;
   if (slot.made.defined()) return slot.made;
-  if (++depth_ > kDeepest) fail_file(kWhere, reader.label(), ": expected a shorter chain of sizes");
+  if (++depth_ > kDeepest) fail_file(kImportOnnxWhere, reader.label(), ": expected a shorter chain of sizes");
   const FileNode& maker = *slot.maker;
   if (is_sizes(maker)) {
     slot.made = guarded(maker, [&] { return from_calls(slot.value); });
@@ -111,14 +109,15 @@ bool Run::all_known(const FileNode& node, bool& sized) {
 void Run::count(const FileNode& node, double bytes) {
   bytes_ += bytes;
   if (!(bytes_ <= static_cast<double>(store_.options().max_bytes)))
-    fail_file(kWhere, node.label(), ": expected values of ", store_.options().max_bytes,
+    fail_file(kImportOnnxWhere, node.label(), ": expected values of ", store_.options().max_bytes,
               " bytes in one run at most, got more with one of ", bytes, " bytes");
 }
 
 std::vector<at::Tensor> Run::results_of(const FileNode& node, bool known) {
   const Converter* converter = find_converter(node);
   if (converter == nullptr)
-    fail_file(kWhere, node.label(), ": no form of it is known. There are forms of ", converter_names());
+    fail_file(kImportOnnxWhere, node.label(), ": no form of it is known. There are forms of ",
+              converter_names());
   return guarded(node, [&] {
     Call call(*this, node, known ? Call::As::known : Call::As::calls);
     constexpr double kWidest = 8;
@@ -164,11 +163,11 @@ void Run::measure(const FileNode& node) {
 void Run::choose(const FileNode& node) {
   const Slot* condition = node.inputs.empty() ? nullptr : known(node.inputs[0], node);
   if (condition == nullptr || condition->value.numel() != 1)
-    fail_file(kWhere, node.label(), ": expected a condition that is known before the run");
+    fail_file(kImportOnnxWhere, node.label(), ": expected a condition that is known before the run");
   const bool yes = condition->value.item<double>() != 0;
   const FileAttribute* branch = node.find(yes ? "then_branch" : "else_branch");
   if (branch == nullptr || !branch->g || branch->g->outputs.size() != node.outputs.size())
-    fail_file(kWhere, node.label(), ": expected a graph with as many results as the node has");
+    fail_file(kImportOnnxWhere, node.label(), ": expected a graph with as many results as the node has");
   evaluate(*branch->g);
   for (size_t i = 0; i < node.outputs.size(); ++i)
     slots_[node.outputs[i]] = slot(branch->g->outputs[i].name, node);

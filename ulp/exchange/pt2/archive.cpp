@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -14,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using graph::Attribute;
 
-constexpr const char* kWhere = "exchange.import_pt2";
 constexpr const char* kKind = "a .pt2 archive of torch.export";
 constexpr std::string_view kModels = "models/", kJson = ".json";
 
@@ -44,8 +44,8 @@ void check_places(const std::vector<int64_t>& sizes, const std::vector<int64_t>&
   // No more numbers than there are: one that repeats could stand for any number of them.
   fits = fits && (empty ? offset <= elements : last < elements && count <= elements);
   if (!fits)
-    fail_file(kWhere, "expected sizes and strides inside the ", elements, " numbers of '", name, "', got ",
-              at::IntArrayRef(sizes), " by ", at::IntArrayRef(strides), " from ", offset);
+    fail_file(kImportPt2Where, "expected sizes and strides inside the ", elements, " numbers of '", name,
+              "', got ", at::IntArrayRef(sizes), " by ", at::IntArrayRef(strides), " from ", offset);
 }
 
 std::vector<int64_t> numbers_of(const Json& list) {
@@ -71,13 +71,13 @@ class Stored {
   at::Tensor read(const std::string& name, const Open& open) {
     const auto found = config_.at("config").find(name);
     if (found == config_.at("config").end())
-      fail_file(kWhere, "expected the tensor '", name, "' in the archive");
+      fail_file(kImportPt2Where, "expected the tensor '", name, "' in the archive");
     const Json& entry = *found;
     const Json& meta = entry.at("tensor_meta");
     if (entry.at("use_pickle").get<bool>())
-      fail_file(kWhere, "expected plain numbers, got '", name, "' as a pickle, which is never read");
+      fail_file(kImportPt2Where, "expected plain numbers, got '", name, "' as a pickle, which is never read");
     if (meta.at("layout").get<int64_t>() != kDense)
-      fail_file(kWhere, "expected a dense tensor, got '", name, "'");
+      fail_file(kImportPt2Where, "expected a dense tensor, got '", name, "'");
     const at::ScalarType type = scalar_type(meta.at("dtype"));
     const std::string path = folder_ + entry.at("path_name").get<std::string>();
     Memory& all = memory_[path];
@@ -105,11 +105,11 @@ class Stored {
   static at::Tensor numbers_in(Memory& memory, at::ScalarType type, const std::string& path) {
     const auto size = static_cast<int64_t>(c10::elementSize(type));
     if (memory.bytes.numel() % size != 0)
-      fail_file(kWhere, "expected whole numbers of ", size, " bytes in '", path, "', got ",
+      fail_file(kImportPt2Where, "expected whole numbers of ", size, " bytes in '", path, "', got ",
                 memory.bytes.numel(), " bytes");
     if (type == at::kBool && !memory.has_bools) memory.has_bools = !memory.bytes.gt(1).any().item<bool>();
     if (type == at::kBool && !memory.has_bools)
-      fail_file(kWhere, "expected 0 and 1 as the bools of '", path, "'");
+      fail_file(kImportPt2Where, "expected 0 and 1 as the bools of '", path, "'");
     return memory.bytes.view(type);
   }
 
@@ -121,40 +121,42 @@ class Stored {
 
 }  // namespace
 
-Archive::Archive(const fs::path& path) : zip_(path, kWhere, kKind) {
+Archive::Archive(const fs::path& path) : zip_(path, kImportPt2Where, kKind) {
   check();
 }
 
-Archive::Archive(std::string_view bytes, const fs::path& name) : zip_(bytes, name, kWhere, kKind) {
+Archive::Archive(std::string_view bytes, const fs::path& name) : zip_(bytes, name, kImportPt2Where, kKind) {
   check();
 }
 
 void Archive::check() {
   for (const io::ZipEntry& entry : zip_.entries()) {
     if (!is_inside(entry.name))
-      fail_file(kWhere, "expected names inside the archive, got '", zip_.label(entry), "'");
+      fail_file(kImportPt2Where, "expected names inside the archive, got '", zip_.label(entry), "'");
     const size_t slash = entry.name.find('/');
     const std::string folder = entry.name.substr(0, slash == std::string::npos ? 0 : slash + 1);
     if (folder_.empty()) folder_ = folder;
     if (folder.empty() || folder != folder_)
-      fail_file(kWhere, "expected one folder with all entries, got '", zip_.label(entry), "'");
+      fail_file(kImportPt2Where, "expected one folder with all entries, got '", zip_.label(entry), "'");
     if (!entry.stored)
-      fail_file(kWhere, "expected entries that are stored as they are, got '", zip_.label(entry),
+      fail_file(kImportPt2Where, "expected entries that are stored as they are, got '", zip_.label(entry),
                 "', which is compressed");
     const std::string name = entry.name.substr(folder_.size());
     entries_[name] = &entry;
     if (!name.starts_with(kModels) || !name.ends_with(kJson)) continue;
     if (!model_.empty())
-      fail_file(kWhere, "expected an archive of one program, got another one, '", zip_.label(entry), "'");
+      fail_file(kImportPt2Where, "expected an archive of one program, got another one, '", zip_.label(entry),
+                "'");
     model_ = name.substr(kModels.size(), name.size() - kModels.size() - kJson.size());
   }
   if (model_.empty() || text("archive_format") != "pt2")
-    fail_file(kWhere, "expected ", kKind, ", as torch.export.save() writes it, got another zip file");
+    fail_file(kImportPt2Where, "expected ", kKind,
+              ", as torch.export.save() writes it, got another zip file");
   if (const std::string version = text("archive_version"); version != "0")
-    fail_file(kWhere, "expected version 0 of the archive, which PyTorch 2.13 writes, got '",
+    fail_file(kImportPt2Where, "expected version 0 of the archive, which PyTorch 2.13 writes, got '",
               version.substr(0, 16), "'");
   if (const std::string order = text("byteorder"); order != "little")
-    fail_file(kWhere, "expected numbers of little-endian machines, got '", order.substr(0, 16), "'");
+    fail_file(kImportPt2Where, "expected numbers of little-endian machines, got '", order.substr(0, 16), "'");
 }
 
 const io::ZipEntry* Archive::find(const std::string& name) const {
@@ -164,7 +166,7 @@ const io::ZipEntry* Archive::find(const std::string& name) const {
 
 std::string Archive::text(const std::string& name) const {
   const io::ZipEntry* entry = find(name);
-  if (entry == nullptr) fail_file(kWhere, "expected the entry '", name, "' in the archive");
+  if (entry == nullptr) fail_file(kImportPt2Where, "expected the entry '", name, "' in the archive");
   const auto reader = zip_.open(*entry);
   std::string text(reader->left(), '\0');
   reader->read(text.data(), text.size());
@@ -183,7 +185,7 @@ std::vector<std::pair<std::string, Attribute>> Archive::tensors(const Program& p
                    "data/constants/");
   const auto open = [&](const std::string& path) {
     const io::ZipEntry* entry = find(path);
-    if (entry == nullptr) fail_file(kWhere, "expected the entry '", path, "' in the archive");
+    if (entry == nullptr) fail_file(kImportPt2Where, "expected the entry '", path, "' in the archive");
     return zip_.open(*entry);
   };
   std::vector<std::pair<std::string, Attribute>> all;

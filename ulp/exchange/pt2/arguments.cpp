@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -11,16 +12,14 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
-constexpr const char* kWhere = "exchange.import_pt2";
-
 [[noreturn]] void refuse(const ProgramArgument& argument, const c10::Type& type) {
-  fail_file(kWhere, "expected a ", type.str(), ", got one that is ", argument.kind.substr(0, 32));
+  fail_file(kImportPt2Where, "expected a ", type.str(), ", got one that is ", argument.kind.substr(0, 32));
 }
 
 const at::Tensor& tensor_of(const Json& named, const Values& values) {
   const auto name = named.at("name").get<std::string>();
   const IValue& value = value_of(values, name);
-  if (!value.isTensor()) fail_file(kWhere, "expected '", name, "' to be a tensor");
+  if (!value.isTensor()) fail_file(kImportPt2Where, "expected '", name, "' to be a tensor");
   return value.toTensor();
 }
 
@@ -55,7 +54,7 @@ int64_t memory_format(const Json& number) {
     case 4:
       return static_cast<int64_t>(at::MemoryFormat::Preserve);
     default:
-      fail_file(kWhere, "expected a memory format, got ", number.get<int64_t>());
+      fail_file(kImportPt2Where, "expected a memory format, got ", number.get<int64_t>());
   }
 }
 
@@ -63,7 +62,7 @@ IValue whole_argument(const ProgramArgument& argument, const c10::Type& type, co
   if (argument.kind == "as_scalar_type") return static_cast<int64_t>(scalar_type(argument.value));
   if (argument.kind == "as_memory_format") return memory_format(argument.value);
   if (argument.kind == "as_layout") {
-    if (argument.value.get<int64_t>() != kDense) fail_file(kWhere, "expected dense tensors");
+    if (argument.value.get<int64_t>() != kDense) fail_file(kImportPt2Where, "expected dense tensors");
     return static_cast<int64_t>(at::kStrided);
   }
   const IValue number = number_of(argument, values);
@@ -196,7 +195,8 @@ IValue typed(const ProgramArgument& argument, const c10::Argument& wanted, const
 const IValue& value_of(const Values& values, const std::string& name) {
   const auto found = values.find(name);
   if (found == values.end())
-    fail_file(kWhere, "expected values that are made before they are read, got '", name.substr(0, 100), "'");
+    fail_file(kImportPt2Where, "expected values that are made before they are read, got '",
+              name.substr(0, 100), "'");
   return found->second;
 }
 
@@ -204,7 +204,7 @@ IValue number_of(const ProgramArgument& argument, const Values& values) {
   if (argument.kind == "as_int") return argument.value.get<int64_t>();
   if (argument.kind == "as_float") return real_number(argument.value);
   if (argument.kind == "as_bool") {
-    if (!argument.value.is_boolean()) fail_file(kWhere, "expected true or false");
+    if (!argument.value.is_boolean()) fail_file(kImportPt2Where, "expected true or false");
     return argument.value.get<bool>();
   }
   for (const char* kind : {"as_sym_int", "as_sym_float", "as_sym_bool"}) {

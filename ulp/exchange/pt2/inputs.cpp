@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "ulp/exchange/examples.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_pt2";
 constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
 
 /// The symbol of the batch; empty where there is none. It is one dimension of an input, alone.
@@ -29,13 +29,13 @@ std::string batch_symbol(const std::vector<ProgramInput>& inputs) {
   return "";
 }
 
-class Reader {
+class ProgramInputReader {
  public:
-  Reader(const Program& program, const Pt2ImportOptions& options)
+  ProgramInputReader(const Program& program, const Pt2ImportOptions& options)
       : program_(program),
         options_(options),
         batch_(batch_symbol(program.inputs)),
-        examples_(kWhere, options.max_bytes) {}
+        examples_(kImportPt2Where, options.max_bytes) {}
 
   Inputs read() {
     Inputs made;
@@ -95,7 +95,7 @@ class Reader {
 }  // namespace
 
 Inputs inputs_of(const Program& program, const Pt2ImportOptions& options) {
-  return Reader(program, options).read();
+  return ProgramInputReader(program, options).read();
 }
 
 }  // namespace ulp::exchange::pt2

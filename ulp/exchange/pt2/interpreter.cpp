@@ -11,6 +11,7 @@
 #include "ulp/exchange/pt2/listed_tensors.h"
 #include "ulp/exchange/pt2/memory_limit.h"
 #include "ulp/exchange/pt2/numbers.h"
+#include "ulp/exchange/pt2/where.h"
 #include "ulp/io/graph_operators.h"
 
 namespace ulp::exchange::pt2 {
@@ -19,7 +20,6 @@ namespace {
 
 using c10::IValue;
 
-constexpr const char* kWhere = "exchange.import_pt2";
 constexpr const char* kSetGradients = "torch.ops.higher_order.wrap_with_set_grad_enabled";
 
 std::string first_line(const std::string& text) {
@@ -29,12 +29,12 @@ std::string first_line(const std::string& text) {
 /// Runs `work`, whose failures become those of the node.
 template <typename Work>
 void guarded(const ProgramNode& node, const Work& work) {
-  const auto refuse = [&](const std::string& why) { fail_file(kWhere, node.label(), ": ", why); };
+  const auto refuse = [&](const std::string& why) { fail_file(kImportPt2Where, node.label(), ": ", why); };
   try {
     work();
   } catch (const Error& error) {
     const std::string text = error.what();
-    const std::string place = "[" + std::string(kWhere) + "] ";
+    const std::string place = "[" + std::string(kImportPt2Where) + "] ";
     if (text.starts_with(place + "node '") || text.starts_with(place + "a node ("))
       throw;  // of a graph inside
     refuse(text.starts_with('[') ? text.substr(text.find("] ") + 2) : text);
@@ -55,7 +55,7 @@ Target target_of(const ProgramNode& node) {
   const std::string_view all = node.target;
   const size_t dot = all.rfind('.');
   if (!all.starts_with(kStart) || dot < kStart.size())
-    fail_file(kWhere, "expected operators of aten, and functions of numbers");
+    fail_file(kImportPt2Where, "expected operators of aten, and functions of numbers");
   const std::string_view overload = all.substr(dot + 1);
   return {"aten::" + std::string(all.substr(kStart.size(), dot - kStart.size())),
           overload == "default" ? "" : std::string(overload)};
@@ -91,7 +91,7 @@ c10::OperatorHandle find_operator(const ProgramNode& node) {
   Target target = target_of(node);
   io::check_operator(target.text());
   std::optional<c10::OperatorHandle> found = operator_of(target);
-  if (!found) fail_file(kWhere, "expected an operator that this LibTorch has");
+  if (!found) fail_file(kImportPt2Where, "expected an operator that this LibTorch has");
   const ProgramArgument* other = find(node, "other");
   const size_t place = target.overload.find("Tensor");
   if (other == nullptr || !is_literal_number(*other) || place == std::string::npos) return *found;
@@ -109,13 +109,13 @@ IValue measured(const ProgramNode& node, const Values& values) {
   const IValue x = self != nullptr && self->kind == "as_tensor"
                        ? value_of(values, self->value.at("name").get<std::string>())
                        : IValue();
-  if (!x.isTensor()) fail_file(kWhere, "expected a tensor");
+  if (!x.isTensor()) fail_file(kImportPt2Where, "expected a tensor");
   if (!dimension) return x.toTensor().numel();
   const ProgramArgument* dim = find(node, "dim");
   const IValue number = dim == nullptr ? IValue() : number_of(*dim, values);
   const int64_t rank = x.toTensor().dim();
   if (!number.isInt() || number.toInt() < -rank || number.toInt() >= rank)
-    fail_file(kWhere, "expected a dimension of ", rank);
+    fail_file(kImportPt2Where, "expected a dimension of ", rank);
   return is("torch.ops.aten.sym_size.int") ? x.toTensor().size(number.toInt())
                                            : x.toTensor().stride(number.toInt());
 }
@@ -141,7 +141,7 @@ std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inpu
   std::vector<at::Tensor> results;
   for (const std::string& name : program_.results) {
     const IValue& value = value_of(values, name);
-    if (!value.isTensor()) fail_file(kWhere, "expected the result '", name, "' to be a tensor");
+    if (!value.isTensor()) fail_file(kImportPt2Where, "expected the result '", name, "' to be a tensor");
     results.push_back(value.toTensor());
   }
   return results;
@@ -149,7 +149,7 @@ std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inpu
 
 void Interpreter::run(const ProgramGraph& graph, Values& values, int depth) {
   for (const ProgramNode& node : graph.nodes) {
-    if (++nodes_ > kMostNodes) fail_file(kWhere, "expected at most ", kMostNodes, " nodes");
+    if (++nodes_ > kMostNodes) fail_file(kImportPt2Where, "expected at most ", kMostNodes, " nodes");
     guarded(node, [&] { evaluate(node, values, depth); });
   }
 }
@@ -169,14 +169,14 @@ void Interpreter::evaluate(const ProgramNode& node, Values& values, int depth) {
 /// A part of a model under torch.no_grad(), or torch.enable_grad(): a graph of its own, with the values that it reads.
 void Interpreter::call_without_gradients(const ProgramNode& node, Values& values, int depth) {
   constexpr int kDeepest = 8;
-  if (depth >= kDeepest) fail_file(kWhere, "expected graphs at most ", kDeepest, " deep");
+  if (depth >= kDeepest) fail_file(kImportPt2Where, "expected graphs at most ", kDeepest, " deep");
   if (node.inputs.size() < 2 || node.inputs[1].second.kind != "as_graph")
-    fail_file(kWhere, "expected a mode and a graph");
+    fail_file(kImportPt2Where, "expected a mode and a graph");
   const IValue enabled = number_of(node.inputs[0].second, values);
-  if (!enabled.isBool()) fail_file(kWhere, "expected true or false");
+  if (!enabled.isBool()) fail_file(kImportPt2Where, "expected true or false");
   const ProgramGraph graph = read_graph(node.inputs[1].second.value.at("graph"));
   if (graph.inputs.size() + 2 != node.inputs.size())
-    fail_file(kWhere, "expected an input for each value of the graph");
+    fail_file(kImportPt2Where, "expected an input for each value of the graph");
   const auto name_of = [](const ProgramArgument& argument) {
     const bool tensor = argument.kind == "as_tensor";
     return argument.value.at(tensor ? "name" : "as_name").get<std::string>();
@@ -200,7 +200,7 @@ IValue Interpreter::argument(const ProgramNode& node, const c10::Argument& wante
                              const Values& values) const {
   const ProgramArgument* given = find(node, wanted.name());
   if (given == nullptr) {
-    if (!wanted.default_value()) fail_file(kWhere, "expected the argument '", wanted.name(), "'");
+    if (!wanted.default_value()) fail_file(kImportPt2Where, "expected the argument '", wanted.name(), "'");
     return *wanted.default_value();
   }
   const IValue value = argument_of(*given, wanted, values);
@@ -217,7 +217,7 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
   for (const auto& [name, argument] : node.inputs) {
     const auto named = [&name = name](const c10::Argument& one) { return one.name() == name; };
     if (std::ranges::none_of(schema.arguments(), named))
-      fail_file(kWhere, "expected arguments of the operator, got '", name.substr(0, 100), "'");
+      fail_file(kImportPt2Where, "expected arguments of the operator, got '", name.substr(0, 100), "'");
   }
   torch::jit::Stack stack;
   for (const c10::Argument& wanted : schema.arguments()) stack.push_back(argument(node, wanted, values));
@@ -230,8 +230,8 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
   }
   const int64_t listed = std::max<int64_t>(listed_tensors(schema, stack), 0);
   if (listed > static_cast<int64_t>(kMostNodes) - listed_)
-    fail_file(kWhere, "expected at most ", kMostNodes, " tensors in the lists of one run, got ", listed,
-              " more");
+    fail_file(kImportPt2Where, "expected at most ", kMostNodes, " tensors in the lists of one run, got ",
+              listed, " more");
   listed_ += listed;
   handle.callBoxed(stack);
   keep(node, stack, values);
@@ -241,10 +241,10 @@ void Interpreter::set(const std::string& name, const IValue& value, Values& valu
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor& tensor = value.toTensor();
     if (tensor.dim() > kMostDims)
-      fail_file(kWhere, "expected values of at most ", kMostDims, " dimensions, got ", tensor.dim());
+      fail_file(kImportPt2Where, "expected values of at most ", kMostDims, " dimensions, got ", tensor.dim());
     bytes_ += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.element_size());
     if (!(bytes_ <= static_cast<double>(most_bytes_)))
-      fail_file(kWhere, "expected values of ", most_bytes_,
+      fail_file(kImportPt2Where, "expected values of ", most_bytes_,
                 " bytes in one run at most, got more with one of ", tensor.sizes());
   }
   values[name] = value;
@@ -253,22 +253,23 @@ void Interpreter::set(const std::string& name, const IValue& value, Values& valu
 void Interpreter::keep(const ProgramNode& node, const std::vector<IValue>& results, Values& values) {
   const auto name_of = [](const Json& named) { return named.at("name").get<std::string>(); };
   if (node.outputs.size() > results.size())
-    fail_file(kWhere, "expected ", results.size(), " results, got names of ", node.outputs.size());
+    fail_file(kImportPt2Where, "expected ", results.size(), " results, got names of ", node.outputs.size());
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const ProgramArgument& output = node.outputs[i];
     if (output.kind == "as_tensor") {
-      if (!results[i].isTensor()) fail_file(kWhere, "expected result ", i, " to be a tensor");
+      if (!results[i].isTensor()) fail_file(kImportPt2Where, "expected result ", i, " to be a tensor");
       set(name_of(output.value), results[i], values);
     } else if (output.kind == "as_tensors") {
       if (!results[i].isTensorList() || results[i].toTensorVector().size() != output.value.size())
-        fail_file(kWhere, "expected result ", i, " to be a list of ", output.value.size(), " tensors");
+        fail_file(kImportPt2Where, "expected result ", i, " to be a list of ", output.value.size(),
+                  " tensors");
       const std::vector<at::Tensor> tensors = results[i].toTensorVector();
       for (size_t k = 0; k < tensors.size(); ++k) set(name_of(output.value[k]), tensors[k], values);
     } else if (output.kind == "as_sym_int" || output.kind == "as_sym_float" || output.kind == "as_sym_bool") {
       if (output.value.contains("as_name"))
         set(output.value.at("as_name").get<std::string>(), results[i], values);
     } else if (output.kind != "as_none") {
-      fail_file(kWhere, "expected results that are tensors and numbers, got one that is ",
+      fail_file(kImportPt2Where, "expected results that are tensors and numbers, got one that is ",
                 output.kind.substr(0, 32));
     }
   }
@@ -278,12 +279,12 @@ void Interpreter::update(const Values& values) {
   for (const auto& [value, name] : program_.updates) {
     const auto named = [&name = name](const auto& one) { return one.first == name; };
     const auto found = std::ranges::find_if(tensors_, named);
-    if (found == tensors_.end()) fail_file(kWhere, "expected a buffer '", name.substr(0, 100), "'");
+    if (found == tensors_.end()) fail_file(kImportPt2Where, "expected a buffer '", name.substr(0, 100), "'");
     if (counts_batches(name) && !training_) continue;
     const IValue& given = value_of(values, value);
     at::Tensor buffer = found->second.tensor;
     if (!given.isTensor() || given.toTensor().sizes() != buffer.sizes())
-      fail_file(kWhere, "expected a tensor of the sizes of '", name, "' for it");
+      fail_file(kImportPt2Where, "expected a tensor of the sizes of '", name, "' for it");
     const at::NoGradGuard no_grad;
     buffer.copy_(given.toTensor());
   }

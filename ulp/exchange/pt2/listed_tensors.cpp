@@ -4,14 +4,13 @@
 #include <optional>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
 namespace {
 
 using c10::IValue;
-
-constexpr const char* kWhere = "exchange.import_pt2";
 
 /// Arguments by their names; none for those that the operator has not.
 class Arguments {
@@ -41,7 +40,7 @@ void check_grid(const std::string& name, const Arguments& given) {
   if (name == "aten::meshgrid" || name == "aten::cartesian_prod")
     dims = static_cast<int64_t>(given["tensors"].toListRef().size());
   if (dims > kMostDims)
-    fail_file(kWhere, "expected a grid of at most ", kMostDims, " dimensions, got ", dims);
+    fail_file(kImportPt2Where, "expected a grid of at most ", kMostDims, " dimensions, got ", dims);
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ int64_t listed_tensors(const c10::FunctionSchema& schema, const torch::jit::Stac
   check_grid(schema.name(), given);
   if (!makes_list(schema)) return 0;
   if (given["tensor_indices_or_sections"].isTensor())
-    fail_file(kWhere, "expected places that are numbers, got those of a tensor");
+    fail_file(kImportPt2Where, "expected places that are numbers, got those of a tensor");
   for (const char* name : {"chunks", "sections"}) {
     if (const IValue number = given[name]; number.isInt()) return number.toInt();
   }

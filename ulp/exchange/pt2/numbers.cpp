@@ -6,15 +6,14 @@
 #include <map>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
 namespace {
 
 using c10::IValue;
-using Values = std::vector<IValue>;
-
-constexpr const char* kWhere = "exchange.import_pt2";
+using Numbers = std::vector<IValue>;
 
 bool is_whole(const IValue& value) {
   return value.isInt() || value.isBool();
@@ -33,7 +32,7 @@ bool truth(const IValue& value) {
 }
 
 [[noreturn]] void too_large() {
-  fail_file(kWhere, "expected whole numbers of 64 bits");
+  fail_file(kImportPt2Where, "expected whole numbers of 64 bits");
 }
 
 int64_t whole_of(double value) {
@@ -44,7 +43,7 @@ int64_t whole_of(double value) {
 
 /// Rounded down, as Python divides.
 int64_t floor_divided(int64_t a, int64_t b) {
-  if (b == 0) fail_file(kWhere, "expected no division by 0");
+  if (b == 0) fail_file(kImportPt2Where, "expected no division by 0");
   if (b == -1) {
     if (a == std::numeric_limits<int64_t>::min()) too_large();
     return -a;
@@ -65,7 +64,7 @@ IValue power(const IValue& a, const IValue& b) {
 
 /// One of whole numbers where both are, else of others.
 template <typename OfWhole, typename OfReal>
-IValue both(const Values& v, const OfWhole& of_whole, const OfReal& of_real) {
+IValue both(const Numbers& v, const OfWhole& of_whole, const OfReal& of_real) {
   if (!is_whole(v[0]) || !is_whole(v[1])) return IValue(of_real(real(v[0]), real(v[1])));
   int64_t result = 0;
   if (of_whole(whole(v[0]), whole(v[1]), &result)) too_large();
@@ -73,88 +72,92 @@ IValue both(const Values& v, const OfWhole& of_whole, const OfReal& of_real) {
 }
 
 template <typename Compare>
-IValue compared(const Values& v, const Compare& compare) {
+IValue compared(const Numbers& v, const Compare& compare) {
   return is_whole(v[0]) && is_whole(v[1]) ? compare(whole(v[0]), whole(v[1]))
                                           : compare(real(v[0]), real(v[1]));
 }
 
 struct Function {
   size_t arguments;
-  IValue (*value)(const Values&);
+  IValue (*value)(const Numbers&);
 };
 
 const std::map<std::string, Function>& functions() {
   static const std::map<std::string, Function> all = {
       {"add",
        {2,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               v, [](int64_t a, int64_t b, int64_t* c) { return __builtin_add_overflow(a, b, c); },
               [](double a, double b) { return a + b; });
         }}},
       {"sub",
        {2,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               v, [](int64_t a, int64_t b, int64_t* c) { return __builtin_sub_overflow(a, b, c); },
               [](double a, double b) { return a - b; });
         }}},
       {"mul",
        {2,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               v, [](int64_t a, int64_t b, int64_t* c) { return __builtin_mul_overflow(a, b, c); },
               [](double a, double b) { return a * b; });
         }}},
       {"floordiv",
        {2,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               v, [](int64_t a, int64_t b, int64_t* c) { return *c = floor_divided(a, b), false; },
               [](double a, double b) { return std::floor(a / b); });
         }}},
       {"mod",
        {2,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               v, [](int64_t a, int64_t b, int64_t* c) { return *c = a - floor_divided(a, b) * b, false; },
               [](double a, double b) { return a - std::floor(a / b) * b; });
         }}},
-      {"truediv", {2, [](const Values& v) { return IValue(real(v[0]) / real(v[1])); }}},
-      {"pow", {2, [](const Values& v) { return power(v[0], v[1]); }}},
+      {"truediv", {2, [](const Numbers& v) { return IValue(real(v[0]) / real(v[1])); }}},
+      {"pow", {2, [](const Numbers& v) { return power(v[0], v[1]); }}},
       {"neg",
        {1,
-        [](const Values& v) {
+        [](const Numbers& v) {
           return both(
               {IValue(int64_t{0}), v[0]},
               [](int64_t a, int64_t b, int64_t* c) { return __builtin_sub_overflow(a, b, c); },
               [](double, double b) { return -b; });
         }}},
-      {"pos", {1, [](const Values& v) { return v[0]; }}},
-      {"eq", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a == b); }); }}},
-      {"ne", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a != b); }); }}},
-      {"lt", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a < b); }); }}},
-      {"le", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a <= b); }); }}},
-      {"gt", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a > b); }); }}},
-      {"ge", {2, [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(a >= b); }); }}},
-      {"and_", {2, [](const Values& v) { return IValue(truth(v[0]) && truth(v[1])); }}},
-      {"or_", {2, [](const Values& v) { return IValue(truth(v[0]) || truth(v[1])); }}},
-      {"not_", {1, [](const Values& v) { return IValue(!truth(v[0])); }}},
-      {"sym_not", {1, [](const Values& v) { return IValue(!truth(v[0])); }}},
+      {"pos", {1, [](const Numbers& v) { return v[0]; }}},
+      {"eq",
+       {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a == b); }); }}},
+      {"ne",
+       {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a != b); }); }}},
+      {"lt", {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a < b); }); }}},
+      {"le",
+       {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a <= b); }); }}},
+      {"gt", {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a > b); }); }}},
+      {"ge",
+       {2, [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(a >= b); }); }}},
+      {"and_", {2, [](const Numbers& v) { return IValue(truth(v[0]) && truth(v[1])); }}},
+      {"or_", {2, [](const Numbers& v) { return IValue(truth(v[0]) || truth(v[1])); }}},
+      {"not_", {1, [](const Numbers& v) { return IValue(!truth(v[0])); }}},
+      {"sym_not", {1, [](const Numbers& v) { return IValue(!truth(v[0])); }}},
       {"sym_max",
        {2,
-        [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(std::max(a, b)); }); }}},
+        [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(std::max(a, b)); }); }}},
       {"sym_min",
        {2,
-        [](const Values& v) { return compared(v, [](auto a, auto b) { return IValue(std::min(a, b)); }); }}},
-      {"sym_ite", {3, [](const Values& v) { return truth(v[0]) ? v[1] : v[2]; }}},
-      {"sym_float", {1, [](const Values& v) { return IValue(real(v[0])); }}},
-      {"sym_int", {1, [](const Values& v) { return IValue(whole_of(std::trunc(real(v[0])))); }}},
-      {"trunc", {1, [](const Values& v) { return IValue(whole_of(std::trunc(real(v[0])))); }}},
-      {"ceil", {1, [](const Values& v) { return IValue(whole_of(std::ceil(real(v[0])))); }}},
-      {"floor", {1, [](const Values& v) { return IValue(whole_of(std::floor(real(v[0])))); }}},
-      {"round", {1, [](const Values& v) { return IValue(whole_of(std::nearbyint(real(v[0])))); }}},
-      {"_sym_sqrt", {1, [](const Values& v) { return IValue(std::sqrt(real(v[0]))); }}}};
+        [](const Numbers& v) { return compared(v, [](auto a, auto b) { return IValue(std::min(a, b)); }); }}},
+      {"sym_ite", {3, [](const Numbers& v) { return truth(v[0]) ? v[1] : v[2]; }}},
+      {"sym_float", {1, [](const Numbers& v) { return IValue(real(v[0])); }}},
+      {"sym_int", {1, [](const Numbers& v) { return IValue(whole_of(std::trunc(real(v[0])))); }}},
+      {"trunc", {1, [](const Numbers& v) { return IValue(whole_of(std::trunc(real(v[0])))); }}},
+      {"ceil", {1, [](const Numbers& v) { return IValue(whole_of(std::ceil(real(v[0])))); }}},
+      {"floor", {1, [](const Numbers& v) { return IValue(whole_of(std::floor(real(v[0])))); }}},
+      {"round", {1, [](const Numbers& v) { return IValue(whole_of(std::nearbyint(real(v[0])))); }}},
+      {"_sym_sqrt", {1, [](const Numbers& v) { return IValue(std::sqrt(real(v[0]))); }}}};
   return all;
 }
 
@@ -168,14 +171,14 @@ bool is_number_function(const std::string& target) {
   return known && functions().contains(target.substr(dot + 1));
 }
 
-IValue number_function(const std::string& target, const Values& arguments) {
+IValue number_function(const std::string& target, const Numbers& arguments) {
   const auto found = functions().find(target.substr(target.rfind('.') + 1));
   if (found == functions().end())
-    fail_file(kWhere, "expected a function of numbers that is known, got '", target, "'");
+    fail_file(kImportPt2Where, "expected a function of numbers that is known, got '", target, "'");
   const bool numbers =
       std::ranges::all_of(arguments, [](const IValue& one) { return is_whole(one) || one.isDouble(); });
   if (!numbers || arguments.size() != found->second.arguments)
-    fail_file(kWhere, "expected ", found->second.arguments, " numbers, got ", arguments.size(),
+    fail_file(kImportPt2Where, "expected ", found->second.arguments, " numbers, got ", arguments.size(),
               numbers ? "" : " values, of which one is none");
   return found->second.value(arguments);
 }

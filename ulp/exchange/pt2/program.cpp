@@ -9,12 +9,12 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
 
 namespace {
 
-constexpr const char* kWhere = "exchange.import_pt2";
 constexpr int64_t kSchema = 8;
 
 std::string name_of(const Json& json) {
@@ -65,8 +65,8 @@ ProgramSize size_of_text(const std::string& text) {
       if (factor && *factor > 0 && *factor <= kMostFactor && !symbol.empty()) return {*factor, symbol};
     }
   }
-  fail_file(kWhere, "expected sizes of inputs that are numbers, symbols or multiples of one, got '", text,
-            "'");
+  fail_file(kImportPt2Where, "expected sizes of inputs that are numbers, symbols or multiples of one, got '",
+            text, "'");
 }
 
 ProgramSize size_of(const Json& json) {
@@ -74,7 +74,8 @@ ProgramSize size_of(const Json& json) {
   if (size.kind == "as_expr") return size_of_text(size.value.at("expr_str").get<std::string>());
   const auto number = size.value.get<int64_t>();
   constexpr int64_t kMost = int64_t{1} << 48;
-  if (number < 0 || number > kMost) fail_file(kWhere, "expected sizes that a tensor can have, got ", number);
+  if (number < 0 || number > kMost)
+    fail_file(kImportPt2Where, "expected sizes that a tensor can have, got ", number);
   return {number, ""};
 }
 
@@ -91,7 +92,8 @@ ProgramNode node_of(const Json& json) {
 ProgramInput input_of(const Json& argument, const Json& metas) {
   const ProgramArgument given = union_of(argument, "an input");
   if (given.kind != "as_tensor")
-    fail_file(kWhere, "expected inputs that are tensors, got one that is ", given.kind.substr(0, 32));
+    fail_file(kImportPt2Where, "expected inputs that are tensors, got one that is ",
+              given.kind.substr(0, 32));
   ProgramInput input{.name = name_of(given.value), .type = {}, .sizes = {}};
   const Json& meta = metas.at(input.name);
   input.type = scalar_type(meta.at("dtype"));
@@ -116,7 +118,8 @@ void read_inputs(const Json& specs, const Json& metas, Program& program) {
       program.tensors.push_back(
           {name_of(value.at("arg")), value.at("tensor_constant_name").get<std::string>(), false, true});
     } else if (spec.kind != "constant_input") {  // which the nodes have as numbers
-      fail_file(kWhere, "expected inputs that are tensors, got one that is ", spec.kind.substr(0, 32));
+      fail_file(kImportPt2Where, "expected inputs that are tensors, got one that is ",
+                spec.kind.substr(0, 32));
     }
   }
 }
@@ -128,15 +131,17 @@ void read_outputs(const Json& specs, Program& program) {
     if (spec.kind == "user_output") {
       const ProgramArgument result = union_of(value.at("arg"), "a result");
       if (result.kind != "as_tensor")
-        fail_file(kWhere, "expected results that are tensors, got one that is ", result.kind.substr(0, 32));
+        fail_file(kImportPt2Where, "expected results that are tensors, got one that is ",
+                  result.kind.substr(0, 32));
       program.results.push_back(name_of(result.value));
     } else if (spec.kind == "buffer_mutation") {
       program.updates.push_back({name_of(value.at("arg")), value.at("buffer_name").get<std::string>()});
     } else {
-      fail_file(kWhere, "expected a program of the forward pass, got one with a ", spec.kind.substr(0, 32));
+      fail_file(kImportPt2Where, "expected a program of the forward pass, got one with a ",
+                spec.kind.substr(0, 32));
     }
   }
-  if (program.results.empty()) fail_file(kWhere, "expected a program with results, got none");
+  if (program.results.empty()) fail_file(kImportPt2Where, "expected a program with results, got none");
 }
 
 /// The keys of a dictionary of tensors, by the description of the result; empty for other results.
@@ -165,7 +170,8 @@ void check_counts(const Program& program) {
                                                    {"results", program.results.size()},
                                                    {"updates of buffers", program.updates.size()}};
   for (const auto& [what, count] : counts) {
-    if (count > kMostNodes) fail_file(kWhere, "expected at most ", kMostNodes, ' ', what, ", got ", count);
+    if (count > kMostNodes)
+      fail_file(kImportPt2Where, "expected at most ", kMostNodes, ' ', what, ", got ", count);
   }
 }
 
@@ -184,7 +190,7 @@ bool trains(const ProgramGraph& graph) {
 
 ProgramArgument union_of(const Json& json, const char* what) {
   if (!json.is_object() || json.size() != 1)
-    fail_file(kWhere, "expected ", what, " of one kind, got ", json.size(), " of them");
+    fail_file(kImportPt2Where, "expected ", what, " of one kind, got ", json.size(), " of them");
   return {json.begin().key(), json.begin().value()};
 }
 
@@ -206,18 +212,18 @@ Program read_program(std::string_view text) {
   const Json json = parse_json(text);
   const auto schema = json.at("schema_version").at("major").get<int64_t>();
   if (schema != kSchema)
-    fail_file(kWhere, "expected a program in version ", kSchema,
+    fail_file(kImportPt2Where, "expected a program in version ", kSchema,
               " of torch.export's schema, which PyTorch 2.13 writes, got ", schema);
   const Json& module = json.at("graph_module");
   const Json& graph = module.at("graph");
   if (const size_t nodes = graph.at("nodes").size(); nodes > kMostNodes)
-    fail_file(kWhere, "expected at most ", kMostNodes,
+    fail_file(kImportPt2Where, "expected at most ", kMostNodes,
               " nodes, since the time to capture them grows with their square, got ", nodes);
   Program program;
   program.graph = read_graph(graph);
   read_inputs(module.at("signature").at("input_specs"), graph.at("tensor_values"), program);
   read_outputs(module.at("signature").at("output_specs"), program);
-  if (program.inputs.empty()) fail_file(kWhere, "expected a program with inputs, got none");
+  if (program.inputs.empty()) fail_file(kImportPt2Where, "expected a program with inputs, got none");
   check_counts(program);
   for (const auto& [symbol, range] : json.at("range_constraints").items()) {
     const Json &low = range.at("min_val"), &high = range.at("max_val");
@@ -252,14 +258,16 @@ at::ScalarType scalar_type(const Json& number) {
     case 13:
       return at::kBFloat16;
     default:
-      fail_file(kWhere, "expected numbers of a type that this program knows, got torch.export's type ",
+      fail_file(kImportPt2Where,
+                "expected numbers of a type that this program knows, got torch.export's type ",
                 number.get<int64_t>());
   }
 }
 
 int64_t plain_number(const Json& size) {
   const ProgramArgument given = union_of(size, "a size");
-  if (given.kind != "as_int") fail_file(kWhere, "expected a size that is a number, got an expression");
+  if (given.kind != "as_int")
+    fail_file(kImportPt2Where, "expected a size that is a number, got an expression");
   return given.value.get<int64_t>();
 }
 
@@ -269,7 +277,7 @@ double real_number(const Json& number) {
   if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (word == "Infinity") return std::numeric_limits<double>::infinity();
   if (word == "-Infinity") return -std::numeric_limits<double>::infinity();
-  fail_file(kWhere, "expected a number, got '", word.substr(0, 32), "'");
+  fail_file(kImportPt2Where, "expected a number, got '", word.substr(0, 32), "'");
 }
 
 }  // namespace ulp::exchange::pt2

@@ -30,6 +30,7 @@ const std::vector<Converter>& all_converters() {
   for (const Converter& row : name##_converters()) rows.push_back(row);
     ULP_CONVERTERS(ULP_GATHER)
 #undef ULP_GATHER
+#undef ULP_CONVERTERS
     return rows;
   }();
   return all;
