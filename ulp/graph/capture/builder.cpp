@@ -17,9 +17,9 @@ namespace ulp::graph {
 
 namespace {
 
-class Builder {
+class GraphBuilder {
  public:
-  Builder(const Subject& subject, const Runs& runs)
+  GraphBuilder(const Subject& subject, const Runs& runs)
       : subject_(subject),
         runs_(runs),
         eval_of_train_(runs.eval_of_train),
@@ -365,7 +365,7 @@ class Builder {
 }  // namespace
 
 Built build(const Subject& subject, const Runs& runs, const Inputs& inputs) {
-  return Builder(subject, runs).run(inputs);
+  return GraphBuilder(subject, runs).run(inputs);
 }
 
 }  // namespace ulp::graph

@@ -19,7 +19,7 @@ std::vector<c10::IValue> items_of(const c10::IValue& value) {
 }
 
 /// "2, 3 and 4" of what each run saw.
-std::string listing(const std::vector<Sighting>& seen) {
+std::string sightings_text(const std::vector<Sighting>& seen) {
   std::ostringstream out;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (i) out << ", ";
@@ -50,12 +50,13 @@ Argument merge_flag(const std::vector<Sighting>& seen, const std::string& where)
   if (all_same(seen)) return *seen[0].value;
   bool on = false, known = false;
   for (const Sighting& s : seen) {
-    if (!s.value->isBool()) fail("graph.capture", where, " changes its kind between runs: ", listing(seen));
+    if (!s.value->isBool())
+      fail("graph.capture", where, " changes its kind between runs: ", sightings_text(seen));
     if (s.training) on = s.value->toBool(), known = true;
   }
   for (const Sighting& s : seen) {
     if (!known || s.value->toBool() != (s.training ? on : !on))
-      fail("graph.capture", "data-dependent ", where, ": ", listing(seen));
+      fail("graph.capture", "data-dependent ", where, ": ", sightings_text(seen));
   }
   return Argument::training_flag(!on);
 }
@@ -110,13 +111,15 @@ Argument Merger::merge_whole(const std::vector<Sighting>& seen, const std::strin
   std::vector<std::vector<int64_t>> sizes;
   std::vector<int64_t> values;
   for (const Sighting& s : seen) {
-    if (!is_whole(*s.value)) fail("graph.capture", where, " changes its kind between runs: ", listing(seen));
+    if (!is_whole(*s.value))
+      fail("graph.capture", where, " changes its kind between runs: ", sightings_text(seen));
     sizes.push_back(s.sizes->values);
     values.push_back(s.value->toInt());
   }
   if (auto expr = fit(grid_, sizes, values)) return *expr;
   fail("graph.capture", where, " is not linear in the batch size",
-       grid_.axes.size() > 1 ? " and of degree 2 or less in each free dimension" : "", ": ", listing(seen));
+       grid_.axes.size() > 1 ? " and of degree 2 or less in each free dimension" : "", ": ",
+       sightings_text(seen));
 }
 
 bool same_form(const c10::IValue& a, const c10::IValue& b) {
@@ -183,7 +186,7 @@ Argument Merger::merge(const std::vector<Sighting>& seen, size_t& leaf, const st
   if (first.isBool()) return merge_flag(seen, where);
   if (!all_same(seen)) {
     if (auto by_mode = merge_modes(seen)) return *by_mode;
-    fail("graph.capture", where, " changes between runs: ", listing(seen));
+    fail("graph.capture", where, " changes between runs: ", sightings_text(seen));
   }
   return first;
 }

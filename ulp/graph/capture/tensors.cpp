@@ -23,12 +23,12 @@ bool is_named(const c10::IValue& packed) {
   return elements.size() > 0 && std::all_of(elements.begin(), elements.end(), is_named_value);
 }
 
-std::vector<c10::IValue> items_of(const c10::IValue& packed) {
+std::vector<c10::IValue> packed_items(const c10::IValue& packed) {
   if (packed.isList()) return packed.toListRef().vec();
   return packed.isTuple() ? packed.toTupleRef().elements().vec() : std::vector<c10::IValue>();
 }
 
-std::string listing(const std::vector<NamedValue>& items) {
+std::string item_names(const std::vector<NamedValue>& items) {
   std::string text;
   for (const auto& [name, value] : items) text += (text.empty() ? "'" : ", '") + name + "'";
   return text.empty() ? "none" : text;
@@ -43,7 +43,7 @@ void walk(const c10::IValue& packed, const std::string& path, const Visit& visit
       walk(value, path.empty() ? name : path + "." + name, visit);
     return;
   }
-  const std::vector<c10::IValue> items = items_of(packed);
+  const std::vector<c10::IValue> items = packed_items(packed);
   for (size_t i = 0; i < items.size(); ++i)
     walk(items[i], path.empty() ? "input_" + std::to_string(i) : path + "." + std::to_string(i), visit);
 }
@@ -57,7 +57,7 @@ c10::IValue replaced(const c10::IValue& packed, const std::vector<at::Tensor>& t
   }
   if (!packed.isTuple() && !packed.isList()) return packed;
   std::vector<c10::IValue> items;
-  for (const c10::IValue& item : items_of(packed)) items.push_back(replaced(item, tensors, next));
+  for (const c10::IValue& item : packed_items(packed)) items.push_back(replaced(item, tensors, next));
   return c10::ivalue::Tuple::create(std::move(items));
 }
 
@@ -85,7 +85,7 @@ std::vector<NamedValue> unpack_names(const c10::IValue& packed, const std::strin
 std::vector<c10::IValue> unpack_items(const c10::IValue& packed, const std::string& where, int64_t count) {
   if (!packed.isTuple() && !packed.isList())
     fail("graph.tensors", "expected a list or a tuple as ", where, ", got ", packed.tagKind());
-  std::vector<c10::IValue> items = items_of(packed);
+  std::vector<c10::IValue> items = packed_items(packed);
   if (count >= 0 && static_cast<int64_t>(items.size()) != count)
     fail("graph.tensors", "expected ", count, " items in ", where, ", got ", items.size());
   return items;
@@ -119,7 +119,7 @@ std::vector<std::string> input_names(const c10::IValue& packed) {
 
 bool has_names(const c10::IValue& packed) {
   if (is_named(packed)) return true;
-  const std::vector<c10::IValue> items = items_of(packed);
+  const std::vector<c10::IValue> items = packed_items(packed);
   return std::any_of(items.begin(), items.end(), has_names);
 }
 
@@ -144,7 +144,7 @@ const c10::IValue& TensorVisitor::take(const std::string& name) {
     taken_[i] = true;
     return items_[i].second;
   }
-  fail("graph.tensors", "expected '", name, "' in ", where_, ", got ", listing(items_));
+  fail("graph.tensors", "expected '", name, "' in ", where_, ", got ", item_names(items_));
 }
 
 void TensorVisitor::finish() const {

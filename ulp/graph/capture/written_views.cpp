@@ -82,9 +82,9 @@ std::vector<at::Tensor> written_by(const TracedCall& call) {
   return written;
 }
 
-class Writer {
+class ViewWriter {
  public:
-  explicit Writer(const void* memory) : memory_(memory) {}
+  explicit ViewWriter(const void* memory) : memory_(memory) {}
 
   /// The calls with those that write back; nothing where a view has no inverse.
   std::optional<std::vector<TracedCall>> run(const std::vector<TracedCall>& calls) {
@@ -150,7 +150,7 @@ const void* memory_key(const at::Tensor& tensor) {
 }
 
 bool write_back_views(Trace& trace, const void* memory) {
-  std::optional<std::vector<TracedCall>> calls = Writer(memory).run(trace.calls);
+  std::optional<std::vector<TracedCall>> calls = ViewWriter(memory).run(trace.calls);
   if (!calls) return false;
   trace.calls = *std::move(calls);
   return true;

@@ -25,9 +25,9 @@ bool follows(const Node& node) {
          is_any(node, {"aten::silu", "aten::sigmoid", "aten::leaky_relu", "aten::elu"});
 }
 
-class Search {
+class NearMissSearch {
  public:
-  Search(const Graph& graph, const FusionPolicy& policy, const std::vector<Chain>& chains)
+  NearMissSearch(const Graph& graph, const FusionPolicy& policy, const std::vector<Chain>& chains)
       : graph_(graph), policy_(policy) {
     for (const Chain& chain : chains) {
       by_last_.emplace(chain.last(), &chain);
@@ -86,7 +86,7 @@ std::string NearMiss::describe() const {
 
 std::vector<NearMiss> near_misses(const Graph& graph, const FusionPolicy& policy,
                                   const std::vector<Chain>& chains) {
-  return Search(graph, policy, chains).run();
+  return NearMissSearch(graph, policy, chains).run();
 }
 
 }  // namespace ulp::graph

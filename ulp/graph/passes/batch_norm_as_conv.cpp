@@ -7,7 +7,7 @@ namespace ulp::graph {
 namespace {
 
 /// gamma / sqrt(var + eps) x + beta - gamma mean / sqrt(var + eps). Returns what stands in the way.
-std::string rewrite(Graph& graph, Node& norm) {
+std::string rewrite_batch_norm(Graph& graph, Node& norm) {
   const at::NoGradGuard no_grad;
   const int64_t dimensions = rank(norm.arg("input"));
   if (dimensions < 2 || dimensions > 5) return "its input is not known to have 2 to 5 dimensions";
@@ -51,7 +51,7 @@ std::string rewrite(Graph& graph, Node& norm) {
 
 PassReport batch_norm_as_conv(Graph& graph) {
   return rewrite_each(graph, "batch_norm_as_conv", "aten::batch_norm",
-                      [&](Node& norm) { return rewrite(graph, norm); });
+                      [&](Node& norm) { return rewrite_batch_norm(graph, norm); });
 }
 
 }  // namespace ulp::graph

@@ -21,9 +21,9 @@ Layer layer_of(const Node& node) {
   return node.is("aten::linear") ? Layer::linear : Layer::none;
 }
 
-class Folder {
+class BatchNormFolder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) { report_.pass = "fold_batch_norm"; }
+  explicit BatchNormFolder(Graph& graph) : graph_(graph) { report_.pass = "fold_batch_norm"; }
 
   PassReport run() {
     std::vector<Node*> norms;
@@ -169,7 +169,7 @@ class Folder {
 }  // namespace
 
 PassReport fold_batch_norm(Graph& graph) {
-  return Folder(graph).run();
+  return BatchNormFolder(graph).run();
 }
 
 }  // namespace ulp::graph

@@ -152,7 +152,7 @@ void join_phases(Graph& graph, Node& node, Value* parts, const std::vector<Axis>
 }
 
 /// Returns what stands in the way.
-std::string rewrite(Graph& graph, Node& node) {
+std::string rewrite_transposed(Graph& graph, Node& node) {
   const at::NoGradGuard no_grad;
   const at::Tensor weight = stored_tensor(graph, node.arg("weight")),
                    bias = stored_tensor(graph, node.arg("bias"));
@@ -207,8 +207,8 @@ std::string rewrite(Graph& graph, Node& node) {
 PassReport transposed_as_conv(Graph& graph) {
   PassReport report{"transposed_as_conv", {}, {}};
   for (const char* op : {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"}) {
-    PassReport one =
-        rewrite_each(graph, "transposed_as_conv", op, [&](Node& node) { return rewrite(graph, node); });
+    PassReport one = rewrite_each(graph, "transposed_as_conv", op,
+                                  [&](Node& node) { return rewrite_transposed(graph, node); });
     for (std::string& line : one.changes) report.changes.push_back(std::move(line));
     for (std::string& line : one.near_misses) report.near_misses.push_back(std::move(line));
   }
