@@ -9,7 +9,7 @@ namespace ulp::io {
 
 namespace {
 
-constexpr int64_t kPixels = 256;
+constexpr int64_t kPixelValues = 256;
 
 ImageDataset checked(ImageDataset dataset) {
   check_dataset(dataset);
@@ -37,7 +37,7 @@ BatchLoader::BatchLoader(ImageDataset dataset, BatchLoaderOptions options)
     return values.size() == 1 ? values[0] : values[static_cast<size_t>(channel)];
   };
   for (int64_t channel = 0; channel < dataset_.images.size(1); ++channel) {
-    for (int64_t pixel = 0; pixel < kPixels; ++pixel) {
+    for (int64_t pixel = 0; pixel < kPixelValues; ++pixel) {
       const double scaled = static_cast<double>(pixel) / 255.0;
       table_.push_back(static_cast<float>((scaled - at(dataset_.mean, channel)) / at(dataset_.std, channel)));
     }
@@ -77,7 +77,7 @@ void BatchLoader::load_sample(int64_t sample, float* target) const {
   const int64_t pixel_step = options_.channels_last ? channels : 1;
   const int64_t channel_step = options_.channels_last ? 1 : height * width;
   for (int64_t c = 0; c < channels; ++c) {
-    const float* table = table_.data() + c * kPixels;
+    const float* table = table_.data() + c * kPixelValues;
     const uint8_t* plane = source + c * height * width;
     for (int64_t y = 0; y < height; ++y) {
       float* row = target + c * channel_step + y * width * pixel_step;

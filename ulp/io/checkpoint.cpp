@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWhere = "io.load_checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kVersionKey = "ulp.checkpoint";
 constexpr const char* kRunKey = "ulp.run";
@@ -39,25 +38,26 @@ void check_count(const char* name, int64_t value) {
 void check_version(const Metadata& metadata, const std::string& source) {
   const auto found = metadata.find(kVersionKey);
   if (found == metadata.end())
-    fail_file(kWhere, "'", source, "' is a safetensors file, but not a checkpoint");
+    fail_file(kLoadCheckpointWhere, "'", source, "' is a safetensors file, but not a checkpoint");
   const std::string& version = found->second;
   const bool number = !version.empty() && version.size() < 9 &&
                       version.find_first_not_of("0123456789") == std::string::npos && version != "0";
   if (!number)
-    fail_file(kWhere, "'", source, "' has an unreadable checkpoint version '", version.substr(0, 20), "'");
+    fail_file(kLoadCheckpointWhere, "'", source, "' has an unreadable checkpoint version '",
+              version.substr(0, 20), "'");
   if (std::stoi(version) > kVersion) {
-    fail_file(kWhere, "'", source, "' has checkpoint version ", version, ", this program reads up to ",
-              kVersion, "; a newer ulp is needed");
+    fail_file(kLoadCheckpointWhere, "'", source, "' has checkpoint version ", version,
+              ", this program reads up to ", kVersion, "; a newer ulp is needed");
   }
 }
 
 json read_run(const Metadata& metadata, const std::string& source) {
   const auto found = metadata.find(kRunKey);
-  if (found == metadata.end()) fail_file(kWhere, "'", source, "' has no entry '", kRunKey, "'");
+  if (found == metadata.end()) fail_file(kLoadCheckpointWhere, "'", source, "' has no entry '", kRunKey, "'");
   try {
     return parse_json(found->second);
   } catch (const json::exception& error) {
-    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
+    fail_file(kLoadCheckpointWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
   }
 }
 
@@ -86,17 +86,18 @@ NamedTensors part_of(const TensorFile& file, const std::string& prefix) {
 /// A generator takes any bytes of the right number for its state, so damage must be seen before.
 at::Tensor check_random_state(const TensorFile& file, const std::string& source) {
   const at::Tensor* stored = file.find(kRandomName);
-  if (stored == nullptr) fail_file(kWhere, "'", source, "' holds no random state");
+  if (stored == nullptr) fail_file(kLoadCheckpointWhere, "'", source, "' holds no random state");
   const at::Tensor present = at::detail::getDefaultCPUGenerator().get_state();
   if (stored->scalar_type() != at::kByte || stored->sizes() != present.sizes()) {
-    fail_file(kWhere, "the random state in '", source, "' is of another LibTorch: expected ", present.sizes(),
-              ", got ", stored->sizes());
+    fail_file(kLoadCheckpointWhere, "the random state in '", source, "' is of another LibTorch: expected ",
+              present.sizes(), ", got ", stored->sizes());
   }
   at::Generator trial = at::detail::createCPUGenerator();
   try {
     trial.set_state(*stored);
   } catch (const c10::Error& error) {
-    fail_file(kWhere, "the random state in '", source, "' is damaged: ", error.what_without_backtrace());
+    fail_file(kLoadCheckpointWhere, "the random state in '", source,
+              "' is damaged: ", error.what_without_backtrace());
   }
   return *stored;
 }
@@ -141,9 +142,9 @@ void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts) 
     loaded.schedule = run.value("schedule", std::map<std::string, double>());
     run.at("loader").get_to(loaded.loader);
   } catch (const json::exception& error) {
-    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
+    fail_file(kLoadCheckpointWhere, "'", kRunKey, "' in '", source, "' is not readable: ", error.what());
   } catch (const FieldProblem& problem) {
-    fail_file(kWhere, "'", kRunKey, "' in '", source, "' is not readable: ", problem.text);
+    fail_file(kLoadCheckpointWhere, "'", kRunKey, "' in '", source, "' is not readable: ", problem.text);
   }
   loaded.config = text_or_empty(file.metadata, kConfigKey);
   loaded.extra = part_of(file, "extra.");
@@ -152,7 +153,8 @@ void load_checkpoint(const std::filesystem::path& path, CheckpointParts& parts) 
   std::function<void()> apply_optimizer = [] {};
   if (parts.optimizer != nullptr) {
     const auto text = file.metadata.find(kOptimizerKey);
-    if (text == file.metadata.end()) fail_file(kWhere, "'", source, "' holds no optimizer state");
+    if (text == file.metadata.end())
+      fail_file(kLoadCheckpointWhere, "'", source, "' holds no optimizer state");
     apply_optimizer = import_optimizer(*parts.optimizer, text->second, "optimizer.", file, source);
   }
   if (parts.model != nullptr) assign_state(*parts.model, part_of(file, "model."), /*strict=*/true, source);
@@ -173,9 +175,9 @@ CheckpointInfo read_checkpoint_info(const std::filesystem::path& path) {
     const std::string optimizer = text_or_empty(metadata, kOptimizerKey);
     if (!optimizer.empty()) parse_json(optimizer).at("kind").get_to(info.optimizer);
   } catch (const json::exception& error) {
-    fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", error.what());
+    fail_file(kLoadCheckpointWhere, "the metadata of '", path.string(), "' is not readable: ", error.what());
   } catch (const FieldProblem& problem) {
-    fail_file(kWhere, "the metadata of '", path.string(), "' is not readable: ", problem.text);
+    fail_file(kLoadCheckpointWhere, "the metadata of '", path.string(), "' is not readable: ", problem.text);
   }
   info.config = text_or_empty(metadata, kConfigKey);
   return info;

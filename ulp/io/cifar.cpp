@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "io.load_cifar";
-constexpr int64_t kPixels = 3 * 32 * 32;
-constexpr int64_t kRecord = 1 + kPixels;
+constexpr const char* kLoadCifarWhere = "io.load_cifar";
+constexpr int64_t kImagePixels = 3 * 32 * 32;
+constexpr int64_t kRecord = 1 + kImagePixels;
 constexpr int64_t kClasses = 10;
 
 /// The files of the split, by name.
@@ -30,7 +30,7 @@ std::vector<fs::path> find_files(const fs::path& folder, Split split) {
     if (wanted) files.push_back(entry.path());
   }
   if (files.empty()) {
-    fail_file(kWhere, "expected a folder with ",
+    fail_file(kLoadCifarWhere, "expected a folder with ",
               split == Split::test ? "test_batch.bin" : "data_batch_1.bin and its like", ", got '",
               folder.string(), "'");
   }
@@ -42,18 +42,19 @@ std::vector<fs::path> find_files(const fs::path& folder, Split split) {
 at::Tensor read_records(const fs::path& path) {
   std::error_code error;
   const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
-  if (error) fail_file(kWhere, "could not read '", path.string(), "': ", error.message());
+  if (error) fail_file(kLoadCifarWhere, "could not read '", path.string(), "': ", error.message());
   if (bytes == 0 || bytes % kRecord != 0) {
-    fail_file(kWhere, "expected a multiple of ", kRecord, " bytes in '", path.string(), "', got ", bytes);
+    fail_file(kLoadCifarWhere, "expected a multiple of ", kRecord, " bytes in '", path.string(), "', got ",
+              bytes);
   }
   at::Tensor records = torch::empty({bytes / kRecord, kRecord}, at::kByte);
   std::ifstream file(path, std::ios::binary);
   if (!file.read(static_cast<char*>(records.data_ptr()), bytes)) {
-    fail_file(kWhere, "could not read '", path.string(), "'");
+    fail_file(kLoadCifarWhere, "could not read '", path.string(), "'");
   }
   const at::Tensor labels = records.select(1, 0);
   if (const auto largest = labels.max().item<int64_t>(); largest >= kClasses) {
-    fail_file(kWhere, "expected labels below ", kClasses, " in '", path.string(), "', got ", largest,
+    fail_file(kLoadCifarWhere, "expected labels below ", kClasses, " in '", path.string(), "', got ", largest,
               "; is it CIFAR-100?");
   }
   return records;
@@ -70,7 +71,7 @@ ImageDataset load_cifar(const fs::path& folder, Split split) {
   }
   const at::Tensor records = torch::cat(parts);
   ImageDataset dataset;
-  dataset.images = records.narrow(1, 1, kPixels).reshape({records.size(0), 3, 32, 32});
+  dataset.images = records.narrow(1, 1, kImagePixels).reshape({records.size(0), 3, 32, 32});
   dataset.labels = records.select(1, 0).to(at::kLong);
   dataset.num_classes = kClasses;
   dataset.class_names = {"airplane", "automobile", "bird",  "cat",  "deer",

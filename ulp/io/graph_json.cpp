@@ -53,9 +53,9 @@ Json node_to_json(const Node& node) {
 }
 
 /// Puts nodes into a graph and knows the values by name.
-class Builder {
+class GraphBuilder {
  public:
-  explicit Builder(Graph& graph) : graph_(graph) { known_.free_dimensions = graph.free.size(); }
+  explicit GraphBuilder(Graph& graph) : graph_(graph) { known_.free_dimensions = graph.free.size(); }
 
   void add_input(const Json& json) {
     const std::string name = new_name(json);
@@ -184,7 +184,7 @@ std::shared_ptr<Graph> graph_from_json(const Json& json, const std::map<std::str
   for (const Json& one : json.at("free")) graph->free.push_back(free_of(one));
   AttributeReader attributes(tensors);
   for (const Json& one : json.at("attributes")) attributes.add_to(*graph, one);
-  Builder builder(*graph);
+  GraphBuilder builder(*graph);
   for (const Json& one : json.at("inputs")) builder.add_input(one);
   for (const Json& one : json.at("reads")) builder.add_attribute(one);
   for (const Json& one : json.at("calls")) builder.add_call(one);

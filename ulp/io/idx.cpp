@@ -15,7 +15,7 @@ namespace ulp::io {
 
 namespace {
 
-constexpr const char* kWhere = "io.read_idx";
+constexpr const char* kReadIdxWhere = "io.read_idx";
 
 /// A file read through zlib, which passes plain files through unchanged.
 class Stream {
@@ -23,13 +23,14 @@ class Stream {
   explicit Stream(const std::filesystem::path& path) : path_(path) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) {
-      fail_file(kWhere, "expected a file, got '", path.string(), "', ",
+      fail_file(kReadIdxWhere, "expected a file, got '", path.string(), "', ",
                 error ? error.message() : "which is not one");
     }
     stored_bytes_ = std::filesystem::file_size(path, error);
     errno = 0;
     file_ = ::gzopen(path.c_str(), "rbe");
-    if (file_ == nullptr) fail_file(kWhere, "could not read '", path.string(), "': ", std::strerror(errno));
+    if (file_ == nullptr)
+      fail_file(kReadIdxWhere, "could not read '", path.string(), "': ", std::strerror(errno));
     ::gzbuffer(file_, 1 << 18);
   }
   ~Stream() { ::gzclose_r(file_); }
@@ -43,7 +44,7 @@ class Stream {
       const int got = ::gzread(file_, at, chunk);
       check();
       if (got <= 0)
-        fail_file(kWhere, "'", path_.string(), "' ends early: ", bytes, " more bytes were expected");
+        fail_file(kReadIdxWhere, "'", path_.string(), "' ends early: ", bytes, " more bytes were expected");
       at += got;
       bytes -= static_cast<uint64_t>(got);
     }
@@ -53,7 +54,7 @@ class Stream {
     char extra = 0;
     const int got = ::gzread(file_, &extra, 1);
     check();
-    if (got > 0) fail_file(kWhere, "'", path_.string(), "' holds more bytes than its header says");
+    if (got > 0) fail_file(kReadIdxWhere, "'", path_.string(), "' holds more bytes than its header says");
   }
   /// The most that the file can hold, or may unpack to. Deflate's best ratio is 1032 to 1.
   uint64_t most_bytes() const {
@@ -66,8 +67,9 @@ class Stream {
     int code = Z_OK;
     const char* reason = ::gzerror(file_, &code);
     if (code == Z_OK || code == Z_STREAM_END) return;
-    if (code == Z_BUF_ERROR) fail_file(kWhere, "'", path_.string(), "' is truncated");
-    fail_file(kWhere, "'", path_.string(), "' is damaged: ", code == Z_ERRNO ? std::strerror(errno) : reason);
+    if (code == Z_BUF_ERROR) fail_file(kReadIdxWhere, "'", path_.string(), "' is truncated");
+    fail_file(kReadIdxWhere, "'", path_.string(),
+              "' is damaged: ", code == Z_ERRNO ? std::strerror(errno) : reason);
   }
 
   std::filesystem::path path_;
@@ -79,14 +81,14 @@ struct IdxType {
   unsigned char code;
   at::ScalarType type;
 };
-constexpr IdxType kTypes[] = {{0x08, at::kByte}, {0x09, at::kChar},  {0x0B, at::kShort},
-                              {0x0C, at::kInt},  {0x0D, at::kFloat}, {0x0E, at::kDouble}};
+constexpr IdxType kIdxTypes[] = {{0x08, at::kByte}, {0x09, at::kChar},  {0x0B, at::kShort},
+                                 {0x0C, at::kInt},  {0x0D, at::kFloat}, {0x0E, at::kDouble}};
 
 at::ScalarType type_of(unsigned char code, const std::filesystem::path& path) {
-  for (const IdxType& one : kTypes) {
+  for (const IdxType& one : kIdxTypes) {
     if (one.code == code) return one.type;
   }
-  fail_file(kWhere, "'", path.string(), "' has an unknown type code ", static_cast<int>(code));
+  fail_file(kReadIdxWhere, "'", path.string(), "' has an unknown type code ", static_cast<int>(code));
 }
 
 void to_little_endian(at::Tensor& values) {
@@ -103,7 +105,7 @@ at::Tensor read_idx(const std::filesystem::path& path) {
   unsigned char magic[4];
   file.read(magic, sizeof magic);
   if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0 || magic[3] > 8) {
-    fail_file(kWhere, "'", path.string(), "' is not an IDX file (nor one compressed with gzip)");
+    fail_file(kReadIdxWhere, "'", path.string(), "' is not an IDX file (nor one compressed with gzip)");
   }
   const at::ScalarType type = type_of(magic[2], path);
   std::vector<int64_t> shape(magic[3]);
@@ -114,7 +116,8 @@ at::Tensor read_idx(const std::filesystem::path& path) {
     size = int64_t{word[0]} << 24 | int64_t{word[1]} << 16 | int64_t{word[2]} << 8 | int64_t{word[3]};
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes) ||
         bytes > file.most_bytes()) {
-      fail_file(kWhere, "the header of '", path.string(), "' promises more than the file can hold, or ",
+      fail_file(kReadIdxWhere, "the header of '", path.string(),
+                "' promises more than the file can hold, or ",
                 "than four times its bytes and 256 MiB where it is packed");
     }
   }

@@ -18,7 +18,7 @@ namespace ulp::io {
 
 namespace {
 
-constexpr const char* kWhere = "io.load_npy";
+constexpr const char* kLoadNpyWhere = "io.load_npy";
 constexpr uint64_t kMagicBytes = 8;
 constexpr uint64_t kMaxHeader = 1 << 16;  // numpy.load trusts 10,000
 constexpr size_t kMaxDims = 32;           // NumPy's own limit
@@ -41,7 +41,7 @@ class HeaderParser {
       const std::string key = quoted();
       expect(':');
       if (key == "descr" && !header.descr) {
-        if (peek() == '[') fail_file(kWhere, "expected plain numbers, got records in '", file_, "'");
+        if (peek() == '[') fail_file(kLoadNpyWhere, "expected plain numbers, got records in '", file_, "'");
         header.descr = quoted();
       } else if (key == "fortran_order" && !header.fortran_order) {
         header.fortran_order = boolean();
@@ -59,7 +59,7 @@ class HeaderParser {
 
  private:
   [[noreturn]] void damaged(const std::string& what) const {
-    fail_file(kWhere, "the header of '", file_, "' is damaged: it has ", what);
+    fail_file(kLoadNpyWhere, "the header of '", file_, "' is damaged: it has ", what);
   }
   /// The next character that is no space; 0 at the end.
   char peek() {
@@ -119,47 +119,48 @@ struct NpyType {
   std::string_view code;
   at::ScalarType type;
 };
-constexpr NpyType kTypes[] = {{"b1", at::kBool},  {"u1", at::kByte},  {"i1", at::kChar},
-                              {"i2", at::kShort}, {"i4", at::kInt},   {"i8", at::kLong},
-                              {"f2", at::kHalf},  {"f4", at::kFloat}, {"f8", at::kDouble}};
+constexpr NpyType kNpyTypes[] = {{"b1", at::kBool},  {"u1", at::kByte},  {"i1", at::kChar},
+                                 {"i2", at::kShort}, {"i4", at::kInt},   {"i8", at::kLong},
+                                 {"f2", at::kHalf},  {"f4", at::kFloat}, {"f8", at::kDouble}};
 
 at::ScalarType type_of(const std::string& descr, const std::string& file) {
   const char order = descr.empty() ? '\0' : descr[0];
   const std::string_view code = std::string_view(descr).substr(descr.empty() ? 0 : 1);
   if (code.substr(0, 1) == "O") {
-    fail_file(kWhere, "expected plain numbers, got Python objects in '", file,
+    fail_file(kLoadNpyWhere, "expected plain numbers, got Python objects in '", file,
               "' (they are never unpickled)");
   }
-  for (const NpyType& one : kTypes) {
+  for (const NpyType& one : kNpyTypes) {
     if (one.code != code) continue;
     if (order == '<' || (order == '|' && at::elementSize(one.type) == 1)) return one.type;
     if (order == '>') {
-      fail_file(kWhere, "expected little-endian numbers, got '", descr, "' in '", file,
+      fail_file(kLoadNpyWhere, "expected little-endian numbers, got '", descr, "' in '", file,
                 "'; convert with array.astype(array.dtype.newbyteorder('<'))");
     }
   }
-  fail_file(kWhere, "expected one of b1, u1, i1, i2, i4, i8, f2, f4, f8, got '", descr.substr(0, 20),
+  fail_file(kLoadNpyWhere, "expected one of b1, u1, i1, i2, i4, i8, f2, f4, f8, got '", descr.substr(0, 20),
             "' in '", file, "'");
 }
 
 std::string read_header(ByteSource& source) {
   unsigned char start[kMagicBytes];
-  if (source.left() < sizeof start) fail_file(kWhere, "'", source.name(), "' is too short for an array");
+  if (source.left() < sizeof start)
+    fail_file(kLoadNpyWhere, "'", source.name(), "' is too short for an array");
   source.read(start, sizeof start);
   if (std::string_view(reinterpret_cast<char*>(start), 6) != "\x93NUMPY") {
-    fail_file(kWhere, "'", source.name(), "' is not an array of NumPy");
+    fail_file(kLoadNpyWhere, "'", source.name(), "' is not an array of NumPy");
   }
   if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
-    fail_file(kWhere, "expected format version 1.0, 2.0 or 3.0, got ", int{start[6]}, ".", int{start[7]},
-              " in '", source.name(), "'");
+    fail_file(kLoadNpyWhere, "expected format version 1.0, 2.0 or 3.0, got ", int{start[6]}, ".",
+              int{start[7]}, " in '", source.name(), "'");
   }
   unsigned char length[4] = {};
   source.read(length, start[6] == 1 ? 2 : 4);
   const uint64_t bytes =
       uint64_t{length[0]} | uint64_t{length[1]} << 8 | uint64_t{length[2]} << 16 | uint64_t{length[3]} << 24;
   if (bytes > kMaxHeader || bytes > source.left()) {
-    fail_file(kWhere, "the header of '", source.name(), "' claims ", bytes, " bytes, of ", source.left(),
-              " that are left and ", kMaxHeader, " at most");
+    fail_file(kLoadNpyWhere, "the header of '", source.name(), "' claims ", bytes, " bytes, of ",
+              source.left(), " that are left and ", kMaxHeader, " at most");
   }
   std::string header(bytes, '\0');
   source.read(header.data(), header.size());
@@ -176,10 +177,10 @@ void check_size(const Header& header, at::ScalarType type, const ByteSource& sou
   }
   if (fits && std::count(header.shape->begin(), header.shape->end(), 0) > 0) bytes = 0;
   if (!fits || bytes > source.left()) {
-    fail_file(kWhere, "'", source.name(), "' is truncated, or its header promises more than it holds");
+    fail_file(kLoadNpyWhere, "'", source.name(), "' is truncated, or its header promises more than it holds");
   }
   if (bytes < source.left()) {
-    fail_file(kWhere, "'", source.name(), "' holds ", source.left() - bytes,
+    fail_file(kLoadNpyWhere, "'", source.name(), "' holds ", source.left() - bytes,
               " bytes more than its header says");
   }
 }
@@ -196,7 +197,7 @@ at::Tensor read_npy(ByteSource& source) {
   at::Tensor values = torch::empty(shape, type);
   source.read(values.data_ptr(), values.nbytes());
   if (type == at::kBool && values.view(at::kByte).gt(1).any().item<bool>()) {
-    fail_file(kWhere, "'", source.name(), "' holds bytes that are neither false nor true");
+    fail_file(kLoadNpyWhere, "'", source.name(), "' holds bytes that are neither false nor true");
   }
   if (!*header.fortran_order) return values;
   std::vector<int64_t> reversed(shape.size());

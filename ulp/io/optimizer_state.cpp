@@ -22,24 +22,22 @@ namespace {
 namespace optim = torch::optim;
 using nlohmann::json;
 
-constexpr const char* kWhere = "io.load_checkpoint";
-
 /// Where the state of a parameter lies.
-struct Place {
+struct StatePlace {
   std::string prefix;  ///< "optimizer.3."
   const std::string& source;
 };
 
 /// Throws FileError unless the buffer is there and of the type.
-void expect_buffer(const char* name, const at::Tensor& value, at::ScalarType type, const Place& place) {
+void expect_buffer(const char* name, const at::Tensor& value, at::ScalarType type, const StatePlace& place) {
   const auto whole = [&] { return "'" + place.prefix + name + "' in '" + place.source + "'"; };
-  if (!value.defined()) fail_file(kWhere, "expected ", whole(), ", which has none");
+  if (!value.defined()) fail_file(kLoadCheckpointWhere, "expected ", whole(), ", which has none");
   if (value.scalar_type() != type)
-    fail_file(kWhere, "expected ", type, " for ", whole(), ", got ", value.dtype());
+    fail_file(kLoadCheckpointWhere, "expected ", type, " for ", whole(), ", got ", value.dtype());
 }
 
 /// The same of a buffer that may be absent.
-void expect_type(const char* name, const at::Tensor& value, at::ScalarType type, const Place& place) {
+void expect_type(const char* name, const at::Tensor& value, at::ScalarType type, const StatePlace& place) {
   if (value.defined()) expect_buffer(name, value, type, place);
 }
 
@@ -77,7 +75,7 @@ struct Sgd {
                         .weight_decay = o.weight_decay(),
                         .nesterov = o.nesterov()};
   }
-  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const StatePlace& place) {
     const auto expect = o.momentum() != 0 ? expect_buffer : expect_type;
     expect("momentum_buffer", s.momentum_buffer(), expected_type(s.momentum_buffer(), parameter), place);
   }
@@ -110,7 +108,7 @@ struct AdamLike {
                 .eps = o.eps(),
                 .weight_decay = o.weight_decay()};
   }
-  static void check(const State& s, const Options& o, const at::Tensor& parameter, const Place& place) {
+  static void check(const State& s, const Options& o, const at::Tensor& parameter, const StatePlace& place) {
     const at::ScalarType type = expected_type(s.exp_avg(), parameter);
     expect_buffer("exp_avg", s.exp_avg(), type, place);
     expect_buffer("exp_avg_sq", s.exp_avg_sq(), type, place);
@@ -150,7 +148,7 @@ struct Fused {
     buffer("master", s.master);
   }
   static amp::UpdateRule rule(const Options& o) { return o.rule; }
-  static void check(State s, const Options& o, const at::Tensor& parameter, const Place& place) {
+  static void check(State s, const Options& o, const at::Tensor& parameter, const StatePlace& place) {
     const auto* sgd = std::get_if<amp::SgdRule>(&o.rule);
     bool blocks = false;
     amp::for_each_moment(s, [&](const amp::MomentTensors& moment) {
@@ -161,15 +159,16 @@ struct Fused {
       expect(moment.name, moment.values, amp::moment_type(o.moments, parameter.numel()), place);
       if (!moment.values.defined()) return;
       if (const std::string problem = amp::moment_problem(moment, o.moments, parameter); !problem.empty())
-        fail_file(kWhere, problem, " for '", place.prefix, moment.name, "' in '", place.source, "'");
+        fail_file(kLoadCheckpointWhere, problem, " for '", place.prefix, moment.name, "' in '", place.source,
+                  "'");
       if (moment.absmax.defined() && moment.absmax.lt(0).any().item<bool>()) {
-        fail_file(kWhere, "expected no negative number in '", place.prefix, moment.absmax_name, "' in '",
-                  place.source, "', got some");
+        fail_file(kLoadCheckpointWhere, "expected no negative number in '", place.prefix, moment.absmax_name,
+                  "' in '", place.source, "', got some");
       }
     });
     if (const std::string order = amp::memory_order(parameter); blocks && s.memory_order != order) {
-      fail_file(kWhere, "expected moments in the order of memory ", order, " for '", place.prefix, "' in '",
-                place.source, "', got ", s.memory_order);
+      fail_file(kLoadCheckpointWhere, "expected moments in the order of memory ", order, " for '",
+                place.prefix, "' in '", place.source, "', got ", s.memory_order);
     }
     const auto master = amp::master_type(parameter.scalar_type(), o.masters);
     if (master) expect_buffer("master", s.master, *master, place);
@@ -181,7 +180,7 @@ struct Fused {
     std::string stored = own;
     field(name, stored);
     if (stored != own)
-      fail_file(kWhere, "expected ", name, " '", own, "' of the optimizer, got '", stored, "'");
+      fail_file(kLoadCheckpointWhere, "expected ", name, " '", own, "' of the optimizer, got '", stored, "'");
   }
 };
 
@@ -236,8 +235,8 @@ at::Tensor load_buffer(const TensorFile& file, const std::string& name, const at
   if (blocks && stored->sizes() != parameter.sizes())
     return stored->to(device, /*non_blocking=*/false, /*copy=*/true);
   if (stored->sizes() != parameter.sizes()) {
-    fail_file(kWhere, "expected shape ", parameter.sizes(), " for '", name, "' in '", source, "', got ",
-              stored->sizes());
+    fail_file(kLoadCheckpointWhere, "expected shape ", parameter.sizes(), " for '", name, "' in '", source,
+              "', got ", stored->sizes());
   }
   at::Tensor buffer = torch::empty_like(
       parameter, parameter.options().dtype(stored->scalar_type()).device(device).requires_grad(false));
@@ -256,14 +255,14 @@ typename Kind::Options load_options(const optim::OptimizerOptions& own, const js
   });
   const std::string problem = amp::rule_problem(Kind::rule(options));
   if (!problem.empty())
-    fail_file(kWhere, problem, " in group ", group, " of the optimizer in '", source, "'");
+    fail_file(kLoadCheckpointWhere, problem, " in group ", group, " of the optimizer in '", source, "'");
   return options;
 }
 
 /// The state of a parameter; its buffers are still to be checked.
 template <typename Kind>
 typename Kind::State load_state(const json& stored, const at::Tensor& parameter, const TensorFile& file,
-                                const Place& place) {
+                                const StatePlace& place) {
   typename Kind::State state;
   const at::Device device = Kind::kKind == std::string(Fused::kKind) ? at::kCPU : parameter.device();
   read_stored(stored, place.prefix, [&](auto&& field) {
@@ -291,7 +290,7 @@ std::function<void()> load_groups(optim::Optimizer& optimizer, const json& group
   auto states = std::make_shared<States>();
   auto& targets = optimizer.param_groups();
   if (groups.size() != targets.size()) {
-    fail_file(kWhere, "expected ", targets.size(), " parameter groups in '", source, "', got ",
+    fail_file(kLoadCheckpointWhere, "expected ", targets.size(), " parameter groups in '", source, "', got ",
               groups.size());
   }
   int64_t index = 0;
@@ -299,12 +298,12 @@ std::function<void()> load_groups(optim::Optimizer& optimizer, const json& group
     const json& stored = groups[g].at("states");
     auto& parameters = targets[g].params();
     if (stored.size() != parameters.size()) {
-      fail_file(kWhere, "expected ", parameters.size(), " parameters in group ", g, " of '", source,
-                "', got ", stored.size());
+      fail_file(kLoadCheckpointWhere, "expected ", parameters.size(), " parameters in group ", g, " of '",
+                source, "', got ", stored.size());
     }
     options->push_back(load_options<Kind>(targets[g].options(), groups[g].at("options"), g, source));
     for (size_t p = 0; p < parameters.size(); ++p) {
-      const Place place{prefix + std::to_string(index++) + '.', source};
+      const StatePlace place{prefix + std::to_string(index++) + '.', source};
       if (stored[p].is_null()) continue;
       auto state =
           std::make_shared<typename Kind::State>(load_state<Kind>(stored[p], parameters[p], file, place));
@@ -354,8 +353,8 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
     const json stored = as_kind(parse_json(text), optimizer_kind(optimizer));
     const auto kind = stored.at("kind").get<std::string>();
     if (kind != optimizer_kind(optimizer)) {
-      fail_file(kWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '", source,
-                "', got ", kind);
+      fail_file(kLoadCheckpointWhere, "expected an optimizer of kind ", optimizer_kind(optimizer), " in '",
+                source, "', got ", kind);
     }
     auto apply = with_kind(optimizer, [&](auto adapter) {
       return load_groups<decltype(adapter)>(optimizer, stored.at("groups"), prefix, file, source);
@@ -370,9 +369,11 @@ std::function<void()> import_optimizer(optim::Optimizer& optimizer, const std::s
       fused->settle_state();
     };
   } catch (const json::exception& error) {
-    fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", error.what());
+    fail_file(kLoadCheckpointWhere, "the optimizer's state in '", source,
+              "' is not readable: ", error.what());
   } catch (const FieldProblem& problem) {
-    fail_file(kWhere, "the optimizer's state in '", source, "' is not readable: ", problem.text);
+    fail_file(kLoadCheckpointWhere, "the optimizer's state in '", source,
+              "' is not readable: ", problem.text);
   }
 }
 

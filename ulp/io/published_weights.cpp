@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "io.load_published";
+constexpr const char* kLoadPublishedWhere = "io.load_published";
 constexpr uintmax_t kMostIndexBytes = uintmax_t{64} << 20;
 constexpr const char* kIndexEnd = ".index.json";
 
@@ -33,7 +33,7 @@ void refuse_pickle(const fs::path& path) {
   const bool zip = start == std::string_view("PK\x03\x04", 4);  // torch.save of today
   const bool pickle = start[0] == '\x80' && start[1] > 0 && start[1] <= 5;
   if (!zip && !pickle) return;
-  fail_file(kWhere, "expected a safetensors file, got '", path.string(),
+  fail_file(kLoadPublishedWhere, "expected a safetensors file, got '", path.string(),
             "', which holds pickled weights. Convert it in Python: import torch, safetensors.torch; "
             "safetensors.torch.save_file({k: v.clone().contiguous() for k, v in torch.load('",
             path.filename().string(), "', weights_only=True).items()}, 'model.safetensors')");
@@ -41,7 +41,8 @@ void refuse_pickle(const fs::path& path) {
 
 NamedTensors load_shard(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) fail_file(kWhere, "expected a file, got '", path.string(), "'");
+  if (!fs::is_regular_file(path, error))
+    fail_file(kLoadPublishedWhere, "expected a file, got '", path.string(), "'");
   refuse_pickle(path);
   return load_tensors(path).tensors;
 }
@@ -53,25 +54,26 @@ bool is_plain_name(const std::string& name) {
 }
 
 NamedTensors load_index(const fs::path& path) {
-  const std::string text = read_file(kWhere, path, kMostIndexBytes);
+  const std::string text = read_file(kLoadPublishedWhere, path, kMostIndexBytes);
   std::map<std::string, std::set<std::string>> shards;
   try {
     const nlohmann::json index = parse_json(text);
     for (const auto& [name, file] : index.at("weight_map").items())
       shards[file.get<std::string>()].insert(name);
   } catch (const nlohmann::json::exception& failed) {
-    fail_file(kWhere, "expected an index of shards in '", path.string(), "': ", failed.what());
+    fail_file(kLoadPublishedWhere, "expected an index of shards in '", path.string(), "': ", failed.what());
   }
   NamedTensors all;
   for (const auto& [file, names] : shards) {
     if (!is_plain_name(file))
-      fail_file(kWhere, "expected shards beside '", path.string(), "', got the path '", file, "'");
+      fail_file(kLoadPublishedWhere, "expected shards beside '", path.string(), "', got the path '", file,
+                "'");
     std::set<std::string> left = names;
     for (auto& [name, tensor] : load_shard(path.parent_path() / file))
       if (left.erase(name) > 0) all.emplace_back(name, std::move(tensor));
     if (!left.empty())
-      fail_file(kWhere, "expected the tensor '", *left.begin(), "' in the shard '", file, "' of '",
-                path.string(), "', got none");
+      fail_file(kLoadPublishedWhere, "expected the tensor '", *left.begin(), "' in the shard '", file,
+                "' of '", path.string(), "', got none");
   }
   return all;
 }
@@ -155,11 +157,11 @@ NamedTensors load_published_tensors(const fs::path& path) {
     for (const char* const name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
       if (fs::is_regular_file(path / name, error)) {
         if (fs::path(name).extension() == ".bin") refuse_pickle(path / name);
-        fail_file(kWhere, "expected model.safetensors in '", path.string(), "', got ", name,
+        fail_file(kLoadPublishedWhere, "expected model.safetensors in '", path.string(), "', got ", name,
                   ", which holds pickled weights: save the model with safe_serialization in Python");
       }
-    fail_file(kWhere, "expected model.safetensors or model.safetensors.index.json in '", path.string(),
-              "', got neither");
+    fail_file(kLoadPublishedWhere, "expected model.safetensors or model.safetensors.index.json in '",
+              path.string(), "', got neither");
   }
   if (path.string().ends_with(kIndexEnd)) return load_index(path);
   return load_shard(path);
@@ -183,8 +185,8 @@ PublishedReport assign_published(torch::nn::Module& model, const NamedTensors& t
     }
     const auto [before, fresh] = from.emplace(*own, name);
     if (!fresh)
-      fail_file(kWhere, "expected one tensor for '", *own, "' in '", source, "', got '", before->second,
-                "' and '", name, "'");
+      fail_file(kLoadPublishedWhere, "expected one tensor for '", *own, "' in '", source, "', got '",
+                before->second, "' and '", name, "'");
     if (*own != name) report.renamed.push_back(name + " -> " + *own);
     mapped.emplace_back(*own, tensor);
   }

@@ -11,6 +11,9 @@
 
 namespace ulp::io {
 
+/// The function or class that errors name.
+inline constexpr const char* kLoadCheckpointWhere = "io.load_checkpoint";
+
 /// A count of steps or epochs: whole numbers that doubles hold.
 inline FieldInfo count_of(const char* name, double first) {
   return {.name = name, .min = first, .max = 0x1p53};

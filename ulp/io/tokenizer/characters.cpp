@@ -30,13 +30,13 @@ uint32_t category(char32_t code, uint8_t version) {
   return newer_than(code, version) ? 0 : U_MASK(u_charType(static_cast<UChar32>(code)));
 }
 
-struct Range {
+struct CharacterClass {
   char32_t first, last;
   LetterClass is;
 };
 
 /// Letters and numbers that Unicode 15.1 and 16 brought; ICU 72 has Unicode 15.
-constexpr auto kNewer = std::to_array<Range>({
+constexpr auto kNewer = std::to_array<CharacterClass>({
     {0x1C89, 0x1C8A, LetterClass::letter},   {0xA7CB, 0xA7CD, LetterClass::letter},
     {0xA7DA, 0xA7DC, LetterClass::letter},   {0x105C0, 0x105F3, LetterClass::letter},
     {0x10D40, 0x10D49, LetterClass::number}, {0x10D4A, 0x10D65, LetterClass::letter},
@@ -55,8 +55,9 @@ constexpr auto kNewer = std::to_array<Range>({
 });
 
 LetterClass newer_class(char32_t code) {
-  const auto after = std::upper_bound(kNewer.begin(), kNewer.end(), code,
-                                      [](char32_t c, const Range& range) { return c < range.first; });
+  const auto after =
+      std::upper_bound(kNewer.begin(), kNewer.end(), code,
+                       [](char32_t c, const CharacterClass& range) { return c < range.first; });
   if (after == kNewer.begin() || code > (after - 1)->last) return LetterClass::other;
   return (after - 1)->is;
 }
@@ -132,7 +133,7 @@ bool in(char32_t code, char32_t first, char32_t last) {
 }
 
 /// What ICU counts with.
-int32_t size_of(const char* where, std::string_view text) {
+int32_t icu_size(const char* where, std::string_view text) {
   if (text.size() > std::numeric_limits<int32_t>::max())
     fail(where, "expected a text below 2 GB, got ", text.size(), " bytes");
   return static_cast<int32_t>(text.size());
@@ -141,7 +142,7 @@ int32_t size_of(const char* where, std::string_view text) {
 }  // namespace
 
 Characters characters_of(const char* where, std::string_view text) {
-  const int32_t size = size_of(where, text);
+  const int32_t size = icu_size(where, text);
   Characters characters;
   characters.reserve(text.size());
   for (int32_t at = 0; at < size;) {
@@ -169,7 +170,7 @@ std::string utf8_of(std::span<const Character> characters) {
 }
 
 std::string valid_utf8(std::string_view bytes) {
-  const int32_t size = size_of("io.Tokenizer", bytes);
+  const int32_t size = icu_size("io.Tokenizer", bytes);
   std::string text;
   for (int32_t at = 0; at < size;) {
     UChar32 code = 0;

@@ -11,8 +11,6 @@ namespace ulp::io {
 
 namespace {
 
-constexpr const char* kWhere = "io.train_tokenizer";
-
 struct Word {
   std::vector<int64_t> tokens = {};
   int64_t count = 0;
@@ -50,7 +48,8 @@ class Learner {
   void choose_alphabet(const std::map<std::string, int64_t>& words) {
     std::map<char32_t, int64_t> counts;
     for (const auto& [word, count] : words)
-      for (const Character& character : characters_of(kWhere, word)) counts[character.code] += count;
+      for (const Character& character : characters_of(kTrainTokenizerWhere, word))
+        counts[character.code] += count;
     for (const char32_t code : options_.alphabet) counts[code] = std::numeric_limits<int64_t>::max();
     std::vector<std::pair<char32_t, int64_t>> kept(counts.begin(), counts.end());
     const auto most = options_.most_characters ? static_cast<size_t>(*options_.most_characters) : kept.size();
@@ -73,7 +72,7 @@ class Learner {
     for (const auto& [word, count] : words) {
       Word made{.count = count};
       bool first = true;
-      for (const Character& character : characters_of(kWhere, word)) {
+      for (const Character& character : characters_of(kTrainTokenizerWhere, word)) {
         std::string token;
         append_utf8(token, character.code);
         if (ids_.contains(token)) made.tokens.push_back(id_of(first ? token : options_.prefix + token));

@@ -13,6 +13,9 @@
 
 namespace ulp::io {
 
+/// The function or class that errors name.
+inline constexpr const char* kTrainTokenizerWhere = "io.train_tokenizer";
+
 struct PairTraining {
   int64_t vocab_size = 0, min_frequency = 0;
   std::vector<std::string> special = {};        ///< the first tokens

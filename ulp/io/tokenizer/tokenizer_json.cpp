@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kWhere = "io.Tokenizer";
+constexpr const char* kTokenizerWhere = "io.Tokenizer";
 /// Of a file: room for kMaxJsonValues values, tokens and merges, of 128 bytes each.
 constexpr uintmax_t kMostBytes = 128 * uintmax_t{kMaxJsonValues};
 /// An id beyond it would make an embedding of a table that nobody trains.
@@ -24,9 +24,9 @@ constexpr size_t kMostTemplateIds = 1024;
 constexpr int64_t kLongestWord = 1024;
 
 /// Reads the parts of a file; errors name the file and the part.
-class Reader {
+class TokenizerReader {
  public:
-  Reader(const Json& file, const std::string& source, TokenizerState& state)
+  TokenizerReader(const Json& file, const std::string& source, TokenizerState& state)
       : file_(file), source_(source), state_(state) {}
 
   void read();
@@ -34,7 +34,7 @@ class Reader {
  private:
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    fail_file(kWhere, parts..., " in '", source_, "'");
+    fail_file(kTokenizerWhere, parts..., " in '", source_, "'");
   }
 
   /// The member of an object; null for one that is missing.
@@ -98,7 +98,7 @@ class Reader {
   TokenizerState& state_;
 };
 
-void Reader::read_vocabulary(const Json& model) {
+void TokenizerReader::read_vocabulary(const Json& model) {
   const Json& vocabulary = member(model, "vocab");
   if (!vocabulary.is_object() || vocabulary.empty())
     refuse("expected a model with a 'vocab' of tokens and ids, got ", shown(vocabulary));
@@ -113,7 +113,7 @@ void Reader::read_vocabulary(const Json& model) {
   }
 }
 
-void Reader::read_word_piece(const Json& model) {
+void TokenizerReader::read_word_piece(const Json& model) {
   state_.kind = TokenizerKind::wordpiece;
   read_vocabulary(model);
   WordPiece::Options options;
@@ -131,7 +131,7 @@ void Reader::read_word_piece(const Json& model) {
   state_.model.emplace(std::in_place_type<WordPiece>, state_.vocabulary, options);
 }
 
-Merges Reader::read_merges(const Json& merges) const {
+Merges TokenizerReader::read_merges(const Json& merges) const {
   if (!merges.is_array()) refuse("expected a list of merges, got ", shown(merges));
   Merges made;
   made.reserve(merges.size());
@@ -158,7 +158,7 @@ Merges Reader::read_merges(const Json& merges) const {
   return made;
 }
 
-void Reader::read_byte_pairs(const Json& model) {
+void TokenizerReader::read_byte_pairs(const Json& model) {
   state_.kind = TokenizerKind::byte_level_bpe;
   read_vocabulary(model);
   expect_unset(model, "dropout", 0, "a model");
@@ -176,7 +176,7 @@ void Reader::read_byte_pairs(const Json& model) {
                        options);
 }
 
-void Reader::read_added(const Json& added) {
+void TokenizerReader::read_added(const Json& added) {
   if (added.is_null()) return;
   if (!added.is_array()) refuse("expected a list of added_tokens, got ", shown(added));
   for (const Json& one : added) {
@@ -198,8 +198,8 @@ void Reader::read_added(const Json& added) {
     token.special = flag(one, "special", false);
     token.normalized = flag(one, "normalized", !token.special);
     // Hugging Face's decoder gives back what the token looks like when normalized.
-    name(token.id,
-         token.normalized ? utf8_of(state_.normalize(characters_of(kWhere, token.content))) : token.content);
+    name(token.id, token.normalized ? utf8_of(state_.normalize(characters_of(kTokenizerWhere, token.content)))
+                                    : token.content);
     state_.added.push_back(std::move(token));
     state_.by_id[state_.added.back().id] = &state_.added.back();
   }
@@ -207,7 +207,7 @@ void Reader::read_added(const Json& added) {
   for (const bool special : {true, false}) {
     for (const AddedToken& token : state_.added) {
       if (token.special != special) continue;
-      const Characters content = characters_of(kWhere, token.content);
+      const Characters content = characters_of(kTokenizerWhere, token.content);
       if (token.normalized)
         state_.normalized.add(state_.normalize(content), token);
       else
@@ -216,7 +216,7 @@ void Reader::read_added(const Json& added) {
   }
 }
 
-void Reader::read_normalizer(const Json& normalizer) {
+void TokenizerReader::read_normalizer(const Json& normalizer) {
   if (normalizer.is_null()) return;
   const std::string type = type_of(normalizer, "normalizer");
   if (type != "BertNormalizer" || state_.kind != TokenizerKind::wordpiece)
@@ -229,7 +229,7 @@ void Reader::read_normalizer(const Json& normalizer) {
   state_.normalizer = made;
 }
 
-void Reader::read_splitter(const Json& splitter) {
+void TokenizerReader::read_splitter(const Json& splitter) {
   const bool bert = state_.kind == TokenizerKind::wordpiece;
   const char* const wanted = bert ? "BertPreTokenizer" : "ByteLevel";
   const std::string type = splitter.is_null() ? "none" : type_of(splitter, "pre_tokenizer");
@@ -240,7 +240,7 @@ void Reader::read_splitter(const Json& splitter) {
   state_.splits_words = flag(splitter, "use_regex", true);
 }
 
-void Reader::read_template(const Json& processor, int depth) {
+void TokenizerReader::read_template(const Json& processor, int depth) {
   if (processor.is_null()) return;
   const std::string type = type_of(processor, "post_processor");
   if (type == "ByteLevel") return;  // moves offsets only
@@ -293,7 +293,7 @@ void Reader::read_template(const Json& processor, int depth) {
   if (texts != 1) refuse("expected a template with one text, got ", texts);
 }
 
-void Reader::read_decoder(const Json& decoder) {
+void TokenizerReader::read_decoder(const Json& decoder) {
   if (decoder.is_null()) return;
   const std::string type = type_of(decoder, "decoder");
   if (type == "ByteLevel") {
@@ -307,7 +307,7 @@ void Reader::read_decoder(const Json& decoder) {
   }
 }
 
-void Reader::read_padding() {
+void TokenizerReader::read_padding() {
   const Json& padding = member(file_, "padding");
   if (padding.is_object() && padding.contains("pad_id")) {
     const int64_t own = id(padding.at("pad_id"), "the padding");
@@ -323,7 +323,7 @@ void Reader::read_padding() {
   }
 }
 
-void Reader::read() {
+void TokenizerReader::read() {
   if (!file_.is_object() || !file_.contains("model"))
     refuse("expected a tokenizer.json with a 'model', got ", shown(file_));
   const Json& model = file_.at("model");
@@ -358,7 +358,7 @@ void Reader::read() {
 }  // namespace
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  return from_json(read_file(kWhere, path, kMostBytes), path.string());
+  return from_json(read_file(kTokenizerWhere, path, kMostBytes), path.string());
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& source) {
@@ -366,11 +366,11 @@ Tokenizer Tokenizer::from_json(std::string_view text, const std::string& source)
   try {
     file = parse_json(text);
   } catch (const Json::exception& error) {
-    fail_file(kWhere, "expected a tokenizer in JSON in '", source, "': ", error.what());
+    fail_file(kTokenizerWhere, "expected a tokenizer in JSON in '", source, "': ", error.what());
   }
   const auto state = std::make_shared<TokenizerState>();
   state->json = text;
-  Reader(file, source, *state).read();
+  TokenizerReader(file, source, *state).read();
   return Tokenizer(state);
 }
 
