@@ -17,9 +17,7 @@ using runtime::Step;
 
 namespace {
 
-constexpr const char* kAttention = "aten::scaled_dot_product_attention";
-
-bool is_reshape(const Node& node) {
+bool is_view_or_flatten(const Node& node) {
   return node.is("aten::view") || node.is("aten::reshape") || node.is("aten::flatten") ||
          node.is("aten::_unsafe_view");
 }
@@ -49,7 +47,7 @@ const Value* split_from(const Node& attention, const char* name) {
   if (swaps_heads(swap)) {
     const Value* split = swap.args.at(0).value;
     const Node& reshape = *split->producer;
-    if (reshape.kind() == Node::Kind::call && is_reshape(reshape)) {
+    if (reshape.kind() == Node::Kind::call && is_view_or_flatten(reshape)) {
       const Value* rows = reshape.args.at(0).value;
       const std::vector<int64_t> from = shape_of(attention, *rows), to = shape_of(attention, *split);
       if (from.size() == 3 && from[0] == to[0] && from[1] == to[1] && from[2] == to[2] * to[3]) return rows;
@@ -113,7 +111,7 @@ bool is_moved_input(const Value* ids) {
 /// The node `tokens != a number` that the mask was made of; null where it was made in another way.
 const Node* tokens_of(const Value& mask) {
   const Node* node = mask.producer;
-  while (node->is("aten::unsqueeze") || node->is("aten::expand") || is_reshape(*node)) {
+  while (node->is("aten::unsqueeze") || node->is("aten::expand") || is_view_or_flatten(*node)) {
     node = node->args.at(0).value->producer;
   }
   if (!node->is("aten::ne") || node->arg("other").is_value() || !node->args.at(0).is_value()) return nullptr;
@@ -175,7 +173,7 @@ std::optional<JoinedHeads> joined_heads(const Graph& graph, const Node& attentio
   if (swap == nullptr || !swaps_heads(*swap)) return std::nullopt;
   const Node* reshape = only_user(graph, swap->output());
   // An identity between them (contiguous, clone) was removed before.
-  if (reshape == nullptr || !is_reshape(*reshape)) return std::nullopt;
+  if (reshape == nullptr || !is_view_or_flatten(*reshape)) return std::nullopt;
   const auto &from = swap->output()->meta, &to = reshape->output()->meta;
   const bool joins = from && to && to->sizes.size() == 3 && from->sizes.size() == 4 &&
                      from->sizes[0] == to->sizes[0] && from->sizes[1] == to->sizes[1];
@@ -187,7 +185,7 @@ bool feeds_attention(const Graph& graph, const Value* value) {
     if (user->is(kAttention)) return true;
     const bool moves = user->kind() == Node::Kind::call &&
                        (user->is("aten::transpose") || user->is("aten::permute") ||
-                        user->is("aten::unsqueeze") || user->is("aten::expand") || is_reshape(*user));
+                        user->is("aten::unsqueeze") || user->is("aten::expand") || is_view_or_flatten(*user));
     return moves && feeds_attention(graph, user->output());
   });
 }

@@ -7,6 +7,8 @@
 
 namespace ulp::lowering {
 
+inline constexpr const char* kAttention = "aten::scaled_dot_product_attention";
+
 /// [N, heads, S, depth] -> transpose -> [N, S, heads, depth] -> reshape -> [N, S, heads * depth].
 struct JoinedHeads {
   const graph::Node* transpose;

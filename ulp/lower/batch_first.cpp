@@ -22,24 +22,24 @@ namespace {
 
 /// Where the batch is: dimension `dim` is `times` times the batch. `outer` of these stand before it, as S does in
 /// [S * N, C] of [S, N, C]; the others stand behind it, as heads do in [N * heads, S, C].
-struct Place {
+struct BatchPlace {
   int64_t dim = 0, times = 1, outer = 1;
   bool is_first() const { return dim == 0 && times == 1; }
-  bool operator==(const Place&) const = default;
+  bool operator==(const BatchPlace&) const = default;
 
   /// What another dimension becomes where the batch is first, and what is beside it second.
   int64_t moved(int64_t other) const { return other + (other < dim ? 1 : 0) + (times > 1 ? 1 : 0); }
 };
 
 /// Nothing for a value without the batch, or with it in several places. `outer` is not known here.
-std::optional<Place> dimension_of_batch(const Value& value) {
+std::optional<BatchPlace> dimension_of_batch(const Value& value) {
   if (!value.meta) return std::nullopt;
-  std::optional<Place> found;
+  std::optional<BatchPlace> found;
   for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
     const SizeExpr& size = value.meta->sizes[d];
     if (size.constant()) continue;
     if (found || size.denominator != 1 || size.offset != 0 || size.numerator < 1) return std::nullopt;
-    found = Place{static_cast<int64_t>(d), size.numerator, 1};
+    found = BatchPlace{static_cast<int64_t>(d), size.numerator, 1};
   }
   return found;
 }
@@ -48,11 +48,7 @@ int64_t rank_of(const Value& value) {
   return static_cast<int64_t>(value.meta->sizes.size());
 }
 
-bool is_any(const Node& node, std::initializer_list<const char*> ops) {
-  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
-}
-
-bool is_reshape(const Node& node) {
+bool changes_shape(const Node& node) {
   return is_any(node,
                 {"aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", "aten::_unsafe_view",
                  "aten::view_as", "aten::reshape_as", "aten::squeeze", "aten::unsqueeze"});
@@ -66,17 +62,17 @@ int64_t elements_before(const Value& value, int64_t dim) {
 }
 
 /// Where the batch is in the values of a graph.
-class Places {
+class BatchPlaces {
  public:
-  explicit Places(const Graph& graph) {
+  explicit BatchPlaces(const Graph& graph) {
     for (const auto& node : graph.nodes()) {
       if (node->kind() != Node::Kind::call) continue;
       for (const auto& made : node->outputs()) set(*made, outer_of(*node, *made));
     }
   }
 
-  std::optional<Place> of(const Value& value) const {
-    std::optional<Place> place = dimension_of_batch(value);
+  std::optional<BatchPlace> of(const Value& value) const {
+    std::optional<BatchPlace> place = dimension_of_batch(value);
     const auto known = outer_.find(&value);
     if (place && known != outer_.end()) place->outer = known->second;
     return place;
@@ -88,12 +84,12 @@ class Places {
  private:
   /// A reshape keeps what stands before the batch; other ops keep the order inside a dimension.
   int64_t outer_of(const Node& node, const Value& made) const {
-    const std::optional<Place> place = dimension_of_batch(made);
+    const std::optional<BatchPlace> place = dimension_of_batch(made);
     if (!place || place->times == 1) return 1;
     for (const Value* read : node.reads()) {
-      const std::optional<Place> from = of(*read);
+      const std::optional<BatchPlace> from = of(*read);
       if (!from) continue;
-      if (!is_reshape(node)) return from->times == place->times ? from->outer : 1;
+      if (!changes_shape(node)) return from->times == place->times ? from->outer : 1;
       const int64_t before = elements_before(*read, from->dim) * from->outer;
       const int64_t apart = elements_before(made, place->dim);
       const bool whole =
@@ -149,15 +145,15 @@ class Mover {
   }
 
   /// The place of the batch in an argument that has it elsewhere than first.
-  std::optional<Place> moved_batch(const Argument& arg) const {
+  std::optional<BatchPlace> moved_batch(const Argument& arg) const {
     if (!arg.is_value()) return std::nullopt;
-    const std::optional<Place> place = places_.of(*arg.value);
+    const std::optional<BatchPlace> place = places_.of(*arg.value);
     return place && !place->is_first() ? place : std::nullopt;
   }
 
   /// An op on rows of the `inner` last dimensions of one argument.
   void rows(Node& node, size_t index, int64_t inner) {
-    const std::optional<Place> place = moved_batch(node.args[index]);
+    const std::optional<BatchPlace> place = moved_batch(node.args[index]);
     if (!place || place->dim >= rank_of(*node.args[index].value) - inner) return;
     std::vector<Argument> args = node.args;
     args[index] = first(node, args[index].value, *place);
@@ -174,7 +170,7 @@ class Mover {
 
   /// Heads or windows beside the batch get a dimension of their own.
   void attention(Node& node) {
-    const std::optional<Place> place = moved_batch(node.args[0]);
+    const std::optional<BatchPlace> place = moved_batch(node.args[0]);
     if (!place || place->dim != 0 || !is_for_all(node.arg("attn_mask"), rank_of(*node.output()))) return;
     std::vector<Argument> args = node.args;
     for (size_t i = 0; i < 3; ++i) {
@@ -185,7 +181,7 @@ class Mover {
   }
 
   void softmax(Node& node) {
-    const std::optional<Place> place = moved_batch(node.args[0]);
+    const std::optional<BatchPlace> place = moved_batch(node.args[0]);
     const std::optional<int64_t> given = graph::integer(node.arg("dim"));
     if (!place || !given) return;
     const int64_t rank = rank_of(*node.args[0].value), dim = *given < 0 ? *given + rank : *given;
@@ -197,7 +193,7 @@ class Mover {
   }
 
   void cat(Node& node) {
-    const std::optional<Place> place = places_.of(*node.output());
+    const std::optional<BatchPlace> place = places_.of(*node.output());
     const std::optional<int64_t> given = graph::integer(node.arg("dim"));
     if (!place || place->is_first() || !given) return;
     const int64_t rank = rank_of(*node.output()), dim = *given < 0 ? *given + rank : *given;
@@ -212,10 +208,10 @@ class Mover {
 
   /// Argument `index` says over which dimensions.
   void reduce(Node& node, size_t index) {
-    const std::optional<Place> place = moved_batch(node.args[0]);
+    const std::optional<BatchPlace> place = moved_batch(node.args[0]);
     std::optional<std::vector<int64_t>> dims = graph::integers(node.args[index]);
     if (!place || !dims || dims->empty()) return;
-    Place result = *place;
+    BatchPlace result = *place;
     for (int64_t& dim : *dims) {
       if (dim < 0) dim += rank_of(*node.args[0].value);
       if (dim == place->dim) return;
@@ -230,7 +226,7 @@ class Mover {
 
   /// Operands broadcast against each other: each that has the dimension of the batch gets all dimensions first.
   void pointwise(Node& node) {
-    const std::optional<Place> place = places_.of(*node.output());
+    const std::optional<BatchPlace> place = places_.of(*node.output());
     if (!place || place->is_first()) return;
     const int64_t rank = rank_of(*node.output());
     std::vector<Argument> args = node.args;
@@ -239,8 +235,8 @@ class Mover {
       if (!arg.value->meta) return;
       const int64_t ahead = rank - rank_of(*arg.value);
       if (place->dim < ahead) continue;
-      const std::optional<Place> own = places_.of(*arg.value);
-      const Place same{place->dim - ahead, place->times, place->outer};
+      const std::optional<BatchPlace> own = places_.of(*arg.value);
+      const BatchPlace same{place->dim - ahead, place->times, place->outer};
       if (own && (own != same || (ahead > 0 && place->times > 1))) return;
       if (own && ahead == 0) {
         arg = first(node, arg.value, *place);
@@ -273,7 +269,7 @@ class Mover {
   }
 
   /// [outer * N * inner, ...] as [N, outer * inner, ...].
-  Argument apart(Node& node, const Argument& x, const Place& place, std::vector<SizeExpr> sizes) {
+  Argument apart(Node& node, const Argument& x, const BatchPlace& place, std::vector<SizeExpr> sizes) {
     const auto count = [](int64_t size) { return SizeExpr{0, 1, size}; };
     const SizeExpr batch{1, 1, 0};
     Argument made = x;
@@ -287,7 +283,7 @@ class Mover {
   }
 
   /// And back.
-  Argument together(Node& node, const Argument& x, const Place& place, std::vector<SizeExpr> sizes) {
+  Argument together(Node& node, const Argument& x, const BatchPlace& place, std::vector<SizeExpr> sizes) {
     const auto count = [](int64_t size) { return SizeExpr{0, 1, size}; };
     Argument made = x;
     if (place.outer > 1) {
@@ -300,14 +296,14 @@ class Mover {
   }
 
   /// The sizes of a value without the dimension of the batch.
-  static std::vector<SizeExpr> other_sizes(const Value& value, const Place& place) {
+  static std::vector<SizeExpr> other_sizes(const Value& value, const BatchPlace& place) {
     std::vector<SizeExpr> sizes = value.meta->sizes;
     sizes.erase(sizes.begin() + place.dim);
     return sizes;
   }
 
   /// The value with the batch first.
-  Argument first(Node& node, Value* value, const Place& place) {
+  Argument first(Node& node, Value* value, const BatchPlace& place) {
     const auto known = inner_.find(value);
     if (known != inner_.end() && known->second.second == place) return known->second.first;
     const Argument turned = place.dim > 0 ? moved(node, value, place.dim, 0) : Argument(value);
@@ -316,7 +312,7 @@ class Mover {
 
   /// The op with these arguments, whose result has the batch first, and for its readers a view that has it in its
   /// place.
-  void replace(Node& node, std::vector<Argument> args, const Place& place) {
+  void replace(Node& node, std::vector<Argument> args, const BatchPlace& place) {
     replaced_.push_back(&node);
     Value* result = called(node, node.target().c_str(), std::move(args)).value;
     Argument seen = result;
@@ -329,8 +325,8 @@ class Mover {
   }
 
   Graph& graph_;
-  Places places_;
-  std::map<const Value*, std::pair<Value*, Place>> inner_;  ///< a view of ours -> what it is a view of
+  BatchPlaces places_;
+  std::map<const Value*, std::pair<Value*, BatchPlace>> inner_;  ///< a view of ours -> what it is a view of
   std::vector<Node*> replaced_;
 };
 

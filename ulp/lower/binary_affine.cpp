@@ -15,9 +15,9 @@ using graph::Value;
 
 namespace {
 
-class Folder {
+class AffineFolder {
  public:
-  Folder(const Graph& graph, Value* sums, int64_t dim)
+  AffineFolder(const Graph& graph, Value* sums, int64_t dim)
       : graph_(graph),
         result_(sums),
         dim_(dim),
@@ -116,7 +116,7 @@ class Folder {
 
 BinaryAffine fold_affine(const Graph& graph, Value* sums, int64_t dim) {
   const at::NoGradGuard no_grad;
-  return Folder(graph, sums, dim).run();
+  return AffineFolder(graph, sums, dim).run();
 }
 
 }  // namespace ulp::lowering

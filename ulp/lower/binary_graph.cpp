@@ -11,11 +11,12 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kWhere = "lower.binary_graph";  // graphs of files may call these ops, too
+constexpr const char* kBinaryGraphWhere = "lower.binary_graph";  // graphs of files may call these ops, too
 
 /// One number a channel, to be combined with dimension `dim` of x.
 Tensor along(const Tensor& values, const Tensor& x, int64_t dim) {
-  if (dim < 0 || dim >= x.dim()) fail(kWhere, "expected a dimension of ", x.sizes(), ", got ", dim);
+  if (dim < 0 || dim >= x.dim())
+    fail(kBinaryGraphWhere, "expected a dimension of ", x.sizes(), ", got ", dim);
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[static_cast<size_t>(dim)] = -1;
   return values.view(shape);
@@ -31,7 +32,7 @@ Tensor threshold_signs(const Tensor& x, const Tensor& threshold, const Tensor& f
 
 Tensor sums(const Tensor& signs, const Tensor& weight, at::IntArrayRef stride, at::IntArrayRef padding,
             at::IntArrayRef dilation, bool padding_one) {
-  if (padding.size() != 2) fail(kWhere, "expected a padding of two numbers, got ", padding);
+  if (padding.size() != 2) fail(kBinaryGraphWhere, "expected a padding of two numbers, got ", padding);
   if (!padding_one) return at::conv2d(signs, weight, {}, stride, padding, dilation);
   const Tensor padded = at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, 1);
   return at::conv2d(padded, weight, {}, stride, at::IntArrayRef({0, 0}), dilation);

@@ -17,7 +17,7 @@ using graph::Value;
 
 namespace {
 
-bool is_layer(const Node& node) {
+bool is_conv_or_linear(const Node& node) {
   return node.target() == "aten::conv2d" || node.target() == "aten::conv1d" || node.is("aten::linear");
 }
 
@@ -66,7 +66,7 @@ bool BinaryLayer::is_whole() const {
 }
 
 bool looks_binary(const Graph& graph, const Node& node) {
-  if (!is_layer(node)) return false;
+  if (!is_conv_or_linear(node)) return false;
   const Node* pad = made_by(node.args[0], "aten::constant_pad_nd");
   if (made_by(pad != nullptr ? pad->args[0] : node.args[0], "ulp::binarize") != nullptr) return true;
   return node.arg("weight").is_value() && is_of_signs(graph.attribute_tensor(node.arg("weight").value));

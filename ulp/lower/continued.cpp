@@ -20,7 +20,7 @@ using graph::Node;
 using graph::Value;
 using runtime::Plan;
 
-constexpr const char* kWhere = "lower.lower";
+constexpr const char* kContinuedWhere = "lower.lower";
 
 /// The rows of a table for every sample: a graph begins at position 0.
 at::Tensor from_position(const at::Tensor& table, const at::Tensor& sample, int64_t dim) {
@@ -40,8 +40,8 @@ TORCH_LIBRARY_IMPL(ulp, CompositeImplicitAutograd, m) {
 size_t index_of(const Graph& graph, const std::string& dimension) {
   const auto at = std::ranges::find(graph.free, dimension, &graph::FreeDimension::name);
   if (at == graph.free.end())
-    fail(kWhere, "expected a free dimension of the graph as LowerOptions::continued, got '", dimension,
-         "'; CaptureOptions::free makes one");
+    fail(kContinuedWhere, "expected a free dimension of the graph as LowerOptions::continued, got '",
+         dimension, "'; CaptureOptions::free makes one");
   return static_cast<size_t>(at - graph.free.begin());
 }
 
@@ -90,9 +90,9 @@ bool follows(const Plan& plan, int32_t tensor, size_t dim, size_t size) {
 }
 
 /// One context that runs parts of an input, and what came out.
-class Writer {
+class PositionRunner {
  public:
-  Writer(const Plan& plan, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& dims)
+  PositionRunner(const Plan& plan, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& dims)
       : engine_(plan, {.threads = 1}), name_(plan.continued), inputs_(inputs), dims_(dims) {}
 
   /// The results for these positions.
@@ -203,7 +203,8 @@ at::Tensor rows_by_position(const at::Tensor& table, int64_t dim) {
 void mark_positions(Graph& graph, const std::string& dimension) {
   const size_t index = index_of(graph, dimension);
   if (graph.batch_dims.empty() || graph.batch_dims[0] != 0)
-    fail(kWhere, "expected the batch as dimension 0 of the first input with LowerOptions::continued");
+    fail(kContinuedWhere,
+         "expected the batch as dimension 0 of the first input with LowerOptions::continued");
   std::vector<int32_t> powers(index + 2, 0);
   powers.back() = 1;
   const graph::SizeExpr size{.rest = {{{1, 1, powers}}}};
@@ -236,16 +237,16 @@ void keep_keys(Plan& plan, const std::string& dimension) {
     if (step.op != runtime::Op::attention || !follows(plan, step.inputs[1], 1, size)) continue;
     auto& own = step.get<runtime::AttentionAttributes>();
     if (!own.causal || step.inputs.size() > 3 || !follows(plan, step.inputs[0], 1, size)) {
-      fail(kWhere, "expected causal attention along '", dimension, "' without a mask, got step '", step.name,
-           "', which looks at later positions, or at masked ones");
+      fail(kContinuedWhere, "expected causal attention along '", dimension, "' without a mask, got step '",
+           step.name, "', which looks at later positions, or at masked ones");
     }
     own.kept = largest;
   }
   for (const auto& [name, sizes] : plan.following.corners) {
     for (const Polynomial& polynomial : sizes) {
       if (follows(polynomial, size))
-        fail(kWhere, "expected what follows '", dimension, "' to be a table by position, got constant '",
-             name, "'");
+        fail(kContinuedWhere, "expected what follows '", dimension,
+             "' to be a table by position, got constant '", name, "'");
     }
   }
   plan.continued = dimension;
@@ -262,14 +263,14 @@ void check_continued(const Plan& plan) {
   const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   for (const int32_t input : plan.inputs) {
     const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(input)];
-    std::vector<int64_t> shape = sizes_at(info, Writer::kBatch);
+    std::vector<int64_t> shape = sizes_at(info, PositionRunner::kBatch);
     dims.push_back(following_dim(plan, input, size));
     if (dims.back() >= 0) shape[static_cast<size_t>(dims.back())] = all;
-    const at::ScalarType type = Writer::type_of(info.type);
+    const at::ScalarType type = PositionRunner::type_of(info.type);
     // Ids 0 and 1, which every table of two rows has.
     inputs.push_back(type == at::kFloat ? torch::randn(shape) : torch::randint(0, 2, shape, type));
   }
-  Writer whole(plan, inputs, dims), cut(plan, inputs, dims);
+  PositionRunner whole(plan, inputs, dims), cut(plan, inputs, dims);
   const std::vector<at::Tensor> expected = whole.run(0, all);
   std::vector<at::Tensor> got;
   int64_t first = 0;
@@ -283,7 +284,7 @@ void check_continued(const Plan& plan) {
     const double largest = a.abs().max().item<double>(), apart = (a - b).abs().max().item<double>();
     const bool rounded = plan.metadata.contains("precision") && plan.metadata.at("precision") == "bf16";
     if (!(apart <= largest * (rounded ? 0.1 : 1e-2)))
-      fail(kWhere, "expected a network that only looks back along '", plan.continued,
+      fail(kContinuedWhere, "expected a network that only looks back along '", plan.continued,
            "', got results that differ by ", apart, " of ", largest, " between ", all,
            " positions at once and one after the other");
   }

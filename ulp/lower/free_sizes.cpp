@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 using runtime::Constant;
 using runtime::Plan;
 
-constexpr const char* kWhere = "lower.lower";
+constexpr const char* kLowerFreeWhere = "lower.lower";
 constexpr int kDegree = 2;
 
 /// The largest sizes and those below them.
@@ -101,7 +101,7 @@ class Joiner {
   }
 
   [[noreturn]] void refuse(const std::string& path, size_t sample, const Json& a, const Json& b) const {
-    fail(kWhere, "expected whole numbers that follow the free dimensions, got ", place(path), " = ",
+    fail(kLowerFreeWhere, "expected whole numbers that follow the free dimensions, got ", place(path), " = ",
          a.dump().substr(0, 60), " ", at(0), " and ", b.dump().substr(0, 60), " ", at(sample));
   }
 
@@ -203,14 +203,14 @@ class Joiner {
     }
     for (const Sample& sample : samples_) {
       if (sample.plan.constants.size() != samples_[0].plan.constants.size())
-        fail(kWhere, "expected the same constants at all sizes, got ", samples_[0].plan.constants.size(), " ",
-             at(0), " and ", sample.plan.constants.size(), " ",
+        fail(kLowerFreeWhere, "expected the same constants at all sizes, got ",
+             samples_[0].plan.constants.size(), " ", at(0), " and ", sample.plan.constants.size(), " ",
              at(static_cast<size_t>(&sample - samples_.data())));
     }
   }
 
   [[noreturn]] void refuse_constant(const std::string& name, const Sample& sample) const {
-    fail(kWhere,
+    fail(kLowerFreeWhere,
          "expected constants that are the first elements of those at the largest sizes, got another '", name,
          "' ", at(static_cast<size_t>(&sample - samples_.data())));
   }

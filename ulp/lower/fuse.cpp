@@ -17,12 +17,12 @@ bool is_linear(const Node& node) {
   return node.is("aten::linear") || node.is("ulp::linear_dynamic");
 }
 
-bool is_layer(const Node& node) {
+bool is_fusible_layer(const Node& node) {
   return node.is("aten::conv2d") || node.is("aten::conv3d") || is_linear(node) || is_binary_layer(node);
 }
 
 bool takes_quantize(const Node& node) {
-  return is_layer(node) || is_plain_add(node) || node.is("aten::mean") || node.is("aten::cat") ||
+  return is_fusible_layer(node) || is_plain_add(node) || node.is("aten::mean") || node.is("aten::cat") ||
          node.is("aten::upsample_bilinear2d") || node.is("aten::layer_norm") || node.is("aten::group_norm") ||
          node.is("aten::instance_norm");
 }
@@ -39,8 +39,10 @@ bool takes_quantize(const Group& group) {
 }  // namespace
 
 graph::FusionPolicy engine_policy() {
-  return {.is_layer = is_layer, .refuses_add = {}, .takes_activation = [](const Node& op, Activation kind) {
-            return is_layer(op) || !is_curve(kind);
+  return {.is_layer = is_fusible_layer,
+          .refuses_add = {},
+          .takes_activation = [](const Node& op, Activation kind) {
+            return is_fusible_layer(op) || !is_curve(kind);
           }};
 }
 

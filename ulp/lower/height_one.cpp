@@ -8,6 +8,7 @@
 
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
 
@@ -19,10 +20,6 @@ using graph::Value;
 
 namespace {
 
-bool is_any(const Node& node, std::initializer_list<const char*> ops) {
-  return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.is(op); });
-}
-
 bool is_sequence(const Argument& arg) {
   return arg.is_value() && arg.value->meta && arg.value->meta->sizes.size() == 3;
 }
@@ -30,10 +27,6 @@ bool is_sequence(const Argument& arg) {
 /// Acts on each element by itself and reads one tensor of the model.
 bool is_elementwise(const Node& node) {
   return activation_of(node) || node.is("ulp::quantize") || node.is("ulp::dequantize");
-}
-
-Argument ints(std::vector<int64_t> values) {
-  return c10::IValue(std::move(values));
 }
 
 /// The same numbers for an image of height 1: `first` for its height.

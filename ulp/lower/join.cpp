@@ -112,7 +112,7 @@ PadAttributes sides_of(const Node& node, const std::vector<int64_t>& list, size_
   return attributes;
 }
 
-kernels::PadMode mode_of(const Node& node) {
+kernels::PadMode pad_mode_of(const Node& node) {
   if (node.is("aten::_pad_enum")) {
     // As at::padding_mode counts them.
     using enum kernels::PadMode;
@@ -147,7 +147,7 @@ void lower_pad(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const size_t rank = shape_of(node, *value_arg(node, "self")).size();
   PadAttributes attributes = sides_of(node, ints_arg(node, has_arg(node, "pad") ? "pad" : "padding"), rank);
-  attributes.mode = mode_of(node);
+  attributes.mode = pad_mode_of(node);
   if (has_arg(node, "value")) attributes.value = static_cast<float>(number_arg(node, "value").value_or(0));
   if (!std::isfinite(attributes.value)) unsupported(node, "expected a finite number, got ", attributes.value);
   emit_pad(builder, group, std::move(attributes));

@@ -116,16 +116,16 @@ void report_chains(const graph::Fusion& fusion, graph::PassReport& report) {
 }
 
 /// Refusals for one reason of nodes of one op.
-struct Kind {
+struct RefusalKind {
   const Node* first;
   std::string reason;
   std::unordered_set<const Node*> nodes;
 };
 
-std::vector<Kind> kinds_of(const std::vector<Refusal>& refusals) {
-  std::vector<Kind> kinds;
+std::vector<RefusalKind> kinds_of(const std::vector<Refusal>& refusals) {
+  std::vector<RefusalKind> kinds;
   for (const Refusal& refusal : refusals) {
-    auto kind = std::ranges::find_if(kinds, [&](const Kind& one) {
+    auto kind = std::ranges::find_if(kinds, [&](const RefusalKind& one) {
       return one.first->target() == refusal.node->target() && one.reason == refusal.reason;
     });
     if (kind == kinds.end()) kind = kinds.insert(kind, {refusal.node, refusal.reason, {}});
@@ -151,7 +151,7 @@ Lowered lower_prepared(Graph& graph, const LowerOptions& options, graph::PassRep
 void fail_with(const std::vector<Refusal>& refusals) {
   std::ostringstream out;
   size_t nodes = 0;
-  for (const Kind& kind : kinds_of(refusals)) {
+  for (const RefusalKind& kind : kinds_of(refusals)) {
     out << (nodes > 0 ? "; " : "") << graph::describe(*kind.first);
     if (kind.nodes.size() > 1) out << " and " << kind.nodes.size() - 1 << " more";
     out << ": " << kind.reason;

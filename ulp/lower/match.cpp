@@ -135,10 +135,6 @@ bool one_of(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::ranges::find(ops, op) != ops.end();
 }
 
-bool same_sizes(const Value& a, const Value& b) {
-  return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
-}
-
 const Value* first_value(const Node& node) {
   return node.args.empty() || !node.args[0].is_value() ? nullptr : node.args[0].value;
 }
@@ -149,6 +145,14 @@ bool is_reshape(const Node& node) {
 }
 
 }  // namespace
+
+bool is_any(const Node& node, std::initializer_list<const char*> ops) {
+  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
+}
+
+bool same_sizes(const Value& a, const Value& b) {
+  return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
+}
 
 bool is_identity(const Node& node) {
   if (node.kind() != Node::Kind::call || first_value(node) == nullptr || node.outputs().size() != 1)

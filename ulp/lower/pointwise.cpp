@@ -8,6 +8,7 @@
 
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ids.h"
+#include "ulp/lower/match.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/pointwise_functions.h"
 #include "ulp/lower/weights.h"
@@ -47,10 +48,6 @@ bool fits(const std::vector<const Node*>& nodes) {
   const auto inputs = std::ranges::count_if(read, [&](const Value* value) { return !made.contains(value); });
   using Limits = runtime::PointwiseText;
   return functions <= Limits::kMaxFunctions && numbers <= Limits::kMaxNumbers && inputs <= Limits::kMaxInputs;
-}
-
-bool same_sizes(const Value& a, const Value& b) {
-  return a.meta && b.meta && a.meta->sizes == b.meta->sizes;
 }
 
 /// From the last node to the first: a node joins the region of all its readers.

@@ -14,20 +14,18 @@ namespace ulp::lowering {
 namespace {
 
 using graph::Node;
-using Writer = PointwiseWriter;
-using Op = PointwiseOp;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// One function of `self`.
-template <Op op>
-Operand unary(Writer& write, const Node& node) {
+template <PointwiseOp op>
+Operand unary(PointwiseWriter& write, const Node& node) {
   return write.call(op, {write.argument(node, "self")});
 }
 
 /// One function of `self` and `other`.
-template <Op op>
-Operand binary(Writer& write, const Node& node) {
+template <PointwiseOp op>
+Operand binary(PointwiseWriter& write, const Node& node) {
   return write.call(op, {write.argument(node, "self"), write.argument(node, "other")});
 }
 
@@ -37,31 +35,31 @@ bool is_truth(const Node& node) {
 }
 
 /// self op alpha * other.
-template <Op op>
-Operand sum(Writer& write, const Node& node) {
-  if (is_truth(node)) return binary<Op::logical_or>(write, node);
+template <PointwiseOp op>
+Operand sum(PointwiseWriter& write, const Node& node) {
+  if (is_truth(node)) return binary<PointwiseOp::logical_or>(write, node);
   Operand other = write.argument(node, "other");
   const double alpha = number_arg(node, "alpha").value_or(1);
-  if (alpha != 1) other = write.call(Op::mul, {other, write.number(alpha)});
+  if (alpha != 1) other = write.call(PointwiseOp::mul, {other, write.number(alpha)});
   return write.call(op, {write.argument(node, "self"), other});
 }
 
-Operand rsub(Writer& write, const Node& node) {
+Operand rsub(PointwiseWriter& write, const Node& node) {
   Operand self = write.argument(node, "self");
   const double alpha = number_arg(node, "alpha").value_or(1);
-  if (alpha != 1) self = write.call(Op::mul, {self, write.number(alpha)});
-  return write.call(Op::sub, {write.argument(node, "other"), self});
+  if (alpha != 1) self = write.call(PointwiseOp::mul, {self, write.number(alpha)});
+  return write.call(PointwiseOp::sub, {write.argument(node, "other"), self});
 }
 
-Operand floor_divide(Writer& write, const Node& node) {
-  return write.call(Op::floor, {binary<Op::div>(write, node)});
+Operand floor_divide(PointwiseWriter& write, const Node& node) {
+  return write.call(PointwiseOp::floor, {binary<PointwiseOp::div>(write, node)});
 }
 
-Operand divide(Writer& write, const Node& node) {
-  const Operand quotient = binary<Op::div>(write, node);
+Operand divide(PointwiseWriter& write, const Node& node) {
+  const Operand quotient = binary<PointwiseOp::div>(write, node);
   if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none()) return quotient;
   const bool floor = node.arg("rounding_mode").literal.toStringRef() == "floor";
-  return write.call(floor ? Op::floor : Op::trunc, {quotient});
+  return write.call(floor ? PointwiseOp::floor : PointwiseOp::trunc, {quotient});
 }
 
 /// True for integers that a product went into: f32, in which steps compute, has no ones beyond 2^24.
@@ -80,15 +78,16 @@ void expect_small(const Node& node) {
 }
 
 /// x modulo 2^bits, which is not negative.
-Operand low_bits(Writer& write, Operand x, int bits) {
+Operand low_bits(PointwiseWriter& write, Operand x, int bits) {
   const double size = std::ldexp(1.0, bits);
-  const Operand turns = write.call(Op::floor, {write.call(Op::mul, {x, write.number(1 / size)})});
-  return write.call(Op::sub, {x, write.call(Op::mul, {turns, write.number(size)})});
+  const Operand turns =
+      write.call(PointwiseOp::floor, {write.call(PointwiseOp::mul, {x, write.number(1 / size)})});
+  return write.call(PointwiseOp::sub, {x, write.call(PointwiseOp::mul, {turns, write.number(size)})});
 }
 
 /// The bits that whole x has in common with a number that is not negative: of each run of ones those below its end
 /// without those below its begin.
-Operand common_bits(Writer& write, const Node& node, Operand x, int64_t mask) {
+Operand common_bits(PointwiseWriter& write, const Node& node, Operand x, int64_t mask) {
   Operand sum = write.number(0);
   int runs = 0;
   for (int begin = 0; begin < 24 && mask >> begin != 0; ++begin) {
@@ -96,8 +95,8 @@ Operand common_bits(Writer& write, const Node& node, Operand x, int64_t mask) {
     int end = begin;
     while (((mask >> end) & 1) != 0) ++end;
     Operand run = low_bits(write, x, end);
-    if (begin > 0) run = write.call(Op::sub, {run, low_bits(write, x, begin)});
-    sum = runs++ == 0 ? run : write.call(Op::add, {sum, run});
+    if (begin > 0) run = write.call(PointwiseOp::sub, {run, low_bits(write, x, begin)});
+    sum = runs++ == 0 ? run : write.call(PointwiseOp::add, {sum, run});
     begin = end;
   }
   if (mask >= int64_t{1} << 24 || runs > 2)
@@ -107,8 +106,8 @@ Operand common_bits(Writer& write, const Node& node, Operand x, int64_t mask) {
 
 /// Of truth values, and of whole numbers below 2^24, which f32 holds, with a number: x & y, or from it x | y = x + y -
 /// (x & y), x ^ y = x + y - 2 (x & y); of a number below 0 by its complement.
-template <Op op>
-Operand bits(Writer& write, const Node& node) {
+template <PointwiseOp op>
+Operand bits(PointwiseWriter& write, const Node& node) {
   if (is_truth(node)) return binary<op>(write, node);
   const std::optional<int64_t> given = graph::integer(node.arg("other"));
   if (!given) unsupported(node, "expected truth values, or integers with a number");
@@ -116,344 +115,359 @@ Operand bits(Writer& write, const Node& node) {
   const Operand x = write.argument(node, "self");
   const int64_t mask = *given < 0 ? ~*given : *given;
   Operand common = common_bits(write, node, x, mask);
-  if (*given < 0) common = write.call(Op::sub, {x, common});
-  if (op == Op::logical_and) return common;
-  const Operand sum = write.call(Op::add, {x, write.number(static_cast<double>(*given))});
-  if (op == Op::logical_xor) common = write.call(Op::mul, {common, write.number(2)});
-  return write.call(Op::sub, {sum, common});
+  if (*given < 0) common = write.call(PointwiseOp::sub, {x, common});
+  if (op == PointwiseOp::logical_and) return common;
+  const Operand sum = write.call(PointwiseOp::add, {x, write.number(static_cast<double>(*given))});
+  if (op == PointwiseOp::logical_xor) common = write.call(PointwiseOp::mul, {common, write.number(2)});
+  return write.call(PointwiseOp::sub, {sum, common});
 }
 
 /// Of integers -x - 1.
-Operand bits_not(Writer& write, const Node& node) {
-  if (is_truth(node)) return unary<Op::logical_not>(write, node);
+Operand bits_not(PointwiseWriter& write, const Node& node) {
+  if (is_truth(node)) return unary<PointwiseOp::logical_not>(write, node);
   expect_small(node);
-  return write.call(Op::sub, {write.number(-1), write.argument(node, "self")});
+  return write.call(PointwiseOp::sub, {write.number(-1), write.argument(node, "self")});
 }
 
 /// a - b floor(a / b): the sign of b, as PyTorch's remainder.
-Operand remainder(Writer& write, const Node& node) {
+Operand remainder(PointwiseWriter& write, const Node& node) {
   expect_small(node);
   const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
-  const Operand whole = write.call(Op::floor, {write.call(Op::div, {a, b})});
-  return write.call(Op::sub, {a, write.call(Op::mul, {b, whole})});
+  const Operand whole = write.call(PointwiseOp::floor, {write.call(PointwiseOp::div, {a, b})});
+  return write.call(PointwiseOp::sub, {a, write.call(PointwiseOp::mul, {b, whole})});
 }
 
-Operand power(Writer& write, const Node& node) {
+Operand power(PointwiseWriter& write, const Node& node) {
   const Operand base = write.argument(node, "self"), exponent = write.argument(node, "exponent");
-  if (exponent.kind != Operand::Kind::number) return write.call(Op::pow, {base, exponent});
-  if (exponent.number == 1) return write.call(Op::add, {base, write.number(0)});
-  if (exponent.number == 2) return write.call(Op::square, {base});
-  if (exponent.number == 3) return write.call(Op::mul, {write.call(Op::square, {base}), base});
-  if (exponent.number == 0.5F) return write.call(Op::sqrt, {base});
-  if (exponent.number == -0.5F) return write.call(Op::rsqrt, {base});
-  if (exponent.number == -1) return write.call(Op::reciprocal, {base});
-  return write.call(Op::pow, {base, exponent});
+  if (exponent.kind != Operand::Kind::number) return write.call(PointwiseOp::pow, {base, exponent});
+  if (exponent.number == 1) return write.call(PointwiseOp::add, {base, write.number(0)});
+  if (exponent.number == 2) return write.call(PointwiseOp::square, {base});
+  if (exponent.number == 3)
+    return write.call(PointwiseOp::mul, {write.call(PointwiseOp::square, {base}), base});
+  if (exponent.number == 0.5F) return write.call(PointwiseOp::sqrt, {base});
+  if (exponent.number == -0.5F) return write.call(PointwiseOp::rsqrt, {base});
+  if (exponent.number == -1) return write.call(PointwiseOp::reciprocal, {base});
+  return write.call(PointwiseOp::pow, {base, exponent});
 }
 
-Operand bounded(Writer& write, Operand x, double low, double high) {
-  if (low > -kInfinity) x = write.call(Op::max, {x, write.number(low)});
-  if (high < kInfinity) x = write.call(Op::min, {x, write.number(high)});
+Operand bounded(PointwiseWriter& write, Operand x, double low, double high) {
+  if (low > -kInfinity) x = write.call(PointwiseOp::max, {x, write.number(low)});
+  if (high < kInfinity) x = write.call(PointwiseOp::min, {x, write.number(high)});
   return x;
 }
 
-Operand clamp(Writer& write, const Node& node) {
+Operand clamp(PointwiseWriter& write, const Node& node) {
   Operand x = write.argument(node, "self");
   if (has_arg(node, "min") && !node.arg("min").is_none())
-    x = write.call(Op::max, {x, write.argument(node, "min")});
+    x = write.call(PointwiseOp::max, {x, write.argument(node, "min")});
   if (has_arg(node, "max") && !node.arg("max").is_none())
-    x = write.call(Op::min, {x, write.argument(node, "max")});
+    x = write.call(PointwiseOp::min, {x, write.argument(node, "max")});
   return x;
 }
 
-Operand hardtanh(Writer& write, const Node& node) {
+Operand hardtanh(PointwiseWriter& write, const Node& node) {
   return bounded(write, write.argument(node, "self"), number_arg(node, "min_val").value_or(-1),
                  number_arg(node, "max_val").value_or(1));
 }
 
-Operand relu6(Writer& write, const Node& node) {
+Operand relu6(PointwiseWriter& write, const Node& node) {
   return bounded(write, write.argument(node, "self"), 0, 6);
 }
 
 /// clamp(x + 3, 0, 6), and over 6 as PyTorch rounds it.
-Operand hardsigmoid(Writer& write, const Node& node) {
+Operand hardsigmoid(PointwiseWriter& write, const Node& node) {
   const Operand gate =
-      bounded(write, write.call(Op::add, {write.argument(node, "self"), write.number(3)}), 0, 6);
-  return write.call(Op::div, {gate, write.number(6)});
+      bounded(write, write.call(PointwiseOp::add, {write.argument(node, "self"), write.number(3)}), 0, 6);
+  return write.call(PointwiseOp::div, {gate, write.number(6)});
 }
 
-Operand hardswish(Writer& write, const Node& node) {
+Operand hardswish(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand gate = bounded(write, write.call(Op::add, {x, write.number(3)}), 0, 6);
-  return write.call(Op::div, {write.call(Op::mul, {gate, x}), write.number(6)});
+  const Operand gate = bounded(write, write.call(PointwiseOp::add, {x, write.number(3)}), 0, 6);
+  return write.call(PointwiseOp::div, {write.call(PointwiseOp::mul, {gate, x}), write.number(6)});
 }
 
-Operand gelu(Writer& write, const Node& node) {
+Operand gelu(PointwiseWriter& write, const Node& node) {
   const bool by_tanh = node.arg("approximate").literal.toStringRef() == "tanh";
-  return write.call(by_tanh ? Op::gelu_tanh : Op::gelu, {write.argument(node, "self")});
+  return write.call(by_tanh ? PointwiseOp::gelu_tanh : PointwiseOp::gelu, {write.argument(node, "self")});
 }
 
-Operand leaky_relu(Writer& write, const Node& node) {
-  return write.call(Op::scaled_below, {write.argument(node, "self"),
-                                       write.number(number_arg(node, "negative_slope").value_or(0.01))});
+Operand leaky_relu(PointwiseWriter& write, const Node& node) {
+  return write.call(
+      PointwiseOp::scaled_below,
+      {write.argument(node, "self"), write.number(number_arg(node, "negative_slope").value_or(0.01))});
 }
 
 /// A slope for each channel, which is dimension 1.
-Operand prelu(Writer& write, const Node& node) {
+Operand prelu(PointwiseWriter& write, const Node& node) {
   const graph::Value* x = value_arg(node, "self");
   std::vector<int64_t> shape(shape_of(node, *x).size(), 1);
   const graph::Value* weight = value_arg(node, "weight");
   const std::vector<graph::SizeExpr>& sizes = weight->meta->sizes;
   if (shape.size() > 1 && sizes.size() == 1) shape[1] = sizes[0].offset;
-  return write.call(Op::scaled_below, {write.argument(node, "self"), write.reshaped(node, "weight", shape)});
+  return write.call(PointwiseOp::scaled_below,
+                    {write.argument(node, "self"), write.reshaped(node, "weight", shape)});
 }
 
 /// scale * (x > 0 ? x : alpha * (e^(input_scale x) - 1)).
-Operand exponential_unit(Writer& write, Operand x, double alpha, double scale, double input_scale) {
-  Operand inner = input_scale == 1 ? x : write.call(Op::mul, {x, write.number(input_scale)});
-  Operand below = write.call(Op::expm1, {inner});
-  if (alpha != 1) below = write.call(Op::mul, {below, write.number(alpha)});
-  const Operand positive = write.call(Op::gt, {x, write.number(0)});
-  const Operand y = write.call(Op::where, {positive, x, below});
-  return scale == 1 ? y : write.call(Op::mul, {y, write.number(scale)});
+Operand exponential_unit(PointwiseWriter& write, Operand x, double alpha, double scale, double input_scale) {
+  Operand inner = input_scale == 1 ? x : write.call(PointwiseOp::mul, {x, write.number(input_scale)});
+  Operand below = write.call(PointwiseOp::expm1, {inner});
+  if (alpha != 1) below = write.call(PointwiseOp::mul, {below, write.number(alpha)});
+  const Operand positive = write.call(PointwiseOp::gt, {x, write.number(0)});
+  const Operand y = write.call(PointwiseOp::where, {positive, x, below});
+  return scale == 1 ? y : write.call(PointwiseOp::mul, {y, write.number(scale)});
 }
 
-Operand elu(Writer& write, const Node& node) {
+Operand elu(PointwiseWriter& write, const Node& node) {
   return exponential_unit(write, write.argument(node, "self"), number_arg(node, "alpha").value_or(1),
                           number_arg(node, "scale").value_or(1), number_arg(node, "input_scale").value_or(1));
 }
 
 /// The constants of Klambauer et al. 2017, "Self-Normalizing Neural Networks".
-Operand selu(Writer& write, const Node& node) {
+Operand selu(PointwiseWriter& write, const Node& node) {
   return exponential_unit(write, write.argument(node, "self"), 1.6732632423543772, 1.0507009873554805, 1);
 }
 
-Operand celu(Writer& write, const Node& node) {
+Operand celu(PointwiseWriter& write, const Node& node) {
   const double alpha = number_arg(node, "alpha").value_or(1);
   return exponential_unit(write, write.argument(node, "self"), alpha, 1, 1 / alpha);
 }
 
 /// log(1 + e^(beta x)) / beta; x itself where beta x is above the threshold.
-Operand softplus(Writer& write, const Node& node) {
+Operand softplus(PointwiseWriter& write, const Node& node) {
   const double beta = number_arg(node, "beta").value_or(1),
                threshold = number_arg(node, "threshold").value_or(20);
   const Operand x = write.argument(node, "self");
-  if (beta == 1 && threshold == 20) return write.call(Op::softplus, {x});
-  const Operand scaled = write.call(Op::mul, {x, write.number(beta)});
-  const Operand curve =
-      write.call(Op::div, {write.call(Op::log1p, {write.call(Op::exp, {scaled})}), write.number(beta)});
-  return write.call(Op::where, {write.call(Op::gt, {scaled, write.number(threshold)}), x, curve});
+  if (beta == 1 && threshold == 20) return write.call(PointwiseOp::softplus, {x});
+  const Operand scaled = write.call(PointwiseOp::mul, {x, write.number(beta)});
+  const Operand curve = write.call(
+      PointwiseOp::div,
+      {write.call(PointwiseOp::log1p, {write.call(PointwiseOp::exp, {scaled})}), write.number(beta)});
+  return write.call(PointwiseOp::where,
+                    {write.call(PointwiseOp::gt, {scaled, write.number(threshold)}), x, curve});
 }
 
 /// -softplus(-x), whose softplus has no threshold that matters to floats.
-Operand log_sigmoid(Writer& write, const Node& node) {
-  const Operand negative = write.call(Op::neg, {write.argument(node, "self")});
-  return write.call(Op::neg, {write.call(Op::softplus, {negative})});
+Operand log_sigmoid(PointwiseWriter& write, const Node& node) {
+  const Operand negative = write.call(PointwiseOp::neg, {write.argument(node, "self")});
+  return write.call(PointwiseOp::neg, {write.call(PointwiseOp::softplus, {negative})});
 }
 
 /// x / (1 + |x|).
-Operand softsign(Writer& write, const Node& node) {
+Operand softsign(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  return write.call(Op::div, {x, write.call(Op::add, {write.call(Op::abs, {x}), write.number(1)})});
+  return write.call(PointwiseOp::div,
+                    {x, write.call(PointwiseOp::add, {write.call(PointwiseOp::abs, {x}), write.number(1)})});
 }
 
-Operand hardshrink(Writer& write, const Node& node) {
+Operand hardshrink(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand large =
-      write.call(Op::gt, {write.call(Op::abs, {x}), write.number(number_arg(node, "lambd").value_or(0.5))});
-  return write.call(Op::where, {large, x, write.number(0)});
+  const Operand large = write.call(PointwiseOp::gt, {write.call(PointwiseOp::abs, {x}),
+                                                     write.number(number_arg(node, "lambd").value_or(0.5))});
+  return write.call(PointwiseOp::where, {large, x, write.number(0)});
 }
 
 /// sign(x) max(|x| - lambd, 0).
-Operand softshrink(Writer& write, const Node& node) {
+Operand softshrink(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand rest =
-      write.call(Op::sub, {write.call(Op::abs, {x}), write.number(number_arg(node, "lambd").value_or(0.5))});
-  return write.call(Op::mul, {write.call(Op::sign, {x}), write.call(Op::max, {rest, write.number(0)})});
+  const Operand rest = write.call(PointwiseOp::sub, {write.call(PointwiseOp::abs, {x}),
+                                                     write.number(number_arg(node, "lambd").value_or(0.5))});
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {x}),
+                                       write.call(PointwiseOp::max, {rest, write.number(0)})});
 }
 
-Operand threshold(Writer& write, const Node& node) {
+Operand threshold(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand above = write.call(Op::gt, {x, write.argument(node, "threshold")});
-  return write.call(Op::where, {above, x, write.argument(node, "value")});
+  const Operand above = write.call(PointwiseOp::gt, {x, write.argument(node, "threshold")});
+  return write.call(PointwiseOp::where, {above, x, write.argument(node, "value")});
 }
 
-Operand where(Writer& write, const Node& node) {
-  return write.call(Op::where, {write.argument(node, "condition"), write.argument(node, "self"),
-                                write.argument(node, "other")});
+Operand where(PointwiseWriter& write, const Node& node) {
+  return write.call(PointwiseOp::where, {write.argument(node, "condition"), write.argument(node, "self"),
+                                         write.argument(node, "other")});
 }
 
-Operand masked_fill(Writer& write, const Node& node) {
-  return write.call(
-      Op::where, {write.argument(node, "mask"), write.argument(node, "value"), write.argument(node, "self")});
+Operand masked_fill(PointwiseWriter& write, const Node& node) {
+  return write.call(PointwiseOp::where, {write.argument(node, "mask"), write.argument(node, "value"),
+                                         write.argument(node, "self")});
 }
 
 /// self + value * tensor1 op tensor2.
-template <Op op>
-Operand add_combined(Writer& write, const Node& node) {
+template <PointwiseOp op>
+Operand add_combined(PointwiseWriter& write, const Node& node) {
   Operand term = write.call(op, {write.argument(node, "tensor1"), write.argument(node, "tensor2")});
   const double value = number_arg(node, "value").value_or(1);
-  if (value != 1) term = write.call(Op::mul, {term, write.number(value)});
-  return write.call(Op::add, {write.argument(node, "self"), term});
+  if (value != 1) term = write.call(PointwiseOp::mul, {term, write.number(value)});
+  return write.call(PointwiseOp::add, {write.argument(node, "self"), term});
 }
 
 /// self + weight (end - self).
-Operand lerp(Writer& write, const Node& node) {
+Operand lerp(PointwiseWriter& write, const Node& node) {
   const Operand self = write.argument(node, "self");
-  const Operand way = write.call(Op::sub, {write.argument(node, "end"), self});
-  return write.call(Op::add, {self, write.call(Op::mul, {write.argument(node, "weight"), way})});
+  const Operand way = write.call(PointwiseOp::sub, {write.argument(node, "end"), self});
+  return write.call(PointwiseOp::add,
+                    {self, write.call(PointwiseOp::mul, {write.argument(node, "weight"), way})});
 }
 
 template <int base>
-Operand log_to(Writer& write, const Node& node) {
-  return write.call(Op::mul, {write.call(Op::log, {write.argument(node, "self")}),
-                              write.number(1 / std::log(double{base}))});
+Operand log_to(PointwiseWriter& write, const Node& node) {
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::log, {write.argument(node, "self")}),
+                                       write.number(1 / std::log(double{base}))});
 }
 
 /// Half to even; to whole numbers only.
-Operand round(Writer& write, const Node& node) {
+Operand round(PointwiseWriter& write, const Node& node) {
   if (has_arg(node, "decimals") && int_arg(node, "decimals") != 0)
     unsupported(node, "expected to round to whole numbers");
-  return write.call(Op::round, {write.argument(node, "self")});
+  return write.call(PointwiseOp::round, {write.argument(node, "self")});
 }
 
 /// x != x.
-Operand isnan(Writer& write, const Node& node) {
+Operand isnan(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  return write.call(Op::ne, {x, x});
+  return write.call(PointwiseOp::ne, {x, x});
 }
 
 /// Beyond the largest number.
-Operand isinf(Writer& write, const Node& node) {
-  return write.call(Op::gt, {write.call(Op::abs, {write.argument(node, "self")}),
-                             write.number(std::numeric_limits<float>::max())});
+Operand isinf(PointwiseWriter& write, const Node& node) {
+  return write.call(PointwiseOp::gt, {write.call(PointwiseOp::abs, {write.argument(node, "self")}),
+                                      write.number(std::numeric_limits<float>::max())});
 }
 
 /// Casts: what is whole is cut, truth is "not 0"; floats stay.
-Operand cast(Writer& write, const Node& node) {
+Operand cast(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
   const std::optional<graph::TensorMeta>& from = value_arg(node, "self")->meta;
   const std::optional<graph::TensorMeta>& to = node.output()->meta;
   if (!to || !from) unsupported(node, "expected a cast between known types");
-  if (to->dtype == at::kBool && from->dtype != at::kBool) return write.call(Op::ne, {x, write.number(0)});
+  if (to->dtype == at::kBool && from->dtype != at::kBool)
+    return write.call(PointwiseOp::ne, {x, write.number(0)});
   if (at::isIntegralType(to->dtype, false) && at::isFloatingType(from->dtype))
-    return write.call(Op::trunc, {x});
-  return write.call(Op::add, {x, write.number(0)});
+    return write.call(PointwiseOp::trunc, {x});
+  return write.call(PointwiseOp::add, {x, write.number(0)});
 }
 
 /// atan2(x, sqrt((1 - x) (1 + x))), and with both the other way round acos.
 template <bool cosine>
-Operand arc(Writer& write, const Node& node) {
+Operand arc(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self"), one = write.number(1);
-  const Operand product = write.call(Op::mul, {write.call(Op::sub, {one, x}), write.call(Op::add, {x, one})});
-  const Operand other = write.call(Op::sqrt, {product});
-  return cosine ? write.call(Op::atan2, {other, x}) : write.call(Op::atan2, {x, other});
+  const Operand product = write.call(
+      PointwiseOp::mul, {write.call(PointwiseOp::sub, {one, x}), write.call(PointwiseOp::add, {x, one})});
+  const Operand other = write.call(PointwiseOp::sqrt, {product});
+  return cosine ? write.call(PointwiseOp::atan2, {other, x}) : write.call(PointwiseOp::atan2, {x, other});
 }
 
 /// (e^x - 1 - (e^-x - 1)) / 2: no digits are lost near 0.
-Operand sinh(Writer& write, const Node& node) {
+Operand sinh(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand up = write.call(Op::expm1, {x}), down = write.call(Op::expm1, {write.call(Op::neg, {x})});
-  return write.call(Op::mul, {write.call(Op::sub, {up, down}), write.number(0.5)});
+  const Operand up = write.call(PointwiseOp::expm1, {x}),
+                down = write.call(PointwiseOp::expm1, {write.call(PointwiseOp::neg, {x})});
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::sub, {up, down}), write.number(0.5)});
 }
 
-Operand cosh(Writer& write, const Node& node) {
+Operand cosh(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
-  const Operand up = write.call(Op::exp, {x}), down = write.call(Op::exp, {write.call(Op::neg, {x})});
-  return write.call(Op::mul, {write.call(Op::add, {up, down}), write.number(0.5)});
+  const Operand up = write.call(PointwiseOp::exp, {x}),
+                down = write.call(PointwiseOp::exp, {write.call(PointwiseOp::neg, {x})});
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::add, {up, down}), write.number(0.5)});
 }
 
 /// sign(x) log(1 + a + a / (1 / a + sqrt(1 / a^2 + 1))) with a = |x|: nothing overflows.
-Operand asinh(Writer& write, const Node& node) {
-  const Operand x = write.argument(node, "self"), a = write.call(Op::abs, {x});
-  const Operand inverse = write.call(Op::reciprocal, {a});
-  const Operand root =
-      write.call(Op::sqrt, {write.call(Op::add, {write.call(Op::square, {inverse}), write.number(1)})});
-  const Operand rest = write.call(Op::div, {a, write.call(Op::add, {inverse, root})});
-  const Operand curve = write.call(Op::log1p, {write.call(Op::add, {a, rest})});
-  return write.call(Op::mul, {write.call(Op::sign, {x}), curve});
+Operand asinh(PointwiseWriter& write, const Node& node) {
+  const Operand x = write.argument(node, "self"), a = write.call(PointwiseOp::abs, {x});
+  const Operand inverse = write.call(PointwiseOp::reciprocal, {a});
+  const Operand root = write.call(
+      PointwiseOp::sqrt,
+      {write.call(PointwiseOp::add, {write.call(PointwiseOp::square, {inverse}), write.number(1)})});
+  const Operand rest = write.call(PointwiseOp::div, {a, write.call(PointwiseOp::add, {inverse, root})});
+  const Operand curve = write.call(PointwiseOp::log1p, {write.call(PointwiseOp::add, {a, rest})});
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {x}), curve});
 }
 
 /// log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1.
-Operand acosh(Writer& write, const Node& node) {
-  const Operand t = write.call(Op::sub, {write.argument(node, "self"), write.number(1)});
-  const Operand roots = write.call(
-      Op::mul,
-      {write.call(Op::sqrt, {t}), write.call(Op::sqrt, {write.call(Op::add, {t, write.number(2)})})});
-  return write.call(Op::log1p, {write.call(Op::add, {t, roots})});
+Operand acosh(PointwiseWriter& write, const Node& node) {
+  const Operand t = write.call(PointwiseOp::sub, {write.argument(node, "self"), write.number(1)});
+  const Operand roots =
+      write.call(PointwiseOp::mul,
+                 {write.call(PointwiseOp::sqrt, {t}),
+                  write.call(PointwiseOp::sqrt, {write.call(PointwiseOp::add, {t, write.number(2)})})});
+  return write.call(PointwiseOp::log1p, {write.call(PointwiseOp::add, {t, roots})});
 }
 
 /// sign(x) log(1 + 2 a / (1 - a)) / 2 with a = |x|.
-Operand atanh(Writer& write, const Node& node) {
-  const Operand x = write.argument(node, "self"), a = write.call(Op::abs, {x});
-  const Operand ratio =
-      write.call(Op::div, {write.call(Op::add, {a, a}), write.call(Op::sub, {write.number(1), a})});
-  const Operand half = write.call(Op::mul, {write.call(Op::log1p, {ratio}), write.number(0.5)});
-  return write.call(Op::mul, {write.call(Op::sign, {x}), half});
+Operand atanh(PointwiseWriter& write, const Node& node) {
+  const Operand x = write.argument(node, "self"), a = write.call(PointwiseOp::abs, {x});
+  const Operand ratio = write.call(PointwiseOp::div, {write.call(PointwiseOp::add, {a, a}),
+                                                      write.call(PointwiseOp::sub, {write.number(1), a})});
+  const Operand half =
+      write.call(PointwiseOp::mul, {write.call(PointwiseOp::log1p, {ratio}), write.number(0.5)});
+  return write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {x}), half});
 }
 
 /// A number in every place: what is filled is not read.
-Operand fill(Writer& write, const Node& node) {
+Operand fill(PointwiseWriter& write, const Node& node) {
   return write.argument(node, node.is("aten::fill") ? "value" : "fill_value");
 }
 
 template <int value>
-Operand filled_with(Writer& write, const Node&) {
+Operand filled_with(PointwiseWriter& write, const Node&) {
   return write.number(value);
 }
 
 constexpr PointwiseLowering kTable[] = {
-    {"aten::add", sum<Op::add>, 2, 1},
-    {"aten::sub", sum<Op::sub>, 2, 1},
+    {"aten::add", sum<PointwiseOp::add>, 2, 1},
+    {"aten::sub", sum<PointwiseOp::sub>, 2, 1},
     {"aten::rsub", rsub, 2, 1},
-    {"aten::mul", binary<Op::mul>},
+    {"aten::mul", binary<PointwiseOp::mul>},
     {"aten::div", divide, 2},
-    {"aten::true_divide", binary<Op::div>},
+    {"aten::true_divide", binary<PointwiseOp::div>},
     {"aten::floor_divide", floor_divide, 2},
     {"aten::remainder", remainder, 4},
-    {"aten::fmod", binary<Op::fmod>},
+    {"aten::fmod", binary<PointwiseOp::fmod>},
     {"aten::pow", power, 2, 1},
-    {"aten::maximum", binary<Op::max>},
-    {"aten::minimum", binary<Op::min>},
-    {"aten::atan2", binary<Op::atan2>},
-    {"aten::eq", binary<Op::eq>},
-    {"aten::ne", binary<Op::ne>},
-    {"aten::lt", binary<Op::lt>},
-    {"aten::le", binary<Op::le>},
-    {"aten::gt", binary<Op::gt>},
-    {"aten::ge", binary<Op::ge>},
-    {"aten::logical_and", binary<Op::logical_and>},
-    {"aten::logical_or", binary<Op::logical_or>},
-    {"aten::logical_xor", binary<Op::logical_xor>},
-    {"aten::logical_not", unary<Op::logical_not>},
-    {"aten::bitwise_and", bits<Op::logical_and>, 16, 8},
-    {"aten::bitwise_or", bits<Op::logical_or>, 18, 9},
-    {"aten::bitwise_xor", bits<Op::logical_xor>, 19, 10},
+    {"aten::maximum", binary<PointwiseOp::max>},
+    {"aten::minimum", binary<PointwiseOp::min>},
+    {"aten::atan2", binary<PointwiseOp::atan2>},
+    {"aten::eq", binary<PointwiseOp::eq>},
+    {"aten::ne", binary<PointwiseOp::ne>},
+    {"aten::lt", binary<PointwiseOp::lt>},
+    {"aten::le", binary<PointwiseOp::le>},
+    {"aten::gt", binary<PointwiseOp::gt>},
+    {"aten::ge", binary<PointwiseOp::ge>},
+    {"aten::logical_and", binary<PointwiseOp::logical_and>},
+    {"aten::logical_or", binary<PointwiseOp::logical_or>},
+    {"aten::logical_xor", binary<PointwiseOp::logical_xor>},
+    {"aten::logical_not", unary<PointwiseOp::logical_not>},
+    {"aten::bitwise_and", bits<PointwiseOp::logical_and>, 16, 8},
+    {"aten::bitwise_or", bits<PointwiseOp::logical_or>, 18, 9},
+    {"aten::bitwise_xor", bits<PointwiseOp::logical_xor>, 19, 10},
     {"aten::bitwise_not", bits_not, 1, 1},
-    {"aten::__and__", bits<Op::logical_and>, 16, 8},
-    {"aten::__or__", bits<Op::logical_or>, 18, 9},
-    {"aten::__xor__", bits<Op::logical_xor>, 19, 10},
+    {"aten::__and__", bits<PointwiseOp::logical_and>, 16, 8},
+    {"aten::__or__", bits<PointwiseOp::logical_or>, 18, 9},
+    {"aten::__xor__", bits<PointwiseOp::logical_xor>, 19, 10},
     {"aten::where", where},
     {"aten::masked_fill", masked_fill},
-    {"aten::addcmul", add_combined<Op::mul>, 3, 1},
-    {"aten::addcdiv", add_combined<Op::div>, 3, 1},
+    {"aten::addcmul", add_combined<PointwiseOp::mul>, 3, 1},
+    {"aten::addcdiv", add_combined<PointwiseOp::div>, 3, 1},
     {"aten::lerp", lerp, 3},
-    {"aten::neg", unary<Op::neg>},
-    {"aten::abs", unary<Op::abs>},
-    {"aten::sign", unary<Op::sign>},
-    {"aten::square", unary<Op::square>},
-    {"aten::reciprocal", unary<Op::reciprocal>},
-    {"aten::sqrt", unary<Op::sqrt>},
-    {"aten::rsqrt", unary<Op::rsqrt>},
-    {"aten::exp", unary<Op::exp>},
-    {"aten::expm1", unary<Op::expm1>},
-    {"aten::log", unary<Op::log>},
-    {"aten::log1p", unary<Op::log1p>},
+    {"aten::neg", unary<PointwiseOp::neg>},
+    {"aten::abs", unary<PointwiseOp::abs>},
+    {"aten::sign", unary<PointwiseOp::sign>},
+    {"aten::square", unary<PointwiseOp::square>},
+    {"aten::reciprocal", unary<PointwiseOp::reciprocal>},
+    {"aten::sqrt", unary<PointwiseOp::sqrt>},
+    {"aten::rsqrt", unary<PointwiseOp::rsqrt>},
+    {"aten::exp", unary<PointwiseOp::exp>},
+    {"aten::expm1", unary<PointwiseOp::expm1>},
+    {"aten::log", unary<PointwiseOp::log>},
+    {"aten::log1p", unary<PointwiseOp::log1p>},
     {"aten::log2", log_to<2>, 2, 1},
     {"aten::log10", log_to<10>, 2, 1},
-    {"aten::sin", unary<Op::sin>},
-    {"aten::cos", unary<Op::cos>},
-    {"aten::tan", unary<Op::tan>},
-    {"aten::atan", unary<Op::atan>},
+    {"aten::sin", unary<PointwiseOp::sin>},
+    {"aten::cos", unary<PointwiseOp::cos>},
+    {"aten::tan", unary<PointwiseOp::tan>},
+    {"aten::atan", unary<PointwiseOp::atan>},
     {"aten::asin", arc<false>, 5, 2},
     {"aten::acos", arc<true>, 5, 2},
     {"aten::sinh", sinh, 5, 1},
@@ -461,16 +475,16 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::asinh", asinh, 11, 1},
     {"aten::acosh", acosh, 8, 2},
     {"aten::atanh", atanh, 8, 2},
-    {"aten::floor", unary<Op::floor>},
-    {"aten::ceil", unary<Op::ceil>},
+    {"aten::floor", unary<PointwiseOp::floor>},
+    {"aten::ceil", unary<PointwiseOp::ceil>},
     {"aten::round", round},
-    {"aten::trunc", unary<Op::trunc>},
+    {"aten::trunc", unary<PointwiseOp::trunc>},
     {"aten::isnan", isnan},
     {"aten::isinf", isinf, 2, 1},
-    {"aten::tanh", unary<Op::tanh>},
-    {"aten::sigmoid", unary<Op::sigmoid>},
-    {"aten::erf", unary<Op::erf>},
-    {"aten::relu", unary<Op::relu>},
+    {"aten::tanh", unary<PointwiseOp::tanh>},
+    {"aten::sigmoid", unary<PointwiseOp::sigmoid>},
+    {"aten::erf", unary<PointwiseOp::erf>},
+    {"aten::relu", unary<PointwiseOp::relu>},
     {"aten::relu6", relu6, 2, 2},
     {"aten::hardtanh", hardtanh, 2, 2},
     {"aten::clamp", clamp, 2},
@@ -478,8 +492,8 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::clamp_min", clamp},
     {"aten::clamp_max", clamp},
     {"aten::gelu", gelu},
-    {"aten::silu", unary<Op::silu>},
-    {"aten::mish", unary<Op::mish>},
+    {"aten::silu", unary<PointwiseOp::silu>},
+    {"aten::mish", unary<PointwiseOp::mish>},
     {"aten::hardsigmoid", hardsigmoid, 4, 4},
     {"aten::hardswish", hardswish, 5, 4},
     {"aten::leaky_relu", leaky_relu, 1, 1},

@@ -48,7 +48,7 @@ int32_t filled_source(Builder& builder, const Node& node, const std::vector<int6
   return builder.emit(std::move(step), node.output()->name + ".value", {}, shape);
 }
 
-kernels::ScatterMode mode_of(const Node& node) {
+kernels::ScatterMode scatter_mode_of(const Node& node) {
   using enum kernels::ScatterMode;
   if (node.is("aten::scatter_add")) return add;
   if (!node.is("aten::scatter_reduce")) return replace;
@@ -65,7 +65,7 @@ void lower_scatter(Builder& builder, const Group& group) {
   const std::vector<int64_t> shape = shape_of(node, *x);
   const Value* source = has_arg(node, "src") ? value_arg(node, "src") : nullptr;
   const double value = source != nullptr ? 0 : number_arg(node, "value").value_or(0);
-  runtime::ScatterAttributes own{.dim = dimension_of(node, shape), .mode = mode_of(node)};
+  runtime::ScatterAttributes own{.dim = dimension_of(node, shape), .mode = scatter_mode_of(node)};
   const bool as_held = own.mode == kernels::ScatterMode::replace && std::isfinite(value);
   const Form form = as_held ? scatter_form(builder, node, x, source) : Form{};
   const auto read = [&](const Value* one) {

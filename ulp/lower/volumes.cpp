@@ -162,11 +162,11 @@ void lower_pool(Builder& builder, const Group& group, Op op) {
   finish_quantize(builder, group);
 }
 
-void lower_max_pool(Builder& builder, const Group& group) {
+void lower_max_pool3d(Builder& builder, const Group& group) {
   lower_pool(builder, group, Op::max_pool);
 }
 
-void lower_avg_pool(Builder& builder, const Group& group) {
+void lower_avg_pool3d(Builder& builder, const Group& group) {
   lower_pool(builder, group, Op::avg_pool);
 }
 
@@ -188,8 +188,8 @@ int32_t along_depth(Builder& builder, const Node& node, int32_t volume, Step ste
 
 LoweringTable volume_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::conv3d", lower_conv3d},
-                                        {"aten::max_pool3d", lower_max_pool},
-                                        {"aten::avg_pool3d", lower_avg_pool}};
+                                        {"aten::max_pool3d", lower_max_pool3d},
+                                        {"aten::avg_pool3d", lower_avg_pool3d}};
   return kTable;
 }
 

@@ -21,8 +21,6 @@ using graph::Value;
 
 namespace {
 
-constexpr const char* kAttention = "aten::scaled_dot_product_attention";
-
 /// At or below this a score has no weight in f32, and adding it to one gives the same as replacing it.
 constexpr double kHidden = -1e8;
 
@@ -214,7 +212,7 @@ class Matcher {
 };
 
 /// A call of this op before `node`, of the same module.
-Value* called(Graph& graph, const char* target, std::vector<Argument> args, Node& node) {
+Value* call_before(Graph& graph, const char* target, std::vector<Argument> args, Node& node) {
   Node* made = graph.call(target, std::move(args), &node);
   made->scope = node.scope;
   return made->output();
@@ -230,9 +228,9 @@ Argument added_mask(Graph& graph, const Scores& scores, Node& node) {
   if (!scores.key_fill) return scores.key_mask;
   const c10::IValue no = false;
   Value* numbers =
-      called(graph, "aten::to.dtype", {scores.key_mask, c10::IValue(at::kFloat), no, no, none()}, node);
-  return called(graph, "aten::masked_fill.Scalar", {numbers, scores.key_mask, c10::IValue(*scores.key_fill)},
-                node);
+      call_before(graph, "aten::to.dtype", {scores.key_mask, c10::IValue(at::kFloat), no, no, none()}, node);
+  return call_before(graph, "aten::masked_fill.Scalar",
+                     {numbers, scores.key_mask, c10::IValue(*scores.key_fill)}, node);
 }
 
 void fuse(Graph& graph, Node& product, const Scores& scores) {
@@ -268,7 +266,7 @@ Argument hidden_scores(Graph& graph, Node& node) {
   if (mask.is_value() && mask.value->meta && mask.value->meta->dtype == at::kBool) {
     const at::Tensor held = graph.attribute_tensor(mask.value);
     if (held.defined()) return constant(graph, node.name() + ".hidden", held.logical_not());
-    return called(graph, "aten::logical_not", {mask}, node);
+    return call_before(graph, "aten::logical_not", {mask}, node);
   }
   if (!node.arg("is_causal").literal.toBool()) return none();
   const int64_t queries = size_at(node.arg("query").value, 2), keys = size_at(node.arg("key").value, 2);
@@ -285,18 +283,18 @@ bool write_out(Graph& graph, Node& node) {
   const double scale =
       graph::number(node.arg("scale")).value_or(1 / std::sqrt(static_cast<double>(size_at(query, 1))));
   const Argument last = c10::IValue(int64_t{-1}), before = c10::IValue(int64_t{-2});
-  Value* scaled = called(graph, "aten::mul.Scalar", {node.arg("query"), c10::IValue(scale)}, node);
-  Value* turned = called(graph, "aten::transpose.int", {node.arg("key"), before, last}, node);
-  Value* scores = called(graph, "aten::matmul", {scaled, turned}, node);
+  Value* scaled = call_before(graph, "aten::mul.Scalar", {node.arg("query"), c10::IValue(scale)}, node);
+  Value* turned = call_before(graph, "aten::transpose.int", {node.arg("key"), before, last}, node);
+  Value* scores = call_before(graph, "aten::matmul", {scaled, turned}, node);
   const Argument mask = node.arg("attn_mask"), hidden = hidden_scores(graph, node);
   if (hidden.is_value()) {
-    scores = called(graph, "aten::masked_fill.Scalar", {scores, hidden, c10::IValue(-INFINITY)}, node);
+    scores = call_before(graph, "aten::masked_fill.Scalar", {scores, hidden, c10::IValue(-INFINITY)}, node);
   } else if (mask.is_value()) {
-    scores = called(graph, "aten::add.Tensor", {scores, mask, c10::IValue(int64_t{1})}, node);
+    scores = call_before(graph, "aten::add.Tensor", {scores, mask, c10::IValue(int64_t{1})}, node);
   }
-  Value* weights = called(graph, "aten::softmax.int", {scores, last, none()}, node);
+  Value* weights = call_before(graph, "aten::softmax.int", {scores, last, none()}, node);
   if (hidden.is_value()) {  // a row that is all hidden gives zeros, as LibTorch has it
-    weights = called(graph, "aten::masked_fill.Scalar", {weights, hidden, c10::IValue(0.0)}, node);
+    weights = call_before(graph, "aten::masked_fill.Scalar", {weights, hidden, c10::IValue(0.0)}, node);
   }
   graph.retarget(&node, "aten::matmul", {weights, node.arg("value")});
   return true;
