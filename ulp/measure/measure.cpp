@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "ulp/base/interrupt.h"
+#include "ulp/base/seconds_since.h"
 
 namespace ulp::measure {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Mean seconds of a call over one round.
 double time_round(const Candidate& candidate, int64_t batch, double round_seconds) {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "ulp/base/error.h"
+#include "ulp/base/seconds_since.h"
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/measure/peaks/caches.h"
 
@@ -21,10 +22,6 @@ using kernels::MemoryPass;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kGrain = 64;  // doubles that a pass takes at a time
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 int64_t round_down(double doubles) {
   return std::max(static_cast<int64_t>(doubles) / kGrain, int64_t{1}) * kGrain;

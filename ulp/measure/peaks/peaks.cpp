@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/base/seconds_since.h"
 #include "ulp/measure/peaks/crew.h"
 #include "ulp/measure/peaks/memory_peaks.h"
 #include "ulp/runtime/engine/thread_pool.h"
@@ -17,10 +18,6 @@ using kernels::Isa;
 using kernels::MathType;
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Runs are short: one that no other program interrupts is among many, also on a busy machine.
 constexpr double kBurst = 0.4e-3;
