@@ -8,13 +8,13 @@
 namespace ulp::memory {
 namespace {
 
-struct Range {
+struct NodeRange {
   int64_t first, last;
-  bool holds(const Range& other) const { return first <= other.first && other.last <= last; }
-  bool apart(const Range& other) const { return last < other.first || other.last < first; }
+  bool holds(const NodeRange& other) const { return first <= other.first && other.last <= last; }
+  bool apart(const NodeRange& other) const { return last < other.first || other.last < first; }
 };
 
-void check_kept(const CallOrder& order, const Segment& segment, const Range& range) {
+void check_kept(const CallOrder& order, const Segment& segment, const NodeRange& range) {
   const auto check = [&](const graph::Node* node) {
     const int64_t number = order.of(node);
     if (number < range.first || number > range.last)
@@ -29,14 +29,14 @@ void check_kept(const CallOrder& order, const Segment& segment, const Range& ran
 
 void check_plan(const graph::Graph& graph, const CheckpointPlan& plan) {
   const CallOrder order(graph);
-  std::vector<Range> ranges;
+  std::vector<NodeRange> ranges;
   for (const Segment& segment : plan.segments) {
-    const Range range{order.of(segment.first), order.of(segment.last)};
+    const NodeRange range{order.of(segment.first), order.of(segment.last)};
     if (range.first > range.last)
       fail("memory.plan", "expected the first call of a segment before its last one, got '",
            segment.first->name(), "' and '", segment.last->name(), "'");
     check_kept(order, segment, range);
-    for (const Range& other : ranges) {
+    for (const NodeRange& other : ranges) {
       const bool same = range.first == other.first && range.last == other.last;
       if (range.apart(other) || (!same && (range.holds(other) || other.holds(range)))) continue;
       fail("memory.plan", "expected segments that are apart or one in the other, got one from '",

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ulp/base/error.h"
+#include "ulp/base/seconds_since.h"
 #include "ulp/graph/capture/program.h"
 #include "ulp/memory/checkpoint/call_order.h"
 #include "ulp/memory/saved/modes.h"
@@ -18,10 +19,6 @@ namespace {
 
 using graph::Program;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? static_cast<int64_t>(tensor.storage().nbytes())

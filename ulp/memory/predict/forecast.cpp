@@ -10,7 +10,7 @@ namespace ulp::memory {
 
 namespace {
 
-constexpr const char* kWhere = "memory.Forecast";
+constexpr const char* kForecastWhere = "memory.Forecast";
 
 /// The shares of the values at `points` in the value of their polynomial at `x` (Lagrange).
 std::vector<long double> shares_at(const std::vector<int64_t>& points, int64_t x) {
@@ -99,7 +99,7 @@ Recording collapsed(const Recording& recording, const std::vector<bool>& marked)
 
 template <typename... Parts>
 [[noreturn]] void differ(const Parts&... parts) {
-  throw OtherProgram(message(kWhere, parts...));
+  throw OtherProgram(message(kForecastWhere, parts...));
 }
 
 /// Throws where they are not of one program; gives the runs that must be collapsed.
@@ -142,7 +142,7 @@ std::vector<RunSize> RunGrid::points() const {
 Forecast::Forecast(RunGrid grid, std::vector<Recording> recordings)
     : grid_(std::move(grid)), recordings_(std::move(recordings)) {
   if (recordings_.empty() || recordings_.size() != grid_.points().size())
-    fail(kWhere, "expected ", grid_.points().size(), " recordings, got ", recordings_.size());
+    fail(kForecastWhere, "expected ", grid_.points().size(), " recordings, got ", recordings_.size());
   const std::vector<bool> unlike = unlike_runs(recordings_);
   for (Recording& recording : recordings_) recording = collapsed(recording, unlike);
   for (size_t i = 0; i < recordings_[0].lives.size(); ++i) {  // the longest of its lives

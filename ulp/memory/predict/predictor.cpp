@@ -10,7 +10,7 @@ namespace ulp::memory {
 
 namespace {
 
-constexpr const char* kWhere = "memory.Predictor";
+constexpr const char* kPredictorWhere = "memory.Predictor";
 
 /// The largest size in [0, limit] that fits, where all below one that fits do. Looked for from `start` on,
 /// since sizes far from it may need runs of their own.
@@ -36,11 +36,11 @@ Predictor::Predictor(Probe probe, PredictorOptions options)
     return std::ranges::adjacent_find(sizes, std::greater_equal<>()) == sizes.end();
   };
   if (options_.batches.size() < 2 || options_.batches[0] < 1 || !grows(options_.batches))
-    fail(kWhere, "expected two or more batches, growing from 1 or more");
+    fail(kPredictorWhere, "expected two or more batches, growing from 1 or more");
   constexpr size_t kDoublings = 2;
   most_batches_ = options_.batches.size() + kDoublings;
   if ((options_.lengths.size() != 1 && options_.lengths.size() != 3) || !grows(options_.lengths))
-    fail(kWhere, "expected one length or three that grow, got ", options_.lengths.size());
+    fail(kPredictorWhere, "expected one length or three that grow, got ", options_.lengths.size());
 }
 
 const Recording& Predictor::recording(RunSize size) {
@@ -81,11 +81,12 @@ const Forecast& Predictor::forecast_for(RunSize size) {
 }
 
 void Predictor::check_size(RunSize size) const {
-  if (size.batch < 1) fail(kWhere, "expected a batch >= 1, got ", size.batch);
+  if (size.batch < 1) fail(kPredictorWhere, "expected a batch >= 1, got ", size.batch);
   if (options_.lengths.size() == 1 && size.length != options_.lengths[0])
-    fail(kWhere, "expected length ", options_.lengths[0], ", the only one of the runs, got ", size.length);
+    fail(kPredictorWhere, "expected length ", options_.lengths[0], ", the only one of the runs, got ",
+         size.length);
   if (options_.lengths.size() > 1 && size.length < 1)
-    fail(kWhere, "expected a length >= 1, got ", size.length);
+    fail(kPredictorWhere, "expected a length >= 1, got ", size.length);
 }
 
 double Predictor::slack() {

@@ -19,7 +19,7 @@ namespace ulp::memory {
 
 namespace {
 
-constexpr const char* kWhere = "memory.MemoryRecorder";
+constexpr const char* kMemoryRecorderWhere = "memory.MemoryRecorder";
 
 /// "encoder.layer.0.dense" of "encoder.layer.0.dense.weight".
 std::string module_of(const std::string& parameter) {
@@ -138,15 +138,16 @@ class Places {
 };
 
 /// The callbacks of the dispatcher are plain functions, so they find what they write to through this.
-thread_local Places* current = nullptr;
+thread_local Places* current_places = nullptr;
 
 std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& function) {
-  if (current == nullptr) return nullptr;
-  return current->start(function);
+  if (current_places == nullptr) return nullptr;
+  return current_places->start(function);
 }
 
 void end_op(const at::RecordFunction&, at::ObserverContext* context) {
-  if (current != nullptr && context != nullptr) current->end(*static_cast<Places::Frame*>(context));
+  if (current_places != nullptr && context != nullptr)
+    current_places->end(*static_cast<Places::Frame*>(context));
 }
 
 /// Storages as the allocators report them, from any thread.
@@ -157,7 +158,7 @@ class Ledger final : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device) override {
     const std::lock_guard lock(mutex_);
     if (bytes < 0) return end_of(memory);
-    const bool cast = current != nullptr && current->casting();
+    const bool cast = current_places != nullptr && current_places->casting();
     if (bytes > 0) add(memory, bytes, cast ? Category::casts : Category::workspace);
   }
 
@@ -240,12 +241,13 @@ struct MemoryRecorder::State {
   Phase phase = Phase::setup;
 
   State() {
-    if (current != nullptr) fail(kWhere, "expected no other recorder on the same thread");
+    if (current_places != nullptr)
+      fail(kMemoryRecorderWhere, "expected no other recorder on the same thread");
     handle = at::addThreadLocalCallback(
         at::RecordFunctionCallback(start_op, end_op)
             .needsInputs(true)
             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-    current = &places;
+    current_places = &places;
     guard.emplace(c10::DebugInfoKind::PROFILER_STATE, ledger);
   }
   ~State() { stop(); }
@@ -253,7 +255,7 @@ struct MemoryRecorder::State {
   void stop() {
     if (!guard) return;
     guard.reset();
-    current = nullptr;
+    current_places = nullptr;
     at::removeCallback(handle);
   }
 

@@ -15,14 +15,14 @@ namespace ulp::memory {
 namespace {
 
 /// Bytes of a mask that are worth a thread.
-constexpr int64_t kGrain = 1 << 12;
+constexpr int64_t kBitGrain = 1 << 12;
 
 /// Sets bit i of the result where test(i).
 template <typename Test>
 at::Tensor pack(int64_t count, const Test& test) {
   at::Tensor bits = at::empty({(count + 7) / 8}, at::kByte);
   auto* out = bits.mutable_data_ptr<uint8_t>();
-  libtorch::parallel_for(0, bits.numel(), kGrain, [&](int64_t from, int64_t to) {
+  libtorch::parallel_for(0, bits.numel(), kBitGrain, [&](int64_t from, int64_t to) {
     for (int64_t byte = from; byte < to; ++byte) {
       const int64_t size = std::min<int64_t>(8, count - 8 * byte);
       unsigned packed = 0;
@@ -50,7 +50,7 @@ template <typename Pattern>
 void decode(const BitCodes& codes, Pattern* values, int64_t count) {
   const auto* bits = codes.bits.const_data_ptr<uint8_t>();
   const auto zero = static_cast<Pattern>(codes.zero), one = static_cast<Pattern>(codes.one);
-  libtorch::parallel_for(0, count, 8 * kGrain, [&](int64_t from, int64_t to) {
+  libtorch::parallel_for(0, count, 8 * kBitGrain, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) values[i] = (bits[i / 8] >> (i % 8) & 1) != 0 ? one : zero;
   });
 }

@@ -17,7 +17,7 @@ namespace ulp::memory {
 namespace {
 
 /// Groups that are worth a thread, in values.
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kGroupGrain = 1 << 15;
 
 /// Calls visit with a pointer to the tensor's first value.
 template <typename Visit>
@@ -78,18 +78,19 @@ std::optional<GroupCodes> encode_groups(const at::Tensor& dense, int bits, int64
   auto *least = made.least.mutable_data_ptr<float>(), *step = made.step.mutable_data_ptr<float>();
   std::atomic<bool> finite{true};
   with_values(dense, [&](const auto* values) {
-    libtorch::parallel_for(0, groups, std::max<int64_t>(1, kGrain / group), [&](int64_t from, int64_t to) {
-      std::vector<uint8_t> wide(static_cast<size_t>(group));
-      for (int64_t g = from; g < to; ++g) {
-        const int64_t first = g * group, size = std::min(group, count - first);
-        uint8_t* out = bits == 8 ? codes + first : wide.data();
-        if (!encode(values + first, first, size, bits, key, out, least[g], step[g])) finite = false;
-        for (int64_t i = 0; bits == 4 && i < size; i += 2) {
-          const unsigned high = i + 1 < size ? wide[static_cast<size_t>(i + 1)] : 0;
-          codes[(first + i) / 2] = static_cast<uint8_t>(wide[static_cast<size_t>(i)] | (high << 4));
-        }
-      }
-    });
+    libtorch::parallel_for(
+        0, groups, std::max<int64_t>(1, kGroupGrain / group), [&](int64_t from, int64_t to) {
+          std::vector<uint8_t> wide(static_cast<size_t>(group));
+          for (int64_t g = from; g < to; ++g) {
+            const int64_t first = g * group, size = std::min(group, count - first);
+            uint8_t* out = bits == 8 ? codes + first : wide.data();
+            if (!encode(values + first, first, size, bits, key, out, least[g], step[g])) finite = false;
+            for (int64_t i = 0; bits == 4 && i < size; i += 2) {
+              const unsigned high = i + 1 < size ? wide[static_cast<size_t>(i + 1)] : 0;
+              codes[(first + i) / 2] = static_cast<uint8_t>(wide[static_cast<size_t>(i)] | (high << 4));
+            }
+          }
+        });
   });
   if (!finite) return std::nullopt;
   return made;
@@ -101,16 +102,17 @@ void decode_groups(const GroupCodes& made, int bits, int64_t group, at::Tensor& 
   const auto *least = made.least.const_data_ptr<float>(), *step = made.step.const_data_ptr<float>();
   with_values(dense, [&](auto* values) {
     using T = std::remove_pointer_t<decltype(values)>;
-    libtorch::parallel_for(0, groups, std::max<int64_t>(1, kGrain / group), [&](int64_t from, int64_t to) {
-      for (int64_t g = from; g < to; ++g) {
-        const int64_t first = g * group, last = std::min(first + group, count);
-        const float low = least[g], width = step[g];
-        for (int64_t i = first; i < last; ++i) {
-          const unsigned code = bits == 8 ? codes[i] : (codes[i / 2] >> (i % 2 * 4)) & 15U;
-          values[i] = static_cast<T>(low + static_cast<float>(code) * width);
-        }
-      }
-    });
+    libtorch::parallel_for(
+        0, groups, std::max<int64_t>(1, kGroupGrain / group), [&](int64_t from, int64_t to) {
+          for (int64_t g = from; g < to; ++g) {
+            const int64_t first = g * group, last = std::min(first + group, count);
+            const float low = least[g], width = step[g];
+            for (int64_t i = first; i < last; ++i) {
+              const unsigned code = bits == 8 ? codes[i] : (codes[i / 2] >> (i % 2 * 4)) & 15U;
+              values[i] = static_cast<T>(low + static_cast<float>(code) * width);
+            }
+          }
+        });
   });
 }
 

@@ -10,7 +10,7 @@
 namespace ulp::memory {
 namespace {
 
-thread_local SaveHandler* current = nullptr;
+thread_local SaveHandler* current_handler = nullptr;
 
 class Hooks final : public torch::autograd::SavedVariableHooks {
  public:
@@ -33,7 +33,7 @@ class HookingEngine final : public torch::autograd::Engine {
   HookingEngine() { start_device_threads(); }
   ~HookingEngine() override { stop(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return current ? std::make_unique<Hooks>(*current) : nullptr;
+    return current_handler ? std::make_unique<Hooks>(*current_handler) : nullptr;
   }
 };
 
@@ -61,17 +61,17 @@ void install() {
 SavedTensor::~SavedTensor() = default;
 SaveHandler::~SaveHandler() = default;
 
-SaveScope::SaveScope(SaveHandler* handler) : outer_(current) {
+SaveScope::SaveScope(SaveHandler* handler) : outer_(current_handler) {
   if (handler) install();
-  current = handler;
+  current_handler = handler;
 }
 
 SaveScope::~SaveScope() {
-  current = outer_;
+  current_handler = outer_;
 }
 
 SaveHandler* SaveScope::active() {
-  return current;
+  return current_handler;
 }
 
 }  // namespace ulp::memory
