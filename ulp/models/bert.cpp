@@ -27,8 +27,8 @@ struct Output final : nn::Module {
   nn::Dropout dropout;
 };
 
-struct Attention final : nn::Module {
-  explicit Attention(const BertConfig& config)
+struct BertAttention final : nn::Module {
+  explicit BertAttention(const BertConfig& config)
       : self(register_module("self", std::make_shared<SelfAttention>(config, kAttention))),
         output(register_module("output", std::make_shared<Output>(config.width, config))) {}
 
@@ -46,9 +46,9 @@ struct Dense final : nn::Module {
   nn::Linear dense;
 };
 
-struct Layer final : nn::Module {
-  explicit Layer(const BertConfig& config)
-      : attention(register_module("attention", std::make_shared<Attention>(config))),
+struct BertLayer final : nn::Module {
+  explicit BertLayer(const BertConfig& config)
+      : attention(register_module("attention", std::make_shared<BertAttention>(config))),
         intermediate(
             register_module("intermediate", std::make_shared<Dense>(config.width, config.intermediate))),
         output(register_module("output", std::make_shared<Output>(config.intermediate, config))) {}
@@ -58,7 +58,7 @@ struct Layer final : nn::Module {
     return output->forward(torch::gelu(intermediate->dense(attended)), attended);
   }
 
-  std::shared_ptr<Attention> attention;
+  std::shared_ptr<BertAttention> attention;
   std::shared_ptr<Dense> intermediate;
   std::shared_ptr<Output> output;
 };
@@ -66,7 +66,7 @@ struct Layer final : nn::Module {
 struct Trunk final : nn::Module {
   explicit Trunk(const BertConfig& config)
       : embeddings(register_module("embeddings", std::make_shared<BertEmbeddings>(config, kTokenTypes))),
-        encoder(register_module("encoder", std::make_shared<LayerStack<Layer>>(config))),
+        encoder(register_module("encoder", std::make_shared<LayerStack<BertLayer>>(config))),
         pooler(register_module("pooler", std::make_shared<Dense>(config.width, config.width))) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask) {
@@ -75,7 +75,7 @@ struct Trunk final : nn::Module {
   }
 
   std::shared_ptr<BertEmbeddings> embeddings;
-  std::shared_ptr<LayerStack<Layer>> encoder;
+  std::shared_ptr<LayerStack<BertLayer>> encoder;
   std::shared_ptr<Dense> pooler;
 };
 

@@ -39,9 +39,9 @@ class InceptionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Inception);
 
-class AuxClassifierImpl : public torch::nn::Module {
+class GoogLeNetAuxImpl : public torch::nn::Module {
  public:
-  AuxClassifierImpl(int64_t in, const GoogLeNetOptions& options) : dropout_(options.aux_dropout) {
+  GoogLeNetAuxImpl(int64_t in, const GoogLeNetOptions& options) : dropout_(options.aux_dropout) {
     conv = register_module("conv", BasicConv2d(in, 128, 1));
     fc1 = register_module("fc1", torch::nn::Linear(128 * 4 * 4, 1024));
     fc2 = register_module("fc2", torch::nn::Linear(1024, options.num_classes));
@@ -57,7 +57,7 @@ class AuxClassifierImpl : public torch::nn::Module {
   BasicConv2d conv{nullptr};
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
-TORCH_MODULE(AuxClassifier);
+TORCH_MODULE(GoogLeNetAux);
 
 class GoogLeNet final : public AuxImageModel {
  public:
@@ -81,8 +81,8 @@ class GoogLeNet final : public AuxImageModel {
     stage5_ = {block("inception5a", {256, 160, 320, 32, 128, 128}),
                block("inception5b", {384, 192, 384, 48, 128, 128})};
     if (options.aux_logits) {
-      aux1 = register_module("aux1", AuxClassifier(512, options));
-      aux2 = register_module("aux2", AuxClassifier(528, options));
+      aux1 = register_module("aux1", GoogLeNetAux(512, options));
+      aux2 = register_module("aux2", GoogLeNetAux(528, options));
     }
     fc = register_module("fc", torch::nn::Linear(channels, options.num_classes));
     init_normal(*this, 0.01);
@@ -124,7 +124,7 @@ class GoogLeNet final : public AuxImageModel {
   GoogLeNetOptions options_;
   BasicConv2d conv1{nullptr}, conv2{nullptr}, conv3{nullptr};
   std::vector<Inception> stage3_, stage4_, stage5_;
-  AuxClassifier aux1{nullptr}, aux2{nullptr};
+  GoogLeNetAux aux1{nullptr}, aux2{nullptr};
   torch::nn::Linear fc{nullptr};
 };
 

@@ -29,8 +29,8 @@ double residual_deviation(const Gpt2Config& config) {
   return kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
 }
 
-struct Attention final : nn::Module {
-  explicit Attention(const Gpt2Config& config)
+struct Gpt2Attention final : nn::Module {
+  explicit Gpt2Attention(const Gpt2Config& config)
       : c_attn(
             register_module("c_attn", std::make_shared<Conv1D>(config.width, 3 * config.width, kDeviation))),
         c_proj(register_module(
@@ -65,7 +65,7 @@ struct FeedForward final : nn::Module {
 struct Block final : nn::Module {
   explicit Block(const Gpt2Config& config)
       : ln_1(register_module("ln_1", nn::LayerNorm(nn::LayerNormOptions({config.width})))),
-        attn(register_module("attn", std::make_shared<Attention>(config))),
+        attn(register_module("attn", std::make_shared<Gpt2Attention>(config))),
         ln_2(register_module("ln_2", nn::LayerNorm(nn::LayerNormOptions({config.width})))),
         mlp(register_module("mlp", std::make_shared<FeedForward>(config))),
         drop(register_module("drop", nn::Dropout(config.dropout))) {}
@@ -76,7 +76,7 @@ struct Block final : nn::Module {
   }
 
   nn::LayerNorm ln_1;
-  std::shared_ptr<Attention> attn;
+  std::shared_ptr<Gpt2Attention> attn;
   nn::LayerNorm ln_2;
   std::shared_ptr<FeedForward> mlp;
   nn::Dropout drop;

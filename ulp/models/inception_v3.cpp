@@ -10,7 +10,7 @@ namespace {
 using Size = BasicConv2dImpl::Size;
 
 /// A convolution of a block: with stride 1 it keeps the size, with stride 2 it has no padding.
-struct Layer {
+struct ConvLayer {
   const char* name;
   int64_t out;
   Size kernel = 1;
@@ -22,8 +22,8 @@ struct Layer {
 struct Branch {
   enum class Pool : uint8_t { none, average, maximum };
   Pool pool = Pool::none;
-  std::vector<Layer> chain = {};
-  std::vector<Layer> fork = {};
+  std::vector<ConvLayer> chain = {};
+  std::vector<ConvLayer> fork = {};
 };
 using Branches = std::vector<Branch>;
 
@@ -78,11 +78,11 @@ class MixedImpl : public torch::nn::Module {
     for (const Branch& branch : branches) {
       Path path{branch.pool, {}, {}};
       int64_t channels = in;
-      for (const Layer& layer : branch.chain) {
+      for (const ConvLayer& layer : branch.chain) {
         path.chain.push_back(add(channels, layer));
         channels = layer.out;
       }
-      for (const Layer& layer : branch.fork) {
+      for (const ConvLayer& layer : branch.fork) {
         path.fork.push_back(add(channels, layer));
         out_ += layer.out;
       }
@@ -112,7 +112,7 @@ class MixedImpl : public torch::nn::Module {
     std::vector<BasicConv2d> chain, fork;
   };
 
-  BasicConv2d add(int64_t in, const Layer& layer) {
+  BasicConv2d add(int64_t in, const ConvLayer& layer) {
     return register_module(layer.name, layer.stride == 1
                                            ? BasicConv2d(in, layer.out, layer.kernel)
                                            : BasicConv2d(in, layer.out, layer.kernel, layer.stride, 0));
@@ -123,9 +123,9 @@ class MixedImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Mixed);
 
-class AuxClassifierImpl : public torch::nn::Module {
+class InceptionAuxImpl : public torch::nn::Module {
  public:
-  AuxClassifierImpl(int64_t in, int64_t num_classes) {
+  InceptionAuxImpl(int64_t in, int64_t num_classes) {
     conv0 = register_module("conv0", BasicConv2d(in, 128, 1));
     conv1 = register_module("conv1", BasicConv2d(128, 768, 5, 1, 0));
     fc = register_module("fc", torch::nn::Linear(768, num_classes));
@@ -145,7 +145,7 @@ class AuxClassifierImpl : public torch::nn::Module {
   BasicConv2d conv0{nullptr}, conv1{nullptr};
   torch::nn::Linear fc{nullptr};
 };
-TORCH_MODULE(AuxClassifier);
+TORCH_MODULE(InceptionAux);
 
 class InceptionV3 final : public AuxImageModel {
  public:
@@ -172,7 +172,7 @@ class InceptionV3 final : public AuxImageModel {
     block("Mixed_6c", block_c(160));
     block("Mixed_6d", block_c(160));
     block("Mixed_6e", block_c(192));
-    if (options.aux_logits) aux = register_module("AuxLogits", AuxClassifier(channels, options.num_classes));
+    if (options.aux_logits) aux = register_module("AuxLogits", InceptionAux(channels, options.num_classes));
     block("Mixed_7a", block_d());
     block("Mixed_7b", block_e());
     block("Mixed_7c", block_e());
@@ -225,7 +225,7 @@ class InceptionV3 final : public AuxImageModel {
   InceptionV3Options options_;
   std::vector<BasicConv2d> first_, second_;
   std::vector<Mixed> blocks_;
-  AuxClassifier aux{nullptr};
+  InceptionAux aux{nullptr};
   torch::nn::Linear fc{nullptr};
 };
 
