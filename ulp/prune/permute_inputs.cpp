@@ -10,7 +10,7 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.n_m_input_order";
+constexpr const char* kNMInputOrderWhere = "prune.n_m_input_order";
 constexpr int64_t kLargestGroup = 16;
 
 /// [inputs][rows]: the scores of each input by itself.
@@ -30,15 +30,15 @@ Columns columns_of(const at::Tensor& scores) {
   for (int64_t i = 0; i < inputs; ++i) {
     columns.emplace_back(values + i * rows, values + (i + 1) * rows);
     for (const double value : columns.back()) {
-      if (!(value >= 0)) fail(kWhere, "expected scores >= 0, got ", value, " for input ", i);
+      if (!(value >= 0)) fail(kNMInputOrderWhere, "expected scores >= 0, got ", value, " for input ", i);
     }
   }
   return columns;
 }
 
-class Search {
+class PermutationSearch {
  public:
-  Search(Columns columns, int64_t n, int64_t m)
+  PermutationSearch(Columns columns, int64_t n, int64_t m)
       : columns_(std::move(columns)), n_(n), m_(m), order_(columns_.size()) {
     std::iota(order_.begin(), order_.end(), 0);
     for (size_t g = 0; g < groups(); ++g) kept_.push_back(kept_of(g));
@@ -107,11 +107,11 @@ class Search {
 
 InputOrder n_m_input_order(const at::Tensor& scores, int64_t n, int64_t m, int64_t sweeps) {
   if (m < 2 || m > kLargestGroup || n < 1 || n >= m)
-    fail(kWhere, "expected n in [1, m) and m in [2, ", kLargestGroup, "], got ", n, ':', m);
+    fail(kNMInputOrderWhere, "expected n in [1, m) and m in [2, ", kLargestGroup, "], got ", n, ':', m);
   if (!scores.defined() || scores.dim() < 2 || scores.numel() == 0 || scores.size(1) % m != 0)
-    fail(kWhere, "expected scores of inputs in a multiple of ", m, ", got ",
+    fail(kNMInputOrderWhere, "expected scores of inputs in a multiple of ", m, ", got ",
          scores.defined() ? scores.sizes() : at::IntArrayRef());
-  Search search(columns_of(scores), n, m);
+  PermutationSearch search(columns_of(scores), n, m);
   InputOrder found{{}, search.kept(), 0};
   for (int64_t sweep = 0; sweep < sweeps && search.sweep(); ++sweep) {
   }

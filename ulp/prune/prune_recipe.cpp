@@ -9,8 +9,8 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.Recipe";
-constexpr int kVersion = 1;
+constexpr const char* kRecipeWhere = "prune.Recipe";
+constexpr int kPruneRecipeVersion = 1;
 constexpr int64_t kSynFlowRounds = 100;
 
 bool is_read(const graph::Graph& graph, const at::Tensor& tensor) {
@@ -53,7 +53,7 @@ void expect_matches(const char* field, const graph::Graph& graph, const std::vec
                     const std::vector<std::string>& names) {
   for (const std::string& pattern : patterns) {
     if (std::ranges::none_of(names, [&](const std::string& name) { return matches(graph, pattern, name); }))
-      fail(kWhere, "expected ", field, " to name weights of the model, got '", pattern,
+      fail(kRecipeWhere, "expected ", field, " to name weights of the model, got '", pattern,
            "', which matches none");
   }
 }
@@ -73,7 +73,8 @@ std::vector<std::string> Recipe::parameters_in(const graph::Graph& graph) const 
     return (!parameters.empty() && !any_matches(graph, parameters, name)) || any_matches(graph, skip, name);
   });
   if (names.empty())
-    fail(kWhere, "expected a model with weights that the recipe prunes, got none of two dimensions or more");
+    fail(kRecipeWhere,
+         "expected a model with weights that the recipe prunes, got none of two dimensions or more");
   return names;
 }
 
@@ -115,11 +116,11 @@ void Recipe::visit_fields(FieldVisitor& visit) {
 }
 
 void Recipe::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kRecipeWhere, *this);
   pattern.validate();
   schedule.validate(amount);
   for (const NamedAmount& one : overrides) schedule.validate(one.amount);
-  const auto conflict = [](const auto&... parts) { fail(kWhere, parts...); };
+  const auto conflict = [](const auto&... parts) { fail(kRecipeWhere, parts...); };
   if (score == Score::sparsegpt) {
     if (pattern.kind != PatternKind::free && pattern.kind != PatternKind::n_m)
       conflict("expected the pattern free or n_m for sparsegpt, got ", word_of(pattern.kind));
@@ -159,12 +160,12 @@ void Recipe::validate() const {
 }
 
 std::string Recipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kPruneRecipeVersion);
 }
 
 Recipe Recipe::from_json(const std::string& text) {
   Recipe recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kPruneRecipeVersion);
   return recipe;
 }
 

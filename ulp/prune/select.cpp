@@ -14,21 +14,19 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.select";
-
 /// A unit that may be pruned.
-struct Candidate {
+struct UnitCandidate {
   double score;
   size_t layer;
   int64_t unit;
-  bool operator<(const Candidate& other) const {
+  bool operator<(const UnitCandidate& other) const {
     if (score != other.score) return score < other.score;
     return layer != other.layer ? layer < other.layer : unit < other.unit;
   }
 };
 
 /// Leaves the `count` lowest; the order is total, so there is one such set.
-void keep_lowest(std::vector<Candidate>& candidates, int64_t count) {
+void keep_lowest(std::vector<UnitCandidate>& candidates, int64_t count) {
   const auto wanted = static_cast<size_t>(std::max<int64_t>(count, 0));
   if (wanted >= candidates.size()) return;
   std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(wanted),
@@ -36,8 +34,8 @@ void keep_lowest(std::vector<Candidate>& candidates, int64_t count) {
   candidates.resize(wanted);
 }
 
-std::vector<Candidate> candidates_of(const Units& units, size_t layer) {
-  std::vector<Candidate> made;
+std::vector<UnitCandidate> candidates_of(const Units& units, size_t layer) {
+  std::vector<UnitCandidate> made;
   made.reserve(static_cast<size_t>(units.remaining));
   for (int64_t u = 0; u < units.total(); ++u) {
     if (units.alive[static_cast<size_t>(u)] != 0)
@@ -46,8 +44,8 @@ std::vector<Candidate> candidates_of(const Units& units, size_t layer) {
   return made;
 }
 
-void prune(std::vector<Units>& layers, const std::vector<Candidate>& chosen) {
-  for (const Candidate& one : chosen) layers[one.layer].alive[static_cast<size_t>(one.unit)] = 0;
+void prune(std::vector<Units>& layers, const std::vector<UnitCandidate>& chosen) {
+  for (const UnitCandidate& one : chosen) layers[one.layer].alive[static_cast<size_t>(one.unit)] = 0;
 }
 
 /// How many of `remaining` units to prune now, where `count` of the `before` that there were shall be in the end.
@@ -62,7 +60,7 @@ int64_t part_of_way(int64_t count, int64_t before, int64_t remaining, double way
 
 void prune_layer(std::vector<Units>& layers, size_t layer, const Amount& amount, double way) {
   const Units& units = layers[layer];
-  std::vector<Candidate> chosen = candidates_of(units, layer);
+  std::vector<UnitCandidate> chosen = candidates_of(units, layer);
   const int64_t count = amount.to_prune("'" + units.name + "'", units.total(), units.before);
   keep_lowest(chosen, part_of_way(count, units.before, units.remaining, way));
   prune(layers, chosen);
@@ -70,13 +68,13 @@ void prune_layer(std::vector<Units>& layers, size_t layer, const Amount& amount,
 
 void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which, const Selection& how) {
   int64_t total = 0, before = 0, remaining = 0;
-  std::vector<Candidate> chosen;
+  std::vector<UnitCandidate> chosen;
   for (const size_t layer : which) {
     const Units& units = layers[layer];
     total += units.total();
     before += units.before;
     remaining += units.remaining;
-    std::vector<Candidate> own = candidates_of(units, layer);
+    std::vector<UnitCandidate> own = candidates_of(units, layer);
     // What may go of a layer goes with its lowest scores first: the rest is never chosen.
     const double share = how.floor * static_cast<double>(units.total());
     const auto least = static_cast<int64_t>(std::ceil(share - 1e-9));  // 0.1 of 30 is a little more than 3
@@ -86,7 +84,7 @@ void prune_together(std::vector<Units>& layers, const std::vector<size_t>& which
   const int64_t count =
       part_of_way(how.amount.to_prune("all layers", total, before), before, remaining, how.way);
   if (count > static_cast<int64_t>(chosen.size())) {
-    fail(kWhere, "expected at most ", chosen.size(), " units to prune, which leave ", how.floor,
+    fail(kSelectWhere, "expected at most ", chosen.size(), " units to prune, which leave ", how.floor,
          " of each layer, got ", count);
   }
   keep_lowest(chosen, count);
@@ -104,8 +102,8 @@ int64_t to_prune_of_row(const Amount& amount, const std::string& name, int64_t t
 
 void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Amount& amount, double way) {
   const int64_t columns = rows == 0 ? 0 : layers[layer].total() / rows;
-  std::vector<std::vector<Candidate>> by_row(static_cast<size_t>(rows));
-  for (const Candidate& one : candidates_of(layers[layer], layer))
+  std::vector<std::vector<UnitCandidate>> by_row(static_cast<size_t>(rows));
+  for (const UnitCandidate& one : candidates_of(layers[layer], layer))
     by_row[static_cast<size_t>(one.unit / columns)].push_back(one);
   std::vector<int64_t> before(static_cast<size_t>(rows));
   for (size_t u = 0; u < layers[layer].alive_before.size(); ++u)
@@ -120,12 +118,12 @@ void prune_rows(std::vector<Units>& layers, size_t layer, int64_t rows, const Am
 /// Keeps n of m in each group.
 Units n_of_m(const LayerScores& layer, const Pattern& pattern) {
   UnitGroups groups = groups_of(layer, pattern);
-  std::vector<std::vector<Candidate>> by_group(static_cast<size_t>(groups.count));
-  for (const Candidate& one : candidates_of(groups.elements, 0))
+  std::vector<std::vector<UnitCandidate>> by_group(static_cast<size_t>(groups.count));
+  for (const UnitCandidate& one : candidates_of(groups.elements, 0))
     by_group[static_cast<size_t>(groups.of_element[static_cast<size_t>(one.unit)])].push_back(one);
   for (auto& group : by_group) {
     keep_lowest(group, static_cast<int64_t>(group.size()) - pattern.n);
-    for (const Candidate& one : group) groups.elements.alive[static_cast<size_t>(one.unit)] = 0;
+    for (const UnitCandidate& one : group) groups.elements.alive[static_cast<size_t>(one.unit)] = 0;
   }
   return std::move(groups.elements);
 }
@@ -150,18 +148,18 @@ const Amount* override_of(const Selection& selection, const std::string& name) {
 void check(const std::vector<LayerScores>& layers, const Selection& selection) {
   selection.pattern.validate();
   if (!(selection.floor >= 0 && selection.floor <= 1))
-    fail(kWhere, "expected a floor in [0, 1], got ", selection.floor);
+    fail(kSelectWhere, "expected a floor in [0, 1], got ", selection.floor);
   if (!(selection.way > 0 && selection.way <= 1))
-    fail(kWhere, "expected a way in (0, 1], got ", selection.way);
+    fail(kSelectWhere, "expected a way in (0, 1], got ", selection.way);
   if (selection.scope == Scope::row && selection.pattern.kind != PatternKind::free &&
       selection.pattern.kind != PatternKind::n_m)
-    fail(kWhere, "expected the pattern free for the scope row, got ", word_of(selection.pattern.kind));
+    fail(kSelectWhere, "expected the pattern free for the scope row, got ", word_of(selection.pattern.kind));
   for (const NamedAmount& one : selection.overrides) {
     const auto matches = [&](const LayerScores& layer) {
       return quant::matches_module(one.parameters, layer.name);
     };
     if (std::ranges::none_of(layers, matches))
-      fail(kWhere, "expected overrides to name layers, got '", one.parameters, "', which matches none");
+      fail(kSelectWhere, "expected overrides to name layers, got '", one.parameters, "', which matches none");
   }
 }
 

@@ -8,8 +8,6 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.select";
-
 int64_t parts(int64_t size, int64_t part) {
   return (size + part - 1) / part;
 }
@@ -61,19 +59,19 @@ int64_t unit_count(const WeightShape& shape, const Pattern& pattern) {
 at::Tensor checked_mask(const LayerScores& layer, const at::Tensor& mask) {
   if (!mask.defined()) return {};
   if (mask.scalar_type() != at::kBool || mask.sizes() != layer.scores.sizes()) {
-    fail(kWhere, "expected a mask of bools of sizes ", layer.scores.sizes(), " for '", layer.name, "', got ",
-         mask.dtype(), ' ', mask.sizes());
+    fail(kSelectWhere, "expected a mask of bools of sizes ", layer.scores.sizes(), " for '", layer.name,
+         "', got ", mask.dtype(), ' ', mask.sizes());
   }
   return mask.to(at::kCPU).contiguous();
 }
 
 /// The scores as doubles, and which elements are and were kept.
-struct Elements {
+struct ElementScores {
   at::Tensor scores, keep, before;
 };
-Elements checked(const LayerScores& layer) {
+ElementScores checked(const LayerScores& layer) {
   if (!layer.scores.defined() || !layer.scores.is_floating_point())
-    fail(kWhere, "expected scores of floating-point numbers for '", layer.name, "'");
+    fail(kSelectWhere, "expected scores of floating-point numbers for '", layer.name, "'");
   return {layer.scores.detach().to(at::kCPU, at::kDouble).contiguous(), checked_mask(layer, layer.keep),
           checked_mask(layer, layer.before)};
 }
@@ -115,7 +113,7 @@ WeightShape WeightShape::of(at::IntArrayRef sizes) {
 }
 
 Units units_of(const LayerScores& layer, const Pattern& pattern) {
-  const Elements elements = checked(layer);
+  const ElementScores elements = checked(layer);
   const WeightShape shape = WeightShape::of(elements.scores.sizes());
   const bool free = pattern.kind == PatternKind::free || pattern.kind == PatternKind::n_m;
   const auto count = static_cast<size_t>(unit_count(shape, pattern));
@@ -129,7 +127,8 @@ Units units_of(const LayerScores& layer, const Pattern& pattern) {
     ++sizes[unit];
     if (keep != nullptr && !keep[i]) continue;
     if (std::isnan(scores[i]))
-      fail(kWhere, "expected scores that are numbers, got NaN for element ", i, " of '", layer.name, "'");
+      fail(kSelectWhere, "expected scores that are numbers, got NaN for element ", i, " of '", layer.name,
+           "'");
     if (free) {
       units.score[unit] = scores[i];
     } else {
@@ -143,7 +142,8 @@ Units units_of(const LayerScores& layer, const Pattern& pattern) {
     if (!free && pattern.unit_score == UnitScore::mean && sizes[u] != 0)
       units.score[u] /= static_cast<double>(sizes[u]);
     if (std::isnan(units.score[u]))  // infinities of both signs
-      fail(kWhere, "expected scores whose sums are numbers, got NaN for unit ", u, " of '", layer.name, "'");
+      fail(kSelectWhere, "expected scores whose sums are numbers, got NaN for unit ", u, " of '", layer.name,
+           "'");
     units.remaining += units.alive[u];
   }
   count_before(elements.before, units);
@@ -154,8 +154,8 @@ UnitGroups groups_of(const LayerScores& layer, const Pattern& pattern) {
   UnitGroups groups{units_of(layer, pattern), {}, 0};
   const WeightShape shape = WeightShape::of(layer.scores.sizes());
   if (layer.scores.dim() < 2 || shape.columns % pattern.m != 0) {
-    fail(kWhere, "expected inputs in a multiple of ", pattern.m, " for ", pattern.n, ':', pattern.m, " in '",
-         layer.name, "', got sizes ", layer.scores.sizes());
+    fail(kSelectWhere, "expected inputs in a multiple of ", pattern.m, " for ", pattern.n, ':', pattern.m,
+         " in '", layer.name, "', got sizes ", layer.scores.sizes());
   }
   const int64_t across = shape.columns / pattern.m;
   groups.of_element = each_element(shape, [&](int64_t r, int64_t c, int64_t p) {

@@ -9,6 +9,9 @@
 
 namespace ulp::prune {
 
+/// The function or class that errors name.
+inline constexpr const char* kSelectWhere = "prune.select";
+
 /// A weight as rows, columns and kernel positions; one without dimensions to spare has one column or row.
 struct WeightShape {
   int64_t rows = 1, columns = 1, positions = 1;

@@ -20,7 +20,7 @@ using graph::GraphModule;
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kMask = "ulp::apply_mask";
+constexpr const char* kApplyMask = "ulp::apply_mask";
 
 /// The attribute of this name, which must be a parameter.
 const Attribute& parameter_of(const char* where, const Graph& graph, const std::string& name) {
@@ -51,7 +51,8 @@ std::vector<Node*> givers(const Graph& graph, const at::Tensor& tensor) {
 
 Node* mask_node(const Graph& graph, const at::Tensor& tensor) {
   for (const auto& node : graph.nodes()) {
-    if (node->is(kMask) && graph.attribute_tensor(node->args[0].value).is_same(tensor)) return node.get();
+    if (node->is(kApplyMask) && graph.attribute_tensor(node->args[0].value).is_same(tensor))
+      return node.get();
   }
   return nullptr;
 }
@@ -104,10 +105,11 @@ void attach(Graph& graph, const std::string& given_name, const at::Tensor& bits,
   graph.set_attribute(stored, {Attribute::Kind::buffer, bits});
   Value* mask = graph.attribute(stored);
   const auto first_call = std::ranges::find_if(graph.nodes(), [](const auto& node) {
-    return node->kind() != Node::Kind::input && node->kind() != Node::Kind::attribute && !node->is(kMask);
+    return node->kind() != Node::Kind::input && node->kind() != Node::Kind::attribute &&
+           !node->is(kApplyMask);
   });
   const std::vector<Node*> from = givers(graph, tensor);
-  Node* node = graph.call(kMask, {from.front()->output(), mask, c10::IValue(dense_gradient)},
+  Node* node = graph.call(kApplyMask, {from.front()->output(), mask, c10::IValue(dense_gradient)},
                           first_call->get(), from.front()->name() + "_masked");
   node->output()->meta = from.front()->output()->meta;
   for (const Node* giver : from) graph.replace_uses(giver->output(), node->output(), node);
@@ -124,7 +126,8 @@ void detach(Graph& graph, Node* node) {
 std::vector<Node*> mask_nodes(const Graph& graph) {
   std::vector<Node*> found;
   for (const auto& node : graph.nodes()) {
-    if (node->is(kMask) && graph.attribute_tensor(node->args[0].value).defined()) found.push_back(node.get());
+    if (node->is(kApplyMask) && graph.attribute_tensor(node->args[0].value).defined())
+      found.push_back(node.get());
   }
   return found;
 }

@@ -10,18 +10,18 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.MovementScores";
+constexpr const char* kMovementScoresWhere = "prune.MovementScores";
 
 }  // namespace
 
 MovementScores::MovementScores(std::shared_ptr<graph::GraphModule> module,
                                std::vector<std::string> parameters, const MovementOptions& options)
     : module_(std::move(module)), names_(std::move(parameters)), options_(options) {
-  if (!module_) fail(kWhere, "expected a module, got null");
-  if (!(options_.lr > 0)) fail(kWhere, "expected lr > 0, got ", options_.lr);
+  if (!module_) fail(kMovementScoresWhere, "expected a module, got null");
+  if (!(options_.lr > 0)) fail(kMovementScoresWhere, "expected lr > 0, got ", options_.lr);
   if (!(options_.threshold >= 0 && options_.threshold < 1))
-    fail(kWhere, "expected a threshold in [0, 1), got ", options_.threshold);
-  if (!(options_.penalty >= 0)) fail(kWhere, "expected a penalty >= 0, got ", options_.penalty);
+    fail(kMovementScoresWhere, "expected a threshold in [0, 1), got ", options_.threshold);
+  if (!(options_.penalty >= 0)) fail(kMovementScoresWhere, "expected a penalty >= 0, got ", options_.penalty);
   for (const at::Tensor& each : parameters_of(*module_, names_))
     scores_.push_back(at::zeros(each.sizes(), at::kFloat));
 }
@@ -32,14 +32,16 @@ void MovementScores::update(double scale) {
   double elements = 0;
   for (size_t i = 0; i < names_.size(); ++i) {
     if (!parameters[i].grad().defined())
-      fail(kWhere, "expected a gradient of '", names_[i], "', got none: update() comes after backward()");
+      fail(kMovementScoresWhere, "expected a gradient of '", names_[i],
+           "', got none: update() comes after backward()");
     elements += static_cast<double>(parameters[i].numel());
   }
   const std::vector<ParameterMask> held = masks(module_->graph());
   for (const ParameterMask& mask : held) {
     for (const at::Tensor& parameter : parameters) {
       if (mask.dense.is_same(parameter) && !mask.dense_gradient)
-        fail(kWhere, "expected a mask with dense_gradient for '", mask.parameter, "', got one without");
+        fail(kMovementScoresWhere, "expected a mask with dense_gradient for '", mask.parameter,
+             "', got one without");
     }
   }
   const bool finite = std::ranges::all_of(
@@ -67,10 +69,11 @@ std::vector<at::Tensor> MovementScores::above_threshold() const {
 
 void MovementScores::set_scores(const std::vector<at::Tensor>& scores) {
   if (scores.size() != scores_.size())
-    fail(kWhere, "expected ", scores_.size(), " tensors, got ", scores.size());
+    fail(kMovementScoresWhere, "expected ", scores_.size(), " tensors, got ", scores.size());
   for (size_t i = 0; i < scores.size(); ++i) {
     if (scores[i].sizes() != scores_[i].sizes())
-      fail(kWhere, "expected sizes ", scores_[i].sizes(), " for '", names_[i], "', got ", scores[i].sizes());
+      fail(kMovementScoresWhere, "expected sizes ", scores_[i].sizes(), " for '", names_[i], "', got ",
+           scores[i].sizes());
   }
   for (size_t i = 0; i < scores.size(); ++i) scores_[i] = scores[i].detach().to(at::kFloat).clone();
 }

@@ -13,7 +13,7 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.compute_scores";
+constexpr const char* kComputeScoresWhere = "prune.compute_scores";
 
 Scores random_scores(const Scores& parameters, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
@@ -25,11 +25,11 @@ Scores random_scores(const Scores& parameters, uint64_t seed) {
 void check_inputs(Score score, const ScoreInputs& inputs) {
   const ScoreSource source = source_of(score);
   if (source == ScoreSource::loss && (!inputs.loss || inputs.batches < 1)) {
-    fail(kWhere, "expected ScoreInputs::loss and at least one batch for ", word_of(score), ", got ",
-         inputs.loss ? "no batch" : "no loss");
+    fail(kComputeScoresWhere, "expected ScoreInputs::loss and at least one batch for ", word_of(score),
+         ", got ", inputs.loss ? "no batch" : "no loss");
   }
   if (source == ScoreSource::inputs && inputs.inputs.empty())
-    fail(kWhere, "expected ScoreInputs::inputs for ", word_of(score), ", got none");
+    fail(kComputeScoresWhere, "expected ScoreInputs::inputs for ", word_of(score), ", got none");
 }
 
 /// Puts the module's buffers back: batch norms in train mode move theirs.
@@ -80,7 +80,7 @@ Scores parameters_of(const graph::GraphModule& module, const Names& names) {
   Scores found;
   for (const std::string& name : names) {
     const at::Tensor* parameter = named.find(name);
-    if (parameter == nullptr) fail(kWhere, "expected the name of a parameter, got '", name, "'");
+    if (parameter == nullptr) fail(kComputeScoresWhere, "expected the name of a parameter, got '", name, "'");
     found.push_back(*parameter);
   }
   return found;
@@ -116,7 +116,8 @@ Scores compute_scores(Score score, graph::GraphModule& module, const Names& para
     case Score::soft_movement:
       break;
   }
-  fail(kWhere, "expected a score of a model as it is, got ", word_of(score), ", which is made by ",
+  fail(kComputeScoresWhere, "expected a score of a model as it is, got ", word_of(score),
+       ", which is made by ",
        score == Score::sparsegpt ? "prune_sparsegpt()" : "MovementScores, step by step");
 }
 

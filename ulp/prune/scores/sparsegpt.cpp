@@ -16,25 +16,25 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.sparsegpt";
+constexpr const char* kSparsegptWhere = "prune.sparsegpt";
 
 void check(const SparseGptOptions& options) {
   options.pattern.validate();
   if (!(options.sparsity >= 0 && options.sparsity <= 1))
-    fail(kWhere, "expected a sparsity in [0, 1], got ", options.sparsity);
-  if (!(options.damp > 0)) fail(kWhere, "expected damp > 0, got ", options.damp);
-  if (options.block < 1) fail(kWhere, "expected block >= 1, got ", options.block);
+    fail(kSparsegptWhere, "expected a sparsity in [0, 1], got ", options.sparsity);
+  if (!(options.damp > 0)) fail(kSparsegptWhere, "expected damp > 0, got ", options.damp);
+  if (options.block < 1) fail(kSparsegptWhere, "expected block >= 1, got ", options.block);
   const bool n_m = options.pattern.kind == PatternKind::n_m;
   if (!n_m && options.pattern.kind != PatternKind::free)
-    fail(kWhere, "expected the pattern free or n_m, got ", word_of(options.pattern.kind));
+    fail(kSparsegptWhere, "expected the pattern free or n_m, got ", word_of(options.pattern.kind));
   if (n_m && options.block % options.pattern.m != 0)
-    fail(kWhere, "expected block in a multiple of m = ", options.pattern.m, ", got ", options.block);
+    fail(kSparsegptWhere, "expected block in a multiple of m = ", options.pattern.m, ", got ", options.block);
 }
 
 at::Tensor cholesky_factor(const at::Tensor& matrix, bool upper) {
   const auto [factor, info] = at::linalg_cholesky_ex(matrix, upper);
   if (info.item<int>() != 0) {
-    fail(kWhere,
+    fail(kSparsegptWhere,
          "expected inputs whose second moments are positive definite after damping, got none at column ",
          info.item<int>() - 1);
   }
@@ -42,9 +42,10 @@ at::Tensor cholesky_factor(const at::Tensor& matrix, bool upper) {
 }
 
 /// One layer on its way.
-class Layer {
+class ReconstructedLayer {
  public:
-  Layer(const at::Tensor& weight, at::Tensor hessian, const SparseGptOptions& options, const at::Tensor& keep)
+  ReconstructedLayer(const at::Tensor& weight, at::Tensor hessian, const SparseGptOptions& options,
+                     const at::Tensor& keep)
       : options_(options), weight_(weight.detach().flatten(1).to(at::kDouble).clone()) {
     const at::Tensor dead = hessian.diagonal().eq(0);
     hessian = hessian.clone();
@@ -155,29 +156,29 @@ SparseGptResult sparsegpt(const at::Tensor& weight, const at::Tensor& products,
   check(options);
   const at::NoGradGuard no_grad;
   if (!weight.defined() || weight.dim() < 2 || !weight.is_floating_point())
-    fail(kWhere, "expected a weight of at least two dimensions");
+    fail(kSparsegptWhere, "expected a weight of at least two dimensions");
   const int64_t columns = weight.numel() / std::max<int64_t>(1, weight.size(0));
   if (!products.defined() || products.sizes() != at::IntArrayRef({columns, columns})) {
-    fail(kWhere, "expected products of sizes [", columns, ", ", columns, "], got ",
+    fail(kSparsegptWhere, "expected products of sizes [", columns, ", ", columns, "], got ",
          products.defined() ? products.sizes() : at::IntArrayRef());
   }
   if (!weight.isfinite().all().item<bool>())
-    fail(kWhere, "expected a weight of finite numbers, got one that is not");
+    fail(kSparsegptWhere, "expected a weight of finite numbers, got one that is not");
   if (keep.defined() && (keep.scalar_type() != at::kBool || keep.sizes() != weight.sizes()))
-    fail(kWhere, "expected a mask of bools of sizes ", weight.sizes(), ", got ", keep.dtype(), ' ',
+    fail(kSparsegptWhere, "expected a mask of bools of sizes ", weight.sizes(), ", got ", keep.dtype(), ' ',
          keep.sizes());
   if (options.pattern.kind == PatternKind::n_m && columns % options.pattern.m != 0)
-    fail(kWhere, "expected columns in a multiple of ", options.pattern.m, ", got ", columns);
+    fail(kSparsegptWhere, "expected columns in a multiple of ", options.pattern.m, ", got ", columns);
   if (options.pattern.kind == PatternKind::n_m && weight.dim() != 2)
-    fail(kWhere, "expected the weight of a linear layer for n_m, got sizes ", weight.sizes());
-  const SparseGptResult made = Layer(weight, products.to(at::kDouble), options, keep).run();
+    fail(kSparsegptWhere, "expected the weight of a linear layer for n_m, got sizes ", weight.sizes());
+  const SparseGptResult made = ReconstructedLayer(weight, products.to(at::kDouble), options, keep).run();
   return {made.weight.view(weight.sizes()).to(weight.scalar_type()), made.keep.view(weight.sizes())};
 }
 
 void prune_sparsegpt(graph::GraphModule& module, const std::vector<std::string>& parameters,
                      const std::vector<std::vector<at::Tensor>>& inputs, const SparseGptOptions& options) {
   check(options);
-  if (inputs.empty()) fail(kWhere, "expected inputs to calibrate with, got none");
+  if (inputs.empty()) fail(kSparsegptWhere, "expected inputs to calibrate with, got none");
   layer_inputs(module, parameters, {}, false);  // throws for names that it does not know
   const at::NoGradGuard no_grad;
   std::vector<Before> before;
@@ -191,7 +192,7 @@ void prune_sparsegpt(graph::GraphModule& module, const std::vector<std::string>&
       set_mask(module, name, result.keep, before.back().dense_gradient);
     } catch (const std::exception& error) {
       restore(module, before);
-      fail(kWhere, "'", name, "': ", error.what());
+      fail(kSparsegptWhere, "'", name, "': ", error.what());
     }
   }
 }

@@ -7,15 +7,15 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.deep_compress";
-constexpr int kVersion = 1;
+constexpr const char* kDeepCompressWhere = "prune.deep_compress";
+constexpr int kDeepCompressionVersion = 1;
 
 }  // namespace
 
 DeepCompression DeepCompression::lenet_300_100(const std::vector<std::string>& layers) {
   const std::vector<double> kept = {0.08, 0.09, 0.26};
   if (layers.size() != kept.size())
-    fail(kWhere, "expected the paths of ", kept.size(), " layers, got ", layers.size());
+    fail(kDeepCompressWhere, "expected the paths of ", kept.size(), " layers, got ", layers.size());
   DeepCompression recipe;
   for (size_t i = 0; i < kept.size(); ++i) recipe.layers.push_back({layers[i], 1 - kept[i], std::nullopt});
   return recipe;
@@ -88,16 +88,16 @@ void DeepCompression::visit_fields(FieldVisitor& visit) {
 }
 
 void DeepCompression::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kDeepCompressWhere, *this);
 }
 
 std::string DeepCompression::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kDeepCompressionVersion);
 }
 
 DeepCompression DeepCompression::from_json(const std::string& text) {
   DeepCompression recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kDeepCompressionVersion);
   return recipe;
 }
 

@@ -10,10 +10,10 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.encode_tensor";
+constexpr const char* kEncodeTensorWhere = "prune.encode_tensor";
 
 /// The elements to be stored, as bits.
-struct Elements {
+struct StoredElements {
   at::ScalarType type;
   size_t size;
   std::vector<uint64_t> bits;
@@ -46,7 +46,8 @@ Narrow narrowest(at::ScalarType type, std::span<const uint64_t> elements) {
   return Narrow::none;
 }
 
-Values with_codebook(const Elements& elements, const std::vector<uint64_t>& entries, EntropyCoder coder) {
+Values with_codebook(const StoredElements& elements, const std::vector<uint64_t>& entries,
+                     EntropyCoder coder) {
   Values values;
   values.narrow = narrowest(elements.type, entries);
   values.entries = entries.size();
@@ -63,7 +64,7 @@ Values with_codebook(const Elements& elements, const std::vector<uint64_t>& entr
   return values;
 }
 
-Values as_they_are(const Elements& elements, EntropyCoder coder) {
+Values as_they_are(const StoredElements& elements, EntropyCoder coder) {
   Values values;
   values.narrow = narrowest(elements.type, elements.bits);
   const size_t size = values.narrow == Narrow::none ? elements.size : sizeof(uint16_t);
@@ -77,7 +78,7 @@ Values as_they_are(const Elements& elements, EntropyCoder coder) {
   return values;
 }
 
-Values smallest_values(const Elements& elements, EntropyCoder coder) {
+Values smallest_values(const StoredElements& elements, EntropyCoder coder) {
   Values best = as_they_are(elements, coder);
   const std::vector<uint64_t> entries = different(elements.bits);
   if (entries.empty()) return best;
@@ -146,12 +147,13 @@ CodedTensor assemble(const at::Tensor& tensor, const Values& values, const Place
 }
 
 at::Tensor checked(const at::Tensor& tensor) {
-  if (!tensor.defined()) fail(kWhere, "expected a tensor, got none");
-  if (tensor.layout() != at::kStrided || tensor.is_meta()) fail(kWhere, "expected a dense tensor");
+  if (!tensor.defined()) fail(kEncodeTensorWhere, "expected a tensor, got none");
+  if (tensor.layout() != at::kStrided || tensor.is_meta())
+    fail(kEncodeTensorWhere, "expected a dense tensor");
   if (libtorch::safetensors_word(tensor.scalar_type()) == nullptr)
-    fail(kWhere, "expected a dtype that safetensors files have, got ", tensor.scalar_type());
+    fail(kEncodeTensorWhere, "expected a dtype that safetensors files have, got ", tensor.scalar_type());
   if (static_cast<size_t>(tensor.dim()) > kMostDimensions)
-    fail(kWhere, "expected at most ", kMostDimensions, " dimensions, got ", tensor.dim());
+    fail(kEncodeTensorWhere, "expected at most ", kMostDimensions, " dimensions, got ", tensor.dim());
   return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
 }
 
@@ -159,16 +161,17 @@ at::Tensor checked(const at::Tensor& tensor) {
 
 void CodeOptions::validate() const {
   if (gap_bits && (*gap_bits < kFewestGapBits || *gap_bits > kMostGapBits))
-    fail(kWhere, "expected gap_bits in [", kFewestGapBits, ", ", kMostGapBits, "], got ", *gap_bits);
+    fail(kEncodeTensorWhere, "expected gap_bits in [", kFewestGapBits, ", ", kMostGapBits, "], got ",
+         *gap_bits);
 }
 
 CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
   options.validate();
   const at::Tensor tensor = checked(given);
   const auto count = static_cast<size_t>(tensor.numel());
-  Elements all{tensor.scalar_type(), static_cast<size_t>(tensor.element_size()),
-               std::vector<uint64_t>(count)};
-  Elements stored{all.type, all.size, {}};
+  StoredElements all{tensor.scalar_type(), static_cast<size_t>(tensor.element_size()),
+                     std::vector<uint64_t>(count)};
+  StoredElements stored{all.type, all.size, {}};
   std::vector<int64_t> positions;
   for (size_t i = 0; i < count; ++i) {
     all.bits[i] = bits_at(tensor.const_data_ptr(), all.size, i);
@@ -187,7 +190,8 @@ CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
       if (!best || sparse.bytes.size() < best->bytes.size()) best = std::move(sparse);
     }
   }
-  if (!best) fail(kWhere, "expected rows of at most 65536 elements for positions csr, got ", grid.columns);
+  if (!best)
+    fail(kEncodeTensorWhere, "expected rows of at most 65536 elements for positions csr, got ", grid.columns);
   return *std::move(best);
 }
 

@@ -24,20 +24,20 @@ std::vector<Coin> paired(const std::vector<Coin>& coins) {
   return packages;
 }
 
-struct Entry {
+struct SymbolEntry {
   uint8_t symbol, length;
 };
 
 /// For every sequence of `longest` bits, the symbol that it begins with.
-std::vector<Entry> lookup_table(std::span<const uint8_t> lengths, std::span<const uint16_t> codes,
-                                int longest) {
-  std::vector<Entry> table(size_t{1} << longest);
+std::vector<SymbolEntry> lookup_table(std::span<const uint8_t> lengths, std::span<const uint16_t> codes,
+                                      int longest) {
+  std::vector<SymbolEntry> table(size_t{1} << longest);
   for (size_t symbol = 0; symbol < lengths.size(); ++symbol) {
     const int length = lengths[symbol];
     if (length == 0) continue;
     const size_t first = static_cast<size_t>(codes[symbol]) << (longest - length);
     std::fill_n(table.begin() + static_cast<ptrdiff_t>(first), size_t{1} << (longest - length),
-                Entry{static_cast<uint8_t>(symbol), static_cast<uint8_t>(length)});
+                SymbolEntry{static_cast<uint8_t>(symbol), static_cast<uint8_t>(length)});
   }
   return table;
 }
@@ -118,12 +118,12 @@ std::vector<uint8_t> huffman_decode(std::span<const std::byte> bytes, uint64_t c
   table.finish();
   const std::vector<uint16_t> codes = canonical_codes(lengths);
   const int longest = *std::ranges::max_element(lengths);
-  const std::vector<Entry> entries = lookup_table(lengths, codes, longest);
+  const std::vector<SymbolEntry> entries = lookup_table(lengths, codes, longest);
   if (count > 8 * static_cast<uint64_t>(reader.left())) throw CodesProblem{"the codes end early"};
   BitReader body(reader.take(reader.left()));
   std::vector<uint8_t> symbols(count);
   for (uint8_t& symbol : symbols) {
-    const Entry entry = entries[body.peek(longest)];
+    const SymbolEntry entry = entries[body.peek(longest)];
     symbol = entry.symbol;
     body.skip(entry.length);
   }

@@ -12,10 +12,10 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.save_compressed";
+constexpr const char* kSaveCompressedWhere = "prune.save_compressed";
 
 /// A tensor as it is written.
-struct Entry {
+struct CompressedEntry {
   CodedTensor coded;
   at::Tensor plain;  ///< defined where it is smallest as it is
   std::string dtype() const { return plain.defined() ? coded.account.dtype : kCodedType; }
@@ -28,12 +28,12 @@ struct Entry {
   }
 };
 
-Entry entry_of(const std::string& name, const at::Tensor& tensor, const CodeOptions& options) {
-  Entry entry;
+CompressedEntry entry_of(const std::string& name, const at::Tensor& tensor, const CodeOptions& options) {
+  CompressedEntry entry;
   try {
     entry.coded = encode_tensor(tensor, options);
   } catch (const Error& error) {
-    fail(kWhere, "'", name, "' cannot be stored: ", error.what());
+    fail(kSaveCompressedWhere, "'", name, "' cannot be stored: ", error.what());
   }
   TensorAccount& account = entry.coded.account;
   account.name = name;
@@ -53,15 +53,15 @@ Accounting save_compressed(const std::filesystem::path& path, const NamedTensors
                            const CodeOptions& options, const std::map<std::string, std::string>& metadata) {
   options.validate();
   if (metadata.contains(kStampKey))
-    fail(kWhere, "expected metadata without the key '", kStampKey, "', got it");
+    fail(kSaveCompressedWhere, "expected metadata without the key '", kStampKey, "', got it");
   std::map<libtorch::TensorIdentity, std::string> first_names;
   std::set<std::string> names;
   FileStamp stamp;
-  std::vector<Entry> entries;
+  std::vector<CompressedEntry> entries;
   for (const auto& [name, tensor] : tensors) {
-    libtorch::check_name(kWhere, name);
-    if (!names.insert(name).second) fail(kWhere, "duplicate name '", name, "'");
-    if (!tensor.defined()) fail(kWhere, "expected a tensor for '", name, "', got none");
+    libtorch::check_name(kSaveCompressedWhere, name);
+    if (!names.insert(name).second) fail(kSaveCompressedWhere, "duplicate name '", name, "'");
+    if (!tensor.defined()) fail(kSaveCompressedWhere, "expected a tensor for '", name, "', got none");
     if (tensor.layout() == at::kStrided && !tensor.is_meta() && tensor.numel() > 0) {
       const auto [first, is_new] = first_names.emplace(libtorch::identity_of(tensor), name);
       if (!is_new) {
@@ -71,12 +71,13 @@ Accounting save_compressed(const std::filesystem::path& path, const NamedTensors
     }
     entries.push_back(entry_of(name, tensor, options));
   }
-  std::ranges::stable_sort(entries, std::ranges::greater(),
-                           [](const Entry& entry) { return safetensors_element_size(entry.dtype()); });
+  std::ranges::stable_sort(entries, std::ranges::greater(), [](const CompressedEntry& entry) {
+    return safetensors_element_size(entry.dtype());
+  });
   std::vector<TensorEntry> written;
   Accounting accounting;
   int64_t bytes = 0;
-  for (const Entry& entry : entries) {
+  for (const CompressedEntry& entry : entries) {
     written.push_back(entry.entry());
     accounting.tensors.push_back(entry.coded.account);
     bytes += entry.coded.account.bytes.total();

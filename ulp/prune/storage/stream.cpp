@@ -11,7 +11,7 @@
 namespace ulp::prune {
 namespace {
 
-enum Form : uint8_t { kPacked, kHuffman, kDeflate };
+enum StreamCoding : uint8_t { kPacked, kHuffman, kDeflate };
 
 constexpr int kRawDeflate = -MAX_WBITS;  // neither header nor checksum: the file has one of its own
 constexpr int kLevel = 6,
@@ -81,24 +81,24 @@ std::vector<uint8_t> inflated(std::span<const std::byte> bytes, uint64_t count) 
 
 /// A stream as it lies in a file.
 struct Coded {
-  Form form;
+  StreamCoding form;
   std::span<const std::byte> bytes;
 };
 
 Coded take_coded(ByteReader& reader, uint64_t count, int width) {
   const uint8_t form = reader.byte();
   if (form > kDeflate) throw CodesProblem{"expected codes of form 0, 1 or 2, got " + std::to_string(form)};
-  return {static_cast<Form>(form),
+  return {static_cast<StreamCoding>(form),
           reader.take(form == kPacked ? packed_bytes(count, width) : reader.integer())};
 }
 
 }  // namespace
 
 void put_stream(Bytes& out, std::span<const uint8_t> symbols, int width, EntropyCoder coder) {
-  Form form = kPacked;
+  StreamCoding form = kPacked;
   Bytes best;
   pack(best, symbols, width);
-  const auto consider = [&](Form other, Bytes bytes) {
+  const auto consider = [&](StreamCoding other, Bytes bytes) {
     Bytes whole;
     put_integer(whole, bytes.size());
     put_bytes(whole, bytes);

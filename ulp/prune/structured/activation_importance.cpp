@@ -22,7 +22,7 @@ using graph::Value;
 namespace {
 
 /// A dimension of a value that layers read, and which unit each of its positions is of; -1 for none.
-struct Reading {
+struct UnitReading {
   std::string value;
   size_t dim = 0;
   std::vector<int64_t> units;  ///< numbered through all groups
@@ -46,10 +46,10 @@ std::map<Position, int64_t> units_by_class(const Tracker& tracker, const Groups&
   return found;
 }
 
-std::vector<Reading> readings_of(const Graph& graph, const Groups& groups) {
+std::vector<UnitReading> readings_of(const Graph& graph, const Groups& groups) {
   const Tracker tracker(graph, groups.options);
   const std::map<Position, int64_t> units = units_by_class(tracker, groups);
-  std::vector<Reading> found;
+  std::vector<UnitReading> found;
   std::map<std::string, char> seen;
   for (const auto& node : graph.nodes()) {
     const bool layer =
@@ -60,7 +60,7 @@ std::vector<Reading> readings_of(const Graph& graph, const Groups& groups) {
       if (graph::from_attributes(*value->producer) || seen[value->name]++ > 0) continue;
       const Layout& layout = tracker.layout(value);
       for (size_t d = 0; d < layout.dims.size(); ++d) {
-        Reading reading{value->name, d, {}};
+        UnitReading reading{value->name, d, {}};
         for (const Position position : layout.dims[d]) {
           const auto unit = units.find(tracker.axes().find(position));
           reading.units.push_back(unit == units.end() ? -1 : unit->second);
@@ -74,14 +74,14 @@ std::vector<Reading> readings_of(const Graph& graph, const Groups& groups) {
 }
 
 /// A copy of the graph that returns the values.
-graph::GraphModule probe_of(const Graph& graph, const std::vector<Reading>& readings) {
+graph::GraphModule probe_of(const Graph& graph, const std::vector<UnitReading>& readings) {
   const std::shared_ptr<Graph> copy = graph.clone();
   std::map<std::string, Value*> by_name;
   for (const auto& node : copy->nodes()) {
     for (const auto& value : node->outputs()) by_name[value->name] = value.get();
   }
   std::vector<Argument> results;
-  for (const Reading& reading : readings) results.emplace_back(by_name.at(reading.value));
+  for (const UnitReading& reading : readings) results.emplace_back(by_name.at(reading.value));
   copy->set_output(Argument::tuple(std::move(results)));
   copy->remove_dead();
   return graph::GraphModule(copy);
@@ -107,7 +107,7 @@ Importance activation_importance(const graph::GraphModule& module, const Groups&
                                  Normalization normalization) {
   if (batches.empty()) fail("prune.activation_importance", "expected batches to run on, got none");
   const torch::NoGradGuard no_grad;
-  const std::vector<Reading> readings = readings_of(module.graph(), groups);
+  const std::vector<UnitReading> readings = readings_of(module.graph(), groups);
   int64_t total = 0;
   for (const Group& group : groups.groups) total += group.units;
   std::vector<double> sums(static_cast<size_t>(total)), weights(static_cast<size_t>(total));

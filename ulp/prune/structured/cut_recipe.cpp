@@ -13,7 +13,7 @@ namespace ulp::prune {
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kCutRecipeVersion = 1;
 
 /// Groups that the criterion says nothing of.
 std::vector<Obstacle> without_importance(const Groups& groups, const Importance& importance,
@@ -94,12 +94,12 @@ void CutRecipe::validate() const {
 }
 
 std::string CutRecipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kCutRecipeVersion);
 }
 
 CutRecipe CutRecipe::from_json(const std::string& text) {
   CutRecipe recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kCutRecipeVersion);
   return recipe;
 }
 

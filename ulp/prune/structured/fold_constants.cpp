@@ -34,7 +34,7 @@ const void* memory_of(const at::Tensor& tensor) {
 }
 
 /// A call of a layer that has a bias or can have one, and what its bias must get.
-struct Reading {
+struct BiasCorrection {
   Node* node = nullptr;
   std::string line = {};  ///< "conv2: 3 channels"; empty where nothing is lost
   /// By output, 0 for those that are removed; a single 0 where nothing is lost. Undefined where there is a problem.
@@ -48,9 +48,9 @@ struct Reading {
   bool adds() const { return !more.defined() || more.count_nonzero().item<int64_t>() > 0; }
 };
 
-class Folder {
+class ConstantFolder {
  public:
-  Folder(graph::GraphModule& module, const Groups& groups, const Removals& removals)
+  ConstantFolder(graph::GraphModule& module, const Groups& groups, const Removals& removals)
       : module_(module),
         graph_(module.graph()),
         tracker_(graph_, groups.options),
@@ -62,7 +62,7 @@ class Folder {
       if (node->kind() == Node::Kind::call && !node->train_only && !node->outputs().empty()) read(*node);
     }
     decide();
-    for (const Reading& reading : readings_) {
+    for (const BiasCorrection& reading : readings_) {
       if (reading.line.empty()) continue;
       if (reading.problem.empty()) {
         report_.folded.push_back(reading.line);
@@ -77,7 +77,7 @@ class Folder {
  private:
   void read(Node& node) {
     const std::vector<LostChannels> lost = lost_channels(node, removed_);
-    Reading reading{.node = &node};
+    BiasCorrection reading{.node = &node};
     if (!lost.empty())
       reading.line = graph::label(node) + ": " + std::to_string(lost[0].indices.size()) + " channels";
     if (takes_constants(node)) {
@@ -97,7 +97,7 @@ class Folder {
   }
 
   /// Why the constants are not known or have no place; empty where they are and have.
-  std::string problem_of(const Reading& reading, const LostChannels& lost) const {
+  std::string problem_of(const BiasCorrection& reading, const LostChannels& lost) const {
     const Node& node = *reading.node;
     if (!removed_.along(lost.value, lost.dim).defined()) return "what they hold is not one number each";
     if (is_conv(node) && is_padded(node)) return "its zero padding knows no constant";
@@ -144,14 +144,14 @@ class Folder {
   /// Calls that read one bias, or one weight without a bias, get it together or not at all.
   void decide() {
     std::set<const void*> seen{nullptr};
-    for (const Reading& reading : readings_) {
+    for (const BiasCorrection& reading : readings_) {
       if (!seen.insert(reading.owner).second) continue;
-      std::vector<Reading*> calls;
-      for (Reading& other : readings_) {
+      std::vector<BiasCorrection*> calls;
+      for (BiasCorrection& other : readings_) {
         if (other.owner == reading.owner) calls.push_back(&other);
       }
-      if (std::ranges::none_of(calls, [](const Reading* call) { return call->adds(); })) continue;
-      const bool equal = std::ranges::all_of(calls, [&](const Reading* call) {
+      if (std::ranges::none_of(calls, [](const BiasCorrection* call) { return call->adds(); })) continue;
+      const bool equal = std::ranges::all_of(calls, [&](const BiasCorrection* call) {
         return call->more.defined() && call->more.sizes() == reading.more.sizes() &&
                torch::allclose(call->more, reading.more, 1e-12, 1e-12);
       });
@@ -160,7 +160,7 @@ class Folder {
         add_bias(calls);
         continue;
       }
-      for (Reading* call : calls) {
+      for (BiasCorrection* call : calls) {
         if (!call->problem.empty()) continue;
         call->problem = elsewhere ? "its bias is read elsewhere, too"
                                   : "its bias is for calls that read other constants, too";
@@ -168,13 +168,13 @@ class Folder {
     }
   }
 
-  const void* owner_of(const Reading& reading) const {
+  const void* owner_of(const BiasCorrection& reading) const {
     if (!reading.bias().is_value()) return reading.node->arg("weight").value;
     const at::Tensor stored = graph_.attribute_tensor(reading.bias().value);
     return stored.defined() ? memory_of(stored) : static_cast<const void*>(reading.bias().value);
   }
   /// How often any call reads the memory of the bias.
-  size_t reads_of_bias(const Reading& reading) const {
+  size_t reads_of_bias(const BiasCorrection& reading) const {
     size_t found = 0;
     for (const auto& node : graph_.nodes()) {
       for (const graph::Value* value : node->reads()) {
@@ -185,8 +185,8 @@ class Folder {
     return found;
   }
 
-  void add_bias(const std::vector<Reading*>& calls) {
-    const Reading& first = *calls[0];
+  void add_bias(const std::vector<BiasCorrection*>& calls) {
+    const BiasCorrection& first = *calls[0];
     if (first.bias().is_value()) {
       const at::Tensor bias = graph_.attribute_tensor(first.bias().value).detach();
       bias.add_(first.more.to(bias.options()).view_as(bias));
@@ -197,7 +197,7 @@ class Folder {
     const at::Tensor made = first.more.to(weight.tensor.options());
     const std::string name = free_name(owner);
     graph_.set_attribute(name, {weight.kind, made.set_requires_grad(weight.tensor.requires_grad())});
-    for (const Reading* call : calls) call->node->arg("bias") = Argument(graph_.attribute(name));
+    for (const BiasCorrection* call : calls) call->node->arg("bias") = Argument(graph_.attribute(name));
   }
 
   /// "conv.bias" for "conv.weight", "conv.w1_bias" for "conv.w1".
@@ -223,7 +223,7 @@ class Folder {
   Tracker tracker_;
   Survivors left_;
   RemovedNumbers removed_;
-  std::vector<Reading> readings_;  ///< in the order of the graph
+  std::vector<BiasCorrection> readings_;  ///< in the order of the graph
   FoldReport report_;
 };
 
@@ -231,7 +231,7 @@ class Folder {
 
 FoldReport fold_constants(graph::GraphModule& module, const Groups& groups, const Removals& removals) {
   const torch::NoGradGuard no_grad;
-  return Folder(module, groups, removals).run();
+  return ConstantFolder(module, groups, removals).run();
 }
 
 }  // namespace ulp::prune

@@ -17,7 +17,7 @@ using graph::Attribute;
 
 namespace {
 
-using Scores = std::vector<double>;
+using UnitScores = std::vector<double>;
 
 const Attribute& attribute_of(const graph::GraphModule& module, const Member& member) {
   return attribute_of(module.graph(), member, "prune.importance");
@@ -34,17 +34,17 @@ at::Tensor slices(const at::Tensor& tensor, const Member& member) {
   return rows.reshape({static_cast<int64_t>(member.indices.size()), -1}).cpu();
 }
 
-Scores sums(const at::Tensor& units_by_elements) {
+UnitScores sums(const at::Tensor& units_by_elements) {
   const at::Tensor total = units_by_elements.sum(1).contiguous();
   return {total.data_ptr<double>(), total.data_ptr<double>() + total.numel()};
 }
 
-void add(Scores& to, const Scores& what) {
+void add(UnitScores& to, const UnitScores& what) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
 }
 
-Scores filter_norms(const graph::GraphModule& module, const Group& group, bool squared) {
-  Scores result(static_cast<size_t>(group.units));
+UnitScores filter_norms(const graph::GraphModule& module, const Group& group, bool squared) {
+  UnitScores result(static_cast<size_t>(group.units));
   for (const Member& member : group.members) {
     const Attribute& attribute = attribute_of(module, member);
     if (!is_filter(attribute, member)) continue;
@@ -55,8 +55,8 @@ Scores filter_norms(const graph::GraphModule& module, const Group& group, bool s
   return result;
 }
 
-Scores group_norms(const graph::GraphModule& module, const Group& group) {
-  Scores result(static_cast<size_t>(group.units));
+UnitScores group_norms(const graph::GraphModule& module, const Group& group) {
+  UnitScores result(static_cast<size_t>(group.units));
   double members = 0;
   for (const Member& member : group.members) {
     const Attribute& attribute = attribute_of(module, member);
@@ -68,8 +68,8 @@ Scores group_norms(const graph::GraphModule& module, const Group& group) {
   return result;
 }
 
-Scores scales(const graph::GraphModule& module, const Group& group) {
-  Scores result(static_cast<size_t>(group.units));
+UnitScores scales(const graph::GraphModule& module, const Group& group) {
+  UnitScores result(static_cast<size_t>(group.units));
   double count = 0;
   for (const Member& member : group.members) {
     if (member.role != Role::scale) continue;
@@ -77,13 +77,13 @@ Scores scales(const graph::GraphModule& module, const Group& group) {
     add(result, sums(part.abs()));
     count += static_cast<double>(part.size(1));
   }
-  if (count == 0) return Scores(result.size(), std::numeric_limits<double>::infinity());
+  if (count == 0) return UnitScores(result.size(), std::numeric_limits<double>::infinity());
   for (double& score : result) score /= count;
   return result;
 }
 
-Scores taylor(const graph::GraphModule& module, const Group& group) {
-  Scores result(static_cast<size_t>(group.units));
+UnitScores taylor(const graph::GraphModule& module, const Group& group) {
+  UnitScores result(static_cast<size_t>(group.units));
   for (const Member& member : group.members) {
     const Attribute& attribute = attribute_of(module, member);
     if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.requires_grad()) continue;
@@ -95,11 +95,11 @@ Scores taylor(const graph::GraphModule& module, const Group& group) {
   return result;
 }
 
-Scores hessian(const graph::GraphModule& module, const Group& group, const SquaredGradients* squares) {
+UnitScores hessian(const graph::GraphModule& module, const Group& group, const SquaredGradients* squares) {
   if (!squares)
     fail("prune.importance",
          "expected squared gradients for hessian, got none; make them with squared_gradients()");
-  Scores result(static_cast<size_t>(group.units));
+  UnitScores result(static_cast<size_t>(group.units));
   for (const Member& member : group.members) {
     const Attribute& attribute = attribute_of(module, member);
     if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.requires_grad()) continue;
@@ -112,23 +112,23 @@ Scores hessian(const graph::GraphModule& module, const Group& group, const Squar
   return result;
 }
 
-Scores distances(const graph::GraphModule& module, const Group& group) {
+UnitScores distances(const graph::GraphModule& module, const Group& group) {
   std::vector<at::Tensor> rows;
   for (const Member& member : group.members) {
     const Attribute& attribute = attribute_of(module, member);
     if (is_filter(attribute, member)) rows.push_back(slices(attribute.tensor, member));
   }
-  if (rows.empty()) return Scores(static_cast<size_t>(group.units));
+  if (rows.empty()) return UnitScores(static_cast<size_t>(group.units));
   const at::Tensor filters = torch::cat(rows, 1);
   // Without the matrix product, whose rounding makes equal filters differ.
   return sums(torch::cdist(filters, filters, 2, 2));
 }
 
-Scores shares(const Scores& norms) {
+UnitScores shares(const UnitScores& norms) {
   std::vector<size_t> order(norms.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return norms[a] < norms[b]; });
-  Scores result(norms.size());
+  UnitScores result(norms.size());
   double above = 0;
   for (auto at = order.rbegin(); at != order.rend(); ++at) {
     above += norms[*at];
@@ -137,8 +137,8 @@ Scores shares(const Scores& norms) {
   return result;
 }
 
-Scores draw(const Group& group, std::mt19937_64& random) {
-  Scores result(static_cast<size_t>(group.units));
+UnitScores draw(const Group& group, std::mt19937_64& random) {
+  UnitScores result(static_cast<size_t>(group.units));
   for (double& score : result) score = std::ldexp(static_cast<double>(random() >> 11), -53);
   return result;
 }
@@ -165,7 +165,7 @@ Importance importance(const graph::GraphModule& module, const Groups& groups,
   std::mt19937_64 random(options.seed);
   Importance result;
   for (const Group& group : groups.groups) {
-    Scores scores;
+    UnitScores scores;
     switch (options.criterion) {
       case Criterion::l1:
       case Criterion::l2:

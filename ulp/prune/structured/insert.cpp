@@ -13,20 +13,22 @@ namespace ulp::prune {
 
 namespace {
 
-constexpr const char* kWhere = "prune.insert_units";
+constexpr const char* kInsertUnitsWhere = "prune.insert_units";
 
 void check(const Groups& groups, const std::vector<std::vector<int64_t>>& units) {
   if (units.size() != groups.groups.size())
-    fail(kWhere, "expected units for each of ", groups.groups.size(), " groups, got ", units.size());
+    fail(kInsertUnitsWhere, "expected units for each of ", groups.groups.size(), " groups, got ",
+         units.size());
   for (size_t g = 0; g < units.size(); ++g) {
     const Group& group = groups.groups[g];
     if (!units[g].empty() && !can_insert(group))
-      fail(kWhere, "expected units of one index in each tensor, got those of '", group.name(),
+      fail(kInsertUnitsWhere, "expected units of one index in each tensor, got those of '", group.name(),
            "', which have more");
     std::set<int64_t> seen;
     for (const int64_t unit : units[g]) {
       if (unit < 0 || unit >= group.units || !seen.insert(unit).second)
-        fail(kWhere, "expected units below ", group.units, " of '", group.name(), "', each once, got ", unit);
+        fail(kInsertUnitsWhere, "expected units below ", group.units, " of '", group.name(),
+             "', each once, got ", unit);
     }
   }
 }

@@ -18,10 +18,10 @@ double extent(const ModelSize& size) {
   return static_cast<double>(size.macs > 0 ? size.macs : size.parameters);
 }
 
-class Search {
+class LatencySearch {
  public:
-  Search(const graph::GraphModule& module, const Groups& groups, const Importance& importance,
-         const UnitSelection& options, const LatencyTarget& target, const MeasureSeconds& seconds)
+  LatencySearch(const graph::GraphModule& module, const Groups& groups, const Importance& importance,
+                const UnitSelection& options, const LatencyTarget& target, const MeasureSeconds& seconds)
       : module_(module),
         groups_(groups),
         importance_(importance),
@@ -178,7 +178,7 @@ LatencySelection select_latency(const graph::GraphModule& module, const Groups& 
                                 const LatencyTarget& target, const MeasureSeconds& seconds) {
   target.validate();
   if (!seconds) fail("prune.select_latency", "expected a function that measures, got none");
-  return Search(module, groups, importance, options, target, seconds).run();
+  return LatencySearch(module, groups, importance, options, target, seconds).run();
 }
 
 }  // namespace ulp::prune

@@ -17,14 +17,14 @@ namespace ulp::prune {
 
 namespace {
 
-constexpr const char* kWhere = "prune.reorder_units";
+constexpr const char* kReorderUnitsWhere = "prune.reorder_units";
 
 void expect_order(const Group& group, std::vector<int64_t> order) {
   std::ranges::sort(order);
   bool each_once = static_cast<int64_t>(order.size()) == group.units;
   for (size_t k = 0; each_once && k < order.size(); ++k) each_once = order[k] == static_cast<int64_t>(k);
   if (!each_once)
-    fail(kWhere, "expected each of the ", group.units, " units of '", group.name(),
+    fail(kReorderUnitsWhere, "expected each of the ", group.units, " units of '", group.name(),
          "' once, got another order");
 }
 
@@ -81,13 +81,15 @@ bool can_reorder(const Group& group) {
 void reorder_units(graph::GraphModule& module, const Group& group, const std::vector<int64_t>& order) {
   expect_order(group, order);
   if (!can_reorder(group))
-    fail(kWhere, "expected units that are alike, got those of '", group.name(), "', which are not");
+    fail(kReorderUnitsWhere, "expected units that are alike, got those of '", group.name(),
+         "', which are not");
   for (const Member& member : group.members) {
     const graph::Attribute* attribute = module.graph().find_attribute(member.tensor);
-    if (!attribute) fail(kWhere, "expected a tensor '", member.tensor, "' in the graph, got none");
+    if (!attribute)
+      fail(kReorderUnitsWhere, "expected a tensor '", member.tensor, "' in the graph, got none");
     if (attribute->kind == graph::Attribute::Kind::parameter &&
         find_mask(module.graph(), member.tensor).defined())
-      fail(kWhere, "expected '", member.tensor, "' without a mask, got one that has");
+      fail(kReorderUnitsWhere, "expected '", member.tensor, "' without a mask, got one that has");
   }
   const torch::NoGradGuard no_grad;
   std::map<std::pair<const void*, int64_t>, std::string>

@@ -12,11 +12,11 @@ namespace ulp::prune {
 
 namespace {
 
-struct Candidate {
+struct GroupCandidate {
   double score;
   size_t group;
   int64_t unit;
-  auto operator<=>(const Candidate&) const = default;
+  auto operator<=>(const GroupCandidate&) const = default;
 };
 
 /// Half to even, as PyTorch counts.
@@ -61,9 +61,9 @@ std::vector<std::vector<size_t>> compared(const Groups& groups, UnitScope scope)
 }
 
 /// The finite ones, least important first.
-std::vector<Candidate> candidates_of(const Groups& groups, const Importance& importance,
-                                     const std::vector<size_t>& among) {
-  std::vector<Candidate> found;
+std::vector<GroupCandidate> candidates_of(const Groups& groups, const Importance& importance,
+                                          const std::vector<size_t>& among) {
+  std::vector<GroupCandidate> found;
   for (const size_t g : among) {
     for (int64_t unit = 0; unit < groups.groups[g].units; ++unit) {
       const double score = importance[g][static_cast<size_t>(unit)];
@@ -116,8 +116,8 @@ Removals select_units(const Groups& groups, const Importance& importance, const 
     const auto allowed = static_cast<int64_t>(std::floor(options.cap * static_cast<double>(full) + 1e-9));
     return std::clamp<int64_t>((allowed - (full - now)) / width, 0, units - 1);
   };
-  const auto take = [&](const std::vector<Candidate>& candidates, int64_t count) {
-    for (const Candidate& candidate : candidates) {
+  const auto take = [&](const std::vector<GroupCandidate>& candidates, int64_t count) {
+    for (const GroupCandidate& candidate : candidates) {
       std::vector<int64_t>& units = result.units[candidate.group];
       if (count == 0 || static_cast<int64_t>(units.size()) >= most(candidate.group)) continue;
       units.push_back(candidate.unit);

@@ -15,14 +15,14 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kStructureVersion = 1;
 constexpr const char *kStructureType = "ulp.prune.Structure", *kRemovalsType = "ulp.prune.Removals";
 /// What a file may keep in all its cuts: a dimension that stays takes a few bytes of text, whatever its size.
 constexpr int64_t kMaxIndices = int64_t{1} << 24;
 constexpr const char *kWriter = "prune.structure_to_json", *kReader = "prune.structure_from_json";
 using Indices = std::vector<int64_t>;
 /// Of each tensor of a network.
-using Sizes = std::map<std::string, Indices>;
+using TensorIndices = std::map<std::string, Indices>;
 
 std::string text_of(const Indices& numbers) {
   return json(numbers).dump();
@@ -40,8 +40,8 @@ json read_object(const std::string& text, const char* type, const std::vector<st
               found == read.end() ? "none" : found->dump().substr(0, 60));
   if (version == read.end() || !version->is_number_integer() || version->get<int64_t>() < 1)
     fail_file(where, "expected a version, got none");
-  if (version->get<int64_t>() > kVersion)
-    fail_file(where, "expected version ", kVersion, " at most, got ", version->get<int64_t>(),
+  if (version->get<int64_t>() > kStructureVersion)
+    fail_file(where, "expected version ", kStructureVersion, " at most, got ", version->get<int64_t>(),
               ": the file is from a newer ulp");
   for (const auto& [name, value] : read.items()) {
     if (name != "type" && name != "version" && std::ranges::find(fields, name) == fields.end())
@@ -75,15 +75,15 @@ Indices all_below(int64_t size) {
   return all;
 }
 
-Sizes sizes_of(const graph::Graph& graph) {
-  Sizes sizes;
+TensorIndices sizes_of(const graph::Graph& graph) {
+  TensorIndices sizes;
   for (const auto& [name, attribute] : graph.attributes()) sizes[name] = attribute.tensor.sizes().vec();
   return sizes;
 }
 
 /// Of what a cut leaves.
-Sizes sizes_of(const Kept& kept) {
-  Sizes sizes;
+TensorIndices sizes_of(const Kept& kept) {
+  TensorIndices sizes;
   for (const auto& [name, dims] : kept) {
     Indices& left = sizes[name];
     for (const Indices& dim : dims) left.push_back(static_cast<int64_t>(dim.size()));
@@ -103,7 +103,7 @@ json write_tensor(const std::string& name, const std::vector<Indices>& dims, con
   return entry;
 }
 
-json write_cut(const Kept& kept, const Sizes& before, size_t number) {
+json write_cut(const Kept& kept, const TensorIndices& before, size_t number) {
   json cut = json::object();
   for (const auto& [name, dims] : kept) {
     const auto sizes = before.find(name);
@@ -122,7 +122,7 @@ json write_cut(const Kept& kept, const Sizes& before, size_t number) {
 /// Reads the cuts of a file one after the other.
 class CutReader {
  public:
-  explicit CutReader(Sizes sizes) : sizes_(std::move(sizes)) {}
+  explicit CutReader(TensorIndices sizes) : sizes_(std::move(sizes)) {}
 
   Kept read(const json& cut) {
     ++number_;
@@ -181,7 +181,7 @@ class CutReader {
     }
   }
 
-  Sizes sizes_;  // of the network before the next cut
+  TensorIndices sizes_;  // of the network before the next cut
   size_t number_ = 0;
   int64_t indices_ = 0;
 };
@@ -189,13 +189,16 @@ class CutReader {
 }  // namespace
 
 std::string structure_to_json(const Structure& structure, const graph::Graph& graph) {
-  Sizes sizes = sizes_of(graph);
+  TensorIndices sizes = sizes_of(graph);
   json cuts = json::array();
   for (const Kept& kept : structure.cuts) {
     cuts.push_back(write_cut(kept, sizes, cuts.size() + 1));
     sizes = sizes_of(kept);
   }
-  return json{{"type", kStructureType}, {"version", kVersion}, {"inexact", structure.inexact}, {"cuts", cuts}}
+  return json{{"type", kStructureType},
+              {"version", kStructureVersion},
+              {"inexact", structure.inexact},
+              {"cuts", cuts}}
       .dump();
 }
 
@@ -218,7 +221,7 @@ std::string removals_to_json(const Removals& removals, const Groups& groups) {
                     {"units", groups.groups[g].units},
                     {"removed", removals.units[g]}});
   }
-  return json{{"type", kRemovalsType}, {"version", kVersion}, {"groups", list}}.dump();
+  return json{{"type", kRemovalsType}, {"version", kStructureVersion}, {"groups", list}}.dump();
 }
 
 Removals removals_from_json(const std::string& text, const Groups& groups) {

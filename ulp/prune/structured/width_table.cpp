@@ -13,7 +13,7 @@ namespace ulp::prune {
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kWidthTableVersion = 1;
 
 }  // namespace
 
@@ -65,12 +65,12 @@ void WidthTable::validate() const {
 }
 
 std::string WidthTable::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kWidthTableVersion);
 }
 
 WidthTable WidthTable::from_json(const std::string& text) {
   WidthTable table;
-  read_recipe(text, table, kVersion);
+  read_recipe(text, table, kWidthTableVersion);
   return table;
 }
 

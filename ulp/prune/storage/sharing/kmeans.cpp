@@ -9,7 +9,7 @@
 namespace ulp::prune {
 namespace {
 
-constexpr const char* kWhere = "prune.cluster";
+constexpr const char* kClusterWhere = "prune.cluster";
 
 /// Rising numbers with the sums of all before each.
 struct Sorted {
@@ -81,7 +81,7 @@ void KMeansOptions::visit_fields(FieldVisitor& visit) {
 }
 
 void KMeansOptions::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kClusterWhere, *this);
 }
 
 size_t Clusters::nearest(double number) const {
@@ -94,7 +94,7 @@ size_t Clusters::nearest(double number) const {
 Clusters cluster(std::vector<double> numbers, const KMeansOptions& options) {
   options.validate();
   const auto found = std::ranges::find_if_not(numbers, [](double number) { return std::isfinite(number); });
-  if (found != numbers.end()) fail(kWhere, "expected finite numbers, got ", *found);
+  if (found != numbers.end()) fail(kClusterWhere, "expected finite numbers, got ", *found);
   Clusters result;
   if (numbers.empty()) return result;
   const Sorted sorted(std::move(numbers));

@@ -18,9 +18,9 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kWhere = "prune.share_weights";
+constexpr const char* kShareModuleWhere = "prune.share_weights";
 constexpr const char* kOp = "ulp::share_weights";
-const std::string kCodebook = ".codebook", kCodes = ".codes", kMask = ".mask";
+const std::string kCodebookSuffix = ".codebook", kCodesSuffix = ".codes", kMaskSuffix = ".mask";
 
 void check_patterns(const Graph& graph, const std::vector<LayerBits>& layers) {
   for (const LayerBits& rule : layers) {
@@ -28,7 +28,7 @@ void check_patterns(const Graph& graph, const std::vector<LayerBits>& layers) {
       return item.second.kind == Attribute::Kind::parameter && quant::matches_module(rule.layer, item.first);
     };
     if (std::ranges::none_of(graph.attributes(), is_meant))
-      fail(kWhere, "expected layers to name parameters of the model, got '", rule.layer, "'");
+      fail(kShareModuleWhere, "expected layers to name parameters of the model, got '", rule.layer, "'");
   }
 }
 
@@ -84,7 +84,7 @@ SharedWeights clustered(const std::string& name, const at::Tensor& weight, const
   try {
     return cluster_weights(weight, options);
   } catch (const Error& error) {
-    fail(kWhere, "'", name, "' cannot be shared: ", error.what());
+    fail(kShareModuleWhere, "'", name, "' cannot be shared: ", error.what());
   }
 }
 
@@ -97,14 +97,15 @@ void replace(Graph& graph, const std::vector<std::string>& names, const KMeansOp
   for (const std::string& name : names) {
     const Attribute::Kind kind = graph.find_attribute(name)->kind;
     const Attribute::Kind beside = kind == Attribute::Kind::parameter ? Attribute::Kind::buffer : kind;
-    store(kWhere, graph, name + kCodebook, kind, shared.codebook);
-    store(kWhere, graph, name + kCodes, beside, shared.codes);
-    if (shared.mask.defined()) store(kWhere, graph, name + kMask, beside, shared.mask);
+    store(kShareModuleWhere, graph, name + kCodebookSuffix, kind, shared.codebook);
+    store(kShareModuleWhere, graph, name + kCodesSuffix, beside, shared.codes);
+    if (shared.mask.defined()) store(kShareModuleWhere, graph, name + kMaskSuffix, beside, shared.mask);
   }
   graph::Argument mask = c10::IValue();
-  if (shared.mask.defined()) mask = graph.attribute(first + kMask);
-  Node* node = graph.call(kOp, {graph.attribute(first + kCodebook), graph.attribute(first + kCodes), mask},
-                          first_call(graph));
+  if (shared.mask.defined()) mask = graph.attribute(first + kMaskSuffix);
+  Node* node =
+      graph.call(kOp, {graph.attribute(first + kCodebookSuffix), graph.attribute(first + kCodesSuffix), mask},
+                 first_call(graph));
   const std::vector<Value*> plain = values_of(graph, names);
   node->output()->meta = plain.front()->meta;
   for (Value* value : plain) graph.replace_uses(value, node->output());
@@ -140,7 +141,7 @@ void bake_node(const char* where, Graph& graph, Node* node) {
       share_weights(tensors[0], tensors[1], tensors.size() > 2 ? std::optional(tensors[2]) : std::nullopt);
   weight.set_requires_grad(tensors[0].requires_grad());
   const auto plain_name = [](std::string name) {
-    if (name.ends_with(kCodebook)) name.resize(name.size() - kCodebook.size());
+    if (name.ends_with(kCodebookSuffix)) name.resize(name.size() - kCodebookSuffix.size());
     return name;
   };
   for (const std::string& name : names[0])
@@ -172,7 +173,7 @@ void ShareOptions::visit_fields(FieldVisitor& visit) {
 }
 
 void ShareOptions::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kShareModuleWhere, *this);
 }
 
 int64_t ShareOptions::bits_of(const std::string& parameter, int64_t dimensions) const {
@@ -181,7 +182,7 @@ int64_t ShareOptions::bits_of(const std::string& parameter, int64_t dimensions) 
 
 std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::GraphModule>& captured,
                                                   const ShareOptions& options, graph::PassReport* report) {
-  if (!captured) fail(kWhere, "expected a captured model, got null");
+  if (!captured) fail(kShareModuleWhere, "expected a captured model, got null");
   options.validate();
   const std::shared_ptr<Graph> graph = bake(*captured)->graph().clone();
   check_patterns(*graph, options.layers);
@@ -203,10 +204,10 @@ std::shared_ptr<graph::GraphModule> share_weights(const std::shared_ptr<graph::G
     }
     replace(*graph, names, kmeans);
     result.changes.push_back(name + " shares " +
-                             std::to_string(graph->find_attribute(name + kCodebook)->tensor.numel()) +
+                             std::to_string(graph->find_attribute(name + kCodebookSuffix)->tensor.numel()) +
                              " values" + other_names(names));
   }
-  if (result.changes.empty()) fail(kWhere, "expected at least one parameter to share, got none");
+  if (result.changes.empty()) fail(kShareModuleWhere, "expected at least one parameter to share, got none");
   if (report != nullptr) *report = std::move(result);
   return module_of(graph, *captured);
 }

@@ -14,25 +14,26 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kWhere = "prune.share_weights";
-constexpr int64_t kMostEntries = 256;
+constexpr const char* kShareOpWhere = "prune.share_weights";
+constexpr int64_t kMostCodebookEntries = 256;
 
 void check_codes(const Tensor& codes, int64_t entries, const std::optional<Tensor>& mask) {
   if (codes.scalar_type() != at::kByte)
-    fail(kWhere, "expected codes of dtype Byte, got ", codes.scalar_type());
+    fail(kShareOpWhere, "expected codes of dtype Byte, got ", codes.scalar_type());
   if (mask && (mask->scalar_type() != at::kBool || mask->sizes() != codes.sizes())) {
-    fail(kWhere, "expected a mask of dtype Bool and the shape of the codes, ", codes.sizes(), ", got ",
+    fail(kShareOpWhere, "expected a mask of dtype Bool and the shape of the codes, ", codes.sizes(), ", got ",
          mask->scalar_type(), " ", mask->sizes());
   }
-  if (entries >= kMostEntries || codes.numel() == 0) return;
+  if (entries >= kMostCodebookEntries || codes.numel() == 0) return;
   const auto largest = codes.max().item<uint8_t>();
-  if (largest >= entries) fail(kWhere, "expected codes below ", entries, ", got ", static_cast<int>(largest));
+  if (largest >= entries)
+    fail(kShareOpWhere, "expected codes below ", entries, ", got ", static_cast<int>(largest));
 }
 
 Tensor share_weights_kernel(const Tensor& codebook, const Tensor& codes, const std::optional<Tensor>& mask) {
   if (!codebook.is_floating_point() || codebook.dim() != 1 || codebook.numel() < 1 ||
-      codebook.numel() > kMostEntries) {
-    fail(kWhere, "expected a floating-point codebook of 1 to ", kMostEntries, " entries, got ",
+      codebook.numel() > kMostCodebookEntries) {
+    fail(kShareOpWhere, "expected a floating-point codebook of 1 to ", kMostCodebookEntries, " entries, got ",
          codebook.scalar_type(), " ", codebook.sizes());
   }
   check_codes(codes, codebook.numel(), mask);
@@ -84,10 +85,10 @@ Tensor share_weights(const Tensor& codebook, const Tensor& codes, const std::opt
 
 Tensor codebook_gradient(const Tensor& gradient, int64_t entries, const Tensor& codes,
                          const std::optional<Tensor>& mask) {
-  if (entries < 1 || entries > kMostEntries)
-    fail(kWhere, "expected 1 to ", kMostEntries, " entries, got ", entries);
+  if (entries < 1 || entries > kMostCodebookEntries)
+    fail(kShareOpWhere, "expected 1 to ", kMostCodebookEntries, " entries, got ", entries);
   if (gradient.sizes() != codes.sizes())
-    fail(kWhere, "expected a gradient of the shape of the codes, ", codes.sizes(), ", got ",
+    fail(kShareOpWhere, "expected a gradient of the shape of the codes, ", codes.sizes(), ", got ",
          gradient.sizes());
   check_codes(codes, entries, mask);
   const Tensor wide = gradient.to(at::kDouble);

@@ -133,7 +133,7 @@ void glu(Visit& visit) {
 
 constexpr RuleFunction kSame = same_as_first<true>, kOther = same_as_first<false>;
 
-constexpr Rule kRules[] = {
+constexpr Rule kElementwiseRules[] = {
     // f(0) = 0
     {"aten::relu", kSame},
     {"aten::relu6", kSame},
@@ -253,7 +253,7 @@ constexpr Rule kRules[] = {
 }  // namespace
 
 std::span<const Rule> elementwise_rules() {
-  return kRules;
+  return kElementwiseRules;
 }
 
 }  // namespace ulp::prune

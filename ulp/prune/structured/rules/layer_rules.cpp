@@ -182,28 +182,28 @@ void embedding_bag(Visit& visit) {
   }
 }
 
-constexpr Rule kRules[] = {{"aten::conv1d", conv},
-                           {"aten::conv2d", conv},
-                           {"aten::conv3d", conv},
-                           {"aten::convolution", convolution},
-                           {"aten::_convolution", convolution},
-                           {"aten::conv_transpose1d", conv_transpose},
-                           {"aten::conv_transpose2d", conv_transpose},
-                           {"aten::conv_transpose3d", conv_transpose},
-                           {"aten::linear", linear},
-                           {"aten::matmul", matmul},
-                           {"aten::mm", matmul},
-                           {"aten::bmm", matmul},
-                           {"aten::mv", matmul},
-                           {"aten::addmm", addmm},
-                           {"aten::baddbmm", baddbmm},
-                           {"aten::embedding", embedding},
-                           {"aten::embedding_bag", embedding_bag}};
+constexpr Rule kLayerRules[] = {{"aten::conv1d", conv},
+                                {"aten::conv2d", conv},
+                                {"aten::conv3d", conv},
+                                {"aten::convolution", convolution},
+                                {"aten::_convolution", convolution},
+                                {"aten::conv_transpose1d", conv_transpose},
+                                {"aten::conv_transpose2d", conv_transpose},
+                                {"aten::conv_transpose3d", conv_transpose},
+                                {"aten::linear", linear},
+                                {"aten::matmul", matmul},
+                                {"aten::mm", matmul},
+                                {"aten::bmm", matmul},
+                                {"aten::mv", matmul},
+                                {"aten::addmm", addmm},
+                                {"aten::baddbmm", baddbmm},
+                                {"aten::embedding", embedding},
+                                {"aten::embedding_bag", embedding_bag}};
 
 }  // namespace
 
 std::span<const Rule> layer_rules() {
-  return kRules;
+  return kLayerRules;
 }
 
 }  // namespace ulp::prune

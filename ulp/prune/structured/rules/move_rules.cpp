@@ -171,28 +171,28 @@ void fill(Visit& visit) {
   visit.out(std::move(result));
 }
 
-constexpr Rule kRules[] = {{"aten::permute", permute},
-                           {"aten::transpose", transpose},
-                           {"aten::t", transpose},
-                           {"aten::flip", flip},
-                           {"aten::roll", roll},
-                           {"aten::expand", expand},
-                           {"aten::expand_as", expand},
-                           {"aten::repeat", repeat},
-                           {"aten::repeat_interleave", repeat_interleave},
-                           {"aten::index", index},
-                           {"aten::index_select", index_select},
-                           {"aten::zeros", fill},
-                           {"aten::ones", fill},
-                           {"aten::full", fill},
-                           {"aten::empty", fill},
-                           {"aten::rand", fill},
-                           {"aten::randn", fill}};
+constexpr Rule kMoveRules[] = {{"aten::permute", permute},
+                               {"aten::transpose", transpose},
+                               {"aten::t", transpose},
+                               {"aten::flip", flip},
+                               {"aten::roll", roll},
+                               {"aten::expand", expand},
+                               {"aten::expand_as", expand},
+                               {"aten::repeat", repeat},
+                               {"aten::repeat_interleave", repeat_interleave},
+                               {"aten::index", index},
+                               {"aten::index_select", index_select},
+                               {"aten::zeros", fill},
+                               {"aten::ones", fill},
+                               {"aten::full", fill},
+                               {"aten::empty", fill},
+                               {"aten::rand", fill},
+                               {"aten::randn", fill}};
 
 }  // namespace
 
 std::span<const Rule> move_rules() {
-  return kRules;
+  return kMoveRules;
 }
 
 }  // namespace ulp::prune

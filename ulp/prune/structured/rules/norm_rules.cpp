@@ -86,15 +86,15 @@ void group_norm(Visit& visit) {
   visit.out(std::move(result));
 }
 
-constexpr Rule kRules[] = {{"aten::batch_norm", channel_norm},
-                           {"aten::instance_norm", channel_norm},
-                           {"aten::layer_norm", layer_norm},
-                           {"aten::group_norm", group_norm}};
+constexpr Rule kNormRules[] = {{"aten::batch_norm", channel_norm},
+                               {"aten::instance_norm", channel_norm},
+                               {"aten::layer_norm", layer_norm},
+                               {"aten::group_norm", group_norm}};
 
 }  // namespace
 
 std::span<const Rule> norm_rules() {
-  return kRules;
+  return kNormRules;
 }
 
 }  // namespace ulp::prune

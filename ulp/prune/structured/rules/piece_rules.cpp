@@ -173,23 +173,23 @@ void slice(Visit& visit) {
   visit.out(std::move(result));
 }
 
-constexpr Rule kRules[] = {{"aten::cat", cat},
-                           {"aten::stack", stack},
-                           {"aten::chunk", split},
-                           {"aten::unsafe_chunk", split},
-                           {"aten::split", split},
-                           {"aten::unsafe_split", split},
-                           {"aten::split_with_sizes", split},
-                           {"aten::tensor_split", split},
-                           {"aten::unbind", unbind},
-                           {"aten::select", select},
-                           {"aten::slice", slice},
-                           {"aten::narrow", slice}};
+constexpr Rule kPieceRules[] = {{"aten::cat", cat},
+                                {"aten::stack", stack},
+                                {"aten::chunk", split},
+                                {"aten::unsafe_chunk", split},
+                                {"aten::split", split},
+                                {"aten::unsafe_split", split},
+                                {"aten::split_with_sizes", split},
+                                {"aten::tensor_split", split},
+                                {"aten::unbind", unbind},
+                                {"aten::select", select},
+                                {"aten::slice", slice},
+                                {"aten::narrow", slice}};
 
 }  // namespace
 
 std::span<const Rule> piece_rules() {
-  return kRules;
+  return kPieceRules;
 }
 
 }  // namespace ulp::prune

@@ -138,20 +138,20 @@ void cell(Visit& visit) {
   }
 }
 
-constexpr Rule kRules[] = {{"aten::scaled_dot_product_attention", attention},
-                           {"aten::lstm", recurrent},
-                           {"aten::gru", recurrent},
-                           {"aten::rnn_tanh", recurrent},
-                           {"aten::rnn_relu", recurrent},
-                           {"aten::lstm_cell", cell},
-                           {"aten::gru_cell", cell},
-                           {"aten::rnn_tanh_cell", cell},
-                           {"aten::rnn_relu_cell", cell}};
+constexpr Rule kSequenceRules[] = {{"aten::scaled_dot_product_attention", attention},
+                                   {"aten::lstm", recurrent},
+                                   {"aten::gru", recurrent},
+                                   {"aten::rnn_tanh", recurrent},
+                                   {"aten::rnn_relu", recurrent},
+                                   {"aten::lstm_cell", cell},
+                                   {"aten::gru_cell", cell},
+                                   {"aten::rnn_tanh_cell", cell},
+                                   {"aten::rnn_relu_cell", cell}};
 
 }  // namespace
 
 std::span<const Rule> sequence_rules() {
-  return kRules;
+  return kSequenceRules;
 }
 
 }  // namespace ulp::prune

@@ -249,23 +249,23 @@ void channel_shuffle(Visit& visit) {
   visit.out(std::move(result));
 }
 
-constexpr Rule kRules[] = {{"aten::flatten", merge},
-                           {"aten::unsqueeze", merge},
-                           {"aten::squeeze", squeeze},
-                           {"aten::view", view},
-                           {"aten::_unsafe_view", view},
-                           {"aten::reshape", view},
-                           {"aten::view_as", view_as},
-                           {"aten::reshape_as", view_as},
-                           {"aten::unflatten", unflatten},
-                           {"aten::pixel_shuffle", pixel_shuffle},
-                           {"aten::pixel_unshuffle", pixel_unshuffle},
-                           {"aten::channel_shuffle", channel_shuffle}};
+constexpr Rule kViewRules[] = {{"aten::flatten", merge},
+                               {"aten::unsqueeze", merge},
+                               {"aten::squeeze", squeeze},
+                               {"aten::view", view},
+                               {"aten::_unsafe_view", view},
+                               {"aten::reshape", view},
+                               {"aten::view_as", view_as},
+                               {"aten::reshape_as", view_as},
+                               {"aten::unflatten", unflatten},
+                               {"aten::pixel_shuffle", pixel_shuffle},
+                               {"aten::pixel_unshuffle", pixel_unshuffle},
+                               {"aten::channel_shuffle", channel_shuffle}};
 
 }  // namespace
 
 std::span<const Rule> view_rules() {
-  return kRules;
+  return kViewRules;
 }
 
 }  // namespace ulp::prune
