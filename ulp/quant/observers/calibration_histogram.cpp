@@ -12,8 +12,8 @@
 namespace ulp::quant {
 namespace {
 
-constexpr int64_t kGrain = int64_t{1} << 16;
-constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr int64_t kHistogramGrain = int64_t{1} << 16;
+constexpr float kLargestFloat = std::numeric_limits<float>::max();
 
 // The smallest e with x < 2^e.
 int32_t exponent_above(float x) {
@@ -25,7 +25,7 @@ int32_t exponent_above(float x) {
 // A power of two times a float is exact in double, so is the floor.
 void count(const float* values, int64_t n, double bins_per_unit, int64_t* counts) {
   for (int64_t i = 0; i < n; ++i) {
-    if (!(std::abs(values[i]) <= kLargest)) continue;
+    if (!(std::abs(values[i]) <= kLargestFloat)) continue;
     const double position = static_cast<double>(values[i]) * bins_per_unit;
     auto bin = static_cast<int64_t>(position);
     bin -= position < static_cast<double>(bin);
@@ -42,9 +42,9 @@ double CalibrationHistogram::width() const {
 void CalibrationHistogram::add(const float* values, int64_t n, float largest) {
   raise(exponent_above(largest));
   const double bins_per_unit = 1 / width();
-  if (n <= kGrain) return count(values, n, bins_per_unit, counts.data());
+  if (n <= kHistogramGrain) return count(values, n, bins_per_unit, counts.data());
   std::mutex mutex;
-  libtorch::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+  libtorch::parallel_for(0, n, kHistogramGrain, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> part(kBins);
     count(values + begin, end - begin, bins_per_unit, part.data());
     const std::lock_guard lock(mutex);

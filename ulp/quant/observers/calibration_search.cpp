@@ -8,7 +8,7 @@ namespace ulp::quant {
 namespace {
 
 constexpr int64_t kSide = CalibrationHistogram::kBinsPerSide;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kWorstError = std::numeric_limits<double>::infinity();
 constexpr double kLeastKept = 0.9;
 
 double largest_magnitude(const BinnedValues& values) {
@@ -74,7 +74,7 @@ double divergence(const PrefixSums& sums, int64_t begin, int64_t end, int64_t co
   const int64_t inside = PrefixSums::between(sums.counts, begin, end);
   const int64_t first = PrefixSums::between(sums.counts, begin, begin + 1),
                 last = PrefixSums::between(sums.counts, end - 1, end);
-  if ((below > 0 && first == 0) || (above > 0 && last == 0)) return kInfinity;
+  if ((below > 0 && first == 0) || (above > 0 && last == 0)) return kWorstError;
   double p_log_p = PrefixSums::between(sums.entropy, begin, end);
   p_log_p += x_log_x(static_cast<double>(first + below)) - x_log_x(static_cast<double>(first));
   p_log_p += x_log_x(static_cast<double>(last + above)) - x_log_x(static_cast<double>(last));
@@ -193,7 +193,7 @@ Interval entropy_interval(const BinnedValues& values, const Scheme& scheme) {
   const PrefixSums sums(values);
   const int64_t widest = std::max(-first, end), all = PrefixSums::between(sums.counts, -kSide, kSide);
   int64_t best = widest;
-  double least = kInfinity;
+  double least = kWorstError;
   for (int64_t t = widest; t > 0; --t) {
     const int64_t from = is_symmetric ? -t : std::max(-t, first), to = is_symmetric ? t : std::min(t, end);
     const int64_t kept = PrefixSums::between(sums.counts, from, to);

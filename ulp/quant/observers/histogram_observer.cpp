@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kUpsampleRate = 16;
 constexpr int64_t kCountedAtOnce = int64_t{1} << 23;  // a float counts exactly up to 2^24
-constexpr float kLargest = 1e34F;
+constexpr float kLargestUsable = 1e34F;
 
 float cube_difference(float end, float begin) {
   return (end * end * end - begin * begin * begin) / 3.0F;
@@ -114,8 +114,8 @@ ObserverEntry HistogramObserver::entry() {
 void HistogramObserver::record(const at::Tensor& values, bool all_finite) {
   at::Tensor x = values.reshape(-1).to(at::kCPU);
   auto [low, high] = at::aminmax(x);
-  if (!all_finite || low.item<float>() < -kLargest || high.item<float>() > kLargest) {
-    const at::Tensor usable = x.masked_select(x.abs() <= kLargest);
+  if (!all_finite || low.item<float>() < -kLargestUsable || high.item<float>() > kLargestUsable) {
+    const at::Tensor usable = x.masked_select(x.abs() <= kLargestUsable);
     if (all_finite)
       count_dropped(0, x.numel() - usable.numel());
     else

@@ -14,13 +14,13 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kWhere = "quant.average_codes";
+constexpr const char* kAverageCodesWhere = "quant.average_codes";
 
 /// s8 codes are u8 codes moved by 128, with the zero point.
 constexpr int32_t kShift = 128;
 
 kernels::Affine affine_of(const Tensor& q, const Tensor& scale, const Tensor& zero_point) {
-  const Params params = check_params(kWhere, q, scale, zero_point, -1);
+  const Params params = check_params(kAverageCodesWhere, q, scale, zero_point, -1);
   const int32_t shift = q.scalar_type() == at::kChar ? kShift : 0;
   return {params.scale.item<float>(), static_cast<int32_t>(params.zero_point.item<float>()) + shift};
 }
@@ -28,7 +28,7 @@ kernels::Affine affine_of(const Tensor& q, const Tensor& scale, const Tensor& ze
 /// The two numbers of an image; of a sequence, whose height is 1, `height` and its own.
 std::array<int64_t, 2> pair_of(const char* name, at::IntArrayRef values, int64_t dims, int64_t height) {
   if (static_cast<int64_t>(values.size()) != dims) {
-    fail(kWhere, "expected ", dims, " numbers in '", name, "', got ", values.size());
+    fail(kAverageCodesWhere, "expected ", dims, " numbers in '", name, "', got ", values.size());
   }
   return {dims == 1 ? height : values[0], values.back()};
 }
@@ -72,8 +72,8 @@ Tensor average_codes_kernel(const Tensor& q, const Tensor& scale, const Tensor& 
   const bool is_signed = q.scalar_type() == at::kChar;
   const int64_t dims = q.dim() - 2;
   if ((dims != 1 && dims != 2) || q.numel() == 0 || (!is_signed && q.scalar_type() != at::kByte)) {
-    fail(kWhere, "expected codes [N, C, H, W] or [N, C, L] of dtype Byte or Char, got ", q.scalar_type(), " ",
-         q.sizes());
+    fail(kAverageCodesWhere, "expected codes [N, C, H, W] or [N, C, L] of dtype Byte or Char, got ",
+         q.scalar_type(), " ", q.sizes());
   }
   const kernels::Affine from = affine_of(q, scale, zero_point);
   const kernels::Affine to = affine_of(q, result_scale, result_zero_point);

@@ -13,14 +13,14 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kWhere = "quant.binarize";
+constexpr const char* kBinarizeWhere = "quant.binarize";
 
 SignGradient gradient_of(c10::string_view word) {
-  return require_word<SignGradient>(kWhere, "a gradient of", word);
+  return require_word<SignGradient>(kBinarizeWhere, "a gradient of", word);
 }
 
 Tensor binarize_kernel(const Tensor& x, c10::string_view gradient) {
-  check_floating(kWhere, x);
+  check_floating(kBinarizeWhere, x);
   gradient_of(gradient);
   return x.ge(0).to(x.scalar_type()).mul_(2).sub_(1);
 }

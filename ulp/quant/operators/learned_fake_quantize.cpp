@@ -17,12 +17,13 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Range {
+struct CodeRange {
   int64_t axis, qmin, qmax;
 };
 
 // The parameters that the codes are computed with: the zero point is a whole code.
-Params rounded_params(const Tensor& x, const Tensor& scale, const Tensor& zero_point, const Range& range) {
+Params rounded_params(const Tensor& x, const Tensor& scale, const Tensor& zero_point,
+                      const CodeRange& range) {
   constexpr const char* kWhere = "quant.fake_quantize_learned";
   check_floating(kWhere, x);
   check_codes(kWhere, range.qmin, range.qmax, kLowestCode, kHighestCode);
@@ -59,7 +60,7 @@ struct Gradients {
 };
 
 // Sums are taken run by run and added in order, so they do not depend on the number of threads.
-Gradients gradients(const Tensor& x, const Tensor& gradient, const Params& params, const Range& range,
+Gradients gradients(const Tensor& x, const Tensor& gradient, const Params& params, const CodeRange& range,
                     double factor) {
   constexpr int64_t kPiece = 1 << 14;
   const Blocks blocks = blocks_of(x, range.axis);
@@ -91,7 +92,7 @@ Gradients gradients(const Tensor& x, const Tensor& gradient, const Params& param
 
 Tensor learned_kernel(const Tensor& x, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                       int64_t qmin, int64_t qmax, double) {
-  const Range range{axis, qmin, qmax};
+  const CodeRange range{axis, qmin, qmax};
   return fake_quantize_forward(x, rounded_params(x, scale, zero_point, range), axis, qmin, qmax, false)
       .values;
 }
@@ -109,7 +110,7 @@ struct LearnedFunction : public torch::autograd::Function<LearnedFunction> {
     const variable_list saved = context->get_saved_variables();
     const Tensor &x = saved[0], &scale = saved[1], &zero_point = saved[2];
     const std::vector<int64_t> codes = context->saved_data["range"].toIntVector();
-    const Range range{codes[0], codes[1], codes[2]};
+    const CodeRange range{codes[0], codes[1], codes[2]};
     const Params params = rounded_params(x, scale, zero_point, range);
     const Tensor values = x.detach().to(at::kCPU, at::kFloat);
     const Tensor dense = values.is_non_overlapping_and_dense() ? values : values.contiguous();

@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kWhere = "quant.linear_dynamic";
+constexpr const char* kLinearDynamicWhere = "quant.linear_dynamic";
 
 /// Scale and zero point of each row of bounds, f32 [rows, 1].
 struct RowParams {
@@ -37,19 +37,20 @@ RowParams row_params(const Tensor& x, bool per_tensor) {
 }
 
 void check(const Tensor& x, const Tensor& weight, const Tensor& scale, const std::optional<Tensor>& bias) {
-  check_floating(kWhere, x);
+  check_floating(kLinearDynamicWhere, x);
   if (weight.dim() != 2 || weight.scalar_type() != at::kChar) {
-    fail(kWhere, "expected int8 weights [O, K], got ", weight.scalar_type(), " ", weight.sizes());
+    fail(kLinearDynamicWhere, "expected int8 weights [O, K], got ", weight.scalar_type(), " ",
+         weight.sizes());
   }
   if (x.dim() < 1 || x.size(-1) != weight.size(1) || x.numel() == 0) {
-    fail(kWhere, "expected an input [..., ", weight.size(1), "], got ", x.sizes());
+    fail(kLinearDynamicWhere, "expected an input [..., ", weight.size(1), "], got ", x.sizes());
   }
   if (weight.size(1) > kernels::kMaxDynamicFeatures) {
-    fail(kWhere, "expected at most ", kernels::kMaxDynamicFeatures, " input features");
+    fail(kLinearDynamicWhere, "expected at most ", kernels::kMaxDynamicFeatures, " input features");
   }
   const auto is_channels = [&](const Tensor& t) { return t.dim() == 1 && t.size(0) == weight.size(0); };
   if (!is_channels(scale) || (bias && !is_channels(*bias))) {
-    fail(kWhere, "expected scales and bias of ", weight.size(0), " channels");
+    fail(kLinearDynamicWhere, "expected scales and bias of ", weight.size(0), " channels");
   }
 }
 

@@ -42,7 +42,7 @@ struct Codec {
   }
 };
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kQuantizeGrain = 1 << 15;
 
 // task(codec, begin, end) for every run of memory that shares one scale.
 template <typename Task>
@@ -53,11 +53,11 @@ void for_each_run(const Tensor& dense, const Params& params, int64_t axis, int64
   const float* zeros = params.zero_point.const_data_ptr<float>();
   if (blocks.channels == 1) {
     const Codec codec(scales[0], zeros[0], qmin, qmax);
-    libtorch::parallel_for(0, blocks.inner, kGrain,
+    libtorch::parallel_for(0, blocks.inner, kQuantizeGrain,
                            [&](int64_t begin, int64_t end) { task(codec, begin, end); });
     return;
   }
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(blocks.inner, 1));
+  const int64_t grain = std::max<int64_t>(1, kQuantizeGrain / std::max<int64_t>(blocks.inner, 1));
   libtorch::parallel_for(0, blocks.outer * blocks.channels, grain, [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run) {
       const int64_t c = run % blocks.channels;

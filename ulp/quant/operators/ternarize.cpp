@@ -12,14 +12,14 @@ namespace {
 
 using at::Tensor;
 
-constexpr const char* kWhere = "quant.ternarize";
+constexpr const char* kTernarizeWhere = "quant.ternarize";
 
 Tensor ternarize_kernel(const Tensor& weight, double ratio) {
-  check_floating(kWhere, weight);
+  check_floating(kTernarizeWhere, weight);
   if (weight.dim() < 2 || weight.numel() == 0) {
-    fail(kWhere, "expected a weight [O, ...] with elements, got ", weight.sizes());
+    fail(kTernarizeWhere, "expected a weight [O, ...] with elements, got ", weight.sizes());
   }
-  if (!(ratio >= 0)) fail(kWhere, "expected a ratio >= 0, got ", ratio);
+  if (!(ratio >= 0)) fail(kTernarizeWhere, "expected a ratio >= 0, got ", ratio);
   const Tensor rows = weight.flatten(1), size = rows.abs();
   const Tensor kept = size > size.mean(1, /*keepdim=*/true) * ratio;
   const Tensor count = kept.sum(1, /*keepdim=*/true).clamp_min(1);

@@ -36,9 +36,9 @@ bool stays_on_grid(const Node& node) {
 }
 
 // Puts quantizers into a graph that trains, at the places that its inference form has.
-class Builder {
+class QatBuilder {
  public:
-  Builder(Graph& graph, const InferenceForm& form, QatParts& parts, const QatOptions& options)
+  QatBuilder(Graph& graph, const InferenceForm& form, QatParts& parts, const QatOptions& options)
       : graph_(graph), form_(form), parts_(parts), options_(options) {
     for (const auto& node : graph_.nodes()) {
       for (const auto& output : node->outputs()) values_[output->name] = output.get();
@@ -173,7 +173,7 @@ std::shared_ptr<QatModule> prepare_qat(const std::shared_ptr<graph::GraphModule>
   InferenceForm form = inference_form(*source, recipe, Purpose::training);
   const std::shared_ptr<Graph> graph = source->clone();
   graph::canonicalize(*graph);
-  Builder(*graph, form, *parts, options).run();
+  QatBuilder(*graph, form, *parts, options).run();
   // Where a binary recipe names no ops, nothing else was to be quantized.
   if (recipe.backend != Backend::binary || !recipe.ops.empty()) {
     parts->report = std::move(form.placement.report);

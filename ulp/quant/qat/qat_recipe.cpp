@@ -9,7 +9,7 @@ namespace ulp::quant {
 namespace {
 
 /// 2: binary networks.
-constexpr int kVersion = 2;
+constexpr int kQatRecipeVersion = 2;
 
 }  // namespace
 
@@ -62,12 +62,12 @@ void QatRecipe::validate() const {
 }
 
 std::string QatRecipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kQatRecipeVersion);
 }
 
 QatRecipe QatRecipe::from_json(const std::string& text) {
   QatRecipe recipe;
-  read_recipe(text, recipe, kVersion, std::array{"training"});
+  read_recipe(text, recipe, kQatRecipeVersion, std::array{"training"});
   return recipe;
 }
 

@@ -12,7 +12,7 @@
 namespace ulp::quant {
 namespace {
 
-constexpr float kSmallestScale = 0x1p-23F;  // as choose_qparams
+constexpr float kSmallestQuantizerScale = 0x1p-23F;  // as choose_qparams
 
 /// PyTorch's operators, which know float32 alone.
 at::Tensor fake_quantize_learnable(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& zero_point,
@@ -50,7 +50,7 @@ bool LearnedQParams::started() const {
 }
 
 at::Tensor LearnedQParams::apply(const at::Tensor& x, double features, const at::Tensor& room) const {
-  at::Tensor floor = at::full({}, kSmallestScale, scale_.options());
+  at::Tensor floor = at::full({}, kSmallestQuantizerScale, scale_.options());
   if (room.defined()) floor = at::maximum(floor, room);
   const double factor = 1 / std::sqrt(std::max(features, 1.0) * static_cast<double>(scheme_.qmax()));
   // A scale that an optimizer pushed below the floor still gets its gradient, so that it can come back.
@@ -62,7 +62,7 @@ at::Tensor LearnedQParams::apply(const at::Tensor& x, double features, const at:
 
 QParams LearnedQParams::qparams() const {
   const at::NoGradGuard no_grad;
-  return {scale_.clamp_min(kSmallestScale).clone(),
+  return {scale_.clamp_min(kSmallestQuantizerScale).clone(),
           zero_point_.round().clamp(scheme_.qmin(), scheme_.qmax()).to(at::kInt), scheme_};
 }
 

@@ -23,8 +23,8 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-constexpr const char* kWhere = "quant.quantize_dynamic";
-constexpr int kVersion = 1;
+constexpr const char* kQuantizeDynamicWhere = "quant.quantize_dynamic";
+constexpr int kDynamicRecipeVersion = 1;
 constexpr std::array<const char*, 3> kLayers = {"linear", "lstm", "gru"};
 
 /// Why a weight cannot become codes; empty: it can.
@@ -68,8 +68,8 @@ Codes store_codes(Graph& graph, const Value* weight) {
     const at::Tensor values = graph.attribute_tensor(weight).detach();
     observer->forward(values);
     if (observer->nan_count() + observer->inf_count() > 0) {
-      fail(kWhere, "expected finite weights, got ", observer->nan_count(), " NaN and ", observer->inf_count(),
-           " infinite values in '", name, "'");
+      fail(kQuantizeDynamicWhere, "expected finite weights, got ", observer->nan_count(), " NaN and ",
+           observer->inf_count(), " infinite values in '", name, "'");
     }
     const QParams params = observer->qparams();
     graph.set_attribute(name + ".int8", {Attribute::Kind::buffer, quantize(values, params)});
@@ -120,12 +120,12 @@ void DynamicRecipe::validate() const {
 }
 
 std::string DynamicRecipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kDynamicRecipeVersion);
 }
 
 DynamicRecipe DynamicRecipe::from_json(const std::string& text) {
   DynamicRecipe recipe;
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kDynamicRecipeVersion);
   return recipe;
 }
 
@@ -147,7 +147,7 @@ std::shared_ptr<graph::GraphModule> quantize_dynamic(const std::shared_ptr<graph
   std::vector<std::string> ops;
   for (const std::string& op : recipe.ops) ops.push_back("aten::" + op);
   return rewrite_layers(captured,
-                        {.where = kWhere,
+                        {.where = kQuantizeDynamicWhere,
                          .pass = "quantize_dynamic",
                          .wanted = "linear or recurrent layer",
                          .done = "quantizes its input as it runs",

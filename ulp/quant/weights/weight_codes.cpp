@@ -17,7 +17,7 @@ using graph::Value;
 
 namespace {
 
-constexpr const char* kWhere = "quant.read_weight_codes";
+constexpr const char* kReadWeightCodesWhere = "quant.read_weight_codes";
 
 Value* buffer(Graph& graph, const std::string& name, const at::Tensor& tensor) {
   graph.set_attribute(name, {Attribute::Kind::buffer, tensor});
@@ -75,12 +75,12 @@ std::shared_ptr<graph::GraphModule> read_weight_codes(const std::shared_ptr<grap
   WeightCoder coder([&](const std::string& name, const at::Tensor& values) {
     const WeightCodes& own = codes.at(own_name(name));
     if (own.codes.size(0) != values.size(0) || own.columns != values.size(1))
-      fail(kWhere, "expected codes of ", values.sizes(), " for '", name, "', got ", own.codes.size(0),
-           " rows of ", own.columns);
+      fail(kReadWeightCodesWhere, "expected codes of ", values.sizes(), " for '", name, "', got ",
+           own.codes.size(0), " rows of ", own.columns);
     return own;
   });
   auto module = rewrite_layers(captured,
-                               {.where = kWhere,
+                               {.where = kReadWeightCodesWhere,
                                 .pass = "read_weight_codes",
                                 .wanted = "linear layer or embedding",
                                 .done = "reads codes",
@@ -101,7 +101,8 @@ std::shared_ptr<graph::GraphModule> read_weight_codes(const std::shared_ptr<grap
                                     }},
                                report);
   if (!left.empty())
-    fail(kWhere, "expected names of weights of linear layers and embeddings, got '", *left.begin(), "'");
+    fail(kReadWeightCodesWhere, "expected names of weights of linear layers and embeddings, got '",
+         *left.begin(), "'");
   return module;
 }
 

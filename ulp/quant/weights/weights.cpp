@@ -15,8 +15,8 @@ namespace {
 using graph::Graph;
 using graph::Node;
 
-constexpr const char* kWhere = "quant.quantize_weights";
-constexpr int kVersion = 1;
+constexpr const char* kQuantizeWeightsWhere = "quant.quantize_weights";
+constexpr int kWeightRecipeVersion = 1;
 
 /// Codes of 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group is
 /// zero.
@@ -30,7 +30,7 @@ at::Tensor pack(const at::Tensor& codes, const WeightOnlyRecipe& options) {
 
 WeightCodes codes_of(const std::string& name, const at::Tensor& values, const WeightOnlyRecipe& options) {
   if (!at::isfinite(values).all().item<bool>()) {
-    fail(kWhere, "expected finite weights in '", name, "', got NaN or infinite values");
+    fail(kQuantizeWeightsWhere, "expected finite weights in '", name, "', got NaN or infinite values");
   }
   const QParams params = qparams_of(values, options.scheme());
   const at::Tensor codes = quantize(values, params);
@@ -61,12 +61,12 @@ void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
 }
 
 std::string WeightOnlyRecipe::to_json() const {
-  return write_recipe(*this, kVersion);
+  return write_recipe(*this, kWeightRecipeVersion);
 }
 
 WeightOnlyRecipe WeightOnlyRecipe::from_json(const std::string& text) {
   WeightOnlyRecipe recipe = four_bits();
-  read_recipe(text, recipe, kVersion);
+  read_recipe(text, recipe, kWeightRecipeVersion);
   return recipe;
 }
 
@@ -82,9 +82,10 @@ Scheme WeightOnlyRecipe::scheme() const {
 }
 
 void WeightOnlyRecipe::validate() const {
-  if (bits != 8 && bits != 4) fail(kWhere, "expected bits 8 or 4, got ", bits);
-  if (bits == 4 && (group < 2 || group % 2 != 0)) fail(kWhere, "expected an even group, got ", group);
-  if (bits == 8 && affine) fail(kWhere, "expected affine with 4 bits only");
+  if (bits != 8 && bits != 4) fail(kQuantizeWeightsWhere, "expected bits 8 or 4, got ", bits);
+  if (bits == 4 && (group < 2 || group % 2 != 0))
+    fail(kQuantizeWeightsWhere, "expected an even group, got ", group);
+  if (bits == 8 && affine) fail(kQuantizeWeightsWhere, "expected affine with 4 bits only");
 }
 
 WeightOnlyRecipe weight_options(const Recipe& recipe) {
@@ -92,7 +93,8 @@ WeightOnlyRecipe weight_options(const Recipe& recipe) {
   plain.weight.scheme = recipe.weight.scheme;
   plain.skip_modules = recipe.skip_modules;
   if (!(recipe == plain)) {
-    fail(kWhere, "expected a recipe of weight_only with weight.scheme and skip_modules alone, got one of ",
+    fail(kQuantizeWeightsWhere,
+         "expected a recipe of weight_only with weight.scheme and skip_modules alone, got one of ",
          to_string(recipe.backend), recipe.backend == Backend::weight_only ? " with other fields" : "");
   }
   const Scheme& scheme = recipe.weight.scheme;
@@ -103,7 +105,7 @@ WeightOnlyRecipe weight_options(const Recipe& recipe) {
     options.affine = scheme.mapping == Mapping::affine;
   }
   if (!(scheme == options.scheme())) {
-    fail(kWhere,
+    fail(kQuantizeWeightsWhere,
          "expected weights s8 symmetric restricted per channel 0, s4 symmetric restricted per group or u4 "
          "affine "
          "per group, got ",
@@ -123,7 +125,7 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
   WeightCoder coder(
       [&](const std::string& name, const at::Tensor& values) { return codes_of(name, values, options); });
   return rewrite_layers(captured,
-                        {.where = kWhere,
+                        {.where = kQuantizeWeightsWhere,
                          .pass = "quantize_weights",
                          .wanted = "linear layer or embedding",
                          .done = done.c_str(),
