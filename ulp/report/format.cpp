@@ -34,20 +34,21 @@ char32_t next_code_point(std::string_view text, size_t& at) {
   return code;
 }
 
-struct Range {
+struct CodePoints {
   char32_t first, last;
 };
 
-bool is_in(char32_t code, const Range* begin, const Range* end) {
-  return std::any_of(begin, end, [code](Range r) { return code >= r.first && code <= r.last; });
+bool is_in(char32_t code, const CodePoints* begin, const CodePoints* end) {
+  return std::any_of(begin, end, [code](CodePoints r) { return code >= r.first && code <= r.last; });
 }
 
 int code_point_width(char32_t code) {
-  static constexpr Range kZero[] = {{0x0300, 0x036F}, {0x200B, 0x200F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}};
-  static constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0xA4CF},   {0xAC00, 0xD7A3},
-                                    {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
-                                    {0xFFE0, 0xFFE6},   {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF},
-                                    {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+  static constexpr CodePoints kZero[] = {
+      {0x0300, 0x036F}, {0x200B, 0x200F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}};
+  static constexpr CodePoints kWide[] = {{0x1100, 0x115F},   {0x2E80, 0xA4CF},   {0xAC00, 0xD7A3},
+                                         {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
+                                         {0xFFE0, 0xFFE6},   {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF},
+                                         {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
   if (code < 0x300) return 1;
   if (is_in(code, std::begin(kZero), std::end(kZero))) return 0;
   return is_in(code, std::begin(kWide), std::end(kWide)) ? 2 : 1;

@@ -76,7 +76,7 @@ auto& names(ChartKind) {
   return kKind;
 }
 
-struct Writer {
+struct ReportWriter {
   Json& out;
 
   template <typename T>
@@ -111,13 +111,13 @@ struct Writer {
   template <typename T>
   static Json compound(const T& value) {
     Json object = Json::object();
-    Writer writer{object};
+    ReportWriter writer{object};
     fields(writer, const_cast<T&>(value));  // the writer only reads
     return object;
   }
 };
 
-struct Reader {
+struct ReportReader {
   const Json& in;
   std::string at;
 
@@ -188,7 +188,7 @@ struct Reader {
       value = static_cast<T>(found - std::begin(all));
     } else {
       if (!in.is_object()) expected("an object", at, in);
-      Reader reader{in, at};
+      ReportReader reader{in, at};
       fields(reader, value);
     }
   }
@@ -198,7 +198,7 @@ struct Reader {
 
 std::string Report::to_json(int indent) const {
   Json out = {{"format", kFormat}, {"version", kVersion}};
-  Writer writer{out};
+  ReportWriter writer{out};
   fields(writer, const_cast<Report&>(*this));  // the writer only reads
   return out.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -217,7 +217,7 @@ Report Report::from_json(std::string_view text) {
               shown(version));
   }
   Report report;
-  Reader reader{in, ""};
+  ReportReader reader{in, ""};
   fields(reader, report);
   return report;
 }

@@ -131,7 +131,7 @@ std::string escape_markdown(const std::string& text) {
 }
 
 // Cells with their mark, and header lines, all measured: what to_text lays out.
-struct Layout {
+struct MeasuredCells {
   std::vector<std::vector<std::string>> cells;
   std::vector<std::vector<std::string>> headers;
   std::vector<int> widths;
@@ -139,9 +139,9 @@ struct Layout {
   bool any_best = false;
 };
 
-Layout lay_out(const Table& table, const ShownTable& shown, const TextOptions& options) {
+MeasuredCells lay_out(const Table& table, const ShownTable& shown, const TextOptions& options) {
   constexpr int kMinimumHeader = 9;
-  Layout out{shown.cells, {}, {}, 0, false};
+  MeasuredCells out{shown.cells, {}, {}, 0, false};
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const Column& column = table.columns[c];
     const bool marks = (shown.numeric[c] && column.better != Better::none) || has_mark(table, c);
@@ -217,7 +217,7 @@ ShownTable show(const Table& table) {
 
 std::string to_text(const Table& table, const TextOptions& options) {
   const ShownTable shown = show(table);
-  const Layout layout = lay_out(table, shown, options);
+  const MeasuredCells layout = lay_out(table, shown, options);
   std::string out;
   if (!table.title.empty()) out += clean_line(table.title) + "\n\n";
   for (size_t line = 0; line < layout.header_lines; ++line) {
