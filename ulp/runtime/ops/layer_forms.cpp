@@ -37,7 +37,7 @@ constexpr double kMargin = 1.03, kNarrowMargin = 1.1;
 using MakeForm = std::unique_ptr<Conv> (*)(const kernels::ConvConfig&, const kernels::ConvWeights&,
                                            kernels::Isa);
 
-struct Form {
+struct LayerVariant {
   std::shared_ptr<const Conv> layer;
   std::string what;    ///< "16x4 blocks, 20 % kept"
   int64_t most_items;  ///< for which it is meant
@@ -52,7 +52,7 @@ struct Forms {
   const kernels::ConvWeights& weights;
   kernels::Isa isa;
   std::shared_ptr<const Conv> plain;  ///< as it comes
-  std::vector<Form> others{};
+  std::vector<LayerVariant> others{};
 
   int64_t pixels() const { return config.shape.in_h * config.shape.in_w; }
 };
@@ -177,7 +177,7 @@ struct Trial {
 /// The layer itself.
 Trial whole_trial(const Forms& forms) {
   Trial trial{forms.config, {forms.plain}, {}};
-  for (const Form& form : forms.others) trial.layers.push_back(form.layer);
+  for (const LayerVariant& form : forms.others) trial.layers.push_back(form.layer);
   return trial;
 }
 
@@ -187,7 +187,7 @@ Trial narrow_trial(const Forms& forms, int64_t pixels) {
   trial.config.shape.in_h = 1;
   trial.config.shape.in_w = pixels;
   trial.layers.push_back(kernels::make_conv(trial.config, forms.weights, forms.isa));
-  for (const Form& form : forms.others)
+  for (const LayerVariant& form : forms.others)
     trial.layers.push_back(form.make(trial.config, forms.weights, forms.isa));
   const Trial whole = whole_trial(forms);
   const bool alike = std::ranges::equal(
@@ -243,7 +243,8 @@ Trial make_trial(const Forms& forms, const ItemRange& items, size_t most_bytes, 
   return {forms.config, {}, {}};
 }
 
-FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Form>& forms, int64_t items) {
+FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<LayerVariant>& forms,
+                      int64_t items) {
   std::vector<const Conv*> layers = {trial.layers[0].get()};
   std::vector<std::string> names = {""};
   std::vector<double> margins = {1};
@@ -267,13 +268,13 @@ FormFinding find_best(FormTimer& timer, const Trial& trial, const std::vector<Fo
 }
 
 /// Null where there is none of that name.
-const Form* form_of(const FormFinding& found, const std::vector<Form>& forms) {
+const LayerVariant* form_of(const FormFinding& found, const std::vector<LayerVariant>& forms) {
   const auto form =
-      std::ranges::find_if(forms, [&](const Form& f) { return f.layer->name() == found.kernel; });
+      std::ranges::find_if(forms, [&](const LayerVariant& f) { return f.layer->name() == found.kernel; });
   return form == forms.end() ? nullptr : &*form;
 }
 
-bool is_taken(const FormFinding& found, const Form& form) {
+bool is_taken(const FormFinding& found, const LayerVariant& form) {
   return found.faster >= form.margin;
 }
 
@@ -293,7 +294,7 @@ std::string key_of(const Trial& trial, const Forms& forms, bool far) {
   }
   if (config.residual) key << ", residual " << to_string(config.residual_type);
   key << ", activation " << word_of(config.activation);
-  for (const Form& form : forms.others) key << "; " << form.layer->name() << ' ' << form.what;
+  for (const LayerVariant& form : forms.others) key << "; " << form.layer->name() << ' ' << form.what;
   key << "; items";
   for (const int64_t count : trial.items) key << ' ' << count;
   if (far) key << "; out of the cache";
@@ -306,7 +307,7 @@ std::vector<FormFinding> look_up(FormTable& table, const Trial& trial, const For
   const auto fits = [&](const std::vector<FormFinding>& findings) {
     return std::ranges::equal(findings, trial.items, {}, &FormFinding::items) &&
            std::ranges::all_of(findings, [&](const FormFinding& found) {
-             const Form* form = form_of(found, forms.others);
+             const LayerVariant* form = form_of(found, forms.others);
              return form == nullptr ? found.kernel.empty() : found.items <= form->most_items;
            });
   };
@@ -321,12 +322,12 @@ std::vector<FormFinding> look_up(FormTable& table, const Trial& trial, const For
 }
 
 /// "16x4 blocks, 75 % kept: left dense at 4 rows (1.08x slower); 1.13x faster at 64 rows"
-std::string note_of(const std::vector<FormFinding>& findings, const std::vector<Form>& forms,
+std::string note_of(const std::vector<FormFinding>& findings, const std::vector<LayerVariant>& forms,
                     int64_t rows_per_item) {
   std::string note;
-  const Form* last = nullptr;
+  const LayerVariant* last = nullptr;
   for (const FormFinding& found : findings) {
-    const Form* form = form_of(found, forms);
+    const LayerVariant* form = form_of(found, forms);
     if (form == nullptr) continue;  // none is meant for so many rows
     if (!note.empty()) note += "; ";
     if (form != last) note += form->what + ": ";
@@ -341,12 +342,13 @@ std::string note_of(const std::vector<FormFinding>& findings, const std::vector<
 }
 
 /// One layer, or several by their numbers of items.
-std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& plain, const std::vector<Form>& forms,
+std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& plain,
+                                 const std::vector<LayerVariant>& forms,
                                  const std::vector<FormFinding>& findings) {
   std::vector<FormsByItems::Part> parts;
   int64_t most = 0;  // items that the last part takes
   for (const FormFinding& found : findings) {
-    const Form* form = form_of(found, forms);
+    const LayerVariant* form = form_of(found, forms);
     if (form != nullptr && !is_taken(found, *form)) form = nullptr;
     const std::shared_ptr<const Conv>& layer = form == nullptr ? plain : form->layer;
     if (parts.empty() || parts.back().layer != layer) {
@@ -362,7 +364,7 @@ std::shared_ptr<const Conv> join(const std::shared_ptr<const Conv>& plain, const
 /// The fastest form, or the plain one where there is no memory or no time to find out.
 LayerForm measured_form(FormTable& table, const Forms& forms, const ItemRange& items, size_t constant_bytes) {
   const bool far = constant_bytes > static_cast<size_t>(kernels::second_level_cache());
-  const Form& first = forms.others.front();
+  const LayerVariant& first = forms.others.front();
   const auto unmeasured = [&](const char* why) {
     return LayerForm{forms.plain, first.what + "; " + first.else_left + ": " + why};
   };
@@ -396,7 +398,7 @@ LayerForm make_layer_form(const kernels::ConvConfig& config, const kernels::Conv
   if (rules.sparse != SparseWeights::never) add_sparse(forms, always);
   if (always && !forms.others.empty()) return {forms.others[0].layer, forms.others[0].what};
   const std::string left = add_narrow(forms, rules.error_budget);
-  std::erase_if(forms.others, [&](const Form& form) { return form.most_items < items.low; });
+  std::erase_if(forms.others, [&](const LayerVariant& form) { return form.most_items < items.low; });
   if (forms.others.empty()) return {forms.plain, left};
   return measured_form(*rules.measured, forms, items, rules.constant_bytes);
 }

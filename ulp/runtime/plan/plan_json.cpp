@@ -56,13 +56,13 @@ Json step_to_json(const Step& step, WrittenFields fields) {
 
 /// An object being read: gives fields by name, with messages that say where, and refuses those outside
 /// `known`.
-class Reader {
+class PlanReader {
  public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+  PlanReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
     if (!json.is_object()) problem("expected ", where_, " to be an object, got ", json.type_name());
   }
-  Reader(const Json& json, std::string where, std::initializer_list<const char*> known)
-      : Reader(json, std::move(where)) {
+  PlanReader(const Json& json, std::string where, std::initializer_list<const char*> known)
+      : PlanReader(json, std::move(where)) {
     for (const auto& item : json.items()) {
       if (std::ranges::none_of(known, [&](const char* word) { return item.key() == word; })) {
         problem(where_, " has an unknown field '", item.key(), "'");
@@ -119,7 +119,7 @@ class Reader {
 
 /// The first of `count` enumerators whose to_string() is the field's word.
 template <typename Enum>
-Enum enum_from(const Reader& reader, const char* field, int count) {
+Enum enum_from(const PlanReader& reader, const char* field, int count) {
   const std::string word = reader.text(field);
   for (int i = 0; i < count; ++i) {
     if (word == to_string(static_cast<Enum>(i))) return static_cast<Enum>(i);
@@ -127,15 +127,15 @@ Enum enum_from(const Reader& reader, const char* field, int count) {
   reader.expected(field, "a known word", Json(word));
 }
 
-std::vector<int32_t> indices_from_json(const Reader& reader, const char* field) {
+std::vector<int32_t> indices_from_json(const PlanReader& reader, const char* field) {
   std::vector<int32_t> indices;
   for (const Json& value : reader.array(field)) indices.push_back(reader.integer<int32_t>(field, value));
   return indices;
 }
 
 TensorInfo tensor_from_json(const Json& json, size_t index) {
-  const Reader reader(json, "tensor " + std::to_string(index),
-                      {"name", "type", "shape", "layout", "scale", "zero_point"});
+  const PlanReader reader(json, "tensor " + std::to_string(index),
+                          {"name", "type", "shape", "layout", "scale", "zero_point"});
   TensorInfo tensor;
   tensor.name = reader.text("name");
   tensor.type = enum_from<DataType>(reader, "type", kDataTypeCount);
@@ -165,7 +165,7 @@ constexpr auto kStepFields = std::to_array<const char*>({"op", "name", "inputs",
 
 Step step_from_json(const Json& json, size_t index) {
   const std::string where = "step " + std::to_string(index);
-  const Reader reader(json, where);
+  const PlanReader reader(json, where);
   const std::string name = reader.text("name"), word = reader.text("op");
   const std::optional<Op> op = op_from_word(word);
   if (!op) problem(where, " '", name, "' has an unknown op '", word, "'");
@@ -192,7 +192,7 @@ Json polynomial_to_json(const Polynomial& polynomial) {
   return json;
 }
 
-Polynomial polynomial_from_json(const Reader& reader, const char* field, const Json& json) {
+Polynomial polynomial_from_json(const PlanReader& reader, const char* field, const Json& json) {
   if (!json.is_array()) reader.expected(field, "lists of terms", json);
   Polynomial polynomial;
   for (const Json& one : json) {
@@ -222,7 +222,7 @@ Json following_to_json(const Following& following) {
 }
 
 Following following_from_json(const Json& json) {
-  const Reader plan(json, "the plan");
+  const PlanReader plan(json, "the plan");
   Following following;
   if (plan.optional("free") == nullptr) {
     for (const char* field : {"following", "corners"}) {
@@ -231,14 +231,14 @@ Following following_from_json(const Json& json) {
     return following;
   }
   for (const Json& one : plan.array("free")) {
-    const Reader reader(one, "a free dimension", {"name", "min", "max", "multiple"});
+    const PlanReader reader(one, "a free dimension", {"name", "min", "max", "multiple"});
     const auto number = [&](const char* field) {
       return reader.integer<int64_t>(field, reader.required(field));
     };
     following.free.push_back({reader.text("name"), number("min"), number("max"), number("multiple")});
   }
   for (const Json& one : plan.array("following")) {
-    const Reader reader(one, "a number that follows", {"path", "value", "word"});
+    const PlanReader reader(one, "a number that follows", {"path", "value", "word"});
     following.numbers.push_back(
         {reader.text("path"), polynomial_from_json(reader, "value", reader.required("value"))});
     if (const Json* word = reader.optional("word"))
@@ -291,7 +291,7 @@ Json numbers_to_json(const Plan& plan, WrittenFields fields) {
 }
 
 Plan plan_from_numbers(const Json& json) {
-  const Reader reader(
+  const PlanReader reader(
       json, "the plan",
       {"tensors", "steps", "inputs", "outputs", "metadata", "free", "following", "corners", "continued"});
   Plan plan;
