@@ -23,15 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "train.find_tickets";
+constexpr const char* kFindTicketsWhere = "train.find_tickets";
 constexpr const char* kRunKey = "ulp.tickets";  // what a file of a round says of its run
 constexpr const char* kScoreKey = "ulp.score";
 
 void check(const TicketTask& task, const TicketOptions& options) {
   if (!task.model || !task.batches || !task.evaluate)
-    fail(kWhere, "expected a model, batches and a way to evaluate");
+    fail(kFindTicketsWhere, "expected a model, batches and a way to evaluate");
   if (options.rewind == Rewind::reinitialize && !task.reinitialize)
-    fail(kWhere, "expected TicketTask::reinitialize with Rewind::reinitialize, got none");
+    fail(kFindTicketsWhere, "expected TicketTask::reinitialize with Rewind::reinitialize, got none");
 }
 
 /// Weights and masks of the model.
@@ -100,7 +100,7 @@ class Rounds {
     fs::create_directories(folder);
     const fs::path description = folder / "run.txt";
     if (fs::exists(description)) {
-      expect_this(read_file(kWhere, description));
+      expect_this(read_file(kFindTicketsWhere, description));
       return;
     }
     AtomicFile file(description);
@@ -123,7 +123,8 @@ class Rounds {
 
   void expect_this(const std::string& run) const {
     if (run != run_)
-      fail(kWhere, "expected rounds of this run in '", folder_.string(), "', got those of another one");
+      fail(kFindTicketsWhere, "expected rounds of this run in '", folder_.string(),
+           "', got those of another one");
   }
 
   TicketRound load(int64_t round) {
@@ -134,7 +135,7 @@ class Rounds {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size())
-      fail_file(kWhere, "expected a score in '", file(round).string(), "', got '", text, "'");
+      fail_file(kFindTicketsWhere, "expected a score in '", file(round).string(), "', got '", text, "'");
     io::assign_state(*task_.model, stored.tensors, /*strict=*/true, file(round).string());
     task_.model->eval();
     return {round, share_kept(*task_.model, names_), value};
@@ -243,15 +244,15 @@ io::NamedTensors between(const io::NamedTensors& one, const io::NamedTensors& ot
 void TicketOptions::validate() const {
   recipe.validate();
   training.validate();
-  if (rounds < 0) fail(kWhere, "expected rounds >= 0, got ", rounds);
-  if (step < 0) fail(kWhere, "expected a step >= 0 to rewind to, got ", step);
+  if (rounds < 0) fail(kFindTicketsWhere, "expected rounds >= 0, got ", rounds);
+  if (step < 0) fail(kFindTicketsWhere, "expected a step >= 0 to rewind to, got ", step);
   if (prune::source_of(recipe.score) == prune::ScoreSource::training)
-    fail(kWhere, "expected scores of a model as it is, got ", word_of(recipe.score));
+    fail(kFindTicketsWhere, "expected scores of a model as it is, got ", word_of(recipe.score));
   if (rounds > 1 && recipe.amount.of == prune::AmountOf::all &&
       recipe.pattern.kind != prune::PatternKind::n_m)
-    fail(kWhere,
+    fail(kFindTicketsWhere,
          "expected an amount of what remains for several rounds, got one of all, which one round reaches");
-  if (!(fine_tune_rate > 0)) fail(kWhere, "expected a fine_tune_rate > 0, got ", fine_tune_rate);
+  if (!(fine_tune_rate > 0)) fail(kFindTicketsWhere, "expected a fine_tune_rate > 0, got ", fine_tune_rate);
 }
 
 std::vector<TicketRound> find_tickets(const TicketTask& task, const TicketOptions& options,
@@ -261,7 +262,7 @@ std::vector<TicketRound> find_tickets(const TicketTask& task, const TicketOption
   prune::check(*task.model, options.recipe, task.inputs);
   const int64_t steps = make_trainer(task, options.training, options.training.seed).total_steps();
   if (options.rewind == Rewind::weights && options.step > steps)
-    fail(kWhere, "expected a step of at most ", steps, " to rewind to, got ", options.step);
+    fail(kFindTicketsWhere, "expected a step of at most ", steps, " to rewind to, got ", options.step);
   return Rounds(task, options, folder).run(on_step);
 }
 

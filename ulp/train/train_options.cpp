@@ -11,7 +11,7 @@ namespace ulp::train {
 
 namespace {
 
-constexpr const char* kWhere = "train.TrainOptions";
+constexpr const char* kTrainOptionsWhere = "train.TrainOptions";
 
 /// Of the numbers that the steps compute with in fp32.
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
@@ -191,9 +191,9 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
 }
 
 void TrainOptions::validate() const {
-  check_limits(kWhere, *this);
+  check_limits(kTrainOptionsWhere, *this);
   amp::check_device(*precision, c10::kCPU);
-  if (const auto found = conflict()) fail(kWhere, found->text());
+  if (const auto found = conflict()) fail(kTrainOptionsWhere, found->text());
   amp::make_scaler(used_scaler(), {.init_scale = init_scale, .growth_interval = growth_interval});
   amp::make_schedule_rule(schedule, /*total_steps=*/2, /*warmup=*/0);
 }
