@@ -98,7 +98,7 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
 }
 
 /// Teachers, and data prepared for them.
-struct Job {
+struct DistillJob {
   std::vector<app::Runnable> teachers;
   app::TaskData data;
   app::ModelSpec spec;
@@ -112,8 +112,8 @@ app::Runnable open_teacher(const DistillFlags& flags, const std::string& file) {
   return {"LibTorch", model.spec, model.forward, nullptr, model.graph};
 }
 
-Job open(const DistillFlags& flags) {
-  Job job;
+DistillJob open(const DistillFlags& flags) {
+  DistillJob job;
   for (const std::string& file : flags.teachers) job.teachers.push_back(open_teacher(flags, file));
   const app::ModelSpec* like = job.teachers.empty() ? nullptr : &job.teachers.front().spec;
   job.data = app::load_data(flags.data, flags.length, like);
@@ -123,7 +123,7 @@ Job open(const DistillFlags& flags) {
   return job;
 }
 
-app::DistillRun distill(const DistillFlags& flags, Job& job, const app::DistillRecipe& recipe) {
+app::DistillRun distill(const DistillFlags& flags, DistillJob& job, const app::DistillRecipe& recipe) {
   StageBars bars;
   const uint64_t seed = recipe.training.options.seed;
   const auto sources = [&](const std::vector<std::string>& names) {
@@ -181,7 +181,7 @@ app::DistillRun distill(const DistillFlags& flags, Job& job, const app::DistillR
   return app::run_distill(request);
 }
 
-void write_files(const DistillFlags& flags, const Job& job, const app::DistillRecipe& recipe,
+void write_files(const DistillFlags& flags, const DistillJob& job, const app::DistillRecipe& recipe,
                  app::DistillRun& run) {
   if (!flags.out.empty()) app::save_model_file(flags.out, *run.student.module, job.spec);
   write_text(flags.save_recipe, recipe.to_json());
@@ -211,13 +211,11 @@ void run(const DistillFlags& flags) {
   const app::DistillRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
   apply(flags);
-  Job job = open(flags);
+  DistillJob job = open(flags);
   app::DistillRun made = distill(flags, job, recipe);
   write_files(flags, job, recipe, made);
   show(flags, made);
 }
-
-}  // namespace
 
 void add_distill(CLI::App& app) {
   auto flags = std::make_shared<DistillFlags>();
@@ -232,5 +230,9 @@ void add_distill(CLI::App& app) {
   add_distill_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kDistillCommand("distill", add_distill);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -21,7 +21,7 @@ struct FormatsFlags : CommonFlags {
   bool markdown = false;
 };
 
-double parse(const std::string& text) {
+double parse_number(const std::string& text) {
   char* end = nullptr;
   errno = 0;
   const double value = std::strtod(text.c_str(), &end);
@@ -39,7 +39,7 @@ void run(const FormatsFlags& flags) {
     return;
   }
   std::vector<double> values;
-  for (const std::string& text : flags.values) values.push_back(parse(text));
+  for (const std::string& text : flags.values) values.push_back(parse_number(text));
   const auto rounding =
       flags.rounding == "toward_zero" ? formats::Rounding::toward_zero : formats::Rounding::nearest_even;
   const report::Table conversions =
@@ -52,8 +52,6 @@ void run(const FormatsFlags& flags) {
   std::cout << '\n';
   print_table(blocks_table());
 }
-
-}  // namespace
 
 void add_formats(CLI::App& app) {
   auto flags = std::make_shared<FormatsFlags>();
@@ -71,5 +69,9 @@ void add_formats(CLI::App& app) {
   command->add_flag("--markdown", flags->markdown, "Print the page docs/formats.md");
   command->callback([flags] { run(*flags); });
 }
+
+const Command kFormatsCommand("formats", add_formats);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -41,13 +41,13 @@ app::PruneRecipe make_recipe(const PruneFlags& flags) {
 }
 
 /// A network and the data that it is tried on.
-struct Job {
+struct PruneJob {
   app::ModelSpec spec;
   std::shared_ptr<graph::GraphModule> graph;
   app::TaskData data;
 };
 
-Job open(const PruneFlags& flags) {
+PruneJob open(const PruneFlags& flags) {
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
   app::expect_sample_input(*model.graph, flags.model);
@@ -56,7 +56,7 @@ Job open(const PruneFlags& flags) {
   return {model.spec, model.graph, std::move(data)};
 }
 
-app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe) {
+app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::PruneRecipe& recipe) {
   StageBars bars;
   app::PruneRequest request;
   request.model = job.spec.name;
@@ -86,7 +86,7 @@ app::PruneRun prune(const PruneFlags& flags, const Job& job, const app::PruneRec
   return app::run_prune(request);
 }
 
-void write_files(const PruneFlags& flags, const Job& job, const app::PruneRecipe& recipe,
+void write_files(const PruneFlags& flags, const PruneJob& job, const app::PruneRecipe& recipe,
                  app::PruneRun& run) {
   if (!flags.out.empty()) app::save_model_file(flags.out, *run.model, job.spec);
   write_text(flags.save_recipe, recipe.to_json());
@@ -130,7 +130,7 @@ void run(const PruneFlags& flags) {
   const app::PruneRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
   apply(flags);
-  const Job job = open(flags);
+  const PruneJob job = open(flags);
   app::PruneRun made = prune(flags, job, recipe);
   write_files(flags, job, recipe, made);
   if (made.outcome.interrupted) {
@@ -140,8 +140,6 @@ void run(const PruneFlags& flags) {
   }
   show(flags, made);
 }
-
-}  // namespace
 
 void add_prune(CLI::App& app) {
   auto flags = std::make_shared<PruneFlags>();
@@ -156,5 +154,9 @@ void add_prune(CLI::App& app) {
   add_prune_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kPruneCommand("prune", add_prune);
+
+}  // namespace
 
 }  // namespace ulp::cli

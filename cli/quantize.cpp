@@ -28,7 +28,7 @@ struct Plan {
   app::ModeRecipe recipe;
 };
 
-app::ModeRecipe recipe_of(const std::string& recipe) {
+app::ModeRecipe mode_recipe_of(const std::string& recipe) {
   const std::vector<std::string> profiles = quant::recipe_profiles();
   if (std::find(profiles.begin(), profiles.end(), recipe) != profiles.end())
     return {.recipe = quant::Recipe::profile(recipe)};
@@ -61,7 +61,7 @@ void check_fits_onnx(const QuantizeFlags& flags, const quant::AnyRecipe& recipe)
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
 Plan make_plan(const QuantizeFlags& flags) {
   std::optional<app::ModeRecipe> recipe;
-  if (!flags.recipe.empty()) recipe = recipe_of(flags.recipe);
+  if (!flags.recipe.empty()) recipe = mode_recipe_of(flags.recipe);
   const app::QuantizeMode& mode = !flags.mode.empty() ? app::find_quantize_mode(flags.mode)
                                   : recipe            ? app::mode_of(recipe->recipe)
                                                       : app::quantize_modes().front();
@@ -240,8 +240,6 @@ void run(const QuantizeFlags& flags) {
   show(flags, run);
 }
 
-}  // namespace
-
 void add_quantize(CLI::App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* command =
@@ -262,5 +260,9 @@ void add_quantize(CLI::App& app) {
     run(*flags);
   });
 }
+
+const Command kQuantizeCommand("quantize", add_quantize);
+
+}  // namespace
 
 }  // namespace ulp::cli

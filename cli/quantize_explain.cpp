@@ -1,6 +1,7 @@
 #include "cli/quantize_explain.h"
 
 #include <iostream>
+#include <sstream>
 
 #include "ulp/base/error.h"
 #include "ulp/quant/analysis/explain.h"
@@ -104,7 +105,7 @@ nlohmann::json to_json(const Explanation& e) {
           {"cosine", e.error.cosine}};
 }
 
-at::Tensor parse(const std::string& text) {
+at::Tensor parse_explained(const std::string& text) {
   try {
     return quant::parse_matrix(text);
   } catch (const Error& error) {
@@ -137,7 +138,7 @@ void ExplainFlags::add_to(CLI::App& command) {
 }
 
 void ExplainFlags::run(const CommonFlags& common) const {
-  const at::Tensor x = parse(matrix);
+  const at::Tensor x = parse_explained(matrix);
   std::optional<quant::ClipRange> range;
   if (!clip.empty()) range = quant::ClipRange{clip[0], clip[1]};
   const Explanation explanation = as_usage([&] { return quant::explain(x, target_of(*this), range); });
