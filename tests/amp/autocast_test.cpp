@@ -159,7 +159,7 @@ TEST(Autocast, GradientsComeBackInFp32) {
 
 // A weight that LibTorch's own guard would cache: an fp32 leaf that requires a gradient and is used as it is.
 // (The C++ Linear transposes its weight first, and a view is never cached.)
-struct Weight {
+struct CachedWeight {
   torch::Tensor value = torch::ones({4, 3}).requires_grad_();
   torch::Tensor use() const { return torch::matmul(torch::ones({2, 4}), value); }
   size_t weak_references() const { return value.getIntrusivePtr().weak_use_count(); }
@@ -167,7 +167,7 @@ struct Weight {
 
 // Without this the tests below could pass because the cache was not reached at all.
 TEST(Autocast, TheWeightOfTheseTestsIsOneThatLibTorchCaches) {
-  const Weight weight;
+  const CachedWeight weight;
   const auto before = weight.weak_references();
   at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -180,7 +180,7 @@ TEST(Autocast, TheWeightOfTheseTestsIsOneThatLibTorchCaches) {
 
 // pytorch #112583: the cast cached under no-grad has no graph and is used again where the gradient is wanted.
 TEST(Autocast, AWeightFirstUsedUnderNoGradKeepsItsGradient) {
-  const Weight weight;
+  const CachedWeight weight;
   const Autocast guard(torch::kCPU, torch::kBFloat16);
   {
     const torch::NoGradGuard no_grad;
@@ -192,7 +192,7 @@ TEST(Autocast, AWeightFirstUsedUnderNoGradKeepsItsGradient) {
 }
 
 TEST(Autocast, AWeightChangedInPlaceIsSeenInTheSameScope) {
-  const Weight weight;
+  const CachedWeight weight;
   const Autocast guard(torch::kCPU, torch::kBFloat16);
   EXPECT_EQ(weight.use()[0][0].item<float>(), 4);
   {
@@ -205,7 +205,7 @@ TEST(Autocast, AWeightChangedInPlaceIsSeenInTheSameScope) {
 // pytorch #86136: LibTorch's cache is one for all threads; what one cast, in its dtype, was found by the
 // others and stayed there after the thread was gone.
 TEST(Autocast, ThreadsDoNotMeet) {
-  const Weight weight;
+  const CachedWeight weight;
   const Autocast guard(torch::kCPU, torch::kBFloat16);
   weight.use();
   const auto before = weight.weak_references();
@@ -226,7 +226,7 @@ TEST(Autocast, ThreadsDoNotMeet) {
 }
 
 TEST(Autocast, AnotherDtypeInsideTheScopeGetsItsOwnCast) {
-  const Weight weight;
+  const CachedWeight weight;
   const Autocast outer(torch::kCPU, torch::kBFloat16);
   weight.use();
   const Autocast inner(torch::kCPU, torch::kHalf);
@@ -234,7 +234,7 @@ TEST(Autocast, AnotherDtypeInsideTheScopeGetsItsOwnCast) {
 }
 
 TEST(Autocast, WeightsAreNotHeldByACacheInsideTheScope) {
-  const Weight weight;
+  const CachedWeight weight;
   const auto before = weight.weak_references();
   const Autocast guard(torch::kCPU, torch::kBFloat16);
   weight.use();

@@ -231,7 +231,7 @@ c10::IValue plain(const c10::Argument& argument, Make& m) {
   }
 }
 
-c10::OperatorHandle find(const std::string& target) {
+c10::OperatorHandle find_op(const std::string& target) {
   const size_t dot = target.find('.');
   return c10::Dispatcher::singleton().findSchemaOrThrow(
       target.substr(0, dot).c_str(), dot == std::string::npos ? "" : target.substr(dot + 1).c_str());
@@ -243,7 +243,7 @@ std::vector<c10::IValue> sample_arguments(const std::string& target, Inputs inpu
   Make make(inputs);
   const auto found = samples().find(target.substr(std::string("aten::").size()));
   Args args = found == samples().end() ? Args{} : found->second(make);
-  const c10::OperatorHandle op = find(target);
+  const c10::OperatorHandle op = find_op(target);
   const auto& wanted = op.schema().arguments();
   for (size_t i = args.size(); i < wanted.size(); ++i) {
     args.push_back(wanted[i].default_value() ? *wanted[i].default_value() : plain(wanted[i], make));
@@ -252,7 +252,7 @@ std::vector<c10::IValue> sample_arguments(const std::string& target, Inputs inpu
 }
 
 void call(const std::string& target, std::vector<c10::IValue> arguments) {
-  find(target).callBoxed(arguments);
+  find_op(target).callBoxed(arguments);
 }
 
 }  // namespace ulp::test

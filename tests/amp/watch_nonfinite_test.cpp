@@ -17,8 +17,8 @@ using namespace ulp::amp;
 namespace nn = torch::nn;
 
 /// y = w2 (f(gain * (w1 x))) in nested modules: stage.block.first, stage.block.second.
-struct BlockImpl : nn::Module {
-  BlockImpl() {
+struct StageBlockImpl : nn::Module {
+  StageBlockImpl() {
     first = register_module("first", nn::Linear(nn::LinearOptions(4, 4).bias(false)));
     second = register_module("second", nn::Linear(nn::LinearOptions(4, 3).bias(false)));
     const at::NoGradGuard no_grad;
@@ -33,16 +33,16 @@ struct BlockImpl : nn::Module {
   std::string kind;
   nn::Linear first{nullptr}, second{nullptr};
 };
-TORCH_MODULE(Block);
+TORCH_MODULE(StageBlock);
 
 struct StagedNetImpl : nn::Module {
   explicit StagedNetImpl(const std::string& kind = "") {
     auto stage = register_module("stage", std::make_shared<nn::Module>("Stage"));
-    block = stage->register_module("block", Block());
+    block = stage->register_module("block", StageBlock());
     block->kind = kind;
   }
   at::Tensor forward(const at::Tensor& x) { return block(x); }
-  Block block{nullptr};
+  StageBlock block{nullptr};
 };
 TORCH_MODULE(StagedNet);
 

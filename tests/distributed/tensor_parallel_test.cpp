@@ -63,7 +63,7 @@ std::shared_ptr<graph::GraphModule> captured_encoder(int64_t heads, double dropo
   return ulp::capture(encoder, {some_tokens(11)});
 }
 
-at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& tokens) {
+at::Tensor float_token_loss(const at::Tensor& logits, const at::Tensor& tokens) {
   return torch::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat), tokens.flatten());
 }
 
@@ -77,8 +77,8 @@ void expect_as_whole(const TensorParallel& parallel, graph::GraphModule& whole, 
                      const Group& group) {
   const at::Tensor expected = whole.forward(tokens), got = parallel.module().forward(tokens);
   expect_close(got, expected, "result");
-  token_loss(expected, tokens).backward();
-  token_loss(got, tokens).backward();
+  float_token_loss(expected, tokens).backward();
+  float_token_loss(got, tokens).backward();
   const auto gradients = whole.named_parameters();
   for (const auto& one : parallel.module().named_parameters()) {
     at::Tensor want = gradients[one.key()].grad();
@@ -138,7 +138,7 @@ TEST_IN_RANKS(2, TensorParallel, TrainsAndGathersWholeWeights) {
     reference.zero_grad();
     const at::Tensor loss = distributed::split_cross_entropy(parallel.module().forward(tokens), tokens,
                                                              *parallel.result_split(), group);
-    const at::Tensor expected = token_loss(whole->forward(tokens), tokens);
+    const at::Tensor expected = float_token_loss(whole->forward(tokens), tokens);
     EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-5);
     loss.backward();
     expected.backward();

@@ -14,7 +14,7 @@ namespace {
 using namespace ulp::formats;
 
 const Cast kNearest[] = {Cast{}};
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kFloatInf = std::numeric_limits<float>::infinity();
 
 // Numbers with exponents all over a block's range, from a linear congruential sequence.
 std::vector<float> sample(size_t n, uint32_t seed, int exponents) {
@@ -105,7 +105,7 @@ TEST(Block, MxAtTheEndsOfTheScale) {
 
 TEST(Block, OneBadValueMakesTheBlockNan) {
   for (const BlockFormat& format : all_blocks()) {
-    for (float bad : {kInf, -kInf, std::nanf("")}) {
+    for (float bad : {kFloatInf, -kFloatInf, std::nanf("")}) {
       const Block block = quantize_block(format, std::vector<float>{1, bad, 2}, 1, kNearest);
       EXPECT_EQ(block.scale, format.scale().nan_code()) << format.name;
       for (float value : dequantize_block(format, block)) EXPECT_TRUE(std::isnan(value)) << format.name;
@@ -137,7 +137,7 @@ TEST(Block, Nvfp4HasTwoLevelsOfScale) {
 TEST(Block, Nvfp4ScalesNeitherVanishNorDivideByZero) {
   const BlockFormat& format = find_block("nvfp4");
   EXPECT_EQ(tensor_scale(format, std::vector<float>{0, -0.0F}), 1);
-  EXPECT_EQ(tensor_scale(format, std::vector<float>{kInf, std::nanf(""), -2688}), 1);
+  EXPECT_EQ(tensor_scale(format, std::vector<float>{kFloatInf, std::nanf(""), -2688}), 1);
   EXPECT_EQ(tensor_scale(format, std::vector<float>{0x1p-149F}), 0x1p-126F);
   EXPECT_EQ(tensor_scale(find_block("mxfp4"), std::vector<float>{5}), 1);
   // A block 2^-12 below the others: its scale would round to 0 and its values with it.
@@ -162,7 +162,7 @@ TEST(Block, WrongSizesScalesAndNamesAreErrors) {
   EXPECT_THROW(block_scale(mxfp4, {}), ulp::Error);
   EXPECT_THROW(block_scale(mxfp4, std::vector<float>(33)), ulp::Error);
   EXPECT_THROW(block_scale(mxfp4, std::vector<float>{1}, 2), ulp::Error);
-  for (float bad : {0.0F, -1.0F, kInf, std::nanf("")}) {
+  for (float bad : {0.0F, -1.0F, kFloatInf, std::nanf("")}) {
     EXPECT_THROW(block_scale(find_block("nvfp4"), std::vector<float>{1}, bad), ulp::Error);
     EXPECT_THROW(dequantize_block(find_block("nvfp4"), {1, {1}}, bad), ulp::Error);
   }

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "formats/infinity.h"
 #include "ulp/base/error.h"
 
 namespace {
 
 using namespace ulp::formats;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using ulp::test::kInf;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Reference for decoding: walks up from zero, adding the step of the binade, without looking at any bit of a

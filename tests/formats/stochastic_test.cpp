@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/infinity.h"
 #include "ulp/formats/convert.h"
 #include "ulp/formats/random_bits.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 using namespace ulp::formats;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using ulp::test::kInf;
 
 Cast draw(uint64_t random) {
   return {Rounding::stochastic, std::nullopt, static_cast<uint32_t>(random)};

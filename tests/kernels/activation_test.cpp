@@ -17,7 +17,8 @@
 namespace ulp::kernels {
 namespace {
 
-const SerialParallel kSerial;
+using test::kSerial;
+
 constexpr int64_t kIn = 24, kOut = 37, kRows = 19;
 
 std::vector<Activation> activations() {

@@ -13,8 +13,6 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-constexpr double kUlp = 0x1p-24;
-
 struct AttentionCase {
   AttentionShape shape;
   int64_t batch;

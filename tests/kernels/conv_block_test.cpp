@@ -15,7 +15,7 @@ namespace {
 
 using test::conv_shape;
 
-struct Case {
+struct ConvBlockCase {
   const char* name;
   int64_t hw, in, middle, out;  ///< in = 0: no layer before the one in the middle
   int64_t kernel, stride, pad, dilation;
@@ -24,7 +24,7 @@ struct Case {
   bool dense = false;  ///< the layer in the middle, which is depthwise otherwise
 };
 
-constexpr Case kCases[] = {
+constexpr ConvBlockCase kConvBlockCases[] = {
     {"bottleneck", 14, 16, 48, 16, 3, 1, 1, 1, true, Activation::relu6},
     {"stride_two", 15, 8, 24, 20, 3, 2, 1, 1, false, Activation::relu},
     {"two_layers", 17, 0, 33, 19, 3, 1, 1, 1, false, Activation::none},
@@ -47,7 +47,7 @@ constexpr Case kCases[] = {
 /// A block's layers with their weights.
 class Block {
  public:
-  Block(const Case& c, DataType type) : type_(type) {
+  Block(const ConvBlockCase& c, DataType type) : type_(type) {
     if (c.in > 0) add(conv_shape(c.hw, c.in, c.middle, 1, 1, 0), c.activation);
     const int64_t groups = c.dense ? 1 : c.middle;
     add(conv_shape(c.hw, c.middle, c.middle, c.kernel, c.stride, c.pad, c.dilation, groups), c.activation);
@@ -125,7 +125,7 @@ class ConvBlockTest : public ::testing::TestWithParam<std::tuple<Isa, DataType, 
 TEST_P(ConvBlockTest, GivesTheBitsOfItsLayers) {
   SCOPED_TRACE(test::repeat_command());
   const auto [isa, type, index] = GetParam();
-  const Block block(kCases[index], type);
+  const Block block(kConvBlockCases[index], type);
   const std::unique_ptr<Conv> joined = make_conv_block(block.layers(), isa);
   if (isa == Isa::portable) {
     EXPECT_EQ(joined, nullptr);
@@ -151,11 +151,11 @@ TEST_P(ConvBlockTest, GivesTheBitsOfItsLayers) {
 INSTANTIATE_TEST_SUITE_P(All, ConvBlockTest,
                          ::testing::Combine(::testing::ValuesIn(available_isas()),
                                             ::testing::Values(DataType::f32, DataType::bf16, DataType::u8),
-                                            ::testing::Range(size_t{0}, std::size(kCases))),
+                                            ::testing::Range(size_t{0}, std::size(kConvBlockCases))),
                          [](const auto& info) {
                            return std::string(to_string(std::get<0>(info.param))) + "_" +
                                   to_string(std::get<1>(info.param)) + "_" +
-                                  kCases[std::get<2>(info.param)].name;
+                                  kConvBlockCases[std::get<2>(info.param)].name;
                          });
 
 // Few rows for many workers: each would compute most of the others' again.
@@ -180,7 +180,7 @@ bool takes(const std::vector<BlockLayer>& layers) {
 
 TEST(ConvBlock, TakesALayerBetween1x1LayersAlone) {
   if (available_isas().size() == 1) GTEST_SKIP() << "plain loops do not run by rows";
-  const Block block(kCases[0], DataType::f32);
+  const Block block(kConvBlockCases[0], DataType::f32);
   const std::vector<BlockLayer>& good = block.layers();
   EXPECT_TRUE(takes(good));
   EXPECT_TRUE(takes({good[1], good[2]}));

@@ -16,13 +16,13 @@ namespace {
 using test::conv_shape;
 using test::Guarded;
 
-struct Case {
+struct ConvCase {
   const char* name;
   ConvShape shape;
   int64_t batch = 1;
 };
 
-const Case kCases[] = {
+const ConvCase kConvCases[] = {
     {"first_28x28_c1", conv_shape(28, 1, 16, 3, 1, 1), 2},
     {"first_c3_k7s2", conv_shape(31, 3, 24, 7, 2, 3), 1},
     {"first_c3_k3s2", conv_shape(17, 3, 32, 3, 2, 1), 5},
@@ -105,10 +105,10 @@ void each_product(const ConvShape& s, int64_t batch, F term) {
               }
 }
 
-int64_t in_size(const Case& c) {
+int64_t in_size(const ConvCase& c) {
   return c.batch * c.shape.in_h * c.shape.in_w * c.shape.in_channels;
 }
-int64_t out_size(const Case& c) {
+int64_t out_size(const ConvCase& c) {
   return c.batch * c.shape.out_h() * c.shape.out_w() * c.shape.out_channels;
 }
 int64_t depth(const ConvShape& s) {
@@ -117,7 +117,7 @@ int64_t depth(const ConvShape& s) {
 
 /// Runs into a guarded buffer, with a workspace of exactly the promised size.
 template <typename Out>
-std::vector<Out> run(const Conv& conv, const Case& c, const void* x, const void* residual,
+std::vector<Out> run(const Conv& conv, const ConvCase& c, const void* x, const void* residual,
                      const Parallel& parallel = SerialParallel()) {
   Guarded<Out> y(out_size(c));
   const size_t bytes = conv.workspace_bytes(c.batch, parallel.workers());
@@ -132,7 +132,7 @@ std::vector<Out> run(const Conv& conv, const Case& c, const void* x, const void*
 class ConvTest : public ::testing::TestWithParam<std::tuple<Isa, size_t>> {
  protected:
   Isa isa() const { return std::get<0>(GetParam()); }
-  const Case& c() const { return kCases[std::get<1>(GetParam())]; }
+  const ConvCase& c() const { return kConvCases[std::get<1>(GetParam())]; }
 };
 
 struct Int8Data {
@@ -150,7 +150,7 @@ struct Int8Data {
   }
 };
 
-Int8Data int8_data(const Case& c, Activation activation, bool with_residual, DataType output) {
+Int8Data int8_data(const ConvCase& c, Activation activation, bool with_residual, DataType output) {
   Int8Data d;
   const int64_t k = depth(c.shape);
   d.x = test::random_ints<uint8_t>(in_size(c), 1, 0, 255);
@@ -171,7 +171,7 @@ Int8Data int8_data(const Case& c, Activation activation, bool with_residual, Dat
   return d;
 }
 
-std::vector<float> int8_oracle_values(const Int8Data& d, const Case& c) {
+std::vector<float> int8_oracle_values(const Int8Data& d, const ConvCase& c) {
   std::vector<int64_t> sums(static_cast<size_t>(out_size(c)));
   const int64_t n = c.shape.out_channels;
   for (size_t i = 0; i < sums.size(); ++i) sums[i] = d.bias[i % static_cast<size_t>(n)];
@@ -252,7 +252,7 @@ TEST_P(ConvTest, Int8NeverSaturatesInside) {
 struct FloatOracle {
   std::vector<double> value, magnitude;
 };
-FloatOracle float_oracle(const Case& c, const std::vector<float>& x, const std::vector<float>& w,
+FloatOracle float_oracle(const ConvCase& c, const std::vector<float>& x, const std::vector<float>& w,
                          const std::vector<float>& bias) {
   FloatOracle out;
   const size_t n = static_cast<size_t>(out_size(c));
@@ -273,7 +273,7 @@ FloatOracle float_oracle(const Case& c, const std::vector<float>& x, const std::
 /// |error| <= (K + 2) eps * sum |x w| for any order of summation (Higham, Accuracy and Stability, 3.1), then
 /// the rounding of the residual's sum and of the stored format. eps is doubled for instructions that do not
 /// round each product to nearest (vdpbf16ps, tiles); they also flush subnormal terms.
-void check_floats(const Case& c, const FloatOracle& o, const std::vector<float>& residual, bool relu,
+void check_floats(const ConvCase& c, const FloatOracle& o, const std::vector<float>& residual, bool relu,
                   const std::vector<float>& y, double store_eps) {
   const double eps = 2 * std::numeric_limits<float>::epsilon();
   const double flushed = static_cast<double>(depth(c.shape)) * std::numeric_limits<float>::min();
@@ -453,7 +453,7 @@ TEST_P(ConvTest, CurvesOfBf16AreRoundedFromTheirNumbers) {
 }
 
 std::vector<size_t> all_cases() {
-  std::vector<size_t> out(std::size(kCases));
+  std::vector<size_t> out(std::size(kConvCases));
   for (size_t i = 0; i < out.size(); ++i) out[i] = i;
   return out;
 }
@@ -463,13 +463,13 @@ INSTANTIATE_TEST_SUITE_P(All, ConvTest,
                                             ::testing::ValuesIn(all_cases())),
                          [](const ::testing::TestParamInfo<ConvTest::ParamType>& info) {
                            return std::string(to_string(std::get<0>(info.param))) + "_" +
-                                  kCases[std::get<1>(info.param)].name;
+                                  kConvCases[std::get<1>(info.param)].name;
                          });
 
 TEST(ConvBf16, NanAndInfinityStayWhereTheyAre) {
   for (Isa isa : available_isas()) {
     SCOPED_TRACE(to_string(isa));
-    const Case c{"", conv_shape(9, 3, 16, 3, 1, 1), 1};
+    const ConvCase c{"", conv_shape(9, 3, 16, 3, 1, 1), 1};
     std::vector<uint16_t> x(static_cast<size_t>(in_size(c)), bf16_code(0.5F));
     x[static_cast<size_t>((4 * 9 + 4) * 3)] = bf16_code(std::numeric_limits<float>::infinity());
     const std::vector<float> w(16 * 27, 1.0F);

@@ -16,14 +16,15 @@
 namespace ulp::kernels {
 namespace {
 
+using test::kInf;
+using test::kSerial;
+
 using formats::BlockFormat;
 using formats::Cast;
 using formats::Format;
 using formats::Overflow;
 using formats::Rounding;
 
-const SerialParallel kSerial;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr Rounding kRoundings[] = {Rounding::nearest_even, Rounding::toward_zero, Rounding::stochastic};
 constexpr formats::RandomKey kKey{0xfeedface12345678, 9};
 

@@ -14,16 +14,16 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-struct Case {
+struct DynamicLinearCase {
   int64_t rows, in, out;
   bool bias, residual, per_tensor;
   Activation activation;
 };
 
-struct Data {
+struct DynamicLinearData {
   std::vector<float> x, scale, bias, residual;
   std::vector<int8_t> codes;
-  explicit Data(const Case& c)
+  explicit DynamicLinearData(const DynamicLinearCase& c)
       : x(random_floats(c.rows * c.in, 1, -3, 5)),
         scale(random_floats(c.out, 2, 0.001F, 0.02F)),
         bias(random_floats(c.out, 3)),
@@ -40,7 +40,7 @@ struct Data {
 };
 
 /// The documented formula, one operation at a time.
-std::vector<float> plainly(const Case& c, const Data& d) {
+std::vector<float> plainly(const DynamicLinearCase& c, const DynamicLinearData& d) {
   std::vector<float> y(static_cast<size_t>(c.rows * c.out));
   const auto affine = [](const float* x, int64_t n) {
     float low = 0, high = 0;
@@ -71,7 +71,8 @@ std::vector<float> plainly(const Case& c, const Data& d) {
   return y;
 }
 
-std::vector<float> run(const Case& c, const Data& d, Isa isa, const Parallel& parallel) {
+std::vector<float> run(const DynamicLinearCase& c, const DynamicLinearData& d, Isa isa,
+                       const Parallel& parallel) {
   const auto linear =
       make_dynamic_linear({c.in, c.out, c.activation, c.residual, c.per_tensor},
                           {d.codes.data(), d.scale.data(), c.bias ? d.bias.data() : nullptr}, isa);
@@ -85,17 +86,17 @@ std::vector<float> run(const Case& c, const Data& d, Isa isa, const Parallel& pa
   return y.values();
 }
 
-const Case kCases[] = {{1, 1, 1, true, false, false, Activation::none},
-                       {1, 768, 64, true, false, false, Activation::tanh},
-                       {3, 5, 7, false, false, false, Activation::relu},
-                       {17, 64, 100, true, true, false, Activation::gelu},
-                       {40, 131, 33, true, true, true, Activation::gelu_tanh},
-                       {64, 48, 160, false, true, false, Activation::relu6},
-                       {29, 300, 97, true, false, true, Activation::none}};
+const DynamicLinearCase kDynamicLinearCases[] = {{1, 1, 1, true, false, false, Activation::none},
+                                                 {1, 768, 64, true, false, false, Activation::tanh},
+                                                 {3, 5, 7, false, false, false, Activation::relu},
+                                                 {17, 64, 100, true, true, false, Activation::gelu},
+                                                 {40, 131, 33, true, true, true, Activation::gelu_tanh},
+                                                 {64, 48, 160, false, true, false, Activation::relu6},
+                                                 {29, 300, 97, true, false, true, Activation::none}};
 
 TEST(DynamicLinear, EveryInstructionSetAndSplitGivesTheFormulasBits) {
-  for (const Case& c : kCases) {
-    const Data data(c);
+  for (const DynamicLinearCase& c : kDynamicLinearCases) {
+    const DynamicLinearData data(c);
     const std::vector<float> expected = plainly(c, data);
     for (const Isa isa : available_isas()) {
       for (const int workers : {1, 3}) {
@@ -109,8 +110,8 @@ TEST(DynamicLinear, EveryInstructionSetAndSplitGivesTheFormulasBits) {
 }
 
 TEST(DynamicLinear, RowsThatAreNotFiniteGiveNaNAndOthersAreAsBefore) {
-  const Case c{4, 20, 18, true, false, false, Activation::none};
-  Data data(c);
+  const DynamicLinearCase c{4, 20, 18, true, false, false, Activation::none};
+  DynamicLinearData data(c);
   const std::vector<float> before = plainly(c, data);
   data.x[1 * 20 + 7] = std::numeric_limits<float>::quiet_NaN();
   data.x[2 * 20 + 19] = -std::numeric_limits<float>::infinity();
@@ -128,8 +129,8 @@ TEST(DynamicLinear, RowsThatAreNotFiniteGiveNaNAndOthersAreAsBefore) {
 }
 
 TEST(DynamicLinear, ZerosGiveTheBias) {
-  const Case c{2, 24, 9, true, false, false, Activation::none};
-  Data data(c);
+  const DynamicLinearCase c{2, 24, 9, true, false, false, Activation::none};
+  DynamicLinearData data(c);
   std::fill(data.x.begin(), data.x.end(), 0.0F);
   for (const Isa isa : available_isas()) {
     const std::vector<float> y = run(c, data, isa, SerialParallel());
@@ -139,8 +140,8 @@ TEST(DynamicLinear, ZerosGiveTheBias) {
 
 TEST(DynamicLinear, TheLargestSumsAreExact) {
   // 2^16 products of 255 and -128: the bound that `in` has.
-  const Case c{1, 1 << 16, 3, false, false, false, Activation::none};
-  Data data(c);
+  const DynamicLinearCase c{1, 1 << 16, 3, false, false, false, Activation::none};
+  DynamicLinearData data(c);
   std::fill(data.x.begin(), data.x.end(), 255.0F);
   std::fill(data.codes.begin(), data.codes.end(), int8_t{-128});
   std::fill(data.scale.begin(), data.scale.end(), 1.0F);
@@ -163,7 +164,7 @@ TEST(DynamicLinear, QuantizerFollowsPyTorch) {
 }
 
 TEST(DynamicLinear, RefusesWhatItCannotCompute) {
-  const Data data({1, 4, 4, true, false, false, Activation::none});
+  const DynamicLinearData data({1, 4, 4, true, false, false, Activation::none});
   const DynamicLinearWeights weights{data.codes.data(), data.scale.data(), nullptr};
   EXPECT_THROW(make_dynamic_linear({.in = 0, .out = 4}, weights, Isa::portable), Error);
   EXPECT_THROW(make_dynamic_linear({.in = kMaxDynamicFeatures + 1, .out = 4}, weights, Isa::portable), Error);

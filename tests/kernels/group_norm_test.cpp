@@ -13,14 +13,13 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-constexpr double kUlp = 0x1p-24;
 constexpr float kEpsilon = 1e-5F;
 constexpr int64_t kItems = 3;
 
 /// Widths of one channel, of several groups in a vector, of a group in several; long and short rows.
-const GroupNormShape kShapes[] = {{1, 1, 1},     {1, 700, 1},   {6, 5, 3},      {24, 17, 2},   {40, 9, 40},
-                                  {48, 49, 16},  {64, 130, 32}, {100, 300, 20}, {130, 9, 2},   {200, 3, 50},
-                                  {256, 64, 32}, {300, 7, 1},   {8, 30000, 4},  {16, 10000, 1}};
+const GroupNormShape kGroupNormShapes[] = {
+    {1, 1, 1},      {1, 700, 1}, {6, 5, 3},    {24, 17, 2},   {40, 9, 40}, {48, 49, 16},  {64, 130, 32},
+    {100, 300, 20}, {130, 9, 2}, {200, 3, 50}, {256, 64, 32}, {300, 7, 1}, {8, 30000, 4}, {16, 10000, 1}};
 
 /// Numbers of one item and the index of a channel's pixel in it.
 int64_t index_of(const GroupNormShape& shape, int64_t channel, int64_t pixel) {
@@ -76,7 +75,7 @@ class GroupNorm : public ::testing::TestWithParam<bool> {
 
 TEST_P(GroupNorm, IsWithinRoundingOfFloat64AndTheSameEverywhere) {
   SCOPED_TRACE(repeat_command());
-  for (GroupNormShape shape : kShapes) {
+  for (GroupNormShape shape : kGroupNormShapes) {
     shape.channels_last = GetParam();
     const int64_t item = shape.channels * shape.pixels;
     const auto x = random_floats(kItems * item, 1, -2, 6);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,6 +18,10 @@
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels::test {
+
+inline const SerialParallel kSerial;
+inline constexpr double kUlp = 0x1p-24;  ///< of f32, half a unit in the last place of 1
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 inline std::string repeat_command() {
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();

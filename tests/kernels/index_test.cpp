@@ -15,7 +15,7 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-constexpr int64_t kBatch = 5;
+constexpr int64_t kIndexBatch = 5;
 
 int64_t elements(const std::vector<GatherDimension>& dimensions) {
   int64_t count = 1;
@@ -61,12 +61,12 @@ void check_gather(const GatherCase& c, bool table, bool shared_ids, bool from_en
                           .id_type = sizeof(Id) == 8 ? DataType::i64 : DataType::i32,
                           .item_ids = shared_ids ? 0 : count,
                           .range = range};
-  const std::vector<T> x = random_ints<T>(table ? source : kBatch * source, 1, 0, 250);
-  const std::vector<Id> ids = random_ints<Id>(shared_ids ? count : kBatch * count, 2,
+  const std::vector<T> x = random_ints<T>(table ? source : kIndexBatch * source, 1, 0, 250);
+  const std::vector<Id> ids = random_ints<Id>(shared_ids ? count : kIndexBatch * count, 2,
                                               static_cast<int>(range.low()), static_cast<int>(kRows - 1));
   std::vector<T> expected;
   const int64_t item = elements(c.dimensions);
-  for (int64_t i = 0; i < kBatch * item; ++i) {
+  for (int64_t i = 0; i < kIndexBatch * item; ++i) {
     int64_t at = i / item * from.item, place = i / item * from.item_ids, left = i % item;
     for (size_t d = c.dimensions.size(); d-- > 0; left /= c.dimensions[d].size) {
       at += left % c.dimensions[d].size * c.dimensions[d].source;
@@ -80,7 +80,7 @@ void check_gather(const GatherCase& c, bool table, bool shared_ids, bool from_en
   for (const int workers : {1, 3}) {
     Guarded<T> y(static_cast<int64_t>(expected.size()));
     FirstBadId bad;
-    gather.run(x.data(), ids.data(), y.data(), kBatch, ThreadParallel(workers), bad);
+    gather.run(x.data(), ids.data(), y.data(), kIndexBatch, ThreadParallel(workers), bad);
     EXPECT_EQ(y.values(), expected) << "case " << &c - kGathers;
     EXPECT_TRUE(y.intact());
     EXPECT_FALSE(bad.any());
@@ -154,13 +154,13 @@ void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool w
     item += (d.size - 1) * d.target;
     count *= d.size;
   }
-  const std::vector<T> x = random_ints<T>(kBatch * item, 1, 0, 100),
+  const std::vector<T> x = random_ints<T>(kIndexBatch * item, 1, 0, 100),
                        // Products of many stay finite.
-      source = random_ints<T>(kBatch * count, 2, 0, mode == ScatterMode::multiply ? 1 : 100);
-  const std::vector<int32_t> ids = random_ints<int32_t>(kBatch * count, 3, 0, kRows - 1);
+      source = random_ints<T>(kIndexBatch * count, 2, 0, mode == ScatterMode::multiply ? 1 : 100);
+  const std::vector<int32_t> ids = random_ints<int32_t>(kIndexBatch * count, 3, 0, kRows - 1);
   const float value = 2;
   std::vector<T> expected = x;
-  for (int64_t i = 0; i < kBatch * count; ++i) {
+  for (int64_t i = 0; i < kIndexBatch * count; ++i) {
     int64_t to = i / count * item + ids[static_cast<size_t>(i)] * c.row, left = i % count;
     for (size_t d = c.dimensions.size(); d-- > 0; left /= c.dimensions[d].size)
       to += left % c.dimensions[d].size * c.dimensions[d].target;
@@ -177,12 +177,12 @@ void check_scatter(const ScatterCase& c, DataType type, ScatterMode mode, bool w
                          .range = {kRows, false}},
                         c.dimensions, c.along);
   for (const int workers : {1, 3}) {
-    Guarded<T> y(kBatch * item);
+    Guarded<T> y(kIndexBatch * item);
     for (const bool in_place : {false, true}) {
       if (in_place) std::ranges::copy(x, y.data());
       FirstBadId bad;
       scatter.run(in_place ? y.data() : x.data(), ids.data(), with_source ? source.data() : nullptr, value,
-                  y.data(), kBatch, ThreadParallel(workers), bad);
+                  y.data(), kIndexBatch, ThreadParallel(workers), bad);
       EXPECT_EQ(y.values(), expected) << "case " << &c - kScatters;
       EXPECT_TRUE(y.intact());
       EXPECT_FALSE(bad.any());

@@ -29,7 +29,7 @@ std::vector<T> moved(const std::vector<MoveDimension>& dimensions, int64_t offse
   return y;
 }
 
-struct Case {
+struct MoveCase {
   std::vector<MoveDimension> dimensions;
   const char* kernel;
 };
@@ -41,28 +41,28 @@ std::pair<int64_t, int64_t> range_of(const std::vector<MoveDimension>& dimension
   return {-low, high - low + 1};
 }
 
-const Case kCases[] = {{{}, "copy"},
-                       {{{1, 7}, {1, 0}}, "copy"},
-                       {{{100, 1}}, "copy"},
-                       {{{6, 20}, {20, 1}}, "copy"},
-                       {{{6, 40}, {20, 1}}, "copy"},
-                       {{{5, 0}, {33, 1}}, "copy"},
-                       {{{4, 100}, {3, 25}, {5, 5}, {2, 1}}, "copy"},
-                       {{{33, 1}, {70, 33}}, "transpose"},
-                       {{{3, 1}, {1000, 3}}, "transpose"},
-                       {{{7, 1}, {5, 21}, {3, 7}}, "transpose"},
-                       {{{9, 40}, {2, 1}, {20, 2}}, "transpose"},
-                       {{{600, 1}, {500, 600}}, "transpose"},
-                       {{{4, 300}, {10, 1}, {6, 50}, {5, 10}}, "transpose"},
-                       {{{3, 1}, {40, 0}}, "gather"},
-                       {{{50, -1}}, "gather"},
-                       {{{30, 0}, {7, 0}}, "gather"},
-                       {{{30, 2}}, "gather"},
-                       {{{5, -60}, {10, 6}, {3, 2}}, "gather"},
-                       {{{9, 12}, {24, 5}}, "gather"}};
+const MoveCase kMoveCases[] = {{{}, "copy"},
+                               {{{1, 7}, {1, 0}}, "copy"},
+                               {{{100, 1}}, "copy"},
+                               {{{6, 20}, {20, 1}}, "copy"},
+                               {{{6, 40}, {20, 1}}, "copy"},
+                               {{{5, 0}, {33, 1}}, "copy"},
+                               {{{4, 100}, {3, 25}, {5, 5}, {2, 1}}, "copy"},
+                               {{{33, 1}, {70, 33}}, "transpose"},
+                               {{{3, 1}, {1000, 3}}, "transpose"},
+                               {{{7, 1}, {5, 21}, {3, 7}}, "transpose"},
+                               {{{9, 40}, {2, 1}, {20, 2}}, "transpose"},
+                               {{{600, 1}, {500, 600}}, "transpose"},
+                               {{{4, 300}, {10, 1}, {6, 50}, {5, 10}}, "transpose"},
+                               {{{3, 1}, {40, 0}}, "gather"},
+                               {{{50, -1}}, "gather"},
+                               {{{30, 0}, {7, 0}}, "gather"},
+                               {{{30, 2}}, "gather"},
+                               {{{5, -60}, {10, 6}, {3, 2}}, "gather"},
+                               {{{9, 12}, {24, 5}}, "gather"}};
 
 template <typename T>
-void check(const Case& c) {
+void check(const MoveCase& c) {
   const auto [offset, item] = range_of(c.dimensions);
   for (const int64_t batch : {1, 3, 17}) {
     const std::vector<T> x = random_ints<T>(batch * (item + 2), 1, 0, 250);
@@ -72,7 +72,7 @@ void check(const Case& c) {
     for (const int workers : {1, 3}) {
       Guarded<T> y(static_cast<int64_t>(expected.size()));
       move.run(x.data(), y.data(), batch, ThreadParallel(workers));
-      EXPECT_EQ(y.values(), expected) << "case " << &c - kCases << ", batch " << batch;
+      EXPECT_EQ(y.values(), expected) << "case " << &c - kMoveCases << ", batch " << batch;
       EXPECT_TRUE(y.intact());
     }
   }
@@ -80,7 +80,7 @@ void check(const Case& c) {
 
 TEST(Move, EveryKindEqualsPlainLoops) {
   SCOPED_TRACE(repeat_command());
-  for (const Case& c : kCases) {
+  for (const MoveCase& c : kMoveCases) {
     check<uint8_t>(c);
     check<uint16_t>(c);
     check<uint32_t>(c);

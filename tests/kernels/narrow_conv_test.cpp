@@ -16,11 +16,11 @@ namespace {
 using test::conv_shape;
 using test::random_floats;
 
-struct Layer {
+struct ConvLayer {
   ConvConfig config;
   std::vector<float> weight, bias;
 
-  explicit Layer(const ConvShape& shape, DataType output = DataType::f32) {
+  explicit ConvLayer(const ConvShape& shape, DataType output = DataType::f32) {
     config.shape = shape;
     config.output = output;
     weight = random_floats(
@@ -33,7 +33,7 @@ struct Layer {
 };
 
 /// The output's elements, one after the other.
-std::vector<std::byte> run(const Conv& conv, const Layer& layer, int64_t batch, const void* x,
+std::vector<std::byte> run(const Conv& conv, const ConvLayer& layer, int64_t batch, const void* x,
                            const float* residual, int workers) {
   std::vector<std::byte> y(static_cast<size_t>(batch * layer.outputs() * element_bytes(layer.config.output)));
   test::Workspace workspace(conv.workspace_bytes(batch, workers));
@@ -53,7 +53,7 @@ TEST_P(NarrowConv, HasTheBitsOfABf16LayerOnRoundedInputs) {
   for (const ConvShape& shape : {conv_shape(1, 37, 19, 1, 1, 0), conv_shape(9, 13, 21, 3, 2, 1),
                                  conv_shape(7, 24, 24, 3, 1, 1, 1, 24), conv_shape(5, 3, 8, 3, 1, 1)}) {
     for (const DataType output : {DataType::f32, DataType::bf16}) {
-      Layer layer(shape, output);
+      ConvLayer layer(shape, output);
       layer.config.residual = output == DataType::f32;
       layer.config.activation = Activation::silu;
       const int64_t batch = 3, n = batch * layer.inputs();
@@ -74,7 +74,7 @@ TEST_P(NarrowConv, HasTheBitsOfABf16LayerOnRoundedInputs) {
 }
 
 TEST_P(NarrowConv, IsOffByWhatIsToldOfIt) {
-  Layer layer(conv_shape(1, 256, 48, 1, 1, 0));
+  ConvLayer layer(conv_shape(1, 256, 48, 1, 1, 0));
   layer.bias.assign(layer.bias.size(), 0.0F);
   const int64_t rows = 64;
   const std::vector<float> x = random_floats(rows * 256, 5);
@@ -96,7 +96,7 @@ TEST_P(NarrowConv, IsOffByWhatIsToldOfIt) {
 INSTANTIATE_TEST_SUITE_P(Isas, NarrowConv, ::testing::ValuesIn(available_isas()), test::isa_name);
 
 TEST(NarrowError, IsThatOfTheInputsWhereWeightsAreExact) {
-  Layer layer(conv_shape(1, 8, 2, 1, 1, 0));
+  ConvLayer layer(conv_shape(1, 8, 2, 1, 1, 0));
   layer.weight.assign(layer.weight.size(), 0.5F);
   EXPECT_DOUBLE_EQ(narrow_error(layer.config, layer.weights()), 0x1p-8 / std::sqrt(7.0));
   layer.weight.assign(layer.weight.size(), 0.0F);
@@ -113,7 +113,7 @@ TEST(NarrowError, IsThatOfTheInputsWhereWeightsAreExact) {
 }
 
 TEST(NarrowConvOf, OtherNumbersIsNone) {
-  Layer layer(conv_shape(1, 8, 2, 1, 1, 0));
+  ConvLayer layer(conv_shape(1, 8, 2, 1, 1, 0));
   layer.config.input = DataType::bf16;
   EXPECT_EQ(make_narrow_conv(layer.config, layer.weights(), Isa::portable), nullptr);
 }

@@ -14,9 +14,6 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr double kUlp = 0x1p-24;
-
 /// Curves are right to a share of 1, or of their argument; all others to a few roundings of the result.
 double bound(PointwiseOp op, double a, double want) {
   using enum PointwiseOp;

@@ -101,20 +101,20 @@ TEST(RecurrentCell, LargeGatesSaturateAndNaNStays) {
   }
 }
 
-struct Case {
+struct RecurrentCase {
   int64_t batch, steps, input, hidden;
   bool bias, reverse;
 };
 
-constexpr Case kCases[] = {{1, 1, 1, 1, false, false},  {3, 7, 5, 6, true, false},
-                           {2, 5, 70, 33, true, true},  {70, 4, 9, 17, true, false},
-                           {1, 12, 16, 64, true, true}, {17, 3, 33, 80, false, false}};
+constexpr RecurrentCase kRecurrentCases[] = {{1, 1, 1, 1, false, false},  {3, 7, 5, 6, true, false},
+                                             {2, 5, 70, 33, true, true},  {70, 4, 9, 17, true, false},
+                                             {1, 12, 16, 64, true, true}, {17, 3, 33, 80, false, false}};
 
-struct Data {
+struct RecurrentData {
   std::vector<float> x, input, hidden, input_bias, hidden_bias, input_scale, hidden_scale;
   std::vector<int8_t> input_codes, hidden_codes;
 
-  Data(Cell cell, const Case& c) {
+  RecurrentData(Cell cell, const RecurrentCase& c) {
     const int64_t gates = gate_count(cell) * c.hidden;
     const float reach = 1.0F / std::sqrt(static_cast<float>(c.hidden));
     x = random_floats(c.batch * c.steps * c.input, 1, -2, 2);
@@ -137,13 +137,13 @@ struct Data {
   }
 };
 
-RecurrentConfig config_of(Cell cell, const Case& c, bool per_tensor = false) {
+RecurrentConfig config_of(Cell cell, const RecurrentCase& c, bool per_tensor = false) {
   return {.cell = cell, .input = c.input, .hidden = c.hidden, .reverse = c.reverse, .per_tensor = per_tensor};
 }
 
 /// `round` is applied to x and h where they are multiplied.
 std::vector<double> plainly(
-    Cell cell, const Case& c, const Data& d,
+    Cell cell, const RecurrentCase& c, const RecurrentData& d,
     const std::function<double(double)>& round = [](double v) { return v; }) {
   std::vector<double> y(static_cast<size_t>(c.batch * c.steps * c.hidden));
   const auto sum = [&](const std::vector<float>& weight, const std::vector<float>& bias, int64_t row,
@@ -178,7 +178,7 @@ std::vector<double> plainly(
   return y;
 }
 
-std::vector<float> run(const Recurrent& layer, const Case& c, const Data& d, int workers) {
+std::vector<float> run(const Recurrent& layer, const RecurrentCase& c, const RecurrentData& d, int workers) {
   Guarded<float> y(c.batch * c.steps * c.hidden);
   std::vector<float> memory(layer.workspace_bytes(c.batch, c.steps, workers) / 4 + 16);
   float* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4 % 16;
@@ -190,8 +190,8 @@ std::vector<float> run(const Recurrent& layer, const Case& c, const Data& d, int
 TEST(Recurrent, WithBf16WeightsRoundsWhatItMultiplies) {
   const auto round = [](double v) { return double{bf16_to_float(float_to_bf16(static_cast<float>(v)))}; };
   for (const Cell cell : kCells) {
-    for (const Case& c : kCases) {
-      Data d(cell, c);
+    for (const RecurrentCase& c : kRecurrentCases) {
+      RecurrentData d(cell, c);
       std::vector<uint16_t> input, hidden;
       for (float& w : d.input) w = bf16_to_float(input.emplace_back(float_to_bf16(w)));
       for (float& w : d.hidden) w = bf16_to_float(hidden.emplace_back(float_to_bf16(w)));
@@ -216,8 +216,8 @@ TEST(Recurrent, WithBf16WeightsRoundsWhatItMultiplies) {
 
 TEST(Recurrent, WithF32WeightsIsWithinRoundingOfFloat64) {
   for (const Cell cell : kCells) {
-    for (const Case& c : kCases) {
-      const Data d(cell, c);
+    for (const RecurrentCase& c : kRecurrentCases) {
+      const RecurrentData d(cell, c);
       const std::vector<double> expected = plainly(cell, c, d);
       // Every step adds the roundings of its sums and curves to those of the step before.
       const double bound =
@@ -239,7 +239,7 @@ TEST(Recurrent, WithF32WeightsIsWithinRoundingOfFloat64) {
 }
 
 /// The documented formula: dynamic layers and cells, one step after the other.
-std::vector<float> by_steps(Cell cell, const Case& c, const Data& d, bool per_tensor) {
+std::vector<float> by_steps(Cell cell, const RecurrentCase& c, const RecurrentData& d, bool per_tensor) {
   const int64_t gates = gate_count(cell) * c.hidden, rows = c.batch * c.steps;
   const auto product = [&](int64_t count, int64_t in, const GateWeights& weights,
                            const std::vector<float>& x) {
@@ -273,8 +273,8 @@ std::vector<float> by_steps(Cell cell, const Case& c, const Data& d, bool per_te
 
 TEST(Recurrent, WithInt8WeightsGivesTheSameBitsEverywhere) {
   for (const Cell cell : kCells) {
-    for (const Case& c : kCases) {
-      const Data d(cell, c);
+    for (const RecurrentCase& c : kRecurrentCases) {
+      const RecurrentData d(cell, c);
       for (const bool per_tensor : {false, true}) {
         const std::vector<float> expected = by_steps(cell, c, d, per_tensor);
         for (const Isa isa : available_isas()) {
@@ -291,8 +291,8 @@ TEST(Recurrent, WithInt8WeightsGivesTheSameBitsEverywhere) {
 }
 
 TEST(Recurrent, RefusesSizesAndWeightsItCannotTake) {
-  const Case c{1, 1, 2, 2, false, false};
-  const Data d(Cell::lstm, c);
+  const RecurrentCase c{1, 1, 2, 2, false, false};
+  const RecurrentData d(Cell::lstm, c);
   RecurrentConfig none = config_of(Cell::lstm, c);
   none.hidden = 0;
   EXPECT_THROW(make_recurrent(none, d.f32(false, false), d.f32(true, false), Isa::portable), Error);

@@ -14,8 +14,7 @@ namespace {
 using namespace ulp::kernels::test;
 using enum ReduceKind;
 
-constexpr int64_t kBatch = 3;
-constexpr double kUlp = 0x1p-24;
+constexpr int64_t kReduceBatch = 3;
 
 /// All results, each from the list of its numbers in the order of memory.
 template <typename F>
@@ -26,8 +25,8 @@ std::vector<double> each_result(const std::vector<ReduceDimension>& dimensions, 
     item *= d.size;
     if (!d.reduced) kept *= d.size;
   }
-  std::vector<std::vector<double>> groups(static_cast<size_t>(kBatch * kept));
-  for (int64_t i = 0; i < kBatch * item; ++i) {
+  std::vector<std::vector<double>> groups(static_cast<size_t>(kReduceBatch * kept));
+  for (int64_t i = 0; i < kReduceBatch * item; ++i) {
     int64_t at = 0, step = 1, left = i % item;
     for (size_t d = dimensions.size(); d-- > 0; left /= dimensions[d].size) {
       if (dimensions[d].reduced) continue;
@@ -88,7 +87,7 @@ double plainly(ReduceKind kind, const std::vector<double>& x, double correction)
   }
 }
 
-const std::vector<ReduceDimension> kShapes[] = {
+const std::vector<ReduceDimension> kReduceShapes[] = {
     {{37, true}},
     {{5, false}, {700, true}},
     {{9, true}, {70, false}},
@@ -110,7 +109,7 @@ std::vector<float> run(const Reduce& reduce, const void* x, size_t results) {
   for (const int workers : {1, 2}) {
     Guarded<float> y(static_cast<int64_t>(results));
     std::vector<float> scratch(reduce.workspace_bytes(workers) / sizeof(float) + 1);
-    reduce.run(x, y.data(), kBatch, scratch.data(), ThreadParallel(workers));
+    reduce.run(x, y.data(), kReduceBatch, scratch.data(), ThreadParallel(workers));
     EXPECT_TRUE(y.intact());
     if (first.empty()) first = y.values();
     // As bits: a NaN is no number equal to itself.
@@ -122,13 +121,14 @@ std::vector<float> run(const Reduce& reduce, const void* x, size_t results) {
 TEST(Reduce, EveryKindIsWithinRoundingOfFloat64AndTheSameEverywhere) {
   SCOPED_TRACE(repeat_command());
   for (const auto& [kind, text, help] : Words<ReduceKind>::list) {
-    for (const std::vector<ReduceDimension>& shape : kShapes) {
+    for (const std::vector<ReduceDimension>& shape : kReduceShapes) {
       const bool place = kind == argmax || kind == argmin;
       if (place && std::ranges::count(shape, true, &ReduceDimension::reduced) != 1) continue;
       int64_t item = 1;
       for (const ReduceDimension& d : shape) item *= d.size;
       const bool large = kind == prod;  // else products leave the numbers
-      const std::vector<float> x = random_floats(kBatch * item, 5, large ? 0.95F : -2, large ? 1.05F : 3);
+      const std::vector<float> x =
+          random_floats(kReduceBatch * item, 5, large ? 0.95F : -2, large ? 1.05F : 3);
       const std::vector<double> wide(x.begin(), x.end());
       const std::vector<double> expected =
           each_result(shape, wide, [&, kind = kind](const auto& group) { return plainly(kind, group, 0.5); });
@@ -142,7 +142,7 @@ TEST(Reduce, EveryKindIsWithinRoundingOfFloat64AndTheSameEverywhere) {
       for (size_t i = 0; i < expected.size(); ++i) {
         const double bound = kind == logsumexp ? 4 * kUlp * (std::abs(expected[i]) + 1)
                                                : 2 * kUlp * std::abs(expected[i]) + 1e-12;
-        EXPECT_LE(std::abs(first[i] - expected[i]), bound) << text << ", case " << &shape - kShapes;
+        EXPECT_LE(std::abs(first[i] - expected[i]), bound) << text << ", case " << &shape - kReduceShapes;
       }
     }
   }
@@ -154,7 +154,7 @@ TEST(Reduce, WidensBf16AndCodes) {
   for (const std::vector<ReduceDimension>& shape : shapes) {
     int64_t item = 1;
     for (const ReduceDimension& d : shape) item *= d.size;
-    const auto codes = random_ints<uint8_t>(kBatch * item, 1, 0, 255);
+    const auto codes = random_ints<uint8_t>(kReduceBatch * item, 1, 0, 255);
     std::vector<uint16_t> half;
     std::vector<float> from_codes, from_half;
     for (const uint8_t code : codes) {
@@ -186,10 +186,10 @@ TEST(Reduce, NaNAndInfinity) {
     const std::vector<ReduceDimension> shape = rows ? std::vector<ReduceDimension>{{20, true}}
                                                     : std::vector<ReduceDimension>{{20, true}, {2, false}};
     const auto result = [&](ReduceKind kind, float special) {
-      std::vector<float> x(static_cast<size_t>(kBatch * (rows ? 20 : 40)), 1.0F);
+      std::vector<float> x(static_cast<size_t>(kReduceBatch * (rows ? 20 : 40)), 1.0F);
       x[rows ? 7 : 14] = special;
       return run(Reduce(kind, DataType::f32, {}, shape, 0, available_isas().back()), x.data(),
-                 static_cast<size_t>(kBatch * (rows ? 1 : 2)))[0];
+                 static_cast<size_t>(kReduceBatch * (rows ? 1 : 2)))[0];
     };
     for (const ReduceKind kind : {max, min, norm_inf, ReduceKind::sum, logsumexp}) {
       EXPECT_TRUE(std::isnan(result(kind, nan))) << word_of(kind);

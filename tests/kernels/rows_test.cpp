@@ -16,8 +16,6 @@ namespace {
 using namespace ulp::kernels::test;
 using ulp::test::exact_activation;
 
-constexpr double kUlp = 0x1p-24;
-
 TEST(Rows, LayerNormIsWithinRoundingOfFloat64AndTheSameEverywhere) {
   for (const int64_t n : {1, 3, 16, 31, 128, 769}) {
     constexpr int64_t kRows = 5;

@@ -15,8 +15,9 @@
 namespace ulp::kernels {
 namespace {
 
-const SerialParallel kSerial;
-const float kInf = std::numeric_limits<float>::infinity();
+using test::kInf;
+using test::kSerial;
+
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 
 uint32_t bits(float v) {

@@ -19,13 +19,13 @@ using namespace ulp::kernels::test;
 /// Which weights are zero.
 enum class Zeros { nowhere, blocks, single, one_panel, all };
 
-struct Layer {
+struct SparseLayer {
   int64_t rows, in, out;
   Zeros zeros = Zeros::blocks;
   int percent = 70;  ///< of blocks or weights that are zero
 };
 
-bool is_zero(const Layer& layer, const std::vector<int>& draws, int64_t o, int64_t i, int64_t inputs) {
+bool is_zero(const SparseLayer& layer, const std::vector<int>& draws, int64_t o, int64_t i, int64_t inputs) {
   const int64_t block = o / 16 * ((layer.in + inputs - 1) / inputs) + i / inputs;
   const int64_t at = layer.zeros == Zeros::single ? o * layer.in + i : block;
   switch (layer.zeros) {
@@ -47,7 +47,7 @@ struct LayerData {
   std::vector<int32_t> bias_i32;
   std::vector<uint8_t> x, residual;
 
-  LayerData(const Layer& l, DataType type, DataType residual_type)
+  LayerData(const SparseLayer& l, DataType type, DataType residual_type)
       : i8(random_ints<int8_t>(l.in * l.out, 1, -127, 127)),
         f32(random_floats(l.in * l.out, 2)),
         scale(random_floats(l.out, 3, 0.0005F, 0.002F)),
@@ -95,7 +95,7 @@ struct Ending {
   DataType residual_type;
 };
 
-ConvConfig config_of(const Layer& l, DataType type, const Ending& ending) {
+ConvConfig config_of(const SparseLayer& l, DataType type, const Ending& ending) {
   ConvConfig config;
   config.shape.in_channels = l.in;
   config.shape.out_channels = l.out;
@@ -127,7 +127,7 @@ std::vector<uint8_t> run(const Conv& conv, const ConvConfig& config, int64_t bat
 
 using Make = std::unique_ptr<Conv> (*)(const ConvConfig&, const ConvWeights&, Isa);
 
-void expect_dense_bits(Make make, const Layer& layer, DataType type, const Ending& ending, Isa isa) {
+void expect_dense_bits(Make make, const SparseLayer& layer, DataType type, const Ending& ending, Isa isa) {
   const LayerData data(layer, type, ending.residual_type);
   const ConvConfig config = config_of(layer, type, ending);
   const auto dense = make_conv(config, data.weights(type), isa);
@@ -143,25 +143,25 @@ void expect_dense_bits(Make make, const Layer& layer, DataType type, const Endin
 }
 
 // Every tile of rows and panels, ends of all sizes, no rows.
-const Layer kLayers[] = {{0, 8, 16},
-                         {1, 1, 1},
-                         {1, 4, 16},
-                         {1, 64, 100},
-                         {2, 37, 49},
-                         {3, 130, 64},
-                         {4, 63, 127},
-                         {5, 33, 40},
-                         {6, 12, 17},
-                         {7, 65, 33},
-                         {8, 40, 80, Zeros::single, 90},
-                         {9, 31, 15},
-                         {16, 128, 64},
-                         {17, 100, 96},
-                         {33, 70, 31, Zeros::single, 97},
-                         {70, 52, 48, Zeros::one_panel},
-                         {5, 20, 36, Zeros::nowhere},
-                         {1, 20, 36, Zeros::all},
-                         {19, 20, 36, Zeros::all}};
+const SparseLayer kLayers[] = {{0, 8, 16},
+                               {1, 1, 1},
+                               {1, 4, 16},
+                               {1, 64, 100},
+                               {2, 37, 49},
+                               {3, 130, 64},
+                               {4, 63, 127},
+                               {5, 33, 40},
+                               {6, 12, 17},
+                               {7, 65, 33},
+                               {8, 40, 80, Zeros::single, 90},
+                               {9, 31, 15},
+                               {16, 128, 64},
+                               {17, 100, 96},
+                               {33, 70, 31, Zeros::single, 97},
+                               {70, 52, 48, Zeros::one_panel},
+                               {5, 20, 36, Zeros::nowhere},
+                               {1, 20, 36, Zeros::all},
+                               {19, 20, 36, Zeros::all}};
 
 const Ending kEndings[] = {{DataType::u8, Activation::none, false, DataType::f32},
                            {DataType::u8, Activation::relu, true, DataType::u8},
@@ -173,7 +173,7 @@ class SparseLinear : public ::testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(, SparseLinear, ::testing::ValuesIn(available_isas()), isa_name);
 
 TEST_P(SparseLinear, BlocksOf8BitsGiveTheBitsOfTheDenseLayer) {
-  for (const Layer& layer : kLayers) {
+  for (const SparseLayer& layer : kLayers) {
     for (const Ending& ending : kEndings) {
       expect_dense_bits(make_block_linear, layer, DataType::u8, ending, GetParam());
     }
@@ -181,13 +181,13 @@ TEST_P(SparseLinear, BlocksOf8BitsGiveTheBitsOfTheDenseLayer) {
 }
 
 TEST_P(SparseLinear, BitmasksGiveTheBitsOfTheDenseLayer) {
-  for (const Layer& layer : kLayers) {
+  for (const SparseLayer& layer : kLayers) {
     for (const Ending& ending : kEndings) {
       expect_dense_bits(make_bitmask_linear, layer, DataType::u8, ending, GetParam());
     }
   }
   for (const int percent : {0, 50, 99}) {
-    const Layer layer{4, 516, 40, Zeros::single, percent};
+    const SparseLayer layer{4, 516, 40, Zeros::single, percent};
     expect_dense_bits(make_bitmask_linear, layer, DataType::u8, kEndings[0], GetParam());
   }
 }
@@ -196,7 +196,7 @@ TEST_P(SparseLinear, BlocksOfFloatsGiveTheBitsOfTheDenseLayer) {
   const Ending endings[] = {{DataType::f32, Activation::none, false, DataType::f32},
                             {DataType::f32, Activation::gelu, true, DataType::f32},
                             {DataType::bf16, Activation::relu, true, DataType::bf16}};
-  for (const Layer& layer : kLayers) {
+  for (const SparseLayer& layer : kLayers) {
     for (const Ending& ending : endings) {
       expect_dense_bits(make_block_linear, layer, DataType::f32, ending, GetParam());
       const LayerData data(layer, DataType::bf16, ending.residual_type);
@@ -217,7 +217,7 @@ TEST_P(SparseLinear, TasksOfManyRowsAndOfPartsOfTheOutputsJoinUp) {
 }
 
 TEST_P(SparseLinear, A1x1ConvolutionIsALayerOverItsPixels) {
-  const Layer layer{3 * 5 * 7, 24, 40};
+  const SparseLayer layer{3 * 5 * 7, 24, 40};
   for (const Make make : {make_block_linear, make_bitmask_linear}) {
     const LayerData data(layer, DataType::u8, DataType::u8);
     ConvConfig config = config_of(layer, DataType::u8, kEndings[1]);
@@ -232,7 +232,7 @@ TEST_P(SparseLinear, A1x1ConvolutionIsALayerOverItsPixels) {
 }
 
 TEST_P(SparseLinear, WorkspaceGrowsWithRowsAndWorkers) {
-  const Layer layer{1, 1030, 64};
+  const SparseLayer layer{1, 1030, 64};
   const LayerData data(layer, DataType::u8, DataType::u8);
   const ConvConfig config = config_of(layer, DataType::u8, kEndings[0]);
   for (const Make make : {make_block_linear, make_bitmask_linear}) {
@@ -245,7 +245,7 @@ TEST_P(SparseLinear, WorkspaceGrowsWithRowsAndWorkers) {
 }
 
 TEST(SparseLinearIsa, LayersForWhatTheMachineLacksRunOnWhatItHas) {
-  const Layer layer{5, 68, 40};
+  const SparseLayer layer{5, 68, 40};
   for (const Isa isa :
        {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::amx, Isa::amx_emulated, Isa::portable}) {
     for (const DataType type : {DataType::u8, DataType::f32}) {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace ulp::kernels::test;
 
-struct Case {
+struct WeightLinearCase {
   int64_t rows, in, out, group;
   int bits;
   bool zero, bias, residual;
@@ -23,18 +23,19 @@ struct Case {
   bool minimum = false;
 };
 
-const Case kCases[] = {{1, 1, 1, 1, 8, false, true, false, Activation::none},
-                       {1, 1, 1, 2, 4, true, false, false, Activation::none},
-                       {3, 70, 33, 70, 8, false, true, true, Activation::gelu},
-                       {17, 64, 48, 32, 4, false, true, false, Activation::relu},
-                       {2, 67, 40, 32, 4, true, true, true, Activation::gelu},
-                       {5, 300, 37, 128, 4, false, true, true, Activation::none},
-                       {60, 100, 19, 32, 4, true, true, true, Activation::none},
-                       {29, 67, 130, 64, 4, true, false, false, Activation::tanh},
-                       {15, 40, 16, 16, 8, false, false, true, Activation::relu6},
-                       {200, 33, 40, 32, 8, false, true, true, Activation::gelu},
-                       {4, 67, 40, 32, 4, false, true, true, Activation::gelu, true},
-                       {60, 100, 19, 32, 4, false, false, false, Activation::none, true}};
+const WeightLinearCase kWeightLinearCases[] = {
+    {1, 1, 1, 1, 8, false, true, false, Activation::none},
+    {1, 1, 1, 2, 4, true, false, false, Activation::none},
+    {3, 70, 33, 70, 8, false, true, true, Activation::gelu},
+    {17, 64, 48, 32, 4, false, true, false, Activation::relu},
+    {2, 67, 40, 32, 4, true, true, true, Activation::gelu},
+    {5, 300, 37, 128, 4, false, true, true, Activation::none},
+    {60, 100, 19, 32, 4, true, true, true, Activation::none},
+    {29, 67, 130, 64, 4, true, false, false, Activation::tanh},
+    {15, 40, 16, 16, 8, false, false, true, Activation::relu6},
+    {200, 33, 40, 32, 8, false, true, true, Activation::gelu},
+    {4, 67, 40, 32, 4, false, true, true, Activation::gelu, true},
+    {60, 100, 19, 32, 4, false, false, false, Activation::none, true}};
 
 /// What the codes of a group have beside a scale.
 enum class Offset { none, zero, minimum };
@@ -45,13 +46,13 @@ std::vector<Offset> offsets_of(int bits) {
 }
 
 /// Codes, scales and what else a layer has, all random.
-struct Layer {
+struct WeightLayer {
   int64_t in, out, group, groups;
   int bits;
   std::vector<uint8_t> codes, zeros;
   std::vector<float> scale, minimum, bias;
 
-  Layer(int64_t inputs, int64_t outputs, int64_t of_group, int number_bits)
+  WeightLayer(int64_t inputs, int64_t outputs, int64_t of_group, int number_bits)
       : in(inputs),
         out(outputs),
         group(of_group),
@@ -81,7 +82,7 @@ struct Layer {
   }
 };
 
-std::vector<float> run(const WeightLinear& linear, const Layer& layer, int64_t rows,
+std::vector<float> run(const WeightLinear& linear, const WeightLayer& layer, int64_t rows,
                        const std::vector<float>& x, const std::vector<float>& residual, int threads) {
   Guarded<float> y(rows * layer.out);
   Workspace workspace(linear.workspace_bytes(rows, threads));
@@ -120,7 +121,7 @@ std::array<int64_t, 3> digits_of(float x, float unit) {
 }
 
 /// A group of inputs times its codes of 4 bits, before the scale.
-float digits_sum(const Layer& layer, Offset offset, const float* x, int64_t first, int64_t count,
+float digits_sum(const WeightLayer& layer, Offset offset, const float* x, int64_t first, int64_t count,
                  int64_t channel) {
   const float unit = unit_of(x + first, count);
   int64_t sums[3] = {};
@@ -134,7 +135,7 @@ float digits_sum(const Layer& layer, Offset offset, const float* x, int64_t firs
 }
 
 /// What weight_linear.h says of few rows, with fused steps.
-float few_rows_sum(const Layer& layer, Offset offset, const float* x, int64_t channel) {
+float few_rows_sum(const WeightLayer& layer, Offset offset, const float* x, int64_t channel) {
   float sum = layer.bias[static_cast<size_t>(channel)];
   for (int64_t g = 0; g < layer.groups; ++g) {
     const int64_t first = g * layer.group, count = std::min(layer.group, layer.in - first);
@@ -160,7 +161,7 @@ float few_rows_sum(const Layer& layer, Offset offset, const float* x, int64_t ch
 }
 
 /// Checks that up to 5 rows have the bits that few_rows_sum() has. x: 5 rows.
-void expect_few_rows(const Layer& layer, const std::vector<float>& x) {
+void expect_few_rows(const WeightLayer& layer, const std::vector<float>& x) {
   const auto residual = random_floats(5 * layer.out, 2);
   for (const Offset offset : offsets_of(layer.bits)) {
     std::vector<float> expected;
@@ -190,7 +191,7 @@ TEST(WeightLinear, AddsFewRowsInTheSameOrderOnEveryInstructionSet) {
   for (const auto& [in, out, group] :
        {Size{1, 1, 2}, {90, 70, 34}, {67, 130, 32}, {256, 33, 128}, {41, 16, 6}}) {
     for (const int bits : {8, 4}) {
-      Layer layer(in, out, group, bits);
+      WeightLayer layer(in, out, group, bits);
       layer.scale.front() = 0x1p-149F;
       layer.scale.back() = 0x1p100F;
       if (layer.scale.size() > 2) layer.scale[1] = 0;
@@ -202,7 +203,7 @@ TEST(WeightLinear, AddsFewRowsInTheSameOrderOnEveryInstructionSet) {
 /// Inputs of all magnitudes, of few and of one; groups of zeros; the largest ones that round to one more digit.
 TEST(WeightLinear, AddsFourBitInputsOfAnyMagnitudeInDigits) {
   for (const int64_t group : {8, 26, 32, 128, 300}) {
-    const Layer layer(300, 37, group, 4);
+    const WeightLayer layer(300, 37, group, 4);
     auto x = random_floats(5 * layer.in, 1, -1, 1);
     const auto exponents = random_ints<int8_t>(5 * layer.in, 8, 0, 120);
     for (int64_t k = 0; k < 5 * layer.in; ++k) {
@@ -219,7 +220,7 @@ TEST(WeightLinear, AddsFourBitInputsOfAnyMagnitudeInDigits) {
 
 /// One scale for a long row: sums of digits times codes are larger than the integers of f32.
 TEST(WeightLinear, AddsFourBitDigitsOfLongGroups) {
-  Layer layer(30'001, 3, 30'002, 4);
+  WeightLayer layer(30'001, 3, 30'002, 4);
   layer.codes.assign(layer.codes.size(), 0xff);
   constexpr float kInput = -0x7e8080;  // digits of -128, -128 and -126
   const std::vector<float> x(static_cast<size_t>(5 * layer.in), kInput);
@@ -235,7 +236,7 @@ TEST(WeightLinear, AddsFourBitDigitsOfLongGroups) {
 /// A layer that gives each input back: within half of what three digits of the largest one resolve.
 TEST(WeightLinear, KeepsFourBitInputsTo23BitsOfTheLargestOfAGroup) {
   constexpr int64_t kIn = 96, kGroup = 32;
-  Layer layer(kIn, kIn, kGroup, 4);
+  WeightLayer layer(kIn, kIn, kGroup, 4);
   layer.codes.assign(layer.codes.size(), 0);
   for (int64_t k = 0; k < kIn; ++k)
     layer.codes[static_cast<size_t>((k * kIn + k) / 2)] = k % 2 == 0 ? 0x01 : 0x10;
@@ -264,7 +265,7 @@ TEST(WeightLinear, KeepsFourBitInputsTo23BitsOfTheLargestOfAGroup) {
 
 TEST(WeightLinear, MakesNanOfFourBitRowsThatAreNotFinite) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const Layer layer(67, 40, 32, 4);
+  const WeightLayer layer(67, 40, 32, 4);
   const auto finite = random_floats(5 * layer.in, 1), residual = random_floats(5 * layer.out, 2);
   for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
     for (const Offset offset : offsets_of(4)) {
@@ -291,7 +292,7 @@ TEST(WeightLinear, MakesNanOfFourBitRowsThatAreNotFinite) {
 TEST(WeightLinear, GivesTheSameForAnyNumberOfRowsThatAreFewOrMany) {
   constexpr int64_t kRows = 131;
   for (const int bits : {8, 4}) {
-    const Layer layer(90, 70, 34, bits);
+    const WeightLayer layer(90, 70, 34, bits);
     const auto x = random_floats(kRows * layer.in, 1), residual = random_floats(kRows * layer.out, 2);
     for (const Offset offset : offsets_of(bits)) {
       for (const Isa isa : available_isas()) {
@@ -319,7 +320,7 @@ TEST(WeightLinear, GivesTheSameForAnyNumberOfRowsThatAreFewOrMany) {
 
 /// From 6 rows on weights are those of ulp::dequantize_weight: the product is rounded before the minimum is subtracted.
 TEST(WeightLinear, UnpacksMinimaInTwoSteps) {
-  Layer layer(90, 70, 34, 4);
+  WeightLayer layer(90, 70, 34, 4);
   layer.scale[1] = 0;
   layer.bias.assign(layer.bias.size(), 0);
   std::vector<float> x(static_cast<size_t>(layer.in * layer.in));  // one input a row
@@ -340,7 +341,7 @@ TEST(WeightLinear, UnpacksMinimaInTwoSteps) {
 }
 
 TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
-  for (const Case& c : kCases) {
+  for (const WeightLinearCase& c : kWeightLinearCases) {
     const int64_t groups = (c.in + c.group - 1) / c.group, stored = groups * c.group;
     const auto x = random_floats(c.rows * c.in, 1, -2, 3), bias = random_floats(c.out, 2);
     const auto residual = random_floats(c.rows * c.out, 3);
@@ -399,7 +400,7 @@ TEST(WeightLinear, IsWithinRoundingOfFloat64OnEveryInstructionSet) {
 
 TEST(WeightLinear, AsksForNoLessWorkspaceForMoreRows) {
   for (const Isa isa : available_isas()) {
-    const auto linear = Layer(1, 3, 2, 4).make(Offset::zero, isa);
+    const auto linear = WeightLayer(1, 3, 2, 4).make(Offset::zero, isa);
     for (int64_t rows = 1; rows < 9; ++rows)
       EXPECT_LE(linear->workspace_bytes(rows, 1), linear->workspace_bytes(rows + 1, 1)) << linear->name();
   }

@@ -31,14 +31,14 @@ struct Layers {
 
 using Formula = Tensor (*)(Layers&, const Tensor&);
 
-struct Case {
+struct ChainCase {
   const char* name;
   Formula body;
   std::vector<std::string> chains;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<ChainCase>& chain_cases() {
+  static const std::vector<ChainCase> all = {
       {"relu", [](Layers& l, const Tensor& x) { return torch::relu(l.norm(l.one(x))); }, {"one + relu"}},
       {"relu6",
        [](Layers& l, const Tensor& x) { return torch::nn::functional::relu6(l.one(x)); },
@@ -105,7 +105,7 @@ std::vector<std::string> chains(const graph::PassReport& report, const std::stri
 class Agreement : public testing::TestWithParam<size_t> {};
 
 TEST_P(Agreement, PlacementAndLoweringFindTheSameChains) {
-  const Case& one = cases()[GetParam()];
+  const ChainCase& one = chain_cases()[GetParam()];
   SCOPED_TRACE(one.name);
   torch::manual_seed(3);
   const auto layers = std::make_shared<Layers>();
@@ -129,7 +129,7 @@ TEST_P(Agreement, PlacementAndLoweringFindTheSameChains) {
   expect_steps_as_graph(*quantized, plan, x);
 }
 
-INSTANTIATE_TEST_SUITE_P(Graphs, Agreement, testing::Range<size_t>(0, cases().size()));
+INSTANTIATE_TEST_SUITE_P(Graphs, Agreement, testing::Range<size_t>(0, chain_cases().size()));
 
 TEST(LowerReport, HoldsThePassesAsPartsAlsoWhenLoweringFails) {
   auto net = std::make_shared<Net>();

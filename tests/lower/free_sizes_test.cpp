@@ -58,7 +58,7 @@ void expect_near(graph::GraphModule& graph, runtime::Engine& engine, const Sizes
 
 constexpr double kF32Db = 90, kBF16Db = 25;
 
-at::Tensor texts(int64_t batch, int64_t time, int64_t width = 6) {
+at::Tensor random_texts(int64_t batch, int64_t time, int64_t width = 6) {
   torch::manual_seed(batch * 100 + time);
   return torch::randn({batch, time, width});
 }
@@ -68,7 +68,7 @@ void expect_any_length(const Body& body, const std::shared_ptr<Net>& net,
                        const std::vector<int64_t>& lengths = {1, 2, 3, 9, 16, 23, 24}) {
   net->body = body;
   net->eval();
-  const auto graph = ulp::capture(net, Tensors{texts(2, 16)}, {.free = {{0, 1, "time", 24}}});
+  const auto graph = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time", 24}}});
   graph->eval();
   for (const bool bf16 : {false, true}) {
     const runtime::Plan plan = ulp::lower(
@@ -76,7 +76,8 @@ void expect_any_length(const Body& body, const std::shared_ptr<Net>& net,
     runtime::Engine engine(plan);
     for (const int64_t length : lengths) {
       for (const int64_t batch : {1, 3, 4})
-        expect_near(*graph, engine, {{"time", length}}, {texts(batch, length)}, bf16 ? kBF16Db : kF32Db);
+        expect_near(*graph, engine, {{"time", length}}, {random_texts(batch, length)},
+                    bf16 ? kBF16Db : kF32Db);
     }
   }
 }
@@ -233,7 +234,7 @@ struct Lowered {
     auto table = net->add("positions", nn::Embedding(24, 6));
     net->body = [=](const at::Tensor& x) mutable { return fc(x + table(torch::arange(x.size(1)))).sum(1); };
     net->eval();
-    graph = ulp::capture(net, Tensors{texts(2, 16)}, {.free = {{0, 1, "time", max}}});
+    graph = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time", max}}});
     graph->eval();
     plan = ulp::lower(*graph);
   }
@@ -249,7 +250,7 @@ TEST(FreeSizes, EngineFilesKeepThem) {
   EXPECT_EQ(engine.free()[0].name, "time");
   EXPECT_EQ(engine.free()[0].max, 24);
   for (const int64_t length : {24, 5, 1})
-    expect_near(*made.graph, engine, {{"time", length}}, {texts(3, length)}, kF32Db);
+    expect_near(*made.graph, engine, {{"time", length}}, {random_texts(3, length)}, kF32Db);
 }
 
 TEST(FreeSizes, EachContextHasItsOwn) {
@@ -265,9 +266,9 @@ TEST(FreeSizes, EachContextHasItsOwn) {
   EXPECT_ERROR(a.set_sizes({{"time", 25}}), "expected 'time' to be 1 to 24, got 25");
   EXPECT_ERROR(a.set_sizes({{"time", 0}}), "expected 'time' to be 1 to 24, got 0");
   EXPECT_EQ(a.size("time"), 3);
-  runtime::Engine plain(ulp::lower(made.graph, {texts(1, 5)}));
+  runtime::Engine plain(ulp::lower(made.graph, {random_texts(1, 5)}));
   EXPECT_TRUE(plain.free().empty());
-  expect_near(*made.graph, plain, {}, {texts(2, 5)}, kF32Db);
+  expect_near(*made.graph, plain, {}, {random_texts(2, 5)}, kF32Db);
   EXPECT_ERROR(plain.set_sizes({{"time", 5}}), "which has none, got 'time'");
 }
 
@@ -276,7 +277,7 @@ TEST(FreeSizes, AConstantThatIsNoCornerIsRefused) {
   net->body = [](const at::Tensor& x) {
     return x * torch::linspace(0, 1, 6) + torch::arange(x.size(1)).flip({0}).unsqueeze(1);
   };
-  const auto graph = ulp::capture(net, Tensors{texts(2, 16)}, {.free = {{0, 1, "time"}}});
+  const auto graph = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time"}}});
   graph->eval();
   EXPECT_ERROR(ulp::lower(*graph), "constants that are the first elements of those at the largest sizes");
 }
@@ -284,11 +285,11 @@ TEST(FreeSizes, AConstantThatIsNoCornerIsRefused) {
 TEST(FreeSizes, NumbersInProgramsFollow) {
   const auto net = std::make_shared<Net>();
   net->body = [](const at::Tensor& x) { return x / x.size(1) + (x.size(1) * x.size(1) - 3); };
-  const auto divided = ulp::capture(net, Tensors{texts(2, 16)}, {.free = {{0, 1, "time"}}});
+  const auto divided = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time"}}});
   divided->eval();
   runtime::Engine engine(ulp::lower(*divided));
   for (const int64_t length : {1, 7, 16})
-    expect_near(*divided, engine, {{"time", length}}, {texts(2, length)}, kF32Db);
+    expect_near(*divided, engine, {{"time", length}}, {random_texts(2, length)}, kF32Db);
 }
 
 TEST(FreeSizes, FewSizesAreEnough) {
@@ -298,7 +299,7 @@ TEST(FreeSizes, FewSizesAreEnough) {
     made.graph->graph().free[0].min = least;
     runtime::Engine engine(ulp::lower(*made.graph));
     for (int64_t length = least; length <= 24; ++length)
-      expect_near(*made.graph, engine, {{"time", length}}, {texts(2, length)}, kF32Db);
+      expect_near(*made.graph, engine, {{"time", length}}, {random_texts(2, length)}, kF32Db);
     EXPECT_ERROR(engine.set_sizes({{"time", least - 1}}), "expected 'time' to be");
   }
 }

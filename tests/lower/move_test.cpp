@@ -41,7 +41,7 @@ struct MoveCase {
   std::vector<int64_t> item;
 };
 
-const std::vector<MoveCase>& cases() {
+const std::vector<MoveCase>& move_cases() {
   static const std::vector<MoveCase> all = {
       {"permute",
        [](const Tensor& x) {
@@ -264,7 +264,7 @@ const std::vector<MoveCase>& cases() {
 TEST(Move, EveryOpGivesTheGraphsBits) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
-  for (const MoveCase& c : cases()) {
+  for (const MoveCase& c : move_cases()) {
     SCOPED_TRACE(c.name);
     try {
       expect_same_bits(c.body, c.item);

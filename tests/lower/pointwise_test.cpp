@@ -36,12 +36,12 @@ void expect_agreement(const Body& body, const at::Tensor& example, int64_t steps
   });
 }
 
-struct Case {
+struct FunctionCase {
   const char* name;
   Body body;
 };
 
-class OneFunction : public ::testing::TestWithParam<Case> {};
+class OneFunction : public ::testing::TestWithParam<FunctionCase> {};
 
 TEST_P(OneFunction, IsLibTorchsWithinRounding) {
   torch::manual_seed(1);
@@ -51,7 +51,7 @@ TEST_P(OneFunction, IsLibTorchsWithinRounding) {
 
 using T = at::Tensor;
 #define ULP_CASE(name, ...)                      \
-  Case {                                         \
+  FunctionCase {                                 \
     name, [](const T& x) { return __VA_ARGS__; } \
   }
 INSTANTIATE_TEST_SUITE_P(

@@ -27,7 +27,7 @@ models::BertConfig small_bert() {
 }
 
 /// Tokens of which some texts end in padding (0).
-at::Tensor texts(int64_t count, int64_t length) {
+at::Tensor padded_tokens(int64_t count, int64_t length) {
   at::Tensor tokens = torch::randint(1, 256, {count, length});
   for (int64_t i = 0; i < count; ++i) tokens[i].narrow(0, length - i % length, i % length).zero_();
   return tokens;
@@ -39,14 +39,14 @@ std::shared_ptr<graph::GraphModule> captured_bert(const models::BertConfig& conf
   const torch::NoGradGuard no_grad;
   // Deviations of 0.02 would leave attention nearly uniform and layer norms without effect.
   for (at::Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter) * 0.1);
-  return captured(model, texts(2, length));
+  return captured(model, padded_tokens(2, length));
 }
 
 TEST(Text, BertInTheEngineIsLibTorchsWithinRounding) {
   const torch::NoGradGuard no_grad;
   const auto module = captured_bert(small_bert(), 13);
   const runtime::Plan plan = lower(*module);
-  const at::Tensor tokens = texts(40, 13);
+  const at::Tensor tokens = padded_tokens(40, 13);
   const at::Tensor expected = module->forward(tokens);
   for (const kernels::Isa isa : kernels::available_isas()) {
     for (const int64_t batch : {1, 3, 40}) {
@@ -65,7 +65,7 @@ TEST(Text, BertWithoutPaddingNeedsNoMask) {
   const runtime::Plan plan = lower(*module);
   EXPECT_EQ(listing(plan).find("token_mask"), std::string::npos);
   runtime::Engine engine(plan);
-  const at::Tensor tokens = texts(5, 7);
+  const at::Tensor tokens = padded_tokens(5, 7);
   EXPECT_LE(relative_error(run_engine(engine, tokens), module->forward(tokens)),
             rounding_bound(plan, kF32, kF32));
 }
@@ -102,7 +102,7 @@ TEST(Text, InBf16TheLinearLayersAreBf16) {
   const auto module = captured_bert(small_bert(), 9);
   const runtime::Plan plan = lower(*module, {.precision = LowerOptions::Precision::bf16});
   runtime::Engine engine(plan);
-  const at::Tensor tokens = texts(6, 9);
+  const at::Tensor tokens = padded_tokens(6, 9);
   const double error = relative_error(run_engine(engine, tokens), module->forward(tokens));
   EXPECT_LE(error, rounding_bound(plan, kBF16, kBF16));
   EXPECT_GT(error, rounding_bound(plan, kF32, kF32)) << "it is bf16";
@@ -140,7 +140,7 @@ TEST(Text, DynamicBertInTheEngineIsNearTheGraph) {
   const std::string steps = listing(plan);
   EXPECT_EQ(steps.find("\nlinear"), std::string::npos) << steps;
   runtime::Engine engine(plan);
-  const at::Tensor tokens = texts(40, 13);
+  const at::Tensor tokens = padded_tokens(40, 13);
   const at::Tensor exact = module->forward(tokens), expected = quantized->forward(tokens);
   const at::Tensor got = run_engine(engine, tokens);
   // Rounding before a layer moves single codes; their effect stays below that of quantization itself.
@@ -153,7 +153,7 @@ TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
   const torch::NoGradGuard no_grad;
   const auto module = captured_bert(small_bert(), 13);
   const auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
-  for (int i = 0; i < 4; ++i) prepared->forward(texts(16, 13));
+  for (int i = 0; i < 4; ++i) prepared->forward(padded_tokens(16, 13));
   graph::PassReport report;
   const auto quantized = quant::convert(prepared, &report);
   EXPECT_EQ(report.changes.size(), 16U) << testing::PrintToString(report.changes);
@@ -170,7 +170,7 @@ TEST(Text, StaticallyQuantizedBertIsTheGraphStepByStep) {
     if (step.op != runtime::Op::linear) continue;
     EXPECT_EQ(info(plan, step.inputs[0]).type, runtime::DataType::u8) << step.name;
   }
-  const at::Tensor tokens = texts(40, 13);
+  const at::Tensor tokens = padded_tokens(40, 13);
   RecordProperty("worst_step", expect_steps_as_graph(*quantized, plan, tokens));
   const at::Tensor exact = module->forward(tokens), expected = quantized->forward(tokens);
   const double graph_db = quant::quantization_error(exact, expected).sqnr_db;
@@ -190,7 +190,7 @@ TEST(Text, CodedWeightsGiveTheGraphsNumbersAndSmallFiles) {
   config.width = 96;
   config.intermediate = 192;
   const auto module = captured_bert(config, 11);
-  const at::Tensor tokens = texts(9, 11);
+  const at::Tensor tokens = padded_tokens(9, 11);
   const auto bytes = [](const runtime::Plan& plan, const char* part) {
     size_t sum = 0;
     for (const runtime::Step& step : plan.steps) {

@@ -316,6 +316,11 @@ constexpr Sample kSamples[] = {
                                                  36, 2, {true, false, false}))),
 };
 
+#undef ULP_TRY
+#undef ULP_OP
+#undef ULP_IN
+#undef ULP_EXPORTED
+
 }  // namespace
 
 std::span<const Sample> samples() {

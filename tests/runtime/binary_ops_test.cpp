@@ -16,7 +16,7 @@ namespace {
 using namespace ulp::runtime::testing;
 
 /// The plan's outputs are the plain loops' bits, whatever computes them.
-void check(const Plan& plan) {
+void expect_plain_bits(const Plan& plan) {
   for (const int64_t batch : {1, 5, 18}) {
     const std::vector<Bytes> inputs = make_inputs(plan, batch, 7),
                              expected = run_plainly(plan, batch, inputs);
@@ -37,7 +37,7 @@ int32_t image_bits(Builder& b, int64_t channels, int64_t side) {
 }
 
 TEST(BinaryOps, ANetworkOfThemMatchesPlainLoops) {
-  check(small_binary_network());
+  expect_plain_bits(small_binary_network());
 }
 
 TEST(BinaryOps, FilesKeepEveryField) {
@@ -74,7 +74,7 @@ TEST(BinaryOps, WindowsAndPaddings) {
           b.signs({.op = Op::binary_conv, .inputs = {x, y}, .attributes = plain}, {"scale", "bias"}, 18)));
       b.output(
           b.signs({.op = Op::binary_conv, .inputs = {x}, .attributes = plain}, {"threshold", "flip"}, 18));
-      check(b.plan);
+      expect_plain_bits(b.plan);
     }
   }
 }
@@ -91,7 +91,7 @@ TEST(BinaryOps, RowsOfEveryRank) {
     b.output(b.signs(more, {"scale", "bias"}, 9));
     b.output(b.signs(step, {"threshold", "flip"}, 9));
   }
-  check(b.plan);
+  expect_plain_bits(b.plan);
 }
 
 TEST(BinaryOps, BitsGoInAndOut) {
@@ -101,7 +101,7 @@ TEST(BinaryOps, BitsGoInAndOut) {
   b.output(b.signs({.op = Op::binary_conv, .inputs = {x}, .attributes = BinaryConvAttributes{same, 16}},
                    {"threshold"}, 24));
   b.output(b.signs({.op = Op::binarize, .inputs = {b.input({kBatch, 5, 3, 3})}}, {}));
-  check(b.plan);
+  expect_plain_bits(b.plan);
 }
 
 TEST(BinaryOps, ProfilesNameTheKernel) {
@@ -143,16 +143,12 @@ TEST(BinaryOps, ImagesOfAnyWidth) {
   }
 }
 
-struct Bad {
+struct BadBinaryStep {
   const char* what;
   Op op;  ///< of the first step that is changed
   std::function<void(Plan&, Step&)> change;
   const char* message;
 };
-
-Constant& constant(Plan& plan, const Step& step, const char* role) {
-  return plan.constants.at(step.constants.at(role));
-}
 
 void add(Plan& plan, Step& step, const char* role, const Constant& value) {
   step.constants[role] = std::string("added ") + role;
@@ -187,7 +183,7 @@ TEST(BinaryOps, BadOnesAreRefused) {
     return constant_of(DataType::u8, std::move(shape), std::vector<uint8_t>(bytes, 0));
   };
   const Constant two = u8({2}, 2);
-  const Bad all[] = {
+  const BadBinaryStep all[] = {
       {"input type", Op::binarize, [](Plan& p, Step& s) { input(p, s).type = DataType::bf16; },
        "an input of type f32"},
       {"threshold shape", Op::binarize,
@@ -274,7 +270,7 @@ TEST(BinaryOps, BadOnesAreRefused) {
        "an output of type u8"}};
   const Plan good = all_kinds();
   ASSERT_NO_THROW(good.verify());
-  for (const Bad& bad : all) {
+  for (const BadBinaryStep& bad : all) {
     Plan plan = good;
     const auto step = std::ranges::find(plan.steps, bad.op, &Step::op);
     ASSERT_NE(step, plan.steps.end());

@@ -78,7 +78,7 @@ std::vector<float> encode(Builder& b, Plan& plan, Step& step, const Coding& codi
 }
 
 /// A table of 9 rows of 24 and a layer of 24 inputs.
-Builder network() {
+Builder embedding_network() {
   Builder b(Numbers::f32);
   const int32_t words =
       b.text({.op = Op::embedding, .inputs = {b.input({kBatch, 5}, DataType::i64)}}, {{"weight", {9, 24}}});
@@ -89,7 +89,7 @@ Builder network() {
 
 TEST(CodedWeights, GiveWhatTheirNumbersGive) {
   for (const Coding& coding : kCodings) {
-    Builder b = network();
+    Builder b = embedding_network();
     Plan coded = b.plan, plain = b.plan;
     for (const size_t index : {0, 1}) {
       const std::vector<float> values = encode(b, coded, coded.steps[index], coding);
@@ -116,23 +116,19 @@ TEST(CodedWeights, GiveWhatTheirNumbersGive) {
   }
 }
 
-struct Bad {
+struct BadCodedStep {
   const char* what;
   size_t step;
   std::function<void(Plan&, Step&)> change;
   const char* message;
 };
 
-Constant& constant(Plan& plan, const Step& step, const char* role) {
-  return plan.constants.at(step.constants.at(role));
-}
-
-void expect_refused(const Coding& coding, std::span<const Bad> all) {
-  Builder b = network();
+void expect_refused(const Coding& coding, std::span<const BadCodedStep> all) {
+  Builder b = embedding_network();
   Plan good = b.plan;
   for (const size_t index : {0, 1}) encode(b, good, good.steps[index], coding);
   ASSERT_NO_THROW(good.verify());
-  for (const Bad& bad : all) {
+  for (const BadCodedStep& bad : all) {
     Plan plan = good;
     bad.change(plan, plan.steps[bad.step]);
     try {
@@ -147,7 +143,7 @@ void expect_refused(const Coding& coding, std::span<const Bad> all) {
 
 TEST(CodedWeights, BadOnesAreRefused) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Bad all[] = {
+  const BadCodedStep all[] = {
       {"no scales", 1, [](Plan&, Step& s) { s.constants.erase("weight_scale"); }, "'weight_scale', got none"},
       {"scale NaN", 1,
        [&](Plan& p, Step& s) { std::memcpy(constant(p, s, "weight_scale").bytes.data() + 8, &nan, 4); },
@@ -198,7 +194,7 @@ TEST(CodedWeights, BadMinimaAreRefused) {
                          std::vector<float>(static_cast<size_t>(weight.shape[0] * 24)));
     s.constants.erase("weight_scale");
   };
-  const Bad all[] = {
+  const BadCodedStep all[] = {
       {"both in a layer", 1, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
       {"both in a table", 0, beside_zeros, "'weight_zero' or 'weight_minimum', got both"},
       {"of floats in a layer", 1, without_codes, "'weight_minimum' is for 4-bit codes"},
@@ -225,7 +221,7 @@ TEST(CodedWeights, BadMinimaAreRefused) {
 
 TEST(CodedWeights, SurviveEveryOtherShapeOfTheirConstants) {
   for (const Coding& coding : {Coding{4, 12, true}, Coding{4, 12, false, true}}) {
-    Builder b = network();
+    Builder b = embedding_network();
     for (const size_t index : {0, 1}) encode(b, b.plan, b.plan.steps[index], coding);
     expect_other_shapes_survived(b.plan);
   }

@@ -16,7 +16,7 @@ namespace {
 using namespace ulp::runtime::testing;
 
 /// 5 x 5 images, 3x3 convolution, linear layer.
-Plan network() {
+Plan conv_network() {
   Builder b(Numbers::f32, 3);
   int32_t x = b.enter(b.input({kBatch, 24, 5, 5}));
   x = b.conv(x, 32, Window{.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}, Activation::relu);
@@ -46,7 +46,7 @@ void write_table(const std::filesystem::path& path, const Plan& plan, double fas
 
 TEST(ErrorBudget, LayersRunInBf16WhereThatIsFaster) {
   const TemporaryFolder folder;
-  const Plan plan = network();
+  const Plan plan = conv_network();
   // Thirds of whole numbers, which bf16 rounds.
   std::vector<float> numbers(3 * 24 * 5 * 5);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i * 7 % 23) / 3 - 3;
@@ -97,18 +97,19 @@ TEST(ErrorBudget, ConvolutionsOfOtherWindowsAreMeasuredApart) {
 }
 
 TEST(ErrorBudget, LayersBeyondItStayAndSaySo) {
-  for (const StepProfile& step : layers_of(network(), {.error_budget = 0.001})) {
+  for (const StepProfile& step : layers_of(conv_network(), {.error_budget = 0.001})) {
     EXPECT_EQ(step.note, "left in f32: bf16 would err by 0.15 %");
     EXPECT_EQ(step.kernel.find("bf16"), std::string::npos);
   }
 }
 
 TEST(ErrorBudget, NothingIsSaidWithoutOne) {
-  for (const StepProfile& step : layers_of(network(), {})) EXPECT_EQ(step.note, "");
+  for (const StepProfile& step : layers_of(conv_network(), {})) EXPECT_EQ(step.note, "");
 }
 
 TEST(ErrorBudget, LayersStayWhenTheTimeForMeasuringIsOver) {
-  for (const StepProfile& step : layers_of(network(), {.error_budget = 0.01, .max_measuring_seconds = 0})) {
+  for (const StepProfile& step :
+       layers_of(conv_network(), {.error_budget = 0.01, .max_measuring_seconds = 0})) {
     EXPECT_EQ(step.note, "bf16, error 0.15 %; left in f32: the time for measuring is over");
     EXPECT_EQ(step.kernel.find("bf16"), std::string::npos);
   }
@@ -117,9 +118,9 @@ TEST(ErrorBudget, LayersStayWhenTheTimeForMeasuringIsOver) {
 TEST(ErrorBudget, WrongOptionsAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double wrong : {-0.1, 1.1, nan})
-    EXPECT_THROW(Engine(network(), {.error_budget = wrong}), Error) << wrong;
+    EXPECT_THROW(Engine(conv_network(), {.error_budget = wrong}), Error) << wrong;
   for (const double wrong : {-1.0, nan})
-    EXPECT_THROW(Engine(network(), {.max_measuring_seconds = wrong}), Error) << wrong;
+    EXPECT_THROW(Engine(conv_network(), {.max_measuring_seconds = wrong}), Error) << wrong;
 }
 
 }  // namespace

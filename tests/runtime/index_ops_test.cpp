@@ -17,7 +17,7 @@ using namespace ulp::runtime::testing;
 using ulp::test::error_of;
 
 /// The plan's outputs are the plain loops' bits at several batch sizes and thread counts.
-void check(const Plan& plan) {
+void expect_plain_results(const Plan& plan) {
   for (const int threads : {1, 3}) {
     Engine engine(plan, {.threads = threads});
     for (const int64_t batch : {1, 2, 5, 40}) {
@@ -49,7 +49,7 @@ TEST_P(IndexOps, GatherPicksRowsAlongAnyDimension) {
         b.output(b.op(Op::gather, {plain, list}, GatherAttributes{.dim = dim, .from_end = true}));
       }
     }
-    check(b.plan);
+    expect_plain_results(b.plan);
   }
 }
 
@@ -64,7 +64,7 @@ TEST_P(IndexOps, GatherPicksByConstants) {
   };
   for (const int64_t dim : {1, 2, 3}) pick(x, "ids", {.dim = dim});
   pick(y, "last", {.from_end = true});
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 TEST_P(IndexOps, GatherPicksElementByElement) {
@@ -83,7 +83,7 @@ TEST_P(IndexOps, GatherPicksElementByElement) {
     }
   }
   ASSERT_GE(b.plan.outputs.size(), 5U);
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 TEST_P(IndexOps, ScatterReplaces) {
@@ -108,7 +108,7 @@ TEST_P(IndexOps, ScatterReplaces) {
     const int32_t turned = b.op(Op::relu, {rows}, ActivationAttributes{Activation::relu});
     b.output(b.leave(b.op(Op::scatter, {turned, few}, ScatterAttributes{.value = -2})));
   }
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 TEST_P(IndexOps, SortsAlongAnyDimension) {
@@ -125,7 +125,7 @@ TEST_P(IndexOps, SortsAlongAnyDimension) {
       b.output(b.op(Op::sort, {rows}, SortAttributes{1, descending, kept}));
     }
   }
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, IndexOps, ::testing::Values(Numbers::f32, Numbers::bf16, Numbers::u8),
@@ -138,7 +138,7 @@ TEST(IdSteps, ScatterAdds) {
   b.output(b.op(Op::scatter, {x, ids, source}, ScatterAttributes{1, kernels::ScatterMode::add}));
   const int32_t counts = b.text({.op = Op::constant, .inputs = {x}}, {{"value", {5}}});
   b.output(b.op(Op::scatter, {counts, counted}, ScatterAttributes{1, kernels::ScatterMode::add, 1}));
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 TEST(IdSteps, IdsAreMovedJoinedPickedAndHeldAsConstants) {
@@ -151,7 +151,7 @@ TEST(IdSteps, IdsAreMovedJoinedPickedAndHeldAsConstants) {
     b.output(turned);
     b.output(b.op(Op::gather, {turned, ids}, GatherAttributes{.dim = 2}));
     b.output(b.text({.op = Op::embedding, .inputs = {turned}}, {{"weight", {5, 6}}}));
-    check(b.plan);
+    expect_plain_results(b.plan);
   }
   Builder b(Numbers::f32);
   const int32_t x = b.input({kBatch, 6});
@@ -160,7 +160,7 @@ TEST(IdSteps, IdsAreMovedJoinedPickedAndHeldAsConstants) {
       b.typed({.op = Op::constant, .inputs = {x}, .constants = {{"value", "ids"}}}, DataType::i64);
   b.output(b.op(Op::gather, {x, ids}, GatherAttributes{}));
   b.output(ids);
-  check(b.plan);
+  expect_plain_results(b.plan);
 }
 
 TEST(IdSteps, IdsCountFromTheEndWhereTheyMay) {

@@ -24,8 +24,8 @@ void set_sign(const View& y, int64_t byte, int64_t channel, bool negative) {
 }
 
 /// One result from its sum; `element`: of the scale's map, or -1.
-void finish(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y, int64_t first,
-            int64_t o, int64_t element, int64_t sum) {
+void finish_binary(const Plan& plan, const Step& step, const std::vector<View>& x, const View& y,
+                   int64_t first, int64_t o, int64_t element, int64_t sum) {
   if (step.constants.contains("threshold")) {
     const bool below = sum < constant_at<int32_t>(plan, step, "threshold", o);
     return set_sign(y, first + o / 8, o, below != flips(plan, step, o));
@@ -65,7 +65,7 @@ void binary_linear(const Plan& plan, const Step& step, const std::vector<View>& 
       int64_t sum = 0;
       for (int64_t c = 0; c < channels; ++c)
         sum += sign_of(x[0], row * bytes, c) * (bit_at(weight.bytes.data() + o * bytes, c) ? -1 : 1);
-      finish(plan, step, x, y, row * width, o, -1, sum);
+      finish_binary(plan, step, x, y, row * width, o, -1, sum);
     }
   }
 }
@@ -92,8 +92,8 @@ void binary_conv(const Plan& plan, const Step& step, const std::vector<View>& x,
   for (int64_t n = 0; n < first_of(y, batch); ++n) {
     for (int64_t place = 0; place < out[2] * out[3]; ++place) {
       for (int64_t o = 0; o < outputs; ++o) {
-        finish(plan, step, x, y, (n * out[2] * out[3] + place) * out[1], o, o * out[2] * out[3] + place,
-               dot(n, o, place / out[3], place % out[3]));
+        finish_binary(plan, step, x, y, (n * out[2] * out[3] + place) * out[1], o,
+                      o * out[2] * out[3] + place, dot(n, o, place / out[3], place % out[3]));
       }
     }
   }

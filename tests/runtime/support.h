@@ -47,6 +47,11 @@ Constant constant_of(DataType type, std::vector<int64_t> shape, const std::vecto
   return constant;
 }
 
+/// The constant of a step in this role.
+inline Constant& constant(Plan& plan, const Step& step, const char* role) {
+  return plan.constants.at(step.constants.at(role));
+}
+
 /// What kind of numbers a plan computes with.
 enum class Numbers { f32, bf16, u8 };
 DataType type_of(Numbers numbers);

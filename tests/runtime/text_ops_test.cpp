@@ -404,10 +404,6 @@ TensorInfo& tensor(Plan& plan, int32_t index) {
   return plan.tensors[static_cast<size_t>(index)];
 }
 
-Constant& constant(Plan& plan, const Step& step, const char* role) {
-  return plan.constants.at(step.constants.at(role));
-}
-
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// Embeddings, masks and sums.

@@ -13,7 +13,7 @@ namespace {
 using namespace ulp::runtime::testing;
 
 /// A change to a good plan and a part of the error it must give.
-struct Bad {
+struct BadPlan {
   const char* what;
   std::function<void(Plan&)> change;
   const char* message;
@@ -23,9 +23,9 @@ ConvAttributes& conv_of(Plan& plan) {
   return plan.steps[1].get<ConvAttributes>();
 }
 
-void expect_refused(const Plan& good, const std::vector<Bad>& changes) {
+void expect_refused(const Plan& good, const std::vector<BadPlan>& changes) {
   ASSERT_NO_THROW(good.verify());
-  for (const Bad& bad : changes) {
+  for (const BadPlan& bad : changes) {
     Plan plan = good;
     bad.change(plan);
     try {

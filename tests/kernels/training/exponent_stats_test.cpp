@@ -15,8 +15,9 @@
 namespace ulp::kernels {
 namespace {
 
-const SerialParallel kSerial;
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using test::kInf;
+using test::kSerial;
+
 constexpr uint64_t kHalfPoint = (uint64_t{1} << 52) * 3 / 4;  // a cut at 1.75
 
 class ExponentStatsTest : public ::testing::TestWithParam<Isa> {};

@@ -14,8 +14,10 @@
 namespace ulp::kernels {
 namespace {
 
-const SerialParallel kSerial;
-constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+using test::kInf;
+using test::kSerial;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class FakeQuantTest : public ::testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(All, FakeQuantTest, ::testing::ValuesIn(available_isas()), test::isa_name);
