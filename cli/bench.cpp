@@ -35,8 +35,6 @@ void run(BenchFlags& flags) {
   }
 }
 
-}  // namespace
-
 void add_bench(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   app::BenchOptions& options = flags->options;
@@ -81,5 +79,9 @@ void add_bench(CLI::App& app) {
     run(*flags);
   });
 }
+
+const Command kBenchCommand("bench", add_bench);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <limits>
 #include <string_view>
@@ -16,7 +17,48 @@ namespace {
 
 constexpr double kMost = std::numeric_limits<int32_t>::max();
 
+/// Every command there is, in the order of the help.
+constexpr std::array kCommands = {"demo",    "train",    "launch", "eval",      "quantize", "prune",
+                                  "distill", "lower",    "export", "tokenizer", "generate", "run",
+                                  "bench",   "roofline", "memory", "inspect",   "devices",  "formats"};
+
+/// Those of this program, each at its place; null for the others. Filled in before main().
+constinit std::array<const Command*, kCommands.size()> linked_commands{};
+
+/// kCommands.size() for a name that is not there.
+size_t place_of(std::string_view name) {
+  return static_cast<size_t>(std::ranges::find(kCommands, name) - kCommands.begin());
+}
+
 }  // namespace
+
+Command::Command(const char* name, Add add_in, Arrange arrange_in) : add(add_in), arrange(arrange_in) {
+  linked_commands.at(place_of(name)) = this;
+}
+
+const Command* find_command(std::string_view name) {
+  const size_t place = place_of(name);
+  return place < linked_commands.size() ? linked_commands[place] : nullptr;
+}
+
+void add_commands(CLI::App& app) {
+  for (const Command* command : linked_commands) {
+    if (command != nullptr) command->add(app);
+  }
+}
+
+std::string missing_commands() {
+  std::string names;
+  for (size_t i = 0; i < kCommands.size(); ++i) {
+    if (linked_commands[i] == nullptr) names.append(names.empty() ? "" : ", ").append(kCommands[i]);
+  }
+  return names;
+}
+
+std::string unknown_command(const std::string& name) {
+  if (place_of(name) == kCommands.size()) return "unknown command '" + name + "' (see `ulp --help`)";
+  return "the command '" + name + "' is not in this program: `make build` builds `ulp`, which has it";
+}
 
 CLI::Validator positive() {
   return number_check<int64_t>({.name = "", .min = 1, .max = kMost}, "POSITIVE");

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "ulp/base/error.h"
 #include "ulp/report/table.h"
@@ -60,28 +61,32 @@ void print_table(const report::Table& table);
 /// "marks" of the same keys.
 nlohmann::json to_json(const report::Table& table);
 
-// One per file of this folder; each registers a subcommand whose callback runs it.
-void add_bench(CLI::App& app);
+/// A command of the tool. A file of this folder has one as a constant, so that a program has the commands of
+/// the files it is linked from: `ulp` all of them, `ulp-demo` those of the demo.
+class Command {
+ public:
+  using Add = void (*)(CLI::App& app);
+  using Arrange = int (*)(int argc, char** argv);
+
+  /// `name` is in the list of command.cpp. `add` registers the subcommand, whose callback runs it. `arrange`
+  /// (may be null) gets the program's arguments before they are parsed, and returns how many it left.
+  Command(const char* name, Add add, Arrange arrange = nullptr);
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  const Add add;
+  const Arrange arrange;
+};
+
+/// The command of that name; null where this program has none.
+const Command* find_command(std::string_view name);
+/// Adds the commands of this program, in the order of the help.
+void add_commands(CLI::App& app);
+/// The commands that this program is without, "train, eval"; empty where it has all.
+std::string missing_commands();
+/// Says of a name without a find_command() whether another program has it.
+std::string unknown_command(const std::string& name);
+
 void add_bench_amp(CLI::App& bench);  ///< a subcommand of bench
-void add_demo(CLI::App& app);
-void add_devices(CLI::App& app);
-void add_distill(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_export(CLI::App& app);
-void add_formats(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_tokenizer(CLI::App& app);
-void add_inspect(CLI::App& app);
-void add_launch(CLI::App& app);
-/// Takes the -- that stands before the command of `ulp launch` out of the arguments, which CLI11 would hand to the
-/// command above; returns how many are left.
-int without_separator(int argc, char** argv);
-void add_lower(CLI::App& app);
-void add_memory(CLI::App& app);
-void add_prune(CLI::App& app);
-void add_quantize(CLI::App& app);
-void add_roofline(CLI::App& app);
-void add_run(CLI::App& app);
-void add_train(CLI::App& app);
 
 }  // namespace ulp::cli

@@ -30,8 +30,6 @@ void run(DemoFlags& flags) {
             << "\nReport: " << (flags.out / "report.html").string() << '\n';
 }
 
-}  // namespace
-
 void add_demo(CLI::App& app) {
   auto flags = std::make_shared<DemoFlags>();
   CLI::App* command = add_command(
@@ -56,5 +54,9 @@ void add_demo(CLI::App& app) {
       ->capture_default_str();
   command->callback([flags] { run(*flags); });
 }
+
+const Command kDemoCommand("demo", add_demo);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -51,8 +51,6 @@ void run(const DevicesFlags& flags) {
   std::cout << "\nULP_ISA=<name> forces a kernel family; --threads N limits the cores.\n";
 }
 
-}  // namespace
-
 void add_devices(CLI::App& app) {
   auto flags = std::make_shared<DevicesFlags>();
   CLI::App* command =
@@ -63,5 +61,9 @@ void add_devices(CLI::App& app) {
   command->add_flag("--quick", flags->quick, "The same in a third of the time, a little less sure");
   command->callback([flags] { run(*flags); });
 }
+
+const Command kDevicesCommand("devices", add_devices);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -41,8 +41,6 @@ void run(EvalFlags& flags) {
             << "): " << describe(accuracy, trial.spec, trial.unit) << ", " << seconds << " s\n";
 }
 
-}  // namespace
-
 void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* command =
@@ -63,5 +61,9 @@ void add_eval(CLI::App& app) {
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kEvalCommand("eval", add_eval);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -253,8 +253,6 @@ void run(const ExportFlags& flags, const CLI::App& command) {
   expect_close(flags, *model.graph, checks);
 }
 
-}  // namespace
-
 void add_export(CLI::App& app) {
   auto flags = std::make_shared<ExportFlags>();
   CLI::App* command = add_command(app, "export", "Turn a trained model into a file for other runtimes",
@@ -296,5 +294,9 @@ void add_export(CLI::App& app) {
   flags->shape.add_to(*command);
   command->callback([flags, command] { run(*flags, *command); });
 }
+
+const Command kExportCommand("export", add_export);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -34,8 +34,6 @@ void run(GenerateFlags& flags) {
   if (outcome.full) std::cerr << "generate: the engine's longest text is full\n";
 }
 
-}  // namespace
-
 void add_generate(CLI::App& app) {
   auto flags = std::make_shared<GenerateFlags>();
   app::GenerateOptions& options = flags->options;
@@ -53,5 +51,9 @@ void add_generate(CLI::App& app) {
   add_field_flags(*command, options.sampling);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kGenerateCommand("generate", add_generate);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -71,8 +71,6 @@ void run(const InspectFlags& flags) {
   show_file(flags);
 }
 
-}  // namespace
-
 void add_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = add_command(app, "inspect", "Show what a file holds, or the graph of a model",
@@ -89,5 +87,9 @@ void add_inspect(CLI::App& app) {
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kInspectCommand("inspect", add_inspect);
+
+}  // namespace
 
 }  // namespace ulp::cli

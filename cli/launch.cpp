@@ -34,8 +34,8 @@ void run(LaunchFlags flags, std::vector<std::string> command) {
   if (result.code != kOk) throw EndWith{result.code, result.what + "; the others were ended"};
 }
 
-}  // namespace
-
+/// Takes the -- before the command out of the arguments, which CLI11 would hand to the command above; returns
+/// how many are left.
 int without_separator(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -74,5 +74,9 @@ void add_launch(CLI::App& app) {
       "  ulp launch -n 2 -- ./my_program --its-flag\n");
   command->callback([flags, command] { run(*flags, command->remaining()); });
 }
+
+const Command kLaunchCommand("launch", add_launch, without_separator);
+
+}  // namespace
 
 }  // namespace ulp::cli

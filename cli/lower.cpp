@@ -58,8 +58,6 @@ void run(const LowerFlags& flags) {
   report_written(flags, plan, flags.out);
 }
 
-}  // namespace
-
 void add_lower(CLI::App& app) {
   auto flags = std::make_shared<LowerFlags>();
   CLI::App* command = add_command(app, "lower", "Turn a trained model into an engine file in fp32 or bf16",
@@ -76,5 +74,9 @@ void add_lower(CLI::App& app) {
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kLowerCommand("lower", add_lower);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -2,7 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <iostream>
-#include <string_view>
+#include <string>
 
 #include "cli/command.h"
 #include "ulp/base/error.h"
@@ -41,19 +41,15 @@ int run(int argc, char** argv) {
   app.name("ulp");
   app.set_version_flag("--version", "ulp " ULP_VERSION);
   app.require_subcommand(1);
+  const std::string missing = missing_commands();
   app.footer(
       "Exit codes: 0 ok, 1 failed, 2 usage, 3 bad input file, 130 interrupted.\nStart with: ulp demo "
-      "--quick");
-  for (auto add : {add_demo, add_train, add_launch, add_eval, add_quantize, add_prune, add_distill, add_lower,
-                   add_export, add_tokenizer, add_generate, add_run, add_bench, add_roofline, add_memory,
-                   add_inspect, add_devices, add_formats}) {
-    add(app);
-  }
-  const auto named = [&](CLI::App* command) { return argc > 1 && command->get_name() == argv[1]; };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
-    return report("unknown command '" + std::string(argv[1]) + "' (see `ulp --help`)", kUsage);
-  }
-  if (argc > 1 && std::string_view(argv[1]) == "launch") argc = without_separator(argc, argv);
+      "--quick" +
+      (missing.empty() ? "" : "\n`make build` builds a program that also has: " + missing));
+  add_commands(app);
+  const Command* command = argc > 1 ? find_command(argv[1]) : nullptr;
+  if (argc > 1 && argv[1][0] != '-' && command == nullptr) return report(unknown_command(argv[1]), kUsage);
+  if (command != nullptr && command->arrange != nullptr) argc = command->arrange(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // for help or the version

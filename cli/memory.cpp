@@ -123,8 +123,6 @@ void run(MemoryFlags& flags) {
   if (!flags.report.empty()) std::cout << "wrote " << flags.report << "/report.html\n";
 }
 
-}  // namespace
-
 void add_memory(CLI::App& app) {
   auto flags = std::make_shared<MemoryFlags>();
   flags->question.options.optimizer = train::Optimizer::adamw;
@@ -157,5 +155,9 @@ void add_memory(CLI::App& app) {
   command->add_option("--report", flags->report, "Folder for report.json and report.html");
   command->callback([flags] { run(*flags); });
 }
+
+const Command kMemoryCommand("memory", add_memory);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -52,8 +52,6 @@ void run(RooflineFlags& flags) {
   for (const std::string& note : page.notes) std::cout << note << '\n';
 }
 
-}  // namespace
-
 void add_roofline(CLI::App& app) {
   auto flags = std::make_shared<RooflineFlags>();
   app::RooflineOptions& options = flags->options;
@@ -86,5 +84,9 @@ void add_roofline(CLI::App& app) {
   add_shape_flags(*command, options.shape);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kRooflineCommand("roofline", add_roofline);
+
+}  // namespace
 
 }  // namespace ulp::cli

@@ -53,8 +53,6 @@ void run(RunFlags& flags) {
   print_text(json);
 }
 
-}  // namespace
-
 void add_run(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   app::RunOptions& options = flags->options;
@@ -82,5 +80,9 @@ void add_run(CLI::App& app) {
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kRunCommand("run", add_run);
+
+}  // namespace
 
 }  // namespace ulp::cli

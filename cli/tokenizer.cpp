@@ -38,8 +38,6 @@ void run(const TokenizerFlags& flags, const CLI::App& command) {
   std::cout << "wrote " << flags.out << ": " << word_of(tokenizer.kind()) << " of " << tokens << " tokens\n";
 }
 
-}  // namespace
-
 void add_tokenizer(CLI::App& app) {
   auto flags = std::make_shared<TokenizerFlags>();
   CLI::App* command =
@@ -52,5 +50,9 @@ void add_tokenizer(CLI::App& app) {
   add_field_flags(*command, flags->training);
   command->callback([flags, command] { run(*flags, *command); });
 }
+
+const Command kTokenizerCommand("tokenizer", add_tokenizer);
+
+}  // namespace
 
 }  // namespace ulp::cli

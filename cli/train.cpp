@@ -527,8 +527,6 @@ void run(TrainFlags flags) {
   show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits);
 }
 
-}  // namespace
-
 void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command =
@@ -548,5 +546,9 @@ void add_train(CLI::App& app) {
   add_train_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }
+
+const Command kTrainCommand("train", add_train);
+
+}  // namespace
 
 }  // namespace ulp::cli
