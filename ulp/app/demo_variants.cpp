@@ -6,6 +6,7 @@
 #include "ulp/app/data.h"
 #include "ulp/app/demo_parts.h"
 #include "ulp/app/quantize.h"
+#include "ulp/io/safetensors.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/measure/measure.h"
@@ -98,7 +99,7 @@ std::vector<Variant> run_variants(const DemoData& data, std::vector<TrainingRun>
   TrainingRun& fp32 = runs.at(0);
   TrainingRun& bf16 = runs.at(1);
   const std::filesystem::path weights = options.out / "model.safetensors";
-  save_model_file(weights, *fp32.model, data.spec);
+  io::save_model(weights, *fp32.model, {{kModelSpecKey, data.spec.to_json()}});
   Engines engines = build_engines(data, *fp32.model, options.out);
   const at::Tensor images = first_images(data.test, kThroughputBatch);
 

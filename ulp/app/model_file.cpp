@@ -6,7 +6,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/exchange_file.h"
@@ -33,8 +32,6 @@ namespace {
 /// Of anything that a description may name: a network beyond it is a file that lies.
 constexpr int64_t kLargestSize = 65536;
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-
-constexpr const char* kKinds[] = {"image", "language", "text"};
 
 NetworkKind kind_of(const std::string& name) {
   for (NetworkKind kind : {NetworkKind::image, NetworkKind::language, NetworkKind::text}) {
@@ -112,13 +109,13 @@ LoadedModel load_script(const std::filesystem::path& path, const ModelSpec& spec
 }
 
 /// What a file of save_model_file() says of itself.
-struct Stored {
+struct StoredModel {
   ModelSpec spec;
   bool graph = false;  ///< a captured model, whose nodes are in the file, rather than a reference network
 };
 
 /// Anything else is an error.
-Stored expect_stored(const std::filesystem::path& path) {
+StoredModel expect_stored(const std::filesystem::path& path) {
   expect_safetensors(path);
   const io::Metadata metadata = io::load_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -130,7 +127,7 @@ Stored expect_stored(const std::filesystem::path& path) {
             ? "', which is an engine file"
             : "', which names no network; published weights need a config.json beside them, or --network");
   }
-  const Stored stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
+  const StoredModel stored{ModelSpec::from_json(found->second), metadata.contains(io::kGraphKey)};
   if (!stored.graph) check_sizes(path, stored.spec);
   return stored;
 }
@@ -186,53 +183,12 @@ LoadedModel load_stored(const std::filesystem::path& path) {
 
 }  // namespace
 
-const char* to_string(NetworkKind kind) {
-  return kKinds[static_cast<size_t>(kind)];
-}
-
-void ModelSpec::take_rows() {
-  rows = true;
-  image_size = 1;
-  image_width = 0;
-  const auto all = [](const std::vector<double>& values, double value) {
-    return std::ranges::all_of(values, [value](double one) { return one == value; });
-  };
-  if (!all(mean, ModelSpec{}.mean[0]) || !all(std, ModelSpec{}.std[0])) return;
-  mean.assign(static_cast<size_t>(in_channels), 0);
-  std.assign(static_cast<size_t>(in_channels), 1);
-}
-
-std::vector<int64_t> ModelSpec::batch_sizes(int64_t batch) const {
-  if (rows) return {batch, in_channels};
-  return {batch, in_channels, image_size, width()};
-}
-
-std::string ModelSpec::input_text() const {
-  if (kind != NetworkKind::image) return "texts";
-  if (rows) return "rows of " + std::to_string(in_channels) + " values";
-  return "images of " + std::to_string(in_channels) + "x" + std::to_string(image_size) + "x" +
-         std::to_string(width());
-}
-
 int64_t ModelSpec::vocab_size() const {
   return tokenizer ? tokenizer->vocab_size() : io::kByteVocabulary;
 }
 
 int64_t ModelSpec::padding_token() const {
   return tokenizer ? tokenizer->padding().value_or(-1) : io::kTextPadding;
-}
-
-std::string ModelSpec::to_json() const {
-  nlohmann::json json{{"name", name}, {"num_classes", num_classes}};
-  if (kind == NetworkKind::image) {
-    json.update({{"in_channels", in_channels}, {"image_size", image_size}, {"mean", mean}, {"std", std}});
-    if (width() != image_size) json["image_width"] = image_width;
-    if (rows) json["rows"] = true;
-  } else {
-    json.update({{"kind", to_string(kind)}, {"max_length", max_length}, {"class_names", class_names}});
-    if (tokenizer) json["tokenizer"] = tokenizer->to_json();
-  }
-  return json.dump();
 }
 
 ModelSpec ModelSpec::from_json(const std::string& text) {
@@ -294,11 +250,6 @@ torch::jit::Module load_torchscript(const std::filesystem::path& path) {
     refuse(error.what());
   }
   return {};
-}
-
-bool same_tokens(const ModelSpec& a, const ModelSpec& b) {
-  if (!a.tokenizer || !b.tokenizer || a.tokenizer == b.tokenizer) return true;
-  return a.tokenizer->to_json() == b.tokenizer->to_json();
 }
 
 void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
@@ -457,12 +408,6 @@ void to_float(torch::nn::Module& module) {
   };
   for (at::Tensor& tensor : module.parameters()) cast(tensor);
   for (at::Tensor& tensor : module.buffers()) cast(tensor);
-}
-
-std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec) {
-  auto module = capture(model, {example(spec)});
-  module->eval();
-  return module;
 }
 
 }  // namespace ulp::app

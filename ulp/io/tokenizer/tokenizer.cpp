@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/io/tokenizer/byte_words.h"
 #include "ulp/io/tokenizer/lines.h"
@@ -53,16 +52,6 @@ std::string bytes_of(const std::string& token) {
 }  // namespace
 
 Tokenizer::Tokenizer(std::shared_ptr<const TokenizerState> state) : state_(std::move(state)) {}
-
-const std::string& Tokenizer::to_json() const {
-  return state_->json;
-}
-
-void Tokenizer::save(const std::filesystem::path& path) const {
-  AtomicFile file(path);
-  file.write(state_->json);
-  file.commit();
-}
 
 TokenizerKind Tokenizer::kind() const {
   return state_->kind;
