@@ -1,4 +1,6 @@
 // Properties of the losses of distillation: limits, 16-bit values, gradients by differences, errors.
+#include <sstream>
+
 #include "error_of.h"
 #include "golden_losses.h"
 #include "ulp/distill/losses/registry.h"

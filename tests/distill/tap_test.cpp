@@ -1,6 +1,8 @@
 // Tapped models: the same outputs, further values, gradients into them, and what is cut away.
 #include "ulp/distill/tap.h"
 
+#include <sstream>
+
 #include "networks.h"
 
 namespace ulp::distill::tests {

@@ -1,4 +1,6 @@
 // Captured models do what the originals do, bit for bit.
+#include <sstream>
+
 #include "same.h"
 #include "ulp/graph/passes/pass.h"
 

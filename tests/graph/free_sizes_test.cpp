@@ -1,4 +1,6 @@
 // Dimensions that stay free beside the batch: one capture, the model's bits at every size.
+#include <sstream>
+
 #include "same.h"
 #include "ulp/models/text_registry.h"
 

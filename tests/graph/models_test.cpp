@@ -1,4 +1,6 @@
 // Every reference network, captured and proved equal to the original.
+#include <sstream>
+
 #include "same.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/models/registry.h"

@@ -1,6 +1,8 @@
 // Structs, maps, tuples and lists of tensors as what forward takes and returns.
 #include "ulp/graph/capture/tensors.h"
 
+#include <sstream>
+
 #include "same.h"
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "temp_folder.h"
 #include "ulp/graph/capture/capture.h"

@@ -1,6 +1,8 @@
 // Binary layers against plain loops over +1 and -1, on every instruction set and split over threads.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "binary_reference.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/binary/binary_conv.h"

@@ -1,5 +1,7 @@
 #include "ulp/prune/masks/masks.h"
 
+#include <sstream>
+
 #include "support.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/lower/evaluate.h"

@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::exchange {
@@ -23,9 +23,7 @@ struct Refused {
 
 template <typename... Parts>
 [[noreturn]] void refuse(const graph::Node& node, const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  throw Refused{&node, out.str()};
+  throw Refused{&node, concatenate(parts...)};
 }
 
 /// Sizes of a value; refuses where they are not known.
@@ -55,6 +53,19 @@ std::vector<graph::SizeExpr> sizes_arg(const graph::Node& node, std::string_view
 /// A dimension of a tensor of this rank, counted from the front.
 int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank);
 bool has_arg(const graph::Node& node, std::string_view argument);
+
+/// round(x, decimals) as a power of ten: x * power is rounded and divided by it, or x / power is rounded and
+/// multiplied.
+struct Decimals {
+  double power = 1;      ///< 1: x itself is rounded
+  bool multiply = true;  ///< first
+};
+/// Of a call of round; refuses powers that the result's type has not.
+Decimals decimals_of(const graph::Node& node);
+
+/// Refuses a softplus that is another one than log(1 + exp(x)): with a beta, or with a threshold from which on
+/// LibTorch's is linear where the rest is not below f32's rounding.
+void check_softplus(const graph::Node& node);
 
 /// The type in which two operands are compared: a floating one where there is one.
 at::ScalarType common_type(const graph::Node& node);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,9 +22,7 @@ struct Unsupported {
 
 template <typename... Parts>
 [[noreturn]] void unsupported(const graph::Node& node, const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  throw Unsupported{&node, out.str()};
+  throw Unsupported{&node, concatenate(parts...)};
 }
 
 /// True when a call has an argument of this schema name.
@@ -49,6 +48,11 @@ std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value
 /// The same of a value that may have the batch as any dimension; throws Unsupported when it has none, or it is part of
 /// another.
 std::vector<int64_t> caller_shape_of(const graph::Node& node, const graph::Value& value);
+
+/// Whether a node is a call of one of these ops.
+bool is_any(const graph::Node& node, std::initializer_list<const char*> ops);
+/// Whether both values have known sizes, the same ones.
+bool same_sizes(const graph::Value& a, const graph::Value& b);
 
 /// An op that gives back its input when inferring: dropout, contiguous, clone, detach, a cast to the same
 /// type, a reshape or a slice to the same sizes.

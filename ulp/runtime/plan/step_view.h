@@ -4,10 +4,10 @@
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::runtime {
@@ -21,9 +21,7 @@ struct ULP_API PlanProblem {
 
 template <typename... Parts>
 [[noreturn]] void problem(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  throw PlanProblem{out.str()};
+  throw PlanProblem{concatenate(parts...)};
 }
 
 /// "[batch, 3, 32, 32]"
