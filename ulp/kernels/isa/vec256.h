@@ -28,6 +28,8 @@ struct Vec256 {
   static I addi(I a, I b) { return _mm256_add_epi32(a, b); }
   static I subi(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I muli(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  /// Products of bytes without and with a sign, two to 16 bits, which saturate.
+  static I madd8(I a, I b) { return _mm256_maddubs_epi16(a, b); }
   static I madd16(I a, I b) { return _mm256_madd_epi16(a, b); }
   static I add16(I a, I b) { return _mm256_add_epi16(a, b); }
   static I sub16(I a, I b) { return _mm256_sub_epi16(a, b); }

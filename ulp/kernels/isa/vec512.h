@@ -28,6 +28,9 @@ struct Vec512 {
   static I addi(I a, I b) { return _mm512_add_epi32(a, b); }
   static I subi(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I muli(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static I add16(I a, I b) { return _mm512_add_epi16(a, b); }
+  /// Products of bytes without and with a sign, two to 16 bits, which saturate.
+  static I madd8(I a, I b) { return _mm512_maddubs_epi16(a, b); }
   static I madd16(I a, I b) { return _mm512_madd_epi16(a, b); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }

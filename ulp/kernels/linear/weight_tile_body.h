@@ -233,6 +233,17 @@ struct DigitGroups {
   }
 };
 
+/// Dot of x86-64 without VNNI: 16 bits hold eight sums of two products.
+template <typename V, int kRowsAtOnce>
+struct DotPairs {
+  using I = typename V::I;
+  using Part = I;
+  static constexpr int kWords = 4, kRows = kRowsAtOnce;
+  static Part begin(I) { return V::seti(0); }
+  static Part add(Part part, I codes, I digits) { return V::add16(part, V::madd8(codes, digits)); }
+  static I end(I sum, Part part) { return V::addi(sum, V::madd16(part, V::seti(0x10001))); }
+};
+
 template <typename Groups, int kRows, int kVectors>
 void weight_tile(const WeightTileArgs& t, int64_t row, int64_t vector) {
   using V = typename Groups::V;
