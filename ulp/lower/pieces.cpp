@@ -33,7 +33,7 @@ struct Result {
 };
 
 /// One piece, ready to run: an engine, or a module of LibTorch's.
-struct Piece {
+struct RunnablePiece {
   PieceInfo info;
   std::unique_ptr<runtime::Engine> engine;
   std::shared_ptr<graph::GraphModule> module;
@@ -68,7 +68,7 @@ class KeptModes {
 
 struct PiecewiseModel::State {
   std::shared_ptr<graph::GraphModule> whole;  ///< the prepared graph, which the pieces are of
-  std::vector<lowering::Piece> pieces;
+  std::vector<lowering::RunnablePiece> pieces;
   std::unordered_map<const graph::Value*, size_t> slots;
   std::vector<at::Tensor> fixed;  ///< by slot: what is known before a run
   std::vector<size_t> inputs, results;
@@ -81,7 +81,7 @@ struct PiecewiseModel::State {
 
   void add(const lowering::Cutter& cutter, size_t index, const runtime::EngineOptions& options) {
     const lowering::Cut& cut = cutter.cuts()[index];
-    lowering::Piece& piece = pieces.emplace_back();
+    lowering::RunnablePiece& piece = pieces.emplace_back();
     piece.info.engine = !cut.foreign;
     piece.info.nodes = static_cast<int64_t>(cut.nodes.size());
     std::vector<const graph::Value*> reads = cut.inputs;
@@ -149,7 +149,7 @@ struct PiecewiseModel::State {
     using Clock = std::chrono::steady_clock;
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> values = first_values(given);
-    for (const lowering::Piece& piece : pieces) {
+    for (const lowering::RunnablePiece& piece : pieces) {
       const Clock::time_point start = Clock::now();
       std::vector<at::Tensor> reads;
       for (const size_t slot : piece.inputs) reads.push_back(values[slot]);
@@ -194,7 +194,7 @@ std::vector<PieceInfo> PiecewiseModel::profile(const std::vector<at::Tensor>& in
 
 std::vector<PieceInfo> PiecewiseModel::pieces() const {
   std::vector<PieceInfo> all;
-  for (const lowering::Piece& piece : state().pieces) all.push_back(piece.info);
+  for (const lowering::RunnablePiece& piece : state().pieces) all.push_back(piece.info);
   return all;
 }
 

@@ -90,7 +90,8 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
 struct SelfAttention : torch::nn::Module {
   template <typename Config>
   SelfAttention(const Config& config, const std::array<const char*, 3>& names)
-      : query(register_module(names[0], torch::nn::Linear(config.width, config.width))),
+      : torch::nn::Module(),  // clang 16 warns without
+        query(register_module(names[0], torch::nn::Linear(config.width, config.width))),
         key(register_module(names[1], torch::nn::Linear(config.width, config.width))),
         value(register_module(names[2], torch::nn::Linear(config.width, config.width))),
         heads(config.heads),

@@ -11,8 +11,8 @@ namespace ulp::prune {
 namespace {
 
 /// The module's parameters that the masks are for, in their order.
-std::vector<at::Tensor> parameters_of(const char* where, const torch::nn::Module& module,
-                                      const std::vector<ParameterMask>& masks) {
+std::vector<at::Tensor> masked_parameters(const char* where, const torch::nn::Module& module,
+                                          const std::vector<ParameterMask>& masks) {
   const auto named = module.named_parameters();
   std::vector<at::Tensor> found;
   for (const ParameterMask& mask : masks) {
@@ -64,7 +64,7 @@ bool is_known(const torch::optim::OptimizerOptions& options) {
 
 int64_t hold_masks(amp::FusedOptimizer& optimizer, const torch::nn::Module& module,
                    const std::vector<ParameterMask>& masks) {
-  const std::vector<at::Tensor> parameters = parameters_of("prune.hold_masks", module, masks);
+  const std::vector<at::Tensor> parameters = masked_parameters("prune.hold_masks", module, masks);
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) optimizer.clear_mask(parameter);
   }
@@ -86,7 +86,7 @@ MaskedStep::MaskedStep(torch::optim::Optimizer& optimizer, const torch::nn::Modu
          "expected an optimizer of kind SGD, Adam, AdamW, Adagrad or RMSprop, got another (FusedOptimizer: "
          "hold_masks())");
   }
-  const std::vector<at::Tensor> parameters = parameters_of("prune.MaskedStep", module, masks);
+  const std::vector<at::Tensor> parameters = masked_parameters("prune.MaskedStep", module, masks);
   for (size_t i = 0; i < masks.size(); ++i) {
     if (!has(optimizer, parameters[i])) continue;
     const at::Tensor keep = unpack_mask(masks[i].bits, parameters[i].sizes());

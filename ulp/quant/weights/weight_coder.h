@@ -11,7 +11,7 @@
 namespace ulp::quant {
 
 /// Why the weight of a layer cannot become codes; empty: it can.
-std::string weight_obstacle(const graph::Graph& graph, const graph::Node& layer);
+std::string coding_obstacle(const graph::Graph& graph, const graph::Node& layer);
 
 /// Rewrites layers one by one, with one node for all that share a weight.
 class WeightCoder {

@@ -36,7 +36,7 @@ std::string weight_name(const Node& layer) {
 
 }  // namespace
 
-std::string weight_obstacle(const Graph& graph, const Node& layer) {
+std::string coding_obstacle(const Graph& graph, const Node& layer) {
   const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);
   return weight.defined() && weight.dim() == 2 ? "" : "its weight is computed";
 }
@@ -89,7 +89,7 @@ std::shared_ptr<graph::GraphModule> read_weight_codes(const std::shared_ptr<grap
                                 .products = true,
                                 .refusal =
                                     [&](const Graph& graph, const Node& layer) {
-                                      std::string why = weight_obstacle(graph, layer);
+                                      std::string why = coding_obstacle(graph, layer);
                                       if (why.empty() && !codes.contains(weight_name(layer)))
                                         why = "its weight has no codes";
                                       return why;

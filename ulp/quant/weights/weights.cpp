@@ -132,7 +132,7 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
                          .ops = ops,
                          .skip_modules = options.skip_modules,
                          .products = true,
-                         .refusal = weight_obstacle,
+                         .refusal = coding_obstacle,
                          .rewrite = [&](Graph& graph, Node* layer) { coder.rewrite(graph, layer); }},
                         report);
 }
