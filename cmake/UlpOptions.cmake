@@ -38,9 +38,9 @@ endif()
 add_library(ulp_flags INTERFACE)
 target_compile_definitions(ulp_flags INTERFACE NDEBUG)
 target_compile_options(ulp_flags INTERFACE -Wall -Wextra $<$<BOOL:${ULP_WERROR}>:-Werror>)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(ulp_flags INTERFACE -Wno-restrict)  # false alarms on string concatenation, gcc bug 105651
-endif()
+# GCC 12 has false alarms on string concatenation, bug 105651.
+set(gcc_before_13 $<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>)
+target_compile_options(ulp_flags INTERFACE $<${gcc_before_13}:-Wno-restrict>)
 if(ULP_PACKAGE)
   target_compile_options(ulp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)  # __FILE__ in messages of LibTorch's macros
 endif()
@@ -57,5 +57,6 @@ find_program(ULP_CCACHE ccache)
 if(ULP_CCACHE AND ULP_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ULP_CCACHE})
-  target_compile_options(ulp_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_compile_options(ulp_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+                                             "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endif()
