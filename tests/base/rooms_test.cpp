@@ -1,5 +1,5 @@
-// The walls of the house: reads every #include and every list of headers. The table here is the authority; the
-// one in the documents is compared with it.
+// The walls of the house: reads every #include and every list of headers. The table in cmake/rooms.txt is the
+// authority; the one in the documents is compared with it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,47 +15,49 @@
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::set<std::string>;
+using RoomNames = std::set<std::string>;
+
+struct RoomLine {
+  std::string room;
+  RoomNames others;
+};
+
+/// The lines of cmake/rooms.txt, "room: other other...", from top to bottom.
+const std::vector<RoomLine>& room_lines() {
+  static const std::vector<RoomLine> lines = [] {
+    std::vector<RoomLine> found;
+    std::ifstream in(fs::path(ULP_SOURCE_DIR) / "cmake/rooms.txt");
+    for (std::string line; std::getline(in, line);) {
+      if (line.empty() || line.starts_with("#")) continue;
+      const size_t colon = line.find(':');
+      std::istringstream words(colon == std::string::npos ? "" : line.substr(colon + 1));
+      RoomLine& made = found.emplace_back();
+      made.room = line.substr(0, colon);
+      for (std::string word; words >> word;) made.others.insert(word);
+    }
+    return found;
+  }();
+  return lines;
+}
 
 // Room -> the rooms it may include besides itself, and does: a permission that nobody uses is taken back.
-const std::map<std::string, Names>& allowed() {
-  static const std::map<std::string, Names> table = {
-      {"base", {}},
-      {"formats", {"base"}},
-      {"kernels", {"base", "formats"}},
-      {"runtime", {"base", "formats", "kernels"}},
-      {"kernels/training", {"base", "formats", "kernels"}},
-      {"libtorch", {"base", "formats"}},
-      {"measure", {"base", "kernels", "runtime"}},
-      {"report", {"base"}},
-      {"graph", {"base", "libtorch"}},
-      {"amp", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph", "report"}},
-      {"memory", {"base", "formats", "libtorch", "graph"}},
-      {"quant", {"base", "formats", "kernels", "kernels/training", "libtorch", "graph"}},
-      {"prune", {"base", "kernels/training", "libtorch", "graph", "amp", "quant"}},
-      {"lower", {"base", "runtime", "libtorch", "graph", "quant"}},
-      {"exchange", {"base", "formats", "graph", "quant", "io"}},
-      {"io", {"base", "libtorch", "amp", "graph"}},
-      {"distributed", {"base", "libtorch", "graph", "memory", "amp", "io"}},
-      {"distill", {"base", "runtime", "libtorch", "graph", "amp", "lower", "io"}},
-      {"models", {"base", "libtorch", "quant"}},
-      {"train",
-       {"base", "runtime", "graph", "amp", "quant", "prune", "lower", "io", "distributed", "distill",
-        "models", "memory", "report"}},
-      {"app",
-       {"base", "kernels", "runtime", "graph", "amp", "quant", "prune", "lower", "exchange", "io",
-        "distributed", "distill", "models", "measure", "memory", "report", "train"}}};
+const std::map<std::string, RoomNames>& allowed() {
+  static const std::map<std::string, RoomNames> table = [] {
+    std::map<std::string, RoomNames> made;
+    for (const RoomLine& line : room_lines()) made[line.room] = line.others;
+    return made;
+  }();
   return table;
 }
 
-const Names kWithoutTorch = {"base", "formats", "kernels", "runtime", "kernels/training"};
+const RoomNames kWithoutTorch = {"base", "formats", "kernels", "runtime", "kernels/training"};
 const std::string kTool = "cli";  // may include what any room shows
 
 fs::path source_dir() {
   return ULP_SOURCE_DIR;
 }
 
-std::string read(const fs::path& file) {
+std::string read_text(const fs::path& file) {
   std::ifstream in(file);
   std::ostringstream text;
   text << in.rdbuf();
@@ -106,19 +108,19 @@ const std::vector<Include>& all_includes() {
 }
 
 struct Lists {
-  Names public_headers, shared_headers;  ///< as they are included: "ulp/base/error.h"
+  RoomNames public_headers, shared_headers;  ///< as they are included: "ulp/base/error.h"
   bool shown(const std::string& header) const {
     return public_headers.contains(header) || shared_headers.contains(header);
   }
 };
 
 /// The headers of a room that a word of its list stands for; '*' is any run of characters in the file's name.
-Names headers_named(const std::string& room, const std::string& word) {
+RoomNames headers_named(const std::string& room, const std::string& word) {
   const std::string named = "ulp/" + room + "/" + word;
   const size_t star = named.find('*');
   if (star == std::string::npos) return {named};
   const std::string before = named.substr(0, star), after = named.substr(star + 1);
-  Names found;
+  RoomNames found;
   for (const auto& entry : fs::directory_iterator(source_dir() / fs::path(named).parent_path())) {
     const std::string header = fs::relative(entry.path(), source_dir()).generic_string();
     if (header.starts_with(before) && header.ends_with(after)) found.insert(header);
@@ -133,7 +135,7 @@ const Lists& lists() {
     for (const auto& [room, others] : allowed()) {
       const std::regex comment("#[^\n]*"), call(R"(ulp_room\(([^)]*)\))");
       const std::string text =
-          std::regex_replace(read(source_dir() / "ulp" / room / "CMakeLists.txt"), comment, "");
+          std::regex_replace(read_text(source_dir() / "ulp" / room / "CMakeLists.txt"), comment, "");
       std::smatch match;
       if (!std::regex_search(text, match, call)) continue;
       std::istringstream words(match[1].str());
@@ -150,13 +152,26 @@ const Lists& lists() {
   return all;
 }
 
+TEST(Rooms, TheTableNamesEachRoomOnceAndOnlyRoomsAboveIt) {
+  RoomNames above;
+  for (const auto& [room, others] : room_lines()) {
+    EXPECT_TRUE(fs::is_directory(source_dir() / "ulp" / room)) << "cmake/rooms.txt names '" << room << "'";
+    for (const std::string& other : others)
+      EXPECT_TRUE(above.contains(other))
+          << "'" << room << "' may include '" << other << "', which no line above has";
+    EXPECT_TRUE(above.insert(room).second) << "'" << room << "' stands twice";
+  }
+  EXPECT_EQ(above.size(), allowed().size());
+  EXPECT_GT(above.size(), 15u) << "cmake/rooms.txt was not read";
+}
+
 TEST(Rooms, EveryFileIsInARoomOfTheTable) {
   int seen = 0;
   for (const auto& entry : fs::recursive_directory_iterator(source_dir() / "ulp")) {
     const std::string file = fs::relative(entry.path(), source_dir()).generic_string();
     if (!entry.is_regular_file() || entry.path().parent_path() == source_dir() / "ulp") continue;
     ++seen;
-    EXPECT_NE(room_of(file), "") << file << " is in no room of the table of this test";
+    EXPECT_NE(room_of(file), "") << file << " is in no room of cmake/rooms.txt";
   }
   EXPECT_GT(seen, 200) << "the sources were not found";
 }
@@ -180,7 +195,7 @@ TEST(Rooms, IncludeOnlyWhatAnotherRoomShows) {
 }
 
 TEST(Rooms, UseEveryPermissionOfTheTable) {
-  std::map<std::string, Names> used;
+  std::map<std::string, RoomNames> used;
   for (const Include& use : all_includes()) used[use.room].insert(use.other);
   for (const auto& [room, others] : allowed())
     for (const std::string& other : others)
@@ -196,7 +211,7 @@ TEST(Rooms, TheRuntimeKnowsNoLibTorch) {
 }
 
 TEST(Rooms, AnInstalledHeaderIncludesInstalledOnesOnly) {
-  Names installed = lists().public_headers;
+  RoomNames installed = lists().public_headers;
   ASSERT_GT(installed.size(), 100u) << "the lists of headers were not found";
   installed.insert({"ulp/ulp.h", "ulp/ulp_runtime.h", "ulp/version.h"});
   for (const std::string& header : installed) {
@@ -208,7 +223,7 @@ TEST(Rooms, AnInstalledHeaderIncludesInstalledOnesOnly) {
 }
 
 /// Visits a header and every header of ours that it includes.
-void check_light(const std::string& header, Names& seen) {
+void check_light(const std::string& header, RoomNames& seen) {
   if (!seen.insert(header).second) return;
   for (const std::string& other : includes_of(source_dir() / header)) {
     EXPECT_NE(other, "torch/torch.h") << header;
@@ -217,7 +232,7 @@ void check_light(const std::string& header, Names& seen) {
 }
 
 TEST(Rooms, TheUmbrellaHeaderIsLight) {
-  Names seen;
+  RoomNames seen;
   check_light("ulp/ulp.h", seen);
   EXPECT_GT(seen.size(), 10u);
 }
@@ -233,8 +248,8 @@ std::vector<std::string> cells(const std::string& row) {
 }
 
 /// The names of a comma-separated list.
-Names names(const std::string& list) {
-  Names found;
+RoomNames names(const std::string& list) {
+  RoomNames found;
   std::istringstream in(list);
   for (std::string name; std::getline(in >> std::ws, name, ',');) found.insert(name);
   return found;
@@ -242,10 +257,10 @@ Names names(const std::string& list) {
 
 TEST(Rooms, TheTableInTheDocumentsIsThisOne) {
   const std::string head = "| room | holds | may include |\n";
-  std::map<std::string, Names> documented;
+  std::map<std::string, RoomNames> documented;
   int tables = 0;
   for (const auto& entry : fs::directory_iterator(source_dir() / "docs")) {
-    const std::string text = read(entry.path());
+    const std::string text = read_text(entry.path());
     const auto at = text.find(head);
     if (at == std::string::npos) continue;
     ++tables;
