@@ -106,7 +106,7 @@ std::string list_text(const std::vector<int64_t>& sizes, bool of_a_tensor) {
 }
 
 /// A tensor's own shape.
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string sizes_text(const std::vector<int64_t>& shape) {
   return list_text(shape, /*of_a_tensor=*/true);
 }
 
@@ -124,7 +124,7 @@ std::vector<std::vector<int64_t>> read_shapes(const char* function, const ulp_sh
   for (size_t i = 0; i < count; ++i) {
     if (shapes[i].rank != inputs[i].shape.size())
       refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' with ", inputs[i].shape.size(),
-             " dimensions, ", shape_text(inputs[i].shape), ", got ", shapes[i].rank);
+             " dimensions, ", sizes_text(inputs[i].shape), ", got ", shapes[i].rank);
     if (shapes[i].rank > 0) expect_pointer(function, shapes[i].sizes, "shapes[].sizes");
     read.emplace_back(shapes[i].sizes, shapes[i].sizes + shapes[i].rank);
   }
@@ -140,7 +140,7 @@ int64_t batch_of(const char* function, const std::vector<std::vector<int64_t>>& 
       const int64_t expected = inputs[i].shape[dim], got = shapes[i][dim];
       if (expected == kBatch && batch == 0) batch = got;
       if (got >= 1 && got == (expected == kBatch ? batch : expected)) continue;
-      refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' to be ", shape_text(inputs[i].shape),
+      refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' to be ", sizes_text(inputs[i].shape),
              batch > 0 ? " with batch " + std::to_string(batch) : " with a batch of at least 1", ", got ",
              numbers_text(shapes[i]));
     }

@@ -8,7 +8,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_add(const StepView& view) {
   const TensorInfo& x = view.input();
   if (view.input_count() == 2) {
     if (view.constant("addend") != nullptr) view.fail("expected two inputs, or one and an 'addend'");
@@ -23,7 +23,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return x.shape;
 }
 
-void check_output(const StepView& view) {
+void check_add_output(const StepView& view) {
   for (size_t i = 0; i < view.input_count(); ++i) view.expect_same_kind(i);
   if (is_curve(view.attributes<ActivationAttributes>().activation))
     view.fail("expected relu or relu6 after a sum");
@@ -69,8 +69,8 @@ class AddRunner final : public Runner {
 
 const OpDef ops::add = {.max_inputs = 2,
                         .roles = {"addend"},
-                        .infer = infer,
-                        .check_output = check_output,
+                        .infer = infer_add,
+                        .check_output = check_add_output,
                         .sharing = share_in_place,
                         .prepare = make_runner<AddRunner>};
 

@@ -9,7 +9,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_attention(const StepView& view) {
   for (size_t i = 0; i < 3; ++i) {
     view.expect_plain_numbers(i, 3);
     view.expect_type("q, k and v of one type,", view.input(i).type, view.input(0).type);
@@ -40,7 +40,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return q;
 }
 
-void check_output(const StepView& view) {
+void check_attention_output(const StepView& view) {
   view.expect_plain_numbers_output();
 }
 
@@ -118,7 +118,7 @@ class AttentionRunner final : public Runner {
 };
 
 /// A query is multiplied with the keys that it sees, and their values with the weights.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork attention_work(const StepView& view, int64_t batch) {
   const auto queries = static_cast<double>(view.input().shape[1]);
   const auto keys = static_cast<double>(view.input(1).shape[1]);
   const bool causal = view.attributes<AttentionAttributes>().causal;
@@ -130,10 +130,10 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 const OpDef ops::attention = {.min_inputs = 3,
                               .max_inputs = 4,
-                              .infer = infer,
-                              .check_output = check_output,
+                              .infer = infer_attention,
+                              .check_output = check_attention_output,
                               .kept = kept_of,
-                              .work = work_of,
+                              .work = attention_work,
                               .prepare = make_runner<AttentionRunner>};
 
 }  // namespace ulp::runtime

@@ -6,7 +6,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_binarize(const StepView& view) {
   const TensorInfo& x = view.input();
   view.expect_type("an input", x.type, DataType::f32);
   const size_t axis = sign_axis(view, x);
@@ -21,7 +21,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_binarize_output(const StepView& view) {
   view.expect_same_layout(view.input());
   expect_bits(view, "an output", view.output());
 }
@@ -57,8 +57,8 @@ class BinarizeRunner final : public Runner {
 }  // namespace
 
 const OpDef ops::binarize = {.roles = {"threshold", "flip"},
-                             .infer = infer,
-                             .check_output = check_output,
+                             .infer = infer_binarize,
+                             .check_output = check_binarize_output,
                              .prepare = make_runner<BinarizeRunner>};
 
 }  // namespace ulp::runtime

@@ -66,7 +66,7 @@ void check_ending(const StepView& view, std::span<const int64_t> pixels, Activat
   if (view.constant("bias") != nullptr) view.expect_constant("bias", DataType::f32, outputs);
 }
 
-std::vector<int64_t> infer_conv(const StepView& view) {
+std::vector<int64_t> infer_binary_conv2d(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<BinaryConvAttributes>();
   const Window& w = attributes.window;
@@ -79,7 +79,7 @@ std::vector<int64_t> infer_conv(const StepView& view) {
   return shape;
 }
 
-std::vector<int64_t> infer_linear(const StepView& view) {
+std::vector<int64_t> infer_binary_linear(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<BinaryLinearAttributes>();
   if (x.shape.size() < 2 || x.layout != Layout::plain) {
@@ -94,7 +94,7 @@ std::vector<int64_t> infer_linear(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_binary_conv_output(const StepView& view) {
   const TensorInfo& y = view.output();
   view.expect_same_layout(view.input());
   if (gives_bits(view)) return expect_bits(view, "an output", y);
@@ -130,11 +130,11 @@ kernels::BinaryConvConfig config_of(const StepView& view) {
   return config;
 }
 
-size_t prepared_bytes(const StepView& view) {
+size_t binary_conv_prepared_bytes(const StepView& view) {
   return static_cast<size_t>(kernels::binary_conv_bytes(config_of(view)));
 }
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
+std::unique_ptr<Runner> prepare_binary_conv(const StepView& view, kernels::Isa isa) {
   const TensorInfo& x = view.input();
   const bool rows = view.step().op == Op::binary_linear;
   const int64_t per_item = rows ? item_elements(x) / x.shape.back() : slices_of(x);
@@ -155,7 +155,7 @@ std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
   return std::make_unique<ConvRunner>(std::move(form), x, per_item);
 }
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork binary_conv_work(const StepView& view, int64_t batch) {
   const bool rows = view.step().op == Op::binary_linear;
   const int64_t channels = rows ? view.attributes<BinaryLinearAttributes>().channels
                                 : view.attributes<BinaryConvAttributes>().channels;
@@ -174,17 +174,17 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 const OpDef ops::binary_conv = {.max_inputs = 2,
                                 .roles = {"weight", "scale", "bias", "threshold", "flip"},
-                                .infer = infer_conv,
-                                .check_output = check_output,
-                                .prepared_bytes = prepared_bytes,
-                                .work = work_of,
-                                .prepare = prepare};
+                                .infer = infer_binary_conv2d,
+                                .check_output = check_binary_conv_output,
+                                .prepared_bytes = binary_conv_prepared_bytes,
+                                .work = binary_conv_work,
+                                .prepare = prepare_binary_conv};
 const OpDef ops::binary_linear = {.max_inputs = 2,
                                   .roles = {"weight", "scale", "bias", "threshold", "flip"},
-                                  .infer = infer_linear,
-                                  .check_output = check_output,
-                                  .prepared_bytes = prepared_bytes,
-                                  .work = work_of,
-                                  .prepare = prepare};
+                                  .infer = infer_binary_linear,
+                                  .check_output = check_binary_conv_output,
+                                  .prepared_bytes = binary_conv_prepared_bytes,
+                                  .work = binary_conv_work,
+                                  .prepare = prepare_binary_conv};
 
 }  // namespace ulp::runtime

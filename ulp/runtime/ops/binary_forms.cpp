@@ -15,8 +15,8 @@ namespace {
 
 using kernels::Conv;
 
-constexpr double kMargin = 1.03;  // a timing may be off by as much
-constexpr int64_t kMostProducts = int64_t{1} << 31;
+constexpr double kBinaryMargin = 1.03;  // a timing may be off by as much
+constexpr int64_t kMostBinaryProducts = int64_t{1} << 31;
 
 /// What the layer reads and writes: FormTimer looks at nothing else.
 kernels::ConvConfig buffers_of(const kernels::BinaryConvConfig& config, bool bits) {
@@ -35,7 +35,7 @@ kernels::ConvConfig buffers_of(const kernels::BinaryConvConfig& config, bool bit
 int64_t measured_items(const kernels::ConvShape& s, const ItemRange& items) {
   const int64_t pixels = s.out_h() * s.out_w();
   const int64_t products = s.in_channels * s.kernel_h * s.kernel_w * s.out_channels * pixels;
-  return std::clamp(kMostProducts / products, std::min<int64_t>(1, items.high), items.high);
+  return std::clamp(kMostBinaryProducts / products, std::min<int64_t>(1, items.high), items.high);
 }
 
 std::string milliseconds(double seconds) {
@@ -70,7 +70,7 @@ LayerForm make_binary_form(const kernels::BinaryConvConfig& config, const kernel
       return {bits, "bits: too large to measure"};
     const std::vector<double> seconds = timer.seconds(layers, count);
     rules.measured->spend(timer.spent());
-    const bool taken = seconds[0] > kMargin * seconds[1];
+    const bool taken = seconds[0] > kBinaryMargin * seconds[1];
     return {taken ? bytes : bits, (taken ? "bytes: " : "bits: ") + milliseconds(seconds[0]) + " by bits, " +
                                       milliseconds(seconds[1]) + " by bytes at " + std::to_string(count) +
                                       (count == 1 ? " item" : " items")};

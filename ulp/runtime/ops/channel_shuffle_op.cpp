@@ -6,7 +6,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_channel_shuffle(const StepView& view) {
   const TensorInfo& x = view.input();
   const int64_t channels = x.shape[channel_axis(view, x)];
   const int64_t groups = view.attributes<ShuffleAttributes>().groups;
@@ -33,7 +33,9 @@ class ShuffleRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::channel_shuffle = {
-    .infer = infer, .check_output = check_moved, .work = copied_work, .prepare = make_runner<ShuffleRunner>};
+const OpDef ops::channel_shuffle = {.infer = infer_channel_shuffle,
+                                    .check_output = check_moved,
+                                    .work = copied_work,
+                                    .prepare = make_runner<ShuffleRunner>};
 
 }  // namespace ulp::runtime

@@ -29,7 +29,7 @@ int64_t elements_along(const TensorInfo& tensor, size_t axis) {
   return elements;
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_concat(const StepView& view) {
   std::vector<int64_t> shape = view.input().shape;
   const size_t axis = axis_of(view);
   for (size_t i = 1; i < view.input_count(); ++i) {
@@ -51,7 +51,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_concat_output(const StepView& view) {
   const TensorInfo& y = view.output();
   for (size_t i = 0; i < view.input_count(); ++i) {
     if (y.type != DataType::i32 && y.type != DataType::i64) {
@@ -115,8 +115,8 @@ StepWork joined_work(const StepView& view, int64_t batch) {
 
 const OpDef ops::concat = {.min_inputs = 2,
                            .max_inputs = 64,
-                           .infer = infer,
-                           .check_output = check_output,
+                           .infer = infer_concat,
+                           .check_output = check_concat_output,
                            .work = joined_work,
                            .prepare = make_runner<ConcatRunner>};
 

@@ -9,7 +9,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_constant(const StepView& view) {
   const Constant* value = view.constant("value");
   const int64_t rows = view.attributes<ConstantAttributes>().rows;
   if (value == nullptr) view.fail("expected a constant 'value', got none");
@@ -26,7 +26,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_constant_output(const StepView& view) {
   view.expect_type("an output", view.output().type, view.constant("value")->type);
   if (view.output().layout != Layout::plain) view.fail("expected an output of layout plain");
 }
@@ -61,17 +61,17 @@ class ConstantRunner final : public Runner {
 };
 
 /// The input is looked at for its batch alone.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork constant_work(const StepView& view, int64_t batch) {
   return picked_work(view, batch, 0, 0);
 }
 
 }  // namespace
 
 const OpDef ops::constant = {.roles = {"value"},
-                             .infer = infer,
-                             .check_output = check_output,
+                             .infer = infer_constant,
+                             .check_output = check_constant_output,
                              .kept = kept,
-                             .work = work_of,
+                             .work = constant_work,
                              .prepare = make_runner<ConstantRunner>};
 
 }  // namespace ulp::runtime

@@ -196,8 +196,8 @@ kernels::ConvWeights weights_of(const StepView& view) {
 }
 
 /// `per_item`: images or rows in an item of the batch.
-std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig& config, int64_t per_item,
-                                kernels::Isa isa) {
+std::unique_ptr<Runner> prepare_conv(const StepView& view, const kernels::ConvConfig& config,
+                                     int64_t per_item, kernels::Isa isa) {
   const PackRules rules = rules_of(view);
   const auto make = [&] {
     return std::make_unique<const LayerForm>(
@@ -211,7 +211,7 @@ std::unique_ptr<Runner> prepare(const StepView& view, const kernels::ConvConfig&
 }
 
 std::unique_ptr<Runner> prepare_conv(const StepView& view, kernels::Isa isa) {
-  return prepare(view, conv_layer(view).config, slices_of(view.input()), isa);
+  return prepare_conv(view, conv_layer(view).config, slices_of(view.input()), isa);
 }
 
 std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {
@@ -220,7 +220,7 @@ std::unique_ptr<Runner> prepare_linear(const StepView& view, kernels::Isa isa) {
   kernels::ConvConfig config = config_of(view, view.attributes<ActivationAttributes>().activation);
   config.shape.in_channels = x.shape.back();
   config.shape.out_channels = view.output().shape.back();
-  return prepare(view, config, item_elements(x) / x.shape.back(), isa);
+  return prepare_conv(view, config, item_elements(x) / x.shape.back(), isa);
 }
 
 StepWork conv_work(const StepView& view, int64_t batch) {

@@ -18,11 +18,11 @@ bool same_numbers(const TensorInfo& x, const TensorInfo& y) {
   return x.type == y.type && x.scale == y.scale && x.zero_point == y.zero_point;
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_convert(const StepView& view) {
   return view.input().shape;
 }
 
-void check_output(const StepView& view) {
+void check_convert_output(const StepView& view) {
   const TensorInfo& x = view.input();
   const TensorInfo& y = view.output();
   view.expect_activation_type(x);
@@ -39,7 +39,7 @@ void check_output(const StepView& view) {
   if (!std::isfinite(x.scale / y.scale)) view.fail("the input's scale is too far from the output's");
 }
 
-Sharing sharing(const StepView& view) {
+Sharing convert_sharing(const StepView& view) {
   const bool nothing =
       same_order(view.input(), view.output().layout) && same_numbers(view.input(), view.output());
   return nothing ? Sharing::alias : Sharing::none;
@@ -156,7 +156,9 @@ class ConvertRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::convert = {
-    .infer = infer, .check_output = check_output, .sharing = sharing, .prepare = make_runner<ConvertRunner>};
+const OpDef ops::convert = {.infer = infer_convert,
+                            .check_output = check_convert_output,
+                            .sharing = convert_sharing,
+                            .prepare = make_runner<ConvertRunner>};
 
 }  // namespace ulp::runtime

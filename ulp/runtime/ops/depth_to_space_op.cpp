@@ -12,7 +12,7 @@ void check_extent(const StepView& view, int64_t in, int64_t factor, int64_t out)
   }
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_depth_to_space(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& [window, size_h, size_w] = view.attributes<DepthToSpaceAttributes>();
   view.expect_image("an input", x);
@@ -25,7 +25,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return {x.shape[0], x.shape[1] / (h * w), size_h, size_w};
 }
 
-void check_output(const StepView& view) {
+void check_depth_to_space_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
@@ -56,8 +56,8 @@ class DepthToSpaceRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::depth_to_space = {.infer = infer,
-                                   .check_output = check_output,
+const OpDef ops::depth_to_space = {.infer = infer_depth_to_space,
+                                   .check_output = check_depth_to_space_output,
                                    .work = copied_work,
                                    .prepare = make_runner<DepthToSpaceRunner>};
 

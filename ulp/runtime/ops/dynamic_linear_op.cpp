@@ -7,7 +7,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_dynamic_linear(const StepView& view) {
   view.expect_plain_f32(0, 2);
   const TensorInfo& x = view.input();
   const Constant* weight = view.constant("weight");
@@ -26,7 +26,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return result;
 }
 
-void check_output(const StepView& view) {
+void check_dynamic_linear_output(const StepView& view) {
   view.expect_plain_f32_output();
   if (view.input_count() == 1) return;
   view.expect_plain_f32(1, 2);
@@ -36,7 +36,7 @@ void check_output(const StepView& view) {
   }
 }
 
-bool keeps_batch_whole(const StepView& view) {
+bool dynamic_linear_keeps_batch_whole(const StepView& view) {
   return view.attributes<DynamicLinearAttributes>().per_tensor;
 }
 
@@ -78,7 +78,7 @@ class DynamicLinearRunner final : public Runner {
   std::shared_ptr<const kernels::DynamicLinear> linear_;
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork dynamic_linear_work(const StepView& view, int64_t batch) {
   StepWork work = product_work(view, batch, static_cast<double>(view.input().shape.back()));
   work.math = kernels::MathType::int8;
   return work;
@@ -88,10 +88,10 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 const OpDef ops::dynamic_linear = {.max_inputs = 2,
                                    .roles = {"weight", "bias", "weight_scale"},
-                                   .infer = infer,
-                                   .check_output = check_output,
-                                   .keeps_batch_whole = keeps_batch_whole,
-                                   .work = work_of,
+                                   .infer = infer_dynamic_linear,
+                                   .check_output = check_dynamic_linear_output,
+                                   .keeps_batch_whole = dynamic_linear_keeps_batch_whole,
+                                   .work = dynamic_linear_work,
                                    .prepare = make_runner<DynamicLinearRunner>};
 
 }  // namespace ulp::runtime

@@ -12,7 +12,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_embedding(const StepView& view) {
   view.expect_ids();
   const Constant* weight = view.constant("weight");
   std::vector<int64_t> shape = view.input().shape;
@@ -34,25 +34,25 @@ std::vector<int64_t> infer(const StepView& view) {
 }
 
 /// Rows are copied as the table holds them; those of codes become f32.
-void check_output(const StepView& view) {
+void check_embedding_output(const StepView& view) {
   const DataType held = has_coded_weight(view) ? DataType::f32 : view.constant("weight")->type;
   view.expect_plain_numbers_output();
   view.expect_type("an output", view.output().type, held);
 }
 
-kernels::IdRange range_of(const StepView& view) {
+kernels::IdRange embedding_id_range(const StepView& view) {
   return {view.constant("weight")->shape[0], view.attributes<EmbeddingAttributes>().from_end};
 }
 
-std::optional<IdUse> ids_of(const StepView& view) {
-  return IdUse{0, range_of(view).low(), range_of(view).size};
+std::optional<IdUse> embedding_ids(const StepView& view) {
+  return IdUse{0, embedding_id_range(view).low(), embedding_id_range(view).size};
 }
 
 class EmbeddingRunner final : public Runner {
  public:
   EmbeddingRunner(const StepView& view, kernels::Isa)
       : ids_(view.input()),
-        range_(range_of(view)),
+        range_(embedding_id_range(view)),
         table_(view.constant("weight")->bytes),
         kernel_(source_of(view), {{item_elements(ids_), 0, 1}, {view.constant("weight")->shape[1], 1, 0}}) {}
   void run(const RunArgs& args) const override {
@@ -69,7 +69,7 @@ class EmbeddingRunner final : public Runner {
             .row = view.constant("weight")->shape[1],
             .id_type = view.input().type,
             .item_ids = item_elements(view.input()),
-            .range = range_of(view)};
+            .range = embedding_id_range(view)};
   }
 
   TensorInfo ids_;
@@ -119,7 +119,7 @@ class CodedEmbeddingRunner final : public Runner {
  public:
   CodedEmbeddingRunner(const StepView& view, kernels::Isa)
       : ids_(view.input()),
-        range_(range_of(view)),
+        range_(embedding_id_range(view)),
         table_(packed<CodedTable>(view, "table", [&] { return std::make_unique<CodedTable>(view); })) {}
   void run(const RunArgs& args) const override {
     const int64_t count = element_count(ids_, args.batch), columns = table_->columns();
@@ -146,13 +146,13 @@ class CodedEmbeddingRunner final : public Runner {
   std::shared_ptr<const CodedTable> table_;
 };
 
-std::unique_ptr<Runner> prepare(const StepView& view, kernels::Isa isa) {
+std::unique_ptr<Runner> prepare_embedding(const StepView& view, kernels::Isa isa) {
   if (has_coded_weight(view)) return std::make_unique<CodedEmbeddingRunner>(view, isa);
   return std::make_unique<EmbeddingRunner>(view, isa);
 }
 
 /// Of the table the rows that are looked up, at most.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork embedding_work(const StepView& view, int64_t batch) {
   StepWork work = elementwise_work(view, batch, has_coded_weight(view) ? 2 : 0);
   const auto rows = static_cast<double>(view.constant("weight")->shape[0]);
   const auto ids = static_cast<double>(element_count(view.input(), batch));
@@ -163,10 +163,10 @@ StepWork work_of(const StepView& view, int64_t batch) {
 }  // namespace
 
 const OpDef ops::embedding = {.roles = {"weight", "weight_scale", "weight_zero", "weight_minimum"},
-                              .infer = infer,
-                              .check_output = check_output,
-                              .ids = ids_of,
-                              .work = work_of,
-                              .prepare = prepare};
+                              .infer = infer_embedding,
+                              .check_output = check_embedding_output,
+                              .ids = embedding_ids,
+                              .work = embedding_work,
+                              .prepare = prepare_embedding};
 
 }  // namespace ulp::runtime

@@ -35,13 +35,13 @@ std::vector<int64_t> infer_squeeze(const StepView& view) {
   return {x.shape[0], x.shape[1], x.shape[3]};
 }
 
-void check_output(const StepView& view) {
+void check_flatten_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
   if (view.output().layout != Layout::plain) view.fail("expected an output of layout plain");
 }
 
-Sharing sharing(const StepView& view) {
+Sharing flatten_sharing(const StepView& view) {
   return keeps_order(view.input()) ? Sharing::alias : Sharing::none;
 }
 
@@ -66,18 +66,18 @@ class FlattenRunner final : public Runner {
 }  // namespace
 
 const OpDef ops::flatten = {.infer = infer_flatten,
-                            .check_output = check_output,
-                            .sharing = sharing,
+                            .check_output = check_flatten_output,
+                            .sharing = flatten_sharing,
                             .work = copied_work,
                             .prepare = make_runner<FlattenRunner>};
 const OpDef ops::unsqueeze = {.infer = infer_unsqueeze,
-                              .check_output = check_output,
-                              .sharing = sharing,
+                              .check_output = check_flatten_output,
+                              .sharing = flatten_sharing,
                               .work = copied_work,
                               .prepare = make_runner<FlattenRunner>};
 const OpDef ops::squeeze = {.infer = infer_squeeze,
-                            .check_output = check_output,
-                            .sharing = sharing,
+                            .check_output = check_flatten_output,
+                            .sharing = flatten_sharing,
                             .work = copied_work,
                             .prepare = make_runner<FlattenRunner>};
 

@@ -9,7 +9,7 @@
 namespace ulp::runtime {
 namespace {
 
-kernels::IdRange range_of(const StepView& view) {
+kernels::IdRange gather_id_range(const StepView& view) {
   const auto& own = view.attributes<GatherAttributes>();
   return {view.input().shape[static_cast<size_t>(own.dim)], own.from_end};
 }
@@ -18,7 +18,7 @@ kernels::IdRange range_of(const StepView& view) {
 std::vector<int64_t> item_of(const StepView& view) {
   if (const Constant* ids = view.constant("ids")) {
     if (view.input_count() == 2) view.fail("expected ids as an input or as a constant, got both");
-    view.expect_ids_between("ids", range_of(view).low(), range_of(view).size);
+    view.expect_ids_between("ids", gather_id_range(view).low(), gather_id_range(view).size);
     return ids->shape;
   }
   if (view.input_count() < 2) view.fail("expected ids, got none");
@@ -31,7 +31,7 @@ std::vector<int64_t> item_of(const StepView& view) {
   return {shape.begin() + 1, shape.end()};
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_gather(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& [dim, each, from_end] = view.attributes<GatherAttributes>();
   const size_t d = view.expect_plain_dimension(dim);
@@ -54,15 +54,15 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_gather_output(const StepView& view) {
   view.expect_copied(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
 }
 
-std::optional<IdUse> ids_of(const StepView& view) {
+std::optional<IdUse> gather_ids(const StepView& view) {
   if (view.constant("ids") != nullptr) return std::nullopt;
-  return IdUse{1, range_of(view).low(), range_of(view).size};
+  return IdUse{1, gather_id_range(view).low(), gather_id_range(view).size};
 }
 
 /// Elements from one index of each dimension behind the first to the next.
@@ -72,7 +72,7 @@ std::vector<int64_t> steps_of(std::span<const int64_t> shape) {
   return steps;
 }
 
-std::vector<kernels::GatherDimension> dimensions_of(const StepView& view) {
+std::vector<kernels::GatherDimension> gather_dimensions(const StepView& view) {
   const std::vector<int64_t>&from = view.input().shape, &to = view.output().shape;
   const std::vector<int64_t> from_steps = steps_of(from), to_steps = steps_of(to);
   const auto dim = static_cast<size_t>(view.attributes<GatherAttributes>().dim);
@@ -94,7 +94,7 @@ std::vector<kernels::GatherDimension> dimensions_of(const StepView& view) {
 class GatherRunner final : public Runner {
  public:
   GatherRunner(const StepView& view, kernels::Isa)
-      : x_(view.input()), range_(range_of(view)), kernel_(source_of(view), dimensions_of(view)) {
+      : x_(view.input()), range_(gather_id_range(view)), kernel_(source_of(view), gather_dimensions(view)) {
     if (const Constant* ids = view.constant("ids")) {
       constant_ = ids->bytes;
     } else {
@@ -120,7 +120,7 @@ class GatherRunner final : public Runner {
             .row = steps_of(x.shape)[dim],
             .id_type = fixed ? fixed->type : view.input(1).type,
             .item_ids = fixed ? 0 : item_elements(view.input(1)),
-            .range = range_of(view)};
+            .range = gather_id_range(view)};
   }
 
   TensorInfo x_, ids_;
@@ -133,9 +133,9 @@ class GatherRunner final : public Runner {
 
 const OpDef ops::gather = {.max_inputs = 2,
                            .roles = {"ids"},
-                           .infer = infer,
-                           .check_output = check_output,
-                           .ids = ids_of,
+                           .infer = infer_gather,
+                           .check_output = check_gather_output,
+                           .ids = gather_ids,
                            .work = copied_work,
                            .prepare = make_runner<GatherRunner>};
 

@@ -7,7 +7,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_grid_sample(const StepView& view) {
   const TensorInfo& x = view.input();
   view.expect_image("an input", x);
   view.expect_type("an input", x.type, DataType::f32);
@@ -19,7 +19,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return {x.shape[0], x.shape[1], grid[1], grid[2]};
 }
 
-void check_output(const StepView& view) {
+void check_grid_sample_output(const StepView& view) {
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
 }
@@ -48,7 +48,7 @@ class GridSampleRunner final : public Runner {
   kernels::GridShape shape_;
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork grid_sample_work(const StepView& view, int64_t batch) {
   return picked_work(view, batch, 4, 8);
 }
 
@@ -56,9 +56,9 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 const OpDef ops::grid_sample = {.min_inputs = 2,
                                 .max_inputs = 2,
-                                .infer = infer,
-                                .check_output = check_output,
-                                .work = work_of,
+                                .infer = infer_grid_sample,
+                                .check_output = check_grid_sample_output,
+                                .work = grid_sample_work,
                                 .prepare = make_runner<GridSampleRunner>};
 
 }  // namespace ulp::runtime

@@ -6,7 +6,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_group_norm(const StepView& view) {
   const TensorInfo& x = view.input();
   if (x.layout == Layout::plain) {
     view.expect_plain_numbers(0, 3);
@@ -24,7 +24,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return x.shape;
 }
 
-void check_output(const StepView& view) {
+void check_group_norm_output(const StepView& view) {
   view.expect_activation_type(view.output());
   view.expect_same_layout(view.input());
 }
@@ -58,17 +58,17 @@ class GroupNormRunner final : public Runner {
 };
 
 /// The sum, the square of the difference and its sum, scale and shift.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork group_norm_work(const StepView& view, int64_t batch) {
   return elementwise_work(view, batch, 6);
 }
 
 }  // namespace
 
 const OpDef ops::group_norm = {.roles = {"weight", "bias"},
-                               .infer = infer,
-                               .check_output = check_output,
+                               .infer = infer_group_norm,
+                               .check_output = check_group_norm_output,
                                .sharing = share_in_place,
-                               .work = work_of,
+                               .work = group_norm_work,
                                .prepare = make_runner<GroupNormRunner>};
 
 }  // namespace ulp::runtime

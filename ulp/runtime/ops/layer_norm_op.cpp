@@ -6,7 +6,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_layer_norm(const StepView& view) {
   view.expect_plain_numbers(0, 2);
   const int64_t width[] = {view.input().shape.back()};
   for (const char* role : {"weight", "bias"}) {
@@ -15,7 +15,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return view.input().shape;
 }
 
-void check_output(const StepView& view) {
+void check_layer_norm_output(const StepView& view) {
   view.expect_plain_numbers_output();
 }
 
@@ -48,17 +48,17 @@ class LayerNormRunner final : public Runner {
 };
 
 /// The sum, the square of the difference and its sum, scale and shift.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork layer_norm_work(const StepView& view, int64_t batch) {
   return elementwise_work(view, batch, 6);
 }
 
 }  // namespace
 
 const OpDef ops::layer_norm = {.roles = {"weight", "bias"},
-                               .infer = infer,
-                               .check_output = check_output,
+                               .infer = infer_layer_norm,
+                               .check_output = check_layer_norm_output,
                                .sharing = share_in_place,
-                               .work = work_of,
+                               .work = layer_norm_work,
                                .prepare = make_runner<LayerNormRunner>};
 
 }  // namespace ulp::runtime

@@ -52,7 +52,7 @@ int64_t elements_of(const StepView& view, const char* role, size_t input) {
   return static_cast<int64_t>(constant->bytes.size()) / element_bytes(constant->type);
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_matmul(const StepView& view) {
   check_inputs(view);
   const auto& own = view.attributes<MatmulAttributes>();
   constexpr size_t kMostLoops = 8;
@@ -70,7 +70,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_matmul_output(const StepView& view) {
   view.expect_plain_numbers_output();
 }
 
@@ -120,7 +120,7 @@ class MatmulRunner final : public Runner {
   Side a_, b_;
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork matmul_work(const StepView& view, int64_t batch) {
   return product_work(view, batch, static_cast<double>(view.attributes<MatmulAttributes>().inner));
 }
 
@@ -129,9 +129,9 @@ StepWork work_of(const StepView& view, int64_t batch) {
 const OpDef ops::matmul = {.min_inputs = 1,
                            .max_inputs = 2,
                            .roles = {"a", "b"},
-                           .infer = infer,
-                           .check_output = check_output,
-                           .work = work_of,
+                           .infer = infer_matmul,
+                           .check_output = check_matmul_output,
+                           .work = matmul_work,
                            .prepare = make_runner<MatmulRunner>};
 
 }  // namespace ulp::runtime

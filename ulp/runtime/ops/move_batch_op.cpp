@@ -10,7 +10,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_move_batch(const StepView& view) {
   const TensorInfo& x = view.input();
   const std::optional<size_t> from = batch_dimension(x);
   const auto to = static_cast<size_t>(view.attributes<MoveBatchAttributes>().to);
@@ -25,7 +25,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_move_batch_output(const StepView& view) {
   view.expect_copied(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
@@ -74,8 +74,8 @@ class MoveBatchRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::move_batch = {.infer = infer,
-                               .check_output = check_output,
+const OpDef ops::move_batch = {.infer = infer_move_batch,
+                               .check_output = check_move_batch_output,
                                .work = copied_work,
                                .prepare = make_runner<MoveBatchRunner>};
 

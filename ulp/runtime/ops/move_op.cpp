@@ -34,7 +34,7 @@ void check_addresses(const StepView& view, const MoveAttributes& attributes, int
   }
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_move(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<MoveAttributes>();
   const int64_t moved = elements_of(view, "strides", attributes.strides);
@@ -46,21 +46,21 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_move_output(const StepView& view) {
   view.expect_copied(view.input());
   view.expect_same_numbers(view.input());
 }
 
-std::vector<kernels::MoveDimension> dimensions_of(const MoveAttributes& attributes) {
+std::vector<kernels::MoveDimension> move_dimensions(const MoveAttributes& attributes) {
   std::vector<kernels::MoveDimension> dimensions;
   for (const MoveStride& d : attributes.strides) dimensions.push_back({d.size, d.stride});
   return dimensions;
 }
 
-Sharing sharing(const StepView& view) {
+Sharing move_sharing(const StepView& view) {
   const auto& attributes = view.attributes<MoveAttributes>();
   const int64_t item = item_elements(view.input());
-  const std::vector<kernels::MoveDimension> all = kernels::joined(dimensions_of(attributes));
+  const std::vector<kernels::MoveDimension> all = kernels::joined(move_dimensions(attributes));
   const bool whole = all.empty() ? item == 1 : all.size() == 1 && all[0].stride == 1 && all[0].size == item;
   return whole ? Sharing::alias : Sharing::none;
 }
@@ -69,7 +69,7 @@ class MoveRunner final : public Runner {
  public:
   MoveRunner(const StepView& view, kernels::Isa)
       : info_(view.output()),
-        move_(element_bytes(info_.type), dimensions_of(view.attributes<MoveAttributes>()),
+        move_(element_bytes(info_.type), move_dimensions(view.attributes<MoveAttributes>()),
               view.attributes<MoveAttributes>().offset, item_elements(view.input())) {}
   void run(const RunArgs& args) const override {
     move_.run(args.inputs[0], args.output, first_size(info_, args.batch), args.parallel);
@@ -83,9 +83,9 @@ class MoveRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::move = {.infer = infer,
-                         .check_output = check_output,
-                         .sharing = sharing,
+const OpDef ops::move = {.infer = infer_move,
+                         .check_output = check_move_output,
+                         .sharing = move_sharing,
                          .work = copied_work,
                          .prepare = make_runner<MoveRunner>};
 

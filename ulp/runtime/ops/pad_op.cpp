@@ -14,7 +14,7 @@ namespace {
 
 using kernels::PadDimension;
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_pad(const StepView& view) {
   std::vector<int64_t> shape = view.input().shape;
   const auto& attributes = view.attributes<PadAttributes>();
   if (attributes.sides.size() + 1 != shape.size()) {
@@ -31,14 +31,14 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_pad_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
 }
 
 /// In the order of memory.
-std::vector<PadDimension> dimensions_of(const TensorInfo& x, const PadAttributes& attributes) {
+std::vector<PadDimension> pad_dimensions(const TensorInfo& x, const PadAttributes& attributes) {
   std::vector<PadDimension> dimensions;
   for (size_t d = 1; d < x.shape.size(); ++d) {
     dimensions.push_back({x.shape[d], attributes.sides[d - 1].before, attributes.sides[d - 1].after});
@@ -56,7 +56,7 @@ uint32_t bits_of(const TensorInfo& x, float value) {
 }
 
 /// The tables of the dimensions.
-size_t prepared_bytes(const StepView& view) {
+size_t pad_prepared_bytes(const StepView& view) {
   size_t bytes = 0;
   for (const int64_t size : view.output().shape)
     bytes += static_cast<size_t>(std::max<int64_t>(size, 1)) * 24;
@@ -67,7 +67,7 @@ class PadRunner final : public Runner {
  public:
   PadRunner(const StepView& view, kernels::Isa)
       : info_(view.input()),
-        pad_(element_bytes(info_.type), dimensions_of(info_, view.attributes<PadAttributes>()),
+        pad_(element_bytes(info_.type), pad_dimensions(info_, view.attributes<PadAttributes>()),
              view.attributes<PadAttributes>().mode, bits_of(info_, view.attributes<PadAttributes>().value)) {}
   void run(const RunArgs& args) const override {
     pad_.run(args.inputs[0], args.output, first_size(info_, args.batch), args.parallel);
@@ -81,9 +81,9 @@ class PadRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::pad = {.infer = infer,
-                        .check_output = check_output,
-                        .prepared_bytes = prepared_bytes,
+const OpDef ops::pad = {.infer = infer_pad,
+                        .check_output = check_pad_output,
+                        .prepared_bytes = pad_prepared_bytes,
                         .work = copied_work,
                         .prepare = make_runner<PadRunner>};
 

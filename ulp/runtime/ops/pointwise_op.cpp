@@ -64,7 +64,7 @@ void check_program(const StepView& view) {
   }
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_pointwise(const StepView& view) {
   check_program(view);
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < view.input_count(); ++i) broadcast(view, sizes, view.input(i).shape);
@@ -83,7 +83,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return sizes;
 }
 
-void check_output(const StepView& view) {
+void check_pointwise_output(const StepView& view) {
   view.expect_activation_type(view.output());
 }
 
@@ -157,7 +157,7 @@ std::vector<int64_t> sizes_of(const TensorInfo& y) {
 }
 
 /// Whether every input of the output's bytes lies as the output does; then one of them may give its memory.
-Sharing sharing(const StepView& view) {
+Sharing pointwise_sharing(const StepView& view) {
   const TensorInfo& y = view.output();
   for (size_t i = 0; i < view.input_count(); ++i) {
     const TensorInfo& x = view.input(i);
@@ -210,7 +210,7 @@ class PointwiseRunner final : public Runner {
   std::vector<std::vector<float>> constants_;
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork pointwise_work(const StepView& view, int64_t batch) {
   const size_t functions = view.attributes<PointwiseAttributes>().program.functions.size();
   return elementwise_work(view, batch, static_cast<double>(functions));
 }
@@ -219,10 +219,10 @@ StepWork work_of(const StepView& view, int64_t batch) {
 
 const OpDef ops::pointwise = {.max_inputs = kMaxPointwiseInputs,
                               .roles = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"},
-                              .infer = infer,
-                              .check_output = check_output,
-                              .sharing = sharing,
-                              .work = work_of,
+                              .infer = infer_pointwise,
+                              .check_output = check_pointwise_output,
+                              .sharing = pointwise_sharing,
+                              .work = pointwise_work,
                               .prepare = make_runner<PointwiseRunner>};
 
 }  // namespace ulp::runtime

@@ -46,7 +46,7 @@ void check_states(const StepView& view, int64_t batch, int64_t width) {
   if (view.attributes<RecurrentAttributes>().last_c && states == 1) view.fail("last_c is for lstm");
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_recurrent(const StepView& view) {
   view.expect_plain_f32(0, 3);
   const std::vector<int64_t>& x = view.input().shape;
   if (x.size() != 3) view.fail("expected an input [N, steps, features], got ", shape_text(x));
@@ -69,7 +69,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return {x[0], view.attributes<RecurrentAttributes>().last_c ? x[1] + 1 : x[1], width};
 }
 
-void check_output(const StepView& view) {
+void check_recurrent_output(const StepView& view) {
   view.expect_plain_f32_output();
 }
 
@@ -150,7 +150,7 @@ class RecurrentRunner final : public Runner {
 };
 
 /// Each step of time reads all weights.
-bool keeps_batch_whole(const StepView&) {
+bool recurrent_keeps_batch_whole(const StepView&) {
   return true;
 }
 
@@ -159,7 +159,7 @@ int64_t elements_of(const Constant& matrix) {
 }
 
 /// Every step of time multiplies all weights.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork recurrent_work(const StepView& view, int64_t batch) {
   StepWork work = elementwise_work(view, batch);
   const auto weights = static_cast<double>(elements_of(*view.constant("weight_ih")) +
                                            elements_of(*view.constant("weight_hh")));
@@ -172,10 +172,10 @@ StepWork work_of(const StepView& view, int64_t batch) {
 OpDef recurrent_op() {
   return {.max_inputs = 3,
           .roles = {"weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh"},
-          .infer = infer,
-          .check_output = check_output,
-          .keeps_batch_whole = keeps_batch_whole,
-          .work = work_of,
+          .infer = infer_recurrent,
+          .check_output = check_recurrent_output,
+          .keeps_batch_whole = recurrent_keeps_batch_whole,
+          .work = recurrent_work,
           .prepare = make_runner<RecurrentRunner>};
 }
 

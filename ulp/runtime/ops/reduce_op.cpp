@@ -27,7 +27,7 @@ std::vector<bool> reduced_of(const StepView& view) {
   return reduced;
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_reduce(const StepView& view) {
   const TensorInfo& x = view.input();
   view.expect_activation_type(x);
   const auto& attributes = view.attributes<ReduceAttributes>();
@@ -50,7 +50,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_reduce_output(const StepView& view) {
   view.expect_activation_type(view.output());
   const ReduceKind kind = view.attributes<ReduceAttributes>().kind;
   if (kind == ReduceKind::argmax || kind == ReduceKind::argmin) {
@@ -72,7 +72,7 @@ void check_output(const StepView& view) {
   }
 }
 
-std::vector<kernels::ReduceDimension> dimensions_of(const StepView& view) {
+std::vector<kernels::ReduceDimension> reduce_dimensions(const StepView& view) {
   const std::vector<bool> reduced = reduced_of(view);
   std::vector<kernels::ReduceDimension> dimensions;
   for (size_t d = 1; d < reduced.size(); ++d) dimensions.push_back({view.input().shape[d], reduced[d]});
@@ -87,8 +87,8 @@ class ReduceRunner final : public Runner {
       : info_(view.input()),
         result_(view.output()),
         isa_(isa),
-        reduce_(view.attributes<ReduceAttributes>().kind, info_.type, affine_of(info_), dimensions_of(view),
-                view.attributes<ReduceAttributes>().correction, isa) {}
+        reduce_(view.attributes<ReduceAttributes>().kind, info_.type, affine_of(info_),
+                reduce_dimensions(view), view.attributes<ReduceAttributes>().correction, isa) {}
   size_t workspace_bytes(int64_t batch, int workers) const override {
     return reduce_.workspace_bytes(workers) + result_bytes(batch);
   }
@@ -146,14 +146,16 @@ class CumsumRunner final : public Runner {
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork reduce_work(const StepView& view, int64_t batch) {
   return reduced_work(view, batch, 1);
 }
 
 }  // namespace
 
-const OpDef ops::reduce = {
-    .infer = infer, .check_output = check_output, .work = work_of, .prepare = make_runner<ReduceRunner>};
+const OpDef ops::reduce = {.infer = infer_reduce,
+                           .check_output = check_reduce_output,
+                           .work = reduce_work,
+                           .prepare = make_runner<ReduceRunner>};
 const OpDef ops::cumsum = {.infer = infer_cumsum,
                            .check_output = check_cumsum,
                            .sharing = share_in_place,

@@ -6,13 +6,13 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_relu(const StepView& view) {
   if (view.attributes<ActivationAttributes>().activation == Activation::none)
     view.fail("expected an activation, got none");
   return view.input().shape;
 }
 
-void check_output(const StepView& view) {
+void check_relu_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_curve_on_f32(view.attributes<ActivationAttributes>().activation);
   view.expect_same_numbers(view.input());
@@ -37,8 +37,8 @@ class ReluRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::relu = {.infer = infer,
-                         .check_output = check_output,
+const OpDef ops::relu = {.infer = infer_relu,
+                         .check_output = check_relu_output,
                          .sharing = share_in_place,
                          .prepare = make_runner<ReluRunner>};
 

@@ -7,14 +7,14 @@ namespace ulp::runtime {
 namespace {
 
 template <typename Attributes>
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_resize(const StepView& view) {
   const TensorInfo& x = view.input();
   const auto& attributes = view.attributes<Attributes>();
   view.expect_images("an input", x);
   return resized(x.shape, attributes.size_h, attributes.size_w);
 }
 
-void check_output(const StepView& view) {
+void check_resize_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
@@ -22,7 +22,7 @@ void check_output(const StepView& view) {
 
 /// Cubic curves go beyond the numbers that they join: codes have no room for that.
 void check_bicubic(const StepView& view) {
-  check_output(view);
+  check_resize_output(view);
   if (view.input().type == DataType::u8) view.fail("expected an input of type f32 or bf16, got u8");
 }
 
@@ -93,26 +93,26 @@ class BicubicRunner final : public Runner {
 
 /// Each element is the sum of so many products.
 template <int kTaps>
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork resize_work(const StepView& view, int64_t batch) {
   return picked_work(view, batch, kTaps, 2 * kTaps);
 }
 
 }  // namespace
 
-const OpDef ops::resize_nearest = {.infer = infer<NearestAttributes>,
-                                   .check_output = check_output,
+const OpDef ops::resize_nearest = {.infer = infer_resize<NearestAttributes>,
+                                   .check_output = check_resize_output,
                                    .prepared_bytes = axes_bytes<2>,
                                    .work = copied_work,
                                    .prepare = make_runner<NearestRunner>};
-const OpDef ops::resize_bilinear = {.infer = infer<BilinearAttributes>,
-                                    .check_output = check_output,
+const OpDef ops::resize_bilinear = {.infer = infer_resize<BilinearAttributes>,
+                                    .check_output = check_resize_output,
                                     .prepared_bytes = axes_bytes<2>,
-                                    .work = work_of<4>,
+                                    .work = resize_work<4>,
                                     .prepare = make_runner<BilinearRunner>};
-const OpDef ops::resize_bicubic = {.infer = infer<BilinearAttributes>,
+const OpDef ops::resize_bicubic = {.infer = infer_resize<BilinearAttributes>,
                                    .check_output = check_bicubic,
                                    .prepared_bytes = axes_bytes<4>,
-                                   .work = work_of<16>,
+                                   .work = resize_work<16>,
                                    .prepare = make_runner<BicubicRunner>};
 
 }  // namespace ulp::runtime

@@ -8,11 +8,11 @@
 namespace ulp::runtime {
 namespace {
 
-kernels::IdRange range_of(const StepView& view) {
+kernels::IdRange scatter_id_range(const StepView& view) {
   return {view.input().shape[static_cast<size_t>(view.attributes<ScatterAttributes>().dim)], false};
 }
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_scatter(const StepView& view) {
   const TensorInfo& x = view.input();
   const size_t dim = view.expect_plain_dimension(view.attributes<ScatterAttributes>().dim);
   view.expect_ids(1);
@@ -30,7 +30,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return x.shape;
 }
 
-void check_output(const StepView& view) {
+void check_scatter_output(const StepView& view) {
   const TensorInfo& y = view.output();
   view.expect_activation_type(y);
   view.expect_same_numbers(view.input());
@@ -47,7 +47,7 @@ void check_output(const StepView& view) {
 }
 
 /// Its first input's memory, where no other input could be taken for it.
-Sharing sharing(const StepView& view) {
+Sharing scatter_sharing(const StepView& view) {
   const size_t bytes = byte_count(view.output(), 1);
   for (size_t i = 1; i < view.input_count(); ++i) {
     if (byte_count(view.input(i), 1) == bytes) return Sharing::none;
@@ -60,7 +60,7 @@ class ScatterRunner final : public Runner {
   ScatterRunner(const StepView& view, kernels::Isa)
       : x_(view.input()),
         ids_(view.input(1)),
-        range_(range_of(view)),
+        range_(scatter_id_range(view)),
         value_(view.attributes<ScatterAttributes>().value),
         kernel_(target_of(view), dimensions_of(view),
                 static_cast<size_t>(view.attributes<ScatterAttributes>().dim) - 1) {}
@@ -87,7 +87,7 @@ class ScatterRunner final : public Runner {
             .item = item_elements(x),
             .row = step_of(x, static_cast<size_t>(own.dim)),
             .id_type = view.input(1).type,
-            .range = range_of(view)};
+            .range = scatter_id_range(view)};
   }
   static std::vector<kernels::ScatterDimension> dimensions_of(const StepView& view) {
     const auto dim = static_cast<size_t>(view.attributes<ScatterAttributes>().dim);
@@ -104,18 +104,18 @@ class ScatterRunner final : public Runner {
   kernels::Scatter kernel_;
 };
 
-std::optional<IdUse> ids_of(const StepView& view) {
-  return IdUse{1, 0, range_of(view).size};
+std::optional<IdUse> scatter_ids(const StepView& view) {
+  return IdUse{1, 0, scatter_id_range(view).size};
 }
 
 }  // namespace
 
 const OpDef ops::scatter = {.min_inputs = 2,
                             .max_inputs = 3,
-                            .infer = infer,
-                            .check_output = check_output,
-                            .sharing = sharing,
-                            .ids = ids_of,
+                            .infer = infer_scatter,
+                            .check_output = check_scatter_output,
+                            .sharing = scatter_sharing,
+                            .ids = scatter_ids,
                             .prepare = make_runner<ScatterRunner>};
 
 }  // namespace ulp::runtime

@@ -7,7 +7,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_select(const StepView& view) {
   const TensorInfo& x = view.input();
   if (x.shape.size() < 3 || x.layout != Layout::plain) {
     view.fail("expected an input of at least 3 dimensions and layout plain, got ", shape_text(x.shape), " ",
@@ -20,7 +20,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_select_output(const StepView& view) {
   view.expect_activation_type(view.input());
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
@@ -49,7 +49,9 @@ class SelectRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::select = {
-    .infer = infer, .check_output = check_output, .work = copied_work, .prepare = make_runner<SelectRunner>};
+const OpDef ops::select = {.infer = infer_select,
+                           .check_output = check_select_output,
+                           .work = copied_work,
+                           .prepare = make_runner<SelectRunner>};
 
 }  // namespace ulp::runtime

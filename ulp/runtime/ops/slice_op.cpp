@@ -6,7 +6,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_slice(const StepView& view) {
   std::vector<int64_t> shape = view.input().shape;
   int64_t& channels = shape[channel_axis(view, view.input())];
   const auto& [begin, length] = view.attributes<SliceAttributes>();
@@ -33,7 +33,9 @@ class SliceRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::slice = {
-    .infer = infer, .check_output = check_moved, .work = copied_work, .prepare = make_runner<SliceRunner>};
+const OpDef ops::slice = {.infer = infer_slice,
+                          .check_output = check_moved,
+                          .work = copied_work,
+                          .prepare = make_runner<SliceRunner>};
 
 }  // namespace ulp::runtime

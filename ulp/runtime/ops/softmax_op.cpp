@@ -7,7 +7,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_softmax(const StepView& view) {
   const TensorInfo& x = view.input();
   if (x.shape.size() < 2 || x.layout != Layout::plain) {
     view.fail("expected an input of at least 2 dimensions and layout plain, got ", shape_text(x.shape), " ",
@@ -20,7 +20,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return x.shape;
 }
 
-void check_output(const StepView& view) {
+void check_softmax_output(const StepView& view) {
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
 }
@@ -50,16 +50,16 @@ class SoftmaxRunner final : public Runner {
 };
 
 /// The largest, its difference, the exponential, the sum, the share.
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork softmax_work(const StepView& view, int64_t batch) {
   return elementwise_work(view, batch, 5);
 }
 
 }  // namespace
 
-const OpDef ops::softmax = {.infer = infer,
-                            .check_output = check_output,
+const OpDef ops::softmax = {.infer = infer_softmax,
+                            .check_output = check_softmax_output,
                             .sharing = share_in_place,
-                            .work = work_of,
+                            .work = softmax_work,
                             .prepare = make_runner<SoftmaxRunner>};
 
 }  // namespace ulp::runtime

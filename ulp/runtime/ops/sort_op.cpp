@@ -8,7 +8,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_sort(const StepView& view) {
   const auto& own = view.attributes<SortAttributes>();
   view.expect_activation_type(view.input());
   const size_t dim = view.expect_plain_dimension(own.dim);
@@ -18,7 +18,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return shape;
 }
 
-void check_output(const StepView& view) {
+void check_sort_output(const StepView& view) {
   view.expect_same_layout(view.input());
   if (view.attributes<SortAttributes>().places) {
     view.expect_type("places", view.output().type, DataType::i64);
@@ -62,6 +62,7 @@ class SortRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::sort = {.infer = infer, .check_output = check_output, .prepare = make_runner<SortRunner>};
+const OpDef ops::sort = {
+    .infer = infer_sort, .check_output = check_sort_output, .prepare = make_runner<SortRunner>};
 
 }  // namespace ulp::runtime

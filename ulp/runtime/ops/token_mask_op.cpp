@@ -8,12 +8,12 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_token_mask(const StepView& view) {
   view.expect_ids();
   return view.input().shape;
 }
 
-void check_output(const StepView& view) {
+void check_token_mask_output(const StepView& view) {
   view.expect_plain_f32_output();
 }
 
@@ -37,7 +37,8 @@ class TokenMaskRunner final : public Runner {
 
 }  // namespace
 
-const OpDef ops::token_mask = {
-    .infer = infer, .check_output = check_output, .prepare = make_runner<TokenMaskRunner>};
+const OpDef ops::token_mask = {.infer = infer_token_mask,
+                               .check_output = check_token_mask_output,
+                               .prepare = make_runner<TokenMaskRunner>};
 
 }  // namespace ulp::runtime

@@ -9,7 +9,7 @@
 namespace ulp::runtime {
 namespace {
 
-std::vector<int64_t> infer(const StepView& view) {
+std::vector<int64_t> infer_token_mean(const StepView& view) {
   view.expect_plain_floats(0, 3);
   const std::vector<int64_t>& x = view.input().shape;
   if (x.size() != 3) view.fail("expected an input [N, steps, features], got ", shape_text(x));
@@ -25,7 +25,7 @@ std::vector<int64_t> infer(const StepView& view) {
   return {x[0], x[2]};
 }
 
-void check_output(const StepView& view) {
+void check_token_mean_output(const StepView& view) {
   view.expect_plain_numbers_output();
 }
 
@@ -71,16 +71,16 @@ class TokenMeanRunner final : public Runner {
   size_t row_bytes() const { return align_up(static_cast<size_t>(x_.shape[2]) * sizeof(float)); }
 };
 
-StepWork work_of(const StepView& view, int64_t batch) {
+StepWork token_mean_work(const StepView& view, int64_t batch) {
   return reduced_work(view, batch, 1);
 }
 
 }  // namespace
 
 const OpDef ops::token_mean = {.max_inputs = 2,
-                               .infer = infer,
-                               .check_output = check_output,
-                               .work = work_of,
+                               .infer = infer_token_mean,
+                               .check_output = check_token_mean_output,
+                               .work = token_mean_work,
                                .prepare = make_runner<TokenMeanRunner>};
 
 }  // namespace ulp::runtime
