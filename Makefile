@@ -5,15 +5,18 @@ BUILD  := build/$(PRESET)
 OUT    ?= demo-out
 SECONDS ?= 60
 CMAKE  ?= cmake
-TOOL   := ulp_tool
+TOOL   ?= ulp_tool
+BASE   ?=
 
-.PHONY: help setup build test demo quick bench benchmarks fuzz arm64 docs format format-check install wheel packages clean
+.PHONY: help setup build test test-changed check-all demo quick bench benchmarks fuzz arm64 docs format format-check install wheel packages clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     prepare, build the tool and run the main job; ends with a table and $(OUT)/report.html"
 	@echo "make quick    the same in under a minute (processors without bf16 products: some minutes)"
 	@echo "make test     prepare, build and run every test"
+	@echo "make test-changed  build and run only the tests that a change can reach (BASE=commit; DEEP=1: also those of rooms above)"
+	@echo "make check-all  every test as on other processors, on odd numbers of threads, busy; the long tests (ONLY=name for one)"
 	@echo "make setup    install what is missing (Debian packages, LibTorch), build nothing"
 	@echo "make build    prepare and build (PRESET=release|asan|tsan|asan-torch|tsan-torch); make test takes them, too"
 	@echo "make benchmarks  build the programs of bench/;  make bench also runs those that time kernels and steps"
@@ -40,6 +43,13 @@ test:
 	  { echo "test: what failed, once more (all output: $(BUILD)/Testing/Temporary/LastTest.log)"; \
 	    grep -h -A 8 ': Failure$$' Testing/Temporary/LastTest.log; \
 	    grep -h '^\[  FAILED  \]' Testing/Temporary/LastTest.log; exit 1; }; }
+
+test-changed:
+	@scripts/setup.sh
+	@scripts/test_changed.py --preset $(PRESET) --jobs $(JOBS) $(if $(BASE),--base $(BASE)) $(if $(DEEP),--deep)
+
+check-all:
+	@scripts/check_all.sh $(PRESET) $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 demo:
 	@echo "demo: 1. setup, a few minutes the first time; 2. build the tool; 3. the demo, about 5 minutes on 2 cores"
