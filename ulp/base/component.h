@@ -19,6 +19,8 @@ class Component {
   Component(const Component&) = delete;
   Component& operator=(const Component&) = delete;
 
+  /// Null in a program without the component.
+  const Functions* find() const { return functions_; }
   /// Throws ulp::Error in a program without the component.
   const Functions& functions(const char* where) const {
     if (functions_ != nullptr) return *functions_;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ulp/amp/autocast/op_policy.h"
-#include "ulp/amp/fp8/fp8_layers_of.h"
+#include "ulp/amp/autocast/wide_state.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/libtorch/keeps_float.h"
@@ -155,14 +155,16 @@ Tensors of_float_modules(const torch::nn::Module& module) {
   return result;
 }
 
+/// A program that is linked without fp8 has no layers with such a state.
 void add_fp8_states(Tensors& tensors, const torch::nn::Module& module) {
-  for (const Fp8LayerOf& layer : fp8_layers_of(module)) {
-    add(tensors, layer.state.scale);
-    add(tensors, layer.state.amax_history);
-  }
+  const WideState* fp8 = fp8_state.find();
+  if (fp8 == nullptr) return;
+  for (const at::Tensor& tensor : fp8->tensors(module)) add(tensors, tensor);
 }
 
 }  // namespace
+
+constinit Component<WideState> fp8_state("fp8");
 
 std::span<const Precision> precisions() {
   return kPrecisions;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ulp/amp/autocast/wide_state.h"
 #include "ulp/amp/fp8/fp8_layers.h"
 #include "ulp/amp/fp8/fp8_ops.h"
 #include "ulp/graph/graph_module.h"
@@ -40,6 +41,18 @@ class Finder {
     if (!layer.state.defined() || std::ranges::none_of(found, same)) found.push_back(std::move(layer));
   }
 };
+
+std::vector<at::Tensor> state_tensors(const torch::nn::Module& module) {
+  std::vector<at::Tensor> tensors;
+  for (const Fp8LayerOf& layer : fp8_layers_of(module)) {
+    tensors.push_back(layer.state.scale);
+    tensors.push_back(layer.state.amax_history);
+  }
+  return tensors;
+}
+
+constexpr WideState kFp8State{.tensors = state_tensors};
+const Component<WideState>::Provider kFp8StateProvider(fp8_state, kFp8State);
 
 }  // namespace
 
