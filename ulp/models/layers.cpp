@@ -6,6 +6,7 @@
 namespace ulp::models {
 
 ImageModel::~ImageModel() = default;
+TextModel::~TextModel() = default;
 
 void to_channels_last(torch::nn::Module& model) {
   for (at::Tensor& parameter : model.parameters()) {

@@ -4,8 +4,6 @@
 
 namespace ulp::models {
 
-TextModel::~TextModel() = default;
-
 void check_tokens(const char* model, const at::Tensor& tokens, int64_t max_length) {
   if (tokens.scalar_type() == at::kLong && tokens.dim() == 2 && tokens.size(1) >= 1 &&
       tokens.size(1) <= max_length) {
