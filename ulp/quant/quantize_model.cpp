@@ -9,19 +9,6 @@ namespace ulp::quant {
 using graph::GraphModule;
 using graph::PassReport;
 
-std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captured,
-                                      const StaticRecipe& recipe, const Calibrate& calibrate,
-                                      PassReport* report) {
-  if (!calibrate) fail("quant.quantize", "expected a function that runs calibration data, got none");
-  const auto prepared = prepare(captured, recipe);
-  prepared->eval();
-  {
-    const at::NoGradGuard no_grad;
-    calibrate(*prepared);
-  }
-  return convert(prepared, report);
-}
-
 std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captured, const QatRecipe& recipe,
                                       const Train& train, PassReport* report) {
   if (!train) fail("quant.quantize", "expected a function that trains, got none");
