@@ -7,7 +7,6 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/models/text_model.h"
-#include "ulp/train/learning.h"
 
 namespace ulp::train {
 

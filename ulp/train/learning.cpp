@@ -100,15 +100,6 @@ Task learning_task(std::shared_ptr<distill::Learner> learner, std::unique_ptr<Ba
   return task;
 }
 
-TaskBatch example_batch(BatchStream& batches) {
-  const std::string state = batches.state();
-  std::optional<TaskBatch> batch = batches.next();
-  if (!batch) batch = batches.next();
-  if (!batch) fail("train.example_batch", "expected at least one batch of data, got none");
-  batches.restore(state);
-  return *std::move(batch);
-}
-
 distill::DistillerSetup learner_setup(BatchStream& batches, const TrainOptions& options) {
   const int64_t epoch = batches.batches();
   distill::DistillerSetup setup;

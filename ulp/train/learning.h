@@ -19,9 +19,6 @@ ULP_API distill::Batch learner_batch(const TaskBatch& batch);
 /// A task whose model is the learner, so that a checkpoint holds adapters and memories, too.
 ULP_API Task learning_task(std::shared_ptr<distill::Learner> learner, std::unique_ptr<BatchStream> batches);
 
-/// The first batch of a stream, put back to where it was.
-ULP_API TaskBatch example_batch(BatchStream& batches);
-
 /// A distiller's setup with what follows from the data and the length of the run: the example, samples and batches. Student,
 /// teacher and recipe are the caller's.
 ULP_API distill::DistillerSetup learner_setup(BatchStream& batches, const TrainOptions& options);

@@ -8,17 +8,18 @@
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/base/parse_json.h"
+#include "ulp/distributed/gradient_total.h"
 #include "ulp/distributed/stage_plan.h"
+#include "ulp/distributed/tensor_parallel.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/train/captured_task.h"
-#include "ulp/train/learning.h"
 
 namespace ulp::train {
 
 namespace {
 
-constexpr const char* kWhere = "train.parted_task";
+constexpr const char* kPartedTaskWhere = "train.parted_task";
 
 int64_t limit_of(const ParallelOptions& options) {
   return options.stage_memory ? options.stage_memory->bytes : 0;
@@ -75,8 +76,8 @@ void check_pipeline(const distributed::Pipeline& pipeline, distributed::ProcessG
     for (const std::string& name : pipeline.shared_parameters()) {
       const auto names = [&](const std::string& pattern) { return quant::matches_module(pattern, name); };
       if (std::ranges::none_of(patterns, names))
-        fail(kWhere, "expected no moments in bf16 for a weight that several stages have, got '", name,
-             "'; --fp32-moments '", name, "' keeps its moments in fp32");
+        fail(kPartedTaskWhere, "expected no moments in bf16 for a weight that several stages have, got '",
+             name, "'; --fp32-moments '", name, "' keeps its moments in fp32");
     }
   }
   const at::Tensor without = at::zeros({group.size()}, at::kLong);
@@ -84,10 +85,40 @@ void check_pipeline(const distributed::Pipeline& pipeline, distributed::ProcessG
   group.all_reduce(without).wait();
   for (int64_t rank = 0; rank < group.size(); ++rank) {
     if (without[rank].item<int64_t>() > 0)
-      fail(kWhere, "expected a layer with parameters for each of ", group.size(),
+      fail(kPartedTaskWhere, "expected a layer with parameters for each of ", group.size(),
            " processes, got none for process ", rank, ": the model has too few");
   }
 }
+
+struct SplitModel final : PartedModel {
+  std::shared_ptr<distributed::ProcessGroup> group;
+  std::unique_ptr<distributed::TensorParallel> tensor;
+  std::unique_ptr<distributed::Pipeline> pipeline;  ///< one of the two is there
+
+  const distributed::ModelParts& parts() const { return tensor ? tensor->parts() : pipeline->parts(); }
+
+  bool is_pipeline() const override { return pipeline != nullptr; }
+  double step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
+              const std::function<at::Tensor(const at::Tensor& output, const at::Tensor& targets)>& loss,
+              double scale) override {
+    return pipeline->step(inputs, targets, loss, scale);
+  }
+  std::vector<at::Tensor> own_parameters() const override {
+    return tensor ? tensor->own_parameters() : pipeline->own_parameters();
+  }
+  amp::GradientTotal total_gradients() const override {
+    return distributed::total_gradients(*group, own_parameters());
+  }
+  torch::nn::Module* root() const override { return group->rank() == 0 ? whole.get() : nullptr; }
+  void gather() const override { parts().gather(root()); }
+  void gather(const amp::FusedOptimizer& own, amp::FusedOptimizer* state) const override {
+    parts().gather(own, root(), state);
+  }
+  void scatter() const override { parts().scatter(*whole); }
+  void scatter(const amp::FusedOptimizer& state, amp::FusedOptimizer& own) const override {
+    parts().scatter(*whole, state, own);
+  }
+};
 
 }  // namespace
 
@@ -105,29 +136,19 @@ void ParallelOptions::validate() const {
   pipeline.validate();
 }
 
-std::vector<at::Tensor> PartedModel::own_parameters() const {
-  return tensor ? tensor->own_parameters() : pipeline->own_parameters();
-}
-
-const distributed::ModelParts& PartedModel::parts() const {
-  return tensor ? tensor->parts() : pipeline->parts();
-}
-
-torch::nn::Module* PartedModel::root() const {
-  return parts().group().rank() == 0 ? whole.get() : nullptr;
-}
-
 Task parted_task(Task task, const ParallelOptions& options, const TrainOptions& training,
                  graph::PassReport* report, const std::filesystem::path& resumed) {
   if (options.parallel == Parallel::data) return task;
   if (!task.group || task.group->size() < 2)
-    fail(kWhere, "expected several processes for parallel ", word_of(options.parallel), ", got one");
+    fail(kPartedTaskWhere, "expected several processes for parallel ", word_of(options.parallel),
+         ", got one");
   options.validate();
-  auto parted = std::make_shared<PartedModel>();
+  auto parted = std::make_shared<SplitModel>();
   parted->whole = task.model;
+  parted->group = task.group;
   const auto group = task.group;
   const at::Tensor example = example_batch(*task.batches).inputs;
-  task = captured_task(std::move(task), kWhere, [&](const auto& captured) {
+  task = captured_task(std::move(task), kPartedTaskWhere, [&](const auto& captured) {
     if (options.parallel == Parallel::pipeline) {
       const auto plan = choose_stages(*captured, *group, options, training, example, resumed);
       if (report != nullptr) *report = {"pipeline", distributed::describe_stages(plan), {}};

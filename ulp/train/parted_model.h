@@ -1,22 +1,16 @@
 // Training of a model of which each of several processes has a part: split layers or stages of a pipeline.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-
 #include <array>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "ulp/base/byte_size.h"
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
 #include "ulp/distributed/pipeline.h"
-#include "ulp/distributed/tensor_parallel.h"
 #include "ulp/graph/passes/pass.h"
+#include "ulp/train/model_part.h"
 #include "ulp/train/task.h"
 #include "ulp/train/train_options.h"
 
@@ -45,22 +39,6 @@ struct ULP_API ParallelOptions {
   void validate() const;
 };
 
-/// What Task::parted holds.
-struct ULP_API PartedModel {
-  std::shared_ptr<torch::nn::Module> whole;  ///< the task's model before
-  std::unique_ptr<distributed::TensorParallel> tensor;
-  std::unique_ptr<distributed::Pipeline> pipeline;  ///< one of the two is there
-  std::string stages = {};                          ///< of the pipeline, for checkpoints: JSON
-
-  /// Parameters that no other process counts.
-  std::vector<at::Tensor> own_parameters() const;
-  const distributed::ModelParts& parts() const;
-  /// The whole model on rank 0, null on the others.
-  torch::nn::Module* root() const;
-  /// Writes all processes' weights into the whole model of rank 0. All processes call it.
-  void gather() const { parts().gather(root()); }
-};
-
 /// The task with the part of its model that this process of Task::group has; every process reads the same batches.
 /// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in the precision of `training`, and fit
 /// in ParallelOptions::stage_memory with its optimizer; where `resumed` is
@@ -69,9 +47,6 @@ struct ULP_API PartedModel {
 /// captured nor an image or text network, and as TensorParallel and Pipeline do; FileError for a file that is no checkpoint.
 ULP_API Task parted_task(Task task, const ParallelOptions& options, const TrainOptions& training,
                          graph::PassReport* report = nullptr, const std::filesystem::path& resumed = {});
-
-/// The entry of a checkpoint's configuration that holds PartedModel::stages.
-inline constexpr const char* kStagesEntry = "stages";
 
 }  // namespace ulp::train
 

@@ -12,10 +12,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/base/error.h"
-#include "ulp/distributed/gradient_total.h"
-#include "ulp/distributed/shard_files.h"
 #include "ulp/prune/masks/hold_masks.h"
-#include "ulp/quant/binary/binary_weights.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::train {
@@ -93,8 +90,10 @@ std::vector<at::Tensor> parameters_of(const torch::nn::Module& model, const std:
 /// Those whose signs the model computes with (quant::latent_weights), each once.
 std::vector<at::Tensor> latent_weights_of(const torch::nn::Module& model) {
   std::vector<at::Tensor> found;
+  const BinaryTraining* binary = binary_training.find();
+  if (binary == nullptr) return found;
   const auto named = model.named_parameters();
-  for (const std::string& name : quant::latent_weights(model)) {
+  for (const std::string& name : binary->latent_weights(model)) {
     const at::Tensor* one = named.find(name);
     if (one != nullptr && !has(found, *one)) found.push_back(*one);
   }
@@ -137,9 +136,7 @@ std::vector<at::Tensor> with_fp32_moments(const Task& task, const std::string& p
 /// What the gradients of all parts of a model come to; null where each process has all of it.
 std::function<amp::GradientTotal()> measure_of(const Task& task) {
   if (!task.parted) return nullptr;
-  return [parted = task.parted, group = task.group] {
-    return distributed::total_gradients(*group, parted->own_parameters());
-  };
+  return [parted = task.parted] { return parted->total_gradients(); };
 }
 
 std::vector<amp::FusedGroup> fused_groups(Trained trained, const TrainOptions& options,
@@ -170,30 +167,28 @@ std::unique_ptr<optim::Optimizer> make_optimizer(Trained trained, const TrainOpt
 }
 
 /// Null where nothing is shared. Shares know neither masks nor bounds of weights.
-std::unique_ptr<distributed::ShardedOptimizer> make_sharded(distributed::DataParallel* parallel,
-                                                            Trained trained, const TrainOptions& options,
-                                                            bool masks, const amp::OffloadOptions& offload) {
-  if (parallel == nullptr || parallel->options().zero == distributed::ZeroStage::off) return nullptr;
+std::unique_ptr<OptimizerShare> make_sharded(ModelReplica* replica, const Task& task, Trained trained,
+                                             const TrainOptions& options, bool masks) {
+  const distributed::ZeroStage zero = task.parallel.zero;
+  if (replica == nullptr || zero == distributed::ZeroStage::off) return nullptr;
   if (masks || !trained.latent.empty()) {
     fail("train.Trainer", "expected no shares of the training state (zero 0) for a network with ",
-         masks ? "masks" : "binary weights", ", got zero ", word_of(parallel->options().zero));
+         masks ? "masks" : "binary weights", ", got zero ", word_of(zero));
   }
-  if (is_told(offload)) {
+  if (is_told(task.offload)) {
     fail("train.Trainer", "expected the optimizer's state in memory where processes share it (zero ",
-         word_of(parallel->options().zero), "), got it offloaded");
+         word_of(zero), "), got it offloaded");
   }
-  return std::make_unique<distributed::ShardedOptimizer>(
-      *parallel, fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
+  return replica->share(fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
 }
 
 }  // namespace
 
-Stepper::Stepper(const Task& task, const TrainOptions& options, int64_t total_steps,
-                 distributed::DataParallel* parallel)
+Stepper::Stepper(const Task& task, const TrainOptions& options, int64_t total_steps, ModelReplica* replica)
     : masks_(task.masks),
       latent_(latent_weights_of(*task.model)),
-      sharded_(make_sharded(parallel, {parameters_of(*task.model, latent_), latent_}, options,
-                            !masks_of(*task.model).empty(), task.offload)),
+      sharded_(make_sharded(replica, task, {parameters_of(*task.model, latent_), latent_}, options,
+                            !masks_of(*task.model).empty())),
       parted_(task.parted),
       options_(options),
       own_(sharded_ ? nullptr
@@ -282,7 +277,7 @@ void Stepper::add_to(io::CheckpointParts& parts, bool saving, bool in_shares) {
   if (parted_) {
     const bool holds = !saving || parted_->root() != nullptr;
     whole_ = holds ? optimizer_of_whole() : nullptr;
-    if (saving) parted_->parts().gather(*fused_, parted_->root(), whole_.get());
+    if (saving) parted_->gather(*fused_, whole_.get());
   }
   parts.optimizer = sharded_ || parted_ ? whole_.get() : optimizer_;
   parts.scaler = scaler_.state_dict();
@@ -312,18 +307,19 @@ amp::ScheduleState Stepper::schedule_of(size_t groups, amp::ScheduleState state)
 
 std::vector<std::string> Stepper::save_shares(const std::filesystem::path& path, int64_t step) const {
   if (!sharded_) return {};
-  return distributed::save_shards(*sharded_, path, step);
+  return sharded_->save(path, step);
 }
 
 void Stepper::restore(const io::CheckpointParts& parts, const std::filesystem::path& path,
                       const std::vector<std::string>& shares) {
   if (sharded_) sharded_->scatter(*std::exchange(whole_, nullptr));
   if (parted_) {
-    parted_->parts().scatter(*parted_->whole);
-    parted_->parts().scatter(*parted_->whole, *std::exchange(whole_, nullptr), *fused_);
+    parted_->scatter();
+    parted_->scatter(*std::exchange(whole_, nullptr), *fused_);
   }
-  if (!shares.empty() && sharded_) distributed::load_shards(*sharded_, path, shares);
-  if (!shares.empty() && !sharded_ && fused_ != nullptr) distributed::load_shards(*fused_, path, shares);
+  if (!shares.empty() && sharded_) sharded_->load(path, shares);
+  if (!shares.empty() && !sharded_ && fused_ != nullptr)
+    several_processes.functions("train.Trainer.resume").load_shards(*fused_, path, shares);
   try {
     scaler_.load_state_dict(parts.scaler);
     schedule_.load_state_dict(parted_ ? schedule_of(fused_->param_groups().size(), parts.schedule)

@@ -15,10 +15,10 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/optimizer/schedule.h"
 #include "ulp/amp/scaling/grad_scaler.h"
-#include "ulp/distributed/sharded_optimizer.h"
 #include "ulp/io/checkpoint.h"
 #include "ulp/prune/masks/masks.h"
-#include "ulp/train/parted_model.h"
+#include "ulp/train/components.h"
+#include "ulp/train/model_part.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::train {
@@ -32,10 +32,9 @@ struct Update {
 /// A step is amp::fused_step() where masters, clipping or masks ask for it, and LibTorch's optimizer otherwise.
 class Stepper {
  public:
-  /// Of the task it takes the model, the masks, where state is kept and the parts that processes have. `parallel` is null for a single process and
-  /// for parts.
-  Stepper(const Task& task, const TrainOptions& options, int64_t total_steps,
-          distributed::DataParallel* parallel);
+  /// Of the task it takes the model, the masks, where state is kept and the parts that processes have.
+  /// `replica` is null for a single process and for parts.
+  Stepper(const Task& task, const TrainOptions& options, int64_t total_steps, ModelReplica* replica);
   ~Stepper();
 
   /// Keeps what the masks prune where it is, from now on.
@@ -75,8 +74,8 @@ class Stepper {
 
   std::vector<prune::ParameterMask> masks_;
   std::vector<at::Tensor> latent_;  ///< of binary layers: without weight decay, in [-1, 1] after each step
-  std::unique_ptr<distributed::ShardedOptimizer> sharded_;  // null: every process has all of the state
-  std::shared_ptr<PartedModel> parted_;                     // null: this process has all of the model
+  std::unique_ptr<OptimizerShare> sharded_;  // null: every process has all of the state
+  std::shared_ptr<PartedModel> parted_;      // null: this process has all of the model
   TrainOptions options_;
   std::unique_ptr<amp::FusedOptimizer> whole_;    // of shares or parts, while a checkpoint is written or read
   std::unique_ptr<torch::optim::Optimizer> own_;  // null with sharded_

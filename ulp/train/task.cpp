@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include "ulp/base/error.h"
 #include "ulp/io/batch_loader.h"
 #include "ulp/io/sample_order.h"
 
@@ -86,6 +87,15 @@ std::unique_ptr<BatchStream> image_stream(const io::ImageDataset& data, const St
 
 std::unique_ptr<BatchStream> sample_stream(int64_t samples, Gather gather, const StreamOptions& options) {
   return std::make_unique<SampleStream>(samples, std::move(gather), options);
+}
+
+TaskBatch example_batch(BatchStream& batches) {
+  const std::string state = batches.state();
+  std::optional<TaskBatch> batch = batches.next();
+  if (!batch) batch = batches.next();
+  if (!batch) fail("train.example_batch", "expected at least one batch of data, got none");
+  batches.restore(state);
+  return *std::move(batch);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const TaskBatch& batch) {

@@ -77,6 +77,9 @@ using Gather = std::function<TaskBatch(std::span<const int64_t> samples)>;
 ULP_API std::unique_ptr<BatchStream> sample_stream(int64_t samples, Gather gather,
                                                    const StreamOptions& options);
 
+/// The first batch of a stream, put back to where it was.
+ULP_API TaskBatch example_batch(BatchStream& batches);
+
 /// A batch to logits (N, classes) or (N, T, classes).
 using Forward = std::function<at::Tensor(const TaskBatch& batch)>;
 

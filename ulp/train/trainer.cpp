@@ -15,23 +15,18 @@
 #include "ulp/base/fields_json.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
-#include "ulp/distributed/data_parallel.h"
-#include "ulp/distributed/random_states.h"
-#include "ulp/distributed/shard_files.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/checkpoint.h"
-#include "ulp/memory/checkpoint/checkpoint.h"
 #include "ulp/train/captured_task.h"
-#include "ulp/train/fp8_task.h"
-#include "ulp/train/int8_task.h"
-#include "ulp/train/parted_model.h"
+#include "ulp/train/components.h"
+#include "ulp/train/model_part.h"
 #include "ulp/train/stepper.h"
 
 namespace ulp::train {
 
 namespace {
 
-constexpr const char* kWhere = "train.Trainer";
+constexpr const char* kTrainerWhere = "train.Trainer";
 
 /// "learning_rate 0.2, got 0.5; seed 1, got 2".
 std::string differences(const nlohmann::json& expected, const nlohmann::json& got) {
@@ -69,9 +64,9 @@ int64_t count_steps(int64_t batches_per_epoch, const TrainOptions& options) {
 /// The task as a precision with fp8 or int8 layers computes it.
 Task in_eight_bits(Task task, const TrainOptions& options) {
   if (options.precision->int8)
-    return int8_task(std::move(task), amp::Int8Recipe::named(options.precision.name()));
+    return int8_training.functions(kTrainerWhere).task(std::move(task), options.precision.name());
   if (!options.precision->fp8) return task;
-  return fp8_task(std::move(task), amp::Fp8Recipe::named(options.precision.name()));
+  return fp8_training.functions(kTrainerWhere).task(std::move(task), options.precision.name());
 }
 
 /// The task as it is trained.
@@ -80,8 +75,9 @@ Task to_train(Task task, const TrainOptions& options) {
   task = in_eight_bits(std::move(task), options);
   if (!task.activations) return task;
   if (parted || task.parallel.zero == distributed::ZeroStage::parameters)
-    fail(kWhere, "expected all of the model in each process where its activations have a plan, got parts");
-  return captured_task(std::move(task), kWhere, [](const auto& captured) { return captured; });
+    fail(kTrainerWhere,
+         "expected all of the model in each process where its activations have a plan, got parts");
+  return captured_task(std::move(task), kTrainerWhere, [](const auto& captured) { return captured; });
 }
 
 torch::nn::Module& in_precision(torch::nn::Module& model, const amp::Precision& precision) {
@@ -123,9 +119,9 @@ std::vector<std::string> names_in(const io::NamedTensors& extra) {
 }
 
 /// Null for a single process.
-std::unique_ptr<distributed::DataParallel> make_parallel(torch::nn::Module& model, const Task& task) {
+std::unique_ptr<ModelReplica> make_replica(torch::nn::Module& model, const Task& task) {
   if (!task.group || task.group->size() == 1 || task.parted) return nullptr;
-  return std::make_unique<distributed::DataParallel>(model, task.group, task.parallel);
+  return several_processes.functions(kTrainerWhere).replica(model, task.group, task.parallel);
 }
 
 }  // namespace
@@ -144,7 +140,7 @@ struct Trainer::State {
   TrainOptions options;
   amp::Precision precision;
   int64_t steps_per_epoch, total_steps;
-  std::unique_ptr<distributed::DataParallel> parallel;  // null: a single process
+  std::unique_ptr<ModelReplica> replica;  // null: a single process
   Stepper stepper;
   StepObserver* observer = nullptr;
   amp::AmaxReduction reduce_amaxes;
@@ -158,8 +154,8 @@ struct Trainer::State {
         precision(options.resolved_precision()),
         steps_per_epoch(std::max<int64_t>(task.batches->batches() / options.accumulate, 1)),
         total_steps(count_steps(task.batches->batches(), options)),
-        parallel(make_parallel(in_precision(*task.model, precision), task)),
-        stepper(task, options, total_steps, parallel.get()) {
+        replica(make_replica(in_precision(*task.model, precision), task)),
+        stepper(task, options, total_steps, replica.get()) {
     if (task.parted) amp::apply_precision(*task.parted->whole, precision);
     if (task.activations) plan_activations();
     if (several()) {
@@ -175,16 +171,14 @@ struct Trainer::State {
     auto& graph = dynamic_cast<graph::GraphModule&>(*task.model);
     memory::CheckpointPlan plan = task.activations(graph);
     draws = plan.draws = std::make_shared<std::atomic<uint64_t>>(0);
-    memory::checkpoint(graph, std::move(plan));
+    activation_plans.functions(kTrainerWhere).checkpoint(graph, std::move(plan));
   }
 
   bool shares_parameters() const {
-    return parallel && parallel->options().zero == distributed::ZeroStage::parameters;
+    return replica && task.parallel.zero == distributed::ZeroStage::parameters;
   }
   /// Parameters that processes share are whole while it lives.
-  std::unique_ptr<distributed::DataParallel::WholeParameters> whole() const {
-    return parallel ? std::make_unique<distributed::DataParallel::WholeParameters>(*parallel) : nullptr;
-  }
+  std::shared_ptr<void> whole() const { return replica ? replica->whole_parameters() : nullptr; }
   bool several() const { return task.group && task.group->size() > 1; }
   int rank() const { return task.group ? task.group->rank() : 0; }
   int ranks() const { return task.group ? task.group->size() : 1; }
@@ -197,9 +191,9 @@ struct Trainer::State {
 
   /// Forward and backward of a batch; its loss.
   double learn(TaskBatch batch) {
-    if (task.parted && task.parted->pipeline) {
+    if (task.parted && task.parted->is_pipeline()) {
       const auto guard = amp::autocast_for(precision, c10::kCPU);
-      return task.parted->pipeline->step(
+      return task.parted->step(
           {amp::cast_input(precision, batch.inputs)}, batch.targets,
           [&](const at::Tensor& output, const at::Tensor& targets) {
             return task.loss(output, {.inputs = {}, .targets = targets});
@@ -216,7 +210,7 @@ struct Trainer::State {
     at::Tensor output;
     {
       const auto guard = amp::autocast_for(precision, c10::kCPU);
-      output = shares_parameters() ? parallel->forward({batch.inputs}) : task.forward(batch);
+      output = shares_parameters() ? replica->forward(batch.inputs) : task.forward(batch);
     }
     return task.loss(output, batch);
   }
@@ -225,8 +219,8 @@ struct Trainer::State {
   double accumulate() {
     double sum = 0;
     for (int64_t i = 0; i < options.accumulate; ++i) {
-      std::optional<distributed::DataParallel::NoSync> quiet;
-      if (parallel && i + 1 < options.accumulate) quiet.emplace(*parallel);
+      std::shared_ptr<void> quiet;
+      if (replica && i + 1 < options.accumulate) quiet = replica->no_sync();
       sum += learn(next_batch());
     }
     return sum / static_cast<double>(options.accumulate);
@@ -259,11 +253,11 @@ struct Trainer::State {
   }
 
   /// Split layers draw the same numbers in every process, so that one state is that of all.
-  bool draws_own_numbers() const { return several() && !(task.parted && task.parted->tensor); }
+  bool draws_own_numbers() const { return several() && !(task.parted && !task.parted->is_pipeline()); }
 
   io::CheckpointParts parts(bool saving, bool in_shares = false) {
     nlohmann::json run = config();
-    if (task.parted && task.parted->pipeline) run[kStagesEntry] = parse_json(task.parted->stages);
+    if (task.parted && task.parted->is_pipeline()) run[kStagesEntry] = parse_json(task.parted->stages);
     torch::nn::Module* model = task.parted ? task.parted->whole.get() : task.model.get();
     io::CheckpointParts parts{.model = model, .config = run.dump(), .extra = {}};
     if (task.parted && saving) task.parted->gather();
@@ -304,7 +298,7 @@ void Trainer::hold_masks() {
 }
 void Trainer::make_whole() {
   if (state_->task.parted) state_->task.parted->gather();
-  if (state_->parallel) state_->parallel->make_whole();
+  if (state_->replica) state_->replica->make_whole();
 }
 void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
   state_->reduce_amaxes = std::move(reduce);
@@ -330,7 +324,7 @@ StepInfo Trainer::step() {
          "; a smaller learning rate usually helps");
   }
   const Update update = s.stepper.step();
-  if (s.precision.fp8) amp::update_fp8(*s.task.model, s.reduce_amaxes);
+  if (s.precision.fp8) fp8_training.functions(kTrainerWhere).update(*s.task.model, s.reduce_amaxes);
   info.result = update.result;
   info.grad_norm = update.grad_norm;
   ++s.next_step;
@@ -345,7 +339,8 @@ void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
   parts.loader = s.task.batches->state();
   parts.step = s.next_step;
   parts.epoch = s.task.batches->epoch();
-  if (s.draws_own_numbers()) parts.extra = distributed::random_states(*s.task.group);
+  if (s.draws_own_numbers())
+    parts.extra = several_processes.functions(kTrainerWhere).random_states(*s.task.group);
   if (s.observer != nullptr) {
     for (const auto& [name, tensor] : s.observer->state())
       parts.extra.emplace_back(std::string(kObserverPrefix) + name, tensor);
@@ -358,7 +353,8 @@ void Trainer::save(const std::filesystem::path& path, bool in_shares) const {
     if (s.rank() == 0) io::save_checkpoint(path, parts);
   }
   s.stepper.saved();
-  if (s.rank() == 0 && (s.several() || s.had_shares)) distributed::remove_other_shards(path, shares);
+  if (s.rank() == 0 && (s.several() || s.had_shares))
+    several_processes.functions(kTrainerWhere).remove_other_shards(path, shares);
 }
 
 void Trainer::resume(const std::filesystem::path& path) {
@@ -373,7 +369,8 @@ void Trainer::resume(const std::filesystem::path& path) {
   s.stepper.restore(parts, path, names_in(parts.extra));
   s.task.batches->restore(parts.loader);
   s.stepper.hold_masks(*s.task.model);
-  if (s.draws_own_numbers()) distributed::restore_random_state(*s.task.group, parts.extra);
+  if (s.draws_own_numbers())
+    several_processes.functions(kTrainerWhere).restore_random_state(*s.task.group, parts.extra);
   if (s.observer != nullptr) s.observer->restore(observer_state(parts.extra));
   s.next_step = parts.step;
 }
