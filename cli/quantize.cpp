@@ -10,17 +10,19 @@
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
+#include "ulp/app/exchange_component.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/network_form.h"
 #include "ulp/app/quantize_run.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
-#include "ulp/exchange/export_onnx.h"
 #include "ulp/prune/pruner.h"
 
 namespace ulp::cli {
 
 namespace {
+
+constexpr const char* kQuantizeWhere = "cli.quantize";
 
 /// A mode, and a recipe for it.
 struct Plan {
@@ -143,7 +145,7 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
 
 void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   if (run.plan && is_onnx(flags)) {
-    exchange::export_onnx(*run.graph, flags.out, {.metadata = run.plan->metadata});
+    app::exchange_files.functions(kQuantizeWhere).export_onnx(*run.graph, flags.out, run.plan->metadata);
   } else if (run.plan) {
     run.plan->save(flags.out);
   }
@@ -199,7 +201,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
   if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
-  if (is_onnx(flags)) exchange::export_onnx(*model.graph);  // throws for calls that have no form there
+  if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   const std::optional<app::SplitData> data = samples_for(flags, mode, model);
   const std::optional<app::SplitData> test = trial_if_any(flags, mode, model);

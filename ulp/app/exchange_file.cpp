@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <fstream>
 
+#include "ulp/app/exchange_component.h"
 #include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
-#include "ulp/exchange/import_onnx.h"
-#include "ulp/exchange/import_pt2.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/zip_archive.h"
 #include "ulp/report/format.h"
@@ -54,36 +53,13 @@ bool begins_as_onnx(const std::filesystem::path& path) {
          (start[6] != 0 || start[7] != 0);
 }
 
-/// Bytes of the file and of the one beside it that `ulp export` gives a large model.
-int64_t bytes_on_disk(const std::filesystem::path& path) {
-  std::error_code missing;
-  const auto size = [&](const std::filesystem::path& file) {
-    const auto bytes = std::filesystem::file_size(file, missing);
-    return missing ? int64_t{0} : static_cast<int64_t>(bytes);
-  };
-  return size(path) + size(path.string() + ".data");
-}
-
-std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path, const ModelSpec& like,
-                                              ExchangeUse use) {
-  exchange::OnnxImportOptions options;
-  options.free_batch = true;
-  // Values are counted in 8 bytes each, weights among them.
-  options.max_bytes = std::max(options.max_bytes, 4 * bytes_on_disk(path));
-  options.image_size = like.image_size;
-  options.image_width = like.width();
-  if (like.kind != NetworkKind::image) options.longest = like.max_length;
-  if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;
-  return exchange::import_onnx(path, options);
-}
-
-std::shared_ptr<graph::GraphModule> load_pt2(const std::filesystem::path& path, const ModelSpec& like) {
-  exchange::Pt2ImportOptions options;
-  if (like.kind != NetworkKind::image) options.longest = like.max_length;
-  return exchange::import_pt2(path, options);
+const ExchangeFiles& readers() {
+  return exchange_files.functions("app.load_model_file");
 }
 
 }  // namespace
+
+constinit Component<ExchangeFiles> exchange_files("exchange");
 
 void expect_safetensors(const std::filesystem::path& path) {
   // The size of the header in 8 bytes, and the header, which begins with a brace.
@@ -118,9 +94,17 @@ bool is_exchange_file(const std::filesystem::path& path) {
   return path.extension() == ".onnx" || begins_as_onnx(path) || is_pt2_file(path);
 }
 
+bool is_gguf_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::string head(4, '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == "GGUF";
+}
+
 std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
   if (is_pt2_file(path)) return std::nullopt;
-  const auto metadata = exchange::onnx_metadata(path);
+  const auto metadata = readers().onnx_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   return found == metadata.end() ? std::nullopt : std::optional(ModelSpec::from_json(found->second));
 }
@@ -128,7 +112,7 @@ std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
 std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::path& path,
                                                         const ModelSpec& like, ExchangeUse use) {
   std::shared_ptr<graph::GraphModule> graph =
-      is_pt2_file(path) ? load_pt2(path, like) : load_onnx(path, like, use);
+      is_pt2_file(path) ? readers().load_pt2(path, like) : readers().load_onnx(path, like, use);
   models::to_channels_last(*graph);
   graph->recompile();
   graph->eval();

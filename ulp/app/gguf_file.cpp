@@ -1,7 +1,6 @@
 #include "ulp/app/gguf_file.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
@@ -51,14 +50,6 @@ models::Gpt2Config config_of(const exchange::GgufModel& file, const io::NamedTen
 }
 
 }  // namespace
-
-bool is_gguf_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::string head(4, '\0');
-  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  return head == "GGUF";
-}
 
 ModelSpec gguf_spec(const exchange::GgufModel& file, const std::filesystem::path& path) {
   const models::Gpt2Config config = config_of(file, exchange::gpt2_tensors(file), path.string());

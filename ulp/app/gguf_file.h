@@ -10,9 +10,6 @@
 
 namespace ulp::app {
 
-/// True for a file that begins as GGUF files do.
-bool is_gguf_file(const std::filesystem::path& path);
-
 /// The description of a language model as large as the file's tensors say. Texts are read byte by byte, since the vocabulary of such a file is
 /// not read. Throws FileError for another architecture, tensors that are missing, and a number of heads that does not divide the width.
 ModelSpec gguf_spec(const exchange::GgufModel& file, const std::filesystem::path& path);

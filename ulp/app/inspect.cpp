@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
-#include "ulp/app/gguf_file.h"
 #include "ulp/app/published_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
-#include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
 #include "ulp/models/registry.h"
@@ -17,16 +16,17 @@
 
 namespace ulp::app {
 
-namespace {
-
-constexpr const char* kPlanKey = "ulp.plan";
-
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape)
     text += (text.empty() ? "" : " x ") + (size == runtime::kBatch ? "N" : std::to_string(size));
   return text.empty() ? "scalar" : text;
 }
+
+namespace {
+
+constexpr const char* kPlanKey = "ulp.plan";
+constexpr const char* kReadContentsWhere = "app.read_contents";
 
 report::Table steps_table(const runtime::Plan& plan) {
   report::Table table{.title = "Steps",
@@ -42,10 +42,11 @@ report::Table steps_table(const runtime::Plan& plan) {
   return table;
 }
 
-/// The share of elements whose bits are all zero, in percent; nothing for none and for elements below a byte.
+/// The share of elements whose bits are all zero, in percent; nothing for none, for elements below a byte,
+/// and for powers of two, of which these bits are the least.
 report::Cell zeros_of(const TensorEntry& tensor) {
   const size_t size = safetensors_element_size(tensor.dtype);
-  if (size == 0 || tensor.bytes.empty()) return {};
+  if (size == 0 || tensor.bytes.empty() || tensor.dtype == "F8_E8M0") return {};
   size_t zeros = 0;
   for (size_t at = 0; at < tensor.bytes.size(); at += size) {
     const auto element = tensor.bytes.subspan(at, size);
@@ -96,7 +97,7 @@ void add_tensor(FileContents& contents, const std::string& name, const at::Tenso
 FileContents exchange_contents(const std::filesystem::path& path) {
   const bool archive = is_pt2_file(path);
   FileContents contents = foreign_contents(path, archive ? "torch.export archive" : "ONNX model");
-  if (!archive) contents.metadata = exchange::onnx_metadata(path);
+  if (!archive) contents.metadata = exchange_files.functions(kReadContentsWhere).onnx_metadata(path);
   const LoadedModel model = load_exchange(path, {});
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
@@ -118,22 +119,6 @@ std::string lines_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
-}
-
-/// The tensors of the file as it stores them, and its keys.
-FileContents gguf_contents(const std::filesystem::path& path) {
-  const exchange::GgufModel file = exchange::import_gguf(path);
-  FileContents contents;
-  contents.kind = "GGUF (--graph shows its graph)";
-  contents.bytes = std::filesystem::file_size(path);
-  contents.tensors = {.title = "Tensors", .columns = {{"name"}, {"type"}, {"shape"}, {"elements"}}};
-  for (const exchange::GgufTensor& tensor : file.tensors)
-    contents.tensors.add_row({tensor.name, tensor.type, shape_text(tensor.values.sizes().vec()),
-                              static_cast<double>(tensor.values.numel())});
-  const nlohmann::json metadata = nlohmann::json::parse(file.metadata);
-  for (const auto& [key, value] : metadata.items())
-    contents.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
-  return contents;
 }
 
 /// The tensors of the files, and how they differ from those of the network.
@@ -164,7 +149,7 @@ FileContents published_contents(const std::filesystem::path& path, const ModelSp
 
 FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return exchange_contents(path);
-  if (is_gguf_file(path)) return gguf_contents(path);
+  if (is_gguf_file(path)) return exchange_files.functions(kReadContentsWhere).gguf_contents(path);
   if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);
   expect_safetensors(path);

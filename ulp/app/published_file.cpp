@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
-#include "ulp/app/gguf_file.h"
 #include "ulp/app/published_config.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
@@ -133,7 +133,7 @@ bool is_published_file(const fs::path& path, const std::string& network) {
 }
 
 std::optional<ModelSpec> published_spec(const fs::path& path) {
-  if (is_gguf_file(path)) return gguf_spec(exchange::import_gguf(path), path);
+  if (is_gguf_file(path)) return exchange_files.functions(kLoadPublishedModelWhere).gguf_spec(path);
   const fs::path config = beside(path, "config.json");
   if (!is_file(config)) return std::nullopt;
   return spec_of(read_published_config(config), path);
@@ -144,23 +144,8 @@ bool published_classifier(const fs::path& path) {
   return !is_gguf_file(path) && is_file(config) && read_published_config(config).classifies;
 }
 
-namespace {
-
-PublishedModel load_gguf_model(const fs::path& path) {
-  const exchange::GgufModel file = exchange::import_gguf(path);
-  PublishedModel model{.network = network_of(gguf_network(file, path)),
-                       .spec = gguf_spec(file, path),
-                       .report = {},
-                       .codes = exchange::gpt2_codes(file)};
-  model.network = captured(model.network, model.spec);
-  model.network.module->eval();
-  return model;
-}
-
-}  // namespace
-
 PublishedModel load_published_model(const fs::path& path, const ModelSpec& like, PublishedFit fit) {
-  if (is_gguf_file(path)) return load_gguf_model(path);
+  if (is_gguf_file(path)) return exchange_files.functions(kLoadPublishedModelWhere).load_gguf(path);
   const io::NamedTensors tensors = io::load_published_tensors(path);
   const bool partial = fit == PublishedFit::partial;
   const fs::path file = beside(path, "config.json");
