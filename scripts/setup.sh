@@ -49,6 +49,23 @@ install_packages() {
   rm -f "$log"
 }
 
+# The compiler of what reads LibTorch (scripts/build.sh): clang 16 or later, where there is one; GCC does it, too, slower.
+add_clang() {
+  local version
+  [ -z "${CXX:-}" ] || return 0
+  for version in 16 17 18 19; do
+    ! command -v "clang++-$version" >/dev/null || return 0
+  done
+  apt-cache show g++ >/dev/null 2>&1 || as_root apt-get update -q >/dev/null 2>&1 || true  # a new machine has no lists
+  for version in 16 17 18 19; do
+    if apt-cache show "clang-$version" >/dev/null 2>&1; then
+      missing+=("clang-$version")
+      return 0
+    fi
+  done
+  say "no clang 16 or later in the package lists: GCC compiles all, which takes half as long again"
+}
+
 setup_packages() {
   command -v dpkg-query >/dev/null || die "this script knows Debian and Ubuntu only. Elsewhere install the like of: ${BUILD_PACKAGES[*]}"
   local missing=() package
@@ -59,6 +76,7 @@ setup_packages() {
     esac
     installed "$package" || missing+=("$package")
   done
+  case ${1:-} in arm64 | fuzz) ;; *) add_clang ;; esac
   if ! python3 -m pip --version >/dev/null 2>&1 && [ ! -e "$TORCH_STAMP" ] && [ "$OWN_TORCH" = no ]; then
     missing+=(python3 python3-pip)
   fi
@@ -136,7 +154,7 @@ TORCH_STAMP=.deps/libtorch/.torch-$TORCH_VERSION
 OWN_TORCH=no
 if [ -n "${Torch_DIR:-}" ] || [ -n "${CMAKE_PREFIX_PATH:-}" ]; then OWN_TORCH=yes; fi
 
-setup_packages
+setup_packages "$@"
 check_tools
 if [ "${1:-}" != arm64 ]; then  # the runtime needs neither
   setup_torch

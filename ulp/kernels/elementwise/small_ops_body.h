@@ -10,7 +10,8 @@
 namespace ulp::kernels {
 namespace {
 
-constexpr int64_t kChunk = 256;  // channels that a pooling window sums at a time, on the stack
+constexpr int64_t kChunk = 256;        // channels that a pooling window sums at a time, on the stack
+constexpr int32_t kSignedShift = 128;  // from s8 codes to u8 codes
 
 inline float load(const float* x, int64_t i) {
   return x[i];
@@ -208,6 +209,15 @@ inline int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/// The s8 code nearest to sum / count, the larger magnitude at a tie, as u8. `half` is count / 2 and
+/// `inverse` 1 / count; the half that is added keeps what is truncated further from whole numbers than the
+/// product is wrong.
+inline uint8_t mean_code(int32_t sum, int32_t half, double inverse) {
+  const int32_t up = (sum < 0 ? -sum : sum) + half;
+  const auto mean = static_cast<int32_t>((static_cast<double>(up) + 0.5) * inverse);
+  return static_cast<uint8_t>(kSignedShift + (sum < 0 ? -mean : mean));
+}
+
 template <typename T, typename Sum>
 void avg_pool_typed(const PoolRowArgs& a) {
   const T* x = static_cast<const T*>(a.x);
@@ -220,7 +230,8 @@ void avg_pool_typed(const PoolRowArgs& a) {
     const Range columns = inside(left, a.kernel_w, 1, a.in_w);
     const int64_t window_w = smaller(left + a.kernel_w, a.in_w + a.pad_w) - left;
     const int64_t valid = (rows.end - rows.begin) * (columns.end - columns.begin);
-    const float count = static_cast<float>(a.count_include_pad ? window_h * window_w : valid);
+    const int64_t divisor = a.count_include_pad ? window_h * window_w : valid;
+    const auto count = static_cast<float>(divisor);
     for (int64_t c0 = 0; c0 < a.channels; c0 += kChunk) {
       const int64_t n = smaller(kChunk, a.channels - c0);
       for (int64_t c = 0; c < n; ++c) sums[c] = 0;
@@ -233,6 +244,13 @@ void avg_pool_typed(const PoolRowArgs& a) {
       T* out = y + ow * a.channels + c0;
       if constexpr (sizeof(T) == 1) {
         const ElementwiseArgs q = a.u8;
+        if (a.ties_away) {
+          const auto all = static_cast<int32_t>(divisor);
+          const int32_t rest = q.y_zero * (all - static_cast<int32_t>(valid)) - kSignedShift * all;
+          const double inverse = 1 / static_cast<double>(all);
+          for (int64_t c = 0; c < n; ++c) out[c] = mean_code(sums[c] + rest, all / 2, inverse);
+          continue;
+        }
         const float m = q.a_multiplier / count;
         const int32_t offset = static_cast<int32_t>(q.a_zero) * static_cast<int32_t>(valid);
         for (int64_t c = 0; c < n; ++c) out[c] = to_u8(static_cast<float>(sums[c] - offset) * m, q);

@@ -75,6 +75,15 @@ void avg_pool(DataType type, const PoolShape& shape, bool count_include_pad, int
   each_row(type, shape, args, batch, x, y, small_ops(isa).avg_pool_row, parallel);
 }
 
+void avg_pool_codes(const PoolShape& shape, bool count_include_pad, int64_t batch, const uint8_t* x,
+                    uint8_t* y, int32_t zero_point, Isa isa, const Parallel& parallel) {
+  PoolRowArgs args = row_args(shape);
+  args.count_include_pad = count_include_pad;
+  args.ties_away = true;
+  args.u8.y_zero = zero_point;
+  each_row(DataType::u8, shape, args, batch, x, y, small_ops(isa).avg_pool_row, parallel);
+}
+
 void global_avg_pool(DataType type, int64_t batch, int64_t pixels, int64_t channels, const void* x, void* y,
                      Affine xq, Affine yq, Isa isa, const Parallel& parallel) {
   PoolShape shape;

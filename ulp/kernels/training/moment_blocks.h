@@ -93,13 +93,13 @@ void decode_decades(const uint8_t* codes, float absmax, int64_t n, float* wide) 
       codes, n, wide, [&](const uint8_t* from, float* to) __attribute__((always_inline)) {
         const Ints code = load_codes_of(from);
         const Ints side = code - Map::kZeroCode;
-        const Ints u = Map::kIsSigned ? (side < 0 ? -side : side) : code + Map::kZero;
+        const Ints u = side < 0 ? -side : side;
         const auto bits = reinterpret_cast<Ints>(__builtin_convertvector(u, Floats) + 0.5F);
         const Floats fraction = reinterpret_cast<Floats>((bits & 0x7fffff) | 0x3f800000) - 1.0F;
         const Ints exponent = bits >> 23;
         const Floats found = fraction * look_up(map.step, exponent) + look_up(map.base, exponent);
         const Floats magnitude = side == 0 ? Floats{} : found;
-        const Ints sign = Map::kIsSigned ? side & INT32_MIN : Ints{};
+        const Ints sign = side & INT32_MIN;
         *reinterpret_cast<StoredFloats*>(to) =
             reinterpret_cast<Floats>(reinterpret_cast<Ints>(magnitude) ^ sign) * absmax;
       });
@@ -123,12 +123,42 @@ void encode_decades(const float* wide, float inverse, int64_t n, uint8_t* codes)
         const Floats last = look_up(map.last, place);
         const Ints inside = truncated(exact < last ? exact : last);
         const Ints u = share >= map.one ? inside + 1 : inside;  // the least share has no code of its own
-        Ints code = u - Map::kZero;
-        if constexpr (Map::kIsSigned) {
-          const Ints least = (kKeepSign ? 1 : 0) - Ints{};
-          code = share < 0.0F ? Map::kZeroCode - (u > least ? u : least) : Map::kZeroCode + u;
-        }
-        store_codes(to, code);
+        const Ints least = (kKeepSign ? 1 : 0) - Ints{};
+        store_codes(to, share < 0.0F ? Map::kZeroCode - (u > least ? u : least) : Map::kZeroCode + u);
+      });
+}
+
+ULP_INLINE Ints larger(Ints a, Ints b) {
+  return a > b ? a : b;
+}
+ULP_INLINE Ints smaller(Ints a, Ints b) {
+  return a < b ? a : b;
+}
+ULP_INLINE Ints bits_of(SquareLine line, Ints code) {
+  return (code + line.less) << line.drop;
+}
+ULP_INLINE Ints code_of(SquareLine line, Ints bits) {
+  return ((bits + (1 << (line.drop - 1))) >> line.drop) - line.less;
+}
+/// As decode_decades() and encode_decades(), of squares.
+void decode_squares(const uint8_t* codes, float absmax, int64_t n, float* wide) {
+  for_each_vector(
+      codes, n, wide, [&](const uint8_t* from, float* to) __attribute__((always_inline)) {
+        const Ints code = load_codes_of(from);
+        const Ints bits = smaller(bits_of(SquareMap8::kFine, code), bits_of(SquareMap8::kCoarse, code));
+        const Ints none{};
+        *reinterpret_cast<StoredFloats*>(to) = reinterpret_cast<Floats>(code == 0 ? none : bits) * absmax;
+      });
+}
+/// A square that is not 0 has no code 0, whatever its share.
+void encode_squares(const float* wide, float inverse, int64_t n, uint8_t* codes) {
+  for_each_vector(
+      wide, n, codes, [&](const float* from, uint8_t* to) __attribute__((always_inline)) {
+        const Floats square = *reinterpret_cast<const StoredFloats*>(from);
+        const auto bits = reinterpret_cast<Ints>(square * inverse);
+        const Ints code = larger(code_of(SquareMap8::kFine, bits), code_of(SquareMap8::kCoarse, bits));
+        const Ints none{}, least = 1 - Ints{};
+        store_codes(to, square > 0.0F ? larger(code, least) : none);
       });
 }
 
@@ -145,34 +175,48 @@ void unpack_nibbles(const uint8_t* packed, int64_t n, uint8_t* codes) {
   if (n % 2 != 0) codes[n - 1] = packed[n / 2] & 15;
 }
 
-/// The largest magnitude; a NaN where one of the numbers is not finite; 0 where all are subnormal, whose
-/// inverse would not be finite.
+/// The largest magnitude; a NaN where one of the numbers is not finite.
 float largest_magnitude(const float* wide, int64_t n) {
   int32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) {
     const auto bits = static_cast<int32_t>(float_to_bits(wide[i]) & 0x7fffffffU);
     largest = bits > largest ? bits : largest;
   }
-  if (largest >= 0x7f800000) return bits_to_float(0x7fc00000U);
-  return largest < 0x00800000 ? 0.0F : bits_to_float(static_cast<uint32_t>(largest));
+  return largest >= 0x7f800000 ? bits_to_float(0x7fc00000U) : bits_to_float(static_cast<uint32_t>(largest));
 }
 
 /// The ways of a block of moments: `decode` to numbers, `encode` those times the inverse of their absmax;
-/// kBits a code.
-template <typename Map, bool kKeepSign>
-struct Codes8 {
+/// kBits a code. No absmax but 0 is below kLeastAbsmax, whose inverse is finite: squares of less get it, so
+/// that they stay above 0, and others become 0.
+struct SignedCodes8 {
   static constexpr int64_t kBlock = moment_block(MomentStore::int8), kBits = 8;
-  static constexpr uint8_t kZeroCode = Map::kZeroCode;
+  static constexpr uint8_t kZeroCode = SignedMap8::kZeroCode;
+  static constexpr bool kSquares = false;
+  static constexpr float kLeastAbsmax = 0x1p-126F;
   static void decode(const uint8_t* codes, float absmax, int64_t n, float* wide) {
-    decode_decades<Map>(codes, absmax, n, wide);
+    decode_decades<SignedMap8>(codes, absmax, n, wide);
   }
   static void encode(const float* wide, float inverse, int64_t n, uint8_t* codes) {
-    encode_decades<Map, kKeepSign>(wide, inverse, n, codes);
+    encode_decades<SignedMap8, true>(wide, inverse, n, codes);
+  }
+};
+struct SquareCodes8 {
+  static constexpr int64_t kBlock = moment_block(MomentStore::int8), kBits = 8;
+  static constexpr uint8_t kZeroCode = 0;
+  static constexpr bool kSquares = true;
+  static constexpr float kLeastAbsmax = 0x1p-100F;  // times the least value it is not subnormal
+  static void decode(const uint8_t* codes, float absmax, int64_t n, float* wide) {
+    decode_squares(codes, absmax, n, wide);
+  }
+  static void encode(const float* wide, float inverse, int64_t n, uint8_t* codes) {
+    encode_squares(wide, inverse, n, codes);
   }
 };
 struct SignedCodes4 {
   static constexpr int64_t kBlock = moment_block(MomentStore::int4), kBits = 4;
   static constexpr uint8_t kZeroCode = SignedMap4::kZeroCode * 17;  // of two elements
+  static constexpr bool kSquares = false;
+  static constexpr float kLeastAbsmax = 0x1p-126F;
   static void decode(const uint8_t* packed, float absmax, int64_t n, float* wide) {
     uint8_t codes[kBlock];
     unpack_nibbles(packed, n, codes);
@@ -187,6 +231,8 @@ struct SignedCodes4 {
 struct LinearCodes4 {
   static constexpr int64_t kBlock = moment_block(MomentStore::int4), kBits = 4;
   static constexpr uint8_t kZeroCode = 0;
+  static constexpr bool kSquares = true;
+  static constexpr float kLeastAbsmax = 0x1p-122F;
   static void decode(const uint8_t* packed, float absmax, int64_t n, float* wide) {
     uint8_t codes[kBlock];
     unpack_nibbles(packed, n, codes);
@@ -220,7 +266,9 @@ __attribute__((noinline)) void store_moments(const float* wide, int64_t n, uint8
   for (int64_t begin = 0; begin < n; begin += Codes::kBlock, ++absmax) {
     const int64_t size = n - begin < Codes::kBlock ? n - begin : Codes::kBlock;
     uint8_t* const own = codes + begin * Codes::kBits / 8;
-    *absmax = largest_magnitude(wide + begin, size);
+    const float largest = largest_magnitude(wide + begin, size);
+    const float least = Codes::kSquares && largest > 0.0F ? Codes::kLeastAbsmax : 0.0F;
+    *absmax = largest < Codes::kLeastAbsmax ? least : largest;
     if (*absmax > 0.0F) {
       Codes::encode(wide + begin, 1 / *absmax, size, own);
     } else {
@@ -234,11 +282,11 @@ constexpr MomentBlocks kBlocksOf = {load_moments<Codes>, store_moments<Codes>};
 
 static_assert(SignedMap8::kZeroCode == zero_code(MomentStore::int8, MomentKind::mean));
 static_assert(SignedMap4::kZeroCode == zero_code(MomentStore::int4, MomentKind::mean));
+static_assert(SquareCodes8::kZeroCode == zero_code(MomentStore::int8, MomentKind::square));
 
 /// For MomentStore::int8 and int4, and for each MomentKind.
-constexpr MomentBlocks kMomentBlocks[2][2] = {
-    {kBlocksOf<Codes8<SignedMap8, true>>, kBlocksOf<Codes8<UnsignedMap8, false>>},
-    {kBlocksOf<SignedCodes4>, kBlocksOf<LinearCodes4>}};
+constexpr MomentBlocks kMomentBlocks[2][2] = {{kBlocksOf<SignedCodes8>, kBlocksOf<SquareCodes8>},
+                                              {kBlocksOf<SignedCodes4>, kBlocksOf<LinearCodes4>}};
 
 #undef ULP_INLINE
 

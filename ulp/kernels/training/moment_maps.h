@@ -1,13 +1,15 @@
-// The numbers behind the codes of 8-bit and 4-bit moments: "dynamic" maps, whose steps grow with the
-// magnitude.
+// The numbers behind the codes of 8-bit and 4-bit moments. Plain data with internal linkage, see float_bits.h
+// for why.
 //
 // A block of moments has its largest magnitude in fp32, absmax; an element is absmax times the map's value
-// nearest to its share of it. Between 10^-kDecades and 1, decade i (from 0) holds n_i values, the midpoints
-// of n_i equal parts of [0.1, 1] times 10^(i + 1 - kDecades); 0 and 1 are values, too. The signed map has n_i
-// = 2^i on both sides (1 on the positive one only), the unsigned map 2^(i+1). Codes number the values from
-// the least on. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization", in the form of
-// bitsandbytes; with three decades, torchao's 4-bit map. Plain data with internal linkage, see float_bits.h
-// for why.
+// nearest to its share of it. Codes number the values from the least on.
+//
+// Moments of both signs have a "dynamic" map. Between 10^-kDecades and 1, decade i (from 0) holds 2^i values,
+// the midpoints of 2^i equal parts of [0.1, 1] times 10^(i + 1 - kDecades), on both sides; 0 and 1 (not -1)
+// are values, too. Source: Dettmers et al. 2022, "8-bit optimizers via block-wise quantization", in the form
+// of bitsandbytes; with three decades, torchao's 4-bit map.
+//
+// 8-bit squares have SquareMap8.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +18,14 @@ namespace ulp::kernels {
 namespace {
 
 /// What both directions of a map need, as tables of eight, twice: a lookup that takes the lowest three or
-/// four bits of its index finds the same. `u` numbers magnitudes: those of decade i are [n_i, 2 n_i); kZero
-/// is that of 0, kOne of 1.
-template <int kDecades, bool kSigned>
+/// four bits of its index finds the same. `u` numbers magnitudes: 0 is that of 0, [2^i, 2^(i+1)) are those of
+/// decade i, kOne is that of 1.
+template <int kDecades>
 struct DecadeMap {
-  static constexpr bool kIsSigned = kSigned;
-  static constexpr int kShift = kSigned ? 0 : 1;
-  static constexpr int kZero = kShift, kOne = 1 << (kDecades + kShift);
-  static constexpr int kZeroCode = kSigned ? kOne - 1 : 0;
-  static constexpr int kCodes = kSigned ? 2 * kOne : kOne;
+  static constexpr int kOne = 1 << kDecades;
+  static constexpr int kZeroCode = kOne - 1;
 
-  static constexpr int count(int decade) { return 1 << (decade + kShift); }
+  static constexpr int count(int decade) { return 1 << decade; }
   static constexpr double power(int decade) {
     double value = 1;
     for (int i = decade + 1; i < kDecades; ++i) value *= 10;
@@ -44,11 +43,11 @@ struct DecadeMap {
   float one;                    ///< from this magnitude on u is kOne
 
   constexpr float magnitude(int u) const {
-    if (u == kZero) return 0;
+    if (u == 0) return 0;
     if (u == kOne) return 1;
     int decade = 0;
     while (u >= 2 * count(decade)) ++decade;
-    const int at = (127 + kShift + decade) % 8;
+    const int at = (127 + decade) % 8;
     return fraction(u, decade) * step[at] + base[at];
   }
   constexpr float between(int u) const {
@@ -59,19 +58,19 @@ struct DecadeMap {
   constexpr DecadeMap() : step(), base(), slope(), offset(), last(), next(), one() {
     for (int at = 0; at < 16; ++at) next[at] = 2;  // no magnitude is so large
     for (int copy = 0; copy < 16; copy += 8) {
-      offset[copy] = last[copy] = static_cast<float>(kZero);
+      offset[copy] = last[copy] = 0;
       for (int i = 0; i < kDecades; ++i) {
-        const int at = copy + (127 + kShift + i) % 8;
+        const int at = copy + (127 + i) % 8;
         step[at] = static_cast<float>(0.9 / power(i));
         base[at] = static_cast<float>(0.1 / power(i));
         slope[copy + i + 1] = static_cast<float>(power(i) * count(i) / 0.9);
         offset[copy + i + 1] = static_cast<float>(count(i) * 8.0 / 9.0);
         last[copy + i + 1] = static_cast<float>(2 * count(i) - 1);
       }
-      base[copy + (127 + kShift + kDecades) % 8] = 1;
+      base[copy + (127 + kDecades) % 8] = 1;
     }
     for (int copy = 0; copy < 16; copy += 8) {
-      for (int i = 0; i < kDecades; ++i) next[copy + i] = between(i == 0 ? kZero : count(i) - 1);
+      for (int i = 0; i < kDecades; ++i) next[copy + i] = between(count(i) - 1);
     }
     one = between(kOne - 1);
   }
@@ -101,15 +100,40 @@ struct DecadeMap {
   }
 };
 
-using SignedMap8 = DecadeMap<7, true>;
-using UnsignedMap8 = DecadeMap<7, false>;
-using SignedMap4 = DecadeMap<3, true>;
+using SignedMap8 = DecadeMap<7>;
+using SignedMap4 = DecadeMap<3>;
 
 /// What a map is at compile time, on a line of the cache.
 template <typename Map>
 struct MapTables {
   alignas(64) static constexpr Map kMap{};
   static_assert(kMap.estimates_hold());
+};
+
+/// How a SquareMap8 makes codes of bits in some of its octaves: the bits of the mantissa that are left out,
+/// and what makes a code of the others.
+struct SquareLine {
+  int32_t drop, less;
+};
+/// The line of so many bits of mantissa that gives these bits this code.
+constexpr SquareLine square_line(int32_t kept, int32_t bits, int32_t code) {
+  return {23 - kept, (bits >> (23 - kept)) - code};
+}
+
+/// Squares are in a denominator, as roots: their errors count relative to themselves, and a zero where the
+/// other moment is none makes a step of any size. The 255 values above 0 are fp32 numbers from 1 downwards,
+/// with four bits of mantissa in the first eight octaves and three in all others, to 2^-24 * 1.25: a share of
+/// that or more is at most a sixteenth of itself from its value, its root a 32nd. A smaller one becomes the
+/// least value, never 0.
+///
+/// A code is the larger of what the two precisions make of a share's bits, and its bits are the lesser of
+/// what they make of the code: with more bits codes lie closer, so that the line of a precision is above the
+/// other in its own octaves and below it elsewhere.
+struct SquareMap8 {
+  static constexpr int32_t kOneBits = 0x3f800000, kFineOctaves = 8;
+  static constexpr SquareLine kFine = square_line(4, kOneBits, 255);
+  static constexpr SquareLine kCoarse =
+      square_line(3, kOneBits - kFineOctaves * (1 << 23), 255 - kFineOctaves * 16);
 };
 
 /// The values (code + 1) / 16 of 4-bit second moments, without 0: a root in a denominator. Source: Li et al.

@@ -30,7 +30,8 @@ enum class MomentStore : uint8_t {
   bf16,  ///< up or down with the probability that makes the mean exact: to the nearest, an average that moves
          ///< by 1 / 1000 of itself a step would never move
   int8,  ///< blocks of 256: a byte an element, and absmax in fp32 (moment_maps.h); to the nearest, and to the
-         ///< least negative value instead of 0 where a negative element would lose its sign
+         ///< least negative value instead of 0 where a negative element would lose its sign, to the least one
+         ///< above 0 where a square would become 0
   int4,  ///< blocks of 128: two elements a byte, the even one in the lower bits, and absmax; to the nearest
 };
 /// Elements that have an absmax in common; 0 where every element stands for itself.
@@ -113,7 +114,7 @@ struct UpdateRun {
 };
 
 /// n moments of int8 or int4 to fp32 and back, from the begin of a block on. A block with a number that is
-/// not finite becomes NaN as a whole, one of subnormal numbers 0.
+/// not finite becomes NaN as a whole, one of subnormal numbers 0; squares above 0 stay above it.
 struct MomentBlocks {
   void (*load)(const uint8_t* codes, const float* absmax, int64_t n, float* wide);
   void (*store)(const float* wide, int64_t n, uint8_t* codes, float* absmax);
