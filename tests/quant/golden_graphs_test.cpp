@@ -99,7 +99,7 @@ void check_points(const Subject& subject, const PreparedModule& prepared, const 
     ASSERT_TRUE(observer);
     const size_t place = subject.places.at(node->args[0].value->name);
     const QParams params = observer->qparams();
-    const json& expected = subject.description["points"][std::to_string(place)][variant];
+    const auto expected = subject.description["points"][std::to_string(place)][variant].get<std::string>();
     const at::Tensor& x = values[place];
     EXPECT_EQ(text_of(params.scale, params.zero_point, fake_quantize(x, params)), expected)
         << variant << " at value " << place;
@@ -117,7 +117,7 @@ void check_weights(const Subject& subject, const graph::Graph& converted, const 
     const at::Tensor scale = tensor(".scale"), zero_point = tensor(".zero_point");
     const int64_t axis = variant.starts_with("channel") ? 0 : -1;
     EXPECT_EQ(text_of(scale, zero_point, dequantize(tensor(".int8"), scale, zero_point, axis)),
-              subject.description["weights"][std::to_string(place)][variant])
+              subject.description["weights"][std::to_string(place)][variant].get<std::string>())
         << variant << ' ' << name;
   }
 }
@@ -131,7 +131,7 @@ void check_affine_weights(const Subject& subject, const graph::Graph& folded, co
     observer->forward(weight);
     const QParams params = observer->qparams();
     EXPECT_EQ(text_of(params.scale, params.zero_point, fake_quantize(weight, params)),
-              subject.description["weights"][std::to_string(place)][variant])
+              subject.description["weights"][std::to_string(place)][variant].get<std::string>())
         << variant << ' ' << name;
   }
 }
