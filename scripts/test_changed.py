@@ -10,7 +10,8 @@ What is reached:
   - a source file of a room: the test of its room. Rooms above it may see the change, too; --deep runs their tests.
   - a header: the same for every file that includes it, also through other headers and in samples of pages.
   - a file of a test's folder: that test; golden data: the tests that name them; a page: the test of pages.
-  - what is none of these (CMake, scripts): only `make test` tells. The other tests run, and the exit status is 3.
+  - what is none of these (CMake, scripts), or a test that this build leaves out: only `make test` or `make check-all`
+    tells. The other tests run, and the exit status is 3.
 The rooms and what is above them stand in cmake/rooms.txt. A change is done when `make test` passes; this is for the way there.
 """
 import argparse
@@ -216,7 +217,8 @@ def tests_of(build):
     found = defaultdict(list)
     for file in build.rglob("CTestTestfile.cmake"):
         folder = file.parent.relative_to(build).as_posix()
-        for name, words in re.findall(r"^add_test\(\[=\[(.*?)\]=\] (.*)\)$", file.read_text(encoding="utf-8"), re.M):
+        for bracket, quoted, words in re.findall(r'^add_test\((?:\[=\[(.*?)\]=\]|"(.*?)") (.*)\)$', file.read_text(encoding="utf-8"), re.M):
+            name = bracket or quoted
             named = re.findall(re.escape(str(build)) + r"/([^\"|; ]+)", words)
             found[folder].append((name, named))
     return found
@@ -224,18 +226,22 @@ def tests_of(build):
 
 def selection(reach, build, rooms):
     """The names of the tests to run, and the files to build for them."""
-    names, wanted = set(), set(reach.targets)
+    names, wanted, met = set(), set(reach.targets), set()
     for folder, tests in tests_of(build).items():
         inside = next((other for other in reach.folders if folder == other or folder.startswith(other + "/")
                        and folder.removeprefix("tests/") not in rooms), None)
         for name, files in tests:
             if inside or name in reach.tests:
+                met.add(inside or name)
                 names.add(name)
                 wanted.update(files)
                 if folder == "tests/consumer":
                     wanted.add("all")  # it installs everything
     known = subprocess.run(["ninja", "-C", str(build), "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
     outputs = {line.rsplit(":", 1)[0] for line in known.splitlines()}
+    for missing in sorted((set(reach.folders) | set(reach.tests)) - met):
+        reach.unknown.append(missing)
+        print(f"test-changed: {missing} has no test in this build; `make check-all` may have it")
     return names, sorted(target for target in wanted if target in outputs)
 
 
@@ -276,7 +282,7 @@ def main():
         run(reach, tree, options, files)
         print(f"test-changed: done after {time.monotonic() - start:.0f} s")
     if reach.unknown:
-        print("test-changed: run `make test`")
+        print("test-changed: that is not all; run `make test`")
         sys.exit(3)
     return None
 
@@ -294,8 +300,6 @@ def run(reach, tree, options, files):
         call("scripts/format.sh", "--check")
     if targets:
         call("scripts/build.sh", options.preset, jobs, *targets)
-    for name in set(reach.tests) - names:
-        print(f"test-changed: {name} is not part of this build; `make check-all` runs it")
     if names:
         pattern = "^(" + "|".join(re.escape(name) for name in sorted(names)) + ")$"
         call("ctest", "--test-dir", str(build), "--output-on-failure", "--parallel", jobs, "-R", pattern)

@@ -176,7 +176,7 @@ class Changed(unittest.TestCase):
             (build / "tests/cli").mkdir(parents=True)
             (build / "tests/cli/CTestTestfile.cmake").write_text(
                 f'add_test([=[cli]=] "{build}/bin/test_cli")\nset_tests_properties([=[cli]=] PROPERTIES COST "1000")\n'
-                f'add_test([=[cli_objects]=] "/usr/bin/cmake" "-DOBJECTS={build}/a.o|{build}/b.o" "-P" "x.cmake")\n', encoding="utf-8")
+                f'add_test("cli_objects" "/usr/bin/cmake" "-DOBJECTS={build}/a.o|{build}/b.o" "-P" "x.cmake")\n', encoding="utf-8")
             self.assertEqual(test_changed.tests_of(build), {"tests/cli": [("cli", ["bin/test_cli"]), ("cli_objects", ["a.o", "b.o"])]})
 
 
