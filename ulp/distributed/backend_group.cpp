@@ -14,7 +14,7 @@ namespace ulp::distributed {
 
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
+using TensorVector = std::vector<at::Tensor>;
 
 /// Which operation of which rank it was, for messages.
 struct Operation {
@@ -30,11 +30,11 @@ struct Operation {
 
 class BackendWork final : public Work::Pending {
  public:
-  BackendWork(Operation operation, c10::intrusive_ptr<c10d::Work> work, Tensors owners)
+  BackendWork(Operation operation, c10::intrusive_ptr<c10d::Work> work, TensorVector owners)
       : operation_(operation), work_(std::move(work)), owners_(std::move(owners)) {}
   /// Work that nobody waited for may still use the memory: it is never freed then.
   ~BackendWork() override {
-    if (work_) new Tensors(std::move(owners_));
+    if (work_) new TensorVector(std::move(owners_));
   }
 
   void wait() override {
@@ -49,7 +49,7 @@ class BackendWork final : public Work::Pending {
  private:
   Operation operation_;
   c10::intrusive_ptr<c10d::Work> work_;
-  Tensors owners_;  // of the memory that the work uses
+  TensorVector owners_;  // of the memory that the work uses
 };
 
 /// The memory of a dense tensor as it lies. On the CPU it is lent: the backend's threads let go of a tensor a moment
@@ -83,7 +83,7 @@ class BackendGroup final : public ProcessGroup {
     c10d::AllreduceOptions options;
     options.reduceOp = backend_op(op);
     options.timeout = timeout_;
-    Tensors tensors = {lent(tensor)};
+    TensorVector tensors = {lent(tensor)};
     return start(kWhere, {tensor}, [&] { return backend_->allreduce(tensors, options); });
   }
 
@@ -94,7 +94,7 @@ class BackendGroup final : public ProcessGroup {
     c10d::ReduceScatterOptions options;
     options.reduceOp = backend_op(op);
     options.timeout = timeout_;
-    Tensors tensors = {lent(output), lent(input)};
+    TensorVector tensors = {lent(output), lent(input)};
     return start(kWhere, {output, input},
                  [&] { return backend_->_reduce_scatter_base(tensors[0], tensors[1], options); });
   }
@@ -104,7 +104,7 @@ class BackendGroup final : public ProcessGroup {
     check_parts(kWhere, input, output, size());
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
-    Tensors tensors = {lent(output), lent(input)};
+    TensorVector tensors = {lent(output), lent(input)};
     return start(kWhere, {output, input},
                  [&] { return backend_->_allgather_base(tensors[0], tensors[1], options); });
   }
@@ -116,14 +116,14 @@ class BackendGroup final : public ProcessGroup {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = timeout_;
-    Tensors tensors = {lent(tensor)};
+    TensorVector tensors = {lent(tensor)};
     return start(kWhere, {tensor}, [&] { return backend_->broadcast(tensors, options); });
   }
 
   Work send(const at::Tensor& tensor, int to, int tag) override {
     constexpr const char* kWhere = "distributed.send";
     check_peer(kWhere, tensor, to);
-    Tensors tensors = {lent(tensor)};
+    TensorVector tensors = {lent(tensor)};
     return start(
         kWhere, {tensor}, [&] { return backend_->send(tensors, to, tag); }, to);
   }
@@ -131,7 +131,7 @@ class BackendGroup final : public ProcessGroup {
   Work recv(const at::Tensor& tensor, int from, int tag) override {
     constexpr const char* kWhere = "distributed.recv";
     check_peer(kWhere, tensor, from);
-    Tensors tensors = {lent(tensor)};
+    TensorVector tensors = {lent(tensor)};
     return start(
         kWhere, {tensor}, [&] { return backend_->recv(tensors, from, tag); }, from);
   }
@@ -156,7 +156,7 @@ class BackendGroup final : public ProcessGroup {
   }
 
   template <typename Start>
-  Work start(const char* where, const Tensors& owners, Start&& start, int peer = -1) {
+  Work start(const char* where, const TensorVector& owners, Start&& start, int peer = -1) {
     const Operation operation{where, rank(), size(), peer};
     try {
       return Work(std::make_unique<BackendWork>(operation, start(), owners));
