@@ -1,6 +1,6 @@
 // 8-bit and 4-bit moments against torchao's (tests/golden/make_block_moments.py): the maps, codes of given
-// moments, and codes, scales and weights after steps of Adam and AdamW. Codes may differ where a moment lies
-// in the middle of two.
+// moments, and codes, scales and weights after steps of Adam and AdamW, where 8-bit second moments have our
+// map in torchao's optimizers, too. Codes may differ where a moment lies in the middle of two.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+#include <sstream>
+
 #include "fused_support.h"
 #include "ulp/libtorch/bit_mask.h"
 
@@ -74,6 +77,74 @@ TEST(BlockMoments, EveryRuleAndMasterReachesItsGoal) {
            {MasterWeights::fp32, MasterWeights::split, MasterWeights::kahan, MasterWeights::stochastic})
         compare(masters, at::kBFloat16);
       compare(MasterWeights::fp32, at::kHalf);
+    }
+  }
+}
+
+/// The largest steps of [64, 128] weights, one a call of step(), under gradients scale * draw().
+std::vector<double> largest_steps(MomentFormat moments, const at::Tensor& scale,
+                                  const std::function<at::Tensor(at::Generator)>& draw, int steps) {
+  auto generator = at::detail::createCPUGenerator(17);
+  auto weight = torch::zeros({64, 128}).requires_grad_();
+  FusedOptimizer optimizer({weight}, AdamRule{.lr = 1e-3}, MasterWeights::fp32, 1, moments);
+  std::vector<double> largest;
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor before = weight.detach().clone();
+    weight.mutable_grad() = scale * draw(generator);
+    optimizer.step();
+    largest.push_back((weight.detach() - before).abs().max().item<double>());
+  }
+  largest.push_back(weight.detach().abs().max().item<double>());
+  return largest;
+}
+
+at::Tensor one_column(double others) {
+  at::Tensor scale = torch::full({64, 128}, others);
+  scale.select(1, 0).fill_(1);
+  return scale;
+}
+
+/// A second moment that becomes 0, where the first does not, makes a step of any size.
+TEST(BlockMoments, StepsInEightBitsAreAtMostTwiceThoseOfFp32) {
+  torch::manual_seed(6);
+  std::vector<std::pair<std::string, at::Tensor>> scales;
+  for (const double ratio : {1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}) {
+    std::ostringstream name;
+    name << "one column " << ratio << " times the others";
+    scales.emplace_back(name.str(), one_column(1 / ratio));
+    scales.emplace_back("random up to that", at::pow(ratio, -torch::rand({64, 128})));
+  }
+  const std::vector<int64_t> sizes = {64, 128};
+  const std::vector<std::pair<const char*, std::function<at::Tensor(at::Generator)>>> draws = {
+      {"normal", [&](at::Generator g) { return torch::randn(sizes, g); }},
+      {"uniform", [&](at::Generator g) { return torch::rand(sizes, g) * 2 - 1; }},
+      {"of one sign", [&](at::Generator g) { return torch::randn(sizes, g).abs(); }},
+      {"the same", [&](at::Generator) { return torch::ones(sizes); }},
+      {"now and then none",
+       [&](at::Generator g) { return torch::randn(sizes, g) * torch::rand(sizes, g).gt(0.7); }}};
+  for (const auto& [scale_name, scale] : scales) {
+    for (const auto& [draw_name, draw] : draws) {
+      SCOPED_TRACE(scale_name + ", " + draw_name);
+      const std::vector<double> wide = largest_steps(MomentFormat::fp32, scale, draw, 40),
+                                own = largest_steps(MomentFormat::int8, scale, draw, 40);
+      for (size_t i = 0; i < wide.size(); ++i) ASSERT_LE(own[i], 2 * wide[i]) << "step " << i;
+    }
+  }
+}
+
+/// Blocks whose elements are alike, or a thousandth of each other, are stepped like with fp32 moments.
+TEST(BlockMoments, SmallElementsOfABlockAreTrainedAsFastAsWithFp32) {
+  for (const double ratio : {1.0, 30.0, 1000.0}) {
+    const auto ones = [](at::Generator) { return torch::ones({64, 128}); };
+    for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::int8}) {
+      auto weight = torch::zeros({64, 128}).requires_grad_();
+      FusedOptimizer optimizer({weight}, AdamRule{.lr = 1e-3}, MasterWeights::fp32, 1, moments);
+      for (int step = 0; step < 20; ++step) {
+        weight.mutable_grad() = one_column(1 / ratio) * ones({});
+        optimizer.step();
+      }
+      // All gradients are constant: each weight has gone 20 times lr.
+      EXPECT_LT((weight.detach() + 0.02).abs().max().item<double>(), 0.02 * 0.08) << ratio;
     }
   }
 }

@@ -1,19 +1,40 @@
 #!/usr/bin/env python3
 """Reference data for 8-bit and 4-bit moments, from torchao's optimizers on the CPU.
 
-    pip install torch==2.13.0 torchao && TORCHDYNAMO_DISABLE=1 python3 make_block_moments.py > block_moments.json
+    pip install torch==2.13.0 torchao==0.18.0 && TORCHDYNAMO_DISABLE=1 python3 make_block_moments.py > block_moments.json
 
 Moments and gradients come from a generator of 32-bit numbers that the test has, too, so that only codes, scales and a
 few weights are stored. bitsandbytes has torchao's 8-bit map and one rule more: a negative moment whose code would be that
-of 0 gets the code below. Its optimizers need a GPU, so `sign_kept` applies that rule to torchao's codes.
+of 0 gets the code below. `sign_kept` applies that rule to torchao's codes.
+
+8-bit second moments have a map of their own: torchao's optimizers are given its values, and the rule that what is above 0
+never gets code 0.
 """
 import json
 import sys
 
 import torch
-from torchao.optim import Adam4bit, Adam8bit, AdamW4bit, AdamW8bit
+from torchao.optim import Adam4bit, Adam8bit, AdamW4bit, AdamW8bit, subclass_8bit
 from torchao.optim.quant_utils import (create_dynamic_map, quantize_4bit_with_qmap, quantize_8bit_with_qmap,
                                        scale_tensor)
+
+
+def octave_map():
+    """0, and 255 values from 1 downwards: 16 equal parts of each of eight octaves, 8 of each of the others."""
+    values = [1.0]
+    for octave in range(32):
+        parts = 16 if octave < 8 else 8
+        values += [(1 + part / parts) * 2.0 ** (-octave - 1) for part in reversed(range(parts))]
+    return [0.0] + sorted(values[:255])
+
+
+def above_zero(scaled, qmap):
+    codes = quantize_8bit_with_qmap(scaled, qmap)
+    return torch.where((scaled > 0) & (codes == 0), codes + 1, codes) if qmap[0] == 0 else codes
+
+
+subclass_8bit.get_qmap_unsigned = octave_map
+subclass_8bit.quantize_8bit_with_qmap = above_zero
 
 
 class Numbers:
@@ -45,12 +66,12 @@ def sign_kept(values, codes):
 def quantized(bits, signed, size, seed):
     values = Numbers(seed).tensor(size, 26 if bits == 8 else 10, signed)
     block = 256 if bits == 8 else 128
-    if bits == 4 and not signed:
-        qmap = torch.linspace(0, 1, 17)[1:]
+    if not signed:
+        qmap = torch.tensor(octave_map()) if bits == 8 else torch.linspace(0, 1, 17)[1:]
     else:
         qmap = torch.tensor(create_dynamic_map(signed, *((7, 8) if bits == 8 else (3, 4))))
     scaled, scale = scale_tensor(values, block)
-    codes = (quantize_8bit_with_qmap if bits == 8 else quantize_4bit_with_qmap)(scaled, qmap)
+    codes = (above_zero if bits == 8 else quantize_4bit_with_qmap)(scaled, qmap)
     made = {"seed": seed, "size": size, "map": qmap.tolist(), "codes": hexes(codes), "absmax": scale.tolist()}
     if bits == 8 and signed:
         made["sign_kept"] = hexes(sign_kept(values, codes))

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "temp_folder.h"
+#include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/io/checkpoint.h"
 
@@ -92,6 +94,48 @@ TEST_F(CheckpointMoments, AResumedRunWritesTheSameBytes) {
   }
 }
 
+/// Files of before have bitsandbytes' codes of squares and no word of it; they are read by their values.
+TEST_F(CheckpointMoments, SecondMomentsOfEarlierFilesAreReadByTheirMap) {
+  torch::Tensor map = torch::zeros({256});
+  for (int decade = 0, code = 1; decade < 7; ++decade) {
+    for (int part = 0; part < 2 << decade; ++part, ++code)
+      map[code] = std::pow(10.0, decade - 6) * (0.1 + 0.9 * (part + 0.5) / (2 << decade));
+  }
+  map[255] = 1;
+  for (const bool channels_last : {false, true}) {
+    InBlocks run(AdamWRule{}, MasterWeights::split, MomentFormat::int8, channels_last);
+    run.run_steps(0, 2);
+    ulp::io::save_checkpoint(at("c"), {.model = &run, .optimizer = &run.optimizer});
+    auto file = ulp::io::load_tensors(at("c"));
+    auto text = nlohmann::json::parse(file.metadata.at("ulp.optimizer"));
+    for (auto& state : text["groups"][0]["states"]) state.erase("square_codes");
+    torch::Tensor old, largest;
+    for (auto& [key, tensor] : file.tensors) {
+      if (key == "optimizer.1.exp_avg_sq_absmax") largest = tensor.clone();
+      if (key != "optimizer.1.exp_avg_sq") continue;
+      old = torch::randint(0, 256, tensor.sizes(), at::kByte);
+      tensor = old;
+    }
+    ASSERT_TRUE(old.defined() && largest.defined());
+    file.metadata["ulp.optimizer"] = text.dump();
+    ulp::io::save_tensors(at("old"), file.tensors, file.metadata);
+    CheckpointParts parts{.model = &run, .optimizer = &run.optimizer};
+    ulp::io::load_checkpoint(at("old"), parts);
+    auto state =
+        static_cast<ulp::amp::FusedParamState&>(*run.optimizer.state().at(run.conv.unsafeGetTensorImpl()));
+    // Blocks follow the parameter's memory.
+    const auto dense = [&](const torch::Tensor& x) {
+      return torch::empty_like(run.conv.detach(), at::kFloat).copy_(x).as_strided({x.numel()}, {1});
+    };
+    const torch::Tensor absmax = largest.repeat_interleave(256).slice(0, 0, old.numel());
+    ulp::amp::widen_moments(state, run.conv);
+    const torch::Tensor values = dense(state.exp_avg_sq);
+    const torch::Tensor expected = map.index_select(0, dense(old).to(at::kLong)) * absmax;
+    EXPECT_TRUE((values - expected).abs().le(expected / 15).all().item<bool>()) << channels_last;
+    EXPECT_TRUE(values.eq(0).equal(expected.eq(0)));
+  }
+}
+
 TEST_F(CheckpointMoments, BlocksThatDoNotFitAreRefusedByName) {
   for (const MomentFormat moments : {MomentFormat::int8, MomentFormat::int4}) {
     for (const std::string name : {"exp_avg", "exp_avg_sq"}) {
@@ -121,6 +165,11 @@ TEST_F(CheckpointMoments, BlocksThatDoNotFitAreRefusedByName) {
     expect_refused("order of memory", moments, [&](auto&, nlohmann::json& optimizer) {
       optimizer["groups"][0]["states"][1]["memory_order"] = "3,2,1,0";
     });
+    if (moments == MomentFormat::int8) {
+      expect_refused("square_codes", moments, [&](auto&, nlohmann::json& optimizer) {
+        optimizer["groups"][0]["states"][1]["square_codes"] = "nibbles";
+      });
+    }
   }
 }
 

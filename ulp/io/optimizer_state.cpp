@@ -174,7 +174,25 @@ struct Fused {
     if (master) expect_buffer("master", s.master, *master, place);
   }
 
+  /// What the codes of 8-bit second moments are; without the field they are bitsandbytes'.
+  static constexpr const char* kSquareCodes = "square_codes";
+  static void mark_codes(const State& s, const Options& o, json& fields) {
+    if (has_square_codes(s, o)) fields[kSquareCodes] = "octaves";
+  }
+  static void renew_codes(State& s, const Options& o, const json& fields, const at::Tensor& parameter,
+                          const StatePlace& place) {
+    if (!has_square_codes(s, o)) return;
+    if (!fields.contains(kSquareCodes)) return amp::renew_square_codes(s, parameter);
+    if (fields.at(kSquareCodes) != "octaves")
+      fail_file(kLoadCheckpointWhere, "expected codes 'octaves' in '", place.prefix, kSquareCodes, "' in '",
+                place.source, "', got others");
+  }
+
  private:
+  static bool has_square_codes(const State& s, const Options& o) {
+    return o.moments == amp::MomentFormat::int8 && s.exp_avg_sq_absmax.defined();
+  }
+
   template <typename Field>
   static void same(Field&& field, const char* name, const std::string& own) {
     std::string stored = own;
@@ -215,6 +233,7 @@ json save_groups(const optim::Optimizer& optimizer, const std::string& prefix, N
             [&](const char* name, const at::Tensor& value) {
               if (value.defined()) tensors.emplace_back(place + name, value);
             });
+        if constexpr (std::is_same_v<Kind, Fused>) Fused::mark_codes(state, copy, fields);
       }
       states.push_back(std::move(fields));
     }
@@ -265,20 +284,22 @@ typename Kind::State load_state(const json& stored, const at::Tensor& parameter,
                                 const StatePlace& place) {
   typename Kind::State state;
   const at::Device device = Kind::kKind == std::string(Fused::kKind) ? at::kCPU : parameter.device();
-  read_stored(stored, place.prefix, [&](auto&& field) {
-    Kind::state(
-        state,
-        [&](const char* name, auto& value) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int64_t>) {
-            field(count_of(name, /*first=*/1), value);
-          } else {
-            field({.name = name}, value);
-          }
-        },
-        [&](const char* name, at::Tensor& value) {
-          value = load_buffer(file, place.prefix + name, parameter, device, place.source);
-        });
-  });
+  read_stored(stored, place.prefix,
+              [&](auto&& field) {
+                Kind::state(
+                    state,
+                    [&](const char* name, auto& value) {
+                      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, int64_t>) {
+                        field(count_of(name, /*first=*/1), value);
+                      } else {
+                        field({.name = name}, value);
+                      }
+                    },
+                    [&](const char* name, at::Tensor& value) {
+                      value = load_buffer(file, place.prefix + name, parameter, device, place.source);
+                    });
+              },
+              {Fused::kSquareCodes});
   return state;
 }
 
@@ -308,6 +329,8 @@ std::function<void()> load_groups(optim::Optimizer& optimizer, const json& group
       auto state =
           std::make_shared<typename Kind::State>(load_state<Kind>(stored[p], parameters[p], file, place));
       Kind::check(*state, options->back(), parameters[p], place);
+      if constexpr (std::is_same_v<Kind, Fused>)
+        Fused::renew_codes(*state, options->back(), stored[p], parameters[p], place);
       states->emplace_back(parameters[p].unsafeGetTensorImpl(), std::move(state));
     }
   }

@@ -27,9 +27,20 @@ int code_count(const Map& map) {
   return map.store == MomentStore::int8 ? 256 : 16;
 }
 
-/// The definition in double: midpoints of equal parts of [0.1, 1], decade by decade, 0 and 1.
+/// The definition in double: midpoints of equal parts of [0.1, 1], decade by decade, 0 and 1; squares in 8
+/// bits have equal parts of octaves from 1 downwards, 16 of the first eight and 8 of the others.
 std::vector<double> defined_values(const Map& map) {
   std::vector<double> values;
+  if (map.store == MomentStore::int8 && map.kind == MomentKind::square) {
+    values = {0, 1};
+    for (int octave = 0; values.size() < 256; ++octave) {
+      const int parts = octave < 8 ? 16 : 8;
+      for (int part = parts - 1; part >= 0 && values.size() < 256; --part)
+        values.push_back(std::ldexp(1 + part / static_cast<double>(parts), -octave - 1));
+    }
+    std::ranges::sort(values);
+    return values;
+  }
   if (map.store == MomentStore::int4 && map.kind == MomentKind::square) {
     for (int i = 1; i <= 16; ++i) values.push_back(i / 16.0);
     return values;
@@ -143,12 +154,15 @@ TEST_P(MomentBlocks, TheCodeIsThatOfTheNearestValue) {
       size_t nearest = 0;
       for (size_t code = 1; code < values.size(); ++code)
         if (distance(code) < distance(nearest)) nearest = code;
-      const bool keeps_sign = map.store == MomentStore::int8 && moments[i] < 0 && values[nearest] == 0;
+      const bool eight = map.store == MomentStore::int8, square = map.kind == MomentKind::square;
+      const bool keeps_sign = eight && !square && moments[i] < 0 && values[nearest] == 0;
       if (keeps_sign) --nearest;
+      const bool stays = eight && square && moments[i] > 0 && values[nearest] == 0;
+      if (stays) nearest = 1;
       const auto got = static_cast<size_t>(stored.code(static_cast<int64_t>(i)));
       // In the middle between two codes the roundings on the way there decide.
       const double slack = std::fabs(static_cast<double>(moments[i])) * 0x1p-20;
-      ASSERT_TRUE(got == nearest || (!keeps_sign && distance(got) <= distance(nearest) + slack))
+      ASSERT_TRUE(got == nearest || (!keeps_sign && !stays && distance(got) <= distance(nearest) + slack))
           << map.name << ": " << moments[i] << " became code " << got << ", not " << nearest << "; "
           << repeat_command();
     }
@@ -184,6 +198,41 @@ TEST_P(MomentBlocks, ANegativeMomentKeepsItsSignInEightBitsOnly) {
   for (size_t i = 1; i < 6; ++i) EXPECT_EQ(in_four[i], 0.0F) << i;
 }
 
+/// Whatever is beside them: a step is a first moment over the root of the second.
+TEST_P(MomentBlocks, SquaresAboveZeroStayAboveZeroAndZerosStay) {
+  for (const float largest : {3e38F, 1.0F, 1e-20F, 0x1p-100F, 0x1p-101F, 0x1p-126F, bits_to_float(1)}) {
+    for (const size_t map : {1U, 3U}) {
+      std::vector<float> moments = {largest};
+      for (const float small : {0x1p-26F, 1e-9F, 1e-15F, 1e-30F, 0x1p-126F, bits_to_float(1)})
+        if (small <= largest) moments.push_back(small);
+      const size_t zeros = moments.size();
+      for (const float zero : {0.0F, -0.0F}) moments.push_back(zero);
+      Stored stored(kMaps[map], static_cast<int64_t>(moments.size()));
+      stored.write(moments, GetParam());
+      const std::vector<float> read = stored.read(GetParam());
+      for (size_t i = 0; i < zeros; ++i) ASSERT_GT(read[i], 0.0F) << largest << ' ' << moments[i];
+      if (kMaps[map].store == MomentStore::int4) continue;  // no zero
+      for (size_t i = zeros; i < read.size(); ++i) ASSERT_EQ(read[i], 0.0F) << largest;
+    }
+  }
+}
+
+TEST_P(MomentBlocks, SquaresIn8BitsAreASixteenthOfThemselvesOffAtMost) {
+  std::mt19937 engine(5);
+  std::vector<float> moments(256 * 40 + 9);
+  for (float& moment : moments)
+    moment = 3e-7F * std::exp2(-static_cast<float>(engine() % 23650) / 1000);  // to 2^-24 * 1.25 and a little
+  for (size_t i = 0; i < moments.size(); i += 256) moments[i] = 3e-7F;
+  Stored stored(kMaps[1], static_cast<int64_t>(moments.size()));
+  stored.write(moments, GetParam());
+  const std::vector<float> read = stored.read(GetParam());
+  for (size_t i = 0; i < read.size(); ++i) {
+    const float share = moments[i] / 3e-7F, part = share > 0x1p-8F ? 32 : 16;
+    ASSERT_LE(std::fabs(read[i] - moments[i]), moments[i] / part * 1.001F)
+        << share << "; " << repeat_command();
+  }
+}
+
 TEST_P(MomentBlocks, TheLargestMagnitudeIsKeptAndTheMostNegativeNearlySo) {
   Stored stored(kMaps[0], 512);
   std::vector<float> moments(512, 0.01F);
@@ -216,11 +265,13 @@ TEST_P(MomentBlocks, ABlockWithANumberThatIsNotFiniteIsNaNAndOthersAreNot) {
 TEST_P(MomentBlocks, ZerosAndSubnormalBlocksAreZeroAndTheEndsOfTheRangeAreNot) {
   for (const Map& map : kMaps) {
     for (const float value : {0.0F, bits_to_float(1), bits_to_float(0x7fffff)}) {
+      if (map.kind == MomentKind::square && value > 0) continue;  // stays above 0
       Stored stored(map, 131);
       stored.write(std::vector<float>(131, value), GetParam());
       for (const float read : stored.read(GetParam())) ASSERT_EQ(read, 0.0F) << map.name << ' ' << value;
     }
-    for (const float value : {0x1p-126F, 3e38F}) {
+    const bool octaves = map.store == MomentStore::int8 && map.kind == MomentKind::square;
+    for (const float value : {octaves ? 0x1p-100F : 0x1p-126F, 3e38F}) {
       Stored stored(map, 131);
       stored.write(std::vector<float>(131, value), GetParam());
       for (const float read : stored.read(GetParam())) ASSERT_EQ(read, value) << map.name;

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 #include <sstream>
 
@@ -42,6 +44,26 @@ at::Tensor unpacked(const at::Tensor& codes, int64_t elements) {
 void pack(const at::Tensor& unpacked, at::Tensor& codes) {
   const at::Tensor even = at::constant_pad_nd(unpacked, {0, unpacked.numel() % 2}).view({-1, 2});
   codes.copy_(even.select(1, 0).bitwise_or(even.select(1, 1).bitwise_left_shift(4)));
+}
+
+/// The values of bitsandbytes' codes of squares: 0, midpoints of 2, 4, ... 128 equal parts of seven decades,
+/// 1.
+std::array<float, 256> dynamic_squares() {
+  std::array<float, 256> values{};
+  size_t code = 1;
+  for (int decade = 0; decade < 7; ++decade) {
+    const int parts = 2 << decade;
+    for (int part = 0; part < parts; ++part)
+      values[code++] = static_cast<float>(std::pow(10.0, decade - 6) * (0.1 + 0.9 * (part + 0.5) / parts));
+  }
+  values[code] = 1;
+  return values;
+}
+
+void write_codes(const MomentTensors& moment, MomentStore store, const at::Tensor& wide) {
+  kernels::store_moments(store, kind_of(moment), wide.const_data_ptr<float>(), wide.numel(),
+                         moment.values.data_ptr<uint8_t>(), moment.absmax.data_ptr<float>(),
+                         kernels::selected_isa(), libtorch::TorchParallel());
 }
 
 }  // namespace
@@ -146,10 +168,23 @@ void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentF
     if (!moment.values.defined()) return;
     const at::Tensor wide = fp32_like(parameter).copy_(moment.values);
     make_moment(moment, store, parameter, StateMemory());
-    kernels::store_moments(store, kind_of(moment), wide.const_data_ptr<float>(), n,
-                           moment.values.data_ptr<uint8_t>(), moment.absmax.data_ptr<float>(),
-                           kernels::selected_isa(), libtorch::TorchParallel());
+    write_codes(moment, store, wide);
     state.memory_order = memory_order(parameter);
+  });
+}
+
+void renew_square_codes(FusedParamState& state, const at::Tensor& parameter) {
+  const std::array<float, 256> values = dynamic_squares();
+  for_each_moment(state, [&](const MomentTensors& moment) {
+    if (!moment.squares || !moment.absmax.defined()) return;
+    if (store_of(moment.values, parameter) != MomentStore::int8) return;
+    const at::Tensor wide = fp32_like(parameter);
+    const auto* codes = moment.values.const_data_ptr<uint8_t>();
+    const auto* absmax = moment.absmax.const_data_ptr<float>();
+    auto* to = wide.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < wide.numel(); ++i)
+      to[i] = values[codes[i]] * absmax[i / kernels::moment_block(MomentStore::int8)];
+    write_codes(moment, MomentStore::int8, wide);
   });
 }
 

@@ -42,6 +42,10 @@ ULP_API void widen_moments(FusedParamState& state, const at::Tensor& parameter);
 /// And back: fp32 moments become what `moments` makes of a parameter of that size. bf16 ones stay.
 ULP_API void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentFormat moments);
 
+/// Second moments of int8 whose codes are those of bitsandbytes' map, as checkpoints without `square_codes`
+/// have them, get the codes of today.
+ULP_API void renew_square_codes(FusedParamState& state, const at::Tensor& parameter);
+
 /// Sets the moments to zero where `held`, a bool tensor of the parameter's sizes, is true. Second moments in
 /// int4, which have no zero, get the least value.
 void clear_moments(FusedParamState& state, const at::Tensor& parameter, const at::Tensor& held);

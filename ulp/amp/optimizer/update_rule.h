@@ -90,8 +90,9 @@ enum class MomentFormat {
   bf16,  ///< half the memory; rounded up or down at random, right in the mean (to the nearest, a second
          ///< moment with beta2 = 0.999 would stall: its steps are smaller than half a unit in bf16's last
          ///< place)
-  int8,  ///< a quarter: blocks of 256 with an absmax in fp32, codes of bitsandbytes' dynamic map; parameters of
-         ///< fewer than kLeastBlockElements keep fp32
+  int8,  ///< a quarter: blocks of 256 with an absmax in fp32, codes of bitsandbytes' dynamic map, of second
+         ///< moments of a map of their own that keeps them above 0; parameters of fewer than
+         ///< kLeastBlockElements keep fp32
   int4,  ///< an eighth: blocks of 128, torchao's maps; small parameters as with int8
 };
 /// Parameters of fewer elements keep fp32 moments with MomentFormat::int8 and int4, as in bitsandbytes.
