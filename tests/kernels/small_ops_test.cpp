@@ -320,6 +320,49 @@ TEST_P(SmallOps, AvgPoolDividesByTheRightCount) {
   }
 }
 
+/// LiteRT's integer mean: sum over count in whole numbers, half of the count added away from 0.
+int litert_mean(int sum, int count) {
+  return sum > 0 ? (sum + count / 2) / count : (sum - count / 2) / count;
+}
+
+TEST_P(SmallOps, AvgPoolOfCodesRoundsAwayFromCodeZeroAsLiteRT) {
+  const std::vector<int> sums = {1, 2, 3, 6, -1, -2, -6, 10}, means = {0, 1, 1, 2, 0, -1, -2, 3};
+  std::vector<uint8_t> x(4 * sums.size(), 128), y(sums.size());
+  for (size_t i = 0; i < sums.size(); ++i) x[i] = static_cast<uint8_t>(128 + sums[i]);
+  const PoolShape all{2, 2, 8, 2, 2, 2, 2};
+  for (const int32_t zero_point : {0, 128, 131, 255}) {
+    avg_pool_codes(all, true, 1, x.data(), y.data(), zero_point, GetParam(), kSerial);
+    for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(y[i] - 128, means[i]) << sums[i] << ' ' << zero_point;
+  }
+  std::vector<PoolCase> cases = pool_cases();
+  cases.push_back({{64, 64, 3, 64, 64, 64, 64}, 2});
+  cases.push_back({{1, 1000, 2, 1, 6, 1, 6}, 1});
+  for (const PoolCase& p : cases) {
+    const PoolShape& s = p.shape;
+    if (s.dilation_h != 1) continue;
+    for (const bool include_pad : {false, true}) {
+      for (const auto& [low, high] : {std::pair{0, 255}, {126, 131}, {0, 2}, {253, 255}}) {
+        const int64_t in = p.batch * s.in_h * s.in_w * s.channels,
+                      out = p.batch * s.out_h() * s.out_w() * s.channels;
+        const auto codes = test::random_ints<uint8_t>(in, 3, low, high);
+        const int zero_point = low + 1;
+        std::vector<int> sum(static_cast<size_t>(out)), count = sum;
+        each_window(s, p.batch, [&](int64_t o, int64_t i) {
+          if (i < 0 && !include_pad) return;
+          sum[static_cast<size_t>(o)] += (i < 0 ? zero_point : codes[static_cast<size_t>(i)]) - 128;
+          ++count[static_cast<size_t>(o)];
+        });
+        test::Guarded<uint8_t> made(out);
+        avg_pool_codes(s, include_pad, p.batch, codes.data(), made.data(), zero_point, GetParam(),
+                       test::ThreadParallel(2));
+        EXPECT_TRUE(made.intact());
+        for (size_t i = 0; i < sum.size(); ++i)
+          ASSERT_EQ(made.data()[i] - 128, litert_mean(sum[i], count[i])) << sum[i] << " of " << count[i];
+      }
+    }
+  }
+}
+
 TEST_P(SmallOps, GlobalAverageOfBytesAndBf16) {
   const std::vector<uint8_t> x = {10, 20, 30, 50, 20, 31};  // 3 pixels, 2 channels
   std::vector<uint8_t> y(2);

@@ -84,6 +84,47 @@ TEST(Backend, TfliteFixesTheResultsOfSoftmaxSigmoidAndTanh) {
   }
 }
 
+/// LiteRT's integer mean of codes of [N, C, H, W] over whole windows.
+at::Tensor litert_means(const at::Tensor& codes, int64_t height, int64_t width) {
+  const int64_t count = height * width;
+  const at::Tensor sums =
+      (at::avg_pool2d(codes.to(at::kDouble), {height, width}) * count).round().to(at::kLong);
+  const at::Tensor up = sums.abs() + count / 2;
+  return (sums.sign() * up.div(count, "floor")).to(at::kChar);
+}
+
+TEST(Backend, AveragesOfTfliteAreLiteRTs) {
+  const at::NoGradGuard no_grad;
+  for (const bool whole : {false, true}) {
+    torch::manual_seed(5);
+    torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 16, 3)));
+    if (whole)
+      net->push_back(torch::nn::AdaptiveAvgPool2d(torch::nn::AdaptiveAvgPool2dOptions(1)));
+    else
+      net->push_back(torch::nn::AvgPool2d(2));
+    net->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(16, 4, 1)));
+    net->eval();
+    const at::Tensor x = torch::randn({8, 3, 8, 10});
+    for (const char* profile : {"tflite_int8", "x86_int8", "onnx_qdq", "arm_int8"}) {
+      const auto module = converted(capture(net, {x}), Recipe::profile(profile), x);
+      const auto graph = module->graph().clone();
+      const graph::Node* average = nullptr;
+      for (const auto& node : graph->nodes())
+        if (node->is("ulp::average_codes")) average = node.get();
+      ASSERT_NE(average, nullptr) << *graph;
+      const bool tflite = std::string(profile) == "tflite_int8";
+      EXPECT_EQ(average->arg("rounding").literal.toStringRef(), tflite ? "half_away" : "half_even");
+      if (!tflite) continue;
+      // Of a whole image, too, the file has a window: MEAN rounds otherwise in each kernel of LiteRT.
+      const std::vector<int64_t> window = whole ? std::vector<int64_t>{6, 8} : std::vector<int64_t>{2, 2};
+      EXPECT_EQ(average->arg("kernel_size").literal.toIntVector(), window);
+      graph->set_output(graph::Argument::tuple({average->args[0].value, average->output()}));
+      const auto codes = graph::GraphModule(graph).forward_all({x});
+      EXPECT_TRUE(codes[1].equal(litert_means(codes[0], window[0], window[1])));
+    }
+  }
+}
+
 TEST(Backend, WhatATargetCannotRunIsRefusedByTheLayersName) {
   Net net = make_net();
   const auto captured = capture(net, {data(1, 4)});

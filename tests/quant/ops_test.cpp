@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "boxed.h"
+#include "error_of.h"
 #include "schemes.h"
 #include "ulp/base/error.h"
 
@@ -30,6 +32,29 @@ TEST(Quantize, NonFiniteValuesAreDefined) {
   const at::Tensor x = torch::tensor({NAN, -INFINITY, INFINITY, 1e38F, -1e38F});
   const auto q = quantize(x, torch::tensor({0.5F}), kZero, -1, -127, 127, at::kChar);
   EXPECT_TRUE(q.equal(torch::tensor({-127, -127, 127, 127, -127}, at::kChar))) << q;
+}
+
+/// Sums of four cells.
+TEST(AverageCodes, RoundsToEvenOrAwayFromCodeZero) {
+  const at::Tensor sums = torch::tensor({1, 2, 3, 6, -1, -2, -6, 10}, at::kChar);
+  const at::Tensor codes = at::constant_pad_nd(sums.view({1, 8, 1, 1}), {0, 1, 0, 1}),
+                   scale = torch::tensor({0.1F});
+  const std::vector<int64_t> two = {2, 2}, none = {0, 0};
+  const auto average = [&](const at::Tensor& q, int zero_point, const at::Tensor& to, const char* rounding) {
+    const at::Tensor zero = torch::tensor({zero_point}, at::kInt);
+    return boxed("ulp::average_codes", "", {q, scale, zero, to, zero, two, two, none, false, true, rounding})
+        .toTensor()
+        .flatten();
+  };
+  for (const int zero_point : {0, 3, -128, 127})
+    EXPECT_TRUE(average(codes, zero_point, scale, "half_away")
+                    .equal(torch::tensor({0, 1, 1, 2, 0, -1, -2, 3}, at::kChar)))
+        << zero_point;
+  const at::Tensor even = average(codes, 0, scale, "half_even");
+  EXPECT_TRUE(even.equal(torch::tensor({0, 0, 1, 2, 0, 0, -2, 2}, at::kChar))) << even;
+  EXPECT_ERROR(average(codes, 0, scale, "up"), "expected rounding 'half_even' or 'half_away', got 'up'");
+  EXPECT_ERROR(average(codes, 0, scale * 2, "half_away"), "keep their scale");
+  EXPECT_ERROR(average(codes.abs().to(at::kByte), 0, scale, "half_away"), "of dtype Char");
 }
 
 TEST(Quantize, KeepsChannelsLastAndMatchesContiguous) {

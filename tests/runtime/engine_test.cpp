@@ -80,6 +80,26 @@ TEST_P(EngineOps, PoolsInEveryMode) {
   }
 }
 
+TEST(EngineMeans, OfCodesRoundAwayFromCodeZeroWhereThePlanSaysSo) {
+  for (const bool include : {false, true}) {
+    Builder b(Numbers::u8, 5);
+    const int32_t x = b.enter(b.input({kBatch, 5, 7, 8}));
+    const PoolWindow w{
+        {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 3, .pad_h = 1, .pad_w = 1}, true, include};
+    const int32_t y = b.op(Op::avg_pool, {x}, PoolAttributes{w, MeanRounding::half_away});
+    b.plan.tensors[static_cast<size_t>(y)].scale = b.info(x).scale;
+    b.plan.tensors[static_cast<size_t>(y)].zero_point = b.info(x).zero_point;
+    b.output(b.leave(y));
+    check(b.plan, 3);
+    b.plan.steps[1].get<PoolAttributes>().rounding = MeanRounding::half_even;
+    const std::vector<Bytes> inputs = make_inputs(b.plan, 3, 7);
+    Plan away = b.plan;
+    away.steps[1].get<PoolAttributes>().rounding = MeanRounding::half_away;
+    Engine even(b.plan), other(away);
+    EXPECT_NE(run_engine(even, 3, inputs), run_engine(other, 3, inputs));
+  }
+}
+
 TEST_P(EngineOps, ImagesOfAnotherSize) {
   for (const auto& [h, w] : {std::pair<int64_t, int64_t>{10, 14}, {3, 20}, {1, 1}, {5, 7}, {4, 6}}) {
     Builder b(GetParam());

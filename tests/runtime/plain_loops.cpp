@@ -1,6 +1,7 @@
 #include "plain_loops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "exact_activation.h"
@@ -108,6 +109,7 @@ void pool_pixel(const Step& step, const View& x, const View& y, int64_t n, int64
   PoolWindow w{{.kernel_h = height, .kernel_w = width}};
   if (step.op != Op::global_avg_pool) w = step.get<PoolAttributes>().window;
   const int64_t h0 = oh * w.stride_h - w.pad_h, w0 = ow * w.stride_w - w.pad_w;
+  const bool away = step.op == Op::avg_pool && step.get<PoolAttributes>().rounding == MeanRounding::half_away;
   float top = -std::numeric_limits<float>::infinity(), sum = 0;
   int64_t seen = 0;
   for (int64_t i = 0; i < w.kernel_h; ++i) {
@@ -126,7 +128,9 @@ void pool_pixel(const Step& step, const View& x, const View& y, int64_t n, int64
   const int64_t padded =
       (std::min(h0 + w.kernel_h, height + w.pad_h) - h0) * (std::min(w0 + w.kernel_w, width + w.pad_w) - w0);
   const auto count = static_cast<float>(w.count_include_pad ? padded : seen);
-  y.set_steps(at, sum * (x.info.scale / y.info.scale / count));
+  if (!away) return y.set_steps(at, sum * (x.info.scale / y.info.scale / count));
+  const double code0 = x.info.zero_point - 128;  // of s8
+  y.set_steps(at, static_cast<float>(std::round(double{sum} / double{count} + code0) - code0));
 }
 
 void convert(const View& x, const View& y, int64_t batch) {

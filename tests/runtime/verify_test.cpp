@@ -232,6 +232,15 @@ TEST(Verify, RefusesBadSmallOps) {
         "fits the padded"},
        {"dilated mean", [&](Plan& p) { find(p, Op::avg_pool).get<PoolAttributes>().window.dilation_h = 2; },
         "no dilation"},
+       {"rounded largest",
+        [&](Plan& p) { find(p, Op::max_pool).get<PoolAttributes>().rounding = MeanRounding::half_away; },
+        "rounding is for average pooling"},
+       {"rounded to another scale",
+        [&](Plan& p) {
+          find(p, Op::avg_pool).get<PoolAttributes>().rounding = MeanRounding::half_away;
+          p.tensors[static_cast<size_t>(find(p, Op::avg_pool).output)].scale *= 2;
+        },
+        "keep the input's scale"},
        {"pool scale",
         [&](Plan& p) { p.tensors[static_cast<size_t>(find(p, Op::max_pool).output)].scale *= 2; },
         "keep the input's scale"},

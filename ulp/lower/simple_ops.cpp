@@ -206,9 +206,11 @@ void lower_average_codes(Builder& builder, const Group& group) {
   Step step = step_of(runtime::Op::global_avg_pool, node);
   if (!ints_arg(node, "kernel_size").empty()) {
     step.op = runtime::Op::avg_pool;
-    PoolWindow window = pool_window(node, {1, 1});
-    window.count_include_pad = bool_arg(node, "count_include_pad");
-    step.attributes = PoolAttributes{window};
+    PoolAttributes attributes{pool_window(node, {1, 1})};
+    attributes.window.count_include_pad = bool_arg(node, "count_include_pad");
+    if (node.arg("rounding").literal.toStringRef() == "half_away")
+      attributes.rounding = runtime::MeanRounding::half_away;
+    step.attributes = attributes;
   }
   step.inputs = {builder.as(node, x, in)};
   emit_same(builder, group, std::move(step), out);

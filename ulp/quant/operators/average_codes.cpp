@@ -1,8 +1,11 @@
-// ulp::average_codes: the kernel of the engine, so that a graph and its engine have one rule for ties.
+// ulp::average_codes: the kernels of the engine, so that a graph and its engine have one rule for ties.
+// "half_even" counts from the zero point; "half_away" does from code 0 of s8 codes that keep their scale, as
+// LiteRT does.
 #include <torch/library.h>
 #include <torch/types.h>
 
 #include <array>
+#include <string_view>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/image/pool.h"
@@ -54,21 +57,40 @@ kernels::PoolShape shape_of(const Tensor& image, int64_t dims, at::IntArrayRef k
   return shape;
 }
 
-/// Channels innermost, as the kernel reads them.
+/// Channels innermost, as the kernels read them.
 Tensor pool(const Tensor& codes, const kernels::PoolShape& shape, bool count_include_pad,
-            const kernels::Affine& from, const kernels::Affine& to) {
+            const kernels::Affine& from, const kernels::Affine& to, bool half_away) {
   const Tensor x = codes.permute({0, 2, 3, 1}).contiguous();
   Tensor y = at::empty({x.size(0), shape.out_h(), shape.out_w(), shape.channels}, x.options());
-  kernels::avg_pool(DataType::u8, shape, count_include_pad, x.size(0), x.const_data_ptr<uint8_t>(),
-                    y.mutable_data_ptr<uint8_t>(), from, to, kernels::selected_isa(),
-                    libtorch::TorchParallel());
+  const auto* in = x.const_data_ptr<uint8_t>();
+  auto* out = y.mutable_data_ptr<uint8_t>();
+  const kernels::Isa isa = kernels::selected_isa();
+  if (half_away) {
+    kernels::avg_pool_codes(shape, count_include_pad, x.size(0), in, out, from.zero_point, isa,
+                            libtorch::TorchParallel());
+  } else {
+    kernels::avg_pool(DataType::u8, shape, count_include_pad, x.size(0), in, out, from, to, isa,
+                      libtorch::TorchParallel());
+  }
   return y.permute({0, 3, 1, 2});
+}
+
+/// Whether the rounding is "half_away"; that needs s8 codes of one scale.
+bool is_half_away(std::string_view rounding, bool is_signed, const kernels::Affine& from,
+                  const kernels::Affine& to) {
+  if (rounding == "half_even") return false;
+  if (rounding != "half_away")
+    fail(kAverageCodesWhere, "expected rounding 'half_even' or 'half_away', got '", rounding, "'");
+  if (!is_signed || from.scale != to.scale || from.zero_point != to.zero_point)
+    fail(kAverageCodesWhere,
+         "expected codes of dtype Char that keep their scale for rounding 'half_away', got others");
+  return true;
 }
 
 Tensor average_codes_kernel(const Tensor& q, const Tensor& scale, const Tensor& zero_point,
                             const Tensor& result_scale, const Tensor& result_zero_point,
                             at::IntArrayRef kernel_size, at::IntArrayRef stride, at::IntArrayRef padding,
-                            bool ceil_mode, bool count_include_pad) {
+                            bool ceil_mode, bool count_include_pad, c10::string_view rounding) {
   const bool is_signed = q.scalar_type() == at::kChar;
   const int64_t dims = q.dim() - 2;
   if ((dims != 1 && dims != 2) || q.numel() == 0 || (!is_signed && q.scalar_type() != at::kByte)) {
@@ -80,7 +102,7 @@ Tensor average_codes_kernel(const Tensor& q, const Tensor& scale, const Tensor& 
   const Tensor image = (dims == 1 ? q.unsqueeze(2) : q).to(at::kCPU);
   const kernels::PoolShape shape = shape_of(image, dims, kernel_size, stride, padding, ceil_mode);
   Tensor y = pool(is_signed ? image.to(at::kShort).add(kShift).to(at::kByte) : image, shape,
-                  count_include_pad, from, to);
+                  count_include_pad, from, to, is_half_away(rounding, is_signed, from, to));
   if (is_signed) y = y.to(at::kShort).sub(kShift).to(at::kChar);
   if (dims == 1) y = y.squeeze(2);
   return y.contiguous(q.suggest_memory_format()).to(q.device());
@@ -92,7 +114,8 @@ TORCH_LIBRARY_FRAGMENT(ulp, m) {
   m.def(
       "average_codes(Tensor q, Tensor scale, Tensor zero_point, Tensor result_scale, Tensor "
       "result_zero_point, "
-      "int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad) -> Tensor");
+      "int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad, "
+      "str rounding=\"half_even\") -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(ulp, CompositeExplicitAutograd, m) {

@@ -55,6 +55,16 @@ std::optional<Window> adaptive(const Node& node, const std::vector<graph::SizeEx
   return Window{kernel, kernel, Sizes(dims, 0)};
 }
 
+/// The window of a whole image or sequence; none where one of its sizes is free.
+Window whole_window(const std::vector<graph::SizeExpr>& sizes) {
+  Sizes kernel;
+  for (size_t d = 2; d < sizes.size(); ++d) {
+    if (!sizes[d].constant()) return {};
+    kernel.push_back(sizes[d].offset);
+  }
+  return {kernel, kernel, Sizes(kernel.size(), 0)};
+}
+
 std::optional<Window> window_of(const Node& node) {
   if (node.kind() != Node::Kind::call || node.args.empty() || !node.args[0].is_value()) return std::nullopt;
   const Value& x = *node.args[0].value;
@@ -84,7 +94,7 @@ bool reads_codes(const Node& average) {
 
 class Rewriter {
  public:
-  explicit Rewriter(Graph& graph) : graph_(graph) {}
+  Rewriter(Graph& graph, AverageRounding rounding) : graph_(graph), rounding_(rounding) {}
 
   void run() {
     for (const auto& node : graph_.nodes()) {
@@ -100,22 +110,43 @@ class Rewriter {
  private:
   static Argument numbers(const Sizes& list) { return c10::IValue(list); }
 
-  void rewrite(const Node& average, const Window& window, Node* quantize) {
+  bool equal(const Argument& a, const Argument& b) const {
+    const at::Tensor left = graph_.attribute_tensor(a.value), right = graph_.attribute_tensor(b.value);
+    return a.value == b.value || (left.defined() && right.defined() && left.equal(right));
+  }
+  /// Whether a dequantize node reads s8 codes.
+  static bool reads_signed(const Node& dequantize) {
+    const Node* codes = dequantize.args[0].value->producer;
+    while (codes->is("ulp::average_codes")) codes = codes->args[0].value->producer;
+    return codes->is("ulp::quantize") && graph::integer(codes->arg("qmin")) == -128;
+  }
+  bool rounds_away(const Node& from, const Node& quantize) const {
+    return rounding_ == AverageRounding::half_away && reads_signed(from) &&
+           equal(from.arg("scale"), quantize.arg("scale")) &&
+           equal(from.arg("zero_point"), quantize.arg("zero_point"));
+  }
+
+  void rewrite(const Node& average, Window window, Node* quantize) {
     const Node& from = *average.args[0].value->producer;
+    const bool away = rounds_away(from, *quantize);
+    if (away && window.kernel.empty()) window = whole_window(average.args[0].value->meta->sizes);
+    // A window of sizes that are not known is LiteRT's MEAN.
+    const char* rounding = away && !window.kernel.empty() ? "half_away" : "half_even";
     graph_.retarget(
         quantize, "ulp::average_codes",
         {from.args[0], from.arg("scale"), from.arg("zero_point"), quantize->arg("scale"),
          quantize->arg("zero_point"), numbers(window.kernel), numbers(window.stride), numbers(window.padding),
-         c10::IValue(window.ceil_mode), c10::IValue(window.count_include_pad)});
+         c10::IValue(window.ceil_mode), c10::IValue(window.count_include_pad), c10::IValue(rounding)});
   }
 
   Graph& graph_;
+  AverageRounding rounding_;
 };
 
 }  // namespace
 
-void average_on_codes(Graph& graph) {
-  Rewriter(graph).run();
+void average_on_codes(Graph& graph, AverageRounding rounding) {
+  Rewriter(graph, rounding).run();
 }
 
 }  // namespace ulp::quant

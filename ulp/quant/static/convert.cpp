@@ -237,7 +237,8 @@ std::shared_ptr<graph::GraphModule> convert(const std::shared_ptr<PreparedModule
   graph::PassReport result = prepared->report();
   const std::shared_ptr<Graph> graph = prepared->graph().clone();
   Converter(*graph, prepared->recipe(), {}, result).run();
-  average_on_codes(*graph);
+  const bool as_litert = prepared->recipe().backend == Backend::tflite_int8;
+  average_on_codes(*graph, as_litert ? AverageRounding::half_away : AverageRounding::half_even);
   if (report) *report = std::move(result);
   return wrapped(graph);
 }

@@ -32,6 +32,8 @@ std::vector<int64_t> infer_pool(const StepView& view) {
   }
   if (view.step().op == Op::max_pool && !w.count_include_pad)
     view.fail("count_include_pad is for average pooling");
+  if (view.step().op == Op::max_pool && view.attributes<PoolAttributes>().rounding != MeanRounding::half_even)
+    view.fail("rounding is for average pooling");
   return resized(
       x.shape, pool_extent(view, w.ceil_mode, rows_of(x), w.kernel_h, w.stride_h, w.pad_h, w.dilation_h),
       pool_extent(view, w.ceil_mode, columns_of(x), w.kernel_w, w.stride_w, w.pad_w, w.dilation_w));
@@ -58,6 +60,14 @@ void check_average(const StepView& view) {
     view.fail("the input's scale is too far from the output's");
 }
 
+/// What rounds codes away from 0 stays in their scale.
+void check_average_pool(const StepView& view) {
+  check_average(view);
+  if (view.attributes<PoolAttributes>().rounding == MeanRounding::half_even) return;
+  view.expect_type("an input", view.input().type, DataType::u8);
+  view.expect_same_numbers(view.input());
+}
+
 class PoolRunner : public Runner {
  public:
   PoolRunner(const StepView& view, kernels::Isa isa)
@@ -80,11 +90,15 @@ class WindowRunner final : public PoolRunner {
     shape_.ceil_mode = window.ceil_mode;
     set_window(shape_, window);
     include_pad_ = window.count_include_pad;
+    rounding_ = view.attributes<PoolAttributes>().rounding;
   }
   void run(const RunArgs& args) const override {
     const int64_t images = first_size(x_, args.batch) * slices_of(x_);
     if (op_ == Op::max_pool) {
       kernels::max_pool(x_.type, shape_, images, args.inputs[0], args.output, isa_, args.parallel);
+    } else if (rounding_ == MeanRounding::half_away) {
+      kernels::avg_pool_codes(shape_, include_pad_, images, static_cast<const uint8_t*>(args.inputs[0]),
+                              static_cast<uint8_t*>(args.output), x_.zero_point, isa_, args.parallel);
     } else {
       kernels::avg_pool(x_.type, shape_, include_pad_, images, args.inputs[0], args.output, affine_of(x_),
                         affine_of(y_), isa_, args.parallel);
@@ -94,6 +108,7 @@ class WindowRunner final : public PoolRunner {
  private:
   kernels::PoolShape shape_;
   bool include_pad_;
+  MeanRounding rounding_;
 };
 
 class GlobalRunner final : public PoolRunner {
@@ -118,7 +133,7 @@ StepWork global_work(const StepView& view, int64_t batch) {
 const OpDef ops::max_pool = {
     .infer = infer_pool, .check_output = check_max, .work = pool_work, .prepare = make_runner<WindowRunner>};
 const OpDef ops::avg_pool = {.infer = infer_pool,
-                             .check_output = check_average,
+                             .check_output = check_average_pool,
                              .work = pool_work,
                              .prepare = make_runner<WindowRunner>};
 const OpDef ops::global_avg_pool = {.infer = infer_global,
