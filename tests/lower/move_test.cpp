@@ -1,6 +1,7 @@
 // What only moves elements: the engine gives the graph's bits, copies at most once, and refuses by name.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "error_of.h"
@@ -8,6 +9,7 @@
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -465,6 +467,64 @@ TEST(Move, ExamplesLeaveTheBatchFreeWhereItIs) {
   const Tensor x = torch::randn({7, 5, 6});
   EXPECT_TRUE(run_engine_all(engine, {x}).at(0).equal(x.relu()));
   EXPECT_THROW(lower(module, {torch::randn({7})}), Error);
+}
+
+/// The example's batch, and those that a capture or a pass tries, may all have no more rows than the part.
+TEST(Move, PartsOfTheBatchAreRefusedByNameWhateverTheExamplesBatchIs) {
+  const torch::NoGradGuard no_grad;
+  const auto expect_refused = [](const std::function<void()>& lowering, const char* op) {
+    const std::string text = error_of(lowering);
+    EXPECT_SAYS(text, op);
+    return text;
+  };
+  for (const int64_t n : {1, 2, 3, 4, 5, 8}) {
+    const std::vector<std::pair<const char*, Body>> parts = {
+        {"aten::slice", [n](const Tensor& x) { return x.slice(0, 0, n) * 2; }},
+        {"aten::slice", [n](const Tensor& x) { return torch::relu(x.slice(0, -n)); }},
+        {"aten::slice",
+         [n](const Tensor& x) { return x.transpose(0, 1).slice(1, 0, n).transpose(0, 1) * 2; }},
+        {"aten::narrow", [n](const Tensor& x) { return x.narrow(0, 0, n) * 2; }},
+        {"aten::split", [n](const Tensor& x) { return x.split(n)[0] * 2; }}};
+    for (const auto& [op, body] : parts) {
+      for (const int64_t batch : {1, 2, 3, 4, 6, 9}) {
+        SCOPED_TRACE(testing::Message() << op << " of " << n << " at " << batch);
+        std::shared_ptr<graph::GraphModule> module;
+        try {
+          module = captured_body(body, torch::randn({batch, 5, 4}));
+        } catch (const Error&) {
+          continue;  // the capture saw that the size does not follow the batch
+        } catch (const c10::Error&) {
+          continue;  // fewer rows than are read
+        }
+        EXPECT_SAYS(expect_refused([&] { lower(*module); }, op), "batch");
+        PiecewiseModel pieces = lower_in_pieces(*module);
+        for (const int64_t rows : {1, 2, 7, 12}) {
+          const Tensor x = torch::randn({rows, 5, 4});
+          if (op == std::string("aten::narrow") && rows < n) continue;
+          EXPECT_TRUE(pieces.run({x}).at(0).equal(module->forward({x}))) << rows;
+        }
+        if (batch >= n) expect_refused([&] { lower(module, {torch::randn({batch, 6, 4})}); }, op);
+      }
+    }
+  }
+}
+
+TEST(Move, PartsThatFollowTheBatchAreAllOfIt) {
+  const std::vector<Body> all = {
+      [](const Tensor& x) { return torch::relu(x.slice(0, 0, x.size(0))); },
+      [](const Tensor& x) { return torch::relu(x.narrow(0, 0, x.size(0))); },
+      [](const Tensor& x) { return torch::relu(x.slice(0, std::nullopt, std::nullopt)); },
+      [](const Tensor& x) { return torch::relu(x.slice(0, 0, std::numeric_limits<int32_t>::max())); }};
+  for (const Body& body : all) {
+    for (const int64_t batch : {1, 2, 5}) {
+      const auto module = captured_body(body, torch::randn({batch, 6, 5}));
+      runtime::Engine engine(lower(*module));
+      for (const int64_t rows : {1, 3, 9}) {
+        const Tensor x = torch::randn({rows, 6, 5});
+        EXPECT_TRUE(torch::equal(run_engine(engine, x), module->forward({x})));
+      }
+    }
+  }
 }
 
 TEST(Move, SlicesThatTakeAllOfTheBatchAreNothing) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <sstream>
 
 namespace ulp::lowering {
@@ -139,6 +140,23 @@ const Value* first_value(const Node& node) {
   return node.args.empty() || !node.args[0].is_value() ? nullptr : node.args[0].value;
 }
 
+/// Whether a slice or narrow whose result had the sizes of x at the batches that were tried takes all of x at
+/// every batch: `x[:4]` of up to 4 items has all of them.
+bool takes_all(const Node& node, const Value& x) {
+  const auto rank = static_cast<int64_t>(x.meta->sizes.size());
+  const std::optional<int64_t> dim = constant_int(node.arg("dim"));
+  if (!dim || *dim < -rank || *dim >= rank) return false;
+  const graph::SizeExpr& size = x.meta->sizes[static_cast<size_t>(*dim < 0 ? *dim + rank : *dim)];
+  if (size.constant()) return true;
+  const Argument& start = node.arg("start");
+  if (!start.is_none() && constant_int(start) != 0) return false;
+  const Argument& count = node.is("aten::slice") ? node.arg("end") : node.arg("length");
+  if (count.kind == Argument::Kind::batch) return count.batch == size;
+  if (node.is("aten::narrow") || constant_int(node.arg("step")) != 1) return false;
+  constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();  // or more, as "up to the end" is written
+  return count.is_none() || constant_int(count).value_or(0) >= kNoEnd;
+}
+
 bool is_reshape(const Node& node) {
   return one_of(node.op(), {"aten::view", "aten::reshape", "aten::flatten", "aten::squeeze",
                             "aten::unsqueeze", "aten::_unsafe_view", "aten::view_as", "aten::reshape_as"});
@@ -168,10 +186,10 @@ bool is_identity(const Node& node) {
   const Value& y = *node.output();
   if (node.is("aten::to") || node.is("aten::_to_copy"))
     return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
+  if (!same_sizes(x, y)) return false;
   // `x[:, 1:]` of a scripted model first takes all of the batch.
-  const bool takes_all =
-      one_of(node.op(), {"aten::slice", "aten::narrow", "aten::expand", "aten::expand_as"});
-  return (is_reshape(node) || takes_all) && same_sizes(x, y);
+  if (one_of(node.op(), {"aten::slice", "aten::narrow"})) return takes_all(node, x);
+  return is_reshape(node) || one_of(node.op(), {"aten::expand", "aten::expand_as"});
 }
 
 bool is_flatten(const Node& node) {
