@@ -39,6 +39,13 @@ express. A NaN stays a NaN with its sign; in a format without NaN it becomes 0 (
 - `e8m0` is a bare power of two. It takes the magnitude, sends ties to the larger power, and everything small to 2^-127.
 - `binary` is the sign: numbers below 0 become -1, all others +1. Stochastically, +1 has the probability (1 + x) / 2.
 
+Others differ past the ends of a format, so that files and tensors of theirs hold other codes there:
+
+| what | here | others |
+|---|---|---|
+| beyond 448 in `fp8_e4m3fn`, infinity too | 448 | the same in torch 2.13 and ONNX Runtime 1.31 (`saturate` 1, the default); NaN in ml_dtypes 0.6, JAX and OpenVINO 2026.4, and with `saturate` 0 |
+| 0 and numbers below 0 in `e8m0` | 2^-127, the magnitude | the same in torch 2.13; NaN in ml_dtypes 0.6; 2^-127 for all of them in ONNX Runtime 1.31, NaN with `saturate` 0 |
+
 ## Block formats
 
 )";
