@@ -147,6 +147,29 @@ TEST(ModelFile, TorchScriptIsShownAndTrains) {
   EXPECT_EQ(network.module->parameters().at(0).grad().item<float>(), 12);
 }
 
+/// Code 0 of e8m0 is 2^-127; the other types of one byte have a zero there.
+TEST(ModelFile, PowersOfTwoHaveNoShareOfZeros) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "scales.safetensors";
+  const at::Tensor codes = torch::tensor({0, 127, 0, 3}, at::kByte);
+  const std::pair<const char*, at::ScalarType> types[] = {{"a_e8m0", at::kFloat8_e8m0fnu},
+                                                          {"b_e4m3", at::kFloat8_e4m3fn},
+                                                          {"c_e5m2", at::kFloat8_e5m2},
+                                                          {"d_u8", at::kByte},
+                                                          {"e_i8", at::kChar}};
+  io::NamedTensors tensors;
+  for (const auto& [name, type] : types) tensors.emplace_back(name, codes.view(type));
+  io::save_tensors(path, tensors, {});
+  for (const auto& row : read_contents(path).tensors.rows) {
+    if (std::get<std::string>(row.at(0)) == "a_e8m0") {
+      EXPECT_EQ(std::get<std::string>(row.at(1)), "F8_E8M0");
+      EXPECT_TRUE(std::holds_alternative<std::monostate>(row.at(4)));
+    } else {
+      EXPECT_EQ(std::get<double>(row.at(4)), 50.0) << std::get<std::string>(row.at(0));
+    }
+  }
+}
+
 TEST(ModelFile, QuantizedModelsAreNoFloatModels) {
   const ulp::test::TemporaryFolder folder;
   const ModelSpec spec{.name = "mlp", .image_size = 4};
