@@ -22,7 +22,8 @@ float cube_difference(float end, float begin) {
 
 // The expected squared error of representing the histogram by `codes` equal steps over bins [first, last]:
 // values are taken as spread evenly inside a bin. Order of operations and types (double for the widths, float
-// for the rest) as in PyTorch, because the search stops at the first rise and so depends on every bit.
+// for the rest) as in PyTorch, because the search stops at the first rise and so depends on every bit. The
+// unit of the widths is the caller's: floats hold no cubes of widths from 1e12 on, or below 1e-15.
 double quantization_error(const std::vector<float>& histogram, double bin_width, int64_t first, int64_t last,
                           int64_t codes, std::vector<float>& norms) {
   const auto bins = static_cast<int64_t>(histogram.size());
@@ -57,6 +58,8 @@ struct BinRange {
 // next quantile step of 1e-5 skips more bins, until the error rises.
 BinRange search(const at::Tensor& counts, double bin_width, int64_t codes) {
   constexpr double kStep = 1e-5;
+  int exponent = 0;
+  const double width = std::frexp(bin_width, &exponent);  // the unit is a power of two: nothing is rounded
   const auto bins = counts.numel();
   const std::vector<float> histogram(counts.const_data_ptr<float>(), counts.const_data_ptr<float>() + bins);
   const at::Tensor cumulative = at::cumsum(counts, 0);
@@ -80,7 +83,7 @@ BinRange search(const at::Tensor& counts, double bin_width, int64_t codes) {
       beta = next_beta;
     }
     if (next.first == best.first && next.last == best.last) continue;
-    const double error = quantization_error(histogram, bin_width, next.first, next.last, codes, norms);
+    const double error = quantization_error(histogram, width, next.first, next.last, codes, norms);
     if (error > smallest) break;
     smallest = error;
     best = next;

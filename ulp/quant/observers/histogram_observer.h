@@ -8,7 +8,9 @@ namespace ulp::quant {
 
 /// PyTorch's HistogramObserver, value for value: a histogram over [min, max] whose range grows with the data,
 /// and a search from the full range inwards in quantile steps of 1e-5 until the squared quantization error,
-/// integrated over the histogram, rises. Per tensor only.
+/// integrated over the histogram, rises. Per tensor only. The unit of the values does not matter: from 1e15
+/// on and below 1e-12, where PyTorch's cubes leave float32 and its bounds collapse, they are those of the
+/// same values in another unit.
 ///
 /// merge() is exact where both have seen the same range, and otherwise resamples both to the common range, as
 /// happens when new data widens the range. Values beyond +-1e34, where the histogram's float32 arithmetic
