@@ -5,14 +5,14 @@ BUILD  := build/$(PRESET)
 OUT    ?= demo-out
 SECONDS ?= 60
 CMAKE  ?= cmake
-TOOL   ?= ulp_tool
+TOOL   := ulp_tool
 BASE   ?=
 
 .PHONY: help setup build test test-changed check-all demo quick bench benchmarks fuzz arm64 docs format format-check install wheel packages clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo     prepare, build the tool and run the main job; ends with a table and $(OUT)/report.html"
+	@echo "make demo     prepare, build what the demo runs and run the main job; ends with a table and $(OUT)/report.html"
 	@echo "make quick    the same in under a minute (processors without bf16 products: some minutes)"
 	@echo "make test     prepare, build and run every test"
 	@echo "make test-changed  build and run only the tests that a change can reach (BASE=commit; DEEP=1: also those of rooms above)"
@@ -52,16 +52,16 @@ check-all:
 	@scripts/check_all.sh $(PRESET) $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 demo:
-	@echo "demo: 1. setup, a few minutes the first time; 2. build the tool; 3. the demo, about 5 minutes on 2 cores"
+	@echo "demo: 1. setup, a few minutes the first time; 2. build what the demo runs; 3. the demo, about 5 minutes on 2 cores"
 	@scripts/setup.sh
-	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
-	@. scripts/env.sh && $(BUILD)/bin/ulp demo --out $(OUT)
+	@scripts/build.sh $(PRESET) $(JOBS) ulp_demo
+	@. scripts/env.sh && $(BUILD)/bin/ulp-demo demo --out $(OUT)
 
 quick:
-	@echo "quick: 1. setup, a few minutes the first time; 2. build the tool; 3. the short demo, under a minute (some minutes on processors without bf16 products)"
+	@echo "quick: 1. setup, a few minutes the first time; 2. build what the demo runs; 3. the short demo, under a minute (some minutes on processors without bf16 products)"
 	@scripts/setup.sh
-	@scripts/build.sh $(PRESET) $(JOBS) $(TOOL)
-	@. scripts/env.sh && $(BUILD)/bin/ulp demo --quick --out $(OUT)
+	@scripts/build.sh $(PRESET) $(JOBS) ulp_demo
+	@. scripts/env.sh && $(BUILD)/bin/ulp-demo demo --quick --out $(OUT)
 
 benchmarks: setup
 	@scripts/build.sh $(PRESET) $(JOBS) benchmarks

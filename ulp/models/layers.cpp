@@ -2,6 +2,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/libtorch/conv_guard.h"
+#include "ulp/models/text_model.h"
 
 namespace ulp::models {
 
