@@ -1,6 +1,7 @@
-"""A training step of BERT on a GPU in PyTorch, as bench/gpu_bench has it: python3 gpu_step.py [bert-base|bert-large [batch [length [turns]]]]
+"""A training step of BERT on a GPU in PyTorch, as bench/gpu_bench has it: python3 gpu_step.py [bert-base|bert-large [batch [length [turns [WAYS]]]]]
 
-Needs torch with CUDA, and transformers. Eager and torch.compile, in fp32, tf32, bf16 and fp16 with loss scaling.
+Needs torch with CUDA, and transformers. Eager and torch.compile, in fp32, tf32, bf16 and fp16 with loss scaling, or only those WAYS whose names
+begin with one of these: "eager", "eager bf16,compiled bf16".
 """
 import sys
 import time
@@ -22,6 +23,8 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     fused = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     ways = [(kind, precision) for kind in ("eager", "compiled") for precision in ("fp32", "tf32", "bf16", "fp16")]
+    wanted = tuple(sys.argv[5].split(",")) if len(sys.argv) > 5 else ("",)
+    ways = [way for way in ways if " ".join(way).startswith(wanted)]
     compiled = torch.compile(model)
     seconds = {way: [] for way in ways}
     peak = dict.fromkeys(ways, 0)
