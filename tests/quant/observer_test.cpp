@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -262,6 +263,36 @@ TEST(HistogramObserver, ClipsAnOutlierAndSurvivesExtremes) {
   HistogramObserver small("x", kU8);
   small.forward(torch::tensor({1e-44F, 0.0F, -1e-45F}));
   EXPECT_EQ(small.qparams().scale.item<float>(), 0x1p-23F);
+}
+
+/// PyTorch's search gives up a side of the range from 1e15 on.
+TEST(HistogramObserver, BoundsFollowTheUnitOfTheValues) {
+  torch::manual_seed(5);
+  const at::Tensor uniform = torch::rand({4000}) * 2 - 1, normal = torch::randn({4000}),
+                   one_sided = torch::randn({4000}).relu(), two = torch::tensor({-1.0F, 1.0F});
+  for (const at::Tensor& values : {uniform, normal, one_sided, two}) {
+    for (const Scheme& scheme : {kU8, kS8, Scheme{.bits = 4}}) {
+      HistogramObserver plain("x", scheme);
+      plain.forward(values);
+      plain.forward(values * 1.5);
+      const Bounds expected = plain.bounds();
+      for (const int exponent : {-100, -50, 30, 48, 50, 53, 70, 100, 110}) {
+        const double unit = std::ldexp(1.0, exponent);
+        HistogramObserver observer("x", scheme);
+        observer.forward(values * unit);
+        observer.forward(values * 1.5 * unit);
+        const Bounds got = observer.bounds();
+        EXPECT_EQ(got.min.item<double>(), expected.min.item<double>() * unit) << exponent;
+        EXPECT_EQ(got.max.item<double>(), expected.max.item<double>() * unit) << exponent;
+      }
+    }
+  }
+  for (const double magnitude : {1e14, 1e15, 1e18, 1e24, 1e30, 9e33}) {
+    HistogramObserver observer("x", kU8);
+    observer.forward(uniform * magnitude);
+    const double range = (uniform.max() - uniform.min()).item<double>() * magnitude;
+    EXPECT_NEAR(observer.qparams().scale.item<double>(), range / 255, 0.002 * range / 255) << magnitude;
+  }
 }
 
 TEST(Observer, DisabledAndEmptyRecordNothing) {
