@@ -146,7 +146,7 @@ class Reach:
         elif parts[0] == "cli":
             self.folders["tests/cli"].add(because)
             self.folders["tests/docs"].add(because)
-        elif file.startswith("tests/golden/"):
+        elif file.startswith("tests/golden/") and not file.endswith(".md"):
             self.add_golden(file, because)
         elif parts[0] == "tests" and len(parts) > 2 and (ROOT / "tests" / parts[1] / "CMakeLists.txt").is_file():
             inner = next((room for room in sorted(self.tree.rooms, key=len, reverse=True) if file.startswith(f"tests/{room}/")), parts[1])
