@@ -114,8 +114,8 @@ TEST_F(ReadPt2, TensorsThatLieAreRefused) {
   // Many numbers out of one.
   refused(
       [](Json& meta) {
-        meta["sizes"] = {{{"as_int", 1'000'000'000}}};
-        meta["strides"] = {{{"as_int", 0}}};
+        meta["sizes"] = Json::array({{{"as_int", 1'000'000'000}}});
+        meta["strides"] = Json::array({{{"as_int", 0}}});
       },
       "'head.weight'");
   entries_ = entries;

@@ -33,19 +33,23 @@ Json size(Json rest) {
 
 /// A call whose one result has its name.
 Json call_json(const std::string& target, Json args, const std::string& name = "y") {
-  return {{"name", name}, {"target", target}, {"args", std::move(args)}, {"outputs", {{{"name", name}}}}};
+  return {{"name", name},
+          {"target", target},
+          {"args", std::move(args)},
+          {"outputs", Json::array({{{"name", name}}})}};
 }
 
 /// A graph of x[N, 4] with these calls.
 Json graph_json(Json calls, Json result) {
   const Json batch = {{"numerator", 1}, {"denominator", 1}, {"offset", 0}};
-  const Json input = {{"name", "x"},
-                      {"target", "x"},
-                      {"batch_dim", 0},
-                      {"args", Json::array()},
-                      {"outputs", {{{"name", "x"}, {"meta", {{"dtype", "Float"}, {"sizes", {batch, 4}}}}}}}};
+  const Json input = {
+      {"name", "x"},
+      {"target", "x"},
+      {"batch_dim", 0},
+      {"args", Json::array()},
+      {"outputs", Json::array({{{"name", "x"}, {"meta", {{"dtype", "Float"}, {"sizes", {batch, 4}}}}}})}};
   return {{"version", 1},
-          {"inputs", {input}},
+          {"inputs", Json::array({input})},
           {"attributes", Json::array()},
           {"reads", Json::array()},
           {"calls", std::move(calls)},
@@ -54,7 +58,7 @@ Json graph_json(Json calls, Json result) {
 }
 
 Json one_call(const std::string& target, Json args) {
-  return graph_json({call_json(target, std::move(args))}, value("y"));
+  return graph_json(Json::array({call_json(target, std::move(args))}), value("y"));
 }
 
 /// A graph that gives back x, with these attributes.
@@ -99,9 +103,9 @@ TEST_F(HostileGraph, OperatorsThatReachOutsideAreRefused) {
                              "aten::",
                              "aten::."}) {
     // "aten::" and "aten::." name nothing, which the dispatcher says.
-    refused(std::string("got '") + target + "'", one_call(target, {value("x")}));
+    refused(std::string("got '") + target + "'", one_call(target, Json::array({value("x")})));
   }
-  refused("of aten or ulp, got 'atenx::relu'", one_call("atenx::relu", {value("x")}));
+  refused("of aten or ulp, got 'atenx::relu'", one_call("atenx::relu", Json::array({value("x")})));
 }
 
 TEST_F(HostileGraph, OperatorsThatModelsCallAreNot) {
@@ -112,12 +116,12 @@ TEST_F(HostileGraph, OperatorsThatModelsCallAreNot) {
   const Json pads = {{"ints", {1, 1}}};
   EXPECT_TRUE(result("aten::_softmax", {value("x"), 1, false}).equal(x.softmax(1)));
   EXPECT_TRUE(result("aten::_pad_enum", {value("x"), pads, 0, nullptr}).equal(at::_pad_enum(x, {1, 1}, 0)));
-  EXPECT_TRUE(result("aten::_unsafe_view", {value("x"), {{"ints", {-1}}}}).equal(x.view(-1)));
+  EXPECT_TRUE(result("aten::_unsafe_view", {value("x"), {{"ints", Json::array({-1})}}}).equal(x.view(-1)));
   EXPECT_TRUE(
       result("aten::as_strided", {value("x"), {{"ints", {4, 2}}}, {{"ints", {1, 4}}}, nullptr}).equal(x.t()));
   Json chunks = call_json("aten::unsafe_chunk", {value("x"), 2, 1});
   chunks["outputs"] = {{{"name", "left"}}, {{"name", "right"}}};
-  EXPECT_TRUE(load(graph_json({chunks}, value("right")))->forward({x}).equal(x.slice(1, 2)));
+  EXPECT_TRUE(load(graph_json(Json::array({chunks}), value("right")))->forward({x}).equal(x.slice(1, 2)));
 }
 
 TEST_F(HostileGraph, ViewsOutsideOfMemoryFailWhenTheyRun) {
@@ -131,16 +135,20 @@ TEST_F(HostileGraph, PowersOfSizesAreFewAndSmall) {
     return one_call("aten::view", {value("x"), {{"list", {size(terms), 4}}}});
   };
   const auto term = [](const Json& powers) { return Json::array({Json::array({1, 1, powers})}); };
-  refused("powers from 0 to 4, got 2147483647", view(term({2147483647})));
-  refused("powers from 0 to 4, got 5", view(term({5})));
-  refused("powers from 0 to 4, got -1", view(term({-1})));
-  refused("powers of at most 1 sizes, got 2", view(term({1, 1})));
+  refused("powers from 0 to 4, got 2147483647", view(term(Json::array({2147483647}))));
+  refused("powers from 0 to 4, got 5", view(term(Json::array({5}))));
+  refused("powers from 0 to 4, got -1", view(term(Json::array({-1}))));
+  refused("powers of at most 1 sizes, got 2", view(term(Json::array({1, 1}))));
   refused("denominators above 0", view(Json::array({Json::array({1, 0, Json::array({1})})})));
   const at::Tensor x = torch::ones({3, 4});
-  EXPECT_TRUE(load(view(term({1})))->forward({x}).equal(x));
-  Json free = view(term({0, 1}));
-  free["free"] = {{{"name", "time"}, {"min", 1}, {"max", 8}, {"multiple", 1}, {"places", {{0, 1}}}}};
-  free["inputs"][0]["outputs"][0]["meta"]["sizes"][1] = size(term({0, 1}))["size"];
+  EXPECT_TRUE(load(view(term(Json::array({1}))))->forward({x}).equal(x));
+  Json free = view(term(Json::array({0, 1})));
+  free["free"] = Json::array({{{"name", "time"},
+                               {"min", 1},
+                               {"max", 8},
+                               {"multiple", 1},
+                               {"places", Json::array({Json::array({0, 1})})}}});
+  free["inputs"][0]["outputs"][0]["meta"]["sizes"][1] = size(term(Json::array({0, 1})))["size"];
   const at::Tensor square = torch::ones({4, 4});
   EXPECT_TRUE(load(free)->forward({square}).equal(square));
 }
@@ -150,7 +158,7 @@ TEST_F(HostileGraph, NumbersAreWhatTheySay) {
   refused("at most 63 bits, got 18446744073709551615", times(18446744073709551615U));
   refused("at most 63 bits, got 9223372036854775808", times(9223372036854775808U));
   EXPECT_TRUE(load(times(9223372036854775807))->forward({torch::ones({1, 4})}).gt(9e18).all().item<bool>());
-  const Json flags = {{"ints", {true}}}, parts = {{"ints", {0.5}}};
+  const Json flags = {{"ints", Json::array({true})}}, parts = {{"ints", Json::array({0.5})}};
   refused("a whole number, got a boolean", one_call("aten::sum.dim_IntList", {value("x"), flags}));
   refused("a whole number, got a number", one_call("aten::sum.dim_IntList", {value("x"), parts}));
   Json json = graph_json(Json::array(), value("x"));
@@ -166,7 +174,7 @@ TEST_F(HostileGraph, UndefinedTensorsStandWhereNoneIsNeeded) {
   const at::Tensor x = torch::arange(8.0).view({2, 4});
   const at::Tensor normalized = at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
   EXPECT_TRUE(load(one_call("aten::batch_norm", norm))->forward({x}).equal(normalized));
-  refused("got a tensor that is undefined", one_call("aten::relu", {undefined}));
+  refused("got a tensor that is undefined", one_call("aten::relu", Json::array({undefined})));
 }
 
 TEST_F(HostileGraph, ResultsHaveTensors) {
@@ -184,16 +192,16 @@ TEST_F(HostileGraph, NamesAreShortAndGivenOnce) {
     return name + "w";
   };
   const auto attribute = [](const std::string& name) {
-    return with_attributes({{{"name", name}, {"kind", "parameter"}}});
+    return with_attributes(Json::array({{{"name", name}, {"kind", "parameter"}}}));
   };
   for (const size_t dots : {101, 100000})
     refused("at most 100 dots", attribute(nested(dots)), {{nested(dots), torch::ones({1})}});
   EXPECT_EQ(load(attribute(nested(100)), {{nested(100), torch::ones({1})}})->parameters().size(), 1U);
-  const Json relu = call_json("aten::relu", {value("x")});
+  const Json relu = call_json("aten::relu", Json::array({value("x")}));
   refused("a name of its own for each node", graph_json({relu, relu}, value("y")));
   Json other = relu;
   other["name"] = "x";
-  refused("a name of its own for each node", graph_json({other}, value("y")));
+  refused("a name of its own for each node", graph_json(Json::array({other}), value("y")));
   other["name"] = "z";
   refused("a name of its own for each value", graph_json({relu, other}, value("y")));
   Json many = graph_json(Json(10001, nullptr), value("x"));
@@ -202,7 +210,7 @@ TEST_F(HostileGraph, NamesAreShortAndGivenOnce) {
 
 TEST_F(HostileGraph, StridesAreDense) {
   const auto laid_out = [](const Json& strides) {
-    return with_attributes({{{"name", "w"}, {"kind", "buffer"}, {"strides", strides}}});
+    return with_attributes(Json::array({{{"name", "w"}, {"kind", "buffer"}, {"strides", strides}}}));
   };
   const io::NamedTensors tensors = {{"w", torch::arange(6.0).view({2, 3})}};
   for (const Json& strides : {Json({1, 1}), Json({0, 0}), Json({1, 3}), Json({3, 2}), Json({-3, 1}),
@@ -213,7 +221,7 @@ TEST_F(HostileGraph, StridesAreDense) {
   const at::Tensor w = load(laid_out({1, 2}), tensors)->graph().find_attribute("w")->tensor;
   EXPECT_EQ(w.strides(), at::IntArrayRef({1, 2}));
   EXPECT_TRUE(w.equal(tensors[0].second));
-  const Json last = {{{"name", "w"}, {"kind", "buffer"}, {"channels_last", true}}};
+  const Json last = Json::array({{{"name", "w"}, {"kind", "buffer"}, {"channels_last", true}}});
   refused("4 dimensions of 'w'", with_attributes(last), tensors);
   const auto image = load(with_attributes(last), {{"w", torch::ones({2, 3, 4, 5})}});
   EXPECT_TRUE(image->graph().find_attribute("w")->tensor.is_contiguous(at::MemoryFormat::ChannelsLast));
