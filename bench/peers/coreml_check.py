@@ -52,23 +52,36 @@ def conv_transpose(op, x, weight, bias=None, **_):
     return run(x, weight, bias, tuple(op.strides.val), tuple(pad[::2]), 0, int(op.groups.val), tuple(op.dilations.val))
 
 
-def window(op, x):
-    pad = [int(n) for n in op.pad.val] if op.pad_type.val == "custom" else [0] * 2 * (x.dim() - 2)
-    if pad[::2] != pad[1::2]:
-        raise NotImplementedError("a pool with a pad that is not the same on both sides")
-    return tuple(op.kernel_sizes.val), tuple(op.strides.val), tuple(pad[::2]), bool(op.ceil_mode.val)
+def windows(op, x, value):
+    """Windows by MIL's rule (coremltools' pool.py): [..., elements] of the padded tensor for each place of the
+    result. With ceil_mode a window may end behind the padding, but not begin there; what it reads there is
+    `value`, too."""
+    dims = x.dim() - 2
+    custom = op.pad_type.val == "custom" and op.pad is not None
+    pads = [int(n) for n in op.pad.val] if custom else [0] * 2 * dims
+    strides = [int(n) for n in op.strides.val] if op.strides is not None else [1] * dims
+    for d in range(dims):
+        kernel, stride, size = int(op.kernel_sizes.val[d]), strides[d], x.shape[2 + d]
+        before, behind = pads[2 * d:2 * d + 2]
+        ceil = bool(op.ceil_mode.val)
+        count = (size + before + behind - kernel + (stride - 1 if ceil else 0)) // stride + 1
+        if ceil and (count - 1) * stride >= size + before and before + behind > 0:
+            count -= 1
+        end = (count - 1) * stride + kernel
+        pair = [0, 0] * (dims - 1) + [before, max(end - size - before, 0)]  # windows that are there lie behind
+        x = functional.pad(x, pair, value=value).narrow(2 + d, 0, end).unfold(2 + d, kernel, stride)
+    return x.flatten(2 + dims)
 
 
 def max_pool(op, x, **_):
-    kernel, stride, pad, ceil = window(op, x)
-    run = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[x.dim() - 3]
-    return run(x, kernel, stride, pad, 1, ceil)
+    return windows(op, x, -torch.inf).amax(-1)
 
 
 def avg_pool(op, x, **_):
-    kernel, stride, pad, ceil = window(op, x)
-    run = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[x.dim() - 3]
-    return run(x, kernel, stride, pad, ceil, not op.exclude_padding_from_average.val)
+    """By MIL's rule a window counts whole, with what lies behind the padding (coremltools #2772), or only what is
+    in the image."""
+    sums, counted = windows(op, x, 0.0).sum(-1), windows(op, torch.ones_like(x), 0.0)
+    return sums / (counted.sum(-1) if op.exclude_padding_from_average.val else counted.shape[-1])
 
 
 def layer_norm(op, x, gamma=None, beta=None, **_):
@@ -110,7 +123,8 @@ def reduction(run):
 
 
 def upsample_bilinear(op, x, **_):
-    size = [round(float(factor.val) * n) for factor, n in
+    """By MIL's rule the step is in / out, whatever the factor."""
+    size = [int(np.floor(np.float32(factor.val) * n)) for factor, n in
             zip((op.scale_factor_height, op.scale_factor_width), x.shape[-2:])]
     assert bool(op.align_corners.val) != bool(op.half_pixel_centers.val)
     return functional.interpolate(x, size=size, mode="bilinear", align_corners=bool(op.align_corners.val))
@@ -118,6 +132,7 @@ def upsample_bilinear(op, x, **_):
 
 def upsample_nearest(op, x, **_):
     factors = int(op.scale_factor_height.val), int(op.scale_factor_width.val)
+    assert factors == (op.scale_factor_height.val, op.scale_factor_width.val)
     return x.repeat_interleave(factors[0], dim=-2).repeat_interleave(factors[1], dim=-1)
 
 

@@ -79,7 +79,7 @@ TEST(ExportHalf, OtherBatchNormsAndRecurrentLayersStayFloatBetweenCasts) {
   const ReadModel model = read_onnx(bytes);
   for (const char* op : {"BatchNormalization", "LSTM"}) {
     ASSERT_EQ(model.of(op).size(), 1U) << op;
-    const ReadNode& call = model.of(op)[0];
+    const ReadNode call = model.of(op)[0];
     for (size_t i = 1; i < call.inputs.size(); ++i) {
       const auto stored = model.initializers.find(call.inputs[i]);
       if (stored == model.initializers.end()) continue;

@@ -75,7 +75,11 @@ io::ImageDataset read_images(const std::string& name, io::Split split) {
 
 io::ImageDataset load_images(const std::string& name, io::Split split, const ModelSpec& spec) {
   if (!is_folder(name)) {
-    const TaskData data = data_files.functions(kLoadImagesWhere).load(name, /*length=*/0, &spec, nullptr);
+    const DataFiles* files = data_files.find();
+    if (files == nullptr)
+      fail_file(kLoadImagesWhere, "expected 'fashion-mnist' or a folder, got '", name,
+                "' (`ulp` reads files, too: `make build` builds it)");
+    const TaskData data = files->load(name, /*length=*/0, &spec, nullptr);
     if (!data.images)
       fail_file(kLoadImagesWhere, "expected images of bytes, got rows of values in '", name, "'");
     return data.images(split);

@@ -3,6 +3,8 @@
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 
@@ -139,6 +141,25 @@ int64_t dim_arg(const graph::Node& node, std::string_view argument, int64_t rank
 bool has_arg(const graph::Node& node, std::string_view argument) {
   return std::ranges::any_of(node.schema().arguments(),
                              [&](const auto& one) { return one.name() == argument; });
+}
+
+Decimals decimals_of(const graph::Node& node) {
+  const int64_t decimals = has_arg(node, "decimals") ? int_arg(node, "decimals") : 0;
+  if (decimals == 0) return {};
+  const at::ScalarType type = type_of(*node.output());
+  const double power = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  constexpr double kLargestHalf = 65504, kLargestFloat = 3.4e38;
+  if (!at::isFloatingType(type) || power > (type == at::kHalf ? kLargestHalf : kLargestFloat))
+    refuse(node, "expected decimals whose power of ten is a number of the result's type ",
+           c10::toString(type), ", got ", decimals);
+  return {power, decimals > 0};
+}
+
+void check_softplus(const graph::Node& node) {
+  constexpr double kRounded = 15;  // exp(-15) is half of f32's epsilon times 15
+  if (number_arg(node, "beta") != 1) refuse(node, "expected beta to be 1");
+  if (number_arg(node, "threshold") < kRounded)
+    refuse(node, "expected a threshold of ", kRounded, " or more, got ", number_arg(node, "threshold"));
 }
 
 at::ScalarType common_type(const graph::Node& node) {

@@ -7,6 +7,8 @@
 #include "ulp/base/fields.h"
 #include "ulp/exchange/calls.h"
 #include "ulp/exchange/half.h"
+#include "ulp/exchange/integer_sums.h"
+#include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/onnx/converters.h"
 #include "ulp/exchange/onnx/external.h"
 #include "ulp/exchange/store_minima.h"

@@ -40,7 +40,8 @@ struct ULP_API OnnxOptions {
 /// names. Statically quantized graphs become QuantizeLinear and DequantizeLinear nodes around float operators, dynamic ones
 /// MatMulInteger, and weights alone DequantizeLinear nodes in blocks (f32, where they have minima). Linear layers over more than two dimensions keep their
 /// weight as [in, out]. Equal models give equal bytes. Throws ulp::Error that names each call without a converter, with its
-/// node, and the ops that have one; for bfloat16; and for models of 2 GB or more, which need two files.
+/// node, and the ops that have one; for bfloat16; for int8 layers whose sums can pass 2^31; and for models of 2 GB or more, which need two
+/// files.
 ULP_API std::string export_onnx(const graph::GraphModule& model, const OnnxOptions& options = {});
 
 /// The same into a file, or two of them, each of which is there whole or not at all; the one with the weights is replaced first. Throws

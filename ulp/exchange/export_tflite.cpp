@@ -3,6 +3,8 @@
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/exchange/integer_sums.h"
+#include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/tflite/converters.h"
 #include "ulp/graph/graph_module.h"
@@ -79,6 +81,8 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     pass(*graph);
   store_minima(*graph, kExportTfliteWhere);
   graph->remove_dead(/*attributes=*/true);
+  if (options.batch != 0) see_sizes(*graph, options.batch);
+  check_integer_sums(*graph, kExportTfliteWhere);
   sizes.resize(1);
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);
   write_graph(builder, *graph);

@@ -32,11 +32,11 @@ struct ULP_API TfliteOptions {
 
 /// The model as it behaves in eval mode as the bytes of a TensorFlow Lite file; the model itself is not changed. Batch norms
 /// are folded. Inputs of four dimensions, [N, C, H, W] in the model, are [N, H, W, C] in the file, and so are results of
-/// operators on images; all else keeps its shape. Inputs and results keep their names, also in the signature
+/// four dimensions of operators on images; all else keeps its shape. Inputs and results keep their names, also in the signature
 /// "serving_default". Statically quantized graphs become integer operators where a call reads codes and its result becomes
 /// codes (all but the float ends for the profile tflite_int8), codes of [0, 255] as ones of [-128, 127]. Equal models give equal
-/// bytes. Throws ulp::Error that names each call without a converter, with its node, and the ops that have one; and for models of
-/// 2 GB or more.
+/// bytes. Throws ulp::Error that names each call without a converter, with its node, and the ops that have one; for int8
+/// layers whose sums can pass 2^31; and for models of 2 GB or more.
 ULP_API std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& options = {});
 
 /// The same into a file, which is there whole or not at all. Throws ulp::Error where it cannot be written, too.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/graph_module.h"
+#include "ulp/exchange/seen_values.h"
 
 namespace ulp::exchange {
 
@@ -40,37 +40,6 @@ void fix(Argument& argument, int64_t batch) {
   for (Argument& item : argument.items) fix(item, batch);
 }
 
-bool runs(const Node& node) {
-  return node.kind() == Node::Kind::call && !node.train_only;
-}
-
-/// Every value that a call makes, in order.
-std::vector<Value*> computed_values(const Graph& graph) {
-  std::vector<Value*> values;
-  for (const auto& node : graph.nodes()) {
-    if (!runs(*node)) continue;
-    for (const auto& output : node->outputs()) values.push_back(output.get());
-  }
-  return values;
-}
-
-/// What they are in a run on zeros.
-std::vector<at::Tensor> seen(const Graph& graph, const std::vector<Value*>& values,
-                             const std::vector<at::Tensor>& inputs) {
-  if (values.empty()) return {};
-  const torch::NoGradGuard no_grad;
-  const std::shared_ptr<Graph> probe = graph.clone();
-  std::map<std::string, Value*> by_name;
-  for (Value* value : computed_values(*probe)) by_name[value->name] = value;
-  std::vector<Argument> results;
-  for (const Value* value : values) results.emplace_back(by_name.at(value->name));
-  probe->set_output(Argument::tuple(std::move(results)));
-  probe->remove_dead();
-  graph::GraphModule module(probe);
-  module.eval();
-  return module.forward_all(inputs);
-}
-
 TensorMeta meta_of(const at::Tensor& tensor) {
   TensorMeta meta{.dtype = tensor.scalar_type(), .sizes = {}};
   for (const int64_t size : tensor.sizes()) meta.sizes.push_back({0, 1, size});
@@ -86,7 +55,7 @@ std::unordered_set<const Value*> fixed_values(const Graph& graph) {
   std::unordered_set<const Value*> fixed;
   for (const auto& node : graph.nodes()) {
     const auto is_fixed = [&](const Value* value) { return fixed.contains(value); };
-    const bool computed = runs(*node) && !node->has_effect() && !is_weight_in_codes(*node) &&
+    const bool computed = runs_in_eval(*node) && !node->has_effect() && !is_weight_in_codes(*node) &&
                           std::ranges::all_of(node->reads(), is_fixed);
     if (!computed && node->kind() != Node::Kind::attribute) continue;
     for (const auto& output : node->outputs()) fixed.insert(output.get());
@@ -133,7 +102,7 @@ void fix_sizes(Graph& graph, int64_t batch, const std::map<std::string, int64_t>
     inputs.push_back(torch::zeros(shape, input->meta->dtype));
   }
   const std::vector<Value*> values = computed_values(graph);
-  const std::vector<at::Tensor> tensors = seen(graph, values, inputs);
+  const std::vector<at::Tensor> tensors = seen_values(graph, values, inputs);
   for (size_t i = 0; i < values.size(); ++i) values[i]->meta = meta_of(tensors.at(i));
   for (const auto& node : graph.nodes()) {
     if (node->kind() == Node::Kind::attribute)

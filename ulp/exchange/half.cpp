@@ -69,6 +69,14 @@ void halve_arguments(Node& node) {
   }
 }
 
+/// What is half and what is not has to be known.
+void expect_types(const Graph& graph, const Node& node, const char* where) {
+  for (const auto& output : node.outputs()) {
+    if (!output->meta && !node.train_only && !graph.users(output.get()).empty())
+      fail(where, "expected results whose type was seen for fp16, got ", graph::describe(node));
+  }
+}
+
 /// A cast of `value`, read by all that read it, or by the result alone.
 Value* cast(Graph& graph, Value* value, at::ScalarType type, Node* before) {
   Node* node = graph.call("aten::to.dtype", {value, c10::IValue(static_cast<int64_t>(type))}, before);
@@ -81,10 +89,15 @@ bool is_float(const Value& value, at::ScalarType type) {
   return value.meta && value.meta->dtype == type;
 }
 
-/// Halves that an argument names, as floats.
+/// Halves that an argument names, as floats; what was made a half of an input is that input.
 void cast_argument(Graph& graph, Argument& argument, Node* before) {
-  if (argument.is_value() && is_float(*argument.value, at::kHalf))
-    argument = cast(graph, argument.value, at::kFloat, before);
+  if (argument.is_value() && is_float(*argument.value, at::kHalf)) {
+    const Node& producer = *argument.value->producer;
+    const bool input = producer.is("aten::to.dtype") && producer.args[0].is_value() &&
+                       producer.args[0].value->producer->kind() == Node::Kind::input &&
+                       is_float(*producer.args[0].value, at::kFloat);
+    argument = input ? producer.args[0].value : cast(graph, argument.value, at::kFloat, before);
+  }
   for (Argument& item : argument.items) cast_argument(graph, item, before);
 }
 
@@ -117,20 +130,24 @@ void to_half(Graph& graph, const char* where) {
   for (const auto& node : graph.nodes()) {
     if (node->target().starts_with("ulp::"))
       fail(where, "expected a float model for fp16, got ", graph::describe(*node));
-    if (node->kind() == Node::Kind::call) halve_arguments(*node);
+    if (node->kind() == Node::Kind::call) {
+      expect_types(graph, *node, where);
+      halve_arguments(*node);
+    }
     const bool stays = node->kind() == Node::Kind::input ||
                        (node->kind() == Node::Kind::attribute && kept.contains(node->target()));
     for (const auto& output : node->outputs()) {
       if (!stays && is_float(*output, at::kFloat)) output->meta->dtype = at::kHalf;
     }
   }
-  for (Node* node : float_calls(graph)) cast_around(graph, *node);
-  cast_argument(graph, graph.output_node()->args.at(0), graph.output_node());
   for (Value* input : graph.inputs()) {
     if (!is_float(*input, at::kFloat)) continue;
     Value* half = cast(graph, input, at::kHalf, first_call(graph));
     graph.replace_uses(input, half, half->producer);
   }
+  for (Node* node : float_calls(graph)) cast_around(graph, *node);
+  cast_argument(graph, graph.output_node()->args.at(0), graph.output_node());
+  graph.remove_dead();
 }
 
 }  // namespace ulp::exchange

@@ -9,6 +9,7 @@
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/own_statistics.h"
+#include "ulp/exchange/onnx_import/rewrite.h"
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/quant/static/average_codes.h"
@@ -23,7 +24,7 @@ using onnx_import::Run;
 using onnx_import::Store;
 
 using onnx_import::kImportOnnxWhere;
-constexpr int64_t kFirstImportOpset = 7, kLastImportOpset = 23;
+constexpr int64_t kFirstImportOpset = 6, kLastImportOpset = 28;
 constexpr size_t kMostNodes = 10'000;
 
 /// All of a file, which is below 2 GB by its format: larger models have external data.
@@ -45,7 +46,6 @@ size_t count_nodes(const onnx_import::FileGraph& graph) {
 
 FileModel checked_model(std::string_view bytes, const std::filesystem::path& name) {
   FileModel model = onnx_import::read_model(bytes, name);
-  onnx_import::own_statistics(model.graph);
   const auto opset = model.opsets.find("");
   if (opset == model.opsets.end() || opset->second < kFirstImportOpset || opset->second > kLastImportOpset)
     fail_file(kImportOnnxWhere, "expected the standard operators of version ", kFirstImportOpset, " to ",
@@ -55,6 +55,19 @@ FileModel checked_model(std::string_view bytes, const std::filesystem::path& nam
     fail_file(kImportOnnxWhere, "expected at most ", kMostNodes,
               " nodes, since the time to capture them grows with their square, got ", nodes);
   if (model.graph.outputs.empty()) fail_file(kImportOnnxWhere, "expected a graph with results, got none");
+  return model;
+}
+
+/// The model in the operators that are known.
+FileModel readable_model(std::string_view bytes, const std::filesystem::path& name,
+                         const OnnxImportOptions& options) {
+  FileModel model = checked_model(bytes, name);
+  onnx_import::name_inner_values(model.graph);
+  onnx_import::own_statistics(model.graph);
+  onnx_import::rewrite_code_operators(model.graph);
+  onnx_import::rewrite_dynamic_products(model.graph);
+  onnx_import::fold_constants(model, options);
+  onnx_import::own_statistics(model.graph);
   return model;
 }
 
@@ -87,7 +100,8 @@ void name_results(graph::Graph& graph, const FileModel& model) {
 }
 
 /// Runs the graph twice, before capture: each result is measured before it is computed, and the second run,
-/// at other sizes, tells which numbers follow sizes.
+/// at other sizes, tells which numbers follow sizes. Where there are branches, a third one at the smallest sizes tells which are taken
+/// at some sizes alone.
 void learn(Store& store, const Inputs& inputs) {
   const at::NoGradGuard no_grad;
   Run first(store, /*training=*/false, /*dry=*/true);
@@ -101,11 +115,19 @@ void learn(Store& store, const Inputs& inputs) {
                       at::equal(value, found->second);
     if (same) store.fixed.insert(name);
   }
+  if (store.choices.empty() || !store.has_free_sizes) return;
+  try {
+    Run smallest(store, /*training=*/false, /*dry=*/true);
+    smallest.forward(onnx_import::at_smallest_sizes(inputs));
+  } catch (const Error&) {
+    // The network cannot take so little; what it has chosen before counts.
+  }
 }
 
 std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
   const Inputs inputs = onnx_import::read_inputs(model, options);
   Store store(model, options);
+  store.has_free_sizes = !inputs.options.free.empty();
   learn(store, inputs);
   const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
     return packed(model, Run(store, training, /*dry=*/false).forward(given));
@@ -134,7 +156,8 @@ std::shared_ptr<graph::GraphModule> imported(const FileModel& model, const OnnxI
 
 std::shared_ptr<graph::GraphModule> import_onnx(std::string_view bytes, const std::filesystem::path& name,
                                                 const OnnxImportOptions& options) {
-  return naming_file(kImportOnnxWhere, name, [&] { return imported(checked_model(bytes, name), options); });
+  return naming_file(kImportOnnxWhere, name,
+                     [&] { return imported(readable_model(bytes, name, options), options); });
 }
 
 std::shared_ptr<graph::GraphModule> import_onnx(const std::filesystem::path& path,

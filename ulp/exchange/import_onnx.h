@@ -58,7 +58,7 @@ struct ULP_API OnnxImportOptions {
   int64_t max_bytes = int64_t{4} << 30;
 };
 
-/// A model from a file of ONNX, by the opsets 7 to 23 of the standard operators, in eval mode. It is
+/// A model from a file of ONNX, by the opsets 6 to 28 of the standard operators, in eval mode. It is
 /// captured (see graph::capture), so it trains: batch norms and dropouts follow its mode, and what layers
 /// read as weights are parameters under the names of the file; other tensors are buffers. The batch and
 /// other named dimensions stay free. Matrices that stand to the right of a product are kept transposed, as

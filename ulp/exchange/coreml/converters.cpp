@@ -13,6 +13,7 @@ namespace ulp::exchange::coreml {
   X(shape)                \
   X(piece)                \
   X(image)                \
+  X(resize)               \
   X(text)
 
 #define ULP_DECLARE(name) ConverterTable name##_converters();

@@ -26,16 +26,26 @@ struct Same {
   std::string_view op;
   const char* form;
 };
-constexpr Same kSame[] = {
-    {"aten::relu", "relu"}, {"aten::sigmoid", "sigmoid"}, {"aten::tanh", "tanh"}, {"aten::silu", "silu"},
-    {"aten::exp", "exp"},   {"aten::sqrt", "sqrt"},       {"aten::abs", "abs"},   {"aten::floor", "floor"},
-    {"aten::ceil", "ceil"}, {"aten::round", "round"},     {"aten::sin", "sin"},   {"aten::cos", "cos"},
-    {"aten::erf", "erf"},   {"aten::sign", "sign"},       {"aten::sgn", "sign"},  {"aten::square", "square"}};
+constexpr Same kSame[] = {{"aten::relu", "relu"}, {"aten::sigmoid", "sigmoid"}, {"aten::tanh", "tanh"},
+                          {"aten::silu", "silu"}, {"aten::exp", "exp"},         {"aten::sqrt", "sqrt"},
+                          {"aten::abs", "abs"},   {"aten::floor", "floor"},     {"aten::ceil", "ceil"},
+                          {"aten::sin", "sin"},   {"aten::cos", "cos"},         {"aten::erf", "erf"},
+                          {"aten::sign", "sign"}, {"aten::sgn", "sign"},        {"aten::square", "square"}};
 
 void same(Builder& builder, const Node& node) {
   for (const auto& [op, form] : kSame) {
     if (node.is(op)) return builder.result(node, form, {{"x", x_of(builder, node)}});
   }
+}
+
+void round(Builder& builder, const Node& node) {
+  const Decimals decimals = decimals_of(node);
+  const std::string x = x_of(builder, node);
+  if (decimals.power == 1) return builder.result(node, "round", {{"x", x}});
+  const std::string power = number_of(builder, node, decimals.power);
+  const char *first = decimals.multiply ? "mul" : "real_div", *last = decimals.multiply ? "real_div" : "mul";
+  const std::string rounded = builder.call(node, "round", {{"x", binary(builder, node, first, x, power)}});
+  builder.result(node, last, {{"x", rounded}, {"y", power}});
 }
 
 void gelu(Builder& builder, const Node& node) {
@@ -93,9 +103,9 @@ void elu(Builder& builder, const Node& node) {
       {{"x", x_of(builder, node)}, {"alpha", number_of(builder, node, number_arg(node, "alpha"))}});
 }
 
-/// log(1 + exp(x)); LibTorch is linear from a threshold on, where the rest is below f32's rounding.
+/// log(1 + exp(x)).
 void softplus(Builder& builder, const Node& node) {
-  if (number_arg(node, "beta") != 1) refuse(node, "expected beta to be 1");
+  check_softplus(node);
   builder.result(node, "softplus", {{"x", x_of(builder, node)}});
 }
 
@@ -124,9 +134,17 @@ void prelu(Builder& builder, const Node& node) {
                  {{"x", builder.name_of(&x)}, {"alpha", builder.constant(each, node.name() + "_slope")}});
 }
 
+/// x in the result's type, which a softmax may be given.
+std::string typed_x(Builder& builder, const Node& node) {
+  const graph::Value& x = *node.args.at(0).value;
+  const at::ScalarType type = type_of(*node.output());
+  return type_of(x) == type ? builder.name_of(&x)
+                            : builder.cast(node, builder.name_of(&x), type, shape_of(node, x));
+}
+
 void softmax(Builder& builder, const Node& node) {
   builder.result(node, "softmax",
-                 {{"x", x_of(builder, node)}, {"axis", builder.integer(int_arg(node, "dim"))}});
+                 {{"x", typed_x(builder, node)}, {"axis", builder.integer(int_arg(node, "dim"))}});
 }
 
 /// x - log(sum(exp(x))).
@@ -134,7 +152,7 @@ void log_softmax(Builder& builder, const Node& node) {
   const int64_t dim = dim_arg(node, "dim", rank_of(node, *node.output()));
   std::vector<int64_t> shape = shape_of(node);
   shape.at(static_cast<size_t>(dim)) = 1;
-  const std::string x = x_of(builder, node);
+  const std::string x = typed_x(builder, node);
   const std::string sum =
       builder.call(node, "reduce_log_sum_exp", reduction(builder, x, {dim}, /*keep=*/true),
                    {type_of(*node.output()), shape});
@@ -194,7 +212,8 @@ void binarize(Builder& builder, const Node& node) {
 
 ConverterTable elementwise_converters() {
   static const std::vector<Converter> table = [] {
-    std::vector<Converter> rows = {{"aten::gelu", gelu},
+    std::vector<Converter> rows = {{"aten::round", round},
+                                   {"aten::gelu", gelu},
                                    {"aten::hardsigmoid", hardsigmoid},
                                    {"aten::hardswish", hardswish},
                                    {"aten::relu6", clamp},

@@ -1,4 +1,4 @@
-// Padding, resizing and the moves between channels and pixels.
+// Padding and the moves between channels and pixels.
 #include <algorithm>
 
 #include "ulp/exchange/coreml/converters.h"
@@ -44,34 +44,6 @@ void any_pad(Builder& builder, const Node& node) {
   pad(builder, node, mode == "reflect" ? "reflect" : mode == "replicate" ? "replicate" : "constant");
 }
 
-/// How many times as large a dimension of the result is.
-double factor(const Node& node, int64_t dim) {
-  return static_cast<double>(fixed_size(node, *node.output(), dim)) /
-         static_cast<double>(fixed_size(node, *node.args.at(0).value, dim));
-}
-
-void nearest(Builder& builder, const Node& node) {
-  const double height = factor(node, -2), width = factor(node, -1);
-  const auto whole = [](double number) {
-    return number == static_cast<double>(static_cast<int64_t>(number));
-  };
-  if (!whole(height) || !whole(width)) refuse(node, "expected sizes that are a multiple of the image's");
-  builder.result(node, "upsample_nearest_neighbor",
-                 {{"x", builder.name_of(node.args.at(0).value)},
-                  {"scale_factor_height", builder.integer(static_cast<int64_t>(height))},
-                  {"scale_factor_width", builder.integer(static_cast<int64_t>(width))}});
-}
-
-void bilinear(Builder& builder, const Node& node) {
-  const bool corners = bool_arg(node, "align_corners");
-  builder.result(node, "upsample_bilinear",
-                 {{"x", builder.name_of(node.args.at(0).value)},
-                  {"scale_factor_height", builder.number(factor(node, -2), at::kFloat)},
-                  {"scale_factor_width", builder.number(factor(node, -1), at::kFloat)},
-                  {"align_corners", builder.flag(corners)},
-                  {"half_pixel_centers", builder.flag(!corners)}});
-}
-
 void pixel_shuffle(Builder& builder, const Node& node) {
   builder.result(node, "pixel_shuffle",
                  {{"x", builder.in(node, "self")},
@@ -100,7 +72,6 @@ ConverterTable image_converters() {
       {"aten::constant_pad_nd", constant_pad},      {"aten::pad", any_pad},
       {"aten::reflection_pad1d", reflection_pad},   {"aten::reflection_pad2d", reflection_pad},
       {"aten::replication_pad1d", replication_pad}, {"aten::replication_pad2d", replication_pad},
-      {"aten::upsample_nearest2d", nearest},        {"aten::upsample_bilinear2d", bilinear},
       {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle}};
   return kTable;
 }

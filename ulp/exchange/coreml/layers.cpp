@@ -105,20 +105,20 @@ void matmul(Builder& builder, const Node& node) {
                  product(builder, builder.name_of(node.args[0].value), builder.name_of(node.args[1].value)));
 }
 
-/// beta self + alpha a b.
+/// beta self + alpha a b, where self may have fewer dimensions or sizes of 1.
 void add_product(Builder& builder, const Node& node, const char* a, const char* b) {
   const at::ScalarType type = type_of(*node.output());
-  const auto scaled = [&](const std::string& x, const char* factor) {
+  const auto scaled = [&](const std::string& x, const char* factor, const std::vector<int64_t>& shape) {
     const double by = number_arg(node, factor);
-    return by == 1 ? x : binary(builder, node, "mul", x, builder.number(by, type));
+    if (by == 1) return x;
+    return builder.call(node, "mul", {{"x", x}, {"y", builder.number(by, type)}}, {type, shape});
   };
   const std::string made =
       builder.call(node, "matmul", product(builder, builder.in(node, a), builder.in(node, b)));
-  if (number_arg(node, "beta") != 1 &&
-      rank_of(node, *value_arg(node, "self")) != rank_of(node, *node.output()))
-    refuse(node, "expected beta to be 1 for a row");
+  const Value& self = *value_arg(node, "self");
   builder.result(node, "add",
-                 {{"x", scaled(made, "alpha")}, {"y", scaled(builder.in(node, "self"), "beta")}});
+                 {{"x", scaled(made, "alpha", shape_of(node))},
+                  {"y", scaled(builder.name_of(&self), "beta", shape_of(node, self))}});
 }
 
 void addmm(Builder& builder, const Node& node) {

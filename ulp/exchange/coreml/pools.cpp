@@ -1,5 +1,7 @@
 // Pooling.
-#include <numeric>
+#include <torch/types.h>
+
+#include <algorithm>
 
 #include "ulp/exchange/coreml/converters.h"
 
@@ -10,16 +12,56 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-Inputs window(Builder& builder, const Node& node, size_t dims) {
-  const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims);
-  std::vector<int64_t> pads;
-  for (const int64_t pad : ints_arg(node, "padding", dims, {0})) pads.insert(pads.end(), {pad, pad});
-  return {{"x", builder.in(node, "self")},
-          {"kernel_sizes", builder.ints(kernel)},
-          {"strides", builder.ints(ints_arg(node, "stride", dims, kernel))},
-          {"pad_type", builder.word("custom")},
-          {"pad", builder.ints(pads)},
-          {"ceil_mode", builder.flag(bool_arg(node, "ceil_mode"))}};
+/// Windows along one dimension. The last one may end behind the padding, as ceil_mode lets it.
+struct Windows {
+  int64_t in, out, kernel, stride, pad;
+  int64_t behind() const { return std::max<int64_t>((out - 1) * stride + kernel - pad - in, 0); }
+  /// What LibTorch divides the sum of window i by where padding counts: what is inside of image and padding.
+  int64_t counted(int64_t i) const {
+    const int64_t begin = i * stride - pad;
+    return std::min(begin + kernel, in + pad) - begin;
+  }
+};
+
+std::vector<Windows> windows_of(const Node& node, size_t dims) {
+  const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims),
+                             pad = ints_arg(node, "padding", dims, {0}),
+                             stride = ints_arg(node, "stride", dims, kernel),
+                             from = shape_of(node, *value_arg(node, "self")), to = shape_of(node);
+  std::vector<Windows> windows;
+  for (size_t d = 0; d < dims; ++d)
+    windows.push_back({from[from.size() - dims + d], to[to.size() - dims + d], kernel[d], stride[d], pad[d]});
+  return windows;
+}
+
+/// ceil_mode as padding behind: MIL has it for two dimensions at most, and counts of its windows by a rule of
+/// its own.
+Inputs window(Builder& builder, const Node& node, const std::vector<Windows>& windows) {
+  const bool ceil = bool_arg(node, "ceil_mode");
+  std::vector<int64_t> kernel, stride, pads;
+  for (const Windows& one : windows) {
+    kernel.push_back(one.kernel);
+    stride.push_back(one.stride);
+    pads.insert(pads.end(), {one.pad, ceil ? one.behind() : one.pad});
+  }
+  return {{"x", builder.in(node, "self")},   {"kernel_sizes", builder.ints(kernel)},
+          {"strides", builder.ints(stride)}, {"pad_type", builder.word("custom")},
+          {"pad", builder.ints(pads)},       {"ceil_mode", builder.flag(false)}};
+}
+
+/// Sizes of windows over what LibTorch divides their sums by, for each of the result's pixels.
+at::Tensor corrections(const std::vector<Windows>& windows) {
+  std::vector<int64_t> shape(windows.size() + 2, 1);
+  at::Tensor all = torch::ones(shape, torch::kDouble);
+  for (size_t d = 0; d < windows.size(); ++d) {
+    std::vector<double> ratios;
+    for (int64_t i = 0; i < windows[d].out; ++i)
+      ratios.push_back(static_cast<double>(windows[d].kernel) / static_cast<double>(windows[d].counted(i)));
+    std::vector<int64_t> along(windows.size() - d, 1);
+    along[0] = windows[d].out;
+    all = all * torch::tensor(ratios, torch::kDouble).reshape(along);
+  }
+  return all;
 }
 
 template <size_t dims>
@@ -27,16 +69,22 @@ void max_pool(Builder& builder, const Node& node) {
   for (const int64_t dilation : ints_arg(node, "dilation", dims, {1})) {
     if (dilation != 1) refuse(node, "expected no dilation, got ", dilation);
   }
-  builder.result(node, "max_pool", window(builder, node, dims));
+  builder.result(node, "max_pool", window(builder, node, windows_of(node, dims)));
 }
 
 template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
   if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
     refuse(node, "expected no divisor_override");
-  Inputs inputs = window(builder, node, dims);
-  inputs.emplace_back("exclude_padding_from_average", builder.flag(!bool_arg(node, "count_include_pad")));
-  builder.result(node, "avg_pool", std::move(inputs));
+  const std::vector<Windows> windows = windows_of(node, dims);
+  const bool counts = bool_arg(node, "count_include_pad");
+  Inputs inputs = window(builder, node, windows);
+  inputs.emplace_back("exclude_padding_from_average", builder.flag(!counts));
+  const at::Tensor by = counts && bool_arg(node, "ceil_mode") ? corrections(windows) : torch::ones({1});
+  if (by.eq(1).all().item<bool>()) return builder.result(node, "avg_pool", std::move(inputs));
+  const std::string mean = builder.call(node, "avg_pool", std::move(inputs));
+  builder.result(node, "mul",
+                 {{"x", mean}, {"y", builder.constant(by.to(type_of(*node.output())), "of_windows")}});
 }
 
 /// All of the image, or windows of one size.

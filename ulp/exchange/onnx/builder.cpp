@@ -130,7 +130,10 @@ std::string Builder::free_size(const graph::Node& node, size_t i) {
   if (found != free_sizes_.end()) return found->second;
   graph::FreeDimension::Place place;
   if (i > 0) {
-    place = graph_.free.at(i - 1).places.at(0);
+    const graph::FreeDimension& free = graph_.free.at(i - 1);
+    if (free.places.empty())
+      refuse(node, "expected a size that can be computed of those of the inputs, got '", free.name, "'");
+    place = free.places[0];
   } else {
     const auto& dims = graph_.batch_dims;
     const auto first = std::ranges::find_if(dims, [](int64_t dim) { return dim >= 0; });

@@ -20,20 +20,37 @@ struct Same {
   std::string_view op;
   const char* onnx;
 };
-constexpr Same kSame[] = {{"aten::relu", "Relu"}, {"aten::sigmoid", "Sigmoid"},
-                          {"aten::tanh", "Tanh"}, {"aten::hardswish", "HardSwish"},
-                          {"aten::exp", "Exp"},   {"aten::log", "Log"},
-                          {"aten::sqrt", "Sqrt"}, {"aten::abs", "Abs"},
-                          {"aten::neg", "Neg"},   {"aten::floor", "Floor"},
-                          {"aten::ceil", "Ceil"}, {"aten::round", "Round"},
-                          {"aten::sin", "Sin"},   {"aten::cos", "Cos"},
-                          {"aten::erf", "Erf"},   {"aten::reciprocal", "Reciprocal"},
-                          {"aten::sign", "Sign"}, {"aten::sgn", "Sign"}};
+constexpr Same kSame[] = {{"aten::relu", "Relu"},
+                          {"aten::sigmoid", "Sigmoid"},
+                          {"aten::tanh", "Tanh"},
+                          {"aten::hardswish", "HardSwish"},
+                          {"aten::exp", "Exp"},
+                          {"aten::log", "Log"},
+                          {"aten::sqrt", "Sqrt"},
+                          {"aten::abs", "Abs"},
+                          {"aten::neg", "Neg"},
+                          {"aten::floor", "Floor"},
+                          {"aten::ceil", "Ceil"},
+                          {"aten::sin", "Sin"},
+                          {"aten::cos", "Cos"},
+                          {"aten::erf", "Erf"},
+                          {"aten::sign", "Sign"},
+                          {"aten::sgn", "Sign"},
+                          {"aten::reciprocal", "Reciprocal"}};
 
 void same(Builder& builder, const Node& node) {
   for (const auto& [op, onnx] : kSame) {
     if (node.is(op)) return builder.result(node, onnx, {x_of(builder, node)});
   }
+}
+
+void round(Builder& builder, const Node& node) {
+  const Decimals decimals = decimals_of(node);
+  const std::string x = x_of(builder, node);
+  if (decimals.power == 1) return builder.result(node, "Round", {x});
+  const std::string power = builder.scalar(decimals.power, type_of(*node.output()));
+  const std::string scaled = builder.call(node, decimals.multiply ? "Mul" : "Div", {x, power});
+  builder.result(node, decimals.multiply ? "Div" : "Mul", {builder.call(node, "Round", {scaled}), power});
 }
 
 void silu(Builder& builder, const Node& node) {
@@ -90,9 +107,9 @@ void elu(Builder& builder, const Node& node) {
                  {{"alpha", static_cast<float>(number_arg(node, "alpha"))}});
 }
 
-/// log(1 + exp(x)); LibTorch is linear from a threshold on, where the rest is below f32's rounding.
+/// log(1 + exp(x)).
 void softplus(Builder& builder, const Node& node) {
-  if (number_arg(node, "beta") != 1) refuse(node, "expected beta to be 1");
+  check_softplus(node);
   builder.result(node, "Softplus", {x_of(builder, node)});
 }
 
@@ -118,7 +135,10 @@ void prelu(Builder& builder, const Node& node) {
 
 void softmax(Builder& builder, const Node& node) {
   const bool log = node.op().find("log") != std::string_view::npos;
-  builder.result(node, log ? "LogSoftmax" : "Softmax", {x_of(builder, node)},
+  const at::ScalarType type = type_of(*node.output());
+  const std::string x = x_of(builder, node);
+  const bool typed = type_of(*node.args.at(0).value) == type;
+  builder.result(node, log ? "LogSoftmax" : "Softmax", {typed ? x : builder.cast(node, x, type)},
                  {{"axis", int_arg(node, "dim")}});
 }
 
@@ -157,7 +177,8 @@ void binarize(Builder& builder, const Node& node) {
 
 ConverterTable elementwise_converters() {
   static const std::vector<Converter> table = [] {
-    std::vector<Converter> rows = {{"aten::silu", silu},
+    std::vector<Converter> rows = {{"aten::round", round},
+                                   {"aten::silu", silu},
                                    {"aten::gelu", gelu},
                                    {"aten::hardsigmoid", hardsigmoid},
                                    {"aten::relu6", clamp},

@@ -1,4 +1,4 @@
-// Padding, resizing and the moves between channels and pixels.
+// Padding and the moves between channels and pixels.
 #include <limits>
 
 #include "ulp/exchange/onnx/converters.h"
@@ -41,26 +41,6 @@ void any_pad(Builder& builder, const Node& node) {
   const std::string mode = text_arg(node, "mode");
   if (mode == "circular") refuse(node, "expected a mode other than circular");
   pad(builder, node, mode == "replicate" ? "edge" : mode);
-}
-
-/// To the sizes of the node's output, along all but the batch and the channels.
-void resize(Builder& builder, const Node& node, Attributes attributes) {
-  builder.result(
-      node, "Resize",
-      {builder.name_of(node.args.at(0).value), "", "", builder.sizes(node, sizes_of(node, *node.output()))},
-      std::move(attributes));
-}
-
-void nearest(Builder& builder, const Node& node) {
-  resize(builder, node,
-         {{"mode", "nearest"}, {"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "floor"}});
-}
-
-void linear_resize(Builder& builder, const Node& node) {
-  const bool corners = bool_arg(node, "align_corners");
-  resize(builder, node,
-         {{"mode", "linear"},
-          {"coordinate_transformation_mode", corners ? "align_corners" : "pytorch_half_pixel"}});
 }
 
 void pixel_shuffle(Builder& builder, const Node& node) {
@@ -114,9 +94,6 @@ ConverterTable image_converters() {
       {"aten::constant_pad_nd", constant_pad},      {"aten::pad", any_pad},
       {"aten::reflection_pad1d", reflection_pad},   {"aten::reflection_pad2d", reflection_pad},
       {"aten::replication_pad1d", replication_pad}, {"aten::replication_pad2d", replication_pad},
-      {"aten::upsample_nearest1d", nearest},        {"aten::upsample_nearest2d", nearest},
-      {"aten::upsample_nearest3d", nearest},        {"aten::upsample_linear1d", linear_resize},
-      {"aten::upsample_bilinear2d", linear_resize}, {"aten::upsample_trilinear3d", linear_resize},
       {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle},
       {"ulp::depth_to_space", depth_to_space}};
   return kTable;

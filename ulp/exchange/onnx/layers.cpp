@@ -32,15 +32,28 @@ Attributes window_attributes(const Node& node, size_t dims) {
           {"group", int_arg(node, "groups")}};
 }
 
+/// What stands before and behind each dimension. ONNX's own words for it do not go with dilation everywhere; of
+/// an odd number, LibTorch has the larger half behind.
+std::vector<int64_t> pads_of(const Node& node, size_t dims) {
+  const graph::Argument& padding = node.arg("padding");
+  if (padding.kind != graph::Argument::Kind::literal || !padding.literal.isString())
+    return both_sides(ints_arg(node, "padding", dims));
+  std::vector<int64_t> pads(2 * dims, 0);
+  if (text_arg(node, "padding") != "same") return pads;
+  const std::vector<int64_t> dilation = ints_arg(node, "dilation", dims);
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t kernel = fixed_size(node, *value_arg(node, "weight"), static_cast<int64_t>(d) + 2);
+    const int64_t both = dilation[d] * (kernel - 1);
+    pads[d] = both / 2;
+    pads[dims + d] = both - both / 2;
+  }
+  return pads;
+}
+
 void conv(Builder& builder, const Node& node) {
   const auto dims = static_cast<size_t>(rank_of(node, *value_arg(node, "weight")) - 2);
   Attributes attributes = window_attributes(node, dims);
-  const graph::Argument& padding = node.arg("padding");
-  if (padding.kind == graph::Argument::Kind::literal && padding.literal.isString()) {
-    attributes.push_back({"auto_pad", text_arg(node, "padding") == "same" ? "SAME_UPPER" : "VALID"});
-  } else {
-    attributes.push_back({"pads", both_sides(ints_arg(node, "padding", dims))});
-  }
+  attributes.push_back({"pads", pads_of(node, dims)});
   builder.result(node, "Conv", layer_inputs(builder, node), std::move(attributes));
 }
 

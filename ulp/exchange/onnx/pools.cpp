@@ -1,4 +1,6 @@
 // Pooling.
+#include <algorithm>
+
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -35,25 +37,30 @@ void avg_pool(Builder& builder, const Node& node) {
   builder.result(node, "AveragePool", {window.x}, std::move(window.attributes));
 }
 
-/// Whether the last window of an average reaches past the padding, as ceil_mode lets it: OpenVINO then divides by all of the window where
-/// LibTorch counts what lies inside. Windows that ceil_mode drops again, and free sizes, are left to the operator.
-bool ends_outside(const Node& node, const Value& in, size_t dims) {
-  if (!bool_arg(node, "ceil_mode")) return false;
+/// Windows of an average along one dimension.
+struct Windows {
+  int64_t in, out, kernel, stride, pad;
+  int64_t end() const {
+    return (out - 1) * stride + kernel - pad;
+  }  ///< of the last one, from the image's first element on
+  /// It reaches past the padding, as ceil_mode lets it: OpenVINO then divides by all of the window where
+  /// LibTorch counts what lies inside.
+  bool ends_outside() const { return end() > in + pad; }
+};
+
+/// Empty where sizes are free.
+std::vector<Windows> windows_of(const Node& node, const Value& in, size_t dims) {
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims),
                              pad = ints_arg(node, "padding", dims, {0}),
                              stride = ints_arg(node, "stride", dims, kernel);
   const std::vector<graph::SizeExpr>&from = sizes_of(node, in), &to = sizes_of(node, *node.output());
-  bool outside = false;
+  std::vector<Windows> windows;
   for (size_t d = 0; d < dims; ++d) {
-    const graph::SizeExpr &whole = from[from.size() - dims + d], &windows = to[to.size() - dims + d];
-    if (!whole.constant() || !windows.constant()) return false;
-    const int64_t padded = whole.offset + 2 * pad[d], count = windows.offset;
-    if (count != (padded - kernel[d] + stride[d] - 1) / stride[d] + 1)
-      return false;  // the last one was dropped
-    const int64_t end = (count - 1) * stride[d] + kernel[d];
-    outside = outside || end > padded;
+    const graph::SizeExpr &whole = from[from.size() - dims + d], &count = to[to.size() - dims + d];
+    if (!whole.constant() || !count.constant()) return {};
+    windows.push_back({whole.offset, count.offset, kernel[d], stride[d], pad[d]});
   }
-  return outside;
+  return windows;
 }
 
 /// All of the image, or windows of one size.
@@ -89,15 +96,19 @@ void adaptive_max(Builder& builder, const Node& node) {
 AverageWindow average_window(Builder& builder, const Node& node, const Value& in, const std::string& x,
                              size_t dims) {
   const bool counts = bool_arg(node, "count_include_pad");
-  if (!counts || !ends_outside(node, in, dims)) {
+  const std::vector<Windows> windows = windows_of(node, in, dims);
+  if (!counts || !bool_arg(node, "ceil_mode") || !std::ranges::any_of(windows, &Windows::ends_outside)) {
     Attributes attributes = window(node, dims);
     attributes.push_back({"count_include_pad", int64_t{counts}});
     return {x, std::move(attributes)};
   }
-  std::vector<int64_t> before(static_cast<size_t>(rank_of(node, in)) - dims);
-  for (const int64_t pad : ints_arg(node, "padding", dims, {0})) before.push_back(pad);
-  std::vector<int64_t> pads = before;
-  pads.insert(pads.end(), before.begin(), before.end());
+  // Padding that is there as numbers counts by itself. Behind, no window begins in it.
+  const auto rank = static_cast<size_t>(rank_of(node, in));
+  std::vector<int64_t> pads(2 * rank, 0);
+  for (size_t d = 0; d < dims; ++d) {
+    pads[rank - dims + d] = windows[d].pad;
+    pads[2 * rank - dims + d] = std::min(windows[d].end() - windows[d].in, windows[d].pad);
+  }
   return {builder.call(node, "Pad", {x, builder.ints(pads)}), window(node, dims, /*padded=*/false)};
 }
 

@@ -33,10 +33,18 @@ struct Stack {
 
 Stack stack_of(const Node& node) {
   const bool biases = bool_arg(node, "has_biases");
-  return {.layers = int_arg(node, "num_layers"),
-          .directions = bool_arg(node, "bidirectional") ? 2 : 1,
-          .biases = biases,
-          .a_direction = biases ? 4U : 2U};
+  const Stack stack{.layers = int_arg(node, "num_layers"),
+                    .directions = bool_arg(node, "bidirectional") ? 2 : 1,
+                    .biases = biases,
+                    .a_direction = biases ? 4U : 2U};
+  const auto directions = static_cast<size_t>(stack.layers * stack.directions);
+  const size_t given = node.arg("params").items.size();
+  if (given == directions * (stack.a_direction + 1))
+    refuse(node,
+           "expected a layer without a projection (proj_size 0): ONNX has none that projects its states");
+  if (given != directions * stack.a_direction)
+    refuse(node, "expected ", directions * stack.a_direction, " parameters, got ", given);
+  return stack;
 }
 
 /// The part-th parameter of each direction of a layer, gates in ONNX's order, and the name of the first.

@@ -27,7 +27,8 @@ constexpr WeightInputs kWeights[] = {{"Conv", 6},
                                      {"PRelu", 2},
                                      {"Gather", 1},
                                      {"LSTM", 14},
-                                     {"GRU", 14}};
+                                     {"GRU", 14},
+                                     {"RNN", 14}};
 /// Ops that move a tensor's elements and change none, and the parts of what rounds them to codes or to signs.
 constexpr std::array<std::string_view, 15> kMoves = {
     "Transpose", "Reshape",        "Unsqueeze", "Squeeze",        "Flatten",
@@ -64,7 +65,13 @@ void Analysis::visit(const FileGraph& graph) {
       follows = follows || runtime_.contains(node.inputs[i]);
     }
     for (const FileAttribute& attribute : node.attributes) {
-      if (attribute.g) visit(*attribute.g);
+      if (!attribute.g) continue;
+      for (const FileValue& input : attribute.g->inputs) runtime_.insert(input.name);
+      visit(*attribute.g);
+      for (const FileValue& result : attribute.g->outputs) {
+        results_.insert(result.name);
+        follows = follows || runtime_.contains(result.name);
+      }
     }
     const bool sizes_alone = node.op == "Shape" || node.op == "Size";
     for (const std::string& output : node.outputs) {

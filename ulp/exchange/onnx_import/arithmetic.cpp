@@ -1,6 +1,8 @@
 // Arithmetic, comparisons and choices between tensors.
 #include <torch/types.h>
 
+#include <cmath>
+
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/exchange/onnx_import/patterns.h"
 
@@ -10,6 +12,21 @@ namespace {
 
 using at::Tensor;
 
+/// Until opset 7, the second operand lies along the dimensions of the first from attribute 'axis' on.
+bool has_axis(const Call& call) {
+  constexpr int64_t kBroadcasts = 7;
+  return call.opset() < kBroadcasts && call.has_attribute("axis");
+}
+Tensor second(Call& call) {
+  const Tensor b = call.x(1);
+  if (!has_axis(call)) return b;
+  const int64_t rank = call.x(0).dim(), axis = call.dim(call.attribute("axis", int64_t{0}), rank);
+  if (axis + b.dim() > rank) call.refuse("expected an axis that leaves room for ", b.dim(), " dimensions");
+  std::vector<int64_t> sizes = b.sizes().vec();
+  sizes.resize(static_cast<size_t>(rank - axis), 1);
+  return at::reshape(b, sizes);
+}
+
 /// The other operand as a number in the call's arguments, where that changes no size of the result.
 std::optional<at::Scalar> number_beside(Call& call, size_t i) {
   const std::optional<at::Scalar> number = call.scalar(i);
@@ -18,6 +35,7 @@ std::optional<at::Scalar> number_beside(Call& call, size_t i) {
 }
 
 void add(Call& call) {
+  if (has_axis(call)) return call.set(at::add(call.x(0), second(call)));
   if (const Tensor linear = linear_of(call); linear.defined()) return call.set(linear);
   if (const Tensor norm = layer_norm_of(call); norm.defined()) return call.set(norm);
   if (const auto number = number_beside(call, 1)) return call.set(at::add(call.x(0), *number));
@@ -28,14 +46,26 @@ void add(Call& call) {
 void sub(Call& call) {
   if (const auto number = number_beside(call, 1)) return call.set(at::sub(call.x(0), *number));
   if (const auto number = number_beside(call, 0)) return call.set(at::rsub(call.x(1), *number));
-  call.set(at::sub(call.x(0), call.x(1)));
+  call.set(at::sub(call.x(0), second(call)));
 }
 
 void mul(Call& call) {
+  if (has_axis(call)) return call.set(at::mul(call.x(0), second(call)));
   if (const Tensor activation = activation_of(call); activation.defined()) return call.set(activation);
   if (const auto number = number_beside(call, 1)) return call.set(at::mul(call.x(0), *number));
   if (const auto number = number_beside(call, 0)) return call.set(at::mul(call.x(1), *number));
   call.set(at::mul(call.x(0), call.x(1)));
+}
+
+/// Whole numbers to divide by. ONNX does not say what a division by 0 gives; where the divisor follows the
+/// inputs, which are zeros while the graph is captured, 0 divides as 1.
+Tensor whole_divisor(Call& call) {
+  const Tensor b = second(call);
+  if (!call.is_known(1)) return at::masked_fill(b, at::eq(b, 0), 1);
+  for (const at::Scalar& number : call.numbers(1)) {
+    if (number.toLong() == 0) call.refuse("expected whole numbers to be divided by other numbers than 0");
+  }
+  return b;
 }
 
 /// Whole numbers are cut off towards 0.
@@ -43,30 +73,33 @@ void div(Call& call) {
   const Tensor a = call.x(0);
   const bool whole = !at::isFloatingType(a.scalar_type());
   if (const auto number = number_beside(call, 1); number && !whole) return call.set(at::div(a, *number));
-  const Tensor b = call.x(1);
-  if (whole && call.is_known(1) && at::any(at::eq(call.known(1), 0)).item<bool>())
-    call.refuse("expected whole numbers to be divided by other numbers than 0");
-  call.set(whole ? at::div(a, b, "trunc") : at::div(a, b));
+  call.set(whole ? at::div(a, whole_divisor(call), "trunc") : at::div(a, second(call)));
 }
 
 /// The result has the sign of the divisor, or of the dividend where fmod is 1.
 void mod(Call& call) {
-  const Tensor a = call.x(0), b = call.x(1);
-  if (!at::isFloatingType(a.scalar_type()) && call.is_known(1) &&
-      at::any(at::eq(call.known(1), 0)).item<bool>())
-    call.refuse("expected whole numbers to be divided by other numbers than 0");
+  const Tensor a = call.x(0);
+  const Tensor b = at::isFloatingType(a.scalar_type()) ? call.x(1) : whole_divisor(call);
   call.set(call.attribute("fmod", int64_t{0}) != 0 ? at::fmod(a, b) : at::remainder(a, b));
 }
 
+/// The result has the type of the base: whole numbers to other exponents are cut off towards 0.
 void pow(Call& call) {
+  constexpr double kWholeInDouble = 0x1p53;
   const Tensor x = call.x(0);
-  if (const auto number = number_beside(call, 1)) {
-    // A whole exponent keeps whole numbers whole.
-    const bool whole =
-        !at::isFloatingType(x.scalar_type()) || number->toDouble() == static_cast<double>(number->toLong());
-    return call.set(whole ? at::pow(x, number->toLong()) : at::pow(x, *number));
+  const at::ScalarType type = x.scalar_type();
+  const bool whole_base = !at::isFloatingType(type);
+  const auto number = number_beside(call, 1);
+  if (!number) {
+    const Tensor exponent = second(call);
+    if (whole_base && at::isFloatingType(exponent.scalar_type()))
+      return call.set(at::pow(x.to(at::kDouble), exponent).to(type));
+    return call.set(at::pow(x, exponent).to(type));
   }
-  call.set(at::pow(x, call.x(1)).to(x.scalar_type()));
+  const double exponent = number->toDouble();
+  const bool whole = std::abs(exponent) < kWholeInDouble && std::trunc(exponent) == exponent;
+  if (whole && (!whole_base || exponent >= 0)) return call.set(at::pow(x, static_cast<int64_t>(exponent)));
+  call.set(whole_base ? at::pow(x.to(at::kDouble), exponent).to(type) : at::pow(x, *number));
 }
 
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
@@ -75,12 +108,12 @@ using BinaryNumber = Tensor (*)(const Tensor&, const at::Scalar&);
 template <BinaryNumber with_number, Binary with_tensor>
 void compare(Call& call) {
   if (const auto number = number_beside(call, 1)) return call.set(with_number(call.x(0), *number));
-  call.set(with_tensor(call.x(0), call.x(1)));
+  call.set(with_tensor(call.x(0), second(call)));
 }
 
 template <Binary function>
 void both(Call& call) {
-  call.set(function(call.x(0), call.x(1)));
+  call.set(function(call.x(0), second(call)));
 }
 
 /// Of one tensor or more.
@@ -113,11 +146,20 @@ void trilu(Call& call) {
   call.set(call.attribute("upper", int64_t{1}) != 0 ? at::triu(x, diagonal) : at::tril(x, diagonal));
 }
 
-void cumsum(Call& call) {
-  if (call.attribute("exclusive", int64_t{0}) != 0 || call.attribute("reverse", int64_t{0}) != 0)
-    call.refuse("expected a sum from the front that includes the element");
-  const Tensor x = call.x(0);
-  call.set(at::cumsum(x, call.dim(call.integer(1), x.dim()), x.scalar_type()));
+/// Sums or products of all elements before one and itself; where exclusive, without it; where reverse, from the end.
+template <Tensor (*function)(const Tensor&, int64_t, std::optional<at::ScalarType>)>
+void cumulated(Call& call) {
+  Tensor x = call.x(0);
+  const int64_t dim = call.dim(call.integer(1), x.dim());
+  const bool reverse = call.attribute("reverse", int64_t{0}) != 0;
+  if (reverse) x = at::flip(x, {dim});
+  if (call.attribute("exclusive", int64_t{0}) != 0) {
+    const bool sums = call.node().op == "CumSum";
+    const Tensor first = at::slice(x, dim, 0, 1);
+    x = at::cat({sums ? at::zeros_like(first) : at::ones_like(first), at::slice(x, dim, 0, -1)}, dim);
+  }
+  const Tensor all = function(x, dim, x.scalar_type());
+  call.set(reverse ? at::flip(all, {dim}) : all);
 }
 
 }  // namespace
@@ -143,7 +185,11 @@ ConverterTable arithmetic_table() {
                                          {"Mean", mean},
                                          {"Where", where},
                                          {"Trilu", trilu},
-                                         {"CumSum", cumsum}};
+                                         {"CumSum", cumulated<at::cumsum>},
+                                         {"CumProd", cumulated<at::cumprod>},
+                                         {"BitwiseAnd", both<at::bitwise_and>},
+                                         {"BitwiseOr", both<at::bitwise_or>},
+                                         {"BitwiseXor", both<at::bitwise_xor>}};
   return kTable;
 }
 

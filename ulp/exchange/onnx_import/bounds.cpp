@@ -76,11 +76,17 @@ double sum_of_inputs(Call& call) {
 
 double matrix_product(Call& call) {
   std::vector<int64_t> a = call.sizes(0), b = call.sizes(1);
-  const double rows = a.size() < 2 ? 1 : as_double(std::max(a[a.size() - 2], a[a.size() - 1]));
-  const double columns = b.size() < 2 ? 1 : as_double(std::max(b[b.size() - 2], b[b.size() - 1]));
+  const bool gemm = call.node().op == "Gemm";
+  const auto turned = [&](const char* name) { return gemm && call.attribute(name, int64_t{0}) != 0; };
+  const double rows = a.size() < 2 ? 1 : as_double(a[a.size() - (turned("transA") ? 1 : 2)]);
+  const double columns = b.size() < 2 ? 1 : as_double(b[b.size() - (turned("transB") ? 2 : 1)]);
   a.resize(a.size() - std::min<size_t>(a.size(), 2));
   b.resize(b.size() - std::min<size_t>(b.size(), 2));
   return elements(over(a, b)) * rows * columns;
+}
+
+double integer_product(Call& call) {
+  return matrix_product(call) + elements(call.sizes(0)) + elements(call.sizes(1));
 }
 
 double einsum_product(Call& call) {
@@ -112,14 +118,23 @@ double einsum_product(Call& call) {
 }
 
 double convolution(Call& call) {
-  const std::vector<int64_t> weight = call.sizes(1);
-  const std::vector<int64_t> x = call.sizes(0);
-  const double in = x.size() > 1 ? as_double(x[1]) : 1, out = weight.empty() ? 1 : as_double(weight[0]);
-  double same = 1;  // padding that keeps the size may be as wide as the window
-  if (call.has_attribute("auto_pad")) {
-    for (size_t d = 2; d < weight.size(); ++d) same *= 2 + as_double(weight[d]);
+  const std::vector<int64_t> weight = call.sizes(1), x = call.sizes(0), none;
+  const std::vector<int64_t> pads = call.attribute("pads", none), strides = call.attribute("strides", none),
+                             dilations = call.attribute("dilations", none);
+  const bool automatic = call.has_attribute("auto_pad");
+  const size_t dims = std::max<size_t>(x.size(), 2) - 2;
+  const auto at = [](const std::vector<int64_t>& list, size_t d, int64_t otherwise) {
+    return as_double(d < list.size() ? list[d] : otherwise);
+  };
+  double padded = at(x, 1, 1), result = at(weight, 0, 1);
+  for (size_t d = 0; d < dims; ++d) {
+    const double reach = (at(weight, d + 2, 1) - 1) * std::max(at(dilations, d, 1), 1.0);
+    const double around = automatic ? reach : at(pads, d, 0) + at(pads, d + dims, 0);
+    const double wide = as_double(x[d + 2]) + std::max(around, 0.0);
+    padded *= std::max(wide, 1.0);
+    result *= std::max((wide - reach) / std::max(at(strides, d, 1), 1.0) + 1, 1.0);
   }
-  return padded_image(call, x, in + out) * same;
+  return at(x, 0, 1) * (padded + result);
 }
 
 double transposed_convolution(Call& call) {
@@ -191,23 +206,13 @@ double padded_bound(Call& call) {
   return all;
 }
 
-double resized_bound(Call& call) {
-  const bool upsample = call.node().op == "Upsample";
-  const size_t sizes = upsample ? SIZE_MAX : 3, scales = upsample ? 1 : 2;
-  if (call.has(sizes)) return elements(call.ints(sizes));
-  const Tensor factors = call.known(scales).to(at::kDouble);
-  double all = elements(call.sizes(0));
-  for (int64_t i = 0; i < factors.numel(); ++i) all *= std::abs(factors.const_data_ptr<double>()[i]);
-  return std::isfinite(all) ? all : HUGE_VAL;
-}
-
 double range_bound(Call& call) {
-  const double count = (call.number(1) - call.number(0)) / call.number(2);
+  const double count = (call.number(1) - call.number(0)) / call.number(2) + 1;
   return std::isnan(count) ? HUGE_VAL : std::max(count, 0.0);
 }
 
 double one_hot_bound(Call& call) {
-  return elements(call.sizes(0)) * std::max(as_double(call.integer(1)), 1.0) * 2;
+  return elements(call.sizes(0)) * std::max(call.number(1), 1.0) * 2;
 }
 
 double recurrent_bound(Call& call) {

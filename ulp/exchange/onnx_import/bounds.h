@@ -13,6 +13,7 @@ double first_input(Call& call);    ///< no more than input 0
 double twice(Call& call);          ///< two results of its size
 double sum_of_inputs(Call& call);  ///< joined parts
 double matrix_product(Call& call);
+double integer_product(Call& call);  ///< with both operands in another type
 double einsum_product(Call& call);
 double convolution(Call& call);
 double transposed_convolution(Call& call);
@@ -23,7 +24,6 @@ double filled(Call& call);    ///< the sizes are input 0
 double expanded(Call& call);
 double tiled(Call& call);
 double padded_bound(Call& call);
-double resized_bound(Call& call);
 double range_bound(Call& call);
 double one_hot_bound(Call& call);
 double recurrent_bound(Call& call);

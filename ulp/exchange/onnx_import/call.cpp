@@ -1,4 +1,5 @@
 // What a node reads and gives.
+#include <ATen/record_function.h>
 #include <torch/types.h>
 
 #include <charconv>
@@ -51,13 +52,10 @@ at::Tensor Call::known(size_t i) {
 
 std::vector<int64_t> Call::ints(size_t i) {
   const at::Tensor found = known(i);
-  if (found.dim() > 1 || (found.scalar_type() != at::kLong && found.scalar_type() != at::kInt))
+  if (found.dim() > 1 || !at::isIntegralType(found.scalar_type(), /*includeBool=*/false))
     refuse("expected a list of whole numbers as input ", i, ", '", name(i), "'");
   std::vector<int64_t> values;
-  for (int64_t k = 0; k < found.numel(); ++k) {
-    values.push_back(found.scalar_type() == at::kLong ? found.const_data_ptr<int64_t>()[k]
-                                                      : found.const_data_ptr<int32_t>()[k]);
-  }
+  for (const at::Scalar& number : numbers(i)) values.push_back(number.toLong());
   return values;
 }
 
@@ -73,27 +71,30 @@ double Call::number(size_t i) {
   return found->toDouble();
 }
 
+std::vector<at::Scalar> Call::numbers(size_t i) {
+  const at::DisableRecordFunctionGuard beside_the_capture;
+  const at::Tensor found = known(i);
+  const bool whole = !at::isFloatingType(found.scalar_type());
+  const at::Tensor wide = found.to(whole ? at::kLong : at::kDouble).contiguous();
+  std::vector<at::Scalar> values;
+  for (int64_t k = 0; k < wide.numel(); ++k)
+    values.push_back(whole ? at::Scalar(wide.const_data_ptr<int64_t>()[k])
+                           : at::Scalar(wide.const_data_ptr<double>()[k]));
+  return values;
+}
+
 std::optional<at::Scalar> Call::scalar(size_t i) {
   const Slot* found = has(i) ? run_.known(name(i), node_) : nullptr;
   if (found == nullptr || found->value.numel() != 1) return std::nullopt;
   const at::Tensor& value = found->value;
-  switch (value.scalar_type()) {
-    case at::kLong:
-      return at::Scalar(*value.const_data_ptr<int64_t>());
-    case at::kInt:
-      return at::Scalar(int64_t{*value.const_data_ptr<int32_t>()});
-    case at::kFloat:
-      if (found->sized) return std::nullopt;
-      return at::Scalar(decimal(*value.const_data_ptr<float>()));
-    case at::kDouble:
-      if (found->sized) return std::nullopt;
-      return at::Scalar(*value.const_data_ptr<double>());
-    case at::kHalf:
-      if (found->sized) return std::nullopt;
-      return at::Scalar(static_cast<double>(static_cast<float>(*value.const_data_ptr<at::Half>())));
-    default:
-      return std::nullopt;
+  const at::ScalarType type = value.scalar_type();
+  if (!at::isFloatingType(type)) {
+    if (!at::isIntegralType(type, /*includeBool=*/false)) return std::nullopt;
+    return numbers(i).at(0);
   }
+  if (found->sized) return std::nullopt;
+  if (type == at::kFloat) return at::Scalar(decimal(*value.const_data_ptr<float>()));
+  return numbers(i).at(0);
 }
 
 int64_t Call::attribute(std::string_view name, int64_t otherwise) const {
@@ -122,6 +123,12 @@ std::vector<int64_t> Call::attribute(std::string_view name, const std::vector<in
   if (found == nullptr) return otherwise;
   if (found->type != 7) refuse("expected whole numbers as attribute '", name, "'");
   return found->ints;
+}
+
+std::vector<float> Call::floats(std::string_view name) const {
+  const FileAttribute* found = node_.find(name);
+  if (found == nullptr || found->type != 6) refuse("expected numbers as attribute '", name, "'");
+  return found->floats;
 }
 
 std::optional<std::vector<int64_t>> Call::list(std::string_view name, size_t i) {

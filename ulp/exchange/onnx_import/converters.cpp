@@ -1,6 +1,9 @@
 #include "ulp/exchange/onnx_import/converters.h"
 
+#include <algorithm>
 #include <map>
+
+#include "ulp/exchange/onnx_import/rewrite.h"
 
 namespace ulp::exchange::onnx_import {
 
@@ -15,8 +18,12 @@ namespace ulp::exchange::onnx_import {
   X(shape)            \
   X(piece)            \
   X(image)            \
+  X(resize)           \
   X(fill)             \
   X(recurrent)        \
+  X(integer)          \
+  X(attention)        \
+  X(contrib)          \
   X(quantize)
 
 #define ULP_DECLARE(name) ConverterTable name##_table();
@@ -38,11 +45,20 @@ const std::map<std::string_view, Converter>& all_converters() {
   return all;
 }
 
+/// Operators of ONNX Runtime's domain, of which other ones have names of the standard and another meaning.
+constexpr std::string_view kOfRuntime[] = {
+    "QuantizeLinear", "DequantizeLinear", "MatMulNBits", "Gelu", "Pad", "Range", "Trilu"};
+
+bool is_of_domain(const FileNode& node) {
+  if (node.domain == "com.microsoft") return std::ranges::find(kOfRuntime, node.op) != std::end(kOfRuntime);
+  if (node.op == "MatMulNBits") return false;
+  return node.domain == (node.op == "LinearDynamic" ? kOwnDomain : "");
+}
+
 }  // namespace
 
 const Converter* find_converter(const FileNode& node) {
-  // ONNX Runtime's quantizer writes the operators of codes in its own domain, too.
-  if (!node.domain.empty() && node.domain != "com.microsoft") return nullptr;
+  if (!is_of_domain(node)) return nullptr;
   const auto found = all_converters().find(node.op);
   return found == all_converters().end() ? nullptr : &found->second;
 }

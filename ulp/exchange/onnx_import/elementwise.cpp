@@ -1,10 +1,12 @@
 // Functions of one tensor, element by element: activations above all.
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/quantized.h"
 
 namespace ulp::exchange::onnx_import {
 
@@ -64,29 +66,46 @@ void thresholded_relu(Call& call) {
   call.set(at::threshold(call.x(0), call.attribute("alpha", 1.0), 0));
 }
 
+/// Whether slopes of these sizes, over the last dimensions of `x`, are one a channel, or one for all.
+bool are_of_channels(const Call& call, const Tensor& x, at::IntArrayRef slopes) {
+  constexpr int64_t kBroadcasts = 7;  // before, a list of slopes was one a channel
+  const auto rank = static_cast<size_t>(x.dim());
+  const bool one = std::ranges::all_of(slopes, [](int64_t size) { return size == 1; });
+  if (one || rank < 2) return one;
+  const bool lies_last = slopes.back() == x.size(-1) || slopes.size() != 1;
+  if (slopes.size() == 1 && (call.opset() < kBroadcasts || !lies_last)) return slopes[0] == x.size(1);
+  for (size_t d = 0; d < slopes.size(); ++d) {
+    const size_t place = d + rank - slopes.size();
+    if (place != 1 && slopes[d] != 1) return false;
+  }
+  return slopes.size() + 1 >= rank;
+}
+
 void prelu(Call& call) {
   const Tensor x = call.x(0);
   Tensor slope = call.x(1);
-  // One slope a channel as [C, 1, ...], or one for all.
-  const bool flat = slope.numel() == 1 || (x.dim() >= 2 && slope.numel() == x.size(1));
-  if (flat && slope.dim() != 1) slope = at::reshape(slope, {-1});
-  const bool channels =
-      slope.dim() == 1 && (slope.numel() == 1 || (x.dim() >= 2 && slope.numel() == x.size(1)));
-  if (channels) return call.set(at::prelu(x, slope));
-  call.set(at::add(at::relu(x), at::mul(slope, at::clamp_max(x, 0))));
+  if (slope.dim() > x.dim())
+    call.refuse("expected slopes of at most ", x.dim(), " dimensions, got ", slope.sizes());
+  if (!are_of_channels(call, x, slope.sizes()))
+    return call.set(at::add(at::relu(x), at::mul(slope, at::clamp_max(x, 0))));
+  if (slope.dim() != 1) slope = at::reshape(slope, {-1});
+  call.set(at::prelu(x, slope));
 }
 
 void clip(Call& call) {
+  if (const Tensor codes = clipped_codes(call); codes.defined()) return call.set(codes);
   const Tensor x = call.x(0);
+  const auto computed = [&](size_t i) { return call.has(i) && !call.scalar(i); };
+  if (computed(1) || computed(2)) return call.set(at::clamp(x, call.optional(1), call.optional(2)));
   const auto bound = [&](size_t i, const char* name) -> std::optional<at::Scalar> {
-    if (call.has(i)) return call.number(i);
+    if (call.has(i)) return call.scalar(i);
     if (!call.has_attribute(name)) return std::nullopt;
     return call.attribute(name, 0.0);
   };
   const auto low = bound(1, "min"), high = bound(2, "max");
   if (!low && !high) return call.set(x);
-  if (low && high && low->toDouble() == 0 && high->toDouble() == 6) return call.set(at::relu6(x));
-  call.set(at::clamp(x, low, high));
+  const bool six = low && high && low->toDouble() == 0 && high->toDouble() == 6;
+  call.set(six && at::isFloatingType(x.scalar_type()) ? at::relu6(x) : at::clamp(x, low, high));
 }
 
 /// Until opset 13, over all dimensions from the axis on, as one.
@@ -130,10 +149,39 @@ void cast_like(Call& call) {
 }
 
 void is_inf(Call& call) {
-  if (call.attribute("detect_negative", int64_t{1}) == 0 ||
-      call.attribute("detect_positive", int64_t{1}) == 0)
-    call.refuse("expected to detect both infinities");
-  call.set(at::isinf(call.x(0)));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Tensor x = call.x(0);
+  const bool below = call.attribute("detect_negative", int64_t{1}) != 0,
+             above = call.attribute("detect_positive", int64_t{1}) != 0;
+  if (below && above) return call.set(at::isinf(x));
+  if (below || above) return call.set(at::eq(x, above ? kInfinity : -kInfinity));
+  call.set(at::zeros_like(x, at::TensorOptions(at::kBool)));
+}
+
+void swish(Call& call) {
+  const Tensor x = call.x(0);
+  const double alpha = call.attribute("alpha", 1.0);
+  call.set(alpha == 1 ? at::silu(x) : at::mul(x, at::sigmoid(at::mul(x, alpha))));
+}
+
+/// 0 near 0, and nearer by the bias elsewhere.
+void shrink(Call& call) {
+  const Tensor x = call.x(0);
+  const double limit = call.attribute("lambd", 0.5), bias = call.attribute("bias", 0.0);
+  const Tensor above = at::where(at::gt(x, limit), at::sub(x, bias), at::zeros_like(x));
+  call.set(at::where(at::lt(x, -limit), at::add(x, bias), above));
+}
+
+/// 1 at the first of the largest, 0 elsewhere; until opset 13 of all dimensions from the axis on, as one.
+void hardmax(Call& call) {
+  constexpr int64_t kOneDimension = 13;
+  const Tensor x = call.x(0);
+  const bool one = call.opset() >= kOneDimension;
+  const int64_t dim = call.dim(call.attribute("axis", int64_t{one ? -1 : 1}), x.dim());
+  const Tensor rows = one || dim == x.dim() - 1 ? x : at::flatten(x, dim);
+  const Tensor places = at::argmax(rows, dim, /*keepdim=*/true);
+  const Tensor result = at::scatter(at::zeros_like(rows), dim, places, 1);
+  call.set(result.sizes() == x.sizes() ? result : at::reshape(result, x.sizes()));
 }
 
 }  // namespace
@@ -182,7 +230,14 @@ ConverterTable elementwise_table() {
                                          {"Identity", identity},
                                          {"Dropout", dropout},
                                          {"Cast", cast},
-                                         {"CastLike", cast_like}};
+                                         {"CastLike", cast_like},
+                                         {"Swish", swish},
+                                         {"Shrink", shrink, twice},
+                                         {"Hardmax", hardmax, twice},
+                                         {"Asinh", plain<at::asinh>},
+                                         {"Acosh", plain<at::acosh>},
+                                         {"Atanh", plain<at::atanh>},
+                                         {"BitwiseNot", plain<at::bitwise_not>}};
   return kTable;
 }
 

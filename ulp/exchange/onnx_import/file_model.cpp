@@ -28,6 +28,9 @@ class FileModelReader {
         case 1:
           model.ir_version = reader.integer();
           break;
+        case 2:
+          model.producer = reader.text();
+          break;
         case 7:
           model.graph = graph(reader.message(""), 0);
           has_graph = true;
@@ -168,7 +171,7 @@ class FileModelReader {
           made.s = reader.bytes();
           break;
         case 5:
-          made.t = read_tensor(reader.message(what), folder_).value;
+          read_value(reader.message(what), made);
           break;
         case 6:
           made.g = std::make_shared<FileGraph>(graph(reader.message(what), depth + 1));
@@ -192,6 +195,12 @@ class FileModelReader {
     }
     if (made.type == 0) made.type = kind;
     return made;
+  }
+
+  void read_value(WireReader reader, FileAttribute& into) const {
+    FileTensor tensor = read_tensor(std::move(reader), folder_);
+    into.t = std::move(tensor.value);
+    into.tensor_type = tensor.type;
   }
 
   FileValue value(WireReader reader) {

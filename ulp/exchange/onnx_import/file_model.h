@@ -18,25 +18,26 @@ inline constexpr const char* kImportOnnxWhere = "exchange.import_onnx";
 
 struct FileGraph;
 
-/// A tensor of the file. 4-bit codes lie in int8 and uint8.
+/// A tensor of the file. Codes of 4 and 2 bits lie in int8 and uint8.
 struct FileTensor {
-  std::string name;
-  int64_t type = 0;  ///< TensorProto.DataType
-  at::Tensor value;  ///< on the CPU; undefined for text and other types that LibTorch has not
+  std::string name = {};
+  int64_t type = 0;       ///< TensorProto.DataType
+  at::Tensor value = {};  ///< on the CPU; undefined for text and other types that LibTorch has not
 };
 
 /// AttributeProto: what its type says is filled in.
 struct FileAttribute {
-  std::string name;
+  std::string name = {};
   int64_t type = 0;
   int64_t i = 0;
   float f = 0;
-  std::string s;
-  at::Tensor t;
-  std::vector<int64_t> ints;
-  std::vector<float> floats;
-  std::shared_ptr<FileGraph> g;
-  std::vector<std::string> strings;
+  std::string s = {};
+  at::Tensor t = {};
+  int64_t tensor_type = 0;  ///< TensorProto.DataType of `t`
+  std::vector<int64_t> ints = {};
+  std::vector<float> floats = {};
+  std::shared_ptr<FileGraph> g = {};
+  std::vector<std::string> strings = {};
 };
 
 /// A call of an operator. Inputs that are left out are "".
@@ -58,10 +59,10 @@ struct FileDim {
 
 /// An input or a result.
 struct FileValue {
-  std::string name;
+  std::string name = {};
   int64_t type = 0;  ///< 0: no tensor
   bool has_shape = false;
-  std::vector<FileDim> shape;
+  std::vector<FileDim> shape = {};
 };
 
 struct FileGraph {
@@ -72,6 +73,7 @@ struct FileGraph {
 
 struct FileModel {
   int64_t ir_version = 0;
+  std::string producer;                   ///< the program that wrote it
   std::map<std::string, int64_t> opsets;  ///< by domain; "" is the standard one
   std::map<std::string, std::string> metadata;
   FileGraph graph;
@@ -83,5 +85,9 @@ FileModel read_model(std::string_view bytes, const std::filesystem::path& file);
 
 /// The element type of a TensorProto.DataType; throws FileError naming `where` for one that LibTorch has not.
 at::ScalarType scalar_type(int64_t type, const std::string& where);
+/// The TensorProto.DataType of an element type; 0 for one that ONNX has not.
+int64_t data_type(at::ScalarType type);
+/// "float16", as ONNX calls a TensorProto.DataType; its number where that is unknown.
+std::string type_name(int64_t type);
 
 }  // namespace ulp::exchange::onnx_import

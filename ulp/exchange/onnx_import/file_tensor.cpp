@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -13,7 +14,29 @@ namespace {
 
 constexpr const char* kReadTensorWhere = "exchange.read_tensor";
 // Types of TensorProto that have no number of bytes of their own.
-constexpr int64_t kText = 8, kUint4 = 21, kInt4 = 22;
+constexpr int64_t kText = 8, kUint4 = 21, kInt4 = 22, kUint2 = 25, kInt2 = 26;
+
+/// Codes that share bytes.
+struct SmallCodes {
+  int64_t bits = 0;  ///< of each: 4, 2, or 0 for another type
+  bool with_sign = false;
+  int64_t bytes_of(int64_t count) const { return (count * bits + 7) / 8; }
+};
+SmallCodes small_codes(int64_t type) {
+  if (type == kUint4 || type == kInt4) return {.bits = 4, .with_sign = type == kInt4};
+  if (type == kUint2 || type == kInt2) return {.bits = 2, .with_sign = type == kInt2};
+  return {};
+}
+
+/// Element types with the numbers that TensorProto has for them.
+struct ElementType {
+  int64_t data_type;
+  at::ScalarType type;
+};
+constexpr ElementType kElementTypes[] = {
+    {1, at::kFloat},   {2, at::kByte},    {3, at::kChar},     {4, at::kUInt16}, {5, at::kShort},
+    {6, at::kInt},     {7, at::kLong},    {9, at::kBool},     {10, at::kHalf},  {11, at::kDouble},
+    {12, at::kUInt32}, {13, at::kUInt64}, {16, at::kBFloat16}};
 
 /// A tensor whose fields have been read.
 struct Parts {
@@ -61,13 +84,15 @@ int64_t elements(const std::vector<int64_t>& dims, const std::string& where) {
   return empty ? 0 : most;
 }
 
-/// The lower 4 bits of a byte come first; codes are sign-extended for int4.
-at::Tensor unpacked(const uint8_t* bytes, const Parts& parts, int64_t count, bool with_sign) {
-  at::Tensor codes = at::empty(parts.dims, with_sign ? at::kChar : at::kByte);
+/// The lower bits of a byte come first; codes with a sign are extended.
+at::Tensor unpacked(const uint8_t* bytes, const Parts& parts, int64_t count, const SmallCodes& kind) {
+  at::Tensor codes = at::empty(parts.dims, kind.with_sign ? at::kChar : at::kByte);
   auto* out = static_cast<uint8_t*>(codes.mutable_data_ptr());
+  const int64_t each = 8 / kind.bits;
+  const int values = 1 << kind.bits, mask = values - 1;
   for (int64_t i = 0; i < count; ++i) {
-    const auto code = static_cast<uint8_t>(i % 2 == 0 ? bytes[i / 2] & 0xF : bytes[i / 2] >> 4);
-    out[i] = with_sign && code > 7 ? static_cast<uint8_t>(code | 0xF0) : code;
+    const int code = bytes[i / each] >> (i % each * kind.bits) & mask;
+    out[i] = static_cast<uint8_t>(kind.with_sign && code >= values / 2 ? code - values : code);
   }
   return codes;
 }
@@ -128,16 +153,20 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
                     const std::string& where) {
   const int64_t count = elements(parts.dims, where);
   if (type_number == kText) return {};
-  if (type_number == kUint4 || type_number == kInt4) {
-    const bool with_sign = type_number == kInt4;
-    const int64_t bytes = (count + 1) / 2;
+  if (const SmallCodes kind = small_codes(type_number); kind.bits > 0) {
+    const int64_t bytes = kind.bytes_of(count);
     if (parts.external) {
       const at::Tensor packed = read_external(parts.data, folder, {bytes}, at::kByte, where);
-      return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, with_sign);
+      return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, kind);
     }
-    if (!parts.has_raw) fail_file(kReadTensorWhere, "expected 4-bit codes as raw bytes in ", where);
-    expect_count(parts.raw.size(), bytes, where);
-    return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, with_sign);
+    if (parts.has_raw) {
+      expect_count(parts.raw.size(), bytes, where + " in bytes");
+      return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, kind);
+    }
+    expect_count(parts.whole.size(), bytes, where + " in bytes");
+    std::vector<uint8_t> packed;
+    for (const int64_t one : parts.whole) packed.push_back(static_cast<uint8_t>(one));
+    return unpacked(packed.data(), parts, count, kind);
   }
   const at::ScalarType type = scalar_type(type_number, where);
   if (parts.external) return read_external(parts.data, folder, parts.dims, type, where);
@@ -155,37 +184,27 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
 }  // namespace
 
 at::ScalarType scalar_type(int64_t type, const std::string& where) {
-  switch (type) {
-    case 1:
-      return at::kFloat;
-    case 2:
-      return at::kByte;
-    case 3:
-      return at::kChar;
-    case 4:
-      return at::kUInt16;
-    case 5:
-      return at::kShort;
-    case 6:
-      return at::kInt;
-    case 7:
-      return at::kLong;
-    case 9:
-      return at::kBool;
-    case 10:
-      return at::kHalf;
-    case 11:
-      return at::kDouble;
-    case 12:
-      return at::kUInt32;
-    case 13:
-      return at::kUInt64;
-    case 16:
-      return at::kBFloat16;
-    default:
-      fail_file(kReadTensorWhere, "expected numbers of a type that LibTorch has, got ONNX's type ", type,
-                " in ", where);
-  }
+  const auto row = std::ranges::find(kElementTypes, type, &ElementType::data_type);
+  if (row == std::end(kElementTypes))
+    fail_file(kReadTensorWhere, "expected numbers of a type that LibTorch has, got ", type_name(type), " in ",
+              where);
+  return row->type;
+}
+
+int64_t data_type(at::ScalarType type) {
+  const auto row = std::ranges::find(kElementTypes, type, &ElementType::type);
+  return row == std::end(kElementTypes) ? 0 : row->data_type;
+}
+
+std::string type_name(int64_t type) {
+  constexpr const char* kNames[] = {
+      "undefined",      "float",      "uint8",          "int8",       "uint16",    "int16",
+      "int32",          "int64",      "string",         "bool",       "float16",   "double",
+      "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
+      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
+      "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
+  if (type >= 0 && type < std::ssize(kNames)) return kNames[type];
+  return "ONNX's type " + std::to_string(type);
 }
 
 FileTensor read_tensor(WireReader reader, const std::filesystem::path& folder) {

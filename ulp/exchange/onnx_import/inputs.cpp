@@ -139,6 +139,19 @@ std::vector<at::Tensor> at_other_sizes(const Inputs& inputs) {
   return others;
 }
 
+std::vector<at::Tensor> at_smallest_sizes(const Inputs& inputs) {
+  std::vector<at::Tensor> smallest;
+  for (size_t i = 0; i < inputs.examples.size(); ++i) {
+    std::vector<int64_t> sizes = inputs.examples[i].sizes().vec();
+    for (const graph::FreeSize& free : inputs.options.free) {
+      const int64_t step = std::max<int64_t>(free.multiple, 1);
+      if (free.input == i) sizes[static_cast<size_t>(free.dim)] = (free.min + step - 1) / step * step;
+    }
+    smallest.push_back(torch::zeros(sizes, inputs.examples[i].scalar_type()));
+  }
+  return smallest;
+}
+
 Inputs read_inputs(const FileModel& model, const OnnxImportOptions& options) {
   return InputReader(wanted(model), options).read();
 }

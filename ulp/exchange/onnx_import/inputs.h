@@ -24,6 +24,9 @@ bool has_batch(const FileModel& model);
 /// The examples at other sizes, where a size is free.
 std::vector<at::Tensor> at_other_sizes(const Inputs& inputs);
 
+/// The examples at the smallest sizes that are free.
+std::vector<at::Tensor> at_smallest_sizes(const Inputs& inputs);
+
 /// The batch is the dimension that has "batch" in its name, or else the first dimension of the first input
 /// if that has no number. Throws FileError for inputs that are no tensors, or whose number of dimensions is
 /// not known.

@@ -13,6 +13,8 @@ constexpr double kEpsilon = 1e-5;
 void batch_norm(Call& call) {
   // ONNX keeps this share of the running statistics, LibTorch takes the rest from the batch.
   const double kept = call.attribute("momentum", 0.9);
+  if (call.attribute("spatial", int64_t{1}) == 0)
+    call.refuse("expected statistics of channels, got attribute 'spatial' 0: those of each place");
   const Tensor x = call.x(0);
   Tensor mean = call.x(3), var = call.x(4);
   call.set(at::batch_norm(x, call.x(1), call.x(2), mean, var, call.training(),
@@ -31,8 +33,15 @@ std::vector<int64_t> sizes_from(const Call& call, const Tensor& x) {
 }
 
 void layer_norm(Call& call) {
-  if (call.wants(1) || call.wants(2)) call.refuse("expected nobody to ask for means and deviations");
   const Tensor x = call.x(0);
+  if (call.wants(1) || call.wants(2)) {
+    const auto [y, mean, deviation] = at::native_layer_norm(
+        x, sizes_from(call, x), call.optional(1), call.optional(2), call.attribute("epsilon", kEpsilon));
+    call.set(y);
+    if (call.wants(1)) call.set(mean, 1);
+    if (call.wants(2)) call.set(deviation, 2);  // its inverse, in both
+    return;
+  }
   call.set(at::layer_norm(x, sizes_from(call, x), call.optional(1), call.optional(2),
                           call.attribute("epsilon", kEpsilon)));
 }
@@ -57,20 +66,50 @@ void group_norm(Call& call) {
   call.set(at::group_norm(x, groups, scale, bias, call.attribute("epsilon", kEpsilon)));
 }
 
+/// Rows of zeros stay as they are.
 void lp_norm(Call& call) {
   const Tensor x = call.x(0);
   const int64_t dim = call.dim(call.attribute("axis", int64_t{-1}), x.dim());
-  call.set(at::div(x, at::linalg_vector_norm(x, static_cast<double>(call.attribute("p", int64_t{2})), dim,
-                                             /*keepdim=*/true)));
+  const int64_t p = call.attribute("p", int64_t{2});
+  if (p != 1 && p != 2) call.refuse("expected 1 or 2 as attribute 'p', got ", p);
+  const Tensor norm = at::linalg_vector_norm(x, static_cast<double>(p), dim, /*keepdim=*/true);
+  call.set(at::div(x, at::masked_fill(norm, at::eq(norm, 0), 1)));
+}
+
+/// (x - mean) / (deviation + 1e-9), over all dimensions but the channels unless it says others.
+void mean_variance_norm(Call& call) {
+  constexpr double kSmall = 1e-9;
+  const Tensor x = call.x(0);
+  std::vector<int64_t> axes = call.attribute("axes", std::vector<int64_t>{0, 2, 3});
+  for (int64_t& axis : axes) axis = call.dim(axis, x.dim());
+  const Tensor centered = at::sub(x, at::mean(x, axes, /*keepdim=*/true));
+  const Tensor variance = at::mean(at::mul(centered, centered), axes, /*keepdim=*/true);
+  call.set(at::div(centered, at::add(at::sqrt(variance), kSmall)));
+}
+
+/// Over neighbouring channels; the window's larger part lies behind.
+void local_response_norm(Call& call) {
+  const Tensor x = call.x(0);
+  const int64_t size = call.attribute("size", int64_t{0});
+  if (x.dim() < 3 || size < 1) call.refuse("expected an input of 3 dimensions or more, and a size above 0");
+  const Tensor planes = at::reshape(at::mul(x, x), {x.size(0), 1, x.size(1), -1});
+  const Tensor padded = at::constant_pad_nd(planes, {0, 0, (size - 1) / 2, size / 2});
+  const Tensor means = at::reshape(at::avg_pool2d(padded, {size, 1}, {1, 1}), x.sizes());
+  const double alpha = call.attribute("alpha", 1e-4), beta = call.attribute("beta", 0.75);
+  call.set(at::div(x, at::pow(at::add(at::mul(means, alpha), call.attribute("bias", 1.0)), beta)));
 }
 
 }  // namespace
 
 ConverterTable norm_table() {
-  static constexpr Converter kTable[] = {
-      {"BatchNormalization", batch_norm, first_input}, {"InstanceNormalization", instance_norm, first_input},
-      {"LayerNormalization", layer_norm, first_input}, {"RMSNormalization", rms_norm, first_input},
-      {"GroupNormalization", group_norm, first_input}, {"LpNormalization", lp_norm, first_input}};
+  static constexpr Converter kTable[] = {{"BatchNormalization", batch_norm, first_input},
+                                         {"InstanceNormalization", instance_norm, first_input},
+                                         {"LayerNormalization", layer_norm, first_input},
+                                         {"RMSNormalization", rms_norm, first_input},
+                                         {"GroupNormalization", group_norm, first_input},
+                                         {"LpNormalization", lp_norm, first_input},
+                                         {"LRN", local_response_norm, twice},
+                                         {"MeanVarianceNormalization", mean_variance_norm, twice}};
   return kTable;
 }
 

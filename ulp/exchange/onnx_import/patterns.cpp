@@ -179,28 +179,40 @@ Factors factors_of(Call& call, const std::string& value) {
   return factors;
 }
 
-Tensor linear_weight(Call& call, size_t i) {
+Tensor linear(const Tensor& x, const LinearWeight& weight, const std::optional<Tensor>& bias) {
+  const Tensor y = at::linear(x, weight.weight, bias);
+  if (!weight.offset.defined()) return y;
+  return at::add(y, at::mul(at::sum(x, {-1}, /*keepdim=*/true), weight.offset));
+}
+
+LinearWeight turned_weight(Call& call, size_t i) {
+  const FileNode* dequantize = maker_of(call, call.name(i), "DequantizeLinear");
+  const auto coded = dequantize == nullptr ? std::nullopt : coded_weight(call, *dequantize);
+  if (coded && !coded->transposed) return {coded->weight, coded->offset};
+  return {call.x(i)};
+}
+
+LinearWeight linear_weight(Call& call, size_t i) {
   const std::string& value = call.name(i);
   Store& store = call.run().store();
   if (call.analysis().follows_inputs(value)) return {};
   if (const FileNode* turn = maker_of(call, value, "Transpose")) {
-    const Call inner(call.run(), *turn, Call::As::calls);
+    Call inner(call.run(), *turn, Call::As::calls);
     const bool turned = inner.attribute("perm", Axes{1, 0}) == Axes{1, 0};
     if (!turned || call.is_known(i)) return {};
-    const Tensor weight = read(call, turn->inputs[0]);
-    return weight.dim() == 2 ? weight : Tensor();
+    const LinearWeight weight = turned_weight(inner, 0);
+    return weight.weight.dim() == 2 ? weight : LinearWeight();
   }
   if (!call.analysis().only_multiplies(value)) return {};
-  if (const FileNode* dequantize = maker_of(call, value, "DequantizeLinear"))
-    return turned_codes(call, *dequantize);
+  if (const FileNode* dequantize = maker_of(call, value, "DequantizeLinear")) {
+    if (const auto coded = coded_weight(call, *dequantize)) return {coded->weight, coded->offset};
+    return {turned_codes(call, *dequantize)};
+  }
   const Tensor stored = store.is_initializer(value) ? store.find(value) : Tensor();
   if (!stored.defined() || stored.dim() != 2 || !at::isFloatingType(stored.scalar_type()) ||
       stored.numel() < 2)
     return {};
-  const bool in_out = store.is_stored_in_out(value);
-  const Tensor weight = store.attribute(weight_name(call, value), graph::Attribute::Kind::parameter,
-                                        [&] { return in_out ? stored : stored.t().contiguous(); });
-  return in_out ? weight.t() : weight;
+  return {store.as_weight(value, weight_name(call, value))};
 }
 
 Tensor linear_of(Call& add) {
@@ -210,10 +222,10 @@ Tensor linear_of(Call& add) {
     if (add.analysis().uses(one).size() != 1 || add.analysis().is_result(one)) continue;
     Call inner(add.run(), *product, Call::As::calls);
     const Tensor x = inner.x(0);
-    const Tensor weight = x.dim() >= 2 ? linear_weight(inner, 1) : Tensor();
+    const LinearWeight weight = x.dim() >= 2 ? linear_weight(inner, 1) : LinearWeight();
     if (!weight.defined()) continue;
     const Tensor bias = read(add, other);
-    if (bias.dim() == 1 && bias.size(0) == weight.size(0)) return at::linear(x, weight, bias);
+    if (bias.dim() == 1 && bias.size(0) == weight.rows()) return linear(x, weight, bias);
   }
   return {};
 }

@@ -9,10 +9,19 @@
 
 namespace ulp::exchange::onnx_import {
 
-/// Input `i`, a matrix [in, out] to the right of a product, as the weight [out, in] of a linear layer: of a
-/// transpose its input, of a tensor of the file, or its codes, the transposed one. Undefined for what is no
-/// such weight.
-at::Tensor linear_weight(Call& call, size_t i);
+/// The weight [out, in] of a linear layer, and what is added to each number of its rows [out].
+struct LinearWeight {
+  at::Tensor weight, offset = {};
+  bool defined() const { return weight.defined(); }
+  int64_t rows() const { return weight.size(0); }
+};
+/// Input `i`, a matrix [in, out] to the right of a product, as such a weight: of a transpose its input, of a tensor of the file, or its
+/// codes, the transposed one. Undefined for what is no such weight.
+LinearWeight linear_weight(Call& call, size_t i);
+/// The same of a matrix [out, in].
+LinearWeight turned_weight(Call& call, size_t i);
+at::Tensor linear(const at::Tensor& x, const LinearWeight& weight,
+                  const std::optional<at::Tensor>& bias = std::nullopt);
 /// x W + b of a sum.
 at::Tensor linear_of(Call& add);
 /// softmax(q k^T scale + mask) v of the last product, or with a mask of bools.

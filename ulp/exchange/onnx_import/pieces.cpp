@@ -4,15 +4,16 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string_view>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/windows.h"
 
 namespace ulp::exchange::onnx_import {
 
 namespace {
 
 using at::Tensor;
-using Sizes = std::vector<int64_t>;
 
 void concat(Call& call) {
   std::vector<Tensor> parts;
@@ -64,9 +65,12 @@ void slice(Call& call) {
     if (step == 0 || step == std::numeric_limits<int64_t>::min()) call.refuse("expected a step other than 0");
     const bool whole = starts[i] == 0 && step == 1 && ends[i] >= std::numeric_limits<int32_t>::max();
     if (whole || x.size(dim) == 0) continue;
-    x = step > 0
-            ? at::slice(x, dim, starts[i], ends[i], step)
-            : reversed(x, dim, std::max(starts[i], -x.size(dim)), std::max(ends[i], -x.size(dim) - 1), step);
+    // The largest number is the end, also where it lies in front.
+    const bool to_front =
+        ends[i] == std::numeric_limits<int32_t>::max() || ends[i] == std::numeric_limits<int64_t>::max();
+    const int64_t end = step < 0 && to_front ? -x.size(dim) - 1 : std::max(ends[i], -x.size(dim) - 1);
+    x = step > 0 ? at::slice(x, dim, starts[i], ends[i], step)
+                 : reversed(x, dim, std::max(starts[i], -x.size(dim)), end, step);
   }
   call.set(x);
 }
@@ -80,6 +84,33 @@ Tensor from_front(const Tensor& index, int64_t size) {
   return at::where(at::lt(index, 0), at::add(index, size), index);
 }
 
+/// Ops whose results are places that count from the front, and those that only move numbers.
+constexpr std::string_view kPlaces[] = {"ArgMax", "ArgMin", "TopK", "Shape", "Size", "NonZero", "Abs"};
+constexpr std::string_view kMovers[] = {"Cast",   "Reshape",   "Squeeze", "Unsqueeze", "Flatten", "Slice",
+                                        "Gather", "Transpose", "Expand",  "Tile",      "Split",   "Identity"};
+
+/// Whether an index that follows the inputs is none below 0.
+bool counts_from_front(const Call& call, size_t i) {
+  // What our exporter writes as a Gather is an embedding or a selection, which know no places below 0.
+  if (call.run().store().model().producer == "ulp") return true;
+  const FileNode* maker = call.analysis().maker(call.name(i));
+  for (int depth = 0; depth < 16 && maker != nullptr; ++depth) {
+    if (std::ranges::find(kPlaces, maker->op) != std::end(kPlaces)) return true;
+    const bool moves = std::ranges::find(kMovers, maker->op) != std::end(kMovers);
+    maker = moves && !maker->inputs.empty() ? call.analysis().maker(maker->inputs[0]) : nullptr;
+  }
+  return false;
+}
+
+/// The indices of input `i` as places from the front.
+Tensor places_of(Call& call, size_t i, int64_t size) {
+  const Tensor index = whole_numbers(call.x(i));
+  if (!call.is_known(i)) return counts_from_front(call, i) ? index : from_front(index, size);
+  const std::vector<at::Scalar> numbers = call.numbers(i);
+  const bool below = std::ranges::any_of(numbers, [](const at::Scalar& one) { return one.toLong() < 0; });
+  return below ? from_front(index, size) : index;
+}
+
 /// Rows of a table where the indices follow the inputs; else numbers in the call's arguments, or a selection.
 void gather(Call& call) {
   const Tensor x = call.x(0);
@@ -87,11 +118,10 @@ void gather(Call& call) {
   const bool known = call.is_known(1);
   if (known && call.known(1).dim() == 0 && call.known(1).numel() == 1)
     return call.set(at::select(x, dim, call.integer(1)));
-  const Tensor index = whole_numbers(call.x(1));
+  const Tensor index = places_of(call, 1, x.size(dim));
   if (!known && dim == 0 && x.dim() == 2 && at::isFloatingType(x.scalar_type()))
     return call.set(at::embedding(x, index));
-  const Tensor places = known ? from_front(index, x.size(dim)) : index;
-  const Tensor flat = at::reshape(places, {-1});
+  const Tensor flat = at::reshape(index, {-1});
   Tensor rows = at::index_select(x, dim, flat);
   if (index.dim() == 1) return call.set(rows);
   Sizes sizes = x.sizes().vec();
@@ -103,37 +133,79 @@ void gather(Call& call) {
 void gather_elements(Call& call) {
   const Tensor x = call.x(0);
   const int64_t dim = call.dim(call.attribute("axis", int64_t{0}), x.dim());
-  call.set(at::gather(x, dim, from_front(whole_numbers(call.x(1)), x.size(dim))));
+  const Tensor index = whole_numbers(call.x(1));
+  call.set(at::gather(x, dim, from_front(index, x.size(dim))));
 }
 
-/// Indices [..., k] into the first k dimensions.
-void gather_nd(Call& call) {
-  if (call.attribute("batch_dims", int64_t{0}) != 0) call.refuse("expected no batch_dims");
-  const Tensor x = call.x(0), index = whole_numbers(call.x(1));
+/// The columns of indices [..., k], one list for each of the k dimensions behind the first `from`.
+using Places = c10::List<std::optional<Tensor>>;
+Places columns_of(Call& call, const Tensor& x, const Tensor& index, int64_t from = 0) {
   const int64_t depth = index.dim() > 0 ? index.size(-1) : 0;
-  if (depth < 1 || depth > x.dim())
-    call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
-  c10::List<std::optional<Tensor>> places;
+  if (depth < 1 || depth > x.dim() - from)
+    call.refuse("expected indices of 1 to ", x.dim() - from, " dimensions, got ", depth);
+  Places places;
+  // Items of the batch pick among themselves: each has its own number along each batch dimension.
+  for (int64_t d = 0; d < from; ++d) {
+    Sizes along(static_cast<size_t>(index.dim() - 1), 1);
+    along.at(static_cast<size_t>(d)) = index.size(d);
+    places.push_back(at::reshape(at::arange(index.size(d), at::TensorOptions(at::kLong)), along));
+  }
   for (int64_t d = 0; d < depth; ++d) places.push_back(at::select(index, -1, d));
-  call.set(at::index(x, places));
+  return places;
+}
+
+/// Indices [..., k] into the first k dimensions, or those behind the batch dimensions.
+void gather_nd(Call& call) {
+  const Tensor x = call.x(0), index = whole_numbers(call.x(1));
+  const int64_t batch = call.attribute("batch_dims", int64_t{0});
+  if (batch < 0 || batch >= std::min(x.dim(), index.dim()))
+    call.refuse("expected batch_dims from 0 to ", std::min(x.dim(), index.dim()) - 1, ", got ", batch);
+  call.set(at::index(x, columns_of(call, x, index, batch)));
+}
+
+/// The word that LibTorch has for a reduction of ONNX; empty for none.
+std::string reduction_of(Call& call) {
+  const std::string word = call.attribute("reduction", "none");
+  if (word == "none") return "";
+  if (word == "add") return "sum";
+  if (word == "mul") return "prod";
+  if (word == "max") return "amax";
+  if (word == "min") return "amin";
+  call.refuse("expected the reduction none, add, mul, max or min, got ", word);
 }
 
 void scatter_elements(Call& call) {
-  if (call.attribute("reduction", "none") != "none") call.refuse("expected no reduction");
+  const std::string reduction = reduction_of(call);
   const Tensor x = call.x(0);
   const int64_t dim = call.dim(call.attribute("axis", int64_t{0}), x.dim());
-  call.set(at::scatter(x, dim, from_front(whole_numbers(call.x(1)), x.size(dim)), call.x(2)));
+  const Tensor index = from_front(whole_numbers(call.x(1)), x.size(dim)), source = call.x(2);
+  call.set(reduction.empty() ? at::scatter(x, dim, index, source)
+                             : at::scatter_reduce(x, dim, index, source, reduction));
 }
 
-void scatter_nd(Call& call) {
-  if (call.attribute("reduction", "none") != "none") call.refuse("expected no reduction");
-  const Tensor x = call.x(0), index = whole_numbers(call.x(1));
+/// The indexed dimensions as one, into which whole rows are reduced.
+void scatter_rows(Call& call, const Tensor& x, const Tensor& index, const std::string& reduction) {
   const int64_t depth = index.dim() > 0 ? index.size(-1) : 0;
   if (depth < 1 || depth > x.dim())
     call.refuse("expected indices of 1 to ", x.dim(), " dimensions, got ", depth);
-  c10::List<std::optional<Tensor>> places;
-  for (int64_t d = 0; d < depth; ++d) places.push_back(at::select(index, -1, d));
-  call.set(at::index_put(x, places, call.x(2)));
+  Tensor rows;
+  int64_t count = 1;
+  for (int64_t d = 0; d < depth; ++d) {
+    const Tensor place = from_front(at::select(index, -1, d), x.size(d));
+    rows = rows.defined() ? at::add(at::mul(rows, x.size(d)), place) : place;
+    count *= x.size(d);
+  }
+  const Tensor flat = at::reshape(x, {count, -1});
+  const Tensor source = at::reshape(call.x(2), {-1, flat.size(1)});
+  const Tensor spread = at::reshape(rows, {-1, 1}).expand({-1, flat.size(1)});
+  call.set(at::reshape(at::scatter_reduce(flat, 0, spread, source, reduction), x.sizes()));
+}
+
+void scatter_nd(Call& call) {
+  const std::string reduction = reduction_of(call);
+  const Tensor x = call.x(0), index = whole_numbers(call.x(1));
+  if (!reduction.empty() && reduction != "sum") return scatter_rows(call, x, index, reduction);
+  call.set(at::index_put(x, columns_of(call, x, index), call.x(2), /*accumulate=*/!reduction.empty()));
 }
 
 }  // namespace
@@ -146,6 +218,7 @@ ConverterTable piece_table() {
                                          {"GatherElements", gather_elements, by_index},
                                          {"GatherND", gather_nd, by_index},
                                          {"ScatterElements", scatter_elements, first_input},
+                                         {"Scatter", scatter_elements, first_input},
                                          {"ScatterND", scatter_nd, first_input}};
   return kTable;
 }

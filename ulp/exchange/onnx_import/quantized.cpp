@@ -1,6 +1,9 @@
 #include "ulp/exchange/onnx_import/quantized.h"
 
+#include <ATen/record_function.h>
 #include <torch/types.h>
+
+#include <algorithm>
 
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/quant/operators/ops.h"
@@ -17,6 +20,7 @@ struct Step {
   Tensor scale, zero_point;  ///< f32 and int32, [1] or [channels]
   int64_t axis = -1;         ///< -1: one for all
   at::ScalarType type = at::kByte;
+  int64_t lowest = 0, highest = 255;  ///< codes
 };
 
 /// The name without an ending that says how it is stored.
@@ -27,6 +31,13 @@ std::string without(std::string name, std::initializer_list<std::string_view> en
   return name;
 }
 
+/// The codes of a type of TensorProto that has at most 8 bits.
+struct CodeRange {
+  int64_t type, lowest, highest;
+};
+constexpr CodeRange kCodeRanges[] = {{2, 0, 255}, {3, -128, 127}, {21, 0, 15},
+                                     {22, -8, 7}, {25, 0, 3},     {26, -2, 1}};
+
 /// A tensor of the file.
 Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
   const bool there = i < node.inputs.size() && !node.inputs[i].empty();
@@ -35,13 +46,21 @@ Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
   return found;
 }
 
-/// Types of codes by TensorProto's number.
-at::ScalarType code_type(Call& call, const FileNode& node) {
-  if (node.inputs.size() > 2 && !node.inputs[2].empty())
-    return stored(call, node, 2, "zero point").scalar_type();
+/// The type of the codes that a QuantizeLinear gives, and their range.
+void set_codes(Call& call, const FileNode& node, Step& step) {
+  constexpr int64_t kUint8 = 2;
   const Call inner(call.run(), node, Call::As::known);
-  const int64_t given = inner.attribute("output_dtype", int64_t{0});
-  return given == 0 ? at::kByte : scalar_type(given, node.label());
+  int64_t type = inner.attribute("output_dtype", int64_t{0});
+  if (node.inputs.size() > 2 && !node.inputs[2].empty()) {
+    stored(call, node, 2, "zero point");
+    type = call.run().store().type_of(node.inputs[2]);
+  }
+  if (type == 0) type = kUint8;
+  const auto range = std::ranges::find(kCodeRanges, type, &CodeRange::type);
+  if (range == std::end(kCodeRanges)) call.refuse("expected codes of at most 8 bits, got ", type_name(type));
+  step.lowest = range->lowest;
+  step.highest = range->highest;
+  step.type = range->lowest < 0 ? at::kChar : at::kByte;
 }
 
 /// `rank` is that of the codes; `type` of codes that are in the file.
@@ -52,7 +71,13 @@ Step step_of(Call& call, const FileNode& node, int64_t rank, std::optional<at::S
   const Tensor scale = stored(call, node, 1, "scale");
   const bool has_zero = node.inputs.size() > 2 && !node.inputs[2].empty();
   Step step;
-  step.type = type ? *type : code_type(call, node);
+  if (type) {
+    step.type = *type;
+    step.lowest = *type == at::kChar ? -128 : 0;
+    step.highest = *type == at::kChar ? 127 : 255;
+  } else {
+    set_codes(call, node, step);
+  }
   const bool fits = step.type == at::kByte || step.type == at::kChar || step.type == at::kInt;
   if (!fits) call.refuse("expected codes of 8 bits, or a bias of 32, got ", step.type);
   if (scale.dim() > 1 || !at::isFloatingType(scale.scalar_type()))
@@ -73,19 +98,82 @@ Step step_of(Call& call, const FileNode& node, int64_t rank, std::optional<at::S
   return step;
 }
 
-int64_t lowest(at::ScalarType type) {
-  return type == at::kChar ? -128 : 0;
+Tensor codes_by(const Step& step, const Tensor& x) {
+  const Tensor floats = x.scalar_type() == at::kFloat ? x : x.to(at::kFloat);
+  return quant::quantize(floats, step.scale, step.zero_point, step.axis, step.lowest, step.highest,
+                         step.type);
 }
-int64_t highest(at::ScalarType type) {
-  return type == at::kChar ? 127 : 255;
+
+/// Whether a node's scale is computed as the network runs, or in the file.
+bool is_computed(Call& call) {
+  return !call.run().store().find(call.name(1)).defined();
+}
+
+/// A scale or a zero point that is computed, along the dimension of `x` that has one for each index.
+Tensor along_axis(Call& call, size_t i, const Tensor& x) {
+  const Tensor value = call.x(i).to(at::kFloat);
+  if (call.attribute("block_size", int64_t{0}) != 0 || value.dim() > 1)
+    call.refuse("expected one scale a tensor or a channel");
+  if (value.dim() == 0 || value.size(0) == 1) return value;
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[static_cast<size_t>(call.dim(call.attribute("axis", int64_t{1}), x.dim()))] = value.size(0);
+  return at::reshape(value, sizes);
+}
+
+/// By a scale that is computed: no engine has codes of it.
+void quantize_by_computed(Call& call, const Tensor& x) {
+  Step step;
+  if (call.has(2) && !call.run().store().find(call.name(2)).defined()) {
+    step.type = call.x(2).scalar_type();
+    if (step.type != at::kByte && step.type != at::kChar) call.refuse("expected codes of 8 bits");
+    step.lowest = step.type == at::kChar ? -128 : 0;
+    step.highest = step.type == at::kChar ? 127 : 255;
+  } else {
+    set_codes(call, call.node(), step);
+  }
+  const Tensor steps = at::round(at::div(x.to(at::kFloat), along_axis(call, 1, x)));
+  const Tensor moved = call.has(2) ? at::add(steps, along_axis(call, 2, x)) : steps;
+  call.set(at::clamp(moved, step.lowest, step.highest).to(step.type));
+}
+
+void dequantize_by_computed(Call& call) {
+  const Tensor q = call.x(0), codes = q.to(at::kFloat);
+  const Tensor centered = call.has(2) ? at::sub(codes, along_axis(call, 2, q)) : codes;
+  const Tensor numbers = at::mul(centered, along_axis(call, 1, q));
+  const at::ScalarType type = call.x(1).scalar_type();
+  call.set(type == at::kFloat ? numbers : numbers.to(type));
 }
 
 void quantize(Call& call) {
+  constexpr int64_t kFloatType = 1;
+  const int64_t precision = call.attribute("precision", int64_t{0});
+  if (precision != 0 && precision != kFloatType)
+    call.refuse("expected numbers to be divided in float, got ", type_name(precision));
   const Tensor x = call.x(0);
-  const Step step = step_of(call, call.node(), x.dim());
-  if (step.type == at::kInt) call.refuse("expected codes of 8 bits");
-  call.set(quant::quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type),
-                           step.type));
+  if (is_computed(call)) return quantize_by_computed(call, x);
+  call.set(codes_by(step_of(call, call.node(), x.dim()), x));
+}
+
+/// The codes that a Clip leaves of those of a quantizer: narrower ones.
+bool narrow_codes(Call& call, const FileNode& clip, Step& step) {
+  Call inner(call.run(), clip, Call::As::known);
+  for (const size_t i : {1, 2}) {
+    if (!inner.has(i)) continue;
+    const std::optional<at::Scalar> bound = inner.scalar(i);
+    if (!bound) return false;
+    if (i == 1) step.lowest = std::max(step.lowest, bound->toLong());
+    if (i == 2) step.highest = std::min(step.highest, bound->toLong());
+  }
+  return step.lowest <= step.highest;
+}
+
+/// The numbers as the type that the node gives: that of its scale, unless it says another.
+Tensor in_type_of(Call& call, const FileNode& node, const Tensor& values) {
+  const Call inner(call.run(), node, Call::As::known);
+  const int64_t given = inner.attribute("output_dtype", int64_t{0});
+  const at::ScalarType type =
+      given == 0 ? stored(call, node, 1, "scale").scalar_type() : scalar_type(given, node.label());
+  return values.scalar_type() == type ? values : values.to(type);
 }
 
 /// A weight or a bias that trains, from its codes.
@@ -94,45 +182,85 @@ Tensor trained(Call& call, const Step& step, const Tensor& codes) {
   const auto values = [&] { return quant::dequantize(codes, step.scale, step.zero_point, step.axis); };
   const Tensor weight = call.run().store().attribute(name, Kind::parameter, values);
   if (codes.scalar_type() == at::kInt) return weight;
-  return quant::fake_quantize(weight, step.scale, step.zero_point, step.axis, lowest(step.type),
-                              highest(step.type));
+  return quant::fake_quantize(weight, step.scale, step.zero_point, step.axis, step.lowest, step.highest);
 }
 
-/// The QuantizeLinear whose codes are read with the same step, or null.
-const FileNode* partner(const Call& call) {
-  const FileNode* before = call.analysis().maker(call.name(0));
-  if (before == nullptr || before->op != "QuantizeLinear" || !before->domain.empty()) return nullptr;
-  const std::vector<std::string>&a = before->inputs, &b = call.node().inputs;
-  const bool same = std::equal(a.begin() + 1, a.end(), b.begin() + 1, b.end());
-  return same ? before : nullptr;
+/// The QuantizeLinear whose codes are read with the same step, and the Clip between them.
+struct Partner {
+  const FileNode *quantize = nullptr, *clip = nullptr;
+};
+Partner partner(const Call& call) {
+  Partner found{.quantize = call.analysis().maker(call.name(0))};
+  if (found.quantize != nullptr && found.quantize->op == "Clip" && !found.quantize->inputs.empty()) {
+    found.clip = found.quantize;
+    found.quantize = call.analysis().maker(found.clip->inputs[0]);
+  }
+  const FileNode* node = found.quantize;
+  if (node == nullptr || node->op != "QuantizeLinear" || !node->domain.empty()) return {};
+  const std::vector<std::string>&a = node->inputs, &b = call.node().inputs;
+  const Store& store = call.run().store();
+  const auto same = [&](const std::string& one, const std::string& other) {
+    if (one == other) return true;
+    const at::DisableRecordFunctionGuard beside_the_capture;
+    const Tensor first = store.find(one), second = store.find(other);
+    return first.defined() && second.defined() && first.scalar_type() == second.scalar_type() &&
+           at::equal(first, second);
+  };
+  return std::equal(a.begin() + 1, a.end(), b.begin() + 1, b.end(), same) ? found : Partner();
+}
+
+/// Quantized and back again at once, which trains; undefined where the codes come from elsewhere.
+Tensor fake_quantized(Call& call) {
+  const Partner before = partner(call);
+  if (before.quantize == nullptr) return {};
+  const Tensor x = call.run().tensor(before.quantize->inputs.at(0), call.node());
+  Step step = step_of(call, *before.quantize, x.dim());
+  if (before.clip != nullptr && !narrow_codes(call, *before.clip, step)) return {};
+  return quant::fake_quantize(x, step.scale, step.zero_point, step.axis, step.lowest, step.highest);
+}
+
+/// Codes that are a tensor of the file.
+Tensor dequantized_weight(Call& call, const Tensor& codes) {
+  if (const auto coded = coded_weight(call, call.node())) {
+    const Tensor all =
+        coded->offset.defined() ? at::add(coded->weight, at::unsqueeze(coded->offset, 1)) : coded->weight;
+    return coded->transposed ? all.t() : all;
+  }
+  if (call.analysis().only_multiplies(call.node().outputs.at(0))) {
+    if (const Tensor turned = turned_codes(call, call.node()); turned.defined()) return turned.t();
+  }
+  const Step step = step_of(call, call.node(), codes.dim(), codes.scalar_type());
+  if (call.run().store().options().qdq == QdqForm::fake) return trained(call, step, codes);
+  return quant::dequantize(call.x(0), step.scale, step.zero_point, step.axis);
 }
 
 void dequantize(Call& call) {
-  const bool fake = call.run().store().options().qdq == QdqForm::fake;
   const Tensor codes = call.run().store().find(call.name(0));
+  const auto set = [&](const Tensor& values) { call.set(in_type_of(call, call.node(), values)); };
   if (call.attribute("block_size", int64_t{0}) != 0) {
     const Tensor weight = block_weight(call, call.node());
-    return call.set(call.dim(call.attribute("axis", int64_t{1}), 2) == 0 ? weight.t() : weight);
+    return set(call.dim(call.attribute("axis", int64_t{1}), 2) == 0 ? weight.t() : weight);
   }
-  if (codes.defined() && call.run().store().is_initializer(call.name(0))) {
-    const Tensor turned = call.analysis().only_multiplies(call.node().outputs.at(0))
-                              ? turned_codes(call, call.node())
-                              : Tensor();
-    if (turned.defined()) return call.set(turned.t());
-    const Step step = step_of(call, call.node(), codes.dim(), codes.scalar_type());
-    return call.set(fake ? trained(call, step, codes)
-                         : quant::dequantize(call.x(0), step.scale, step.zero_point, step.axis));
+  if (is_computed(call)) return dequantize_by_computed(call);
+  if (codes.defined() && call.run().store().is_initializer(call.name(0)))
+    return set(dequantized_weight(call, codes));
+  if (call.run().store().options().qdq == QdqForm::fake) {
+    if (const Tensor fake = fake_quantized(call); fake.defined()) return set(fake);
   }
-  const FileNode* before = fake ? partner(call) : nullptr;
   const Tensor q = call.x(0);
   const Step step = step_of(call, call.node(), q.dim(), q.scalar_type());
-  if (before == nullptr) return call.set(quant::dequantize(q, step.scale, step.zero_point, step.axis));
-  const Tensor x = call.run().tensor(before->inputs.at(0), call.node());
-  call.set(
-      quant::fake_quantize(x, step.scale, step.zero_point, step.axis, lowest(step.type), highest(step.type)));
+  set(quant::dequantize(q, step.scale, step.zero_point, step.axis));
 }
 
 }  // namespace
+
+Tensor clipped_codes(Call& clip) {
+  const FileNode* quantize = clip.analysis().maker(clip.name(0));
+  if (quantize == nullptr || quantize->op != "QuantizeLinear") return {};
+  const Tensor x = clip.run().tensor(quantize->inputs.at(0), clip.node());
+  Step step = step_of(clip, *quantize, x.dim());
+  return narrow_codes(clip, clip.node(), step) ? codes_by(step, x) : Tensor();
+}
 
 Tensor turned_codes(Call& call, const FileNode& node) {
   Store& store = call.run().store();
@@ -142,17 +270,17 @@ Tensor turned_codes(Call& call, const FileNode& node) {
   const Call inner(call.run(), node, Call::As::known);
   if (inner.attribute("block_size", int64_t{0}) != 0) {
     const bool columns = inner.dim(inner.attribute("axis", int64_t{1}), 2) == 0;
-    return columns ? block_weight(call, node) : Tensor();
+    return columns ? in_type_of(call, node, block_weight(call, node)) : Tensor();
   }
   Step step = step_of(call, node, 2, codes.scalar_type());
   if (step.axis >= 0) step.axis = 1 - step.axis;
   const Tensor turned = codes.t().contiguous();
   if (store.options().qdq == QdqForm::fake) {
-    Call inner(call.run(), node, Call::As::calls);
-    return trained(inner, step, turned);
+    Call reader(call.run(), node, Call::As::calls);
+    return in_type_of(call, node, trained(reader, step, turned));
   }
   const Tensor kept = store.attribute(name, Kind::buffer, [&] { return turned; });
-  return quant::dequantize(kept, step.scale, step.zero_point, step.axis);
+  return in_type_of(call, node, quant::dequantize(kept, step.scale, step.zero_point, step.axis));
 }
 
 ConverterTable quantize_table() {

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "ulp/exchange/onnx_import/run.h"
 
 namespace ulp::exchange::onnx_import {
@@ -11,8 +13,20 @@ namespace ulp::exchange::onnx_import {
 /// where the node has other inputs than tensors of the file.
 at::Tensor turned_codes(Call& call, const FileNode& dequantize);
 
+/// A weight in codes of 8 bits that multiplies floats: ulp::dequantize_weight, which has no zero points, and what they add.
+struct CodedWeight {
+  at::Tensor weight;        ///< [out, in]
+  at::Tensor offset;        ///< [out], to be added to each number of a row; undefined: 0
+  bool transposed = false;  ///< the file has it as [in, out]
+};
+/// Nothing where the numbers are also read in other ways, where what they multiply is in codes, too, and where codes train.
+std::optional<CodedWeight> coded_weight(Call& call, const FileNode& dequantize);
+
 /// The same of codes with a scale a block, [rows, columns] with the blocks along the columns: as ulp::dequantize_weight where that
 /// has the form, else as floats that train.
 at::Tensor block_weight(Call& call, const FileNode& dequantize);
+
+/// The codes of a quantizer that a Clip makes narrower, from the numbers that were quantized. Undefined for another Clip.
+at::Tensor clipped_codes(Call& clip);
 
 }  // namespace ulp::exchange::onnx_import

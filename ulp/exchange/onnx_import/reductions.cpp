@@ -1,7 +1,9 @@
 // Sums, means and extremes over dimensions.
 #include <torch/types.h>
 
+#include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "ulp/exchange/onnx_import/converters.h"
 
@@ -24,20 +26,32 @@ std::optional<Dims> dims_of(Call& call, int64_t rank) {
   return dims;
 }
 
+/// Reductions that leave single elements as they are.
+constexpr std::string_view kPlain[] = {"ReduceSum", "ReduceMean", "ReduceMax",
+                                       "ReduceMin", "ReduceProd", "ReduceLogSumExp"};
+
 using Reduction = Tensor (*)(const Tensor&, const Dims&, bool keep);
 
+/// Where nothing is reduced, what stands before and behind the sum is computed all the same: of groups of one element.
 template <Reduction function>
 void reduce(Call& call) {
   const Tensor x = call.x(0);
   const std::optional<Dims> dims = dims_of(call, x.dim());
-  call.set(dims ? function(x, *dims, call.attribute("keepdims", int64_t{1}) != 0) : x);
+  const bool some = dims && !dims->empty();
+  if (!some && std::ranges::find(kPlain, call.node().op) != std::end(kPlain)) return call.set(x);
+  if (!some) return call.set(function(at::unsqueeze(x, -1), {-1}, /*keep=*/false));
+  call.set(function(x, *dims, call.attribute("keepdims", int64_t{1}) != 0));
 }
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keep) {
   return at::sum(x, dims, keep, x.scalar_type());
 }
+/// Of whole numbers, cut off towards 0.
 Tensor mean(const Tensor& x, const Dims& dims, bool keep) {
-  return at::mean(x, dims, keep);
+  if (at::isFloatingType(x.scalar_type())) return at::mean(x, dims, keep);
+  int64_t count = 1;
+  for (const int64_t dim : dims) count *= x.size(dim);
+  return at::div(at::sum(x, dims, keep, x.scalar_type()), count, "trunc");
 }
 Tensor largest(const Tensor& x, const Dims& dims, bool keep) {
   return at::amax(x, dims, keep);
@@ -51,11 +65,20 @@ Tensor squares(const Tensor& x, const Dims& dims, bool keep) {
 Tensor l1(const Tensor& x, const Dims& dims, bool keep) {
   return at::sum(at::abs(x), dims, keep, x.scalar_type());
 }
+/// In floats, for what has none of whole numbers.
+template <Reduction function>
+Tensor in_floats(const Tensor& x, const Dims& dims, bool keep) {
+  if (at::isFloatingType(x.scalar_type())) return function(x, dims, keep);
+  return function(x.to(at::kDouble), dims, keep).to(x.scalar_type());
+}
 Tensor l2(const Tensor& x, const Dims& dims, bool keep) {
   return at::linalg_vector_norm(x, 2, dims, keep);
 }
 Tensor log_sum_exp(const Tensor& x, const Dims& dims, bool keep) {
   return at::logsumexp(x, dims, keep);
+}
+Tensor log_sum(const Tensor& x, const Dims& dims, bool keep) {
+  return at::log(at::sum(x, dims, keep));
 }
 /// One dimension after the other, the last first.
 Tensor product(const Tensor& x, const Dims& dims, bool keep) {
@@ -68,20 +91,23 @@ Tensor product(const Tensor& x, const Dims& dims, bool keep) {
 
 template <Tensor (*function)(const Tensor&, std::optional<int64_t>, bool)>
 void place(Call& call) {
-  if (call.attribute("select_last_index", int64_t{0}) != 0) call.refuse("expected the first of equal ones");
   const Tensor x = call.x(0);
-  call.set(function(x, call.dim(call.attribute("axis", int64_t{0}), x.dim()),
-                    call.attribute("keepdims", int64_t{1}) != 0));
+  const int64_t dim = call.dim(call.attribute("axis", int64_t{0}), x.dim());
+  const bool keep = call.attribute("keepdims", int64_t{1}) != 0;
+  if (call.attribute("select_last_index", int64_t{0}) == 0) return call.set(function(x, dim, keep));
+  call.set(at::rsub(function(at::flip(x, {dim}), dim, keep), x.size(dim) - 1));
 }
 
+/// Of equal ones the first come first: topk of LibTorch takes any.
 void top(Call& call) {
   const Tensor x = call.x(0);
   const int64_t dim = call.dim(call.attribute("axis", int64_t{-1}), x.dim());
+  const int64_t count = call.has(1) ? call.integer(1) : call.attribute("k", int64_t{0});
+  if (count < 1 || count > x.size(dim)) call.refuse("expected k from 1 to ", x.size(dim), ", got ", count);
   const bool largest_ones = call.attribute("largest", int64_t{1}) != 0;
-  const auto [values, places] =
-      at::topk(x, call.integer(1), dim, largest_ones, call.attribute("sorted", int64_t{1}) != 0);
-  call.set(values, 0);
-  call.set(places, 1);
+  const auto [values, places] = at::sort(x, /*stable=*/true, dim, largest_ones);
+  if (call.wants(0)) call.set(at::slice(values, dim, 0, count), 0);
+  if (call.wants(1)) call.set(at::slice(places, dim, 0, count), 1);
 }
 
 }  // namespace
@@ -94,8 +120,9 @@ ConverterTable reduce_table() {
                                          {"ReduceProd", reduce<product>, first_input},
                                          {"ReduceSumSquare", reduce<squares>, first_input},
                                          {"ReduceL1", reduce<l1>, first_input},
-                                         {"ReduceL2", reduce<l2>, first_input},
-                                         {"ReduceLogSumExp", reduce<log_sum_exp>, first_input},
+                                         {"ReduceL2", reduce<in_floats<l2>>, first_input},
+                                         {"ReduceLogSum", reduce<in_floats<log_sum>>, first_input},
+                                         {"ReduceLogSumExp", reduce<in_floats<log_sum_exp>>, first_input},
                                          {"ArgMax", place<at::argmax>, first_input},
                                          {"ArgMin", place<at::argmin>, first_input},
                                          {"TopK", top, twice}};

@@ -12,23 +12,7 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-/// Runs `work`, whose failures become those of the node.
-template <typename Work>
-auto guarded(const FileNode& node, const Work& work) {
-  try {
-    return work();
-  } catch (const Error&) {
-    throw;
-  } catch (const c10::Error& error) {
-    fail_file(kImportOnnxWhere, node.label(), ": ", first_line(error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    fail_file(kImportOnnxWhere, node.label(), ": ", first_line(error.what()));
-  }
-}
+constexpr size_t kMostEvaluated = 10'000;
 
 /// Codes go through calls of our own, whose tensors are kept.
 bool is_quantizer(const FileNode& node) {
@@ -50,6 +34,38 @@ at::Tensor from_calls(const at::Tensor& sizes) {
 
 }  // namespace
 
+std::string Run::inputs_of(const FileNode& node) {
+  std::ostringstream text;
+  for (const std::string& input : node.inputs) {
+    if (!text.str().empty()) text << ", ";
+    const auto found = slots_.find(input);
+    at::Tensor value = found == slots_.end() ? at::Tensor() : found->second.value;
+    if (!value.defined()) value = store_.find(input);
+    if (!value.defined()) {
+      text << (input.empty() ? "none" : "'" + input + "'");
+    } else {
+      text << type_name(data_type(value.scalar_type())) << ' ' << value.sizes();
+    }
+  }
+  return text.str();
+}
+
+template <typename Work>
+auto Run::guarded(const FileNode& node, const Work& work) {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    fail_file(kImportOnnxWhere, node.label(), ": expected enough memory for its results");
+  } catch (const std::exception&) {
+    // What LibTorch says names its own operators and their arguments.
+    fail_file(kImportOnnxWhere, node.label(),
+              ": expected inputs whose types and sizes fit the operator and its attributes, got ",
+              inputs_of(node));
+  }
+}
+
 Slot& Run::slot(const std::string& value, const FileNode& reader) {
   const auto found = slots_.find(value);
   if (found != slots_.end()) return found->second;
@@ -66,10 +82,7 @@ Slot& Run::slot(const std::string& value, const FileNode& reader) {
 at::Tensor Run::tensor(const std::string& value, const FileNode& reader) {
   using Kind = graph::Attribute::Kind;
   Slot& found = slot(value, reader);
-  if (found.parameter && !found.value.defined()) {
-    const auto stored = [&] { return store_.find(value); };
-    found.value = store_.attribute(value, Kind::parameter, stored);
-  }
+  if (found.parameter && !found.value.defined()) found.value = store_.as_in_file(value);
   if (!found.known) return found.value;
   if (found.sized) return made(found, reader);
   if (!store_.is_initializer(value) || found.value.dim() == 0) return found.value;
@@ -165,6 +178,12 @@ void Run::choose(const FileNode& node) {
   if (condition == nullptr || condition->value.numel() != 1)
     fail_file(kImportOnnxWhere, node.label(), ": expected a condition that is known before the run");
   const bool yes = condition->value.item<double>() != 0;
+  const size_t place = choices_++;
+  if (dry_ && place == store_.choices.size()) store_.choices.push_back(yes);
+  if (dry_ && store_.choices[place] != yes) store_.undecided.insert(&node);
+  if (!dry_ && store_.undecided.contains(&node))
+    fail_file(kImportOnnxWhere, node.label(),
+              ": expected a condition that is the same at all sizes of the inputs");
   const FileAttribute* branch = node.find(yes ? "then_branch" : "else_branch");
   if (branch == nullptr || !branch->g || branch->g->outputs.size() != node.outputs.size())
     fail_file(kImportOnnxWhere, node.label(), ": expected a graph with as many results as the node has");
@@ -201,11 +220,19 @@ void Run::evaluate(const FileNode& node) {
   if (standard && node.op == "Constant") return;  // the store has it
   if (is_sizes(node)) return measure(node);
   if (standard && node.op == "If") return choose(node);
+  if (standard && node.op == "Loop") return repeat(node);
+  if (standard && node.op == "Scan") return scan(node);
   compute(node);
 }
 
 void Run::evaluate(const FileGraph& graph) {
-  for (const FileNode& node : graph.nodes) guarded(node, [&] { evaluate(node); });
+  for (const FileNode& node : graph.nodes) {
+    nodes_ += node.op == "Constant" ? 0 : 1;
+    if (nodes_ > kMostEvaluated)
+      fail_file(kImportOnnxWhere, node.label(), ": expected at most ", kMostEvaluated,
+                " nodes, those of loops once a step, got more");
+    guarded(node, [&] { evaluate(node); });
+  }
 }
 
 std::vector<at::Tensor> Run::forward(const std::vector<at::Tensor>& inputs) {

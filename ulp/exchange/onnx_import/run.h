@@ -20,6 +20,12 @@
 
 namespace ulp::exchange::onnx_import {
 
+/// The parameter that a tensor of the file became. Linear layers read matrices the other way round.
+struct Kept {
+  at::Tensor parameter;
+  bool transposed = false;  ///< the parameter is the transpose of the tensor
+};
+
 /// The tensors of a file, and what became of them: parameters and buffers by their names.
 class Store {
  public:
@@ -30,6 +36,8 @@ class Store {
   const OnnxImportOptions& options() const { return options_; }
   /// A tensor of the file, or one that a Constant node holds; undefined for other values.
   at::Tensor find(const std::string& value) const;
+  /// Its TensorProto.DataType; 0 for other values.
+  int64_t type_of(const std::string& value) const;
   bool is_initializer(const std::string& value) const { return initializers_.contains(value); }
   /// Whether the file says that the network stores this weight as it lies there.
   bool is_stored_in_out(const std::string& value) const { return in_out_.contains(value); }
@@ -41,10 +49,24 @@ class Store {
     const auto known = places_.find(wish);
     return known == places_.end() ? add(wish, kind, make()) : attributes_[known->second].second.tensor;
   }
+  /// Undefined for a name that nobody has asked for.
+  at::Tensor kept(const std::string& name) const;
   /// All that were asked for, in order.
   const std::vector<std::pair<std::string, graph::Attribute>>& attributes() const { return attributes_; }
+  /// The tensor of the file as it lies there, whatever its parameter is; made as a parameter where nobody asked before.
+  at::Tensor as_in_file(const std::string& value);
+  /// A matrix of the file [in, out] as a linear layer's weight [out, in]. The parameter is `name`, transposed unless the
+  /// network stores it as the file does, or a node has read it as it lies before.
+  at::Tensor as_weight(const std::string& value, const std::string& name);
   /// Values of which two runs at different sizes have shown that they do not follow sizes.
   std::set<std::string> fixed;
+  bool has_free_sizes = false;  ///< dimensions beside the batch are free
+  /// The branches that the first run has taken, in order, nodes that have taken others, and the steps of loops.
+  std::vector<bool> choices;
+  std::set<const FileNode*> undecided;
+  std::map<const FileNode*, int64_t> steps;
+  /// Which nodes give weights alone in codes, as the first run has found.
+  std::map<const FileNode*, bool> coded_weights;
 
  private:
   static std::string plain_name(const std::string& name);
@@ -53,9 +75,10 @@ class Store {
   const FileModel& model_;
   OnnxImportOptions options_;
   Analysis analysis_;
-  std::map<std::string, at::Tensor> initializers_;
+  std::map<std::string, FileTensor> initializers_;
   std::vector<std::pair<std::string, graph::Attribute>> attributes_;
   std::map<std::string, size_t> places_;
+  std::map<std::string, Kept> kept_;
   std::set<std::string> in_out_;
 };
 
@@ -97,6 +120,13 @@ class Run {
   void evaluate(const FileNode& node);
   void compute(const FileNode& node);
   void choose(const FileNode& node);
+  void repeat(const FileNode& node);
+  void scan(const FileNode& node);
+  /// Refuses a node whose number of steps follows sizes.
+  void count_steps(const FileNode& node, int64_t steps);
+  /// A value of one step as the next one reads it.
+  Slot carried(const std::string& value, const FileNode& reader);
+  static at::Tensor stacked(const FileNode& node, const std::vector<at::Tensor>& parts, int64_t dim);
   void measure(const FileNode& node);
   bool all_known(const FileNode& node, bool& sized);
   std::vector<at::Tensor> results_of(const FileNode& node, bool known);
@@ -105,11 +135,17 @@ class Run {
   void count(const FileNode& node, double bytes);
 
   void evaluate(const FileGraph& graph);
+  /// Runs `work`, whose failures become those of the node.
+  template <typename Work>
+  auto guarded(const FileNode& node, const Work& work);
+  /// "float [2, 3], int64 [2]", for messages.
+  std::string inputs_of(const FileNode& node);
 
   friend class Call;
   Store& store_;
   bool training_, dry_;
   int depth_ = 0;
+  size_t choices_ = 0, nodes_ = 0;  ///< of this run
   double bytes_ = 0;
   std::map<std::string, Slot> slots_;
 };
@@ -125,7 +161,7 @@ class Call {
   Call(Run& run, const FileNode& node, As as)
       : run_(run), node_(node), as_(as), results_(node.outputs.size()) {}
 
-  Run& run() { return run_; }
+  Run& run() const { return run_; }
   const FileNode& node() const { return node_; }
   const Analysis& analysis() const { return run_.store_.analysis(); }
   bool training() const { return run_.training(); }
@@ -146,6 +182,8 @@ class Call {
   int64_t integer(size_t i);
   double number(size_t i);
   at::Tensor known(size_t i);
+  /// All numbers of an input, whole ones as int64, others as double.
+  std::vector<at::Scalar> numbers(size_t i);
   /// An input of one element as a number in the arguments of a call: nothing where it is not known, or is
   /// no whole number and follows sizes.
   std::optional<at::Scalar> scalar(size_t i);
@@ -154,6 +192,8 @@ class Call {
   double attribute(std::string_view name, double otherwise) const;
   std::string attribute(std::string_view name, const char* otherwise) const;
   std::vector<int64_t> attribute(std::string_view name, const std::vector<int64_t>& otherwise) const;
+  /// A list of numbers; refuses a node without it.
+  std::vector<float> floats(std::string_view name) const;
   bool has_attribute(std::string_view name) const { return node_.find(name) != nullptr; }
   /// Axes and the like, which later versions have as input `i`.
   std::optional<std::vector<int64_t>> list(std::string_view name, size_t i);
@@ -161,6 +201,8 @@ class Call {
   int64_t dim(int64_t axis, int64_t rank) const;
 
   void set(at::Tensor result, size_t output = 0);
+  /// For a node that is computed step by step: refuses a number of steps that follows sizes.
+  void count_steps(int64_t steps) { run_.count_steps(node_, steps); }
   /// Whether a result is asked for.
   bool wants(size_t output) const { return output < node_.outputs.size() && !node_.outputs[output].empty(); }
   std::vector<at::Tensor>& results() { return results_; }

@@ -5,13 +5,13 @@
 #include <numeric>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/windows.h"
 
 namespace ulp::exchange::onnx_import {
 
 namespace {
 
 using at::Tensor;
-using Sizes = std::vector<int64_t>;
 
 void reshape(Call& call) {
   const Tensor x = call.x(0);
@@ -64,6 +64,7 @@ void unsqueeze(Call& call) {
   const int64_t rank = x.dim() + std::ssize(axes);
   for (int64_t& axis : axes) axis = call.dim(axis, rank);
   std::ranges::sort(axes);
+  if (std::ranges::adjacent_find(axes) != axes.end()) call.refuse("expected each axis once");
   for (const int64_t axis : axes) x = at::unsqueeze(x, axis);
   call.set(x);
 }
@@ -71,11 +72,13 @@ void unsqueeze(Call& call) {
 void squeeze(Call& call) {
   Tensor x = call.x(0);
   Sizes axes = call.list("axes", 1).value_or(Sizes());
+  const bool all = axes.empty();
   for (int64_t& axis : axes) axis = call.dim(axis, x.dim());
-  for (int64_t d = 0; axes.empty() && d < x.dim(); ++d) {
+  for (int64_t d = 0; all && d < x.dim(); ++d) {
     if (x.size(d) == 1) axes.push_back(d);
   }
   std::ranges::sort(axes, std::greater());
+  axes.erase(std::ranges::unique(axes).begin(), axes.end());
   for (const int64_t axis : axes) {
     if (x.size(axis) != 1) call.refuse("expected size 1 in dimension ", axis, ", got ", x.size(axis));
     x = at::squeeze(x, axis);

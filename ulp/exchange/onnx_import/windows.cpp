@@ -18,13 +18,16 @@ Sizes list_of(const Call& call, const char* name, size_t dims) {
 }
 
 /// As many results as the input has steps.
-void pad_same(Window& window, const at::Tensor& x, bool more_behind) {
+void pad_same(const Call& call, Window& window, const at::Tensor& x, bool more_behind) {
   const size_t dims = window.kernel.size();
   for (size_t d = 0; d < dims; ++d) {
     const int64_t size = x.size(static_cast<int64_t>(d) - static_cast<int64_t>(dims)),
                   step = window.strides[d];
-    const int64_t reach = (window.kernel[d] - 1) * window.dilations[d] + 1;
-    const int64_t total = std::max<int64_t>(0, ((size + step - 1) / step - 1) * step + reach - size);
+    const int64_t missing = ((size + step - 1) / step - 1) * step + reach_of(window, d) - size;
+    if (missing < -1)
+      call.refuse("expected a window as large as its stride for auto_pad, by which runtimes differ, got ",
+                  window.kernel[d], " and ", step);
+    const int64_t total = std::max<int64_t>(0, missing);
     window.before[d] = more_behind ? total / 2 : total - total / 2;
     window.behind[d] = total - window.before[d];
   }
@@ -33,6 +36,14 @@ void pad_same(Window& window, const at::Tensor& x, bool more_behind) {
 }  // namespace
 
 Window window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
+  Window window = plain_window_of(call, x, std::move(kernel));
+  const std::string automatic = call.attribute("auto_pad", "NOTSET");
+  if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER")
+    pad_same(call, window, x, automatic == "SAME_UPPER");
+  return window;
+}
+
+Window plain_window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
   const size_t dims = kernel.size();
   if (dims < 1 || dims > 3 || x.dim() != static_cast<int64_t>(dims) + 2)
     call.refuse("expected a window of 1 to 3 dimensions over the last ones of its input, got ", dims, " of ",
@@ -43,11 +54,7 @@ Window window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
                 .before = Sizes(dims, 0),
                 .behind = Sizes(dims, 0)};
   const std::string automatic = call.attribute("auto_pad", "NOTSET");
-  if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
-    pad_same(window, x, automatic == "SAME_UPPER");
-    return window;
-  }
-  if (automatic == "VALID") return window;
+  if (automatic != "NOTSET") return window;
   const Sizes pads = call.attribute("pads", Sizes(2 * dims, 0));
   const bool fits =
       pads.size() == 2 * dims && std::ranges::all_of(pads, [](int64_t pad) { return pad >= 0; });

@@ -18,8 +18,16 @@ struct Window {
   bool even() const { return before == behind; }
 };
 
+/// How many pixels of dimension `d` the window lies over.
+inline int64_t reach_of(const Window& window, size_t d) {
+  return (window.kernel[d] - 1) * window.dilations[d] + 1;
+}
+
 /// Reads strides, dilations, pads and auto_pad. `x` has the sizes that SAME padding depends on.
 Window window_of(const Call& call, const at::Tensor& x, Sizes kernel);
+
+/// The same without auto_pad and its sizes.
+Window plain_window_of(const Call& call, const at::Tensor& x, Sizes kernel);
 
 /// `x` with the window's padding around its last dimensions, which is 0 in the window afterwards.
 at::Tensor padded(const at::Tensor& x, Window& window, double value);

@@ -50,6 +50,8 @@ Index operand(Builder& builder, const Node& node, std::string_view argument, at:
   const Value* value = optional_value(node, argument);
   if (value == nullptr) {
     const graph::Argument& arg = node.arg(argument);
+    if (arg.kind == graph::Argument::Kind::batch && builder.free_batch() && !arg.batch.constant())
+      refuse(node, "expected a batch that is a number for what is computed with it");
     const double number = arg.kind == graph::Argument::Kind::batch
                               ? static_cast<double>(builder.size_of(arg.batch))
                               : number_arg(node, argument);

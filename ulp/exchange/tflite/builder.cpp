@@ -20,6 +20,7 @@ using graph::Value;
 namespace {
 
 constexpr const char* kWhere = "exchange.export_tflite";
+constexpr size_t kImage = 4;     // dimensions of what the file has as [N, H, W, C]
 constexpr int64_t kMoved = 128;  // from codes in [0, 255] to the file's in [-128, 127]
 
 /// [N, C, ...] as [N, ..., C], and back.
@@ -252,7 +253,8 @@ Index Builder::result(const Node& node, const Ending& ending, Layout layout) {
 void Builder::emit(schema::Operation op, Indices inputs, Indices outputs, Options options, int32_t version) {
   if (version == 0) {
     const auto is_int8 = [&](Index i) { return i >= 0 && type_of(i) == schema::TensorType::INT8; };
-    version = std::ranges::any_of(inputs, is_int8) ? 2 : 1;
+    const bool took_codes_at_once = op == schema::Operation::HARD_SWISH;  // LiteRT knows no second version
+    version = !took_codes_at_once && std::ranges::any_of(inputs, is_int8) ? 2 : 1;
   }
   const auto [place, first] =
       operations_.try_emplace({op, version}, static_cast<uint32_t>(operations_.size()));
@@ -395,7 +397,6 @@ void Builder::reshape(const Node& node, Index from, Index to) {
 // Inputs, results, the file.
 
 void Builder::add_input(const Node& node, const Value& value) {
-  constexpr size_t kImage = 4;
   const Layout layout = sizes_of(node, value).size() == kImage ? Layout::channels_last : Layout::as_is;
   const Node* reader = graph::only_reader(graph_, &value);
   const bool integer = integer_io_ && reader != nullptr && reader->is("ulp::quantize");
@@ -407,9 +408,10 @@ void Builder::add_input(const Node& node, const Value& value) {
 
 void Builder::add_output(const Node& node, const Value& value, const std::string& name) {
   const bool integer = integer_io_ && has_codes(&value);
-  Index made = tensor_of(node, &value, layout_of(&value), integer);
+  const Layout layout = sizes_of(node, value).size() == kImage ? layout_of(&value) : Layout::as_is;
+  Index made = tensor_of(node, &value, layout, integer);
   if (fixed_.contains(made)) {
-    const Shape shape = shape_of(node, value, layout_of(&value));
+    const Shape shape = shape_of(node, value, layout);
     const Index copy = like(made, shape);
     reshape(node, made, copy);
     made = copy;

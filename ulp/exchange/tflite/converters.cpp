@@ -13,6 +13,7 @@ namespace ulp::exchange::tflite {
   X(shape)                \
   X(piece)                \
   X(image)                \
+  X(resize)               \
   X(reduce)               \
   X(quantize)             \
   X(text)

@@ -36,7 +36,6 @@ constexpr Same kSame[] = {{"aten::relu", Operation::RELU, true},
                           {"aten::neg", Operation::NEG},
                           {"aten::floor", Operation::FLOOR},
                           {"aten::ceil", Operation::CEIL},
-                          {"aten::round", Operation::ROUND},
                           {"aten::sin", Operation::SIN},
                           {"aten::cos", Operation::COS},
                           {"aten::sign", Operation::SIGN},
@@ -76,6 +75,22 @@ void silu(Builder& builder, const Node& node) {
   builder.emit(Operation::LOGISTIC, {in}, {gate});
   builder.emit(Operation::MUL, {in, gate}, {builder.make_numbers(node, node.output(), layout)},
                options_of(schema::MulOptionsT()));
+}
+
+void round(Builder& builder, const Node& node) {
+  const Decimals decimals = decimals_of(node);
+  if (decimals.power == 1) return unary(builder, node, Operation::ROUND, /*integers=*/false);
+  const Value& x = *node.args.at(0).value;
+  const Layout layout = builder.layout_of(&x);
+  const Index power = builder.scalar(decimals.power), in = builder.numbers(node, &x, layout);
+  const Index scaled = part(builder, node, layout), rounded = part(builder, node, layout);
+  const auto scale = [&](bool multiply, Index from, Index to) {
+    builder.emit(multiply ? Operation::MUL : Operation::DIV, {from, power}, {to},
+                 multiply ? options_of(schema::MulOptionsT()) : options_of(schema::DivOptionsT()));
+  };
+  scale(decimals.multiply, in, scaled);
+  builder.emit(Operation::ROUND, {scaled}, {rounded});
+  scale(!decimals.multiply, rounded, builder.make_numbers(node, node.output(), layout));
 }
 
 /// relu6(x + 3) / 6.
@@ -134,6 +149,8 @@ void clamp(Builder& builder, const Node& node) {
 void softmax(Builder& builder, const Node& node) {
   const bool log = node.op().find("log") != std::string_view::npos;
   const Value& x = *node.args.at(0).value;
+  if (exchange::type_of(x) != exchange::type_of(*node.output()))
+    refuse(node, "expected a result of its input's type");
   const int64_t rank = rank_of(node, x), dim = dim_arg(node, "dim", rank);
   if (dim != rank - 1 && !(dim == 1 && rank > 2))
     refuse(node, "expected a softmax over the channels or the last dimension");
@@ -167,7 +184,8 @@ void identity(Builder& builder, const Node& node) {
 
 ConverterTable elementwise_converters() {
   static const std::vector<Converter> table = [] {
-    std::vector<Converter> rows = {{"aten::silu", silu},
+    std::vector<Converter> rows = {{"aten::round", round},
+                                   {"aten::silu", silu},
                                    {"aten::hardsigmoid", hardsigmoid},
                                    {"aten::gelu", gelu},
                                    {"aten::leaky_relu", leaky_relu},

@@ -1,4 +1,4 @@
-// Padding, resizing and the moves between channels and pixels.
+// Padding and the moves between channels and pixels.
 #include <torch/types.h>
 
 #include "ulp/exchange/tflite/converters.h"
@@ -47,32 +47,6 @@ void reflection_pad(Builder& builder, const Node& node) {
 }
 void any_pad(Builder& builder, const Node& node) {
   pad(builder, node, text_arg(node, "mode"));
-}
-
-/// To the height and width of the node's output.
-template <typename OptionsT>
-void resize(Builder& builder, const Node& node, Operation op, OptionsT options, bool integer) {
-  const Value& x = *node.args.at(0).value;
-  const Shape to = builder.shape_of(node, *node.output(), Layout::channels_last);
-  const Index in = builder.tensor_of(node, &x, Layout::channels_last, integer);
-  const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
-  constexpr int32_t kHalfPixels = 3;
-  const int32_t version = options.half_pixel_centers ? kHalfPixels : 0;
-  builder.emit(op, {in, builder.ints({to.sizes.at(1), to.sizes.at(2)})}, {made},
-               options_of(std::move(options)), version);
-}
-
-/// The pixel at floor(place in / out).
-void nearest(Builder& builder, const Node& node) {
-  resize(builder, node, Operation::RESIZE_NEAREST_NEIGHBOR, schema::ResizeNearestNeighborOptionsT(),
-         builder.has_codes(node.args.at(0).value));
-}
-
-void bilinear(Builder& builder, const Node& node) {
-  schema::ResizeBilinearOptionsT options;
-  options.align_corners = bool_arg(node, "align_corners");
-  options.half_pixel_centers = !options.align_corners;
-  resize(builder, node, Operation::RESIZE_BILINEAR, options, /*integer=*/false);
 }
 
 /// Channels as rows of `rows`, the other way round.
@@ -148,7 +122,6 @@ ConverterTable image_converters() {
   static constexpr Converter kTable[] = {
       {"aten::constant_pad_nd", constant_pad},    {"aten::pad", any_pad},
       {"aten::reflection_pad1d", reflection_pad}, {"aten::reflection_pad2d", reflection_pad},
-      {"aten::upsample_nearest2d", nearest},      {"aten::upsample_bilinear2d", bilinear},
       {"aten::channel_shuffle", channel_shuffle}, {"aten::pixel_shuffle", pixel_shuffle},
       {"ulp::depth_to_space", depth_to_space}};
   return kTable;

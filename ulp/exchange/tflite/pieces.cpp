@@ -1,6 +1,7 @@
 // Joining tensors and taking pieces of them. Codes stay codes.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "ulp/exchange/tflite/converters.h"
 
@@ -103,10 +104,47 @@ void take(Builder& builder, const Node& node, const Value& x, const Value& outpu
   cut(builder, from, builder.make_moved(node, &output, layout, &x, integer), piece, layout);
 }
 
+/// Of a dimension that the user may change where the batch is free: its size is not known.
+bool is_free(const Builder& builder, const graph::SizeExpr& size) {
+  return builder.free_batch() && !size.constant();
+}
+
+/// The elements start, start + step, ... before `end` of a dimension, counted from either end, as LiteRT finds
+/// them when it runs. `end`: none for all that follow. `drop`: of one element, whose dimension goes.
+struct Stride {
+  int64_t dim = 0, start = 0;
+  std::optional<int64_t> end = std::nullopt;
+  int64_t step = 1;
+  bool drop = false;
+};
+
+void strided(Builder& builder, const Node& node, const Stride& stride) {
+  const Value& x = *value_arg(node, "self");
+  const int64_t rank = rank_of(node, x);
+  const bool integer = builder.has_codes(&x);
+  const Layout layout = stride.drop ? Layout::as_is : builder.layout_of(&x);
+  const Index from = builder.tensor_of(node, &x, layout, integer);
+  std::vector<int64_t> begin(static_cast<size_t>(rank), 0), end = begin, steps(static_cast<size_t>(rank), 1);
+  const auto axis = static_cast<size_t>(axis_in(layout, stride.dim, rank));
+  begin[axis] = stride.start;
+  end[axis] = stride.end.value_or(0);
+  steps[axis] = stride.step;
+  schema::StridedSliceOptionsT options;  // a bit for each dimension that is taken whole
+  const uint32_t whole = ((1U << rank) - 1U) & ~(1U << axis);
+  options.begin_mask = static_cast<int32_t>(whole);
+  options.end_mask = static_cast<int32_t>(stride.end ? whole : whole | (1U << axis));
+  options.shrink_axis_mask = static_cast<int32_t>(stride.drop ? 1U << axis : 0U);
+  builder.emit(Operation::STRIDED_SLICE, {from, builder.ints(begin), builder.ints(end), builder.ints(steps)},
+               {builder.make_moved(node, node.output(), layout, &x, integer)},
+               options_of(std::move(options)));
+}
+
 /// chunk, split and split_with_sizes: what they make says where they cut.
 void split(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
+  if (is_free(builder, sizes_of(node, x).at(static_cast<size_t>(dim))))
+    refuse(node, "expected a batch that is a number for what cuts it");
   int64_t start = 0;
   for (const auto& output : node.outputs()) {
     const int64_t size = builder.size_of(sizes_of(node, *output).at(static_cast<size_t>(dim)));
@@ -128,7 +166,10 @@ void pick(Builder& builder, const Node& node, int64_t dim, int64_t index, const 
 }
 
 void unbind(Builder& builder, const Node& node) {
-  const int64_t dim = dim_arg(node, "dim", rank_of(node, *value_arg(node, "self")));
+  const Value& x = *value_arg(node, "self");
+  const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
+  if (is_free(builder, sizes_of(node, x).at(static_cast<size_t>(dim))))
+    refuse(node, "expected a batch that is a number for what cuts it");
   for (size_t i = 0; i < node.outputs().size(); ++i)
     pick(builder, node, dim, static_cast<int64_t>(i), *node.output(i));
 }
@@ -138,46 +179,53 @@ int64_t place_in(int64_t size, int64_t place) {
   return std::clamp<int64_t>(place < 0 ? place + size : place, 0, size);
 }
 
+/// A place in a dimension; a number where the batch is free.
+int64_t place_arg(const Builder& builder, const Node& node, const char* argument) {
+  const graph::SizeExpr place = size_arg(node, node.arg(argument));
+  if (is_free(builder, place)) refuse(node, "expected a batch that is a number for this '", argument, "'");
+  return builder.size_of(place);
+}
+
 void select(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
-  const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
-  const int64_t size = builder.size_of(sizes_of(node, x).at(static_cast<size_t>(dim)));
-  pick(builder, node, dim, place_in(size, builder.size_of(size_arg(node, node.arg("index")))),
-       *node.output());
+  const int64_t dim = dim_arg(node, "dim", rank_of(node, x)), index = place_arg(builder, node, "index");
+  const graph::SizeExpr& all = sizes_of(node, x).at(static_cast<size_t>(dim));
+  if (is_free(builder, all)) {
+    const std::optional<int64_t> end = index == -1 ? std::nullopt : std::optional(index + 1);
+    return strided(builder, node, {.dim = dim, .start = index, .end = end, .drop = true});
+  }
+  pick(builder, node, dim, place_in(builder.size_of(all), index), *node.output());
 }
 
 void slice(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const int64_t rank = rank_of(node, x), dim = dim_arg(node, "dim", rank), step = int_arg(node, "step");
-  const auto place = static_cast<size_t>(dim);
-  const int64_t size = builder.size_of(sizes_of(node, x).at(place));
-  const int64_t start =
-      node.arg("start").is_none() ? 0 : place_in(size, builder.size_of(size_arg(node, node.arg("start"))));
-  const int64_t count = builder.size_of(sizes_of(node, *node.output()).at(place));
-  if (step == 1) return take(builder, node, x, *node.output(), {dim, start, count});
-  const bool integer = builder.has_codes(&x);
-  const Layout layout = builder.layout_of(&x);
-  const Index from = builder.tensor_of(node, &x, layout, integer);
-  std::vector<int64_t> begin(static_cast<size_t>(rank), 0), end = begin, steps(static_cast<size_t>(rank), 1);
-  const auto axis = static_cast<size_t>(axis_in(layout, dim, rank));
-  begin[axis] = start;
-  end[axis] = start + (count - 1) * step + 1;
-  steps[axis] = step;
-  schema::StridedSliceOptionsT options;  // a bit for each dimension that is taken whole
-  options.begin_mask = options.end_mask = static_cast<int32_t>(((1U << rank) - 1U) & ~(1U << axis));
-  builder.emit(Operation::STRIDED_SLICE, {from, builder.ints(begin), builder.ints(end), builder.ints(steps)},
-               {builder.make_moved(node, node.output(), layout, &x, integer)},
-               options_of(std::move(options)));
+  const graph::SizeExpr& all = sizes_of(node, x).at(static_cast<size_t>(dim));
+  const int64_t given = node.arg("start").is_none() ? 0 : place_arg(builder, node, "start");
+  std::optional<int64_t> last;
+  if (!node.arg("end").is_none()) last = place_arg(builder, node, "end");
+  if (last && *last > std::numeric_limits<int32_t>::max()) last = std::nullopt;  // how exporters say "all"
+  if (is_free(builder, all))
+    return strided(builder, node, {.dim = dim, .start = given, .end = last, .step = step});
+  const int64_t size = builder.size_of(all), start = place_in(size, given),
+                end = last ? place_in(size, *last) : size;
+  const int64_t count = (end - start + step - 1) / step,
+                seen = builder.size_of(sizes_of(node, *node.output()).at(static_cast<size_t>(dim)));
+  if (count < 1 || count != seen)
+    refuse(node, "expected a slice of as many elements as at capture, ", seen, ", got ", count);
+  if (step == 1) return take(builder, node, x, *node.output(), {dim, start, end - start});
+  const int64_t behind = start + (count - 1) * step + 1;  // of the last one that is taken
+  strided(builder, node, {.dim = dim, .start = start, .end = behind, .step = step});
 }
 
 void narrow(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
-  const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
-  const auto place = static_cast<size_t>(dim);
-  const int64_t size = builder.size_of(sizes_of(node, x).at(place));
-  take(builder, node, x, *node.output(),
-       {dim, place_in(size, builder.size_of(size_arg(node, node.arg("start")))),
-        builder.size_of(sizes_of(node, *node.output()).at(place))});
+  const int64_t dim = dim_arg(node, "dim", rank_of(node, x)), start = place_arg(builder, node, "start"),
+                length = place_arg(builder, node, "length");
+  const graph::SizeExpr& all = sizes_of(node, x).at(static_cast<size_t>(dim));
+  if (start < 0 && is_free(builder, all)) refuse(node, "expected a start that is counted from the front");
+  const int64_t from = start < 0 ? start + builder.size_of(all) : start;
+  take(builder, node, x, *node.output(), {dim, from, length});
 }
 
 /// Rows of a table, or of any dimension, by their numbers.

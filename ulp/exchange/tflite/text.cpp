@@ -102,6 +102,8 @@ void arange(Builder& builder, const Node& node) {
   const auto number = [&](const char* argument, double otherwise) {
     if (!has_arg(node, argument)) return otherwise;
     const graph::Argument& arg = node.arg(argument);
+    if (arg.kind == graph::Argument::Kind::batch && builder.free_batch() && !arg.batch.constant())
+      refuse(node, "expected a batch that is a number for this '", argument, "'");
     return arg.kind == graph::Argument::Kind::batch ? static_cast<double>(builder.size_of(arg.batch))
                                                     : optional_number(node, argument).value_or(otherwise);
   };

@@ -1,0 +1,160 @@
+// Resizing by factors and sizes of every kind: files give what LibTorch gives. ONNX files are read back;
+// TensorFlow Lite files and Core ML packages are run by their formats' rules.
+#include <torch/torch.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "captured_function.h"
+#include "coreml_run.h"
+#include "error_of.h"
+#include "onnx_reader.h"
+#include "temporary_folder.h"
+#include "tflite_run.h"
+#include "ulp/exchange/export_coreml.h"
+#include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
+#include "ulp/exchange/import_onnx.h"
+#include "ulp/quant/quantize.h"
+
+namespace ulp::test {
+
+namespace {
+
+namespace F = torch::nn::functional;
+using Module = std::shared_ptr<graph::GraphModule>;
+
+/// An interpolation: by factors or to sizes, one for each dimension behind the channels.
+struct Interpolation {
+  std::vector<int64_t> from;
+  std::vector<double> factors;
+  std::vector<int64_t> sizes;
+  bool linear = false, corners = false;
+
+  F::InterpolateFuncOptions options() const {
+    F::InterpolateFuncOptions made;
+    if (linear && from.size() == 1) made.mode(torch::kLinear);
+    if (linear && from.size() == 2) made.mode(torch::kBilinear);
+    if (linear && from.size() == 3) made.mode(torch::kTrilinear);
+    if (linear) made.align_corners(corners);
+    if (factors.empty()) return made.size(sizes);
+    return made.scale_factor(factors).recompute_scale_factor(false);
+  }
+  at::Tensor image() const {
+    std::vector<int64_t> shape = {2, 3};
+    shape.insert(shape.end(), from.begin(), from.end());
+    return torch::randn(shape);
+  }
+  Module captured(const at::Tensor& x) const {
+    return captured_function(
+        [options = options()](const at::Tensor& one) { return F::interpolate(one, options); }, x);
+  }
+  std::string words() const {
+    std::ostringstream out;
+    out << (linear ? "linear" : "nearest") << (corners ? " by corners" : "") << " of "
+        << at::IntArrayRef(from) << " by " << at::ArrayRef<double>(factors) << " or to "
+        << at::IntArrayRef(sizes);
+    return out.str();
+  }
+};
+
+/// Factors of one to three digits, or sizes.
+Interpolation drawn(Draw& draw, size_t dims) {
+  Interpolation made;
+  made.linear = draw.coin();
+  made.corners = made.linear && draw.between(0, 3) == 0;
+  const bool by_factors = draw.between(0, 2) > 0;
+  for (size_t d = 0; d < dims; ++d) {
+    made.from.push_back(draw.between(1, dims == 3 ? 7 : 40));
+    const double digits = draw.one_of({10.0, 100.0, 1000.0});
+    double factor = static_cast<double>(
+        draw.between(static_cast<int64_t>(0.3 * digits), static_cast<int64_t>(3 * digits)));
+    factor = std::max(factor / digits, 1.0 / static_cast<double>(made.from.back()));
+    if (by_factors) made.factors.push_back(factor);
+    if (!by_factors) made.sizes.push_back(draw.between(1, 60));
+  }
+  // What a float of a factor such as 1 / 3 would cut off.
+  for (size_t d = 0; d < made.factors.size(); ++d) {
+    if (made.factors[d] * static_cast<double>(made.from[d]) < 1) made.factors[d] = 1;
+  }
+  return made;
+}
+
+/// Of images of a width of 1.
+std::vector<int64_t> picked_by_libtorch(int64_t from, int64_t to, std::optional<double> factor = {}) {
+  const at::Tensor places = torch::arange(from, torch::kFloat).view({1, 1, from, 1});
+  const at::Tensor ids = at::upsample_nearest2d(places, {to, 1}, factor).to(torch::kLong).contiguous();
+  return {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + to};
+}
+
+constexpr double kBlendRounding = 5e-6;
+
+/// Picks are the same elements, blends the same numbers within rounding.
+void expect_same(const Interpolation& how, const at::Tensor& ours, const at::Tensor& theirs) {
+  EXPECT_LE(relative_difference(ours, theirs), how.linear ? kBlendRounding : 0) << how.words();
+}
+
+}  // namespace
+
+TEST(ExportResize, OnnxFilesOfRandomCasesComeBackTheSame) {
+  const torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    Draw draw(seed);
+    const Interpolation how = drawn(draw, static_cast<size_t>(draw.between(1, 3)));
+    const at::Tensor x = how.image();
+    const Module module = how.captured(x);
+    const auto back = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx");
+    expect_same(how, module->forward(x), back->forward(x));
+  }
+}
+
+TEST(ExportResize, HalvesAreResizedAlike) {
+  const torch::NoGradGuard no_grad;
+  for (const double factor : {1.7, 1.15, 0.6}) {
+    const Interpolation how{.from = {6, 9}, .factors = {factor, factor}, .sizes = {}, .linear = true};
+    const at::Tensor x = how.image();
+    const Module module = how.captured(x);
+    const std::string bytes = exchange::export_onnx(*module, {.fp16 = true});
+    EXPECT_LE(relative_difference(module->forward(x), exchange::import_onnx(bytes, "model.onnx")->forward(x)),
+              5e-3);
+  }
+}
+
+TEST(ExportResize, TensorFlowLiteFilesOfRandomCasesGiveTheSame) {
+  const torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    Draw draw(seed);
+    const Interpolation how = drawn(draw, 2);
+    const at::Tensor x = how.image();
+    const Module module = how.captured(x);
+    const auto file = read_tflite(exchange::export_tflite(*module, {.batch = 2}));
+    expect_same(how, channels_last(module->forward(x)), TfliteRun(*file).run({channels_last(x)}).at(0));
+  }
+}
+
+TEST(ExportResize, CodesArePickedAsCodes) {
+  auto net = std::make_shared<FunctionNet>();
+  auto first = net->register_module("first", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)));
+  auto last = net->register_module("last", torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 2, 1)));
+  net->body = [=](const at::Tensor& x) mutable {
+    const auto options =
+        F::InterpolateFuncOptions().scale_factor(std::vector<double>{1.7, 1.7}).recompute_scale_factor(false);
+    return last->forward(F::interpolate(torch::relu(first->forward(x)), options));
+  };
+  const at::Tensor x = torch::randn({4, 3, 8, 8});
+  const auto prepared = quant::prepare(captured_net(net, x), quant::Recipe::tflite_int8());
+  prepared->forward(x);
+  const auto file = read_tflite(exchange::export_tflite(*quant::convert(prepared), {.integer_io = true}));
+  constexpr int kGather = 36;
+  ASSERT_EQ(file->of(kGather).size(), 2U);
+  for (const TfliteOperator& op : file->of(kGather)) {
+    EXPECT_EQ(file->output(op).type, kInt8Type);
+    EXPECT_EQ(file->output(op).scale, file->input(op, 0).scale);
+    std::vector<int64_t> ids;
+    for (const int32_t id : file->input(op, 1).as<int32_t>()) ids.push_back(id);
+    EXPECT_EQ(ids, (picked_by_libtorch(8, 13, 1.7)));
+  }
+}
+
+}  // namespace ulp::test

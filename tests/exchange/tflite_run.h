@@ -1,0 +1,213 @@
+// Runs the float operators of a TensorFlow Lite file by the rules of LiteRT's reference kernels, for tests:
+// of those that they write.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tflite_reader.h"
+
+namespace ulp::test {
+
+/// [N, C, H, W] as a file has it.
+inline at::Tensor channels_last(const at::Tensor& x) {
+  return x.dim() == 4 ? x.permute({0, 2, 3, 1}).contiguous() : x;
+}
+
+class TfliteRun {
+ public:
+  explicit TfliteRun(const TfliteModel& file) : file_(file), values_(file.tensors.size()) {}
+
+  /// Inputs and results as the file has them.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
+    for (size_t i = 0; i < file_.tensors.size(); ++i) values_[i] = stored(file_.tensors[i]);
+    for (size_t i = 0; i < inputs.size(); ++i) value(file_.inputs.at(i)) = inputs[i];
+    for (const TfliteOperator& op : file_.operators) {
+      const at::Tensor made = compute(op);
+      const TfliteTensor& said = file_.tensor(op.outputs.at(0));
+      if (made.sizes().vec() != std::vector<int64_t>(said.shape.begin(), said.shape.end()))
+        throw std::runtime_error("operator " + std::to_string(op.code) + " makes other sizes than '" +
+                                 said.name + "' has");
+      value(op.outputs[0]) = made.contiguous();
+    }
+    std::vector<at::Tensor> results;
+    for (const int32_t output : file_.outputs) results.push_back(value(output));
+    return results;
+  }
+
+ private:
+  using Ints = std::vector<int64_t>;
+
+  static at::Tensor stored(const TfliteTensor& tensor) {
+    if (tensor.bytes.empty()) return {};
+    const at::ScalarType type = tensor.type == kFloat32Type ? at::kFloat
+                                : tensor.type == kInt32Type ? at::kInt
+                                : tensor.type == kInt8Type  ? at::kChar
+                                                            : at::kLong;
+    const Ints shape(tensor.shape.begin(), tensor.shape.end());
+    return torch::from_blob(const_cast<char*>(tensor.bytes.data()), shape, type).clone();
+  }
+
+  at::Tensor& value(int32_t i) { return values_.at(static_cast<size_t>(i)); }
+  const at::Tensor& in(const TfliteOperator& op, size_t i) { return value(op.inputs.at(i)); }
+  Ints ints(const TfliteOperator& op, size_t i) {
+    const at::Tensor flat = in(op, i).to(at::kLong).flatten().contiguous();
+    return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+  }
+
+  at::Tensor compute(const TfliteOperator& op) {
+    constexpr int kGather = 36, kSub = 41, kDiv = 42, kStrided = 45, kSlice = 65, kRound = 116;
+    constexpr int kBilinear = 23, kNearest = 97;
+    switch (op.code) {
+      case kAdd:
+        return in(op, 0) + in(op, 1);
+      case kSub:
+        return in(op, 0) - in(op, 1);
+      case kMul:
+        return in(op, 0) * in(op, 1);
+      case kDiv:
+        return in(op, 0) / in(op, 1);
+      case kRound:
+        return in(op, 0).round();
+      case kRelu:
+        return in(op, 0).relu();
+      case kReshape:
+        return in(op, 0).reshape(ints(op, 1));
+      case kTranspose:
+        return in(op, 0).permute(ints(op, 1));
+      case kGather:
+        return in(op, 0).index_select(op.options.get<int32_t>(0), in(op, 1).to(at::kLong));
+      case kSlice:
+        return sliced(in(op, 0), ints(op, 1), ints(op, 2));
+      case kStrided:
+        return strided(op);
+      case kPad:
+        return padded(in(op, 0), ints(op, 1), 0);
+      case kPadV2:
+        return padded(in(op, 0), ints(op, 1), in(op, 2).item<double>());
+      case kBilinear:
+        return bilinear(in(op, 0), ints(op, 1), op.options.get<int8_t>(2) != 0,
+                        op.options.get<int8_t>(3) != 0);
+      case kNearest:
+        return nearest(in(op, 0), ints(op, 1));
+      case kConv:
+        return convolved(op);
+      case kAveragePool:
+      case kMaxPool:
+        return pooled(op);
+      default:
+        throw std::runtime_error("no rule for operator " + std::to_string(op.code));
+    }
+  }
+
+  static at::Tensor sliced(at::Tensor x, const Ints& begin, const Ints& size) {
+    for (int64_t d = 0; d < x.dim(); ++d) {
+      const auto at = static_cast<size_t>(d);
+      x = x.narrow(d, begin[at], size[at] < 0 ? x.size(d) - begin[at] : size[at]);
+    }
+    return x;
+  }
+
+  at::Tensor strided(const TfliteOperator& op) {
+    at::Tensor x = in(op, 0);
+    const Ints begin = ints(op, 1), end = ints(op, 2), step = ints(op, 3);
+    const auto has = [&](int field, int64_t d) { return (op.options.get<int32_t>(field) >> d & 1) != 0; };
+    for (int64_t d = x.dim() - 1; d >= 0; --d) {
+      const auto at = static_cast<size_t>(d);
+      const int64_t first = has(0, d) ? 0 : begin[at], last = has(1, d) ? x.size(d) : end[at];
+      x = has(4, d) ? x.select(d, first) : x.slice(d, first, last, step[at]);
+    }
+    return x;
+  }
+
+  static at::Tensor padded(const at::Tensor& x, const Ints& pairs, double value) {
+    Ints reversed;
+    for (size_t i = pairs.size(); i > 0; i -= 2)
+      reversed.insert(reversed.end(), {pairs[i - 2], pairs[i - 1]});
+    return torch::constant_pad_nd(x, reversed, value);
+  }
+
+  static at::Tensor nearest(at::Tensor x, const Ints& size) {
+    for (int64_t d = 1; d <= 2; ++d) {
+      const auto to = size[static_cast<size_t>(d - 1)];
+      const float step = static_cast<float>(x.size(d)) / static_cast<float>(to);
+      Ints ids;
+      for (int64_t i = 0; i < to; ++i)
+        ids.push_back(
+            std::min(static_cast<int64_t>(std::floor(static_cast<float>(i) * step)), x.size(d) - 1));
+      x = x.index_select(d, torch::tensor(ids));
+    }
+    return x;
+  }
+
+  static at::Tensor bilinear(at::Tensor x, const Ints& size, bool corners, bool half) {
+    for (int64_t d = 1; d <= 2; ++d) {
+      const auto to = size[static_cast<size_t>(d - 1)];
+      const auto from = static_cast<float>(x.size(d));
+      const float step =
+          corners && to > 1 ? (from - 1) / static_cast<float>(to - 1) : from / static_cast<float>(to);
+      Ints lower, upper;
+      std::vector<float> share;
+      for (int64_t i = 0; i < to; ++i) {
+        const float place =
+            half ? (static_cast<float>(i) + 0.5F) * step - 0.5F : static_cast<float>(i) * step;
+        lower.push_back(std::max<int64_t>(static_cast<int64_t>(std::floor(place)), 0));
+        upper.push_back(std::min(static_cast<int64_t>(std::ceil(place)), x.size(d) - 1));
+        share.push_back(std::max(place, 0.0F) - static_cast<float>(lower.back()));
+      }
+      Ints shape(static_cast<size_t>(x.dim()), 1);
+      shape[static_cast<size_t>(d)] = to;
+      const at::Tensor by = torch::tensor(share).reshape(shape);
+      x = x.index_select(d, torch::tensor(lower)) * (1 - by) + x.index_select(d, torch::tensor(upper)) * by;
+    }
+    return x;
+  }
+
+  /// SAME as zeros, or as `value`, around the image [N, H, W, C].
+  static at::Tensor with_padding(const at::Tensor& x, bool same, const Ints& kernel, const Ints& stride,
+                                 double value) {
+    if (!same) return x;
+    Ints pairs = {0, 0};
+    for (size_t i = 2; i-- > 0;) {
+      const int64_t size = x.size(static_cast<int64_t>(i) + 1), out = (size + stride[i] - 1) / stride[i];
+      const int64_t all = std::max<int64_t>((out - 1) * stride[i] + kernel[i] - size, 0);
+      pairs.insert(pairs.end(), {all / 2, all - all / 2});
+    }
+    return torch::constant_pad_nd(x, pairs, value);
+  }
+
+  at::Tensor convolved(const TfliteOperator& op) {
+    const at::Tensor& weight = in(op, 1);
+    const Ints stride = {op.options.get<int32_t>(2), op.options.get<int32_t>(1)};
+    const Ints dilation = {op.options.get<int32_t>(5, 1), op.options.get<int32_t>(4, 1)};
+    const Ints reach = {(weight.size(1) - 1) * dilation[0] + 1, (weight.size(2) - 1) * dilation[1] + 1};
+    const at::Tensor x = with_padding(in(op, 0), op.options.get<int8_t>(0) == 0, reach, stride, 0);
+    const at::Tensor made = torch::conv2d(x.permute({0, 3, 1, 2}), weight.permute({0, 3, 1, 2}), in(op, 2),
+                                          stride, torch::IntArrayRef{0, 0}, dilation)
+                                .permute({0, 2, 3, 1});
+    return op.options.get<int8_t>(3) == 1 ? made.relu() : made;
+  }
+
+  at::Tensor pooled(const TfliteOperator& op) {
+    const Ints stride = {op.options.get<int32_t>(2), op.options.get<int32_t>(1)};
+    const Ints kernel = {op.options.get<int32_t>(4), op.options.get<int32_t>(3)};
+    const bool same = op.options.get<int8_t>(0) == 0, is_max = op.code == kMaxPool;
+    const auto sums = [&](const at::Tensor& x) {
+      const at::Tensor all = with_padding(x, same, kernel, stride, is_max ? -INFINITY : 0);
+      return all.unfold(1, kernel[0], stride[0]).unfold(2, kernel[1], stride[1]).flatten(4);
+    };
+    const at::Tensor windows = sums(in(op, 0));
+    if (is_max) return windows.amax(-1);
+    return windows.sum(-1) / sums(torch::ones_like(in(op, 0))).sum(-1);
+  }
+
+  const TfliteModel& file_;
+  std::vector<at::Tensor> values_;
+};
+
+}  // namespace ulp::test

@@ -1,0 +1,218 @@
+// Resizing. The operator steps by in / out, or by the inverse of a factor where it is given `scales`; what it
+// would do otherwise than LibTorch is written as picks of rows and columns.
+#include "ulp/exchange/resize.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ulp/exchange/onnx/converters.h"
+
+namespace ulp::exchange::onnx {
+
+namespace {
+
+using graph::Node;
+using graph::SizeExpr;
+using graph::Value;
+
+constexpr int64_t kFirstAxis = 2;  // behind the batch and the channels
+
+/// What a call resizes.
+struct Resizing {
+  std::vector<ResizeAxis> axes;
+  bool fixed = true;  ///< all sizes are numbers; else those of the axes are the largest ones
+  bool linear = false, corners = false;
+
+  Attributes attributes() const {
+    if (!linear)
+      return {
+          {"mode", "nearest"}, {"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "floor"}};
+    return {{"mode", "linear"}, {"coordinate_transformation_mode", corners ? "align_corners" : "half_pixel"}};
+  }
+};
+
+/// The batch and the free dimensions at their largest.
+std::vector<int64_t> largest_sizes(const graph::Graph& graph) {
+  std::vector<int64_t> sizes = {1};
+  for (const graph::FreeDimension& free : graph.free) sizes.push_back(free.max);
+  return sizes;
+}
+
+Resizing resizing_of(const Builder& builder, const Node& node, bool linear) {
+  const std::vector<SizeExpr>&from = sizes_of(node, *node.args.at(0).value),
+        &to = sizes_of(node, *node.output());
+  Resizing made{.axes = {}, .linear = linear, .corners = linear && bool_arg(node, "align_corners")};
+  const size_t dims = from.size() - kFirstAxis;
+  const std::vector<double> factors =
+      made.corners ? std::vector<double>(dims, 0) : resize_factors(node, dims);
+  const std::vector<int64_t> largest = largest_sizes(builder.graph());
+  for (size_t d = 0; d < dims; ++d) {
+    const SizeExpr &in = from[kFirstAxis + d], &out = to[kFirstAxis + d];
+    made.fixed = made.fixed && in.constant() && out.constant();
+    made.axes.push_back({in.at(largest), out.at(largest), factors[d]});
+  }
+  if (!linear && made.fixed) find_picks(made.axes, *node.args.at(0).value);
+  return made;
+}
+
+/// The elements that ONNX Runtime picks: floor(i / scale) in f32. An axis that keeps its size is left as it
+/// is.
+std::vector<int64_t> picked(const ResizeAxis& axis, float scale) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < axis.out; ++i) {
+    const float place = axis.in == axis.out ? static_cast<float>(i) : static_cast<float>(i) / scale;
+    ids.push_back(std::min(static_cast<int64_t>(std::floor(place)), axis.in - 1));
+  }
+  return ids;
+}
+
+float scale_of_sizes(const ResizeAxis& axis) {
+  return static_cast<float>(axis.out) / static_cast<float>(axis.in);
+}
+
+bool as_by_sizes(const Resizing& resizing, const ResizeAxis& axis) {
+  if (!resizing.linear) return picked(axis, scale_of_sizes(axis)) == axis.picks;
+  return resizing.corners || axis.by_sizes();
+}
+
+/// The scale that makes the operator do as LibTorch along the axis; 0 where none does.
+float scale_of(const Resizing& resizing, const ResizeAxis& axis) {
+  const bool moves = axis.factor > 0 && !axis.by_sizes();
+  if (moves && axis.in == axis.out) return 0;
+  const float scale = factor_for(moves ? axis.factor : scale_of_sizes(axis), axis.in, axis.out);
+  return scale > 0 && (resizing.linear || picked(axis, scale) == axis.picks) ? scale : 0;
+}
+
+std::string scales_text(Builder& builder, const std::vector<float>& scales) {
+  std::vector<float> all = {1, 1};
+  all.insert(all.end(), scales.begin(), scales.end());
+  return builder.constant(torch::tensor(all, torch::kFloat), "scales");
+}
+
+/// One scale for each axis; empty where an axis has none.
+std::vector<float> scales_of(const Resizing& resizing) {
+  std::vector<float> scales;
+  for (const ResizeAxis& axis : resizing.axes) {
+    scales.push_back(scale_of(resizing, axis));
+    if (scales.back() <= 0) return {};
+  }
+  return scales;
+}
+
+void by_scales(Builder& builder, const Node& node, const Resizing& resizing,
+               const std::vector<float>& scales) {
+  builder.result(node, "Resize", {builder.name_of(node.args.at(0).value), "", scales_text(builder, scales)},
+                 resizing.attributes());
+}
+
+void by_sizes(Builder& builder, const Node& node, const Resizing& resizing) {
+  builder.result(
+      node, "Resize",
+      {builder.name_of(node.args.at(0).value), "", "", builder.sizes(node, sizes_of(node, *node.output()))},
+      resizing.attributes());
+}
+
+/// Writes one call after the other, the last one as the node's result.
+class Chain {
+ public:
+  Chain(Builder& builder, const Node& node) : builder_(builder), node_(node) {}
+
+  std::string call(const std::string& op, Names inputs, Attributes attributes, bool last) {
+    if (!last) return builder_.call(node_, op, std::move(inputs), std::move(attributes));
+    builder_.result(node_, op, std::move(inputs), std::move(attributes));
+    return builder_.name_of(node_.output());
+  }
+
+  std::string pick(const std::string& x, const std::vector<int64_t>& ids, int64_t axis, bool last) {
+    return call("Gather", {x, builder_.ints(ids)}, {{"axis", axis}}, last);
+  }
+
+  /// Shares of two picks.
+  std::string blend(const std::string& x, const LinearPicks& picks, int64_t axis, int64_t rank, bool last) {
+    std::vector<int64_t> shape(static_cast<size_t>(rank - axis), 1);
+    shape[0] = -1;
+    const auto part = [&](const std::vector<int64_t>& ids, const at::Tensor& share) {
+      const at::Tensor typed = share.reshape(shape).to(type_of(*node_.output()));
+      return builder_.call(node_, "Mul", {pick(x, ids, axis, false), builder_.constant(typed, "shares")});
+    };
+    return call("Add", {part(picks.lower, 1 - picks.share), part(picks.upper, picks.share)}, {}, last);
+  }
+
+ private:
+  Builder& builder_;
+  const Node& node_;
+};
+
+/// The axes along which the operator differs from LibTorch as picks, the others by the operator.
+void spelled_out(Builder& builder, const Node& node, const Resizing& resizing) {
+  std::vector<SizeExpr> sizes = sizes_of(node, *node.args.at(0).value);
+  const int64_t rank = std::ssize(sizes);
+  std::vector<size_t> apart;
+  bool resizes = false;
+  for (size_t d = 0; d < resizing.axes.size(); ++d) {
+    const ResizeAxis& axis = resizing.axes[d];
+    if (!as_by_sizes(resizing, axis)) {
+      apart.push_back(d);
+    } else if (axis.in != axis.out) {
+      resizes = true;
+    }
+  }
+  Chain chain(builder, node);
+  std::string x = builder.name_of(node.args.at(0).value);
+  for (size_t i = 0; i < apart.size(); ++i) {
+    const ResizeAxis& axis = resizing.axes[apart[i]];
+    const int64_t place = kFirstAxis + static_cast<int64_t>(apart[i]);
+    const bool last = !resizes && i + 1 == apart.size();
+    x = resizing.linear ? chain.blend(x, linear_picks(axis, resizing.corners), place, rank, last)
+                        : chain.pick(x, axis.picks, place, last);
+  }
+  if (!resizes) return;
+  builder.result(node, "Resize", {x, "", "", builder.sizes(node, sizes_of(node, *node.output()))},
+                 resizing.attributes());
+}
+
+/// Free sizes: those that LibTorch's factor gives are left to the operator.
+void resize_free(Builder& builder, const Node& node, const Resizing& resizing) {
+  const auto is_whole = [](const ResizeAxis& axis) { return axis.by_sizes(); };
+  if (resizing.corners || std::ranges::all_of(resizing.axes, is_whole))
+    return by_sizes(builder, node, resizing);
+  std::vector<float> scales;
+  for (const ResizeAxis& axis : resizing.axes) {
+    if (axis.factor <= 0) refuse(node, "expected a factor for each dimension where sizes are free");
+    scales.push_back(static_cast<float>(axis.factor));
+  }
+  by_scales(builder, node, resizing, scales);
+}
+
+void resize(Builder& builder, const Node& node, bool linear) {
+  const Resizing resizing = resizing_of(builder, node, linear);
+  if (!resizing.fixed) return resize_free(builder, node, resizing);
+  const auto is_same = [&](const ResizeAxis& axis) { return as_by_sizes(resizing, axis); };
+  if (std::ranges::all_of(resizing.axes, is_same)) return by_sizes(builder, node, resizing);
+  const std::vector<float> scales = scales_of(resizing);
+  if (!scales.empty()) return by_scales(builder, node, resizing, scales);
+  spelled_out(builder, node, resizing);
+}
+
+void nearest(Builder& builder, const Node& node) {
+  resize(builder, node, /*linear=*/false);
+}
+
+void linear_resize(Builder& builder, const Node& node) {
+  resize(builder, node, /*linear=*/true);
+}
+
+}  // namespace
+
+ConverterTable resize_converters() {
+  static constexpr Converter kTable[] = {
+      {"aten::upsample_nearest1d", nearest},        {"aten::upsample_nearest2d", nearest},
+      {"aten::upsample_nearest3d", nearest},        {"aten::upsample_linear1d", linear_resize},
+      {"aten::upsample_bilinear2d", linear_resize}, {"aten::upsample_trilinear3d", linear_resize}};
+  return kTable;
+}
+
+}  // namespace ulp::exchange::onnx

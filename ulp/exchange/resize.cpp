@@ -1,0 +1,118 @@
+#include "ulp/exchange/resize.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "ulp/exchange/arguments.h"
+
+namespace ulp::exchange {
+
+namespace {
+
+std::optional<double> given(double factor) {
+  return factor > 0 ? std::optional(factor) : std::nullopt;
+}
+
+/// Nearest elements of [1, C, ...].
+at::Tensor picked(const at::Tensor& x, const std::vector<int64_t>& to, const std::vector<ResizeAxis>& axes) {
+  const auto factor = [&](size_t d) { return given(axes.at(d).factor); };
+  switch (axes.size()) {
+    case 1:
+      return at::upsample_nearest1d(x, to, factor(0));
+    case 2:
+      return at::upsample_nearest2d(x, to, factor(0), factor(1));
+    default:
+      return at::upsample_nearest3d(x, to, factor(0), factor(1), factor(2));
+  }
+}
+
+}  // namespace
+
+bool ResizeAxis::by_sizes() const {
+  constexpr double kRounding = 1e-12;  // of a factor such as 1.1
+  const auto wanted = static_cast<double>(out);
+  return factor <= 0 || std::abs(factor * static_cast<double>(in) - wanted) <= kRounding * wanted;
+}
+
+std::vector<double> ResizeAxis::places(bool corners) const {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor places_in = torch::arange(in, torch::kDouble).view({1, 1, in});
+  const at::Tensor made = at::upsample_linear1d(places_in, {out}, corners, given(factor)).contiguous();
+  return {made.const_data_ptr<double>(), made.const_data_ptr<double>() + out};
+}
+
+void find_picks(std::vector<ResizeAxis>& axes, const graph::Value& x) {
+  const torch::NoGradGuard no_grad;
+  const size_t dims = axes.size();
+  const bool known = x.meta && x.meta->sizes.size() == dims + 2 && x.meta->sizes[1].constant();
+  std::vector<int64_t> from = {1, known ? x.meta->sizes[1].offset : 1}, to;
+  for (const ResizeAxis& axis : axes) {
+    from.push_back(axis.in);
+    to.push_back(axis.out);
+  }
+  for (size_t d = 0; d < dims; ++d) {
+    std::vector<int64_t> along(dims - d, 1);
+    along[0] = axes[d].in;
+    at::Tensor places = torch::arange(axes[d].in, torch::kFloat).view(along).expand(from).contiguous();
+    if (dims == 2 && x.meta && x.meta->channels_last)
+      places = places.contiguous(at::MemoryFormat::ChannelsLast);
+    at::Tensor row = picked(places, to, axes)[0][0];
+    for (size_t other = 0; other < dims; ++other) {
+      if (other != d) row = row.select(other < d ? 0 : 1, 0);
+    }
+    const at::Tensor ids = row.to(at::kLong).contiguous();
+    axes[d].picks.assign(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel());
+  }
+}
+
+LinearPicks linear_picks(const ResizeAxis& axis, bool corners) {
+  LinearPicks picks;
+  std::vector<float> shares;
+  for (const double place : axis.places(corners)) {
+    const int64_t lower = std::clamp<int64_t>(static_cast<int64_t>(std::floor(place)), 0, axis.in - 1);
+    picks.lower.push_back(lower);
+    picks.upper.push_back(std::min(lower + 1, axis.in - 1));
+    shares.push_back(static_cast<float>(place - static_cast<double>(lower)));
+  }
+  picks.share = torch::tensor(shares, torch::kFloat);
+  return picks;
+}
+
+std::vector<double> resize_factors(const graph::Node& node, size_t dims) {
+  std::vector<double> factors;
+  for (const char* name : {"scales", "scales_d", "scales_h", "scales_w"}) {
+    if (has_arg(node, name)) factors.push_back(optional_number(node, name).value_or(0));
+  }
+  if (has_arg(node, "scale_factors") && !node.arg("scale_factors").is_none()) {
+    const graph::Argument& list = node.arg("scale_factors");
+    if (list.kind != graph::Argument::Kind::literal || !list.literal.isDoubleList())
+      refuse(node, "expected factors that are constants");
+    factors = list.literal.toDoubleVector();
+  }
+  if (factors.empty()) factors.assign(dims, 0);
+  if (factors.size() != dims) refuse(node, "expected ", dims, " factors, got ", factors.size());
+  return factors;
+}
+
+float factor_for(double wish, int64_t in, int64_t out) {
+  constexpr int kMostSteps = 4;
+  const auto gives = [&](float factor) {
+    const auto size = static_cast<float>(in);
+    return std::floor(factor * size) == static_cast<float>(out) &&
+           std::floor(static_cast<double>(factor) * static_cast<double>(in)) == static_cast<double>(out);
+  };
+  float up = static_cast<float>(wish), down = up;
+  for (int i = 0; i <= kMostSteps; ++i) {
+    if (gives(up)) return up;
+    if (gives(down)) return down;
+    up = std::nextafter(up, INFINITY);
+    down = std::nextafter(down, 0.0F);
+  }
+  return 0;
+}
+
+}  // namespace ulp::exchange
