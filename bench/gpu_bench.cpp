@@ -1,16 +1,22 @@
 // A training step of BERT on a GPU, in each precision and under checkpoint plans: time and the peak of the device's memory.
 // Ways take turns; the median is printed. Then what each product of the fp8 layers takes by at::_scaled_mm and emulated.
-//   gpu_bench [bert-base|bert-large [batch [length [turns]]]]
+//   gpu_bench [bert-base|bert-large [batch [length [turns]]]] [--ways NAME,...] [--seconds S] [--json FILE]
+//   gpu_bench --machine [--json FILE]
+// --ways: only these, the first of which the others are compared with; --seconds: no further turn begins after so many; --json:
+// the results as JSON, too; --machine: the GPUs and LibTorch, nothing is timed. Exit status 2 where LibTorch can use no GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -19,7 +25,9 @@
 #include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/fp8/to_fp8.h"
 #include "ulp/amp/scaling/grad_scaler.h"
+#include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/measure/gpus/nvidia.h"
 #include "ulp/memory/checkpoint/checkpoint.h"
 #include "ulp/models/bert.h"
 
@@ -49,12 +57,107 @@ double seconds_of(const std::function<void()>& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int run(int argc, char** argv) {
-  const std::string name = argc > 1 ? argv[1] : "bert-base";
-  const auto number = [&](int i, int64_t other) { return argc > i ? std::atoll(argv[i]) : other; };
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Options {
+  std::string model = "bert-base";
+  int64_t batch = 32, length = 128, turns = 5;
+  std::vector<std::string> ways = {};  ///< empty: all
+  double seconds = 1e9;
+  std::string json = {};
+  bool machine = false;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  int positional = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 == argc) ulp::fail("gpu_bench", "expected a value after ", word);
+      return argv[++i];
+    };
+    if (word == "--machine") {
+      options.machine = true;
+    } else if (word == "--seconds") {
+      options.seconds = std::stod(value());
+    } else if (word == "--json") {
+      options.json = value();
+    } else if (word == "--ways") {
+      std::istringstream names(value());
+      for (std::string name; std::getline(names, name, ',');) options.ways.push_back(name);
+    } else if (word.starts_with("--") || positional == 4) {
+      ulp::fail("gpu_bench", "expected --ways, --seconds, --json or --machine, got '", word, "'");
+    } else if (positional++ == 0) {
+      if (word != "bert-base" && word != "bert-large")
+        ulp::fail("gpu_bench", "expected bert-base or bert-large, got '", word, "'");
+      options.model = word;
+    } else {
+      (positional == 2 ? options.batch : positional == 3 ? options.length : options.turns) = std::stoll(word);
+    }
+  }
+  return options;
+}
+
+/// Writes lines of a JSON object: names and values that need no escapes.
+class Json {
+ public:
+  explicit Json(const std::string& file) {
+    if (!file.empty()) out_.open(file);
+    out_ << "{";
+  }
+  ~Json() { out_ << "\n}\n"; }
+  void field(std::string_view name, std::string_view value) { raw(name) << '"' << value << '"'; }
+  void field(std::string_view name, double value) { raw(name) << value; }
+  void array(std::string_view name, const std::vector<std::string>& objects) {
+    raw(name) << '[';
+    for (size_t i = 0; i < objects.size(); ++i) out_ << (i ? ",\n  {" : "\n  {") << objects[i] << '}';
+    out_ << ']';
+  }
+
+ private:
+  std::ostream& raw(std::string_view name) {
+    out_ << (first_ ? "\n \"" : ",\n \"") << name << "\": ";
+    first_ = false;
+    return out_;
+  }
+  std::ofstream out_;
+  bool first_ = true;
+};
+
+template <typename... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+int show_machine(const Options& options) {
+  Json json(options.json);
+  json.field("libtorch", TORCH_VERSION);
+  json.field("gpus_of_libtorch", static_cast<double>(torch::cuda::device_count()));
+  std::printf("LibTorch %s sees %zu GPUs\n", TORCH_VERSION, static_cast<size_t>(torch::cuda::device_count()));
+  std::vector<std::string> gpus;
+  for (const ulp::measure::Gpu& gpu : ulp::measure::nvidia_gpus()) {
+    std::printf("%s, %.0f GiB, compute capability %d.%d, %d multiprocessors, %.0f MHz\n", gpu.name.c_str(),
+                gpu.memory_bytes / 0x1p30, gpu.capability / 10, gpu.capability % 10, gpu.multiprocessors,
+                gpu.clock_hz / 1e6);
+    gpus.push_back(text("\"name\": \"", gpu.name, "\", \"memory_bytes\": ", std::llround(gpu.memory_bytes),
+                        ", \"capability\": ", gpu.capability, ", \"multiprocessors\": ", gpu.multiprocessors,
+                        ", \"clock_hz\": ", gpu.clock_hz, ", \"bandwidth\": ", gpu.bandwidth));
+  }
+  json.array("gpus", gpus);
+  return 0;
+}
+
+int run(const Options& options) {
+  const std::string& name = options.model;
   const ulp::models::BertConfig config =
       name == "bert-large" ? ulp::models::BertConfig::large() : ulp::models::BertConfig::base();
-  const int64_t batch = number(2, 32), length = number(3, 128), turns = number(4, 5);
+  const int64_t batch = options.batch, length = options.length, turns = options.turns;
+  const double start = now();
   torch::manual_seed(1);
   const auto bert = ulp::models::make_bert(config);
   bert->train();
@@ -66,13 +169,26 @@ int run(int argc, char** argv) {
     model->train();
     return model;
   };
-  std::vector<Way> ways = {{"fp32", "fp32", captured},
-                           {"tf32", "tf32", captured},
-                           {"bf16", "bf16", captured},
-                           {"fp16 and loss scaling", "fp16", captured},
-                           {"bf16, sqrt checkpoints", "bf16", captured, true},
-                           {"fp8:current", "bf16", fp8("fp8:current")},
-                           {"fp8:delayed", "bf16", fp8("fp8:delayed")}};
+  const std::vector<std::pair<Way, const char*>> all = {
+      {{"fp32", "fp32", captured}, nullptr},
+      {{"tf32", "tf32", captured}, nullptr},
+      {{"bf16", "bf16", captured}, nullptr},
+      {{"fp16 and loss scaling", "fp16", captured}, nullptr},
+      {{"bf16 and sqrt checkpoints", "bf16", captured, true}, nullptr},
+      {{"fp8:current", "bf16", nullptr}, "fp8:current"},
+      {{"fp8:delayed", "bf16", nullptr}, "fp8:delayed"}};
+  std::vector<Way> ways;
+  const auto choose = [&](const std::pair<Way, const char*>& way) {
+    ways.push_back(way.first);
+    if (way.second) ways.back().model = fp8(way.second);
+  };
+  for (const auto& way : all)
+    if (options.ways.empty()) choose(way);
+  for (const std::string& wanted : options.ways) {
+    const auto found = std::ranges::find_if(all, [&](const auto& way) { return way.first.name == wanted; });
+    if (found == all.end()) ulp::fail("gpu_bench", "knows no way '", wanted, "'");
+    choose(*found);
+  }
   const torch::Tensor tokens = torch::randint(1, config.vocab_size, {batch, length}).to(torch::kCUDA);
   const torch::Tensor targets = torch::randint(0, config.num_classes, {batch}).to(torch::kCUDA);
   torch::optim::AdamW optimizer(captured->parameters(), torch::optim::AdamWOptions(1e-5));
@@ -105,6 +221,7 @@ int run(int argc, char** argv) {
                                                          : ulp::memory::CheckpointPlan{});
   };
   for (int64_t turn = -1; turn < turns; ++turn) {  // the first does not count
+    if (turn > 0 && now() - start > options.seconds) break;
     for (Way& way : ways) {
       ulp::amp::allow_tf32(way.precision == "tf32");
       checkpoint(way);
@@ -119,13 +236,23 @@ int run(int argc, char** argv) {
       way.peak = std::max<int64_t>(way.peak, peak());
     }
   }
-  std::printf("%s, %lld texts of %lld tokens\n%-24s %10s %9s %10s\n", name.c_str(),
+  std::printf("%s, %lld texts of %lld tokens\n%-26s %10s %9s %10s\n", name.c_str(),
               static_cast<long long>(batch), static_cast<long long>(length), "precision", "ms a step",
               "speedup", "peak MiB");
+  Json json(options.json);
+  json.field("model", name);
+  json.field("batch", static_cast<double>(batch));
+  json.field("length", static_cast<double>(length));
+  json.field("turns", static_cast<double>(ways[0].seconds.size()));
+  std::vector<std::string> lines;
   for (const Way& way : ways) {
-    std::printf("%-24s %10.2f %9.2f %10.0f\n", way.name.c_str(), median(way.seconds) * 1e3,
+    lines.push_back(text("\"way\": \"", way.name, "\", \"seconds\": ", median(way.seconds), ", \"speedup\": ",
+                         median(ways[0].seconds) / median(way.seconds), ", \"peak_bytes\": ", way.peak));
+    std::printf("%-26s %10.2f %9.2f %10.0f\n", way.name.c_str(), median(way.seconds) * 1e3,
                 median(ways[0].seconds) / median(way.seconds), static_cast<double>(way.peak) / 0x1p20);
   }
+  json.array("ways", lines);
+  lines.clear();
   std::map<std::tuple<int64_t, int64_t, int64_t, std::string>, ulp::amp::Fp8ProductChoice> products;
   for (const ulp::amp::Fp8ProductChoice& choice : ulp::amp::fp8_product_choices())
     products.try_emplace({choice.rows, choice.inner, choice.columns, std::string(ulp::word_of(choice.role))},
@@ -133,22 +260,28 @@ int run(int argc, char** argv) {
   std::printf("%8s %8s %8s %-16s %14s %12s\n", "rows", "inner", "columns", "product", "_scaled_mm us",
               "emulated us");
   for (const auto& [key, choice] : products) {
+    lines.push_back(text("\"rows\": ", choice.rows, ", \"inner\": ", choice.inner,
+                         ", \"columns\": ", choice.columns, ", \"product\": \"", std::get<3>(key),
+                         "\", \"native_seconds\": ", choice.native_seconds,
+                         ", \"emulated_seconds\": ", choice.emulated_seconds));
     std::printf("%8lld %8lld %8lld %-16s %14.1f %12.1f\n", static_cast<long long>(choice.rows),
                 static_cast<long long>(choice.inner), static_cast<long long>(choice.columns),
                 std::get<3>(key).c_str(), choice.native_seconds * 1e6, choice.emulated_seconds * 1e6);
   }
+  json.array("fp8_products", lines);
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (!torch::cuda::is_available()) {
-    std::fprintf(stderr, "gpu_bench: no GPU that this LibTorch can use\n");
-    return 1;
-  }
   try {
-    return run(argc, argv);
+    const Options options = parse(argc, argv);
+    if (!torch::cuda::is_available()) {
+      std::fprintf(stderr, "gpu_bench: no GPU that this LibTorch can use\n");
+      return 2;
+    }
+    return options.machine ? show_machine(options) : run(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());
     return 1;

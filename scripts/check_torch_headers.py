@@ -28,7 +28,7 @@ def read_commands(build):
         for entry in json.load(file):
             call = compiler_call(entry["command"])
             output = os.path.relpath(os.path.join(entry["directory"], entry.get("output", "")), build)
-            includes = [word for word in call or () if word.endswith("/include") and (Path(word) / "torch/version.h").is_file()]
+            includes = [word for word in call or () if word.endswith("/include") and (Path(word) / "ATen/ATen.h").is_file()]
             if includes:
                 torch.update(includes)
                 entries.append((output, call, entry["directory"]))
@@ -50,8 +50,8 @@ def main():
     parser.add_argument("--only", default="", help="only compilations whose output has this text")
     options = parser.parse_args()
     build, new = options.build.resolve(), str(options.torch.resolve() / "include")
-    if not (Path(new) / "torch/version.h").is_file():
-        sys.exit(f"check_torch_headers: error: expected torch/version.h in {new}")
+    if not (Path(new) / "ATen/ATen.h").is_file():
+        sys.exit(f"check_torch_headers: error: expected ATen/ATen.h in {new}")
     entries, old = read_commands(build)
     folder = build / "other-torch"
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +88,7 @@ def main():
             if original in used:
                 os.makedirs(os.path.dirname(made))
                 shutil.copy(original, moved[original])
+                shutil.copy(original + ".cxx", moved[original] + ".cxx")  # what the header is compiled as
                 waiting[pool.submit(run, [*changed(call), "-o", made], directory)] = output
         for done in concurrent.futures.as_completed(waiting):
             report(waiting[done], done.result())

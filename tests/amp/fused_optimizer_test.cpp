@@ -62,7 +62,7 @@ std::pair<at::Tensor, at::Tensor> moments(torch::optim::Optimizer& optimizer, co
 class AgainstLibTorch : public ::testing::TestWithParam<Pair> {};
 
 /// LibTorch's square root is MKL's, whose last bit is wrong in one of six values; ours is exact. All else is
-/// bit for bit the same.
+/// bit for bit the same, where LibTorch multiplies and adds with one rounding.
 constexpr double kUlpOfRoot = 2;
 
 // Both start every step from the same bits, so that one step's difference is measured.
@@ -70,6 +70,8 @@ TEST_P(AgainstLibTorch, EveryStepIsTheirs) {
   Tensors ours = make_parameters(), theirs = copies(ours);
   FusedOptimizer fused(ours, GetParam().rule);
   const auto reference = GetParam().libtorch(theirs);
+  const double rate = std::visit([](const auto& rule) { return rule.lr; }, GetParam().rule);
+  const double sums = ulp_of_sums();
   const torch::NoGradGuard no_grad;
   for (uint64_t step = 0; step < 6; ++step) {
     set_gradients(ours, step);
@@ -79,21 +81,24 @@ TEST_P(AgainstLibTorch, EveryStepIsTheirs) {
     reference->step();
     for (size_t i = 0; i + 1 < ours.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << "step " << step << " parameter " << i);
-      const at::Tensor largest = torch::maximum(before[i].abs(), (ours[i] - before[i]).abs());
+      at::Tensor largest = torch::maximum(before[i].abs(), (ours[i] - before[i]).abs());
+      // Where a moment cancels, its operands are as large as a gradient, or as 1 behind a division by a root.
+      if (sums > 0) largest = torch::maximum(largest, rate * ours[i].grad().abs().clamp_min(1));
       const bool adam = !std::holds_alternative<SgdRule>(GetParam().rule);
-      EXPECT_LE(distance_in_ulp(ours[i], theirs[i], largest), adam ? kUlpOfRoot : 0);
+      EXPECT_LE(distance_in_ulp(ours[i], theirs[i], largest), (adam ? kUlpOfRoot : 0) + sums);
       EXPECT_FALSE(ours[i].numel() > 0 && torch::equal(ours[i], before[i]));
       theirs[i].copy_(ours[i]);
       if (reference->state().empty()) continue;  // SGD without momentum
       auto [first, second] = moments(*reference, theirs[i]);
       FusedParamState& state = state_of(fused, ours[i]);
       const at::Tensor own = state.momentum_buffer.defined() ? state.momentum_buffer : state.exp_avg;
+      const at::Tensor summand = torch::maximum(ours[i].grad().abs(), before[i].abs());
       if (first.defined()) {
-        EXPECT_TRUE(torch::equal(own, first));
+        EXPECT_LE(distance_in_ulp(own, first, summand), sums);
         first.copy_(own);
       }
       if (second.defined()) {
-        EXPECT_TRUE(torch::equal(state.exp_avg_sq, second));
+        EXPECT_LE(distance_in_ulp(state.exp_avg_sq, second, summand.square()), sums);
         second.copy_(state.exp_avg_sq);
       }
     }

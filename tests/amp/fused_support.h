@@ -55,6 +55,14 @@ inline double distance_in_ulp(const at::Tensor& a, const at::Tensor& b, const at
   return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
 }
 
+/// Ours multiply and add with one rounding, as LibTorch does where its kernels have an instruction for it.
+/// Elsewhere each of a step's four sums may differ: of weight decay, momentum, Nesterov and the update.
+inline double ulp_of_sums() {
+  const at::Tensor one = at::full({64}, -1.0F), factor = at::full({64}, 1 + 0x1p-12F);
+  const bool fused = at::add(one, factor, 1 + 0x1p-12).equal(at::full({64}, 0x1p-11F + 0x1p-24F));
+  return fused ? 0 : 4;
+}
+
 inline FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter) {
   return static_cast<FusedParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()));
 }

@@ -39,9 +39,12 @@ TEST(MemoryPlanFlags, ExactPlansTrainTheSameFile) {
     const std::string whole = weights_of(shop, run);
     for (const char* flags :
          {"--checkpoint-activations sqrt", "--checkpoint-activations every:4 --activation-masks",
-          "--checkpoint-activations bytes:6MiB", "--offload-activations file --offload-folder spill",
-          "--offload-optimizer file --offload-folder spill"})
+          "--checkpoint-activations bytes:6MiB", "--offload-activations file --offload-folder spill"})
       EXPECT_TRUE(weights_of(shop, run + ' ' + flags) == whole) << run << ' ' << flags;
+    // Both take the same optimizer. Without --clip it is LibTorch's, whose bits differ where AVX2 is missing.
+    EXPECT_TRUE(weights_of(shop, run + " --offload-optimizer file --offload-folder spill") ==
+                weights_of(shop, run + " --clip 1000000"))
+        << run;
   }
   EXPECT_TRUE(fs::is_empty(shop / "spill"));
 }

@@ -9,8 +9,8 @@
 
 #include "error_of.h"
 #include "memory/step.h"
+#include "memory/work_space.h"
 #include "ulp/graph/capture/capture.h"
-#include "ulp/kernels/isa/isa.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/memory/checkpoint/checkpoint.h"
 #include "ulp/memory/checkpoint/costs.h"
@@ -143,15 +143,17 @@ ulp::memory::Costs costs_of(const Case& one) {
   return ulp::memory::measure_costs(*one.module, one.inputs, 1);
 }
 
-/// On processors without AVX-512 LibTorch's convolutions in bf16 unfold their input, into memory that no plan governs.
-bool unfolds(const Case& one) {
-  const auto isas = ulp::kernels::available_isas();
-  return one.bf16 && one.name == "resnet20" &&
-         std::ranges::find(isas, ulp::kernels::Isa::avx512) == isas.end();
+/// What an operator takes while it runs. Without AVX-512 LibTorch unfolds the input of convolutions in bf16.
+int64_t work_space_of(const Case& one) {
+  const ulp::test::WorkSpace work_space;
+  step(*one.module, one.inputs, one.bf16);
+  return work_space.bytes();
 }
 
 /// LibTorch's threads hold buffers of their own, a few KB, whose lives overlap in one run and not in another.
-constexpr int64_t kThreadBuffers = 8 << 10;
+int64_t thread_buffers() {
+  return int64_t{4 << 10} * torch::get_num_threads();
+}
 
 TEST(BudgetPlan, IsObeyedAndGivesTheSameBits) {
   for (const Case& one : cases()) {
@@ -161,13 +163,15 @@ TEST(BudgetPlan, IsObeyedAndGivesTheSameBits) {
     costs.margin =
         std::max<int64_t>(0, whole.peak - ulp::memory::peak_without_plan(one.module->graph(), costs));
     EXPECT_LT(costs.margin, whole.peak / 4) << one.name;
+    // The margin is what was taken at the peak without a plan; the plan has its peak elsewhere.
+    const int64_t beside = std::max<int64_t>(0, work_space_of(one) - costs.margin);
     for (const double share : {0.8, 0.6}) {
       const auto budget = static_cast<int64_t>(share * static_cast<double>(whole.peak));
       const CheckpointPlan plan = ulp::memory::plan_for_budget(one.module->graph(), costs, budget);
       EXPECT_FALSE(plan.segments.empty());
       ulp::memory::checkpoint(*one.module, plan);
       const Bytes found = bytes_of_step(*one.module, one.inputs, one.bf16);
-      EXPECT_LE(found.peak, unfolds(one) ? whole.peak : budget + kThreadBuffers)
+      EXPECT_LE(found.peak, budget + thread_buffers() + beside)
           << one.name << (one.bf16 ? " bf16 " : " fp32 ") << share;
       expect_same(expected, step(*one.module, one.inputs, one.bf16), one.name);
     }
