@@ -83,13 +83,15 @@ endfunction()
 # (tests/base/rooms_test.cpp reads both lists). EXCLUDE names subfolders that are rooms of their own. EXACT: products and
 # sums are never contracted, so that every machine computes the same bits.
 #
+# PARTS names files of components that a build may leave out (cmake/UlpComponents.cmake), as COMPONENT:file without .cpp.
+#
 # DEMO names the files (without .cpp) that the demo runs, BEYOND_DEMO those that it does not, NO_DEMO stands for none. `ulp_demo`
 # is linked from these alone and so is there in half of the time; libulp has them all.
 #
 # In rooms of the library `ulp` each file has the lightest precompiled header that holds what it reads of LibTorch
 # (ulp_header_kind); with NO_TORCH there is none.
 function(ulp_room library)
-  cmake_parse_arguments(ARG "NO_TORCH;EXACT;NO_DEMO" "" "PUBLIC;SHARED;LINK;EXCLUDE;DEMO;BEYOND_DEMO" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TORCH;EXACT;NO_DEMO" "" "PUBLIC;SHARED;LINK;EXCLUDE;DEMO;BEYOND_DEMO;PARTS" ${ARGN})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/ulp ${CMAKE_CURRENT_SOURCE_DIR})
   string(REPLACE "/" "_" room ${folder})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -97,6 +99,7 @@ function(ulp_room library)
   foreach(other ${ARG_EXCLUDE})
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${other}/")
   endforeach()
+  ulp_drop_left_out(sources)
   if(sources AND (ARG_NO_TORCH OR NOT library STREQUAL "ulp"))
     ulp_room_objects(ulp_room_${room} ${library} ${sources})
     if(library STREQUAL "ulp")

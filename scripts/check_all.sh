@@ -109,7 +109,7 @@ run_long() {
   fi
   after=$(test_names)
   if scripts/build.sh "$preset" "$jobs" >"$results/long-build.log" 2>&1; then
-    run_tests long "" -R "^($( { comm -13 <(echo "$before") <(echo "$after"); echo consumer_headers; } | paste -sd '|'))\$"
+    run_tests long "" -R "^($( { comm -13 <(echo "$before") <(echo "$after"); echo consumer_programs; } | paste -sd '|'))\$"
   else
     tail -n 20 "$results/long-build.log"
     printf 'build\tfailed\t0\n' >"$results/long.tsv"

@@ -44,15 +44,15 @@ void expect_close(const MemoryCase& asked) {
 using enum train::Optimizer;
 
 TEST(Memory, PredictionsOfImageNetworksAreWithin3PercentAndHardlyBelow) {
-  for (const MemoryCase& one : {MemoryCase{"resnet20", "fp32", sgd, 50},
-                                {"resnet20", "bf16", adamw, 50},
-                                {"resnet20", "O2:bf16", adam, 33},
-                                {"mobilenet_v2", "fp32", adam, 24},
-                                {"mobilenet_v2", "bf16", sgd, 24},
-                                {"mobilenet_v2", "O2:bf16", adamw, 24},
-                                {"unet", "fp32", adamw, 20},
-                                {"unet", "bf16", sgd, 20},
-                                {"unet", "O2:bf16", sgd, 20},
+  for (const MemoryCase& one : {MemoryCase{"resnet20", "fp32", sgd, 25},
+                                {"resnet20", "bf16", adamw, 25},
+                                {"resnet20", "O2:bf16", adam, 19},
+                                {"mobilenet_v2", "fp32", adam, 18},
+                                {"mobilenet_v2", "bf16", sgd, 18},
+                                {"mobilenet_v2", "O2:bf16", adamw, 18},
+                                {"unet", "fp32", adamw, 17},
+                                {"unet", "bf16", sgd, 17},
+                                {"unet", "O2:bf16", sgd, 17},
                                 {"mlp", "fp32", adam, 300},
                                 {"mlp", "bf16", adamw, 300},
                                 {"mlp", "O3:bf16", sgd, 300}})

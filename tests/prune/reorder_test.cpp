@@ -50,9 +50,9 @@ TEST(Reorder, ImageNetworksComputeTheSame) {
   for (const std::string& name : models_of_numbers()) {
     SCOPED_TRACE(name);
     torch::manual_seed(1);
-    const auto model = models::make_model(name, {.in_channels = 3, .num_classes = 5, .image_size = 32});
-    const Captured module = capture(*model, {torch::randn({2, 3, 32, 32})});
-    EXPECT_GT(expect_same_after_reordering(*module, {torch::randn({2, 3, 32, 32})}), 0);
+    const auto model = models::make_model(name, {.in_channels = 3, .num_classes = 5, .image_size = 16});
+    const Captured module = capture(*model, {torch::randn({2, 3, 16, 16})});
+    EXPECT_GT(expect_same_after_reordering(*module, {torch::randn({2, 3, 16, 16})}), 0);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "container.h"
@@ -174,6 +175,19 @@ TEST_F(PlanFile, SurvivesFlippedBits) {
   EXPECT_GT(accepted_, 100) << "a flip in a weight or a name is still a plan";
 }
 
+/// The field with "#" for places in lists, and the op of a step: "conv/steps/#/window/kernel_h". Fields of one kind are read
+/// by the same lines.
+std::string kind_of_field(const Json& plan, const std::string& path) {
+  std::string kind;
+  for (const char c : path) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit || kind.back() != '#') kind += digit && kind.back() == '/' ? '#' : c;
+  }
+  if (!kind.starts_with("/steps/#/")) return kind;
+  return plan["steps"][std::stoul(path.substr(std::string_view("/steps/").size()))]["op"].get<std::string>() +
+         kind;
+}
+
 TEST_F(PlanFile, SurvivesEveryFieldSetToSomethingElse) {
   const std::vector<Json> evil = {nullptr,
                                   true,
@@ -199,7 +213,9 @@ TEST_F(PlanFile, SurvivesEveryFieldSetToSomethingElse) {
     const Container file(text);
     const Json plan = file.plan();
     const Json fields = plan.flatten();
+    std::map<std::string, int> seen;
     for (const auto& item : fields.items()) {
+      if (++seen[kind_of_field(plan, item.key())] > 3) continue;
       for (const Json& value : evil) {
         Json changed = plan;
         changed[Json::json_pointer(item.key())] = value;
