@@ -1,5 +1,5 @@
 // Reads, runs and exports models, one for each line of JSON on standard input, and answers with a line of JSON:
-//   {"model": FILE, "inputs": FILE, "outputs": FILE, "read": ["onnx", ...], "export": {"onnx": FILE, ...}}
+//   {"model": FILE, "inputs": FILE, "outputs": FILE, "export": {"onnx": FILE, ...}}
 // MODEL is an ONNX file or a .pt2 archive; `inputs` a safetensors file with a tensor for each input, by name, or by its place as "0".
 // `outputs` gets results by names: "graph.0" of the model as it was read, "pieces.0" of engines and LibTorch together, "qdq.0" and
 // "tflite_int8.0" of the graph that was quantized for these exports, and "FORM.read.0" of an exported ONNX file that was read back.
@@ -70,14 +70,21 @@ class Conversion {
       const torch::Tensor* found = file.find(input->name);
       if (found == nullptr) found = file.find(std::to_string(tensors.size()));
       if (found == nullptr) ulp::fail("conformance", "expected an input '", input->name, "' in the file");
-      tensors.push_back(*found);
+      // Numbers of 8 bits that the file's format has not come as floats.
+      const auto type = input->meta ? input->meta->dtype : found->scalar_type();
+      const bool small = c10::isFloat8Type(type) && found->scalar_type() != type;
+      tensors.push_back(small ? found->to(type) : *found);
     }
     return tensors;
   }
 
   void keep(const std::string& name, const Tensors& tensors) {
-    for (size_t i = 0; i < tensors.size(); ++i)
-      outputs_.emplace_back(name + "." + std::to_string(i), tensors[i].contiguous().clone());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto type = tensors[i].scalar_type();
+      const bool unknown = type == at::kFloat8_e4m3fnuz || type == at::kFloat8_e5m2fnuz;
+      outputs_.emplace_back(name + "." + std::to_string(i),
+                            (unknown ? tensors[i].to(at::kFloat) : tensors[i]).contiguous().clone());
+    }
   }
 
   void compute() {

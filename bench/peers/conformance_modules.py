@@ -145,7 +145,7 @@ def judge(converter, folder, table, save, load, case):
             table.add("modules", name, form, "refused", failed[form])
             continue
         wanted = kept(form) if form in INT8_FORMS else right
-        most, share = {"fp16": (1e-2, 0.2 if jumps else 0.0), "qdq": (5e-3, 0.0), "tflite_int8": (5e-3, 0.0)}.get(form, (2e-5, 0.0))
+        most, share = {"fp16": (1e-2, 0.2 if jumps else 0.0), "qdq": (1e-2, 0.0), "tflite_int8": (1e-2, 0.0)}.get(form, (2e-5, 0.0))
         try:
             theirs = JUDGES[end](paths[form], arrays, wanted)
             table.add("modules", name, form, *verdict(theirs, wanted, most, share))
@@ -157,7 +157,7 @@ def judge(converter, folder, table, save, load, case):
             else:
                 again = verdict(kept(form + ".read"), wanted, 1e-2 if form == "fp16" else 1e-6, share)
                 table.add("modules", name, form + " back", *again)
-    if all(verdict_ == "right" for (s, n, f), (verdict_, _) in table.rows.items() if n == name and s == "modules"):
+    if table.all_right("modules", name):
         for path in [stem + end for end in (".in", ".out", ".pt2")] + list(paths.values()):
             shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.path.exists(path) and os.remove(path)
 

@@ -103,7 +103,7 @@ def slice_by_index(op, x, **_):
 
 def gather(op, x, indices, **_):
     axis = int(op.axis.val) % x.dim()
-    rows = torch.index_select(x, axis, indices.reshape(-1).long())
+    rows = torch.index_select(x, axis, indices.reshape(-1).long() % x.shape[axis])  # below 0 from the end
     return rows.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1:])
 
 
@@ -173,7 +173,7 @@ OPS = {
     "concat": lambda op, values, **_: torch.cat(values, int(op.axis.val)),
     "stack": lambda op, values, **_: torch.stack(values, int(op.axis.val)),
     "split": lambda op, x, **_: torch.split(x, [int(n) for n in op.split_sizes.val], int(op.axis.val)),
-    "gather_along_axis": lambda op, x, indices, **_: torch.gather(x, int(op.axis.val), indices.long()),
+    "gather_along_axis": lambda op, x, indices, **_: torch.gather(x, int(op.axis.val), indices.long() % x.shape[int(op.axis.val)]),
     "cast": lambda op, x, **_: x.to(CASTS[op.dtype.val]),
     "select": lambda op, cond, a, b: torch.where(cond, a, b),
     "pixel_shuffle": lambda op, x, **_: functional.pixel_shuffle(x, int(op.upscale_factor.val)),

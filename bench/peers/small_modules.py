@@ -674,6 +674,7 @@ class Between(nn.Module):
     def __init__(self, body, channels, inner):
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU())
+        self.first[0].bias.data.fill_(0.5)  # some of the numbers are above 0
         self.body = body
         self.last = nn.Conv2d(inner, 3, 1)
 

@@ -40,6 +40,16 @@ inline int64_t onnx_type(at::ScalarType type) {
       return 10;
     case at::kDouble:
       return 11;
+    case at::kUInt16:
+      return 4;
+    case at::kShort:
+      return 5;
+    case at::kUInt32:
+      return 12;
+    case at::kUInt64:
+      return 13;
+    case at::kBFloat16:
+      return 16;
     default:
       return 1;
   }
@@ -51,6 +61,10 @@ class OnnxCase {
   OnnxCase& input(const std::string& name, const std::vector<int64_t>& sizes,
                   at::ScalarType type = at::kFloat) {
     return value(11, name, sizes, onnx_type(type));
+  }
+  /// An input of a type that LibTorch has not, or computes nothing in, by TensorProto's number.
+  OnnxCase& typed_input(const std::string& name, const std::vector<int64_t>& sizes, int64_t type) {
+    return value(11, name, sizes, type);
   }
   OnnxCase& output(const std::string& name) { return value(12, name, {}, 1); }
   OnnxCase& tensor(const std::string& name, const at::Tensor& tensor) {

@@ -44,6 +44,7 @@ void convert(const Conversion& conversion, const Node& node) {
   if (node.kind() == Node::Kind::module)
     refuse(node, "expected a graph without observers; quant::convert comes first");
   if (node.kind() != Node::Kind::call || node.train_only) return;
+  if (node.is("aten::view.dtype")) refuse(node, "expected a view of other sizes, got one of another type");
   if (!conversion.call(node)) throw Refused{&node, ""};
 }
 

@@ -158,6 +158,7 @@ bool takes_all(const Node& node, const Value& x) {
 }
 
 bool is_reshape(const Node& node) {
+  if (node.is("aten::view.dtype")) return false;  // bits as numbers of another type
   return one_of(node.op(), {"aten::view", "aten::reshape", "aten::flatten", "aten::squeeze",
                             "aten::unsqueeze", "aten::_unsafe_view", "aten::view_as", "aten::reshape_as"});
 }

@@ -96,7 +96,8 @@ class Partitioner {
   void take_result(const Value* value) {
     const Node* producer = value->producer;
     if (!computes(*producer) || !follows_its_readers(*producer)) return;
-    Nodes& nodes = pieces_[base_.at(producer)];
+    const int base = base_.at(producer);
+    Nodes& nodes = pieces_[base % 2 == 0 && is_foreign(*producer) ? base + 1 : base];
     nodes.insert(producer);
     add_followers(nodes);
   }

@@ -129,12 +129,24 @@ Operand bits_not(PointwiseWriter& write, const Node& node) {
   return write.call(PointwiseOp::sub, {write.number(-1), write.argument(node, "self")});
 }
 
-/// a - b floor(a / b): the sign of b, as PyTorch's remainder.
+/// a - b floor(a / b): the sign of b, as PyTorch's remainder. By an infinite b a finite a is left, or b where
+/// their signs differ.
 Operand remainder(PointwiseWriter& write, const Node& node) {
   expect_small(node);
   const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
   const Operand whole = write.call(PointwiseOp::floor, {write.call(PointwiseOp::div, {a, b})});
-  return write.call(PointwiseOp::sub, {a, write.call(PointwiseOp::mul, {b, whole})});
+  const Operand left = write.call(PointwiseOp::sub, {a, write.call(PointwiseOp::mul, {b, whole})});
+  const bool finite = b.kind == Operand::Kind::number && std::isfinite(b.number);
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  if (finite || (meta && !at::isFloatingType(meta->dtype))) return left;
+  const Operand endless =
+      write.call(PointwiseOp::eq, {write.call(PointwiseOp::abs, {b}), write.number(kInfinity)});
+  const Operand signs = write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {a}), b});
+  const Operand kept =
+      write.call(PointwiseOp::add, {a, write.call(PointwiseOp::sub, {a, a})});  // NaN of infinities
+  const Operand far =
+      write.call(PointwiseOp::where, {write.call(PointwiseOp::lt, {signs, write.number(0)}), b, kept});
+  return write.call(PointwiseOp::where, {endless, far, left});
 }
 
 Operand power(PointwiseWriter& write, const Node& node) {
@@ -423,7 +435,7 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::div", divide, 2},
     {"aten::true_divide", binary<PointwiseOp::div>},
     {"aten::floor_divide", floor_divide, 2},
-    {"aten::remainder", remainder, 4},
+    {"aten::remainder", remainder, 12, 2},
     {"aten::fmod", binary<PointwiseOp::fmod>},
     {"aten::pow", power, 2, 1},
     {"aten::maximum", binary<PointwiseOp::max>},

@@ -48,7 +48,7 @@ void mul(Builder& builder, const Node& node) {
 }
 void div(Builder& builder, const Node& node) {
   if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none())
-    refuse(node, "expected no rounding_mode");
+    return divide_whole(builder, node);
   binary(builder, node, "Div");
 }
 void maximum(Builder& builder, const Node& node) {

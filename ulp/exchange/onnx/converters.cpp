@@ -22,6 +22,8 @@ namespace ulp::exchange::onnx {
   X(fill)                 \
   X(text)                 \
   X(recurrent)            \
+  X(spelled)              \
+  X(ordered)              \
   X(quantize)
 
 #define ULP_DECLARE(name) ConverterTable name##_converters();

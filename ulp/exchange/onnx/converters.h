@@ -45,6 +45,8 @@ const graph::Value* before_turn(const graph::Graph& graph, const graph::Value& w
 /// Numbers of stored codes [out, in] as a weight [in, out]: of ulp::dequantize, and of ulp::dequantize_weight.
 std::string turned_codes(Builder& builder, const graph::Node& node);
 std::string turned_blocks(Builder& builder, const graph::Node& node);
+/// A quotient that is rounded down or towards 0.
+void divide_whole(Builder& builder, const graph::Node& node);
 /// Permuted dimensions.
 std::string transposed(Builder& builder, const graph::Node& node, const std::string& x,
                        const std::vector<int64_t>& order);

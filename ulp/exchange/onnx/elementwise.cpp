@@ -107,10 +107,17 @@ void elu(Builder& builder, const Node& node) {
                  {{"alpha", static_cast<float>(number_arg(node, "alpha"))}});
 }
 
-/// log(1 + exp(x)).
+/// log(1 + exp(beta x)) / beta, and x from a threshold of beta x on, where that is another number.
 void softplus(Builder& builder, const Node& node) {
-  check_softplus(node);
-  builder.result(node, "Softplus", {x_of(builder, node)});
+  constexpr double kUsual = 20;
+  const std::string x = x_of(builder, node);
+  const double beta = number_arg(node, "beta"), threshold = number_arg(node, "threshold");
+  if (beta == 1 && threshold >= kUsual) return builder.result(node, "Softplus", {x});
+  const at::ScalarType type = type_of(*node.output());
+  const std::string factor = builder.scalar(beta, type), scaled = builder.call(node, "Mul", {x, factor});
+  const std::string curve = builder.call(node, "Div", {builder.call(node, "Softplus", {scaled}), factor});
+  const std::string far = builder.call(node, "Greater", {scaled, builder.scalar(threshold, type)});
+  builder.result(node, "Where", {far, x, curve});
 }
 
 void mish(Builder& builder, const Node& node) {

@@ -37,9 +37,32 @@ void replication_pad(Builder& builder, const Node& node) {
   pad(builder, node, "edge");
 }
 
+/// What lies behind a dimension's end is its begin: parts of it are joined, one dimension after the other.
+void circular_pad(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> pairs = ints_arg(node, has_arg(node, "pad") ? "pad" : "padding");
+  const int64_t rank = rank_of(node, x);
+  if (pairs.size() % 2 != 0 || std::ssize(pairs) > 2 * rank) refuse(node, "expected a pair for a dimension");
+  std::string name = builder.name_of(&x);
+  const auto part = [&](int64_t dim, int64_t begin, int64_t end) {
+    return builder.call(node, "Slice",
+                        {name, builder.ints({begin}), builder.ints({end}), builder.ints({dim})});
+  };
+  for (size_t i = 0; i < pairs.size() / 2; ++i) {
+    const int64_t dim = rank - 1 - static_cast<int64_t>(i), before = pairs[2 * i], behind = pairs[2 * i + 1];
+    if (before < 0 || behind < 0) refuse(node, "expected pads that cut nothing off");
+    Names parts;
+    if (before > 0) parts.push_back(part(dim, -before, std::numeric_limits<int64_t>::max()));
+    parts.push_back(name);
+    if (behind > 0) parts.push_back(part(dim, 0, behind));
+    if (parts.size() > 1) name = builder.call(node, "Concat", std::move(parts), {{"axis", dim}});
+  }
+  builder.alias(node.output(), name);
+}
+
 void any_pad(Builder& builder, const Node& node) {
   const std::string mode = text_arg(node, "mode");
-  if (mode == "circular") refuse(node, "expected a mode other than circular");
+  if (mode == "circular") return circular_pad(builder, node);
   pad(builder, node, mode == "replicate" ? "edge" : mode);
 }
 
@@ -78,6 +101,34 @@ void depth_to_space(Builder& builder, const Node& node) {
       {whole, builder.ints({0, 0}), builder.ints({end(crop_h), end(crop_w)}), builder.ints({2, 3})});
 }
 
+/// Pixels of a square become channels behind their own one.
+void pixel_unshuffle(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const int64_t factor = int_arg(node, "downscale_factor");
+  if (rank_of(node, x) != 4) refuse(node, "expected [N, C, H, W]");
+  const int64_t channels = fixed_size(node, x, 1), rows = fixed_size(node, x, 2) / factor,
+                columns = fixed_size(node, x, 3) / factor;
+  const std::string apart = builder.call(
+      node, "Reshape", {builder.name_of(&x), builder.ints({0, channels, rows, factor, columns, factor})});
+  builder.result(node, "Reshape",
+                 {transposed(builder, node, apart, {0, 1, 3, 5, 2, 4}),
+                  builder.ints({0, channels * factor * factor, rows, columns})});
+}
+
+/// A grid's places are between -1 and 1.
+void grid_sample(Builder& builder, const Node& node) {
+  constexpr int64_t kOtherWords = 20;
+  constexpr const char* kPadding[] = {"zeros", "border", "reflection"};
+  const int64_t mode = int_arg(node, "interpolation_mode"), padding = int_arg(node, "padding_mode");
+  if (rank_of(node, *value_arg(node, "input")) != 4) refuse(node, "expected images of two dimensions");
+  if (mode > 1 || padding > 2) refuse(node, "expected a bilinear or the nearest pixel");
+  const char* linear = builder.opset() >= kOtherWords ? "linear" : "bilinear";
+  builder.result(node, "GridSample", {builder.in(node, "input"), builder.in(node, "grid")},
+                 {{"mode", std::string(mode == 0 ? linear : "nearest")},
+                  {"padding_mode", std::string(kPadding[padding])},
+                  {"align_corners", int64_t{bool_arg(node, "align_corners")}}});
+}
+
 /// Channels as [groups, C / groups], the other way round.
 void channel_shuffle(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
@@ -95,7 +146,8 @@ ConverterTable image_converters() {
       {"aten::reflection_pad1d", reflection_pad},   {"aten::reflection_pad2d", reflection_pad},
       {"aten::replication_pad1d", replication_pad}, {"aten::replication_pad2d", replication_pad},
       {"aten::pixel_shuffle", pixel_shuffle},       {"aten::channel_shuffle", channel_shuffle},
-      {"ulp::depth_to_space", depth_to_space}};
+      {"ulp::depth_to_space", depth_to_space},      {"aten::pixel_unshuffle", pixel_unshuffle},
+      {"aten::grid_sampler", grid_sample},          {"aten::grid_sampler_2d", grid_sample}};
   return kTable;
 }
 

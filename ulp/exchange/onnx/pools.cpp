@@ -1,4 +1,6 @@
 // Pooling.
+#include <torch/types.h>
+
 #include <algorithm>
 
 #include "ulp/exchange/onnx/converters.h"
@@ -28,10 +30,14 @@ void max_pool(Builder& builder, const Node& node) {
   builder.result(node, "MaxPool", {builder.in(node, "self")}, std::move(attributes));
 }
 
+/// Sums of windows by a divisor that the call names: averages of whole windows, padding as numbers among
+/// them, times what the divisors differ by.
+void sum_pool(Builder& builder, const Node& node, size_t dims);
+
 template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
   if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
-    refuse(node, "expected no divisor_override");
+    return sum_pool(builder, node, dims);
   AverageWindow window =
       average_window(builder, node, *value_arg(node, "self"), builder.in(node, "self"), dims);
   builder.result(node, "AveragePool", {window.x}, std::move(window.attributes));
@@ -63,6 +69,26 @@ std::vector<Windows> windows_of(const Node& node, const Value& in, size_t dims) 
   return windows;
 }
 
+void sum_pool(Builder& builder, const Node& node, size_t dims) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<Windows> windows = windows_of(node, x, dims);
+  if (windows.empty()) refuse(node, "expected an image whose sides are numbers beside a divisor_override");
+  const auto rank = static_cast<size_t>(rank_of(node, x));
+  std::vector<int64_t> pads(2 * rank, 0);
+  double elements = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    pads[rank - dims + d] = windows[d].pad;
+    pads[2 * rank - dims + d] = std::max<int64_t>(windows[d].end() - windows[d].in, 0);
+    elements *= static_cast<double>(windows[d].kernel);
+  }
+  const std::string padded = builder.call(node, "Pad", {builder.name_of(&x), builder.ints(pads)});
+  Attributes attributes = window(node, dims, /*padded=*/false);
+  std::erase_if(attributes, [](const Attribute& one) { return one.name == "ceil_mode"; });
+  const std::string average = builder.call(node, "AveragePool", {padded}, std::move(attributes));
+  const double factor = elements / number_arg(node, "divisor_override");
+  builder.result(node, "Mul", {average, builder.scalar(factor, type_of(*node.output()))});
+}
+
 /// All of the image, or windows of one size.
 void adaptive(Builder& builder, const Node& node, size_t dims, const char* global, const char* pool) {
   const Value& x = *value_arg(node, "self");
@@ -80,8 +106,50 @@ void adaptive(Builder& builder, const Node& node, size_t dims, const char* globa
   builder.result(node, pool, {builder.name_of(&x)}, {{"kernel_shape", kernel}, {"strides", kernel}});
 }
 
+/// Averages of windows along one dimension as a matrix [in, out]: from floor(i in / out) to ceil((i + 1) in /
+/// out).
+at::Tensor adaptive_averages(int64_t in, int64_t out, at::ScalarType type) {
+  at::Tensor shares = at::zeros({in, out}, at::kDouble);
+  auto* share = shares.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < out; ++i) {
+    const int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
+    for (int64_t k = begin; k < end; ++k) share[k * out + i] = 1.0 / static_cast<double>(end - begin);
+  }
+  return shares.to(type);
+}
+
+/// Windows of several sizes: a product with the averages for each dimension.
+void uneven_averages(Builder& builder, const Node& node, size_t dims) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> out = ints_arg(node, "output_size", dims);
+  const int64_t last = rank_of(node, x) - 1;
+  std::string name = builder.name_of(&x);
+  for (size_t d = dims; d-- > 0;) {
+    const int64_t dim = last - static_cast<int64_t>(dims - 1 - d);
+    const at::Tensor shares = adaptive_averages(fixed_size(node, x, dim), out[d], type_of(*node.output()));
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i <= last; ++i) order.push_back(i == dim ? last : i == last ? dim : i);
+    const bool turns = dim != last;
+    name = builder.call(node, "MatMul",
+                        {turns ? transposed(builder, node, name, order) : name, builder.constant(shares)});
+    if (turns) name = transposed(builder, node, name, order);
+  }
+  builder.alias(node.output(), name);
+}
+
+bool divides(const Node& node, size_t dims) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> out = ints_arg(node, "output_size", dims);
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t size = fixed_size(node, x, static_cast<int64_t>(d) - static_cast<int64_t>(dims));
+    if (out[d] < 1 || size % out[d] != 0) return out[d] < 1;
+  }
+  return true;
+}
+
 template <size_t dims>
 void adaptive_avg(Builder& builder, const Node& node) {
+  if (!divides(node, dims)) return uneven_averages(builder, node, dims);
   adaptive(builder, node, dims, "GlobalAveragePool", "AveragePool");
 }
 

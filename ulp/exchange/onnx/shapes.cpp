@@ -58,7 +58,8 @@ void expand(Builder& builder, const Node& node) {
 
 void repeat(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
-  const std::vector<SizeExpr> times = sizes_arg(node, "repeats");
+  std::vector<SizeExpr> times = sizes_arg(node, node.is("aten::tile") ? "dims" : "repeats");
+  while (std::ssize(times) < rank_of(node, x)) times.insert(times.begin(), SizeExpr{0, 1, 1});
   std::vector<SizeExpr> shape(times.size() - static_cast<size_t>(rank_of(node, x)), SizeExpr{0, 1, 1});
   const bool widens = !shape.empty();
   shape.insert(shape.end(), sizes_of(node, x).begin(), sizes_of(node, x).end());
@@ -86,7 +87,7 @@ ConverterTable shape_converters() {
       {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", turn},
       {"aten::permute", permute},   {"aten::movedim", permute},    {"aten::moveaxis", permute},
       {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand},
-      {"aten::repeat", repeat}};
+      {"aten::repeat", repeat},     {"aten::tile", repeat}};
   return kTable;
 }
 

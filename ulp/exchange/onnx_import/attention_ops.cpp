@@ -35,11 +35,8 @@ class WrittenAttention {
     value_ = split_heads(call, call.x(2), "kv_num_heads");
     causal_ = call.attribute("is_causal", int64_t{0}) != 0;
     softcap_ = call.attribute("softcap", 0.0);
-    for (const char* window : {"left_window_size", "right_window_size"}) {
-      if (call.attribute(window, int64_t{-1}) >= 0)
-        call.refuse("expected keys without a window, got ", window);
-    }
-    if (call.has(kValidKeys)) call.refuse("expected keys that are all valid, got nonpad_kv_seqlen");
+    left_ = call.attribute("left_window_size", int64_t{-1});
+    right_ = call.attribute("right_window_size", int64_t{-1});
     if (call.has(kPastKey) != call.has(kPastValue)) call.refuse("expected past keys and values, or none");
     if (call.has(kPastKey)) {
       before_ = call.x(kPastKey).size(2);

@@ -33,6 +33,11 @@ std::vector<int64_t> Call::sizes(size_t i) {
   return (found.value.defined() ? found.value : run_.store().find(name(i))).sizes().vec();
 }
 
+at::ScalarType Call::type(size_t i) {
+  const Slot& found = run_.slot(name(i), node_);
+  return (found.value.defined() ? found.value : run_.store().find(name(i))).scalar_type();
+}
+
 std::optional<at::Tensor> Call::optional(size_t i) {
   return has(i) ? std::optional(x(i)) : std::nullopt;
 }

@@ -24,7 +24,11 @@ namespace ulp::exchange::onnx_import {
   X(integer)          \
   X(attention)        \
   X(contrib)          \
-  X(quantize)
+  X(quantize)         \
+  X(loss)             \
+  X(cast)             \
+  X(bits)             \
+  X(signal)
 
 #define ULP_DECLARE(name) ConverterTable name##_table();
 ULP_TABLES(ULP_DECLARE)

@@ -136,18 +136,6 @@ void dropout(Call& call) {
   call.set(at::dropout(call.x(0), ratio, call.training()));
 }
 
-void cast(Call& call) {
-  const at::ScalarType type = scalar_type(call.attribute("to", int64_t{0}), call.node().label());
-  const Tensor x = call.x(0);
-  call.set(x.scalar_type() == type ? x : x.to(type));
-}
-
-void cast_like(Call& call) {
-  const Tensor x = call.x(0);
-  const at::ScalarType type = call.x(1).scalar_type();
-  call.set(x.scalar_type() == type ? x : x.to(type));
-}
-
 void is_inf(Call& call) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Tensor x = call.x(0);
@@ -229,8 +217,6 @@ ConverterTable elementwise_table() {
                                          {"LogSoftmax", soft<log_softmax>},
                                          {"Identity", identity},
                                          {"Dropout", dropout},
-                                         {"Cast", cast},
-                                         {"CastLike", cast_like},
                                          {"Swish", swish},
                                          {"Shrink", shrink, twice},
                                          {"Hardmax", hardmax, twice},

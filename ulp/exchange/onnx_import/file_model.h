@@ -85,6 +85,8 @@ FileModel read_model(std::string_view bytes, const std::filesystem::path& file);
 
 /// The element type of a TensorProto.DataType; throws FileError naming `where` for one that LibTorch has not.
 at::ScalarType scalar_type(int64_t type, const std::string& where);
+/// The same of an input: also of numbers of 8 bits, and of whole numbers of 4 and 2 bits, which come in 8.
+at::ScalarType input_type(int64_t type, const std::string& where);
 /// The TensorProto.DataType of an element type; 0 for one that ONNX has not.
 int64_t data_type(at::ScalarType type);
 /// "float16", as ONNX calls a TensorProto.DataType; its number where that is unknown.

@@ -78,7 +78,7 @@ class InputReader {
       for (size_t d = 0; d < inputs_[i].shape.size(); ++d) sizes.push_back(size(made, i, d));
       const FileValue& input = inputs_[i];
       made.examples.push_back(
-          examples_.make(input.name, sizes, scalar_type(input.type, "input '" + input.name + "'")));
+          examples_.make(input.name, sizes, input_type(input.type, "input '" + input.name + "'")));
       made.options.input_names.push_back(inputs_[i].name);
     }
     return made;
@@ -99,7 +99,7 @@ class InputReader {
     if (given.size >= 0) return given.size;
     OnnxImportOptions::Range range{.max = options_.longest};
     const bool image =
-        inputs_[input].shape.size() == 4 && at::isFloatingType(scalar_type(inputs_[input].type, name));
+        inputs_[input].shape.size() == 4 && at::isFloatingType(input_type(inputs_[input].type, name));
     const bool wide = dim == 3 && options_.image_width > 0;
     if (image && dim >= 2 && options_.image_size > 0)
       range = {.min = wide ? options_.image_width : options_.image_size};

@@ -124,6 +124,7 @@ Tensor along_axis(Call& call, size_t i, const Tensor& x) {
 void quantize_by_computed(Call& call, const Tensor& x) {
   Step step;
   if (call.has(2) && !call.run().store().find(call.name(2)).defined()) {
+    if (is_of_few_bits(call, call.name(2))) call.refuse("expected a zero point of 4 or 2 bits in the file");
     step.type = call.x(2).scalar_type();
     if (step.type != at::kByte && step.type != at::kChar) call.refuse("expected codes of 8 bits");
     step.lowest = step.type == at::kChar ? -128 : 0;

@@ -171,8 +171,9 @@ class Call {
   bool has(size_t i) const { return i < node_.inputs.size() && !node_.inputs[i].empty(); }
   const std::string& name(size_t i) const;
   at::Tensor x(size_t i = 0);
-  /// Sizes of an input, without asking for a tensor of the file.
+  /// Sizes and type of an input, without asking for a tensor of the file.
   std::vector<int64_t> sizes(size_t i);
+  at::ScalarType type(size_t i);
   /// None where the input is left out.
   std::optional<at::Tensor> optional(size_t i);
   /// Whether the numbers of an input are known before the run.

@@ -1,0 +1,172 @@
+// Calls that ONNX has in other words: what the file computes, read back, beside the graph. ONNX Runtime's
+// word on them is in bench/notes/conformance.md.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "captured_function.h"
+#include "error_of.h"
+#include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
+#include "ulp/exchange/import_onnx.h"
+
+namespace ulp::test {
+
+namespace {
+
+constexpr double kNearlyEqual = 1e-6;  ///< a share of the largest number
+
+using Body = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Of opset 17, which has reductions' axes as attributes, and of the newest; at the captured batch and at
+/// another one.
+void expect_same_numbers(const std::string& name, const Body& body, const at::Tensor& x) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(body, x);
+  for (const int64_t opset : {17, 21}) {
+    const auto back = exchange::import_onnx(exchange::export_onnx(*module, {.opset = opset}), "model.onnx");
+    for (const at::Tensor& given : {x, torch::cat({x, x.slice(0, 0, 1)})}) {
+      const at::Tensor right = module->forward(given), ours = back->forward(given);
+      EXPECT_EQ(ours.scalar_type(), right.scalar_type()) << name;
+      EXPECT_LE(relative_difference(right, ours), kNearlyEqual) << name << ", opset " << opset;
+    }
+  }
+}
+
+}  // namespace
+
+TEST(ExportSpelled, FunctionsOfOneTensor) {
+  torch::manual_seed(1);
+  const at::Tensor x = torch::randn({3, 4, 6}) * 2;
+  const std::vector<std::pair<std::string, Body>> bodies = {
+      {"selu", [](const at::Tensor& v) { return at::selu(v); }},
+      {"celu", [](const at::Tensor& v) { return at::celu(v, 0.7); }},
+      {"softshrink", [](const at::Tensor& v) { return at::softshrink(v, 0.4); }},
+      {"hardshrink", [](const at::Tensor& v) { return at::hardshrink(v, 0.4); }},
+      {"threshold", [](const at::Tensor& v) { return at::threshold(v, 0.1, 20); }},
+      {"glu", [](const at::Tensor& v) { return at::glu(v, 1); }},
+      {"softplus", [](const at::Tensor& v) { return at::softplus(v, 2, 1); }},
+      {"log1p", [](const at::Tensor& v) { return at::log1p(v.abs()); }},
+      {"expm1", [](const at::Tensor& v) { return at::expm1(v); }},
+      {"log2", [](const at::Tensor& v) { return at::log2(v.abs() + 1); }},
+      {"log10", [](const at::Tensor& v) { return at::log10(v.abs() + 1); }},
+      {"exp2", [](const at::Tensor& v) { return at::exp2(v); }},
+      {"erfc", [](const at::Tensor& v) { return at::erfc(v); }},
+      {"trunc", [](const at::Tensor& v) { return at::trunc(v); }},
+      {"frac", [](const at::Tensor& v) { return at::frac(v); }},
+      {"tan", [](const at::Tensor& v) { return at::tan(v * 0.1); }},
+      {"asinh", [](const at::Tensor& v) { return at::asinh(v); }},
+      {"isinf", [](const at::Tensor& v) { return at::isinf(v.round().reciprocal()).to(torch::kFloat); }},
+      {"isnan", [](const at::Tensor& v) { return at::isnan(v.log()).to(torch::kFloat); }},
+      {"remainder", [](const at::Tensor& v) { return at::remainder(v, -0.7); }},
+      {"fmod", [](const at::Tensor& v) { return at::fmod(v, 0.7); }},
+      {"div floor", [](const at::Tensor& v) { return at::div(v, 0.7, "floor"); }},
+      {"div trunc", [](const at::Tensor& v) { return at::div(v, 0.7, "trunc"); }},
+      {"div of integers",
+       [](const at::Tensor& v) { return at::div((v * 5).to(torch::kInt), 2, "floor").to(torch::kFloat); }},
+      {"pairs",
+       [](const at::Tensor& v) { return at::remainder(v, v.abs() + 0.5) + at::fmod(v, v.abs() + 0.5); }},
+      {"floor of a pair", [](const at::Tensor& v) { return at::div(v * 9, v.flip({1}), "floor"); }},
+      {"logaddexp", [](const at::Tensor& v) { return at::logaddexp(v, v * 0.5); }},
+      {"addcmul", [](const at::Tensor& v) { return at::addcmul(v, v, v, 0.5); }},
+      {"addcdiv", [](const at::Tensor& v) { return at::addcdiv(v, v, v.abs() + 1, 0.5); }},
+      {"lerp", [](const at::Tensor& v) { return at::lerp(v, v * 2, 0.3) + at::lerp(v, v * 2, 0.8); }},
+      {"tile", [](const at::Tensor& v) { return at::tile(v, {2}); }},
+      {"rms_norm", [](const at::Tensor& v) { return at::rms_norm(v, {6}, {}, 1e-5); }}};
+  for (const auto& [name, body] : bodies) expect_same_numbers(name, body, x);
+}
+
+TEST(ExportSpelled, AreExactWhereNumbersAreSmallOrInfinite) {
+  const at::Tensor x = torch::tensor({1e-6F, -1e-6F, 1e-20F, 0.0F, 90.0F, -90.0F}).view({2, 3});
+  for (const auto& [name, body] : std::vector<std::pair<std::string, Body>>{
+           {"log1p", [](const at::Tensor& v) { return at::log1p(v.clamp_min(-0.5)); }},
+           {"expm1", [](const at::Tensor& v) { return at::expm1(v); }}}) {
+    const torch::NoGradGuard no_grad;
+    const auto module = captured_function(body, x);
+    const at::Tensor ours = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx")->forward(x);
+    EXPECT_TRUE(torch::allclose(ours, body(x), 1e-6, 0, /*equal_nan=*/true)) << name << ours;
+  }
+}
+
+TEST(ExportSpelled, ReductionsAndOrders) {
+  torch::manual_seed(2);
+  const at::Tensor x = torch::randn({3, 4, 6});
+  constexpr double kMany = std::numeric_limits<double>::infinity();
+  for (const bool keep : {false, true}) {
+    const std::vector<std::pair<std::string, Body>> bodies = {
+        {"norm 2",
+         [=](const at::Tensor& v) {
+           return at::linalg_vector_norm(v, 2, at::IntArrayRef{1, -1}, keep);
+         }},
+        {"norm 1",
+         [=](const at::Tensor& v) { return at::linalg_vector_norm(v, 1, at::IntArrayRef{-1}, keep); }},
+        {"norm inf",
+         [=](const at::Tensor& v) { return at::linalg_vector_norm(v, kMany, at::IntArrayRef{1}, keep); }},
+        {"var",
+         [=](const at::Tensor& v) {
+           return at::var(v, at::IntArrayRef{1, 2}, 1, keep);
+         }},
+        {"std", [=](const at::Tensor& v) { return at::std(v, at::IntArrayRef{-1}, 0, keep); }},
+        {"logsumexp", [=](const at::Tensor& v) { return at::logsumexp(v * 100, {1}, keep); }},
+        {"prod", [=](const at::Tensor& v) { return at::prod(v, 1, keep); }},
+        {"any", [=](const at::Tensor& v) { return at::any(v > 1, -1, keep).to(torch::kFloat); }},
+        {"all", [=](const at::Tensor& v) { return at::all(v > -1, -1, keep).to(torch::kFloat); }}};
+    for (const auto& [name, body] : bodies) expect_same_numbers(name, body, x);
+  }
+  expect_same_numbers(
+      "sort", [](const at::Tensor& v) { return std::get<0>(at::sort(v, 1, true)); }, x);
+  expect_same_numbers(
+      "argsort", [](const at::Tensor& v) { return at::argsort(v, -1, false); }, x);
+  expect_same_numbers(
+      "cumsum", [](const at::Tensor& v) { return at::cumsum(v, 1); }, x);
+  const Body scattered = [](const at::Tensor& v) {
+    const at::Tensor places = at::argsort(v, 1, false);
+    return at::scatter(v, 1, places, 2.0) + at::scatter_add(v, 1, places, v * 3);
+  };
+  expect_same_numbers("scatter", scattered, x);
+}
+
+TEST(ExportSpelled, Images) {
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({2, 4, 6, 8});
+  expect_same_numbers(
+      "circular",
+      [](const at::Tensor& v) {
+        return at::pad(v, {1, 2, 0, 3}, "circular");
+      },
+      x);
+  expect_same_numbers(
+      "unshuffle", [](const at::Tensor& v) { return at::pixel_unshuffle(v, 2); }, x);
+  expect_same_numbers(
+      "uneven",
+      [](const at::Tensor& v) {
+        return at::adaptive_avg_pool2d(v, {4, 3});
+      },
+      x);
+  for (const bool ceil : {false, true}) {
+    expect_same_numbers(
+        "divisor",
+        [=](const at::Tensor& v) {
+          return at::avg_pool2d(v, {3, 2}, {2, 3}, {1, 1}, ceil, /*count_include_pad=*/false, 4);
+        },
+        x);
+  }
+  expect_same_numbers(
+      "grid",
+      [](const at::Tensor& v) {
+        return at::grid_sampler(v, v.slice(1, 0, 2).permute({0, 2, 3, 1}), 0, 0, true);
+      },
+      x);
+}
+
+TEST(ExportSpelled, BitsOfAnotherTypeHaveNoForm) {
+  const auto module =
+      captured_function([](const at::Tensor& v) { return v.view(torch::kInt); }, torch::randn({2, 3}));
+  EXPECT_ERROR(exchange::export_onnx(*module), "expected a view of other sizes, got one of another type");
+  EXPECT_ERROR(exchange::export_tflite(*module), "expected a view of other sizes, got one of another type");
+}
+
+}  // namespace ulp::test

@@ -1,0 +1,292 @@
+// Operators of ONNX for losses, signals, states of sequences, bits and small types. What is right is
+// LibTorch's operator where there is one, else the formula of the operator's page.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "error_of.h"
+#include "onnx_case.h"
+#include "ulp/lower/pieces.h"
+
+namespace ulp::test {
+
+namespace {
+
+constexpr double kNear = 2e-6;  ///< a share of the largest number
+
+/// One node of inputs of these values; an undefined one is left out.
+std::vector<at::Tensor> results_of(const std::string& op, const std::vector<at::Tensor>& inputs,
+                                   const OnnxAttributes& attributes = {}, size_t outputs = 1,
+                                   int64_t opset = 26, size_t stored_from = 100) {
+  OnnxCase file;
+  std::vector<std::string> names, results;
+  std::vector<at::Tensor> given;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    names.push_back(inputs[i].defined() ? "x" + std::to_string(i) : "");
+    if (!inputs[i].defined()) continue;
+    if (i >= stored_from) {
+      file.tensor(names.back(), inputs[i]);
+    } else {
+      file.input(names.back(), inputs[i].sizes().vec(), inputs[i].scalar_type());
+      given.push_back(inputs[i]);
+    }
+  }
+  for (size_t i = 0; i < outputs; ++i) results.push_back("y" + std::to_string(i));
+  file.node(op, names, results, attributes);
+  for (const std::string& one : results) file.output(one);
+  const torch::NoGradGuard no_grad;
+  return file.import(opset)->forward_all(given);
+}
+
+at::Tensor result_of(const std::string& op, const std::vector<at::Tensor>& inputs,
+                     const OnnxAttributes& attributes = {}, int64_t opset = 26, size_t stored_from = 100) {
+  return results_of(op, inputs, attributes, 1, opset, stored_from).at(0);
+}
+
+at::Tensor longs(const std::vector<int64_t>& values) {
+  return torch::tensor(values, torch::kLong);
+}
+
+/// Unsigned numbers, which LibTorch makes of int64 alone.
+at::Tensor unsigned_of(const std::vector<int64_t>& values, at::ScalarType type) {
+  return longs(values).to(type);
+}
+
+}  // namespace
+
+TEST(ImportLosses, AreLibTorchs) {
+  torch::manual_seed(1);
+  const at::Tensor scores = torch::randn({3, 5, 2}), classes = torch::randint(0, 5, {3, 2}),
+                   weights = torch::rand({5}) + 0.5, logs = scores.log_softmax(1);
+  for (const auto& [word, reduction] : std::vector<std::pair<std::string, int64_t>>{
+           {"none", at::Reduction::None}, {"mean", at::Reduction::Mean}, {"sum", at::Reduction::Sum}}) {
+    const at::Tensor right = at::nll_loss_nd(logs, classes, weights, reduction, 2);
+    const OnnxAttributes attributes = {{"reduction", word}, {"ignore_index", 2}};
+    EXPECT_LT(share_off(result_of("NegativeLogLikelihoodLoss", {logs, classes, weights}, attributes), right),
+              kNear);
+    const auto both = results_of("SoftmaxCrossEntropyLoss", {scores, classes.to(torch::kInt), weights},
+                                 attributes, /*outputs=*/2);
+    EXPECT_LT(share_off(both.at(0), right), kNear);
+    EXPECT_LT(share_off(both.at(1), logs), kNear);
+  }
+  EXPECT_ERROR(result_of("NegativeLogLikelihoodLoss", {logs, classes}, {{"reduction", std::string("max")}}),
+               "expected reduction none, mean or sum, got 'max'");
+}
+
+TEST(ImportBits, ShiftsByTooMuchLeaveTheSign) {
+  const OnnxAttributes left = {{"direction", std::string("LEFT")}},
+                       right = {{"direction", std::string("RIGHT")}};
+  const at::Tensor x = torch::tensor({-8, 8, -8, 8, 1}, torch::kInt),
+                   by = torch::tensor({1, 2, -1, 40, 31}, torch::kInt);
+  EXPECT_TRUE(
+      torch::equal(result_of("BitShift", {x, by}, right), torch::tensor({-4, 2, -1, 0, 0}, torch::kInt)));
+  EXPECT_TRUE(torch::equal(result_of("BitShift", {x, by}, left),
+                           torch::tensor({-16, 32, 0, 0, std::numeric_limits<int32_t>::min()}, torch::kInt)));
+  for (const at::ScalarType type : {at::kUInt16, at::kUInt32, at::kUInt64}) {
+    const auto bits = static_cast<int64_t>(8 * c10::elementSize(type));
+    const at::Tensor highest = unsigned_of({int64_t{1} << (bits - 1), -1, -1, 5}, type);
+    const at::Tensor moved =
+        result_of("BitShift", {highest, unsigned_of({bits - 1, 0, bits - 4, 1}, type)}, right);
+    EXPECT_EQ(moved.scalar_type(), type);
+    EXPECT_TRUE(torch::equal(moved.to(torch::kLong), unsigned_of({1, -1, 15, 2}, type).to(torch::kLong)))
+        << type;
+  }
+}
+
+TEST(ImportBits, UnsignedNumbersWrapAndAreInOrder) {
+  for (const at::ScalarType type : {at::kUInt16, at::kUInt32, at::kUInt64}) {
+    const at::Tensor a = unsigned_of({-1, 1, 7}, type), b = unsigned_of({1, -2, 3}, type);
+    const auto of = [&](const std::string& op) { return result_of(op, {a, b}); };
+    const auto wide = [&](const std::vector<int64_t>& values) {
+      return unsigned_of(values, type).to(torch::kLong);
+    };
+    EXPECT_TRUE(torch::equal(of("Add").to(torch::kLong), wide({0, -1, 10}))) << type;
+    EXPECT_TRUE(torch::equal(of("Sub").to(torch::kLong), wide({-2, 3, 4}))) << type;
+    if (type == at::kUInt64) {
+      EXPECT_ERROR(of("Less"), "expected numbers that LibTorch puts in order, got uint64");
+      EXPECT_ERROR(of("Div"), "expected numbers that LibTorch puts in order, got uint64");
+      continue;
+    }
+    EXPECT_TRUE(torch::equal(of("Max").to(torch::kLong), wide({-1, -2, 7}))) << type;
+    EXPECT_TRUE(torch::equal(of("Min").to(torch::kLong), wide({1, 1, 3}))) << type;
+    EXPECT_TRUE(torch::equal(of("Less"), torch::tensor({false, true, false}))) << type;
+    EXPECT_TRUE(torch::equal(of("GreaterOrEqual"), torch::tensor({true, false, true}))) << type;
+    EXPECT_TRUE(torch::equal(of("Mod").to(torch::kLong), wide({0, 1, 1}))) << type;
+  }
+}
+
+TEST(ImportBits, BitsOfAnotherTypeAreNoReshapeOfTheEngine) {
+  const at::Tensor x = torch::tensor({1.0F, -2.5F, 0.0F});
+  OnnxCase file;
+  file.input("x", {3}).node("BitCast", {"x"}, {"y"}, {{"to", 6}}).output("y");
+  const auto module = file.import(26);
+  const at::Tensor right = x.view(torch::kInt);
+  EXPECT_TRUE(torch::equal(module->forward(x), right));
+  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), right));
+  EXPECT_ERROR(result_of("BitCast", {x}, {{"to", 7}}), "expected a type of 4 bytes, got one of 8");
+}
+
+TEST(ImportCasts, NumbersOfFewBitsWrap) {
+  const at::Tensor x = torch::arange(-9, 17, torch::kFloat);
+  const at::Tensor four = result_of("Cast", {x}, {{"to", 22}}), plain = result_of("Cast", {x}, {{"to", 21}});
+  EXPECT_EQ(four.scalar_type(), torch::kChar);
+  EXPECT_TRUE(torch::equal(four.to(torch::kFloat), (x + 8).remainder(16) - 8));
+  EXPECT_TRUE(torch::equal(plain.to(torch::kFloat), x.remainder(16)));
+  OnnxCase file;  // the type of an input says it as well
+  file.input("x", {26}).typed_input("like", {1}, 22);
+  file.node("CastLike", {"x", "like"}, {"y"}).output("y");
+  EXPECT_TRUE(torch::equal(file.run({x, torch::zeros({1}, torch::kChar)}, 26), four));
+}
+
+TEST(ImportCasts, NumbersOfEightBitsSaturateOrNot) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor x = torch::tensor({464.0F, 465.0F, -1e6F, kInf, kNan, 0.3F, 60000.0F, 70000.0F});
+  const auto cast = [&](int64_t to, int64_t saturate) {
+    return result_of("Cast", {x}, {{"to", to}, {"saturate", saturate}}).to(torch::kFloat);
+  };
+  EXPECT_TRUE(torch::allclose(cast(17, 1),
+                              torch::tensor({448.0F, 448.0F, -448.0F, 448.0F, kNan, 0.3125F, 448.0F, 448.0F}),
+                              0, 0, /*equal_nan=*/true));
+  EXPECT_TRUE(torch::allclose(
+      cast(17, 0), torch::tensor({448.0F, kNan, kNan, kNan, kNan, 0.3125F, kNan, kNan}), 0, 0, true));
+  EXPECT_TRUE(torch::allclose(cast(19, 1).slice(0, 2),
+                              torch::tensor({-57344.0F, 57344.0F, kNan, 0.3125F, 57344.0F, 57344.0F}), 0, 0,
+                              true));
+  EXPECT_TRUE(torch::allclose(cast(19, 0).slice(0, 2),
+                              torch::tensor({-kInf, kInf, kNan, 0.3125F, 57344.0F, kInf}), 0, 0, true));
+}
+
+TEST(ImportSignal, FourierTransforms) {
+  torch::manual_seed(2);
+  const at::Tensor real = torch::randn({2, 7, 1}), complex = torch::randn({2, 7, 2});
+  const at::Tensor numbers = torch::view_as_complex(complex);
+  const auto as_real = [](const at::Tensor& x) { return torch::view_as_real(x); };
+  EXPECT_LT(share_off(result_of("DFT", {real}),
+                      as_real(torch::fft::fft(real.squeeze(-1).to(torch::kComplexFloat)))),
+            kNear);
+  EXPECT_LT(share_off(result_of("DFT", {complex}), as_real(torch::fft::fft(numbers))), kNear);
+  EXPECT_LT(share_off(result_of("DFT", {complex}, {{"inverse", 1}}), as_real(torch::fft::ifft(numbers))),
+            kNear);
+  EXPECT_LT(share_off(result_of("DFT", {complex, {}, torch::tensor(0)}, {}, 26, /*stored_from=*/1),
+                      as_real(torch::fft::fft(numbers, {}, 0))),
+            kNear);
+  for (const int64_t length : {5, 7, 10}) {
+    const at::Tensor n = torch::tensor(length);
+    EXPECT_LT(share_off(result_of("DFT", {real, n}, {{"onesided", 1}}, 26, /*stored_from=*/1),
+                        as_real(torch::fft::rfft(real.squeeze(-1), length))),
+              kNear)
+        << length;
+    EXPECT_LT(
+        share_off(result_of("DFT", {complex, n}, {{"onesided", 1}, {"inverse", 1}}, 26, /*stored_from=*/1),
+                  torch::fft::irfft(numbers, length).unsqueeze(-1)),
+        kNear)
+        << length;
+  }
+}
+
+TEST(ImportSignal, FramesOfASignal) {
+  torch::manual_seed(3);
+  const at::Tensor signal = torch::randn({2, 20, 1}), window = torch::hann_window(8);
+  const at::Tensor right =
+      torch::stft(signal.squeeze(-1), 8, 4, 8, window, /*center=*/false, "reflect", false, true,
+                  /*return_complex=*/true);
+  const at::Tensor ours =
+      result_of("STFT", {signal, torch::tensor(4), window, torch::tensor(8)}, {}, 26, /*stored_from=*/1);
+  EXPECT_LT(share_off(ours, torch::view_as_real(right).transpose(1, 2)), kNear);
+}
+
+TEST(ImportSignal, PartsBySequences) {
+  const at::Tensor x = torch::arange(16, torch::kFloat).view({4, 4});
+  const at::Tensor reversed =
+      result_of("ReverseSequence", {x, longs({1, 2, 3, 4})}, {{"batch_axis", 0}, {"time_axis", 1}});
+  EXPECT_TRUE(torch::equal(
+      reversed, torch::tensor({0., 1., 2., 3., 5., 4., 6., 7., 10., 9., 8., 11., 15., 14., 13., 12.})
+                    .to(torch::kFloat)
+                    .view({4, 4})));
+  const at::Tensor condition = torch::tensor({false, true, true});
+  EXPECT_TRUE(torch::equal(result_of("Compress", {x, condition}, {{"axis", 1}}, 26, /*stored_from=*/1),
+                           x.slice(1, 1, 3)));
+  EXPECT_TRUE(torch::equal(result_of("Compress", {x, condition}, {}, 26, /*stored_from=*/1),
+                           torch::tensor({1.0F, 2.0F})));
+  EXPECT_LT(share_off(result_of("Det", {x + torch::eye(4)}), torch::linalg_det(x + torch::eye(4))), kNear);
+}
+
+TEST(ImportSignal, CachesOfKeys) {
+  const at::Tensor past = torch::zeros({2, 1, 4, 2}),
+                   update = torch::arange(1, 9, torch::kFloat).view({2, 1, 2, 2});
+  at::Tensor right = past.clone();
+  right[0].narrow(1, 1, 2).copy_(update[0]);
+  right[1].select(1, 3).copy_(update[1].select(1, 0));
+  right[1].select(1, 0).copy_(update[1].select(1, 1));
+  EXPECT_TRUE(torch::equal(
+      result_of("TensorScatter", {past, update, longs({1, 3})}, {{"mode", std::string("circular")}}), right));
+}
+
+TEST(ImportSignal, ColumnsBecomeAnImage) {
+  torch::manual_seed(4);
+  const at::Tensor columns = torch::randn({2, 12, 12});
+  EXPECT_TRUE(
+      torch::equal(result_of("Col2Im", {columns, longs({4, 5}), longs({2, 2})}, {}, 26, /*stored_from=*/1),
+                   at::col2im(columns, {4, 5}, {2, 2}, {1, 1}, {0, 0}, {1, 1})));
+}
+
+TEST(ImportSignal, ConvolutionsOfThePast) {
+  torch::manual_seed(5);
+  const at::Tensor x = torch::randn({2, 3, 6}), weight = torch::randn({3, 1, 4}), bias = torch::randn({3});
+  const at::Tensor state = torch::randn({2, 3, 3}), all = torch::cat({state, x}, 2);
+  const auto made = results_of("CausalConvWithState", {x, weight, bias, state},
+                               {{"activation", std::string("silu")}}, 2, 27);
+  EXPECT_LT(share_off(made.at(0), torch::silu(at::conv1d(all, weight, bias, 1, at::IntArrayRef{0}, 1, 3))),
+            kNear);
+  EXPECT_TRUE(torch::equal(made.at(1), all.slice(2, 6)));
+  const auto without = results_of("CausalConvWithState", {x, weight}, {}, 2, 27);
+  EXPECT_TRUE(torch::equal(without.at(1), x.slice(2, 3)));
+}
+
+TEST(ImportSignal, StatesOfLinearAttention) {
+  torch::manual_seed(6);
+  constexpr int64_t kBatch = 2, kTime = 4, kHeads = 4, kKept = 2, kKeys = 3, kValues = 5;
+  const at::Tensor q = torch::randn({kBatch, kTime, kHeads * kKeys}),
+                   k = torch::randn({kBatch, kTime, kKept * kKeys}),
+                   v = torch::randn({kBatch, kTime, kKept * kValues}),
+                   past = torch::randn({kBatch, kKept, kKeys, kValues}),
+                   decay = -torch::rand({kBatch, kTime, kKept}), rate = torch::rand({kBatch, kTime, kKept});
+  const auto made = results_of("LinearAttention", {q, k, v, past, decay, rate},
+                               {{"q_num_heads", kHeads}, {"kv_num_heads", kKept}, {"scale", 0.5F}}, 2, 27);
+  at::Tensor state = past.clone();
+  for (int64_t t = 0; t < kTime; ++t) {
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t h = 0; h < kKept; ++h) {
+        at::Tensor s = state[b][h] * decay[b][t][h].exp();
+        const at::Tensor key = k[b][t].slice(0, h * kKeys, (h + 1) * kKeys),
+                         value = v[b][t].slice(0, h * kValues, (h + 1) * kValues);
+        s = s + rate[b][t][h] * torch::outer(key, value - torch::mv(s.t(), key));
+        state[b][h].copy_(s);
+        for (int64_t group = 0; group < kHeads / kKept; ++group) {
+          const int64_t head = h * (kHeads / kKept) + group;
+          const at::Tensor query = q[b][t].slice(0, head * kKeys, (head + 1) * kKeys);
+          const at::Tensor ours = made.at(0)[b][t].slice(0, head * kValues, (head + 1) * kValues);
+          EXPECT_LT(share_off(ours, 0.5 * torch::mv(s.t(), query)), 1e-5) << t << ' ' << head;
+        }
+      }
+    }
+  }
+  EXPECT_LT(share_off(made.at(1), state), 1e-5);
+  EXPECT_ERROR(
+      results_of("LinearAttention", {q, k, v}, {{"q_num_heads", kHeads}, {"kv_num_heads", kKept}}, 2, 27),
+      "expected a decay for the rule gated_delta");
+}
+
+TEST(ImportAttention, QueriesSeeAWindowOfKeys) {
+  torch::manual_seed(7);
+  const at::Tensor q = torch::randn({2, 1, 5, 4}), k = torch::randn({2, 1, 5, 4}),
+                   v = torch::randn({2, 1, 5, 4});
+  const at::Tensor ours =
+      result_of("Attention", {q, k, v}, {{"left_window_size", 1}, {"right_window_size", 2}}, 27);
+  const at::Tensor ones = torch::ones({5, 5}, torch::kBool);
+  EXPECT_LT(share_off(ours, at::scaled_dot_product_attention(q, k, v, ones.triu(-1) & ones.tril(2))), kNear);
+}
+
+}  // namespace ulp::test
