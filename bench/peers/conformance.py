@@ -33,7 +33,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(HERE, "../../.deps/peers-venv/bin/python")
 
 # What is not right and stays so: a pattern of "SUITE NAME FORM", and why.
-KNOWN = []
+KNOWN = [
+    ("modules interpolate*.int8.* qdq", "a number between two codes: the order of ONNX Runtime's sums decides which one is nearer"),
+]
 
 # Tests whose right values are not a function of their inputs.
 BY_CHANCE = ["test_bernoulli*", "test_training_dropout*", "test_dropout_default_mask*", "test_random*"]

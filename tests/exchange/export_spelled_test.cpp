@@ -74,6 +74,9 @@ TEST(ExportSpelled, FunctionsOfOneTensor) {
       {"addcmul", [](const at::Tensor& v) { return at::addcmul(v, v, v, 0.5); }},
       {"addcdiv", [](const at::Tensor& v) { return at::addcdiv(v, v, v.abs() + 1, 0.5); }},
       {"lerp", [](const at::Tensor& v) { return at::lerp(v, v * 2, 0.3) + at::lerp(v, v * 2, 0.8); }},
+      {"truth",
+       [](const at::Tensor&
+              v) { return (((v > -1) & (v < 1)) | ~(v > 0) | ((v > 0) ^ (v > 1))).to(torch::kFloat); }},
       {"tile", [](const at::Tensor& v) { return at::tile(v, {2}); }},
       {"rms_norm", [](const at::Tensor& v) { return at::rms_norm(v, {6}, {}, 1e-5); }}};
   for (const auto& [name, body] : bodies) expect_same_numbers(name, body, x);

@@ -158,6 +158,18 @@ TEST(ImportCasts, NumbersOfEightBitsSaturateOrNot) {
                               torch::tensor({-kInf, kInf, kNan, 0.3125F, 57344.0F, kInf}), 0, 0, true));
 }
 
+TEST(ImportCasts, CodesThatNoEngineMakesComeFromLibTorch) {
+  const at::Tensor x = torch::tensor({-3.0F, 0.4F, 5.0F, 90.0F}).expand({3, 4});
+  OnnxCase file;  // a scale for each row: an engine would have to know the batch
+  file.input("x", {3, 4}).tensor("scale", torch::tensor({1.0F, 2.0F, 4.0F}));
+  file.coded("zero", /*int4=*/22, {3}, torch::zeros({2}, torch::kByte));
+  file.node("QuantizeLinear", {"x", "scale", "zero"}, {"y"}, {{"axis", 0}}).output("y");
+  const at::Tensor right = torch::tensor({-3, 0, 5, 7, -2, 0, 2, 7, -1, 0, 1, 7}, torch::kChar).view({3, 4});
+  const auto module = file.import(23);
+  EXPECT_TRUE(torch::equal(module->forward(x), right));
+  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), right));
+}
+
 TEST(ImportSignal, FourierTransforms) {
   torch::manual_seed(2);
   const at::Tensor real = torch::randn({2, 7, 1}), complex = torch::randn({2, 7, 2});

@@ -88,6 +88,18 @@ void logical_or(Builder& builder, const Node& node) {
                  {operand(builder, node, "self", at::kBool), operand(builder, node, "other", at::kBool)});
 }
 
+void logical_xor(Builder& builder, const Node& node) {
+  builder.result(node, "Xor",
+                 {operand(builder, node, "self", at::kBool), operand(builder, node, "other", at::kBool)});
+}
+
+/// The operators &, | and ^ of truth values; those of whole numbers have no form.
+template <void (*function)(Builder&, const Node&)>
+void bits(Builder& builder, const Node& node) {
+  if (type_of(*node.output()) != at::kBool) refuse(node, "expected truth values");
+  function(builder, node);
+}
+
 void where(Builder& builder, const Node& node) {
   const at::ScalarType type = type_of(*node.output());
   builder.result(node, "Where",
@@ -121,6 +133,13 @@ ConverterTable arithmetic_converters() {
                                          {"aten::ge", compare<kGreaterOrEqual>},
                                          {"aten::logical_and", logical_and},
                                          {"aten::logical_or", logical_or},
+                                         {"aten::logical_xor", logical_xor},
+                                         {"aten::bitwise_and", bits<logical_and>},
+                                         {"aten::bitwise_or", bits<logical_or>},
+                                         {"aten::bitwise_xor", bits<logical_xor>},
+                                         {"aten::__and__", bits<logical_and>},
+                                         {"aten::__or__", bits<logical_or>},
+                                         {"aten::__xor__", bits<logical_xor>},
                                          {"aten::where", where},
                                          {"aten::masked_fill", masked_fill}};
   return kTable;

@@ -160,6 +160,7 @@ void square(Builder& builder, const Node& node) {
 void logical_not(Builder& builder, const Node& node) {
   const std::string x = x_of(builder, node);
   const bool is_bool = type_of(*node.args.at(0).value) == at::kBool;
+  if (!is_bool && node.is("aten::bitwise_not")) refuse(node, "expected truth values");
   builder.result(node, "Not", {is_bool ? x : builder.cast(node, x, at::kBool)});
 }
 
@@ -206,6 +207,7 @@ ConverterTable elementwise_converters() {
                                    {"aten::rsqrt", rsqrt},
                                    {"aten::square", square},
                                    {"aten::logical_not", logical_not},
+                                   {"aten::bitwise_not", logical_not},
                                    {"aten::dropout", identity},
                                    {"aten::feature_dropout", identity},
                                    {"aten::alpha_dropout", identity},

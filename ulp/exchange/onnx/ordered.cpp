@@ -41,7 +41,10 @@ void variance(Builder& builder, const Node& node) {
   const std::vector<int64_t> dims = reduced_dims(node, x);
   double count = 1;
   for (const int64_t dim : dims) count *= static_cast<double>(fixed_size(node, x, dim));
-  const double kept = count - optional_number(node, "correction").value_or(1);
+  const bool says_correction = has_arg(node, "correction");
+  const double less = says_correction ? optional_number(node, "correction").value_or(1)
+                                      : (bool_arg(node, "unbiased") ? 1 : 0);
+  const double kept = count - less;
   if (kept <= 0) refuse(node, "expected more elements than the correction");
   const std::string& name = builder.name_of(&x);
   const std::string mean = reduced(builder, node, "ReduceMean", name, dims, /*keep=*/true);
@@ -152,8 +155,17 @@ void scatter(Builder& builder, const Node& node) {
     source = builder.call(node, "Expand", {one, builder.sizes(node, sizes_of(node, index))});
   }
   Attributes attributes = {{"axis", dim}};
-  if (node.is("aten::scatter_add")) attributes.push_back({"reduction", std::string("add")});
-  builder.result(node, "ScatterElements", {builder.name_of(&x), places, source}, std::move(attributes));
+  if (!node.is("aten::scatter_add"))
+    return builder.result(node, "ScatterElements", {builder.name_of(&x), places, source}, attributes);
+  attributes.push_back({"reduction", std::string("add")});
+  // ONNX Runtime adds no float16 on a CPU.
+  const at::ScalarType type = type_of(*node.output());
+  if (type != at::kHalf)
+    return builder.result(node, "ScatterElements", {builder.name_of(&x), places, source}, attributes);
+  const Names wide = {builder.cast(node, builder.name_of(&x), at::kFloat), places,
+                      builder.cast(node, source, at::kFloat)};
+  builder.alias(node.output(),
+                builder.cast(node, builder.call(node, "ScatterElements", wide, attributes), type));
 }
 
 }  // namespace

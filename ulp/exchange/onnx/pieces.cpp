@@ -90,6 +90,15 @@ void narrow(Builder& builder, const Node& node) {
       {builder.in(node, "self"), builder.ints({start}), builder.sizes(node, {end}), builder.ints({dim})});
 }
 
+/// From the last element to the first.
+void flip(Builder& builder, const Node& node) {
+  const std::vector<int64_t> dims = ints_arg(node, "dims");
+  const auto of_each = [&](int64_t value) { return builder.ints(std::vector<int64_t>(dims.size(), value)); };
+  builder.result(node, "Slice",
+                 {builder.in(node, "self"), of_each(-1), of_each(std::numeric_limits<int64_t>::min()),
+                  builder.ints(dims), of_each(-1)});
+}
+
 /// What leaves at one end comes in at the other.
 void roll(Builder& builder, const Node& node) {
   const std::vector<int64_t> shifts = ints_arg(node, "shifts"), dims = ints_arg(node, "dims");
@@ -139,7 +148,7 @@ ConverterTable piece_converters() {
       {"aten::chunk", split},   {"aten::split", split},   {"aten::split_with_sizes", split},
       {"aten::unbind", unbind}, {"aten::select", select}, {"aten::slice", slice},
       {"aten::narrow", narrow}, {"aten::roll", roll},     {"aten::index_select", index_select},
-      {"aten::gather", gather}, {"aten::index", index}};
+      {"aten::gather", gather}, {"aten::index", index},   {"aten::flip", flip}};
   return kTable;
 }
 

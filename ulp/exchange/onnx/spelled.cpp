@@ -79,9 +79,15 @@ void selu(Builder& builder, const Node& node) {
   write.result("Selu", {write.x()});
 }
 
+/// ONNX has it of float32 alone.
 void celu(Builder& builder, const Node& node) {
   Formula write(builder, node);
-  write.result("Celu", {write.x()}, {{"alpha", static_cast<float>(number_arg(node, "alpha"))}});
+  const double alpha = number_arg(node, "alpha");
+  const std::string x = write.x();
+  if (write.type() == at::kFloat) return write.result("Celu", {x}, {{"alpha", static_cast<float>(alpha)}});
+  const std::string below =
+      write.mul(write.call("Elu", {write.div(x, write.number(alpha))}), write.number(alpha));
+  write.result("Where", {write.call("Greater", {x, write.number(0)}), x, below});
 }
 
 void softshrink(Builder& builder, const Node& node) {

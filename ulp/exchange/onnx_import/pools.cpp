@@ -110,8 +110,14 @@ Tensor average(const Tensor& x, const Window& window, bool ceil, bool with_paddi
       return at::avg_pool1d(x, window.kernel, window.strides, window.before, ceil, with_padding);
     case 2:
       return at::avg_pool2d(x, window.kernel, window.strides, window.before, ceil, with_padding);
-    default:
-      return at::avg_pool3d(x, window.kernel, window.strides, window.before, ceil, with_padding);
+    default: {
+      // LibTorch has none of 16 bits.
+      const at::ScalarType type = x.scalar_type();
+      const Tensor wide = at::isReducedFloatingType(type) ? x.to(at::kFloat) : x;
+      const Tensor mean =
+          at::avg_pool3d(wide, window.kernel, window.strides, window.before, ceil, with_padding);
+      return wide.scalar_type() == type ? mean : mean.to(type);
+    }
   }
 }
 

@@ -1,0 +1,64 @@
+"""Tests of ONNX's operators that come with the package onnx: for each operator the smallest ones, as files to read and their results.
+
+    .deps/peers-venv/bin/python tests/golden/make_node_tests.py VERDICTS.json
+
+VERDICTS.json is what bench/peers/conformance.py wrote (--json): tests that are read there are taken.
+"""
+
+import base64
+import collections
+import json
+import os
+import sys
+import warnings
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../bench/peers"))
+import conformance  # noqa: E402
+
+EACH, LONGEST = 2, 900  # tests of an operator; bytes of one
+
+
+def array(value):
+    value = np.ascontiguousarray(value)
+    return {"type": value.dtype.name, "sizes": list(value.shape), "data": base64.b64encode(value.tobytes()).decode()}
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    with open(sys.argv[1]) as file:
+        right = {(one["suite"], one["name"]) for one in json.load(file)["files"]
+                 if one["verdict"] == "right" and one["form"] == "pieces"}
+    taken, count = [], collections.Counter()
+    types = {"float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
+    cases = []
+    for case in conformance.node_cases():
+        if case[0] != "node":
+            continue
+        for form in (case, conformance.stored(case, False), conformance.stored(case, True)):
+            if form is not None and (form[0], form[1]) in right:
+                cases.append(form)
+                break
+    for suite, name, model, sets, rtol, atol in sorted(cases, key=lambda one: (one[2].ByteSize(), one[1])):
+        inputs, outputs = sets[0]
+        size = model.ByteSize() + sum(np.asarray(one).nbytes for one in [*inputs, *outputs] if one is not None)
+        kinds = {node.op_type for node in model.graph.node}
+        plain = all(isinstance(one, (np.ndarray, np.generic)) and np.asarray(one).dtype.name in types for one in [*inputs, *outputs])
+        if size > LONGEST or not plain or all(count[kind] >= EACH for kind in kinds):
+            continue
+        count.update(kinds)
+        have = {one.name for one in model.graph.initializer}
+        names = [one.name for one in model.graph.input if one.name not in have]
+        taken.append({"name": name, "model": base64.b64encode(model.SerializeToString()).decode(),
+                      "inputs": [{"name": n, **array(x)} for n, x in zip(names, inputs)], "outputs": [array(x) for x in outputs],
+                      "rtol": rtol, "atol": max(atol, 2e-7 * max((np.abs(np.nan_to_num(np.asarray(x, np.float64), posinf=0, neginf=0)).max()
+                                                                  if np.asarray(x).size else 0) for x in outputs))})
+    with open(os.path.join(HERE, "node_tests.json"), "w") as file:
+        file.write("[\n" + ",\n".join(json.dumps(one) for one in sorted(taken, key=lambda one: one["name"])) + "\n]\n")
+    print(f"{len(taken)} tests of {len(count)} operators")
+
+
+if __name__ == "__main__":
+    main()
