@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "error_of.h"
 #include "support.h"
 #include "ulp/quant/quantize.h"
@@ -218,6 +220,40 @@ TEST(Pieces, ProfilesAndRefusesBadCalls) {
   EXPECT_LE(relative_error(pieces.run({x})[0], module->forward(x)), 1e-5) << "usable after an error";
   const PiecewiseModel other = std::move(pieces);
   EXPECT_NE(error_of([&] { pieces.run({x}); }).find("moved from"), std::string::npos);
+}
+
+/// Engines have no strides: what made a tensor contiguous for a view in LibTorch is gone.
+TEST(Pieces, ViewsOfWhatWasMadeContiguous) {
+  auto module = captured_body(
+      [](const at::Tensor& x) {
+        const at::Tensor turned = torch::relu(x).transpose(0, 1).contiguous().view({3, -1, 2});
+        return turned.transpose(0, 1).reshape({-1, 6}) * 2;
+      },
+      torch::randn({2, 3, 8}));
+  PiecewiseModel pieces = lower_in_pieces(*module);
+  for (const int64_t batch : {2, 3}) {
+    const at::Tensor x = torch::randn({batch, 3, 8});
+    EXPECT_TRUE(torch::equal(pieces.run({x}).at(0), module->forward(x)));
+  }
+}
+
+/// Bits as numbers of another type are no identity, though the sizes stay.
+TEST(Pieces, BitsOfAnotherType) {
+  auto module =
+      captured_body([](const at::Tensor& x) { return x.view(torch::kInt) + 1; }, torch::randn({2, 7}));
+  const at::Tensor x = torch::randn({2, 7});
+  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), module->forward(x)));
+}
+
+/// PyTorch leaves a finite number as it is where the signs agree, else the divisor.
+TEST(Pieces, RemaindersByInfinity) {
+  auto module =
+      captured_body([](const at::Tensor& x) { return torch::remainder(x.slice(1, 0, 1) * 1, x * 1); },
+                    torch::randn({2, 7}));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const at::Tensor x = torch::tensor(
+      {{2.5F, kInf, -kInf, 1.0F, -2.0F, 0.7F, -0.7F}, {-2.5F, kInf, -kInf, 1.0F, -2.0F, 0.7F, -0.7F}});
+  EXPECT_TRUE(torch::allclose(lower_in_pieces(*module).run({x}).at(0), module->forward(x), 1e-6, 1e-6));
 }
 
 }  // namespace

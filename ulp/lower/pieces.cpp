@@ -97,11 +97,22 @@ struct PiecewiseModel::State {
         const auto why = cutter.foreign().find(node);
         if (why != cutter.foreign().end()) piece.info.why.push_back(describe(*node) + ": " + why->second);
       }
-      piece.module = std::make_shared<graph::GraphModule>(
-          graph::extract(whole->graph(), cut.nodes, reads, cut.results).graph);
+      const std::shared_ptr<graph::Graph> part =
+          graph::extract(whole->graph(), cut.nodes, reads, cut.results).graph;
+      loosen_views(*part);
+      piece.module = std::make_shared<graph::GraphModule>(part);
       piece.module->eval();
     } else {
       piece.engine = std::make_unique<runtime::Engine>(cutter.plan(index), options);
+    }
+  }
+
+  /// Engines have no strides, so the calls that made a tensor contiguous are gone: a view of it may have to be
+  /// a copy.
+  static void loosen_views(graph::Graph& part) {
+    for (const auto& node : part.nodes()) {
+      if (node->is("aten::view") && !node->is("aten::view.dtype"))
+        part.retarget(node.get(), "aten::reshape", node->args);
     }
   }
 
