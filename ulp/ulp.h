@@ -17,6 +17,7 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_pt2.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/gguf.h"
 #include "ulp/exchange/import_onnx.h"

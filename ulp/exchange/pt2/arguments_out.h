@@ -1,0 +1,18 @@
+// Literal arguments of calls as torch.export writes them.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include "ulp/exchange/pt2/program.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange::pt2 {
+
+/// Tensor? of a list of them.
+bool is_optional_tensor(const c10::Type& type);
+
+/// A member of the union Argument, {"as_int": 3}, by the type that the operator's schema says. Devices become the CPU: archives
+/// are for it until PyTorch moves them. Refuses what the union has not.
+Json literal_json(const graph::Node& node, const c10::IValue& value, const c10::Type& type);
+
+}  // namespace ulp::exchange::pt2

@@ -1,0 +1,13 @@
+// A graph whose calls are all operators of PyTorch's own, for programs that PyTorch alone runs.
+#pragma once
+
+#include "ulp/graph/graph.h"
+
+namespace ulp::exchange::pt2 {
+
+/// Spells out what PyTorch has no operator for, in place, with the same bits: ulp's operators on codes; calls that keep the type
+/// of their first argument though another one is wider, as operators in place do; and results that are made without gradients.
+/// Calls that it does not know stay as they are.
+void spell_out(graph::Graph& graph);
+
+}  // namespace ulp::exchange::pt2
