@@ -1,5 +1,179 @@
 #include "ulp/exchange/pt2/plain_calls.h"
 
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "ulp/exchange/arguments.h"
+#include "ulp/exchange/pt2/speller.h"
+
 namespace ulp::exchange::pt2 {
-void spell_out(graph::Graph&) {}
+
+namespace {
+
+using c10::IValue;
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::SizeExpr;
+using graph::Value;
+
+/// clamp(round(x * (1 / s)) + z, qmin, qmax), NaN to qmin.
+void spell_quantize(Speller& spell) {
+  Value* x = spell.to(spell.tensor("x"), at::kFloat);
+  const int64_t axis = spell.integer("axis");
+  const auto low = static_cast<double>(spell.integer("qmin")),
+             high = static_cast<double>(spell.integer("qmax"));
+  Value* inverse = spell.map("aten::reciprocal", {spell.along("scale", axis, *x)});
+  Value* y = spell.map("aten::round", {spell.with("aten::mul.Tensor", x, inverse)});
+  y = spell.with("aten::add.Tensor", y, spell.along("zero_point", axis, *x));
+  y = spell.map("aten::clamp", {spell.map("aten::nan_to_num", {y, IValue(low)}), IValue(low), IValue(high)});
+  spell.replace(spell.to(y, static_cast<at::ScalarType>(spell.integer("dtype"))));
+}
+
+/// (q - z) * s.
+void spell_dequantize(Speller& spell) {
+  Value* x = spell.to(spell.tensor("q"), at::kFloat);
+  const int64_t axis = spell.integer("axis");
+  x = spell.with("aten::sub.Tensor", x, spell.along("zero_point", axis, *x));
+  spell.replace(spell.with("aten::mul.Tensor", x, spell.along("scale", axis, *x)));
+}
+
+/// Codes u8 [rows, groups, size / 2] of two numbers each as [rows, groups, size].
+Value* unpacked(Speller& spell, Value* codes) {
+  Value* low = spell.map("aten::bitwise_and.Scalar", {codes, IValue(int64_t{15})});
+  Value* high = spell.map("aten::bitwise_right_shift.Tensor_Scalar", {codes, IValue(int64_t{4})});
+  Speller::Sizes sizes = codes->meta->sizes;
+  sizes.push_back(fixed(2));
+  Value* pairs =
+      spell.call("aten::stack", {Argument::list({low, high}), IValue(int64_t{-1})}, at::kByte, sizes);
+  sizes.pop_back();
+  sizes[2] = fixed(2 * sizes[2].offset);
+  return spell.call("aten::flatten.using_ints", {pairs, IValue(int64_t{2}), IValue(int64_t{-1})}, at::kByte,
+                    sizes);
+}
+
+/// (code - z) * s in groups of a row, z of 4 bits 8 where there is none; minus a minimum.
+void spell_dequantize_weight(Speller& spell) {
+  Value* codes = spell.tensor("codes");
+  const bool nibbles = codes->meta->dtype == at::kByte;
+  if (nibbles) codes = unpacked(spell, codes);
+  const Speller::Sizes stored = codes->meta->sizes;
+  const int64_t rows = stored.at(0).offset, groups = stored.size() == 3 ? stored[1].offset : 1;
+  const int64_t size = stored.back().offset, columns = spell.integer("columns");
+  if (stored.size() == 2) codes = spell.view(codes, {rows, 1, size});
+  const auto of_groups = [&](const char* argument) {
+    return spell.view(spell.to(spell.tensor(argument), at::kFloat), {rows, groups, 1});
+  };
+  const bool zeros = spell.node().arg("zero_point").is_value(),
+             minima = spell.node().arg("minimum").is_value();
+  Value* x = spell.to(codes, at::kFloat);
+  if (zeros) {
+    x = spell.with("aten::sub.Tensor", x, of_groups("zero_point"));
+  } else if (nibbles && !minima) {
+    x = spell.with("aten::sub.Scalar", x, 8);
+  }
+  x = spell.with("aten::mul.Tensor", x, of_groups("scale"));
+  if (minima) x = spell.with("aten::sub.Tensor", x, of_groups("minimum"));
+  x = spell.view(x, {rows, groups * size});
+  if (columns != groups * size)
+    x = spell.call("aten::slice.Tensor", {x, IValue(int64_t{1}), IValue(int64_t{0}), IValue(columns)},
+                   at::kFloat, fixed({rows, columns}));
+  spell.replace(x);
+}
+
+/// -1 below 0 and for NaN, else 1.
+void spell_binarize(Speller& spell) {
+  Value* x = spell.tensor("x");
+  Value* above = spell.call("aten::ge.Scalar", {x, IValue(int64_t{0})}, at::kBool, x->meta->sizes);
+  Value* y = spell.with("aten::mul.Scalar", spell.to(above, x->meta->dtype), 2);
+  spell.replace(spell.with("aten::sub.Scalar", y, 1));
+}
+
+/// Of each row the sign of what is larger than ratio times the mean magnitude, times the mean magnitude of these.
+void spell_ternarize(Speller& spell) {
+  Value* weight = spell.tensor("weight");
+  const Speller::Sizes sizes = weight->meta->sizes;
+  const at::ScalarType type = weight->meta->dtype;
+  std::vector<int64_t> whole;
+  int64_t columns = 1;
+  for (const SizeExpr& size : sizes) whole.push_back(size.offset);
+  for (size_t i = 1; i < whole.size(); ++i) columns *= whole[i];
+  const Speller::Sizes row = fixed({whole.at(0), 1});
+  const auto by_row = [&](const char* target, Value* x, at::ScalarType of) {
+    return spell.call(target, {x, IValue(std::vector<int64_t>{1}), IValue(true)}, of, row);
+  };
+  Value* rows = spell.call("aten::flatten.using_ints", {weight, IValue(int64_t{1}), IValue(int64_t{-1})},
+                           type, fixed({whole[0], columns}));
+  Value* size = spell.map("aten::abs", {rows});
+  Value* least =
+      spell.with("aten::mul.Scalar", by_row("aten::mean.dim", size, type), number_arg(spell.node(), "ratio"));
+  Value* kept = spell.call("aten::gt.Tensor", {size, least}, at::kBool, size->meta->sizes);
+  Value* count =
+      spell.map("aten::clamp_min", {by_row("aten::sum.dim_IntList", kept, at::kLong), IValue(int64_t{1})});
+  Value* scale =
+      spell.with("aten::div.Tensor",
+                 by_row("aten::sum.dim_IntList", spell.with("aten::mul.Tensor", size, kept), type), count);
+  Value* y = spell.with("aten::mul.Tensor",
+                        spell.with("aten::mul.Tensor", spell.map("aten::sign", {rows}), kept), scale);
+  spell.replace(spell.view(y, whole));
+}
+
+/// What an operator in place would make of a wider argument: the type of the first one.
+void keep_type(Graph& graph, Node& node, Node* next) {
+  Value* self = node.args.empty() || !node.args[0].is_value() ? nullptr : node.args[0].value;
+  if (self == nullptr || node.outputs().size() != 1) return;
+  const auto type = [&](const Value* value) {
+    const at::Tensor stored = graph.attribute_tensor(value);
+    return stored.defined() ? stored.scalar_type() : type_of(*value);
+  };
+  at::ScalarType wide = type(self);
+  for (const Value* read : node.reads()) wide = c10::promoteTypes(wide, type(read));
+  if (wide == type(self)) return;
+  Value* output = node.output();
+  Node* kept = graph.call("aten::to.dtype", {output, IValue(static_cast<int64_t>(type(self)))}, next);
+  kept->output()->meta = output->meta;
+  if (output->meta) output->meta->dtype = wide;
+  graph.replace_uses(output, kept->output(), kept);
+}
+
+/// Results without gradients, for those who read them with gradients.
+void stop_gradients(Graph& graph, Node& node, Node* next) {
+  for (const auto& output : node.outputs()) {
+    const auto users = graph.users(output.get());
+    const bool floats = output->meta && at::isFloatingType(output->meta->dtype);
+    if (!floats || std::ranges::all_of(users, [](const Node* user) { return user->no_grad; })) continue;
+    Node* stopped = graph.call("aten::detach", {output.get()}, next);
+    stopped->no_grad = true;
+    stopped->output()->meta = output->meta;
+    graph.replace_uses(output.get(), stopped->output(), stopped);
+  }
+}
+
+void spell(Graph& graph, Node& node) {
+  static constexpr std::pair<const char*, void (*)(Speller&)> kSpelled[] = {
+      {"ulp::quantize", spell_quantize},     {"ulp::dequantize", spell_dequantize},
+      {"ulp::average_codes", spell_average}, {"ulp::dequantize_weight", spell_dequantize_weight},
+      {"ulp::binarize", spell_binarize},     {"ulp::ternarize", spell_ternarize}};
+  for (const auto& [op, function] : kSpelled) {
+    if (!node.is(op)) continue;
+    Speller speller(graph, node);
+    return function(speller);
+  }
+}
+
+}  // namespace
+
+void spell_out(Graph& graph) {
+  std::vector<Node*> nodes;
+  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  for (size_t i = 0; i + 1 < nodes.size(); ++i) {  // the last one is the output
+    Node& node = *nodes[i];
+    if (node.kind() != Node::Kind::call) continue;
+    if (node.in_place) keep_type(graph, node, nodes[i + 1]);
+    if (node.no_grad) stop_gradients(graph, node, nodes[i + 1]);
+    spell(graph, node);  // the node is gone after it
+  }
+}
+
 }  // namespace ulp::exchange::pt2

@@ -160,8 +160,7 @@ void ProgramWriter::check_sizes(const Node& node, const Value& value) const {
 
 std::string ProgramWriter::add_value(const Node& node, const Value& value) {
   check_sizes(node, value);
-  const std::string name = unique_name(value.name);
-  names_[&value] = name;
+  const std::string& name = names_.at(&value);
   tensors_[name] = meta_of(*value.meta, value.meta->channels_last && value.meta->sizes.size() == 4);
   return name;
 }
@@ -308,6 +307,8 @@ Json ProgramWriter::inputs_of(const Node& node) {
 }
 
 void ProgramWriter::add_call(const Node& node) {
+  // First, so that calls which read those of a refused one are not refused, too.
+  for (const auto& output : node.outputs()) names_[output.get()] = unique_name(output->name);
   if (node.autocast && node.autocast->enabled) refuse(node, "it runs under an autocast of the model's own");
   if (node.schema().is_mutable()) refuse(node, "it writes into a tensor");
   const std::string target = target_text(node);
@@ -320,7 +321,8 @@ void ProgramWriter::add_call(const Node& node) {
     outputs.push_back(listed ? name : Json{{"as_tensor", name}});
   }
   const bool single = !listed && outputs.size() == 1;
-  const std::string name = single ? names_.at(node.output()) : unique_name(node.name());
+  // No function of Python's own has such a name: torch.fx would give the node another one then.
+  const std::string name = single ? names_.at(node.output()) : unique_name(node.name() + "_results");
   if (listed) outputs = Json::array({Json{{"as_tensors", outputs}}});
   nodes_.push_back({{"target", target},
                     {"inputs", std::move(inputs)},

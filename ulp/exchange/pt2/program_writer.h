@@ -40,7 +40,7 @@ class ProgramWriter {
   void add_placeholder(const std::string& name, Json meta, Json spec);
   void add_call(const graph::Node& node);
   void add_result(const graph::Value& value);
-  /// Gives a call's result a name and a description.
+  /// Describes a call's result; gives its name.
   std::string add_value(const graph::Node& node, const graph::Value& value);
   Json meta_of(const graph::TensorMeta& meta, bool channels_last) const;
   void check_sizes(const graph::Node& node, const graph::Value& value) const;
