@@ -16,6 +16,7 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_pt2.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/gguf.h"
 #include "ulp/graph/graph_module.h"
@@ -100,6 +101,18 @@ const ExportFormat kTflite = {
     .check = [](const ExportFlags& flags,
                 graph::GraphModule& model) { return app::check_tflite(flags.out, model, flags.batch); }};
 
+const ExportFormat kPt2 = {
+    .name = "pt2",
+    .ending = ".pt2",
+    .flags = {},
+    .about = [](const ExportFlags&) -> std::pair<std::string, nlohmann::json> {
+      return {"program of torch.export, schema 8.20", {{"schema", "8.20"}}};
+    },
+    .write = [](const ExportFlags& flags, const graph::GraphModule& model,
+                const Metadata& metadata) { exchange::export_pt2(model, flags.out, {.metadata = metadata}); },
+    .check = [](const ExportFlags& flags,
+                graph::GraphModule& model) { return app::check_pt2(flags.out, model); }};
+
 const ExportFormat kGguf = {
     .name = "gguf",
     .ending = ".gguf",
@@ -126,7 +139,7 @@ const ExportFormat kSafetensors = {.name = "safetensors",
                                                const Metadata&) { io::save_published(flags.out, model); },
                                    .check = nullptr};
 
-const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kTflite, &kGguf, &kSafetensors};
+const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kTflite, &kPt2, &kGguf, &kSafetensors};
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
@@ -260,6 +273,7 @@ void add_export(CLI::App& app) {
                                   "  ulp export scripted.pt --shape 3,224,224 --out model.onnx --check\n"
                                   "  ulp export model.safetensors --to coreml --fp16 --out model.mlpackage\n"
                                   "  ulp export model.safetensors --to tflite --out model.tflite --check\n"
+                                  "  ulp export model.safetensors --to pt2 --out model.pt2 --check\n"
                                   "  ulp export gpt2.safetensors --to gguf --gguf-type q4_0 --out gpt2.gguf\n"
                                   "  ulp export model.onnx --to safetensors --out model.safetensors\n",
                                   *flags);
@@ -288,8 +302,9 @@ void add_export(CLI::App& app) {
   command->add_flag(
       "--check", flags->check,
       "Run an ONNX file in ONNX Runtime and OpenVINO, in Python, where they are installed, and "
-      "show the largest difference, a TensorFlow Lite file in LiteRT; read a Core ML package "
-      "with coremltools. Fails beyond 1e-5 of the largest result in fp32, 5e-3 in fp16 and 5e-2 "
+      "show the largest difference, a TensorFlow Lite file in LiteRT, a .pt2 archive in PyTorch; "
+      "read a Core ML package with coremltools. Fails beyond 1e-5 of the largest result in fp32, 5e-3 in "
+      "fp16 and 5e-2 "
       "where activations are codes");
   flags->shape.add_to(*command);
   command->callback([flags, command] { run(*flags, *command); });

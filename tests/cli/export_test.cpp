@@ -153,6 +153,27 @@ TEST_F(Export, WritesTensorFlowLiteFiles) {
       1, "pip install ai-edge-litert");
 }
 
+TEST_F(Export, WritesArchivesOfTorchExport) {
+  const Outcome made = shop_->ulp("export m.safetensors --to pt2 --out m.pt2 --json");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const auto json = nlohmann::json::parse(made.out);
+  EXPECT_EQ(json["schema"], "8.20");
+  EXPECT_EQ(json["bytes"], std::filesystem::file_size(*shop_ / "m.pt2"));
+  // It is a model of the tool again, and so are codes.
+  const Outcome inspected = shop_->ulp("inspect m.pt2");
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("conv1.weight"), std::string::npos);
+  ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 32 --test 0 --out q.onnx").code, 0);
+  const Outcome codes = shop_->ulp("export q.onnx --to pt2 --out q.pt2");
+  ASSERT_EQ(codes.code, 0) << codes.err;
+  EXPECT_LT(std::filesystem::file_size(*shop_ / "q.pt2"), 0.6 * json["bytes"].get<double>());
+  expect_error(shop_->ulp("export m.safetensors --to pt2 --fp16 --out h.pt2"), 2, "--to onnx or coreml");
+  expect_error(shop_->ulp("export m.safetensors --to pt2 --out m.onnx"), 2, "writes .pt2");
+  expect_error(
+      shop_->ulp("export m.safetensors --to pt2 --out c.pt2 --check", "ULP_PYTHON=/nowhere/python3 "), 1,
+      "pip install torch==2.13.0");
+}
+
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   const Outcome outcome =
       shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");

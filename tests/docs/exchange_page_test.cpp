@@ -7,6 +7,7 @@
 
 #include "exchange/coreml.includes.h"
 #include "exchange/export.includes.h"
+#include "exchange/export_pt2.includes.h"
 #include "exchange/fp16.includes.h"
 #include "exchange/gguf.includes.h"
 #include "exchange/import.includes.h"
@@ -33,11 +34,13 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
 #include "exchange/int8.inc"
 #include "exchange/small.inc"
 #include "exchange/tflite.inc"
+#include "exchange/export_pt2.inc"
   const auto size = [](const char* file) { return std::filesystem::file_size(file); };
   EXPECT_GT(size("model.onnx"), 3 * size("model.int8.onnx"));
   EXPECT_GT(2.1 * size("model.fp16.onnx"), size("model.onnx"));
   EXPECT_LT(1.9 * size("model.fp16.onnx"), size("model.onnx"));
   EXPECT_GT(size("model.onnx"), size("model.dynamic.onnx"));
+  EXPECT_GT(size("model.pt2"), size("model.onnx"));
   EXPECT_GT(size("model.tflite"), 3 * size("model.int8.tflite"));
   EXPECT_GT(size("model.dynamic.onnx"), size("model.int4.onnx"));
 #include "exchange/coreml.inc"

@@ -100,6 +100,20 @@ nlohmann::json record_run(const Scratch& folder, graph::GraphModule& model, cons
   return run;
 }
 
+/// Runs at batches of 1 and 7 and, where sizes are free, at their largest and one below.
+nlohmann::json task_of_free_sizes(const Scratch& folder, const fs::path& file, graph::GraphModule& model) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(0);
+  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
+  for (const int64_t batch : {1, 7}) {
+    std::vector<int64_t> sizes = {batch};
+    for (const graph::FreeDimension& free : model.graph().free)
+      sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
+    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
+  }
+  return task;
+}
+
 std::string quoted(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -175,19 +189,18 @@ ExportTolerance export_tolerance(const graph::GraphModule& model, bool fp16) {
 }
 
 ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
-  const torch::NoGradGuard no_grad;
   const Scratch folder;
-  torch::manual_seed(0);
-  nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
-  for (const int64_t batch : {1, 7}) {
-    std::vector<int64_t> sizes = {batch};
-    for (const graph::FreeDimension& free : model.graph().free)
-      sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
-    task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
-  }
+  const nlohmann::json task = task_of_free_sizes(folder, file, model);
   const nlohmann::json said =
       judged({kOnnxJudge, "ONNX Runtime or OpenVINO", "onnxruntime numpy"}, folder, task);
   return compared(said, task);
+}
+
+ExportChecks check_pt2(const fs::path& file, graph::GraphModule& model) {
+  const Scratch folder;
+  nlohmann::json task = task_of_free_sizes(folder, file, model);
+  task["threads"] = at::get_num_threads();
+  return compared(judged({kPt2Judge, "PyTorch 2.13", "torch==2.13.0"}, folder, task), task);
 }
 
 ExportChecks check_tflite(const fs::path& file, graph::GraphModule& model, int64_t batch) {

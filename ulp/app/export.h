@@ -51,6 +51,10 @@ ULP_API ExportChecks check_onnx(const std::filesystem::path& file, graph::GraphM
 ULP_API ExportChecks check_tflite(const std::filesystem::path& file, graph::GraphModule& model,
                                   int64_t batch);
 
+/// Loads an archive that export_pt2() wrote by torch.export.load() in a process that imports torch alone, and runs it beside the model that
+/// it was made of, on the inputs of check_onnx() and as many threads as here. Python is found, and errors are, as for check_onnx().
+ULP_API ExportChecks check_pt2(const std::filesystem::path& file, graph::GraphModule& model);
+
 /// Reads a Core ML package with the parser of coremltools, which infers the sizes and types of all operations and compares them with those
 /// that the package says. Core ML itself runs on Apple's systems alone. Python is found, and errors are, as for check_onnx().
 ULP_API ExportChecks check_coreml(const std::filesystem::path& package);

@@ -1,5 +1,5 @@
 // The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, one that runs a TensorFlow Lite file in LiteRT,
-// and one that reads a Core ML package with coremltools. Each prints one line of JSON, {"results": [...], "missing": [...]}. Internal.
+// one that runs a .pt2 archive in PyTorch, and one that reads a Core ML package with coremltools. Each prints one line of JSON, {"results": [...], "missing": [...]}. Internal.
 #pragma once
 
 namespace ulp::app {
@@ -58,7 +58,7 @@ def largest_difference(name, run, task):
             ours, got = ours.astype("float64"), got.astype("float64")
             scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
             difference = float(numpy.abs(got - ours).max(initial=0.0) / scale)
-            largest = difference if not largest >= difference else largest
+            largest = difference if difference != difference or difference > largest else largest
     return largest if largest == largest else None
 
 
@@ -173,8 +173,58 @@ for run in task["runs"]:
         ours, theirs = ours.astype("float64"), theirs.astype("float64")
         scale = max(numpy.abs(ours).max(initial=0.0), 1e-30)
         difference = float(numpy.abs(theirs - ours).max(initial=0.0) / scale)
-        largest = difference if not largest >= difference else largest
+        largest = difference if difference != difference or difference > largest else largest
 result = {"runtime": "LiteRT " + ai_edge_litert.__version__, "largest": largest if largest == largest else None}
+print(json.dumps({"results": [result], "missing": []}))
+)py";
+
+/// The same with an archive of torch.export; the task names the number of threads, too. Numbers that are equal differ by nothing,
+/// infinities and NaN among them. It imports torch alone.
+inline constexpr const char* kPt2Judge = R"py(import json
+import sys
+
+try:
+    import torch
+except ImportError:
+    sys.exit(4)
+
+TYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "double": torch.float64,
+         "long": torch.int64, "int": torch.int32, "short": torch.int16, "char": torch.int8, "byte": torch.uint8,
+         "bool": torch.bool}
+
+
+def tensor(entry):
+    with open(entry["file"], "rb") as file:
+        data = bytearray(file.read())
+    kind = TYPES[entry["type"]]
+    return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(entry["shape"])
+
+
+def difference(got, ours):
+    """The largest one, as a share of the largest number of ours."""
+    same = (got == ours) | (got.isnan() & ours.isnan())
+    apart = (got.double() - ours.double()).abs().masked_fill(same, 0)
+    scale = ours.double().abs().nan_to_num(0, 0, 0)
+    return float(apart.max() / scale.max().clamp_min(1e-30)) if ours.numel() else 0.0
+
+
+with open(sys.argv[1]) as file:
+    task = json.load(file)
+torch.set_num_threads(task["threads"])
+program = torch.export.load(task["model"]).module()
+largest = 0.0
+for run in task["runs"]:
+    with torch.no_grad():
+        results = torch.utils._pytree.tree_leaves(program(*[tensor(entry) for entry in run["inputs"]]))
+    if len(results) != len(run["results"]):
+        sys.exit(f"expected {len(run['results'])} results, got {len(results)}")
+    for got, entry in zip(results, run["results"]):
+        ours = tensor(entry)
+        if got.shape != ours.shape or got.dtype != ours.dtype:
+            sys.exit(f"expected a result of {ours.dtype} {tuple(ours.shape)}, got {got.dtype} {tuple(got.shape)}")
+        one = difference(got, ours)
+        largest = one if one != one or one > largest else largest
+result = {"runtime": "PyTorch " + torch.__version__, "largest": largest if largest == largest else None}
 print(json.dumps({"results": [result], "missing": []}))
 )py";
 

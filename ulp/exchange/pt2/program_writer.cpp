@@ -180,8 +180,8 @@ ProgramWriter::Number ProgramWriter::add_number(const std::string& target, const
   return numbers_[text] = number;
 }
 
-/// The batch, or a free dimension, as an input has it.
-ProgramWriter::Number ProgramWriter::size(const Node& node, size_t which) {
+/// The batch, or a free dimension, as an input has it; nothing where none has it.
+std::optional<ProgramWriter::Number> ProgramWriter::size(size_t which) {
   size_t input = 0;
   int64_t dim = -1;
   if (which == 0) {
@@ -191,13 +191,28 @@ ProgramWriter::Number ProgramWriter::size(const Node& node, size_t which) {
     input = free.places[0].input;
     dim = free.places[0].dim;
   }
-  if (dim < 0) refuse(node, "a size follows those of the inputs by no polynomial");
+  if (dim < 0) return std::nullopt;
   const SizeExpr& expression = graph_.inputs().at(input)->meta->sizes.at(static_cast<size_t>(dim));
   Json inputs = {
       {{"name", "self"}, {"arg", {{"as_tensor", {{"name", input_names_.at(input)}}}}}, {"kind", 1}},
       {{"name", "dim"}, {"arg", {{"as_int", dim}}}, {"kind", 1}}};
   return add_number("torch.ops.aten.sym_size.int", "sym_size", std::move(inputs), symbols_.text(expression),
                     symbols_.sample(expression));
+}
+
+/// Symbols whose multiples alone are sizes of inputs: the reader learns their samples from nodes of their own.
+void ProgramWriter::add_symbols() {
+  for (size_t i = 0; i < graph_.free.size(); ++i) {
+    const int64_t multiple = graph_.free[i].multiple;
+    if (multiple == 1 || graph_.free[i].places.empty()) continue;
+    SizeExpr symbol;
+    symbol.rest.terms = {{1, multiple, std::vector<int32_t>(i + 2, 0)}};
+    symbol.rest.terms[0].powers.back() = 1;
+    Json inputs = {{{"name", "a"}, {"arg", {{"as_sym_int", {{"as_name", size(i + 1)->name}}}}}, {"kind", 1}},
+                   {{"name", "b"}, {"arg", {{"as_int", multiple}}}, {"kind", 1}}};
+    add_number("_operator.floordiv", "floordiv", std::move(inputs), symbols_.text(symbol),
+               symbols_.sample(symbol));
+  }
 }
 
 /// b has no name where it is a number alone.
@@ -226,7 +241,11 @@ std::string ProgramWriter::number(const Node& node, const SizeExpr& size) {
   const auto add_term = [&](int64_t factor, const std::vector<int32_t>& powers) {
     std::vector<Number> factors;
     for (size_t i = 0; i < powers.size(); ++i) {
-      for (int32_t power = 0; power < powers[i]; ++power) factors.push_back(this->size(node, i));
+      for (int32_t power = 0; power < powers[i]; ++power) {
+        const std::optional<Number> one = this->size(i);
+        if (!one) refuse(node, "a size follows those of the inputs by no polynomial");
+        factors.push_back(*one);
+      }
     }
     Number term = factors.empty() ? plain(factor) : factors[0];
     for (size_t i = 1; i < factors.size(); ++i) term = computed("mul", term, factors[i]);
@@ -307,8 +326,6 @@ Json ProgramWriter::inputs_of(const Node& node) {
 }
 
 void ProgramWriter::add_call(const Node& node) {
-  // First, so that calls which read those of a refused one are not refused, too.
-  for (const auto& output : node.outputs()) names_[output.get()] = unique_name(output->name);
   if (node.autocast && node.autocast->enabled) refuse(node, "it runs under an autocast of the model's own");
   if (node.schema().is_mutable()) refuse(node, "it writes into a tensor");
   const std::string target = target_text(node);
@@ -341,8 +358,13 @@ void ProgramWriter::add_result(const Value& value) {
 Json ProgramWriter::write(TensorFolder& weights, TensorFolder& constants) {
   add_tensors(weights, constants);
   add_inputs();
+  add_symbols();
   for (const auto& node : graph_.nodes()) {
-    if (node->kind() == Node::Kind::attribute) names_[node->output()] = attribute_names_.at(node->target());
+    if (node->kind() == Node::Kind::attribute) {
+      names_[node->output()] = attribute_names_.at(node->target());
+    } else if (node->kind() != Node::Kind::input) {
+      for (const auto& output : node->outputs()) names_[output.get()] = unique_name(output->name);
+    }
   }
   const auto call = [&](const Node& node) {
     add_call(node);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -50,7 +51,8 @@ class ProgramWriter {
   Json list(const graph::Node& node, const std::vector<graph::Argument>& items, const c10::Type& element);
 
   std::string number(const graph::Node& node, const graph::SizeExpr& size);
-  Number size(const graph::Node& node, size_t which);
+  void add_symbols();
+  std::optional<Number> size(size_t which);
   Number computed(const char* function, const Number& a, const Number& b);
   Number add_number(const std::string& target, const std::string& wish, Json inputs, const std::string& text,
                     int64_t sample);

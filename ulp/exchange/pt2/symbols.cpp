@@ -22,6 +22,17 @@ std::string applied(const char* function, const std::vector<std::string>& parts)
   return text + ")";
 }
 
+/// The size along which a recurrent layer steps; null for other calls.
+const SizeExpr* unrolled_size(const graph::Node& node) {
+  const bool recurrent =
+      node.is("aten::lstm") || node.is("aten::gru") || node.is("aten::rnn_tanh") || node.is("aten::rnn_relu");
+  if (!recurrent) return nullptr;
+  const graph::Value* x = node.args.at(0).value;
+  const graph::Argument& batch_first = node.args.back();
+  const bool known = x != nullptr && x->meta && x->meta->sizes.size() > 1 && batch_first.literal.isBool();
+  return known ? &x->meta->sizes[batch_first.literal.toBool() ? 1 : 0] : nullptr;
+}
+
 bool has_batch(const Graph& graph) {
   return std::ranges::any_of(graph.batch_dims, [](int64_t dim) { return dim >= 0; });
 }
@@ -33,6 +44,15 @@ Symbols::Symbols(const Graph& graph) : graph_(graph) {
   sample_.push_back(kSampleBatch);
   for (const graph::FreeDimension& free : graph.free)
     sample_.push_back(free.max / free.multiple * free.multiple);
+  for (const auto& node : graph.nodes()) {
+    const SizeExpr* size = unrolled_size(*node);
+    if (size == nullptr) continue;
+    for (const Polynomial::Term& term : size->rest.terms) {
+      for (size_t i = 1; i < term.powers.size(); ++i) {
+        if (term.powers[i] > 0) unrolled_.insert(i);
+      }
+    }
+  }
 }
 
 std::string Symbols::symbol(size_t which) const {
@@ -78,7 +98,10 @@ std::string Symbols::text(const SizeExpr& size) const {
 }
 
 Json Symbols::expression(const std::string& text, int64_t sample) const {
-  return {{"as_expr", {{"expr_str", text}, {"hint", {{"as_int", sample}}}}}};
+  const bool hidden = std::ranges::any_of(
+      unrolled_, [&](size_t which) { return text.find(symbol(which)) != std::string::npos; });
+  const Json hint = hidden ? Json(nullptr) : Json{{"as_int", sample}};
+  return {{"as_expr", {{"expr_str", text}, {"hint", hint}}}};
 }
 
 Json Symbols::number(const SizeExpr& size) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Symbols {
   int64_t sample(const graph::SizeExpr& size) const { return size.at(sample_); }
   /// A SymInt: a number, or an expression and its sample.
   Json number(const graph::SizeExpr& size) const;
+  /// The same of a text. Compilers of PyTorch unroll recurrent layers: an expression of the length of one has no sample, so
+  /// that they refuse the program instead of fixing the length without a word.
   Json expression(const std::string& text, int64_t sample) const;
   /// The strides of a dense tensor of these sizes whose dimensions lie in this order, the outermost first: SymInts.
   Json strides(const std::vector<graph::SizeExpr>& sizes, const std::vector<size_t>& order) const;
@@ -35,6 +38,7 @@ class Symbols {
 
   const graph::Graph& graph_;
   std::vector<int64_t> sample_;
+  std::set<size_t> unrolled_;  ///< free dimensions that are the length of a recurrent layer
 };
 
 }  // namespace ulp::exchange::pt2
