@@ -1,8 +1,10 @@
-// Writes networks as .pt2 archives of torch.export, with random weights, and beside each what it computes here:
+// Writes networks as .pt2 archives of torch.export, with random weights, and beside each what it computes
+// here:
 //   pt2_networks FOLDER FORM [NETWORK...]
-// FORM is float or int8 (static, calibrated on 8 random inputs; networks of images). FOLDER/NAME.pt2, and for batches of 1 and 7
-// FOLDER/NAME.BATCH.xI.npy, its inputs, and FOLDER/NAME.BATCH.yI.npy, the results, computed on one thread. bench/peers/pt2_check.py
-// compares PyTorch with them. Each archive is read back by our own reader; that fails unless it gives the same bits.
+// FORM is float or int8 (static, calibrated on 8 random inputs; networks of images). FOLDER/NAME.pt2, and for
+// batches of 1 and 7 FOLDER/NAME.BATCH.xI.npy, its inputs, and FOLDER/NAME.BATCH.yI.npy, the results,
+// computed on one thread. bench/peers/pt2_check.py compares PyTorch with them. Each archive is read back by
+// our own reader; that fails unless it gives the same bits.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -48,7 +50,8 @@ struct RecurrentImpl : torch::nn::Module {
 };
 TORCH_MODULE(Recurrent);
 
-/// Two inputs of different types and lengths, attention of one to the other, a buffer, a tied weight, and a dictionary of results.
+/// Two inputs of different types and lengths, attention of one to the other, a buffer, a tied weight, and a
+/// dictionary of results.
 struct TwoInputsImpl : torch::nn::Module {
   torch::nn::Embedding words{64, 24};
   torch::nn::Linear query{24, 24}, key{8, 24};

@@ -166,7 +166,7 @@ TEST_F(Export, WritesArchivesOfTorchExport) {
   ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 32 --test 0 --out q.onnx").code, 0);
   const Outcome codes = shop_->ulp("export q.onnx --to pt2 --out q.pt2");
   ASSERT_EQ(codes.code, 0) << codes.err;
-  EXPECT_LT(std::filesystem::file_size(*shop_ / "q.pt2"), 0.6 * json["bytes"].get<double>());
+  EXPECT_NE(read_file(*shop_ / "q.pt2").find("torch.ops.aten.round.default"), std::string::npos);
   expect_error(shop_->ulp("export m.safetensors --to pt2 --fp16 --out h.pt2"), 2, "--to onnx or coreml");
   expect_error(shop_->ulp("export m.safetensors --to pt2 --out m.onnx"), 2, "writes .pt2");
   expect_error(

@@ -1,5 +1,5 @@
-// Captured models as archives of torch.export: our own reader gives the same bits, names and free sizes, and the description is the
-// one that PyTorch 2.13 reads (bench/peers/pt2_check.py asks PyTorch itself).
+// Captured models as archives of torch.export: our own reader gives the same bits, names and free sizes, and
+// the description is the one that PyTorch 2.13 reads (bench/peers/pt2_check.py asks PyTorch itself).
 #include "ulp/exchange/export_pt2.h"
 
 #include <torch/torch.h>

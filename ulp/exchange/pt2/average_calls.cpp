@@ -1,4 +1,5 @@
-// ulp::average_codes in PyTorch's operators. Sums are of whole numbers below 2^53 in double, so they are exact in any order.
+// ulp::average_codes in PyTorch's operators. Sums are of whole numbers below 2^53 in double, so they are
+// exact in any order.
 #include "ulp/exchange/arguments.h"
 #include "ulp/exchange/pt2/speller.h"
 
@@ -103,8 +104,8 @@ Value* half_even(Speller& spell, const CodeWindows& windows, Value* codes) {
   return spell.map("aten::clamp", {y, IValue(is_signed ? -128.0 : 0.0), IValue(is_signed ? 127.0 : 255.0)});
 }
 
-/// The code nearest to sum / count, the larger magnitude at a tie: floor((|sum| + floor(count / 2) + 0.5) / count), whose half
-/// keeps it from the whole numbers. Padding that counts has the code of the zero point.
+/// The code nearest to sum / count, the larger magnitude at a tie: floor((|sum| + floor(count / 2) + 0.5) /
+/// count), whose half keeps it from the whole numbers. Padding that counts has the code of the zero point.
 Value* half_away(Speller& spell, const CodeWindows& windows, Value* codes) {
   Value* x = spell.to(codes, at::kDouble);
   const WindowCount count = count_of(spell, windows, x);

@@ -90,7 +90,8 @@ void spell_binarize(Speller& spell) {
   spell.replace(spell.with("aten::sub.Scalar", y, 1));
 }
 
-/// Of each row the sign of what is larger than ratio times the mean magnitude, times the mean magnitude of these.
+/// Of each row the sign of what is larger than ratio times the mean magnitude, times the mean magnitude of
+/// these.
 void spell_ternarize(Speller& spell) {
   Value* weight = spell.tensor("weight");
   const Speller::Sizes sizes = weight->meta->sizes;

@@ -57,7 +57,8 @@ std::string target_text(const Node& node) {
   return "torch.ops.aten." + name.substr(colons + 2) + "." + (overload.empty() ? "default" : overload);
 }
 
-/// As many positional arguments as are needed up to the last that is not its default, and others by their names.
+/// As many positional arguments as are needed up to the last that is not its default, and others by their
+/// names.
 bool is_default(const c10::Argument& wanted, const Argument& given) {
   if (given.kind != Argument::Kind::literal || !wanted.default_value()) return false;
   const c10::IValue& usual = *wanted.default_value();
@@ -172,7 +173,7 @@ ProgramWriter::Number ProgramWriter::add_number(const std::string& target, const
   const Number number{unique_name(wish), text, sample};
   nodes_.push_back({{"target", target},
                     {"inputs", std::move(inputs)},
-                    {"outputs", {{{"as_sym_int", {{"as_name", number.name}}}}}},
+                    {"outputs", Json::array({{{"as_sym_int", {{"as_name", number.name}}}}})},
                     {"metadata", Json::object()},
                     {"is_hop_single_tensor_return", nullptr},
                     {"name", number.name}});
@@ -193,14 +194,15 @@ std::optional<ProgramWriter::Number> ProgramWriter::size(size_t which) {
   }
   if (dim < 0) return std::nullopt;
   const SizeExpr& expression = graph_.inputs().at(input)->meta->sizes.at(static_cast<size_t>(dim));
-  Json inputs = {
-      {{"name", "self"}, {"arg", {{"as_tensor", {{"name", input_names_.at(input)}}}}}, {"kind", 1}},
-      {{"name", "dim"}, {"arg", {{"as_int", dim}}}, {"kind", 1}}};
+  Json inputs = Json::array(
+      {{{"name", "self"}, {"arg", {{"as_tensor", {{"name", input_names_.at(input)}}}}}, {"kind", 1}},
+       {{"name", "dim"}, {"arg", {{"as_int", dim}}}, {"kind", 1}}});
   return add_number("torch.ops.aten.sym_size.int", "sym_size", std::move(inputs), symbols_.text(expression),
                     symbols_.sample(expression));
 }
 
-/// Symbols whose multiples alone are sizes of inputs: the reader learns their samples from nodes of their own.
+/// Symbols whose multiples alone are sizes of inputs: the reader learns their samples from nodes of their
+/// own.
 void ProgramWriter::add_symbols() {
   for (size_t i = 0; i < graph_.free.size(); ++i) {
     const int64_t multiple = graph_.free[i].multiple;
@@ -208,8 +210,9 @@ void ProgramWriter::add_symbols() {
     SizeExpr symbol;
     symbol.rest.terms = {{1, multiple, std::vector<int32_t>(i + 2, 0)}};
     symbol.rest.terms[0].powers.back() = 1;
-    Json inputs = {{{"name", "a"}, {"arg", {{"as_sym_int", {{"as_name", size(i + 1)->name}}}}}, {"kind", 1}},
-                   {{"name", "b"}, {"arg", {{"as_int", multiple}}}, {"kind", 1}}};
+    Json inputs = Json::array(
+        {{{"name", "a"}, {"arg", {{"as_sym_int", {{"as_name", size(i + 1)->name}}}}}, {"kind", 1}},
+         {{"name", "b"}, {"arg", {{"as_int", multiple}}}, {"kind", 1}}});
     add_number("_operator.floordiv", "floordiv", std::move(inputs), symbols_.text(symbol),
                symbols_.sample(symbol));
   }
@@ -227,8 +230,9 @@ ProgramWriter::Number ProgramWriter::computed(const char* function, const Number
   const int64_t sample = name == "mul"   ? a.sample * b.sample
                          : name == "add" ? a.sample + b.sample
                                          : a.sample / b.sample;
-  return add_number("_operator." + std::string(name), std::string(name), {given("a", a), given("b", b)},
-                    applied + a.text + ", " + b.text + ")", sample);
+  return add_number("_operator." + std::string(name), std::string(name),
+                    Json::array({given("a", a), given("b", b)}), applied + a.text + ", " + b.text + ")",
+                    sample);
 }
 
 std::string ProgramWriter::number(const Node& node, const SizeExpr& size) {

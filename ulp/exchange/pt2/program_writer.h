@@ -22,8 +22,8 @@ class ProgramWriter {
   /// The graph as it runs in eval mode, whose calls are operators of PyTorch; it outlives this.
   explicit ProgramWriter(const graph::Graph& graph);
 
-  /// The program, whose tensors go to the folders. Throws ulp::Error that names each call without a form, and inputs and tensors
-  /// that archives do not have.
+  /// The program, whose tensors go to the folders. Throws ulp::Error that names each call without a form, and
+  /// inputs and tensors that archives do not have.
   Json write(TensorFolder& weights, TensorFolder& constants);
   /// Of each input, in order.
   std::vector<SampleInput> samples() const;

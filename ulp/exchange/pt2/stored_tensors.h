@@ -25,10 +25,11 @@ class TensorFolder {
   /// "data/weights/" and "weight_".
   TensorFolder(std::string folder, std::string prefix);
 
-  /// Throws ulp::Error that names a tensor which is not dense, or of a type without a number. Gives the TensorMeta of the program.
+  /// Throws ulp::Error that names a tensor which is not dense, or of a type without a number. Gives the
+  /// TensorMeta of the program.
   Json add(const std::string& name, const graph::Attribute& attribute);
-  /// The entries, and the list of them under this name. Equal views of a memory share an entry, and so do other views of one
-  /// memory and type: it is written whole then.
+  /// The entries, and the list of them under this name. Equal views of a memory share an entry, and so do
+  /// other views of one memory and type: it is written whole then.
   void write(StoredZip& zip, const std::string& config) const;
 
  private:

@@ -10,9 +10,9 @@
 
 namespace ulp::exchange::pt2 {
 
-/// Entries of one folder. The bytes of each begin at a multiple of 64, as PyTorch's do, so that a reader may map them. Sizes and
-/// places of 4 GB and more take zip64's fields. There are no times in it: equal entries make equal files.
-/// Format: PKWARE's APPNOTE.TXT 6.3.
+/// Entries of one folder. The bytes of each begin at a multiple of 64, as PyTorch's do, so that a reader may
+/// map them. Sizes and places of 4 GB and more take zip64's fields. There are no times in it: equal entries
+/// make equal files. Format: PKWARE's APPNOTE.TXT 6.3.
 class StoredZip {
  public:
   StoredZip(const WireWriter::Sink& sink, std::string folder);

@@ -1,4 +1,5 @@
-// Sizes that are known when a program runs, as torch.export writes them: expressions of symbols in sympy's text.
+// Sizes that are known when a program runs, as torch.export writes them: expressions of symbols in sympy's
+// text.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,11 @@ class Symbols {
   int64_t sample(const graph::SizeExpr& size) const { return size.at(sample_); }
   /// A SymInt: a number, or an expression and its sample.
   Json number(const graph::SizeExpr& size) const;
-  /// The same of a text. Compilers of PyTorch unroll recurrent layers: an expression of the length of one has no sample, so
-  /// that they refuse the program instead of fixing the length without a word.
+  /// The same of a text. Compilers of PyTorch unroll recurrent layers: an expression of the length of one has
+  /// no sample, so that they refuse the program instead of fixing the length without a word.
   Json expression(const std::string& text, int64_t sample) const;
-  /// The strides of a dense tensor of these sizes whose dimensions lie in this order, the outermost first: SymInts.
+  /// The strides of a dense tensor of these sizes whose dimensions lie in this order, the outermost first:
+  /// SymInts.
   Json strides(const std::vector<graph::SizeExpr>& sizes, const std::vector<size_t>& order) const;
   /// range_constraints: of symbols, and of multiples of one under their printed names.
   Json ranges() const;
