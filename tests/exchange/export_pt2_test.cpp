@@ -447,6 +447,17 @@ TEST(ExportPt2, WeightsInCodesAndSigns) {
   });
 }
 
+TEST(ExportPt2, ChannelsThatBecomePixels) {
+  const at::Tensor x = torch::randn({3, 12, 4, 5});
+  for (const auto& [h, w, crop_h, crop_w] : {std::tuple{2, 3, 1, 2}, {3, 1, 0, 0}}) {
+    OneCall call(at::kFloat, x.sizes().vec());
+    const auto number = [](int64_t n) { return c10::IValue(n); };
+    const Module module =
+        call.module("ulp::depth_to_space", {call.x, number(h), number(w), number(crop_h), number(crop_w)}, x);
+    expect_same(*module, {{x}, {x.slice(0, 0, 1)}});
+  }
+}
+
 TEST(ExportPt2, WhatHasNoFormIsRefusedByNameAndNothingIsWritten) {
   torch::manual_seed(1);
   const auto model = models::make_model("lenet5", {.in_channels = 1, .image_size = 28});

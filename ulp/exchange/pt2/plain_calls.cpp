@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ulp/exchange/arguments.h"
 #include "ulp/exchange/pt2/speller.h"
@@ -82,6 +83,45 @@ void spell_dequantize_weight(Speller& spell) {
   spell.replace(x);
 }
 
+SizeExpr times(SizeExpr size, int64_t factor) {
+  size.numerator *= factor;
+  size.offset *= factor;
+  for (Polynomial::Term& term : size.rest.terms) {
+    const int64_t common = std::gcd(term.numerator * factor, term.denominator);
+    term.numerator = term.numerator * factor / common;
+    term.denominator /= common;
+  }
+  return size;
+}
+
+Value* reshaped(Speller& spell, Value* x, const Speller::Sizes& sizes) {
+  std::vector<Argument> items;
+  for (const SizeExpr& size : sizes)
+    items.push_back(size.constant() ? Argument(IValue(size.offset)) : Argument(size));
+  return spell.call("aten::reshape", {x, Argument::list(std::move(items))}, x->meta->dtype, sizes);
+}
+
+/// Part i * w + j of the channels becomes the pixels (y * h + i, x * w + j), without the last rows and columns.
+void spell_depth_to_space(Speller& spell) {
+  Value* x = spell.tensor("x");
+  const int64_t h = spell.integer("h"), w = spell.integer("w");
+  const Speller::Sizes whole = x->meta->sizes, result = spell.node().output()->meta->sizes;
+  const SizeExpr batch = whole.at(0), channels = fixed(fixed_size(spell.node(), *x, 1) / (h * w));
+  x = reshaped(spell, x, {batch, fixed(h), fixed(w), channels, whole.at(2), whole.at(3)});
+  x = spell.call("aten::permute", {x, IValue(std::vector<int64_t>{0, 3, 4, 1, 5, 2})}, x->meta->dtype,
+                 {batch, channels, whole[2], fixed(h), whole[3], fixed(w)});
+  x = reshaped(spell, x, {batch, channels, times(whole[2], h), times(whole[3], w)});
+  for (const auto& [dim, crop] :
+       {std::pair{int64_t{2}, spell.integer("crop_h")}, {int64_t{3}, spell.integer("crop_w")}}) {
+    if (crop == 0) continue;
+    Speller::Sizes sizes = x->meta->sizes;
+    sizes[static_cast<size_t>(dim)] = result[static_cast<size_t>(dim)];
+    x = spell.call("aten::slice.Tensor", {x, IValue(dim), IValue(int64_t{0}), IValue(-crop)}, x->meta->dtype,
+                   sizes);
+  }
+  spell.replace(spell.map("aten::contiguous", {x}));
+}
+
 /// -1 below 0 and for NaN, else 1.
 void spell_binarize(Speller& spell) {
   Value* x = spell.tensor("x");
@@ -153,9 +193,13 @@ void stop_gradients(Graph& graph, Node& node, Node* next) {
 
 void spell(Graph& graph, Node& node) {
   static constexpr std::pair<const char*, void (*)(Speller&)> kSpelled[] = {
-      {"ulp::quantize", spell_quantize},     {"ulp::dequantize", spell_dequantize},
-      {"ulp::average_codes", spell_average}, {"ulp::dequantize_weight", spell_dequantize_weight},
-      {"ulp::binarize", spell_binarize},     {"ulp::ternarize", spell_ternarize}};
+      {"ulp::quantize", spell_quantize},
+      {"ulp::dequantize", spell_dequantize},
+      {"ulp::average_codes", spell_average},
+      {"ulp::dequantize_weight", spell_dequantize_weight},
+      {"ulp::binarize", spell_binarize},
+      {"ulp::ternarize", spell_ternarize},
+      {"ulp::depth_to_space", spell_depth_to_space}};
   for (const auto& [op, function] : kSpelled) {
     if (!node.is(op)) continue;
     Speller speller(graph, node);

@@ -6,9 +6,9 @@
 namespace ulp::exchange::pt2 {
 
 /// Spells out what PyTorch has no operator for, in place, with the same bits: ulp::quantize, dequantize,
-/// average_codes, dequantize_weight, binarize and ternarize; calls that keep the type of their first argument
-/// though another one is wider, as operators in place do; and results that are made without gradients. Other
-/// calls stay as they are.
+/// average_codes, dequantize_weight, binarize, ternarize and depth_to_space; calls that keep the type of
+/// their first argument though another one is wider, as operators in place do; and results that are made
+/// without gradients. Other calls stay as they are.
 void spell_out(graph::Graph& graph);
 
 }  // namespace ulp::exchange::pt2
