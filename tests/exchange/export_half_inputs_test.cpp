@@ -70,6 +70,13 @@ TEST(ExportHalfInputs, LayersThatStayFloatReadTheInputItself) {
   EXPECT_EQ(model.of("GRU").at(0).inputs.at(0), model.inputs.at(0).name) << "not rounded on the way";
 }
 
+TEST(ExportHalfInputs, SlicesOfTheBatchAreHalves) {
+  const torch::NoGradGuard no_grad;
+  const Module module = captured_function(
+      [](const at::Tensor& x) { return (x.slice(0, 0, 3) * 2).flatten(1) + 0.5; }, torch::randn({4, 3, 2}));
+  for (const int64_t batch : {1, 3, 7}) expect_alike(module, torch::randn({batch, 3, 2}));
+}
+
 TEST(ExportHalfInputs, SizesThatFollowNothingHaveANameOfTheirOwn) {
   const Module module = captured_function(
       [](const at::Tensor& x) { return (x.slice(0, 0, 3) * 2).flatten(1); }, torch::randn({5, 3, 2}));

@@ -38,6 +38,14 @@ TEST(ExportLayout, ResultsOfThreeDimensionsKeepTheirOrder) {
   expect_layout([](const at::Tensor& x) { return torch::max_pool1d(x, 1, 1).permute({0, 2, 1}); }, square);
 }
 
+TEST(ExportLayout, ResultsOfFiveDimensionsKeepTheirOrder) {
+  expect_layout(
+      [](const at::Tensor& x) {
+        return x.reshape({-1, 3, 2, 2, 2}).permute({0, 4, 1, 2, 3}) * 2;
+      },
+      torch::randn({2, 24}));
+}
+
 TEST(ExportLayout, ImagesLeaveWithTheirChannelsLast) {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randn({1, 3, 4, 6});
@@ -57,6 +65,17 @@ TEST(ExportLayout, SlicesOfAFreeBatchFindTheirEndWhenTheyRun) {
   EXPECT_EQ(file->input(file->of(kStrided)[0], 1).as<int32_t>(), (Sizes{-1, 0}));
   const auto halves = captured_function([](const at::Tensor& one) { return one.chunk(2)[0] * 2; }, x);
   EXPECT_ERROR(exchange::export_tflite(*halves, {.batch = 0}), "batch that is a number");
+}
+
+TEST(ExportLayout, SlicesOfABatchOfAnySizeHaveTheElementsOfTheGraph) {
+  for (const int64_t batch : {1, 2, 5, 8}) {
+    const torch::NoGradGuard no_grad;
+    const auto module =
+        captured_function([](const at::Tensor& x) { return x.slice(0, 0, 3) * 2; }, torch::randn({4, 2}));
+    const at::Tensor x = torch::randn({batch, 2});
+    const auto file = read_tflite(exchange::export_tflite(*module, {.batch = batch}));
+    EXPECT_TRUE(torch::equal(module->forward(x), TfliteRun(*file).run({x}).at(0))) << batch;
+  }
 }
 
 }  // namespace ulp::test

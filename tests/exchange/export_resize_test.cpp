@@ -2,6 +2,7 @@
 // TensorFlow Lite files and Core ML packages are run by their formats' rules.
 #include <torch/torch.h>
 
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -81,6 +82,10 @@ Interpolation drawn(Draw& draw, size_t dims) {
   return made;
 }
 
+ReadModel written_onnx(const Interpolation& how, const at::Tensor& x) {
+  return read_onnx(exchange::export_onnx(*how.captured(x)));
+}
+
 /// Of images of a width of 1.
 std::vector<int64_t> picked_by_libtorch(int64_t from, int64_t to, std::optional<double> factor = {}) {
   const at::Tensor places = torch::arange(from, torch::kFloat).view({1, 1, from, 1});
@@ -88,14 +93,64 @@ std::vector<int64_t> picked_by_libtorch(int64_t from, int64_t to, std::optional<
   return {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + to};
 }
 
-constexpr double kBlendRounding = 5e-6;
+/// How far two blends can be apart. A place is a product and a difference in f32 of a rounded step, so it is
+/// within 1.5 epsilons of the size, on both sides; neighbours are at most twice the largest number apart.
+/// Two products and a sum are rounded, too.
+double blend_rounding(const Interpolation& how, const at::Tensor& x) {
+  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+  double epsilons = 0;
+  for (const int64_t size : how.from) epsilons += 2 * 2 * 1.5 * static_cast<double>(size) + 2 * 3 * 0.5;
+  return epsilons * kEpsilon * x.abs().max().item<double>();
+}
 
-/// Picks are the same elements, blends the same numbers within rounding.
-void expect_same(const Interpolation& how, const at::Tensor& ours, const at::Tensor& theirs) {
-  EXPECT_LE(relative_difference(ours, theirs), how.linear ? kBlendRounding : 0) << how.words();
+/// What comes of `x`: picks are the same elements, blends the same numbers within rounding.
+void expect_same(const Interpolation& how, const at::Tensor& x, const at::Tensor& ours,
+                 const at::Tensor& theirs) {
+  ASSERT_EQ(ours.sizes(), theirs.sizes()) << how.words();
+  EXPECT_LE((ours.to(at::kDouble) - theirs).abs().max().item<double>(),
+            how.linear ? blend_rounding(how, x) : 0)
+      << how.words();
 }
 
 }  // namespace
+
+TEST(ExportResize, AFactorIsWrittenAsOne) {
+  const Interpolation how{.from = {9, 21}, .factors = {1.7, 0.6}, .sizes = {}, .linear = true};
+  const ReadModel model = written_onnx(how, how.image());
+  ASSERT_EQ(model.nodes.size(), 1U);
+  EXPECT_EQ(model.nodes[0].op, "Resize");
+  ASSERT_EQ(model.nodes[0].inputs.size(), 3U);
+  EXPECT_EQ(model.initializers.at(model.nodes[0].inputs[2]).as<float>(),
+            (std::vector<float>{1, 1, 1.7F, 0.6F}));
+  EXPECT_EQ(model.nodes[0].attributes.at("coordinate_transformation_mode").s, "half_pixel");
+}
+
+TEST(ExportResize, WholeFactorsAndSizesAreWrittenAsSizes) {
+  for (const Interpolation& how :
+       {Interpolation{.from = {8, 6}, .factors = {2, 1.5}, .sizes = {}, .linear = true},
+        Interpolation{.from = {8, 6}, .factors = {}, .sizes = {11, 1}, .linear = true},
+        Interpolation{.from = {8, 6}, .factors = {2, 3}, .sizes = {}}}) {
+    const ReadModel model = written_onnx(how, how.image());
+    ASSERT_EQ(model.of("Resize").size(), 1U) << how.words();
+    const ReadNode made = model.of("Resize")[0];
+    EXPECT_EQ(made.inputs.size(), 4U) << how.words();
+    EXPECT_NE(made.attributes.at("coordinate_transformation_mode").s, "pytorch_half_pixel")
+        << "another number for one pixel";
+  }
+}
+
+TEST(ExportResize, WhatOnnxRuntimeRoundsOtherwiseIsPicked) {
+  // 25 to 60: element 12 * (25 / 60) is 5 by LibTorch, 12 / (60 / 25) is 4.9999 by ONNX Runtime.
+  const Interpolation to_sizes{.from = {25, 4}, .factors = {}, .sizes = {60, 8}};
+  const ReadModel model = written_onnx(to_sizes, to_sizes.image());
+  const ReadNode resize = model.of("Resize").at(0), rows = *model.maker(resize.inputs.at(0));
+  EXPECT_EQ(rows.op, "Gather");
+  EXPECT_EQ(rows.attributes.at("axis").i, 2);
+  EXPECT_EQ(model.initializers.at(rows.inputs.at(1)).as<int64_t>(), picked_by_libtorch(25, 60));
+  // It leaves an axis that keeps its size as it is, whatever the factor.
+  const Interpolation kept{.from = {6, 6}, .factors = {1.15, 1.15}, .sizes = {}, .linear = true};
+  EXPECT_TRUE(written_onnx(kept, kept.image()).of("Resize").empty());
+}
 
 TEST(ExportResize, OnnxFilesOfRandomCasesComeBackTheSame) {
   const torch::NoGradGuard no_grad;
@@ -105,7 +160,7 @@ TEST(ExportResize, OnnxFilesOfRandomCasesComeBackTheSame) {
     const at::Tensor x = how.image();
     const Module module = how.captured(x);
     const auto back = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx");
-    expect_same(how, module->forward(x), back->forward(x));
+    expect_same(how, x, module->forward(x), back->forward(x));
   }
 }
 
@@ -129,7 +184,7 @@ TEST(ExportResize, TensorFlowLiteFilesOfRandomCasesGiveTheSame) {
     const at::Tensor x = how.image();
     const Module module = how.captured(x);
     const auto file = read_tflite(exchange::export_tflite(*module, {.batch = 2}));
-    expect_same(how, channels_last(module->forward(x)), TfliteRun(*file).run({channels_last(x)}).at(0));
+    expect_same(how, x, channels_last(module->forward(x)), TfliteRun(*file).run({channels_last(x)}).at(0));
   }
 }
 
@@ -154,6 +209,20 @@ TEST(ExportResize, CodesArePickedAsCodes) {
     std::vector<int64_t> ids;
     for (const int32_t id : file->input(op, 1).as<int32_t>()) ids.push_back(id);
     EXPECT_EQ(ids, (picked_by_libtorch(8, 13, 1.7)));
+  }
+}
+
+TEST(ExportResize, CoreMlProgramsOfRandomCasesGiveTheSame) {
+  const torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Draw draw(seed);
+    const Interpolation how = drawn(draw, 2);
+    const at::Tensor x = how.image();
+    const Module module = how.captured(x);
+    const TemporaryFolder folder;
+    exchange::export_coreml(*module, folder / "m.mlpackage", {.batch = 2});
+    const MilModel model = read_coreml(folder / "m.mlpackage");
+    expect_same(how, x, module->forward(x), MilRun(model).run(x));
   }
 }
 

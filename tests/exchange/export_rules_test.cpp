@@ -42,6 +42,17 @@ at::Tensor from_coreml(const Module& module, const at::Tensor& x, bool fp16 = fa
   return MilRun(model).run(x);
 }
 
+/// Without a batch.
+Module captured_whole(Body body, const at::Tensor& x) {
+  auto net = std::make_shared<FunctionNet>();
+  net->body = std::move(body);
+  graph::CaptureOptions options;
+  options.batch_dims = {-1};
+  auto module = capture(net, {x}, options);
+  module->eval();
+  return module;
+}
+
 /// What a window of an average or of a maximum is.
 struct Pool {
   Ints kernel, stride, padding;
@@ -184,6 +195,26 @@ TEST(ExportRules, PaddingByAWordIsWrittenInNumbers) {
     const at::Tensor ours = module->forward(x);
     EXPECT_LE(relative_difference(ours, from_onnx(module, x)), kRuleRounding);
     EXPECT_LE(relative_difference(channels_last(ours), from_tflite(module, x)), kRuleRounding);
+  }
+}
+
+TEST(ExportRules, CoreMlSumsWithProductsTakeWhatIsBroadcast) {
+  const torch::NoGradGuard no_grad;
+  for (const Ints& shape : std::vector<Ints>{{}, {5}, {1, 5}, {4, 1}, {4, 5}}) {
+    const at::Tensor first = torch::randn(shape), right = torch::randn({6, 5}), x = torch::randn({4, 6});
+    const Module module = captured_whole(
+        [=](const at::Tensor& one) { return torch::addmm(first, one, right, /*beta=*/0.5, /*alpha=*/2); }, x);
+    EXPECT_LE(relative_difference(module->forward(x), from_coreml(module, x)), kRuleRounding)
+        << at::IntArrayRef(shape);
+  }
+  for (const Ints& shape : std::vector<Ints>{{5}, {1, 1, 5}, {2, 1, 5}, {4, 1}, {2, 4, 5}}) {
+    const at::Tensor first = torch::randn(shape), right = torch::randn({2, 6, 5}),
+                     x = torch::randn({2, 4, 6});
+    const Module module = captured_whole(
+        [=](const at::Tensor& one) { return torch::baddbmm(first, one, right, /*beta=*/3, /*alpha=*/0.5); },
+        x);
+    EXPECT_LE(relative_difference(module->forward(x), from_coreml(module, x)), kRuleRounding)
+        << at::IntArrayRef(shape);
   }
 }
 

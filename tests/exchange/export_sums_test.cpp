@@ -25,10 +25,23 @@ std::shared_ptr<graph::GraphModule> wide_layer(int64_t inputs, const quant::Reci
   return quant::convert(prepared);
 }
 
-/// 127 * 255 * inputs and the bias.
-constexpr int64_t kMostInputs = 66000;
+/// 255 times as many codes of 127 or 128 are below 2^31; those of 4,000 more are not.
+constexpr int64_t kMostInputs = 64000, kTooMany = 4000;
 
 }  // namespace
+
+TEST(ExportSums, SumsThatPass32BitsAreRefused) {
+  const auto onnx = wide_layer(kMostInputs + kTooMany, quant::Recipe::onnx_qdq());
+  const std::string error = error_of([&] { exchange::export_onnx(*onnx); });
+  EXPECT_SAYS(error,
+              "[exchange.export_onnx] expected an int8 layer whose sums fit 32 bits, up to 2147483647");
+  EXPECT_SAYS(error, "aten::linear");
+  EXPECT_SAYS(error, "wide");
+  EXPECT_SAYS(error, "channel 0 can reach 2");
+  const auto tflite = wide_layer(kMostInputs + kTooMany, quant::Recipe::tflite_int8());
+  EXPECT_ERROR(exchange::export_tflite(*tflite),
+               "[exchange.export_tflite] expected an int8 layer whose sums fit 32 bits");
+}
 
 TEST(ExportSums, SumsThatFitAreWritten) {
   EXPECT_FALSE(exchange::export_onnx(*wide_layer(kMostInputs, quant::Recipe::onnx_qdq())).empty());

@@ -138,6 +138,29 @@ TEST(ImportResize, GivesTheFormulaForEveryModeAndFactor) {
   EXPECT_GT(compared, 250);
 }
 
+TEST(ImportResize, FactorsFollowFreeSizes) {
+  torch::manual_seed(1);
+  for (const float scale : {0.5F, 0.6F, 1.5F, 1.7F, 2.0F, 2.3F}) {
+    for (const auto& [mode, place] : std::vector<std::pair<std::string, std::string>>{
+             {"nearest", "asymmetric"}, {"linear", "half_pixel"}}) {
+      DrawnResize one{.mode = mode,
+                      .place = place,
+                      .rounding = "floor",
+                      .in = {1, 2, 0},
+                      .scales = {1, 1, scale},
+                      .sizes = {1, 2, 0}};
+      const auto module = file_of(one, {-1, 2, -2}).import();
+      for (const int64_t in : {2, 3, 7, 10, 25, 40, 63}) {
+        one.in.back() = in;
+        one.sizes.back() = static_cast<int64_t>(scale * static_cast<float>(in));
+        const at::Tensor x = torch::randn(one.in);
+        EXPECT_LT(share_off(module->forward(x), right_of(one, x)), 1e-5)
+            << mode << " by " << scale << " of " << in;
+      }
+    }
+  }
+}
+
 TEST(ImportResize, WhatFollowsFreeSizesOtherwiseIsRefusedByName) {
   DrawnResize one{.mode = "linear",
                   .place = "pytorch_half_pixel",

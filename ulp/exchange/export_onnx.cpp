@@ -63,6 +63,8 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   store_minima(*graph, kExportOnnxWhere);
   if (options.fp16) graph::fold_batch_norm(*graph);
   graph->remove_dead(/*attributes=*/true);
+  name_sizes(*graph);
+  check_integer_sums(*graph, kExportOnnxWhere);
   if (options.fp16) to_half(*graph, kExportOnnxWhere);
   return built(*graph, options);
 }

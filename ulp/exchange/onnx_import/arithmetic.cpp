@@ -134,6 +134,14 @@ void mean(Call& call) {
   call.set(at::div(sum, static_cast<double>(call.inputs())));
 }
 
+void bit_shift(Call& call) {
+  const std::string direction = call.attribute("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT")
+    call.refuse("expected the direction LEFT or RIGHT, got ", direction);
+  const Tensor x = call.x(0), by = call.x(1);
+  call.set(direction == "LEFT" ? at::bitwise_left_shift(x, by) : at::bitwise_right_shift(x, by));
+}
+
 void where(Call& call) {
   if (const Tensor sign = sign_of(call); sign.defined()) return call.set(sign);
   const Tensor condition = call.x(0);
@@ -187,6 +195,7 @@ ConverterTable arithmetic_table() {
                                          {"Trilu", trilu},
                                          {"CumSum", cumulated<at::cumsum>},
                                          {"CumProd", cumulated<at::cumprod>},
+                                         {"BitShift", bit_shift},
                                          {"BitwiseAnd", both<at::bitwise_and>},
                                          {"BitwiseOr", both<at::bitwise_or>},
                                          {"BitwiseXor", both<at::bitwise_xor>}};

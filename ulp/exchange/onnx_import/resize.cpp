@@ -119,7 +119,11 @@ bool gives_whole_size(const ResizedAxis& axis) {
 /// The factor as LibTorch is given it. Where sizes are free, its double arithmetic gives the sizes of ONNX from every size up to that
 /// of the input; nothing where none does.
 std::optional<double> factor_of(const ResizedAxis& axis, bool free) {
-  for (const double factor : {decimal(axis.scale), static_cast<double>(axis.scale)}) {
+  // A product that is whole in float is a little less in double by some factors, such as 50 * 2.3.
+  constexpr double kLittle = 0x1p-26;
+  const double wish = decimal(axis.scale);
+  for (const double factor :
+       {wish, static_cast<double>(axis.scale), std::nextafter(wish, INFINITY), wish * (1 + kLittle)}) {
     bool same = true;
     for (int64_t n = 1; free && n <= axis.in && same; ++n) {
       const auto theirs = static_cast<int64_t>(axis.scale * static_cast<float>(n));
@@ -225,6 +229,7 @@ class Resizing {
     if (keeps_sizes && !free_)
       call_.refuse("expected factors that change a size, got others than 1, by which runtimes differ");
     if (const Tensor made = by_operator(); made.defined()) return made;
+    if (const Tensor made = by_free_pixels(); made.defined()) return made;
     if (free_)
       call_.refuse("expected an input whose sizes are numbers, for pixels by ", rule_.place,
                    rule_.mode == ResizeMode::nearest ? " and " + rule_.rounding : "");
@@ -233,11 +238,15 @@ class Resizing {
   }
 
  private:
+  bool resizes_images() const {
+    const size_t rank = axes_.size();
+    return rank >= 3 && rank <= 5 && !axes_[0].changes() && !axes_[1].changes() &&
+           at::isFloatingType(x_.scalar_type());
+  }
+
   /// Undefined where LibTorch computes something else.
   Tensor by_operator() {
-    const size_t rank = axes_.size();
-    if (rank < 3 || rank > 5 || axes_[0].changes() || axes_[1].changes()) return {};
-    if (!at::isFloatingType(x_.scalar_type())) return {};
+    if (!resizes_images()) return {};
     return rule_.mode == ResizeMode::nearest ? nearest() : smooth();
   }
 
@@ -309,6 +318,58 @@ class Resizing {
     if (axis.by_scale && axis.scale < 1 && !gives_whole_size(axis))
       call_.refuse("expected factors below 1 that give whole sizes for align_corners, got ", axis.scale,
                    " of ", axis.in, " pixels, by which runtimes differ");
+  }
+
+  /// Undefined but for pixels nearest to places that follow factors alone. Their numbers are computed in the
+  /// graph as runtimes do it, along a result of LibTorch's that has the sizes.
+  Tensor by_free_pixels() {
+    const bool by_factors = rule_.place == "asymmetric" || rule_.place == "half_pixel";
+    if (!free_ || !by_factors || rule_.mode != ResizeMode::nearest || !resizes_images()) return {};
+    Told told;
+    for (size_t d = 2; d < axes_.size(); ++d) {
+      const ResizedAxis& axis = axes_[d];
+      const std::optional<double> factor = factor_of(axis, free_);
+      if (!factor || (axis.changes() && !axis.by_scale)) return {};
+      told.add(axis, factor);
+      check_pixels(axis);
+    }
+    const Tensor sized = upsampled_nearest_freely(x_, told, /*exact=*/false);
+    Tensor y = x_;
+    for (int64_t d = 2; d < y.dim(); ++d) {
+      const ResizedAxis& axis = axes_[static_cast<size_t>(d)];
+      if (axis.changes()) y = at::index_select(y, d, free_pixels(axis, counted(sized, d), counted(x_, d)));
+    }
+    return y;
+  }
+
+  /// 0, 1, ... along a dimension.
+  static Tensor counted(Tensor x, int64_t dim) {
+    x = at::ones_like(x, at::kFloat);
+    for (int64_t behind = x.dim() - 1; behind > dim; --behind) x = at::select(x, behind, 0);
+    for (int64_t before = 0; before < dim; ++before) x = at::select(x, 0, 0);
+    return at::sub(at::cumsum(x, 0), 1);
+  }
+
+  Tensor free_pixels(const ResizedAxis& axis, const Tensor& to, const Tensor& from) const {
+    const bool half = rule_.place == "half_pixel";
+    // A tensor, by which LibTorch divides; a number's inverse would be multiplied by.
+    const Tensor scale = factor_tensor(axis.scale);
+    Tensor place = half ? at::sub(at::div(at::add(to, 0.5), scale), 0.5) : at::div(to, scale);
+    if (rule_.rounding == "floor" || (rule_.rounding.empty() && axis.scale >= 1)) place = at::floor(place);
+    if (rule_.rounding == "ceil" || (rule_.rounding.empty() && axis.scale < 1)) place = at::ceil(place);
+    if (rule_.rounding == "round_prefer_floor") place = at::ceil(at::sub(place, 0.5));
+    if (rule_.rounding == "round_prefer_ceil") place = at::floor(at::add(place, 0.5));
+    return at::minimum(at::clamp_min(place, 0), at::amax(from, 0)).to(at::kLong);
+  }
+
+  static Tensor factor_tensor(float scale) {
+    const at::DisableRecordFunctionGuard beside_the_capture;
+    return torch::full({1}, scale, at::kFloat);
+  }
+
+  /// Refuses places that runtimes round to either side.
+  void check_pixels(const ResizedAxis& axis) const {
+    if (axis.changes()) nearest_pixels(call_, rule_, axis);
   }
 
   Tensor by_pixels() {
